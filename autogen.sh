@@ -1,0 +1,6 @@
+#!/bin/sh
+# Makes ./configure from configure.ac. Needs autoconf, automake, libtool and pkg-config.
+set -e
+cd "$(dirname "$0")"
+mkdir -p m4 build-aux
+exec autoreconf --install --force "$@"

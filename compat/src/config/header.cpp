@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Prints the start-up header. Only the form is decided here; what there is to print comes from the table.
+#include "compat/src/config/header.hpp"
+
+#include <cstdio>
+#include <cstring>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/libc/real.hpp"
+#include "config.h"
+
+namespace vma::config {
+
+namespace {
+
+constexpr const char *kRule = "---------------------------------------------------------------------------";
+
+void print_command_line()
+{
+    char line[900];
+    const int fd = libc::real.open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd >= 0 ? libc::real.read(fd, line, sizeof line - 1) : 0;
+    if (fd >= 0)
+        libc::real.close(fd);
+    if (length < 0)
+        length = 0;
+    while (length > 0 && line[length - 1] == '\0')
+        --length;
+    for (ssize_t i = 0; i < length; ++i)
+        if (static_cast<unsigned char>(line[i]) < ' ')
+            line[i] = ' '; // the NULs between the arguments, and what would break the line
+    line[length] = '\0';
+    VMA_LOG(kInfo, "Cmd Line: %s", line);
+}
+
+bool is_default(const Params &params, const Parameter &row)
+{
+    if (is_text(row))
+        return text_of(params, row) == nullptr;
+    return number_of(params, row) == row.fallback;
+}
+
+} // namespace
+
+void describe_value(const Params &params, const Parameter &row, char *text, std::size_t size)
+{
+    const std::int64_t number = number_of(params, row);
+    if (is_text(row)) {
+        const char *const value = text_of(params, row);
+        std::snprintf(text, size, "%s", value != nullptr ? value : "");
+        return;
+    }
+    if (is_bool(row)) {
+        std::snprintf(text, size, "%s", number != 0 ? "Enabled" : "Disabled");
+        return;
+    }
+    for (const Choice &choice : row.choices) {
+        if (choice.value == number) {
+            std::snprintf(text, size, "%s", choice.shown);
+            return;
+        }
+    }
+    std::snprintf(text, size, "%lld", static_cast<long long>(number));
+}
+
+void print_header(const Params &params)
+{
+    if (!log_enabled(Level::kInfo))
+        return;
+    VMA_LOG(kInfo, "VMA_VERSION: %s-0 Release built on %s %s", PACKAGE_VERSION, __DATE__, __TIME__);
+    print_command_line();
+    VMA_LOG(kInfo, "%s", kRule);
+    for (const Parameter &row : parameters()) {
+        const Level level = row.always_shown || !is_default(params, row) ? Level::kInfo : Level::kDetails;
+        if (!log_enabled(level))
+            continue;
+        char value[256];
+        describe_value(params, row, value, sizeof value);
+        log_line(level, "%-30s %-26s [%s]", row.label, value, row.name);
+    }
+    VMA_LOG(kInfo, "%s", kRule);
+}
+
+} // namespace vma::config

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Writes log lines to stderr or VMA_LOG_FILE. The file's descriptor is out of the program's reach (private_fd.hpp), and
+// a line never costs the program more than the time of a write: no SIGPIPE, no change of errno.
+#include "compat/src/config/log.hpp"
+
+#include <time.h>
+
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/private_fd.hpp"
+#include "compat/src/libc/real.hpp"
+
+namespace vma::config {
+
+constinit int g_log_level = static_cast<int>(Level::kWarn);
+
+namespace {
+
+constexpr std::size_t kLineSize = 1100;
+constexpr int kStderr = 2;
+
+struct Log {
+    std::atomic<int> file{-1};
+    std::atomic<bool> stderr_usable{true};
+    const char *name = nullptr; // with its %d
+    int details = 0;
+    bool colors = false;
+    timespec start = {};
+};
+constinit Log g_log;
+
+struct Look {
+    const char *name;
+    const char *color;
+};
+
+Look look_of(Level level)
+{
+    switch (level) {
+    case Level::kNone:
+    case Level::kPanic:
+        return {"PANIC", "\033[0;31m"};
+    case Level::kError:
+        return {"ERROR", "\033[0;31m"};
+    case Level::kWarn:
+        return {"WARNING", "\033[0;31m"};
+    case Level::kInfo:
+        return {"INFO", ""};
+    case Level::kDetails:
+        return {"DETAILS", ""};
+    case Level::kDebug:
+        return {"DEBUG", ""};
+    case Level::kFunc:
+        return {"FINE", "\033[2m"};
+    case Level::kFuncAll:
+        break;
+    }
+    return {"FINER", "\033[2m"};
+}
+
+// A buffer that text is added to until it is full.
+class Line
+{
+public:
+    void add(const char *format, ...) __attribute__((format(printf, 2, 3)))
+    {
+        std::va_list arguments;
+        va_start(arguments, format);
+        add_list(format, arguments);
+        va_end(arguments);
+    }
+    void add_list(const char *format, std::va_list arguments) __attribute__((format(printf, 2, 0)))
+    {
+        const int length = std::vsnprintf(text_ + used_, sizeof text_ - kTail - used_, format, arguments);
+        if (length > 0)
+            used_ += static_cast<std::size_t>(length);
+        if (used_ > sizeof text_ - kTail - 1)
+            used_ = sizeof text_ - kTail - 1;
+    }
+    void finish(const char *tail) // at most kTail characters; a line that was cut gets its end too
+    {
+        const std::size_t length = std::strlen(tail);
+        std::memcpy(text_ + used_, tail, length);
+        used_ += length;
+    }
+    const char *text() const { return text_; }
+    std::size_t size() const { return used_; }
+
+private:
+    static constexpr std::size_t kTail = 8;
+    char text_[kLineSize];
+    std::size_t used_ = 0;
+};
+
+double milliseconds_since(const timespec &start)
+{
+    timespec now;
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<double>(now.tv_sec - start.tv_sec) * 1e3 +
+           static_cast<double>(now.tv_nsec - start.tv_nsec) / 1e6;
+}
+
+void add_prefix(Line &line, Level level)
+{
+    const Look look = look_of(level);
+    if (g_log.colors)
+        line.add("%s", look.color);
+    if (g_log.details >= 3)
+        line.add("Time: %9.3f ", milliseconds_since(g_log.start));
+    if (g_log.details >= 2)
+        line.add("Pid: %5d ", ::getpid());
+    if (g_log.details >= 1)
+        line.add("Tid: %5d ", ::gettid());
+    line.add("VMA %s: ", look.name);
+}
+
+// Blocks SIGPIPE of this thread, and takes back the one that our own write caused.
+class NoSigpipe
+{
+public:
+    NoSigpipe()
+    {
+        ::sigemptyset(&pipe_);
+        ::sigaddset(&pipe_, SIGPIPE);
+        sigset_t pending;
+        was_pending_ = ::sigpending(&pending) == 0 && ::sigismember(&pending, SIGPIPE) == 1;
+        ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+    }
+    ~NoSigpipe() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    NoSigpipe(const NoSigpipe &) = delete;
+    NoSigpipe &operator=(const NoSigpipe &) = delete;
+    void take_back() const
+    {
+        const timespec now = {};
+        if (!was_pending_)
+            ::sigtimedwait(&pipe_, nullptr, &now);
+    }
+
+private:
+    sigset_t pipe_;
+    sigset_t before_;
+    bool was_pending_ = false;
+};
+
+void write_line(const Line &line)
+{
+    const int file = g_log.file.load(std::memory_order_acquire);
+    if (file < 0 && !g_log.stderr_usable.load(std::memory_order_relaxed))
+        return;
+    const NoSigpipe quiet;
+    if (libc::real.write(file >= 0 ? file : kStderr, line.text(), line.size()) < 0 && errno == EPIPE)
+        quiet.take_back();
+}
+
+// The name with the process's id in place of the first %d. Nothing else in it is a format.
+void expand_name(const char *name, char *out, std::size_t size)
+{
+    const char *const mark = std::strstr(name, "%d");
+    if (mark == nullptr)
+        std::snprintf(out, size, "%s", name);
+    else
+        std::snprintf(out, size, "%.*s%d%s", static_cast<int>(mark - name), name, ::getpid(), mark + 2);
+}
+
+int open_file(const char *name)
+{
+    char path[PATH_MAX];
+    expand_name(name, path, sizeof path);
+    const int fd = libc::real.open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0) {
+        const int error = errno;
+        VMA_LOG(kWarn, "VMA_LOG_FILE: %s: %s; logging to stderr", path, std::strerror(error));
+        return -1;
+    }
+    return libc::make_private(fd);
+}
+
+} // namespace
+
+void log_line(Level level, const char *format, ...)
+{
+    const int saved = errno;
+    Line line;
+    add_prefix(line, level);
+    std::va_list arguments;
+    va_start(arguments, format);
+    line.add_list(format, arguments);
+    va_end(arguments);
+    line.finish(g_log.colors ? "\033[0m\n" : "\n");
+    write_line(line);
+    errno = saved;
+}
+
+void open_log(const Params &params)
+{
+    ::clock_gettime(CLOCK_MONOTONIC, &g_log.start);
+    g_log_level = params.trace_level;
+    g_log.details = params.log_details;
+    g_log.name = params.log_file;
+    if (g_log.name != nullptr)
+        g_log.file.store(open_file(g_log.name), std::memory_order_release);
+    const int file = g_log.file.load(std::memory_order_relaxed);
+    g_log.colors = params.log_colors && ::isatty(file >= 0 ? file : kStderr) == 1;
+}
+
+void close_log()
+{
+    const int file = g_log.file.exchange(-1, std::memory_order_acq_rel);
+    if (file >= 0)
+        libc::close_private(file);
+}
+
+void reopen_log_in_child()
+{
+    if (g_log.name == nullptr || std::strstr(g_log.name, "%d") == nullptr)
+        return;
+    close_log();
+    g_log.file.store(open_file(g_log.name), std::memory_order_release);
+}
+
+void stderr_closed()
+{
+    g_log.stderr_usable.store(false, std::memory_order_relaxed);
+}
+
+void stderr_replaced()
+{
+    g_log.stderr_usable.store(true, std::memory_order_relaxed);
+}
+
+} // namespace vma::config

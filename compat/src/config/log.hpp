@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The preload library's log: levels of the VMA manual, one write(2) a line, never stdio. Thread- and fork-safe.
+#pragma once
+
+namespace vma::config {
+
+enum class Level : int {
+    kNone = -1,
+    kPanic = 0,
+    kError = 1,
+    kWarn = 2,
+    kInfo = 3,
+    kDetails = 4,
+    kDebug = 5,
+    kFunc = 6,
+    kFuncAll = 7
+};
+
+extern int g_log_level; // written while parameters are read, then only read
+
+inline bool log_enabled(Level level)
+{
+    return static_cast<int>(level) <= g_log_level;
+}
+
+// Keeps errno. Longer lines than some 1000 characters are cut.
+void log_line(Level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+struct Params;
+void open_log(const Params &params); // from here on by the parameters; before, warnings go to stderr
+void close_log();                    // back to stderr
+void reopen_log_in_child();          // after fork: a file named by %d is another one now
+
+// The program closed descriptor 2, so that the number may become a file of the program's that we must not write to; or
+// it put something there on purpose.
+void stderr_closed();
+void stderr_replaced();
+
+} // namespace vma::config
+
+#define VMA_LOG(level, ...)                                                                                            \
+    do {                                                                                                               \
+        if (::vma::config::log_enabled(::vma::config::Level::level)) [[unlikely]]                                      \
+            ::vma::config::log_line(::vma::config::Level::level, __VA_ARGS__);                                         \
+    } while (false)

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Reads the parameters from the environment. What is wrong is never fatal: one warning, and the default.
+#include <strings.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "compat/src/config/header.hpp"
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/table.hpp"
+
+namespace vma::config {
+
+namespace {
+
+constexpr const char *kBlank = " \t\r\n";
+
+// The variable, unless it is empty; not in a set-user-id program, whose caller must not choose our files.
+const char *variable(const char *name)
+{
+    const char *const value = ::secure_getenv(name);
+    return value != nullptr && value[std::strspn(value, kBlank)] != '\0' ? value : nullptr;
+}
+
+bool parse_choice(const Parameter &row, const char *value, std::int64_t &number)
+{
+    const char *const start = value + std::strspn(value, kBlank);
+    const std::size_t length = std::strcspn(start, kBlank);
+    if (start[length + std::strspn(start + length, kBlank)] != '\0')
+        return false;
+    for (const Choice &choice : row.choices) {
+        if (std::strlen(choice.word) == length && ::strncasecmp(choice.word, start, length) == 0) {
+            number = choice.value;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool parse_number(const Parameter &row, const char *value, std::int64_t &number)
+{
+    char *end = nullptr;
+    errno = 0;
+    const long long parsed = std::strtoll(value, &end, 10);
+    if (end == value || end[std::strspn(end, kBlank)] != '\0' || errno != 0)
+        return false;
+    if (is_bool(row)) {
+        number = parsed != 0 ? 1 : 0;
+        return true;
+    }
+    if (parsed < row.min || parsed > row.max || (row.power_of_two && (parsed & (parsed - 1)) != 0))
+        return false;
+    number = parsed;
+    return true;
+}
+
+// Sets one parameter; false if the variable is there and means nothing.
+bool read_row(Params &params, const Parameter &row, Spec spec)
+{
+    const char *const value = variable(row.name);
+    if (is_text(row)) {
+        // A copy, kept for ever: the program may change its environment.
+        set_text(params, row, value != nullptr ? ::strdup(value) : nullptr);
+        return true; // NOLINT(clang-analyzer-unix.Malloc)
+    }
+    std::int64_t number = default_of(row, spec);
+    const bool good =
+        value == nullptr || (row.choices.empty() ? parse_number(row, value, number) : parse_choice(row, value, number));
+    set_number(params, row, number);
+    return good;
+}
+
+void describe_range(const Parameter &row, char *text, std::size_t size)
+{
+    if (is_bool(row)) {
+        std::snprintf(text, size, "0 or 1");
+    } else if (row.choices.empty()) {
+        std::snprintf(text, size, "%lld..%lld%s", static_cast<long long>(row.min), static_cast<long long>(row.max),
+                      row.power_of_two ? ", a power of two" : "");
+    } else {
+        std::size_t used = 0;
+        text[0] = '\0';
+        for (const Choice &choice : row.choices) {
+            if (choice.shown[0] == '\0' || used >= size)
+                continue; // one spelling a value is enough
+            used += static_cast<std::size_t>(
+                std::snprintf(text + used, size - used, used == 0 ? "%s" : ", %s", choice.word));
+        }
+    }
+}
+
+void warn(const Params &params, const Parameter &row)
+{
+    char range[160];
+    char used[64];
+    describe_range(row, range, sizeof range);
+    describe_value(params, row, used, sizeof used);
+    VMA_LOG(kWarn, "%s=%s is not valid (expected %s): using %s", row.name, variable(row.name), range, used);
+}
+
+Spec read_spec(Params &params)
+{
+    for (const Parameter &row : parameters())
+        if (row.field == Field(&Params::spec))
+            read_row(params, row, Spec::kNone);
+    return static_cast<Spec>(params.spec);
+}
+
+} // namespace
+
+unsigned read_environment(Params &params)
+{
+    const Spec spec = read_spec(params);
+    params.spec_latency = spec == Spec::kLatency;
+    unsigned wrong = 0;
+    for (const Parameter &row : parameters())
+        wrong += read_row(params, row, spec) ? 0 : 1;
+    if (params.trace_level >= static_cast<int>(Level::kDebug) && variable("VMA_LOG_DETAILS") == nullptr)
+        params.log_details = 2;
+    return wrong;
+}
+
+void load_params()
+{
+    static std::atomic_flag loaded;
+    if (loaded.test_and_set(std::memory_order_acq_rel))
+        return;
+    const int saved = errno;
+    read_environment(g_params);
+    open_log(g_params);
+    print_header(g_params);
+    Params scratch = g_params; // the warnings come after the header, when the log is open
+    for (const Parameter &row : parameters())
+        if (!is_text(row) && !read_row(scratch, row, static_cast<Spec>(g_params.spec)))
+            warn(g_params, row);
+    errno = saved;
+}
+
+} // namespace vma::config

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The values of all parameters, after VMA_SPEC and the single variables were read. The table that says what exists,
+// with types, ranges, defaults and texts, is table.cpp.
+#pragma once
+
+#include <cstdint>
+
+namespace vma::config {
+
+struct Params {
+    std::int32_t trace_level;           // VMA_TRACELEVEL: a Level of log.hpp
+    std::int32_t log_details;           // VMA_LOG_DETAILS: 0 nothing, 1 thread, 2 and process, 3 and time
+    bool log_colors;                    // VMA_LOG_COLORS
+    const char *log_file;               // VMA_LOG_FILE, as the variable says it; nullptr for stderr
+    std::int32_t spec;                  // VMA_SPEC: a Spec of table.hpp
+    std::int64_t rx_poll;               // VMA_RX_POLL: us a blocking receive spins, -1 for ever
+    std::int64_t select_poll;           // VMA_SELECT_POLL: us select/poll/epoll spin, -1 for ever, 0 never
+    std::uint32_t select_poll_os_ratio; // VMA_SELECT_POLL_OS_RATIO: every n-th spin looks at the kernel, 0 never
+    bool offloaded_sockets;             // VMA_OFFLOADED_SOCKETS
+    std::int32_t thread_mode;           // VMA_THREAD_MODE
+    bool spec_latency;                  // follows from `spec`
+    std::uint32_t lift_after;           // VMA_LIFT_AFTER: sends and receives before a stream leaves the kernel
+    std::uint32_t stream_ring;          // VMA_STREAM_RING: bytes of receive ring a stream, power of two
+    const char *shm_dir;                // VMA_SHM_DIR: nullptr for the default
+    const char *provider;               // VMA_PROVIDER: nullptr to look for it
+};
+
+extern Params g_params; // the defaults until load_params()
+
+// Final from the library's constructor on.
+inline const Params &params()
+{
+    return g_params;
+}
+
+// Reads the environment, opens the log and prints the start-up header; later calls do nothing. Called by our
+// constructor, or by the first socket() if that comes from a constructor that runs before.
+void load_params();
+
+// What load_params() does but for log and header; returns the number of variables that were wrong. For tests.
+unsigned read_environment(Params &into);
+
+const char *provider_path(); // file name of libvma-fi.so, found beside this library; nullptr if there is none
+
+} // namespace vma::config

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The parameters: names, defaults and ranges of the VMA manual, and a few of our own. To add one, add a field to Params
+// and a row here; nothing else knows their names.
+#include "compat/src/config/table.hpp"
+
+#include "compat/src/config/log.hpp"
+
+namespace vma::config {
+
+namespace {
+
+constexpr std::int64_t kSecond = 1000000; // us
+
+constexpr std::int64_t level(Level value)
+{
+    return static_cast<std::int64_t>(value);
+}
+
+// The digits are those of the manual, older than the levels' own numbers.
+constexpr Choice kTraceLevels[] = {
+    {"none", level(Level::kNone), "NONE"},    {"panic", level(Level::kPanic), "PANIC"},
+    {"error", level(Level::kError), "ERROR"}, {"warn", level(Level::kWarn), "WARNING"},
+    {"warning", level(Level::kWarn), ""},     {"info", level(Level::kInfo), "INFO"},
+    {"information", level(Level::kInfo), ""}, {"details", level(Level::kDetails), "DETAILS"},
+    {"debug", level(Level::kDebug), "DEBUG"}, {"fine", level(Level::kFunc), "FINE"},
+    {"func", level(Level::kFunc), ""},        {"finer", level(Level::kFuncAll), "FINER"},
+    {"funcall", level(Level::kFuncAll), ""},  {"func_all", level(Level::kFuncAll), ""},
+    {"all", level(Level::kFuncAll), ""},      {"0", level(Level::kPanic), ""},
+    {"1", level(Level::kError), ""},          {"2", level(Level::kWarn), ""},
+    {"3", level(Level::kInfo), ""},           {"4", level(Level::kDebug), ""},
+    {"5", level(Level::kFunc), ""},           {"6", level(Level::kFuncAll), ""},
+};
+
+constexpr Choice kSpecs[] = {
+    {"none", static_cast<std::int64_t>(Spec::kNone), "NONE"},
+    {"0", static_cast<std::int64_t>(Spec::kNone), ""},
+    {"latency", static_cast<std::int64_t>(Spec::kLatency), "Latency"},
+    {"15", static_cast<std::int64_t>(Spec::kLatency), ""},
+};
+
+constexpr Choice kThreadModes[] = {
+    {"0", 0, "Single"},
+    {"1", 1, "Multi spin lock"},
+    {"2", 2, "Multi mutex lock"},
+    {"3", 3, "Multi more threads than cores"},
+};
+
+constexpr Parameter kTable[] = {
+    {.name = "VMA_SPEC",
+     .label = "VMA Spec",
+     .field = &Params::spec,
+     .choices = kSpecs,
+     .text = "A profile: defaults for other parameters, which a variable of their own still overrides. \"latency\" "
+             "(15): the shortest way at the price of a processor that always polls."},
+    {.name = "VMA_TRACELEVEL",
+     .label = "Log Level",
+     .field = &Params::trace_level,
+     .fallback = level(Level::kInfo),
+     .always_shown = true,
+     .choices = kTraceLevels,
+     .text = "What is logged: none, panic (0), error (1), warn (2), info (3), details (all parameters at start-up), "
+             "debug (4; says of each connection whether it is accelerated, and if not, why), fine (5), finer (6)."},
+    {.name = "VMA_LOG_DETAILS",
+     .label = "Log Details",
+     .field = &Params::log_details,
+     .max = 3,
+     .text = "What each line starts with: 0 nothing, 1 the thread, 2 process and thread, 3 also the milliseconds "
+             "since the library was loaded. 2 if VMA_TRACELEVEL is debug or more."},
+    {.name = "VMA_LOG_COLORS",
+     .label = "Log Colors",
+     .field = &Params::log_colors,
+     .fallback = 1,
+     .text = "Colours by level; never when the log is not a terminal."},
+    {.name = "VMA_LOG_FILE",
+     .label = "Log File",
+     .field = &Params::log_file,
+     .always_shown = true,
+     .text = "The file that the log is appended to instead of stderr. One %d in it stands for the process's id."},
+    {.name = "VMA_RX_POLL",
+     .label = "Rx Poll Loops",
+     .field = &Params::rx_poll,
+     .fallback = 100000,
+     .min = -1,
+     .max = 100 * kSecond,
+     .overrides = {{{Spec::kLatency, -1}}},
+     .text = "How many microseconds a blocking receive polls before it sleeps; -1: it never sleeps, 0: it looks once."},
+    {.name = "VMA_SELECT_POLL",
+     .label = "Select Poll (usec)",
+     .field = &Params::select_poll,
+     .fallback = 100000,
+     .min = -1,
+     .max = 100 * kSecond,
+     .overrides = {{{Spec::kLatency, -1}}},
+     .text = "How many microseconds select(), poll() and epoll_wait() poll before they sleep; -1: they never sleep, "
+             "0: they look once."},
+    {.name = "VMA_SELECT_POLL_OS_RATIO",
+     .label = "Select Poll OS Ratio",
+     .field = &Params::select_poll_os_ratio,
+     .fallback = 10,
+     .max = 1000000,
+     .overrides = {{{Spec::kLatency, 1}}},
+     .text = "select(), poll() and epoll_wait() look at the descriptors that are not accelerated once in so many "
+             "polls, and before they sleep; 0: rarely, once in 1024."},
+    {.name = "VMA_OFFLOADED_SOCKETS",
+     .label = "Offloaded Sockets",
+     .field = &Params::offloaded_sockets,
+     .fallback = 1,
+     .text = "Whether sockets are accelerated."},
+    {.name = "VMA_THREAD_MODE",
+     .label = "Thread mode",
+     .field = &Params::thread_mode,
+     .fallback = 1,
+     .choices = kThreadModes,
+     .overrides = {{{Spec::kLatency, 0}}},
+     .text =
+         "How the program's threads use its sockets: 0 one thread, 1 several, 2 several that sleep for a lock, 3 more "
+         "threads than processors. It is shown in the header and changes nothing: sockets are safe for threads "
+         "always."},
+    {.name = "VMA_LIFT_AFTER",
+     .label = "Lift After (calls)",
+     .field = &Params::lift_after,
+     .fallback = 32,
+     .min = 1,
+     .max = 1000000000,
+     .overrides = {{{Spec::kLatency, 1}}},
+     .text = "After how many sends and receives a connection leaves the kernel."},
+    {.name = "VMA_STREAM_RING",
+     .label = "Stream Ring (bytes)",
+     .field = &Params::stream_ring,
+     .fallback = 256 << 10,
+     .min = 64 << 10,
+     .max = 16 << 20,
+     .power_of_two = true,
+     .text = "Receive buffer of an accelerated connection."},
+    {.name = "VMA_SHM_DIR",
+     .label = "Shared Memory Directory",
+     .field = &Params::shm_dir,
+     .text = "Where the user's processes find each other; empty for the default."},
+    {.name = "VMA_PROVIDER",
+     .label = "Provider Library",
+     .field = &Params::provider,
+     .text = "Full path of libvma-fi.so; empty to look for it beside libvma.so."},
+};
+
+constexpr Params defaults()
+{
+    Params params{};
+    for (const Parameter &row : kTable)
+        set_number(params, row, row.fallback);
+    return params;
+}
+
+} // namespace
+
+constinit Params g_params = defaults();
+
+std::span<const Parameter> parameters()
+{
+    return kTable;
+}
+
+} // namespace vma::config

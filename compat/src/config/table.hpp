@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What a parameter is. One row a parameter makes the parser, the start-up header and the documentation.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <variant>
+
+#include "compat/src/config/params.hpp"
+
+namespace vma::config {
+
+// VMA_SPEC profiles, by libvma's numbers.
+enum class Spec : std::int32_t { kNone = 0, kLatency = 15 };
+
+// A word that a parameter takes instead of a number; the first with a value is the one that is shown.
+struct Choice {
+    const char *word; // matched without regard to case
+    std::int64_t value;
+    const char *shown; // in the header
+};
+
+// The default under a profile.
+struct Override {
+    Spec spec = Spec::kNone;
+    std::int64_t value = 0;
+};
+
+using Field = std::variant<bool Params::*, std::int32_t Params::*, std::uint32_t Params::*, std::int64_t Params::*,
+                           const char * Params::*>;
+
+struct Parameter {
+    const char *name;  // the environment variable
+    const char *label; // in the header
+    Field field;
+    std::int64_t fallback = 0; // the default; of a text it is always the empty one
+    std::int64_t min = 0;      // of a number without choices
+    std::int64_t max = 0;
+    bool power_of_two = false;
+    bool always_shown = false;              // in the header at info level, the default too
+    std::span<const Choice> choices = {};   // if there are any, nothing else is taken
+    std::array<Override, 4> overrides = {}; // VMA_SPEC
+    const char *text;                       // for the manual
+};
+
+std::span<const Parameter> parameters();
+
+constexpr std::int64_t default_of(const Parameter &row, Spec spec)
+{
+    for (const Override &override : row.overrides)
+        if (override.spec != Spec::kNone && override.spec == spec)
+            return override.value;
+    return row.fallback;
+}
+
+constexpr bool is_text(const Parameter &row)
+{
+    return std::holds_alternative<const char * Params::*>(row.field);
+}
+
+constexpr bool is_bool(const Parameter &row)
+{
+    return std::holds_alternative<bool Params::*>(row.field);
+}
+
+constexpr void set_number(Params &params, const Parameter &row, std::int64_t value)
+{
+    if (auto *flag = std::get_if<bool Params::*>(&row.field))
+        params.**flag = value != 0;
+    else if (auto *narrow = std::get_if<std::int32_t Params::*>(&row.field))
+        params.**narrow = static_cast<std::int32_t>(value);
+    else if (auto *natural = std::get_if<std::uint32_t Params::*>(&row.field))
+        params.**natural = static_cast<std::uint32_t>(value);
+    else if (auto *wide = std::get_if<std::int64_t Params::*>(&row.field))
+        params.**wide = value;
+}
+
+constexpr void set_text(Params &params, const Parameter &row, const char *value)
+{
+    if (auto *field = std::get_if<const char * Params::*>(&row.field))
+        params.**field = value;
+}
+
+constexpr std::int64_t number_of(const Params &params, const Parameter &row)
+{
+    if (auto *flag = std::get_if<bool Params::*>(&row.field))
+        return params.**flag ? 1 : 0;
+    if (auto *narrow = std::get_if<std::int32_t Params::*>(&row.field))
+        return params.**narrow;
+    if (auto *natural = std::get_if<std::uint32_t Params::*>(&row.field))
+        return params.**natural;
+    if (auto *wide = std::get_if<std::int64_t Params::*>(&row.field))
+        return params.**wide;
+    return 0;
+}
+
+constexpr const char *text_of(const Params &params, const Parameter &row)
+{
+    auto *field = std::get_if<const char * Params::*>(&row.field);
+    return field != nullptr ? params.**field : nullptr;
+}
+
+} // namespace vma::config

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// connect, shutdown, options, and the calls that make a socket something that only the kernel can be.
+#include "compat/src/intercept/export.hpp"
+
+#include <linux/sockios.h>
+
+#include <cstdarg>
+#include <cstdint>
+
+namespace vma::intercept {
+
+namespace {
+
+void pin(int fd, const char *reason)
+{
+    if (sock::Socket *const s = tracked(fd)) {
+        const KeepErrno keep;
+        sock::pin_to_kernel(*s, reason);
+    }
+}
+
+bool disconnects(const sockaddr *address, socklen_t length)
+{
+    return address != nullptr && length >= sizeof address->sa_family && address->sa_family == AF_UNSPEC;
+}
+
+int connect_tracked(sock::Socket &s, int fd, const sockaddr *address, socklen_t length)
+{
+    if (disconnects(address, length))
+        sock::pin_to_kernel(s, "connect() to no address");
+    const int result = real.connect(fd, address, length);
+    const KeepErrno keep;
+    sock::connecting(s);
+    return result;
+}
+
+int duplicate_above(int fd, int command, void *lowest)
+{
+    const int copy = real.fcntl(fd, command, lowest);
+    if (copy >= 0)
+        duplicated(fd, copy);
+    return copy;
+}
+
+int fcntl_tracked(sock::Socket &s, int fd, int command, void *argument)
+{
+    const auto flags = static_cast<int>(reinterpret_cast<std::intptr_t>(argument));
+    switch (command) {
+    case F_SETOWN:
+    case F_SETOWN_EX:
+    case F_SETSIG:
+        pin(fd, "signal-driven input");
+        break;
+    case F_SETFL:
+        if ((flags & O_ASYNC) != 0)
+            pin(fd, "signal-driven input");
+        break;
+    default:
+        break;
+    }
+    const int result = real.fcntl(fd, command, argument);
+    if (command == F_SETFL && result >= 0)
+        sock::set_nonblocking(s, (flags & O_NONBLOCK) != 0);
+    return result;
+}
+
+int ioctl_tracked(sock::Socket &s, int fd, unsigned long request, void *argument)
+{
+    int *const number = static_cast<int *>(argument);
+    switch (request) {
+    case FIONREAD: // SIOCINQ
+        if (number != nullptr)
+            return sock::bytes_readable(s, fd, number);
+        break;
+    case SIOCOUTQ:
+    case SIOCOUTQNSD:
+        if (number != nullptr)
+            return sock::bytes_unsent(s, fd, request, number);
+        break;
+    case FIOASYNC:
+    case FIOSETOWN:
+    case SIOCSPGRP:
+        pin(fd, "signal-driven input");
+        break;
+    default:
+        break;
+    }
+    const int result = real.ioctl(fd, request, argument);
+    if (request == FIONBIO && result == 0)
+        sock::set_nonblocking(s, *number != 0);
+    return result;
+}
+
+} // namespace
+
+} // namespace vma::intercept
+
+using namespace vma;
+using namespace vma::intercept;
+
+VMA_EXPORT int connect(int fd, const sockaddr *address, socklen_t length)
+{
+    if (sock::Socket *const s = tracked(fd)) [[unlikely]]
+        return connect_tracked(*s, fd, address, length);
+    return real.connect(fd, address, length);
+}
+
+VMA_ALIAS(connect) int __connect(int, const sockaddr *, socklen_t);
+
+VMA_EXPORT int shutdown(int fd, int how) noexcept
+{
+    if (sock::Socket *const s = tracked(fd)) [[unlikely]]
+        return sock::shut_down(*s, fd, how);
+    return real.shutdown(fd, how);
+}
+
+VMA_EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *length) noexcept
+{
+    if (sock::Socket *const s = tracked(fd)) [[unlikely]]
+        return sock::get_option(*s, fd, level, name, value, length);
+    return real.getsockopt(fd, level, name, value, length);
+}
+
+VMA_EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t length) noexcept
+{
+    if (sock::Socket *const s = tracked(fd)) [[unlikely]]
+        return sock::set_option(*s, fd, level, name, value, length);
+    return real.setsockopt(fd, level, name, value, length);
+}
+
+VMA_EXPORT int fcntl(int fd, int command, ...)
+{
+    std::va_list rest;
+    va_start(rest, command);
+    void *const argument = va_arg(rest, void *);
+    va_end(rest);
+    if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
+        return duplicate_above(fd, command, argument);
+    if (sock::Socket *const s = tracked(fd)) [[unlikely]]
+        return fcntl_tracked(*s, fd, command, argument);
+    return real.fcntl(fd, command, argument);
+}
+
+VMA_ALIAS(fcntl) int fcntl64(int, int, ...);
+VMA_ALIAS(fcntl) int __fcntl(int, int, ...);
+
+VMA_EXPORT int ioctl(int fd, unsigned long request, ...) noexcept
+{
+    std::va_list rest;
+    va_start(rest, request);
+    void *const argument = va_arg(rest, void *);
+    va_end(rest);
+    if (sock::Socket *const s = tracked(fd)) [[unlikely]]
+        return ioctl_tracked(*s, fd, request, argument);
+    return real.ioctl(fd, request, argument);
+}
+
+// ---- stdio reads and writes inside libc, where we don't see it
+
+VMA_EXPORT FILE *fdopen(int fd, const char *mode) noexcept
+{
+    pin(fd, "fdopen()");
+    return real.fdopen(fd, mode);
+}
+
+VMA_EXPORT int vdprintf(int fd, const char *format, va_list arguments)
+{
+    pin(fd, "dprintf()");
+    return real.vdprintf(fd, format, arguments);
+}
+
+VMA_EXPORT int dprintf(int fd, const char *format, ...)
+{
+    pin(fd, "dprintf()");
+    std::va_list arguments;
+    va_start(arguments, format);
+    const int result = real.vdprintf(fd, format, arguments);
+    va_end(arguments);
+    return result;
+}
+
+VMA_EXPORT int __vdprintf_chk(int fd, int flag, const char *format, va_list arguments)
+{
+    pin(fd, "dprintf()");
+    return real.__vdprintf_chk(fd, flag, format, arguments);
+}
+
+VMA_EXPORT int __dprintf_chk(int fd, int flag, const char *format, ...)
+{
+    pin(fd, "dprintf()");
+    std::va_list arguments;
+    va_start(arguments, format);
+    const int result = real.__vdprintf_chk(fd, flag, format, arguments);
+    va_end(arguments);
+    return result;
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What makes descriptors: TCP sockets and epoll sets are tracked, of anything else the number is known to be new.
+#include "compat/src/intercept/export.hpp"
+
+#include <netinet/in.h>
+
+#include <cstdarg>
+
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/provider_text.hpp"
+
+namespace vma::intercept {
+
+namespace {
+
+bool is_tcp(int domain, int type, int protocol)
+{
+    return (domain == AF_INET || domain == AF_INET6) && (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM &&
+           (protocol == 0 || protocol == IPPROTO_TCP);
+}
+
+bool is_tcp(int fd)
+{
+    int protocol = 0;
+    socklen_t size = sizeof protocol;
+    return real.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) == 0 && protocol == IPPROTO_TCP;
+}
+
+// Another library's constructor may open sockets before ours has run.
+bool tracking()
+{
+    config::load_params();
+    return config::params().offloaded_sockets && !libc::in_vfork_child();
+}
+
+void socket_made(int fd, int type, const void *caller)
+{
+    const KeepErrno keep;
+    if (!tracking() || libc::is_provider(caller))
+        return;
+    sock::track_new(fd, (type & SOCK_NONBLOCK) != 0);
+    number_tracked(fd);
+}
+
+// A listener that we don't know was there before us: a program that replaced itself, a service manager that passed it.
+void socket_accepted(int listener, int fd, int flags)
+{
+    const KeepErrno keep;
+    number_given(fd);
+    if (!tracking() || (sock::lookup(listener) == nullptr && !is_tcp(fd)))
+        return;
+    sock::track_accepted(listener, fd, (flags & SOCK_NONBLOCK) != 0);
+    number_tracked(fd);
+}
+
+int epoll_made(int fd, const void *caller)
+{
+    if (fd < 0)
+        return fd;
+    const KeepErrno keep;
+    number_given(fd);
+    if (!tracking() || libc::is_provider(caller))
+        return fd;
+    mux::epoll_created(fd);
+    number_tracked(fd);
+    return fd;
+}
+
+int given(int fd)
+{
+    number_given(fd);
+    return fd;
+}
+
+int both_given(int result, const int *pair)
+{
+    if (result == 0) {
+        number_given(pair[0]);
+        number_given(pair[1]);
+    }
+    return result;
+}
+
+} // namespace
+
+} // namespace vma::intercept
+
+using namespace vma;
+using namespace vma::intercept;
+
+VMA_EXPORT int socket(int domain, int type, int protocol) noexcept
+{
+    const int fd = real.socket(domain, type, protocol);
+    number_given(fd);
+    if (fd >= 0 && is_tcp(domain, type, protocol))
+        socket_made(fd, type, __builtin_return_address(0));
+    return fd;
+}
+
+VMA_EXPORT int accept(int listener, sockaddr *address, socklen_t *length)
+{
+    const int fd = real.accept(listener, address, length);
+    if (fd >= 0)
+        socket_accepted(listener, fd, 0);
+    return fd;
+}
+
+VMA_EXPORT int accept4(int listener, sockaddr *address, socklen_t *length, int flags)
+{
+    const int fd = real.accept4(listener, address, length, flags);
+    if (fd >= 0)
+        socket_accepted(listener, fd, flags);
+    return fd;
+}
+
+VMA_EXPORT int epoll_create(int size) noexcept
+{
+    return epoll_made(real.epoll_create(size), __builtin_return_address(0));
+}
+
+VMA_EXPORT int epoll_create1(int flags) noexcept
+{
+    return epoll_made(real.epoll_create1(flags), __builtin_return_address(0));
+}
+
+// ---- new numbers that are not ours
+
+VMA_EXPORT int socketpair(int domain, int type, int protocol, int pair[2]) noexcept
+{
+    return both_given(real.socketpair(domain, type, protocol, pair), pair);
+}
+
+VMA_EXPORT int pipe(int pair[2]) noexcept
+{
+    return both_given(real.pipe(pair), pair);
+}
+
+VMA_ALIAS(pipe) int __pipe(int[2]) noexcept;
+
+VMA_EXPORT int pipe2(int pair[2], int flags) noexcept
+{
+    return both_given(real.pipe2(pair, flags), pair);
+}
+
+VMA_EXPORT int open(const char *path, int flags, ...)
+{
+    std::va_list rest;
+    va_start(rest, flags);
+    const mode_t mode = va_arg(rest, mode_t); // garbage, and not used, unless the flags make a file
+    va_end(rest);
+    return given(real.open(path, flags, mode));
+}
+
+VMA_ALIAS(open) int __open(const char *, int, ...);
+VMA_ALIAS(open) int open64(const char *, int, ...);
+VMA_ALIAS(open) int __open64(const char *, int, ...);
+
+VMA_EXPORT int openat(int directory, const char *path, int flags, ...)
+{
+    std::va_list rest;
+    va_start(rest, flags);
+    const mode_t mode = va_arg(rest, mode_t);
+    va_end(rest);
+    return given(real.openat(directory, path, flags, mode));
+}
+
+VMA_ALIAS(openat) int openat64(int, const char *, int, ...);
+
+VMA_EXPORT int creat(const char *path, mode_t mode)
+{
+    return given(real.creat(path, mode));
+}
+
+VMA_ALIAS(creat) int creat64(const char *, mode_t);
+
+VMA_EXPORT int eventfd(unsigned count, int flags) noexcept
+{
+    return given(real.eventfd(count, flags));
+}
+
+VMA_EXPORT int timerfd_create(clockid_t clock, int flags) noexcept
+{
+    return given(real.timerfd_create(clock, flags));
+}
+
+VMA_EXPORT int signalfd(int fd, const sigset_t *mask, int flags) noexcept
+{
+    return fd >= 0 ? real.signalfd(fd, mask, flags) : given(real.signalfd(fd, mask, flags));
+}
+
+VMA_EXPORT int inotify_init() noexcept
+{
+    return given(real.inotify_init());
+}
+
+VMA_EXPORT int inotify_init1(int flags) noexcept
+{
+    return given(real.inotify_init1(flags));
+}
+
+VMA_EXPORT int memfd_create(const char *name, unsigned flags) noexcept
+{
+    return given(real.memfd_create(name, flags));
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The life of descriptor numbers. Whatever makes a number mean something else passes here, so that no entry of our
+// tables outlives its descriptor. Also what duplicates them; what closes them is close.cpp.
+#include "compat/src/intercept/export.hpp"
+
+#include "compat/src/config/log.hpp"
+
+namespace vma::intercept {
+
+constinit libc::DescriptorMap<sock::kMaxTracked> g_ours;
+
+namespace {
+
+bool open_number(int fd)
+{
+    const KeepErrno keep;
+    return real.fcntl(fd, F_GETFD) >= 0;
+}
+
+// dup2() and dup3(). The target is retired only if the kernel is going to close it.
+template <typename Duplicate> int duplicate_to(int old_fd, int new_fd, Duplicate duplicate)
+{
+    if (old_fd == new_fd || libc::in_vfork_child())
+        return duplicate();
+    if (libc::is_private(new_fd)) {
+        errno = EBUSY;
+        return -1;
+    }
+    if (ours(new_fd) && open_number(old_fd))
+        retire(new_fd);
+    const int fd = duplicate();
+    if (fd >= 0)
+        duplicated(old_fd, fd);
+    return fd;
+}
+
+} // namespace
+
+void retire(int fd)
+{
+    if (libc::in_vfork_child())
+        return;
+    const KeepErrno keep;
+    if (sock::lookup(fd) != nullptr)
+        sock::forget(fd);
+    if (mux::is_epoll(fd))
+        mux::epoll_closed(fd);
+    g_ours.remove(fd);
+}
+
+void number_tracked(int fd)
+{
+    g_ours.add(fd);
+    if (fd > STDERR_FILENO)
+        return;
+    if (sock::Socket *const s = sock::lookup(fd))
+        sock::pin_to_kernel(*s, "descriptor 0, 1 or 2");
+}
+
+void duplicated(int old_fd, int new_fd)
+{
+    if (libc::in_vfork_child())
+        return;
+    const KeepErrno keep;
+    if (new_fd == STDERR_FILENO)
+        config::stderr_replaced();
+    number_given(new_fd);
+    if (sock::lookup(old_fd) != nullptr)
+        sock::track_dup(old_fd, new_fd);
+    else if (mux::is_epoll(old_fd))
+        mux::epoll_dup(old_fd, new_fd);
+    else
+        return;
+    number_tracked(new_fd);
+}
+
+void retire_range(unsigned first, unsigned last)
+{
+    if (libc::in_vfork_child())
+        return;
+    if (first <= STDERR_FILENO && last >= STDERR_FILENO)
+        config::stderr_closed();
+    for (int fd = g_ours.next(first, last); fd >= 0; fd = g_ours.next(static_cast<unsigned>(fd) + 1, last))
+        retire(fd);
+}
+
+} // namespace vma::intercept
+
+using namespace vma;
+using namespace vma::intercept;
+
+VMA_EXPORT int dup(int old_fd) noexcept
+{
+    const int fd = real.dup(old_fd);
+    if (fd >= 0)
+        duplicated(old_fd, fd);
+    return fd;
+}
+
+VMA_EXPORT int dup2(int old_fd, int new_fd) noexcept
+{
+    return duplicate_to(old_fd, new_fd, [=] { return real.dup2(old_fd, new_fd); });
+}
+
+VMA_ALIAS(dup2) int __dup2(int, int) noexcept;
+
+VMA_EXPORT int dup3(int old_fd, int new_fd, int flags) noexcept
+{
+    if ((flags & ~O_CLOEXEC) != 0)
+        return real.dup3(old_fd, new_fd, flags);
+    return duplicate_to(old_fd, new_fd, [=] { return real.dup3(old_fd, new_fd, flags); });
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the files of intercept/ share: how a libc function is defined here, and what is known of a descriptor.
+// Include it first: it turns off what would give libc's names another body than ours.
+#pragma once
+
+#undef _FORTIFY_SOURCE // inline read(), recv(), poll() ...
+#undef _FILE_OFFSET_BITS
+
+#include <cerrno>
+
+#include "compat/src/libc/private_fd.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/libc/vfork.hpp"
+#include "compat/src/mux/mux.hpp"
+#include "compat/src/socket/socket.hpp"
+
+// libc's declarations promise what programs give us (nonnull); we make no use of it.
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wmissing-attributes"
+#endif
+
+#define VMA_EXPORT extern "C" [[gnu::visibility("default")]]
+// A second name of an exported function of the same file.
+#define VMA_ALIAS(name) extern "C" [[gnu::visibility("default"), gnu::alias(#name)]]
+
+namespace vma::intercept {
+
+using libc::real;
+
+class KeepErrno
+{
+public:
+    KeepErrno() = default;
+    ~KeepErrno() { errno = saved_; }
+    KeepErrno(const KeepErrno &) = delete;
+    KeepErrno &operator=(const KeepErrno &) = delete;
+
+private:
+    const int saved_ = errno;
+};
+
+// The tracked socket behind a descriptor of this process, or nullptr.
+inline sock::Socket *tracked(int fd)
+{
+    sock::Socket *const s = sock::lookup(fd);
+    if (s != nullptr && libc::in_vfork_child()) [[unlikely]]
+        return nullptr;
+    return s;
+}
+
+// The numbers that are tracked sockets or epoll sets.
+extern libc::DescriptorMap<sock::kMaxTracked> g_ours;
+
+inline bool ours(int fd)
+{
+    return g_ours.has(fd);
+}
+
+// ---- descriptors.cpp
+
+// Drops what is known of a number that is about to be closed.
+void retire(int fd);
+
+// The kernel gave out this number: what we still know of it was closed past us (a system call of the program's own,
+// libc's insides).
+inline void number_given(int fd)
+{
+    if (fd >= 0 && ours(fd)) [[unlikely]]
+        retire(fd);
+}
+
+// After the kernel duplicated one descriptor.
+void duplicated(int old_fd, int new_fd);
+
+// After a number became ours. A socket that got the number 0, 1 or 2 is given to the kernel: stdio and programs that are
+// started later use these without asking us.
+void number_tracked(int fd);
+
+// Retires all of a range.
+void retire_range(unsigned first, unsigned last);
+
+} // namespace vma::intercept

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Load and unload of libvma.so. Nothing happens at load time but reading the parameters and printing the header; devices
+// open at the first socket that needs one.
+#include "compat/src/intercept/export.hpp"
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/socket/fork_handlers.hpp"
+
+namespace {
+
+[[gnu::constructor(101)]] void library_load()
+{
+    vma::libc::resolve_real();
+    vma::config::load_params();
+    vma::sock::register_fork_handlers();
+}
+
+} // namespace
+
+// libvma has it, for programs that load and unload the library themselves. We can't be unloaded, as signal handlers
+// lead through us.
+VMA_EXPORT int vma_exit()
+{
+    vma::config::close_log();
+    return 0;
+}

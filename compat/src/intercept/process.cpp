@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// New processes and programs. A process that gets a copy of our descriptors has only the kernel under them, so before it
+// is made the sockets concerned return to the kernel. For fork() that is done by pthread_atfork(), which libc's own
+// forks (daemon, forkpty) pass too; here is what does not.
+#include "compat/src/intercept/export.hpp"
+
+#include <cstdarg>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/socket/fork_handlers.hpp"
+
+namespace vma::intercept {
+
+namespace {
+
+void before_exec()
+{
+    if (!libc::in_vfork_child())
+        sock::return_surviving_exec();
+}
+
+void before_spawn(bool has_file_actions)
+{
+    const KeepErrno keep;
+    if (!libc::in_vfork_child())
+        sock::return_for_spawn(has_file_actions);
+}
+
+struct Child {
+    int (*function)(void *);
+    void *argument;
+};
+
+int start_child(void *start)
+{
+    const Child child = *static_cast<Child *>(start);
+    sock::fork_ends_in_child();
+    sock::g_fork_gate.unlock();
+    return child.function(child.argument);
+}
+
+// clone() without CLONE_VM is a fork.
+int fork_by_clone(Child child, void *stack, int flags, void *parent_tid, void *tls, void *child_tid)
+{
+    sock::g_fork_gate.lock();
+    sock::fork_begins();
+    const int pid = real.clone(&start_child, stack, flags, &child, parent_tid, tls, child_tid);
+    const KeepErrno keep;
+    sock::fork_ends_in_parent();
+    sock::g_fork_gate.unlock();
+    return pid;
+}
+
+// The arguments of execl() and its like, as execv() wants them: counted, then copied.
+int count_arguments(const char *first, va_list rest)
+{
+    if (first == nullptr)
+        return 0;
+    std::va_list copy;
+    va_copy(copy, rest);
+    int count = 1;
+    while (va_arg(copy, char *) != nullptr)
+        ++count;
+    va_end(copy);
+    return count;
+}
+
+void copy_arguments(char **into, const char *first, int count, va_list rest)
+{
+    into[0] = const_cast<char *>(first);
+    for (int i = 1; i <= count; ++i)
+        into[i] = va_arg(rest, char *);
+}
+
+} // namespace
+
+// On the stack, as the caller may be a child of fork() in a program of several threads, where malloc() may hang.
+#define VMA_ARGUMENTS(arguments, first, rest)                                                                          \
+    const int arguments##_count = count_arguments(first, rest);                                                        \
+    char **const arguments =                                                                                           \
+        static_cast<char **>(__builtin_alloca((static_cast<size_t>(arguments##_count) + 1) * sizeof(char *)));         \
+    copy_arguments(arguments, first, arguments##_count, rest)
+
+} // namespace vma::intercept
+
+using namespace vma;
+using namespace vma::intercept;
+
+// ---- exec
+
+VMA_EXPORT int execve(const char *path, char *const arguments[], char *const environment[]) noexcept
+{
+    before_exec();
+    return real.execve(path, arguments, environment);
+}
+
+VMA_EXPORT int execv(const char *path, char *const arguments[]) noexcept
+{
+    before_exec();
+    return real.execv(path, arguments);
+}
+
+VMA_EXPORT int execvp(const char *file, char *const arguments[]) noexcept
+{
+    before_exec();
+    return real.execvp(file, arguments);
+}
+
+VMA_EXPORT int execvpe(const char *file, char *const arguments[], char *const environment[]) noexcept
+{
+    before_exec();
+    return real.execvpe(file, arguments, environment);
+}
+
+VMA_EXPORT int fexecve(int fd, char *const arguments[], char *const environment[]) noexcept
+{
+    before_exec();
+    return real.fexecve(fd, arguments, environment);
+}
+
+VMA_EXPORT int execveat(int directory, const char *path, char *const arguments[], char *const environment[],
+                        int flags) noexcept
+{
+    before_exec();
+    return real.execveat(directory, path, arguments, environment, flags);
+}
+
+VMA_EXPORT int execl(const char *path, const char *first, ...) noexcept
+{
+    before_exec();
+    std::va_list rest;
+    va_start(rest, first);
+    VMA_ARGUMENTS(arguments, first, rest);
+    va_end(rest);
+    return real.execv(path, arguments);
+}
+
+VMA_EXPORT int execlp(const char *file, const char *first, ...) noexcept
+{
+    before_exec();
+    std::va_list rest;
+    va_start(rest, first);
+    VMA_ARGUMENTS(arguments, first, rest);
+    va_end(rest);
+    return real.execvp(file, arguments);
+}
+
+VMA_EXPORT int execle(const char *path, const char *first, ...) noexcept
+{
+    before_exec();
+    std::va_list rest;
+    va_start(rest, first);
+    VMA_ARGUMENTS(arguments, first, rest);
+    char *const *const environment = va_arg(rest, char *const *); // after the nullptr
+    va_end(rest);
+    return real.execve(path, arguments, environment);
+}
+
+// ---- processes that run another program at once
+
+VMA_EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
+                           const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[])
+{
+    before_spawn(actions != nullptr);
+    return real.posix_spawn(pid, path, actions, attributes, arguments, environment);
+}
+
+VMA_EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
+                            const posix_spawnattr_t *attributes, char *const arguments[], char *const environment[])
+{
+    before_spawn(actions != nullptr);
+    return real.posix_spawnp(pid, file, actions, attributes, arguments, environment);
+}
+
+VMA_EXPORT int system(const char *command)
+{
+    if (command != nullptr)
+        before_spawn(false);
+    return real.system(command);
+}
+
+VMA_EXPORT FILE *popen(const char *command, const char *mode)
+{
+    before_spawn(false);
+    return real.popen(command, mode);
+}
+
+// vfork() returns twice, the second time into a stack frame that the child has used: a wrapper in C++ could not be
+// returned to. This one ends with a jump to libc's and so has no frame when it happens.
+#if defined(__x86_64__)
+
+extern "C" [[gnu::used, gnu::visibility("hidden")]] void *vma_before_vfork() noexcept
+{
+    before_spawn(true);
+    libc::entering_vfork();
+    return reinterpret_cast<void *>(real.vfork);
+}
+
+asm(R"(
+    .pushsection .text
+    .globl vfork, __vfork
+    .type vfork, @function
+    .type __vfork, @function
+vfork:
+__vfork:
+    .cfi_startproc
+    endbr64
+    subq $8, %rsp
+    .cfi_adjust_cfa_offset 8
+    call vma_before_vfork
+    addq $8, %rsp
+    .cfi_adjust_cfa_offset -8
+    jmp *%rax
+    .cfi_endproc
+    .size vfork, . - vfork
+    .size __vfork, . - __vfork
+    .popsection
+)");
+
+#else
+
+VMA_EXPORT pid_t vfork() noexcept
+{
+    return ::fork(); // POSIX allows it
+}
+
+VMA_ALIAS(vfork) pid_t __vfork() noexcept;
+
+#endif
+
+// ---- copies of this process
+
+VMA_EXPORT pid_t fork() noexcept
+{
+    sock::g_fork_gate.lock();
+    const pid_t pid = real.fork();
+    const KeepErrno keep;
+    sock::g_fork_gate.unlock(); // the child's copy too
+    return pid;
+}
+
+VMA_ALIAS(fork) pid_t __fork() noexcept;
+
+VMA_EXPORT pid_t _Fork() noexcept
+{
+    sock::g_fork_gate.lock();
+    sock::fork_begins();
+    const pid_t pid = real._Fork();
+    const KeepErrno keep;
+    if (pid == 0)
+        sock::fork_ends_in_child();
+    else
+        sock::fork_ends_in_parent();
+    sock::g_fork_gate.unlock();
+    return pid;
+}
+
+VMA_EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument, ...) noexcept
+{
+    std::va_list rest;
+    va_start(rest, argument);
+    void *const parent_tid = va_arg(rest, void *);
+    void *const tls = va_arg(rest, void *);
+    void *const child_tid = va_arg(rest, void *);
+    va_end(rest);
+    if ((flags & CLONE_VM) == 0)
+        return fork_by_clone({function, argument}, stack, flags, parent_tid, tls, child_tid);
+    if ((flags & CLONE_VFORK) != 0) {
+        before_spawn(true);
+        libc::entering_vfork();
+    }
+    return real.clone(function, stack, flags, argument, parent_tid, tls, child_tid);
+}
+
+VMA_EXPORT int daemon(int keep_directory, int keep_stdio) noexcept
+{
+    const int result = real.daemon(keep_directory, keep_stdio);
+    if (result == 0 && keep_stdio == 0) { // libc's own dup2() of /dev/null
+        retire_range(STDIN_FILENO, STDERR_FILENO);
+        config::stderr_replaced();
+    }
+    return result;
+}

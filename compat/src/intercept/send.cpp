@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Everything that writes to a descriptor.
+#include "compat/src/intercept/export.hpp"
+
+#include "compat/src/intercept/vector.hpp"
+
+namespace vma::intercept {
+
+namespace {
+
+// sendto(MSG_FASTOPEN) is a connect(); its data leaves by the kernel.
+template <typename Send> ssize_t send_connecting(sock::Socket &s, Send send)
+{
+    const ssize_t result = send();
+    const KeepErrno keep;
+    sock::connecting(s);
+    return result;
+}
+
+// Descriptors that leave in a message of a UNIX socket: whoever gets them has only the kernel.
+void passing(const msghdr *message)
+{
+    if (message == nullptr || message->msg_control == nullptr || message->msg_controllen == 0) [[likely]]
+        return;
+    const KeepErrno keep;
+    if (!libc::in_vfork_child())
+        sock::return_passed(message);
+}
+
+ssize_t send_message(sock::Socket &s, int fd, const msghdr *message, int flags)
+{
+    if ((flags & MSG_FASTOPEN) != 0)
+        return send_connecting(s, [=] { return real.sendmsg(fd, message, flags); });
+    return sock::send_msg(s, fd, message, flags);
+}
+
+std::size_t length_of(const msghdr &message)
+{
+    std::size_t length = 0;
+    for (std::size_t i = 0; i < message.msg_iovlen; ++i)
+        length += message.msg_iov[i].iov_len;
+    return length;
+}
+
+int send_messages(sock::Socket &s, int fd, mmsghdr *messages, unsigned count, int flags)
+{
+    const unsigned wanted = count < kMaxVector ? count : kMaxVector;
+    for (unsigned done = 0; done < wanted; ++done) {
+        const ssize_t length = send_message(s, fd, &messages[done].msg_hdr, flags);
+        if (length < 0)
+            return done != 0 ? static_cast<int>(done) : -1;
+        messages[done].msg_len = static_cast<unsigned>(length);
+        if (static_cast<std::size_t>(length) < length_of(messages[done].msg_hdr))
+            return static_cast<int>(done) + 1; // the next message would stand where the rest of this one belongs
+    }
+    return static_cast<int>(wanted);
+}
+
+} // namespace
+
+} // namespace vma::intercept
+
+using namespace vma;
+using namespace vma::intercept;
+
+VMA_EXPORT ssize_t write(int fd, const void *buffer, size_t size)
+{
+    if (sock::Socket *const s = tracked(fd)) [[unlikely]]
+        return sock::send(*s, fd, buffer, size, 0);
+    return real.write(fd, buffer, size);
+}
+
+VMA_ALIAS(write) ssize_t __write(int, const void *, size_t);
+
+VMA_EXPORT ssize_t writev(int fd, const iovec *parts, int count)
+{
+    sock::Socket *const s = tracked(fd);
+    if (s == nullptr || !carries_bytes(parts, count)) [[likely]]
+        return real.writev(fd, parts, count);
+    const msghdr message = message_of(parts, count);
+    return sock::send_msg(*s, fd, &message, 0);
+}
+
+VMA_EXPORT ssize_t pwritev2(int fd, const iovec *parts, int count, off_t offset, int flags)
+{
+    sock::Socket *const s = offset == -1 ? tracked(fd) : nullptr;
+    if (s == nullptr || !carries_bytes(parts, count) || (flags & ~RWF_NOWAIT) != 0) [[likely]]
+        return real.pwritev2(fd, parts, count, offset, flags);
+    const msghdr message = message_of(parts, count);
+    return sock::send_msg(*s, fd, &message, (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0);
+}
+
+VMA_ALIAS(pwritev2) ssize_t pwritev64v2(int, const iovec *, int, off_t, int);
+
+VMA_EXPORT ssize_t send(int fd, const void *buffer, size_t size, int flags)
+{
+    if (sock::Socket *const s = tracked(fd)) [[unlikely]]
+        return sock::send(*s, fd, buffer, size, flags);
+    return real.send(fd, buffer, size, flags);
+}
+
+VMA_ALIAS(send) ssize_t __send(int, const void *, size_t, int);
+
+VMA_EXPORT ssize_t sendto(int fd, const void *buffer, size_t size, int flags, const sockaddr *address, socklen_t length)
+{
+    sock::Socket *const s = tracked(fd);
+    if (s == nullptr) [[likely]]
+        return real.sendto(fd, buffer, size, flags, address, length);
+    if ((flags & MSG_FASTOPEN) != 0)
+        return send_connecting(*s, [=] { return real.sendto(fd, buffer, size, flags, address, length); });
+    return sock::send(*s, fd, buffer, size, flags); // TCP takes no notice of the address
+}
+
+VMA_EXPORT ssize_t sendmsg(int fd, const msghdr *message, int flags)
+{
+    sock::Socket *const s = tracked(fd);
+    if (s != nullptr && message != nullptr) [[unlikely]]
+        return send_message(*s, fd, message, flags);
+    passing(message);
+    return real.sendmsg(fd, message, flags);
+}
+
+VMA_EXPORT int sendmmsg(int fd, mmsghdr *messages, unsigned count, int flags)
+{
+    sock::Socket *const s = tracked(fd);
+    if (s != nullptr && messages != nullptr) [[unlikely]]
+        return send_messages(*s, fd, messages, count, flags);
+    if (messages != nullptr)
+        for (unsigned i = 0; i < count && i < kMaxVector; ++i)
+            passing(&messages[i].msg_hdr);
+    return real.sendmmsg(fd, messages, count, flags);
+}
+
+VMA_EXPORT ssize_t sendfile(int fd, int file, off_t *offset, size_t count) noexcept
+{
+    if (sock::Socket *const s = tracked(fd)) [[unlikely]]
+        return sock::send_file(*s, fd, file, offset, count);
+    return real.sendfile(fd, file, offset, count);
+}
+
+VMA_ALIAS(sendfile) ssize_t sendfile64(int, int, off64_t *, size_t) noexcept;
+
+VMA_EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offset, size_t size, unsigned flags)
+{
+    sock::Socket *const from = in_offset == nullptr ? tracked(in) : nullptr; // an offset of a socket is an error
+    sock::Socket *const to = out_offset == nullptr ? tracked(out) : nullptr;
+    if ((from == nullptr) == (to == nullptr)) [[likely]]
+        return real.splice(in, in_offset, out, out_offset, size, flags);
+    if (from != nullptr)
+        return sock::splice_from(*from, in, out, out_offset, size, flags);
+    return sock::splice_to(*to, out, in, in_offset, size, flags);
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// select, poll and epoll. A set without anything of ours goes to the kernel as it came; mux/ does the others.
+#include "compat/src/intercept/export.hpp"
+
+#include <time.h>
+
+#include <cstdint>
+
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized" // libc's poll() says that it only writes to the set
+#endif
+
+namespace vma::intercept {
+
+namespace {
+
+constexpr long kNanosecondsPerMs = 1000000;
+
+// nullptr, for ever, if negative.
+const timespec *timespec_of(int milliseconds, timespec &buffer)
+{
+    if (milliseconds < 0)
+        return nullptr;
+    buffer.tv_sec = milliseconds / 1000;
+    buffer.tv_nsec = milliseconds % 1000 * kNanosecondsPerMs;
+    return &buffer;
+}
+
+bool valid(const timespec *timeout)
+{
+    return timeout == nullptr || (timeout->tv_sec >= 0 && timeout->tv_nsec >= 0 && timeout->tv_nsec < 1000000000);
+}
+
+bool any_ours(const pollfd *fds, nfds_t count)
+{
+    if (fds == nullptr || count > static_cast<nfds_t>(sock::kMaxTracked))
+        return false;
+    for (nfds_t i = 0; i < count; ++i)
+        if (ours(fds[i].fd)) [[unlikely]]
+            return !libc::in_vfork_child();
+    return false;
+}
+
+unsigned long word_of(const fd_set *set, int index)
+{
+    return set != nullptr ? static_cast<unsigned long>(set->fds_bits[index]) : 0;
+}
+
+bool any_ours(int count, const fd_set *in, const fd_set *out, const fd_set *err)
+{
+    if (count <= 0 || count > sock::kMaxTracked)
+        return false;
+    constexpr int kBits = static_cast<int>(sizeof(unsigned long) * 8);
+    for (int index = 0; index * kBits < count; ++index) {
+        unsigned long word = word_of(in, index) | word_of(out, index) | word_of(err, index);
+        for (; word != 0; word &= word - 1) {
+            const int fd = index * kBits + __builtin_ctzl(word);
+            if (fd < count && ours(fd)) [[unlikely]]
+                return !libc::in_vfork_child();
+        }
+    }
+    return false;
+}
+
+timespec timespec_of(const timeval &time)
+{
+    return {time.tv_sec + time.tv_usec / 1000000, time.tv_usec % 1000000 * 1000};
+}
+
+bool set_of_ours(int epfd)
+{
+    return ours(epfd) && !libc::in_vfork_child();
+}
+
+} // namespace
+
+} // namespace vma::intercept
+
+using namespace vma;
+using namespace vma::intercept;
+
+VMA_EXPORT int poll(pollfd *fds, nfds_t count, int timeout)
+{
+    if (!any_ours(fds, count)) [[likely]]
+        return real.poll(fds, count, timeout);
+    timespec span;
+    return mux::poll(fds, count, timespec_of(timeout, span), nullptr);
+}
+
+VMA_ALIAS(poll) int __poll(pollfd *, nfds_t, int);
+
+VMA_EXPORT int ppoll(pollfd *fds, nfds_t count, const timespec *timeout, const sigset_t *mask)
+{
+    if (!valid(timeout) || !any_ours(fds, count)) [[likely]]
+        return real.ppoll(fds, count, timeout, mask);
+    return mux::poll(fds, count, timeout, mask);
+}
+
+VMA_EXPORT int __poll_chk(pollfd *fds, nfds_t count, int timeout, size_t room)
+{
+    if (room / sizeof(pollfd) < count) // libc's own ends the program
+        return real.__poll_chk(fds, count, timeout, room);
+    return ::poll(fds, count, timeout);
+}
+
+VMA_EXPORT int __ppoll_chk(pollfd *fds, nfds_t count, const timespec *timeout, const sigset_t *mask, size_t room)
+{
+    if (room / sizeof(pollfd) < count)
+        return real.__ppoll_chk(fds, count, timeout, mask, room);
+    return ::ppoll(fds, count, timeout, mask);
+}
+
+VMA_EXPORT int select(int count, fd_set *in, fd_set *out, fd_set *err, timeval *timeout)
+{
+    const bool refused = timeout != nullptr && (timeout->tv_sec < 0 || timeout->tv_usec < 0);
+    if (refused || !any_ours(count, in, out, err)) [[likely]]
+        return real.select(count, in, out, err, timeout);
+    if (timeout == nullptr)
+        return mux::select(count, in, out, err, nullptr, nullptr, nullptr);
+    const timespec span = timespec_of(*timeout);
+    timespec left = span;
+    const int result = mux::select(count, in, out, err, &span, nullptr, &left);
+    *timeout = {left.tv_sec, left.tv_nsec / 1000};
+    return result;
+}
+
+VMA_ALIAS(select) int __select(int, fd_set *, fd_set *, fd_set *, timeval *);
+
+VMA_EXPORT int pselect(int count, fd_set *in, fd_set *out, fd_set *err, const timespec *timeout, const sigset_t *mask)
+{
+    if (!valid(timeout) || !any_ours(count, in, out, err)) [[likely]]
+        return real.pselect(count, in, out, err, timeout, mask);
+    return mux::select(count, in, out, err, timeout, mask, nullptr);
+}
+
+VMA_EXPORT int epoll_ctl(int epfd, int operation, int fd, epoll_event *event) noexcept
+{
+    if (set_of_ours(epfd))
+        return mux::epoll_control(epfd, operation, fd, event);
+    if (sock::Socket *const s = tracked(fd)) [[unlikely]] // nobody would wake who waits on that set
+        sock::pin_to_kernel(*s, "in an epoll set that was made past the library");
+    return real.epoll_ctl(epfd, operation, fd, event);
+}
+
+VMA_EXPORT int epoll_wait(int epfd, epoll_event *events, int max, int timeout)
+{
+    if (!set_of_ours(epfd) || (timeout == 0 && mux::only_kernel(epfd)))
+        return real.epoll_wait(epfd, events, max, timeout);
+    return mux::epoll_wait_ms(epfd, events, max, timeout, nullptr);
+}
+
+VMA_EXPORT int epoll_pwait(int epfd, epoll_event *events, int max, int timeout, const sigset_t *mask)
+{
+    if (!set_of_ours(epfd) || (timeout == 0 && mux::only_kernel(epfd)))
+        return real.epoll_pwait(epfd, events, max, timeout, mask);
+    return mux::epoll_wait_ms(epfd, events, max, timeout, mask);
+}
+
+VMA_EXPORT int epoll_pwait2(int epfd, epoll_event *events, int max, const timespec *timeout, const sigset_t *mask)
+{
+    if (!set_of_ours(epfd) || !valid(timeout))
+        return real.epoll_pwait2(epfd, events, max, timeout, mask);
+    return mux::epoll_wait(epfd, events, max, timeout, mask);
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Descriptors of our own. They get high numbers, so that the program's are what they would be without us, and the
+// program can't close them: what it closes without having opened (closefrom(3) of a daemon) leaves them open.
+#pragma once
+
+#include <atomic>
+
+#include "compat/src/libc/descriptor_map.hpp"
+
+namespace vma::libc {
+
+inline constexpr int kMaxPrivate = 1 << 16;
+
+extern DescriptorMap<kMaxPrivate> g_private;
+
+// Asks the provider, once it is loaded, which descriptors are its own. It gives one up before it closes it.
+extern std::atomic<int (*)(int fd)> g_provider_owns;
+
+inline bool is_private(int fd)
+{
+    int (*const owns)(int) = g_provider_owns.load(std::memory_order_acquire);
+    return g_private.has(fd) || (owns != nullptr && owns(fd) != 0);
+}
+
+// The lowest private number from `from` to `last`, or -1.
+int next_private(unsigned from, unsigned last);
+
+// Moves `fd` to a high number and returns that, close-on-exec; keeps its number if there is no better one.
+int make_private(int fd);
+
+// Closes it.
+void close_private(int fd);
+
+} // namespace vma::libc

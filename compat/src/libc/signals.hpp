@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// How many signal handlers have run in this thread, so that a call that spins can end with EINTR as signal(7) says.
+// handlers.cpp wraps the program's handlers and counts; here is only what the waits read.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace vma::libc {
+
+struct SignalCounts {
+    std::uint32_t all;          // handlers run
+    std::uint32_t interrupting; // of these, installed without SA_RESTART
+};
+
+[[gnu::tls_model("initial-exec")]] extern thread_local constinit SignalCounts t_signals;
+
+// A handler may run between any two instructions of this thread: what was read before is not what is there now.
+inline SignalCounts signal_counts()
+{
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    return t_signals;
+}
+
+// An eventfd of this thread that the trampoline writes 1 to after it has counted, or -1: a thread that looked at the
+// counts and is about to sleep with this descriptor in its set then can't miss a handler that runs in between.
+[[gnu::tls_model("initial-exec")]] extern thread_local constinit int t_signal_wake_fd;
+
+inline void set_signal_wake_fd(int fd)
+{
+    t_signal_wake_fd = fd;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+
+} // namespace vma::libc

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Tells a child of vfork() from its parent.
+#include "compat/src/libc/vfork.hpp"
+
+#include <unistd.h>
+
+namespace vma::libc {
+
+thread_local constinit pid_t t_vfork_caller = 0;
+
+void entering_vfork()
+{
+    if (!in_vfork_child()) // a child that calls vfork() again stays a child
+        t_vfork_caller = ::getpid();
+}
+
+bool look_for_vfork_child()
+{
+    if (::getpid() != t_vfork_caller)
+        return true;
+    t_vfork_caller = 0;
+    return false;
+}
+
+} // namespace vma::libc

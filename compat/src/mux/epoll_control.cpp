@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// epoll_ctl for tracked sockets and nested sets. The kernel's verdict comes first and is mirrored; only an entry that is
+// taken over, which the kernel's set doesn't have at the time, is judged here by the kernel's rules.
+#include <errno.h>
+
+#include "compat/src/libc/real.hpp"
+#include "compat/src/mux/epoll_set.hpp"
+#include "compat/src/mux/mux.hpp"
+
+namespace vma::mux {
+
+namespace {
+
+// What an epoll_ctl is about.
+struct Target {
+    void *source;
+    bool nested;
+    int fd;
+
+    bool dual() const
+    {
+        return nested ? is_taken(*static_cast<Set *>(source)) : sock::is_dual(*static_cast<sock::Socket *>(source));
+    }
+    bool still_open() const { return nested ? set_of(fd) == source : sock::lookup(fd) == source; }
+};
+
+int fail(int error)
+{
+    errno = error;
+    return -1;
+}
+
+void describe(Set &set, Entry &entry, const epoll_event &event)
+{
+    LockGuard guard(set.ready_lock);
+    entry.events = event.events;
+    entry.data = event.data;
+    entry.disabled = false;
+    entry.told = 0;
+    ++entry.generation;
+}
+
+// A new registration: to the kernel, and on to the side set if its source is dual. `unmoved`: it couldn't be.
+int enter(Set &set, const Target &target, const epoll_event &event, int op, bool &unmoved)
+{
+    Entry *const entry = new_entry(set, target.source, target.nested, target.fd);
+    if (entry == nullptr) {
+        unmoved = true; // so the source must stay with the kernel
+        epoll_event copy = event;
+        return libc::real.epoll_ctl(set.epfd, op, target.fd, &copy);
+    }
+    describe(set, *entry, event);
+    if (register_in_kernel(set, *entry, op) != 0) {
+        const int error = errno;
+        drop_entry(set, *entry);
+        return fail(error);
+    }
+    full_fence(); // either the source's change finds the entry, or we see the change
+    if (target.dual())
+        unmoved = !take_over(set, *entry);
+    if (!target.still_open()) { // closed by another thread while we were here
+        if (entry->place.load(std::memory_order_relaxed) == Place::kTaken)
+            detach(set, *entry);
+        drop_entry(set, *entry);
+    }
+    return 0;
+}
+
+int add(Set &set, const Target &target, const epoll_event &event, bool &unmoved)
+{
+    Entry *const old = find_entry(set, target.source, target.nested, target.fd);
+    if (old != nullptr) {
+        const Place place = old->place.load(std::memory_order_relaxed);
+        if (place == Place::kTaken || place == Place::kNowhere)
+            return fail(EEXIST);
+        if (place == Place::kParked) {
+            describe(set, *old, event);
+            unpark(set, *old);
+            return 0;
+        }
+        epoll_event copy = event;
+        if (libc::real.epoll_ctl(set.epfd, EPOLL_CTL_ADD, target.fd, &copy) != 0)
+            return -1;
+        drop_entry(set, *old); // the kernel had lost it: closed and opened behind our back
+        return enter(set, target, event, EPOLL_CTL_MOD, unmoved);
+    }
+    return enter(set, target, event, EPOLL_CTL_ADD, unmoved);
+}
+
+int modify_in_kernel(Set &set, Entry &entry, const epoll_event &event)
+{
+    const epoll_event old = {entry.events, entry.data};
+    const bool was_disabled = is_disabled(set, entry);
+    describe(set, entry, event);
+    const int op = entry.place.load(std::memory_order_relaxed) == Place::kNowhere ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+    if (register_in_kernel(set, entry, op) == 0)
+        return 0;
+    LockGuard guard(set.ready_lock);
+    entry.events = old.events;
+    entry.data = old.data;
+    entry.disabled = was_disabled;
+    --entry.generation;
+    return -1;
+}
+
+int modify(Set &set, const Target &target, const epoll_event &event, bool &unmoved)
+{
+    Entry *const entry = find_entry(set, target.source, target.nested, target.fd);
+    if (entry == nullptr)
+        return enter(set, target, event, EPOLL_CTL_MOD, unmoved);
+    const Place place = entry->place.load(std::memory_order_relaxed);
+    if (place == Place::kParked)
+        return fail(ENOENT);
+    const bool ours = place == Place::kTaken || place == Place::kNowhere;
+    if (ours && ((event.events | entry->events) & EPOLLEXCLUSIVE) != 0)
+        return fail(EINVAL);
+    if (place != Place::kTaken)
+        return modify_in_kernel(set, *entry, event);
+    describe(set, *entry, event);
+    requeue(set, *entry);
+    return 0;
+}
+
+int remove(Set &set, const Target &target)
+{
+    Entry *const entry = find_entry(set, target.source, target.nested, target.fd);
+    if (entry == nullptr)
+        return libc::real.epoll_ctl(set.epfd, EPOLL_CTL_DEL, target.fd, nullptr);
+    int result = 0;
+    switch (entry->place.load(std::memory_order_relaxed)) {
+    case Place::kParked:
+        return fail(ENOENT);
+    case Place::kTaken:
+        if (!target.nested) {
+            park(set, *entry);
+            return 0;
+        }
+        leave_side(set, *entry);
+        detach(set, *entry);
+        break;
+    case Place::kNowhere:
+        break;
+    default:
+        result = libc::real.epoll_ctl(set.epfd, EPOLL_CTL_DEL, target.fd, nullptr);
+    }
+    const int error = errno;
+    drop_entry(set, *entry);
+    errno = error;
+    return result;
+}
+
+int control(Set &set, int op, const Target &target, const epoll_event *event)
+{
+    bool unmoved = false;
+    bool was_taken = false;
+    int result = 0;
+    {
+        LockGuard guard(set.lock);
+        was_taken = is_taken(set);
+        if (op == EPOLL_CTL_ADD)
+            result = add(set, target, *event, unmoved);
+        else if (op == EPOLL_CTL_MOD)
+            result = modify(set, target, *event, unmoved);
+        else
+            result = remove(set, target);
+    }
+    const int error = errno;
+    const bool told = tell_taken(set, was_taken);
+    if (unmoved && result == 0 && !target.nested)
+        sock::pin_to_kernel(*static_cast<sock::Socket *>(target.source), "its epoll set can't hold it");
+    (void)told; // a set around this one that can't follow sees it by its kernel events only
+    errno = error;
+    return result;
+}
+
+// They are only counted, and those that are closed without EPOLL_CTL_DEL go on being counted.
+int control_untracked(Set &set, int epfd, int op, int fd, epoll_event *event)
+{
+    const int result = libc::real.epoll_ctl(epfd, op, fd, event);
+    if (result == 0 && op == EPOLL_CTL_ADD)
+        set.added.fetch_add(1, std::memory_order_relaxed);
+    else if (result == 0 && op == EPOLL_CTL_DEL && set.added.load(std::memory_order_relaxed) != 0)
+        set.added.fetch_sub(1, std::memory_order_relaxed);
+    return result;
+}
+
+} // namespace
+
+int epoll_control(int epfd, int op, int fd, epoll_event *event)
+{
+    sock::Socket *const socket = sock::lookup(fd);
+    Set *const inner = socket == nullptr ? set_of(fd) : nullptr;
+    Set *const set = set_of(epfd);
+    const bool known_op = op == EPOLL_CTL_ADD || op == EPOLL_CTL_MOD || op == EPOLL_CTL_DEL;
+    if (set == nullptr || !known_op || (event == nullptr && op != EPOLL_CTL_DEL))
+        return libc::real.epoll_ctl(epfd, op, fd, event);
+    if (socket == nullptr && inner == nullptr)
+        return control_untracked(*set, epfd, op, fd, event);
+    const Target target = {socket != nullptr ? static_cast<void *>(socket) : inner, socket == nullptr, fd};
+    return control(*set, op, target, event);
+}
+
+} // namespace vma::mux

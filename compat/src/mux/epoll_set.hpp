@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// An epoll set as user space sees it: the entries of tracked sockets and of nested sets, the list of those that may be ready,
+// who waits. doc/multiplexing.md tells how it works together with the kernel's set. Private to compat/src/mux.
+//
+// Lock order: Set::lock, then MuxHook::lock; Set::lock, then a socket's watcher lock (watch, unwatch) or Set::watch_lock,
+// then Set::ready_lock; an inner set's watch_lock before an outer set's locks of the same kind. Sockets are asked for
+// their readiness with none of them held.
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "compat/src/mux/clock.hpp"
+#include "compat/src/mux/fence.hpp"
+#include "compat/src/mux/stable_pool.hpp"
+#include "compat/src/socket/lock.hpp"
+#include "compat/src/socket/socket.hpp"
+
+namespace vma::mux {
+
+using sock::LockGuard;
+using sock::Mutex;
+
+struct Set;
+
+// Where an entry is registered, and so who reports its events.
+enum class Place : std::uint8_t {
+    kFree,    // the entry is unused
+    kKernel,  // in the program's kernel set, as the program asked
+    kTagged,  // the same, but with our tag for data: one-shot, we must see it fire
+    kNowhere, // a one-shot that has fired: EPOLL_CTL_MOD brings it back
+    kTaken,   // in the side set (a nested set: in the kernel set, tagged); its events are reported from here
+    kParked,  // removed by the program while taken, kept in the side set: it mostly comes back at once
+    kStuck,   // its number is closed while the file lives on: nobody can change what the kernel has
+};
+
+// One registration. Written with the set's lock and ready_lock held, so that either is enough to read; what an event
+// changes (queued, disabled, edges) is written and read with ready_lock.
+struct alignas(128) Entry {
+    sock::Watcher watcher; // first: notify() finds the entry by it
+    std::atomic<Set *> set{nullptr};
+    void *source = nullptr; // sock::Socket, or Set when nested
+    epoll_data_t data = {};
+    Entry *ready_next = nullptr; // the set's ready list
+    Entry *ready_prev = nullptr;
+    union {
+        Entry *set_next = nullptr; // the set's entries
+        Entry *next_free;
+    };
+    Entry *set_prev = nullptr;
+    Entry *source_next = nullptr; // the source's entries, its hook's lock
+    Entry *source_prev = nullptr;
+    int fd = -1;
+    std::uint32_t events = 0;     // as the program asked
+    std::uint32_t edges = 0;      // counts events, queued already or not
+    std::uint32_t told = 0;       // bits of the last report, EPOLLRDHUP in any case, while edge-triggered
+    std::uint32_t generation = 0; // changes with the registration: what was found out about the old one is void
+    std::atomic<Place> place{Place::kFree};
+    bool nested = false;
+    bool queued = false;   // on the ready list
+    bool disabled = false; // one-shot that has fired
+
+    sock::Socket *socket() const { return static_cast<sock::Socket *>(source); }
+    Set *inner() const { return static_cast<Set *>(source); }
+};
+
+struct alignas(64) Set {
+    // What every wait looks at.
+    std::atomic<std::uint32_t> taken{0};   // entries that are reported from here
+    std::atomic<std::uint32_t> tracked{0}; // all entries
+    std::atomic<bool> filter{false};       // the kernel set may return what is not the program's; or `dead`
+    std::atomic<bool> dead{false};         // its last descriptor is closed
+    std::atomic<bool> pooled{true};        // not a set at all
+    std::atomic<bool> storm{false};        // see begin_storm()
+    std::atomic<std::uint32_t> added{0};   // untracked descriptors, at least so many as are in it
+    KernelShare kernel_share;
+
+    Mutex lock;
+    std::uint32_t descriptors = 0;
+    std::atomic<int> epfd{-1}; // one of its descriptors
+    Entry *entries = nullptr;
+    std::atomic<int> side_fd{
+        -1}; // side set: kernel's news of taken entries, kick and engine descriptors, edge-triggered
+    std::atomic<int> engine_fd{-1}; // registered in it
+    std::int64_t storm_end = 0;
+    std::atomic<std::uint32_t> users{0}; // besides those that the thread records tell of
+
+    Mutex ready_lock;
+    Entry *head = nullptr;
+    Entry *tail = nullptr;
+    std::atomic<std::uint32_t> ready{0}; // length of the list
+    std::atomic<std::uint32_t> asleep{0};
+    bool kicked = false; // the kick descriptor was written and the side set not drained since
+    int kick_fd = -1;
+
+    // The set as something that others wait for.
+    sock::MuxHook hook;
+    Mutex watch_lock;
+    std::atomic<sock::Watcher *> watchers{nullptr};
+
+    Set *next_free = nullptr;
+};
+
+inline bool is_disabled(Set &set, const Entry &entry)
+{
+    LockGuard guard(set.ready_lock);
+    return entry.disabled;
+}
+
+inline bool is_taken(const Set &set)
+{
+    return set.taken.load(std::memory_order_acquire) != 0;
+}
+
+inline constexpr std::uint32_t kControlBits = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP;
+inline constexpr std::uint32_t kAlwaysReported = EPOLLERR | EPOLLHUP;
+inline constexpr std::uint32_t kSideEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET;
+inline constexpr std::uint64_t kTagGenerations = alignof(Entry) - 1; // bits of a tag that are the generation
+
+// Data values in the side set; anything else there is an entry's address.
+inline constexpr std::uint64_t kKickMarker = 1;
+inline constexpr std::uint64_t kEngineMarker = 2;
+
+// The set's own address marks the side set in the kernel set: the program can't have that pointer.
+inline std::uint64_t side_marker(const Set &set)
+{
+    return reinterpret_cast<std::uintptr_t>(&set);
+}
+
+inline std::uint64_t tag_of(const Entry &entry)
+{
+    return reinterpret_cast<std::uintptr_t>(&entry) | (entry.generation & kTagGenerations);
+}
+
+using EntryPool = StablePool<Entry, std::size_t{1} << 20>;
+extern EntryPool g_entries;
+
+// ---- set_table.cpp: descriptors of sets, their life ----------------------------------------------------------------
+
+extern Set *g_sets[sock::kMaxTracked]; // by set_slot() only
+
+inline std::atomic_ref<Set *> set_slot(int fd)
+{
+    return std::atomic_ref<Set *>(g_sets[fd]);
+}
+
+inline Set *set_of(int fd)
+{
+    if (static_cast<unsigned>(fd) >= static_cast<unsigned>(sock::kMaxTracked))
+        return nullptr;
+    return set_slot(fd).load(std::memory_order_acquire);
+}
+
+Set *adopt_set(int epfd);                  // an epoll descriptor that is not known yet; nullptr: no memory
+void recycle_if_unused(Set &set);          // of a dead set: gives its descriptors and memory back
+int live_number(const Set &set, int epfd); // epfd, or another descriptor of the same set; -1 when all are closed
+
+// ---- entry.cpp: entries and the lists they are on -------------------------------------------------------------------
+
+sock::MuxHook &hook_of(const Entry &entry);
+sock::MuxHook &hook_of(void *source, bool nested);
+Entry *find_entry(Set &set, void *source, bool nested, int fd); // set.lock held
+Entry *new_entry(Set &set, void *source, bool nested, int fd);  // set.lock held; nullptr: no memory
+void drop_entry(Set &set, Entry &entry);                        // set.lock held
+
+// ---- takeover.cpp: between the kernel set and the side set -----------------------------------------------------------
+
+// To the kernel set as the program asked, or the same for an entry that is there (`op` ADD or MOD). set.lock held.
+int register_in_kernel(Set &set, Entry &entry, int op);
+
+bool take_over(Set &set, Entry &entry);  // set.lock held; false: can't be, the entry is as it was
+void give_back(Set &set, Entry &entry);  // set.lock held
+void leave_side(Set &set, Entry &entry); // the kernel forgets a taken entry; set.lock held
+void detach(Set &set, Entry &entry);     // of a taken entry: no watcher, not on the ready list; set.lock held
+void watch_engine(Set &set);             // before a sleep: the engine's descriptor belongs into the side set
+void park(Set &set, Entry &entry);       // EPOLL_CTL_DEL of a taken entry without a system call; set.lock held
+void unpark(Set &set, Entry &entry);     // taken again, as described now; set.lock held
+void discard(Set &set, Entry &entry);    // a parked entry goes for good; set.lock held
+
+// Takes over, or gives back, all entries of a source that became dual or plain. No lock held. False: one can't be.
+bool move_entries(sock::MuxHook &hook, bool take);
+
+// Call without locks when `taken` may have left or reached 0: the set as a source became dual or plain.
+bool tell_taken(Set &set, bool was_taken);
+
+void end_storm(Set &set); // if nobody needs it any more
+
+// ---- ready.cpp: the ready list -----------------------------------------------------------------------------------------
+
+void notify_entry(sock::Watcher *watcher, std::uint32_t events); // Watcher::notify of taken entries
+void requeue(Set &set, Entry &entry);                            // look at it again; no ready_lock held
+void unqueue(Set &set, Entry &entry);                            // ready_lock held
+void kick(Set &set);                                             // wakes one sleeper, if there is one
+unsigned poll_engine(Set &set);                                  // for a thread that will harvest this set
+int harvest(Set &set, epoll_event *out, int max);
+bool go_to_sleep(Set &set); // false: there is something on the list
+void wake_up(Set &set);
+void relay(Set &set); // on leaving: others sleep, and what is left may be for them
+
+// Takes the kernel's news of taken entries out of the side set, and wake-ups, whoever they were for: after it the caller
+// harvests and relays. True: the engine's descriptor was readable.
+bool drain_side(Set &set);
+
+// The same by a thread that won't harvest: wakes a sleeper for what it took.
+void drain_side_for_others(Set &set);
+
+// ---- nested.cpp: sets inside of sets, poll() and select() ----------------------------------------------------------
+
+bool set_readable(Set &set); // as poll() of its descriptor: does epoll_wait() have something to report?
+void watch_set(Set &set, sock::Watcher &watcher);
+void unwatch_set(Set &set, sock::Watcher &watcher);
+void tell_watchers(Set &set);
+
+} // namespace vma::mux

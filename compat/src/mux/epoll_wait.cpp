@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// epoll_wait and its kin. A set without taken entries waits in the kernel as if we weren't there; else the wait looks at the
+// ready list, and in turn at the kernel, spins for a while, and then sleeps in the kernel until either side has news.
+#include <errno.h>
+
+#include <climits>
+
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/libc/signals.hpp"
+#include "compat/src/mux/clock.hpp"
+#include "compat/src/mux/epoll_set.hpp"
+#include "compat/src/mux/kernel_wait.hpp"
+#include "compat/src/mux/mux.hpp"
+#include "compat/src/mux/spin_mask.hpp"
+#include "compat/src/mux/thread_record.hpp"
+#include "compat/src/socket/engine.hpp"
+
+namespace vma::mux {
+
+namespace {
+
+constexpr int kMostEvents = INT_MAX / static_cast<int>(sizeof(epoll_event)); // as the kernel has it
+
+int fail(int error)
+{
+    errno = error;
+    return -1;
+}
+
+// A one-shot entry fired in the kernel with our tag for data. False: the event isn't to be reported.
+bool untag(Set &set, epoll_event &event)
+{
+    const std::uint64_t tag = event.data.u64;
+    Entry &entry = *reinterpret_cast<Entry *>(tag & ~kTagGenerations);
+    {
+        LockGuard guard(set.ready_lock);
+        if (entry.set.load(std::memory_order_relaxed) != &set)
+            return false;
+        if (entry.place.load(std::memory_order_relaxed) == Place::kTagged &&
+            (entry.generation & kTagGenerations) == (tag & kTagGenerations)) {
+            event.data = entry.data;
+            entry.disabled = true;
+            return true;
+        }
+    }
+    requeue(set, entry); // taken over since it fired
+    return false;
+}
+
+// Leaves the program's own events. True in `side`: the side set has news.
+int strip(Set &set, epoll_event *events, int n, bool &side)
+{
+    int kept = 0;
+    for (int i = 0; i < n; ++i) {
+        const std::uint64_t data = events[i].data.u64;
+        if (data == side_marker(set)) {
+            side = true;
+            continue;
+        }
+        epoll_event event = events[i];
+        if (g_entries.holds(data & ~kTagGenerations) && !untag(set, event))
+            continue;
+        events[kept++] = event;
+    }
+    return kept;
+}
+
+class SignalWake
+{
+public:
+    explicit SignalWake(int fd) { libc::set_signal_wake_fd(fd); }
+    ~SignalWake() { libc::set_signal_wake_fd(-1); }
+    SignalWake(const SignalWake &) = delete;
+    SignalWake &operator=(const SignalWake &) = delete;
+};
+
+// One call on a set with taken entries.
+class Wait
+{
+public:
+    Wait(Set &set, int epfd, epoll_event *events, int max, Deadline &deadline, const sigset_t *mask)
+        : set_(set), epfd_(epfd), events_(events), max_(max), deadline_(deadline), mask_(mask)
+    {
+    }
+
+    int run()
+    {
+        const config::Params &params = config::params();
+        KernelTurn kernel(params.select_poll_os_ratio, set_.kernel_share);
+        const bool asked = kernel.due_at_call(mixed());
+        int n = look(kernel, asked);
+        if (n == 0 && deadline_.immediate()) {
+            n = asked ? 0 : harvest_after(look_at_kernel());
+        } else if (n == 0) {
+            deadline_.start();
+            if (params.select_poll != 0)
+                n = spin(kernel, params.select_poll);
+            while (n == 0)
+                n = sleep();
+            if (n == kTimedOut)
+                n = 0;
+        }
+        const int error = errno;
+        relay(set_);
+        errno = error;
+        return n;
+    }
+
+private:
+    static constexpr int kTimedOut = INT_MIN;
+
+    // Is there something in the set that only the kernel knows of?
+    bool mixed() const
+    {
+        return set_.added.load(std::memory_order_relaxed) != 0 ||
+               set_.tracked.load(std::memory_order_relaxed) != set_.taken.load(std::memory_order_relaxed);
+    }
+
+    int kernel_events(int n, int &kept)
+    {
+        bool side = false;
+        kept = n > 0 ? strip(set_, events_, n, side) : 0;
+        if (side) {
+            end_storm(set_);
+            drain_side(set_);
+        }
+        return kept;
+    }
+
+    int look_at_kernel()
+    {
+        const int number = live_number(set_, epfd_);
+        if (number < 0)
+            return 0;
+        int kept = 0;
+        const int n = libc::real.epoll_wait(number, events_, max_, 0);
+        return n < 0 ? n : kernel_events(n, kept);
+    }
+
+    int harvest_after(int n)
+    {
+        if (n < 0 || n == max_ || set_.ready.load(std::memory_order_acquire) == 0)
+            return n;
+        if (events_ == nullptr)
+            return fail(EFAULT);
+        return n + harvest(set_, events_ + n, max_ - n);
+    }
+
+    int look(KernelTurn &kernel, bool kernel_first)
+    {
+        poll_engine(set_);
+        int n = 0;
+        if (kernel_first) {
+            n = look_at_kernel();
+            kernel.done();
+        }
+        return harvest_after(n);
+    }
+
+    bool interrupted() const { return libc::signal_counts().all != handlers_; }
+
+    int spin(KernelTurn &kernel, std::int64_t microseconds)
+    {
+        SpinMask mask(mask_);
+        SpinTime time(microseconds, deadline_);
+        for (;;) {
+            const int n = look(kernel, kernel.due_in_spin());
+            if (n != 0)
+                return n;
+            if (interrupted())
+                return fail(EINTR);
+            if (time.over())
+                return 0;
+        }
+    }
+
+    // Sleeps until something happens. 0: look again.
+    int sleep()
+    {
+        watch_engine(set_);
+        if (!go_to_sleep(set_))
+            return harvest_after(0);
+        const SignalWake wake(set_.kick_fd); // a handler from here on ends the sleep
+        const bool stays = interrupted();
+        if (stays || !sock::engine_arm()) {
+            wake_up(set_);
+            poll_engine(set_);
+            const int n = harvest_after(0);
+            return n == 0 && stays ? fail(EINTR) : n;
+        }
+        timespec left = {};
+        const timespec *const timeout = deadline_.left(left);
+        const int number = live_number(set_, epfd_);
+        const int slept = number >= 0 ? kernel_wait(number, events_, max_, timeout, mask_)
+                                      : libc::real.ppoll(nullptr, 0, timeout, mask_); // all its descriptors are closed
+        const int error = errno;
+        sock::engine_woken();
+        wake_up(set_);
+        int n = 0;
+        kernel_events(slept, n);
+        poll_engine(set_);
+        n = harvest_after(n);
+        if (n != 0)
+            return n;
+        if (slept < 0)
+            return fail(error);
+        if (interrupted())
+            return fail(EINTR);
+        return slept == 0 && deadline_.left_ns() == 0 ? kTimedOut : 0;
+    }
+
+    Set &set_;
+    const int epfd_;
+    epoll_event *const events_;
+    const int max_;
+    Deadline &deadline_;
+    const sigset_t *const mask_;
+    const std::uint32_t handlers_ = libc::signal_counts().all;
+};
+
+class AwareWait // marks the thread as being in a wait that uses the set's descriptors
+{
+public:
+    AwareWait(ThreadRecord &record, Set &set)
+        : record_(record), set_(set), outer_(record.aware_wait.load(std::memory_order_relaxed))
+    {
+        record_.aware_wait.store(&set, std::memory_order_relaxed);
+        order_record();
+    }
+    ~AwareWait()
+    {
+        record_.aware_wait.store(outer_, std::memory_order_release);
+        order_record();
+        if (set_.dead.load(std::memory_order_acquire)) [[unlikely]]
+            recycle_if_unused(set_);
+    }
+    AwareWait(const AwareWait &) = delete;
+    AwareWait &operator=(const AwareWait &) = delete;
+
+private:
+    ThreadRecord &record_;
+    Set &set_;
+    Set *const outer_; // of the wait that a signal handler, which called us, interrupted
+};
+
+// What the kernel found for a thread that knew of no entries in user space. 0: nothing of the program's.
+int after_plain_wait(Set &set, ThreadRecord &record, epoll_event *events, int n)
+{
+    const int error = errno;
+    AwareWait aware(record, set);
+    bool side = false;
+    if (n > 0)
+        n = strip(set, events, n, side);
+    if (side) {
+        end_storm(set);
+        if (drain_side(set))
+            poll_engine(set);
+        relay(set);
+    }
+    errno = error;
+    return n;
+}
+
+int aware_wait(Set &set, ThreadRecord &record, int epfd, epoll_event *events, int max, Deadline &deadline,
+               const sigset_t *mask)
+{
+    AwareWait aware(record, set);
+    return Wait(set, epfd, events, max, deadline, mask).run();
+}
+
+// What epoll_wait() does once it is known that the set is more than a kernel set.
+int tracked_wait(Set &set, ThreadRecord &record, int epfd, epoll_event *events, int max, const timespec *timeout,
+                 const sigset_t *mask)
+{
+    Deadline deadline(timeout);
+    timespec left = {};
+    for (const timespec *now_left = timeout;; now_left = deadline.left(left)) {
+        record.plain_wait.store(&set, std::memory_order_relaxed);
+        order_record();
+        if (is_taken(set)) {
+            record.plain_wait.store(nullptr, std::memory_order_release);
+            if (max <= 0 || max > kMostEvents)
+                return fail(EINVAL);
+            return aware_wait(set, record, epfd, events, max, deadline, mask);
+        }
+        if (timeout != nullptr && !deadline.immediate())
+            deadline.start();
+        int n = kernel_wait(epfd, events, max, now_left, mask);
+        record.plain_wait.store(nullptr, std::memory_order_release);
+        if (!set.filter.load(std::memory_order_relaxed))
+            return n;
+        const bool stripped = n > 0;
+        n = after_plain_wait(set, record, events, n);
+        if (n != 0 || !stripped)
+            return n;
+    }
+}
+
+// A wait in the kernel alone, while the set holds nothing of ours; `wait` is the kernel call. False: it does, or it has
+// come to do so meanwhile, and nothing was found.
+template <typename Wait> bool untracked_wait(Set &set, ThreadRecord &record, epoll_event *events, int &n, Wait wait)
+{
+    record.plain_wait.store(&set, std::memory_order_relaxed);
+    order_record();
+    if (set.tracked.load(std::memory_order_relaxed) != 0) {
+        record.plain_wait.store(nullptr, std::memory_order_release);
+        return false;
+    }
+    n = wait();
+    record.plain_wait.store(nullptr, std::memory_order_release);
+    if (!set.filter.load(std::memory_order_relaxed)) [[likely]]
+        return true;
+    const bool stripped = n > 0;
+    n = after_plain_wait(set, record, events, n);
+    return n != 0 || !stripped;
+}
+
+} // namespace
+
+int epoll_wait(int epfd, epoll_event *events, int max, const timespec *timeout, const sigset_t *mask)
+{
+    if (!valid_timeout(timeout))
+        return fail(EINVAL);
+    Set *const set = set_of(epfd);
+    ThreadRecord *const record = set != nullptr ? thread_record() : nullptr;
+    if (record == nullptr)
+        return kernel_wait(epfd, events, max, timeout, mask);
+    return tracked_wait(*set, *record, epfd, events, max, timeout, mask);
+}
+
+int epoll_wait_ms(int epfd, epoll_event *events, int max, int milliseconds, const sigset_t *mask)
+{
+    const auto wait = [=] {
+        return mask == nullptr ? libc::real.epoll_wait(epfd, events, max, milliseconds)
+                               : libc::real.epoll_pwait(epfd, events, max, milliseconds, mask);
+    };
+    Set *const set = set_of(epfd);
+    ThreadRecord *const record = set != nullptr ? thread_record() : nullptr;
+    if (record == nullptr)
+        return wait();
+    int n = 0;
+    if (untracked_wait(*set, *record, events, n, wait)) [[likely]]
+        return n;
+    const timespec timeout = to_timespec(milliseconds * kNanosPerMilli);
+    return tracked_wait(*set, *record, epfd, events, max, milliseconds < 0 ? nullptr : &timeout, mask);
+}
+
+} // namespace vma::mux

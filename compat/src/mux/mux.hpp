@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// select, poll and epoll over sets that mix accelerated sockets and anything else. The interception layer calls the
+// first group, the socket layer the second. Kernel epoll descriptors stay real: each plain descriptor is registered in
+// them as the program asked; only the entries of dual sockets are taken over (doc/multiplexing.md).
+#pragma once
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <time.h>
+
+#include "compat/src/socket/socket.hpp"
+
+namespace vma::mux {
+
+// ---- called by the interception layer; semantics of the libc functions ------------------------------------------------
+// `timeout` nullptr: for ever. `mask` nullptr: leave the signal mask. Safe from any thread; poll() and select() also from a
+// signal handler, as far as the sockets in them are.
+int poll(pollfd *fds, nfds_t count, const timespec *timeout, const sigset_t *mask);
+
+// `left`, if given, gets what remains of `timeout`, as Linux's select() returns it (never on EINVAL). The sets are arrays
+// of unsigned long of `nfds` bits, whatever FD_SETSIZE is.
+int select(int nfds, fd_set *in, fd_set *out, fd_set *err, const timespec *timeout, const sigset_t *mask,
+           timespec *left);
+
+int epoll_created(int epfd); // after a successful epoll_create*; returns epfd
+int epoll_control(int epfd, int op, int fd, epoll_event *event);
+int epoll_wait(int epfd, epoll_event *events, int max, const timespec *timeout, const sigset_t *mask);
+int epoll_wait_ms(int epfd, epoll_event *events, int max, int milliseconds, const sigset_t *mask); // < 0: for ever
+bool is_epoll(int fd); // a tracked epoll descriptor
+// Nothing of the set concerns us now: a look at it that doesn't wait may go to the kernel directly.
+bool only_kernel(int epfd);
+void epoll_dup(int old_fd, int new_fd);
+void epoll_closed(int fd); // before the kernel's close of an epoll descriptor, or when its number is reused
+
+// ---- called by the socket layer ------------------------------------------------------------------------------------------
+// With no watcher lock held. What sock::is_dual() says has changed before the call.
+
+// Takes over its entries in every set and wakes whoever sleeps in poll() or in these sets. False: an entry can't be
+// taken over (no descriptor or memory left): the socket must go back to the kernel.
+bool became_dual(sock::Socket &s);
+
+// Gives its entries back to the kernel as the program asked for them.
+void became_plain(sock::Socket &s);
+
+// Before the kernel's close of one descriptor of it. `last`: this process has no other one. True (not when `last`): the
+// kernel keeps a registration that was made under this number, and it can't be changed any more: the socket must stay
+// on the kernel from now on.
+bool descriptor_closed(sock::Socket &s, int fd, bool last);
+
+// fork(): `prepare` after all sockets that the child keeps have become plain. The child keeps the kernel's sets.
+void fork_prepare();
+void fork_parent();
+void fork_child();
+
+} // namespace vma::mux

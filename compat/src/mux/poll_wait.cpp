@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// poll() over descriptors of which some are tracked sockets or epoll sets. While none is dual the kernel does it all, with
+// one descriptor more, through which the thread learns that one became dual. Else: look, spin, sleep, as in epoll_wait.cpp.
+#include "compat/src/mux/poll_wait.hpp"
+
+#include <errno.h>
+
+#include <algorithm>
+
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/mux/epoll_set.hpp"
+#include "compat/src/mux/spin_mask.hpp"
+#include "compat/src/socket/engine.hpp"
+
+namespace vma::mux {
+
+namespace {
+
+constexpr std::uint32_t kOut = POLLOUT | POLLWRNORM | POLLWRBAND;
+constexpr std::uint32_t kAlways = POLLHUP | POLLERR | POLLNVAL;
+constexpr std::int64_t kMutedSleep = std::int64_t{10} * 1000 * 1000; // ns
+constexpr nfds_t kExtra = 2;                                         // the engine's descriptor and the thread's own
+
+int fail(int error)
+{
+    errno = error;
+    return -1;
+}
+
+std::uint32_t bits(short events)
+{
+    return static_cast<std::uint16_t>(events);
+}
+
+short to_short(std::uint32_t events)
+{
+    return static_cast<short>(events);
+}
+
+// The socket or set of `fd` that user space has to look at; none of both: the kernel knows all.
+void source_of(int fd, sock::Socket *&socket, Set *&set)
+{
+    socket = sock::lookup(fd);
+    set = socket == nullptr ? set_of(fd) : nullptr;
+    if (socket != nullptr && !sock::is_dual(*socket))
+        socket = nullptr;
+    if (set != nullptr && !is_taken(*set))
+        set = nullptr;
+}
+
+void notify_frame(sock::Watcher *watcher, std::uint32_t)
+{
+    static_assert(offsetof(Looked, watcher) == 0);
+    Frame &frame = *reinterpret_cast<Looked *>(watcher)->frame;
+    if (!frame.notified.exchange(true, std::memory_order_acq_rel))
+        frame.sleeper->wake();
+}
+
+} // namespace
+
+PollWait::PollWait(ThreadRecord &record, Frame &frame, pollfd *fds, nfds_t count, Style style, Deadline &deadline,
+                   const sigset_t *mask)
+    : record_(record), frame_(frame), fds_(fds), count_(count), style_(style), deadline_(deadline), mask_(mask)
+{
+}
+
+PollWait::~PollWait()
+{
+    frame_.release();
+}
+
+int PollWait::run()
+{
+    kernel_ = frame_.kernel.at_least(count_ + kExtra);
+    looked_ = frame_.looked.at_least(count_);
+    if (kernel_ == nullptr || looked_ == nullptr)
+        return fail(ENOMEM); // as the kernel, when it has no room for the array
+    int n = kAgain;
+    while (n == kAgain)
+        n = classify() ? aware() : plain();
+    const int error = errno;
+    sock::engine_leave();
+    errno = error;
+    return n == kTimedOut ? 0 : n;
+}
+
+// ---- what is in the array ------------------------------------------------------------------------------------------------
+
+bool PollWait::classify()
+{
+    frame_.looked_count = 0;
+    muted_ = false;
+    for (nfds_t i = 0; i < count_; ++i) {
+        kernel_[i] = {fds_[i].fd, fds_[i].events, 0};
+        sock::Socket *socket = nullptr;
+        Set *set = nullptr;
+        source_of(fds_[i].fd, socket, set);
+        if (socket == nullptr && set == nullptr)
+            continue;
+        Looked &looked = looked_[frame_.looked_count++];
+        looked = {};
+        looked.watcher.notify = notify_frame;
+        looked.frame = &frame_;
+        looked.socket = socket;
+        looked.set = set;
+        looked.fd = fds_[i].fd;
+        looked.index = static_cast<std::uint32_t>(i);
+        looked.interest = bits(fds_[i].events);
+        kernel_[i].events = to_short(kernel_interest(looked));
+        kernel_[i].fd = set != nullptr ? -1 : looked.fd; // looking into a set asks the kernel too
+    }
+    return frame_.looked_count != 0;
+}
+
+bool PollWait::changed() const
+{
+    std::size_t next = 0;
+    for (nfds_t i = 0; i < count_; ++i) {
+        sock::Socket *socket = nullptr;
+        Set *set = nullptr;
+        source_of(fds_[i].fd, socket, set);
+        const bool known = next < frame_.looked_count && looked_[next].index == i;
+        if (socket != (known ? looked_[next].socket : nullptr) || set != (known ? looked_[next].set : nullptr))
+            return true;
+        next += known ? 1 : 0;
+    }
+    return false;
+}
+
+std::uint32_t PollWait::wanted(const pollfd &entry) const
+{
+    const std::uint32_t events = bits(entry.events);
+    if (style_ == Style::kPoll)
+        return events | kAlways;
+    return events | ((events & POLLIN) != 0 ? POLLHUP | POLLERR : 0) | ((events & POLLOUT) != 0 ? POLLERR : 0) |
+           POLLNVAL;
+}
+
+// The kernel's socket has nearly always room to send, whether the bytes would go that way or not: a look leaves that to
+// ready_events().
+std::uint32_t PollWait::kernel_interest(const Looked &looked) const
+{
+    return looked.interest & ~kOut;
+}
+
+std::uint32_t PollWait::find(const Looked &looked) const
+{
+    const std::uint32_t found = looked.set != nullptr ? (set_readable(*looked.set) ? POLLIN | POLLRDNORM : 0)
+                                                      : sock::ready_events(*looked.socket, looked.fd, looked.interest);
+    return found & wanted(fds_[looked.index]);
+}
+
+bool PollWait::interrupted() const
+{
+    return libc::signal_counts().all != handlers_;
+}
+
+// ---- looking -----------------------------------------------------------------------------------------------------
+
+int PollWait::plain()
+{
+    if (deadline_.immediate())
+        return look_at_kernel();
+    deadline_.start();
+    int n = 0;
+    while (n == 0)
+        n = sleep();
+    return n;
+}
+
+int PollWait::aware()
+{
+    const std::int64_t spin_time = config::params().select_poll;
+    KernelTurn kernel(config::params().select_poll_os_ratio, record_.poll_share);
+    const bool asked = kernel.due_at_call(frame_.looked_count != count_);
+    int n = look(kernel, asked);
+    if (n != 0 || (deadline_.immediate() && asked))
+        return n;
+    if (deadline_.immediate())
+        return look_at_kernel();
+    deadline_.start();
+    if (spin_time != 0 && !spun_)
+        n = spin(kernel, spin_time);
+    while (n == 0)
+        n = sleep();
+    return n;
+}
+
+int PollWait::look(KernelTurn &kernel, bool kernel_first)
+{
+    sock::engine_poll();
+    if (!kernel_first)
+        return ours_fast();
+    const int n = look_at_kernel();
+    kernel.done();
+    return n;
+}
+
+// Writes the results of our descriptors, and 0 for all others.
+int PollWait::ours()
+{
+    int n = 0;
+    for (nfds_t i = 0; i < count_; ++i)
+        fds_[i].revents = 0;
+    for (std::size_t i = 0; i < frame_.looked_count; ++i) {
+        const std::uint32_t found = find(looked_[i]);
+        fds_[looked_[i].index].revents = to_short(found);
+        n += found != 0 ? 1 : 0;
+    }
+    return n;
+}
+
+// The same without a system call while there is nothing.
+int PollWait::ours_fast()
+{
+    for (std::size_t i = 0; i < frame_.looked_count; ++i) {
+        const Looked &looked = looked_[i];
+        const bool maybe = looked.set != nullptr ? looked.set->ready.load(std::memory_order_relaxed) != 0
+                                                 : sock::ready_events_fast(*looked.socket, looked.interest) != 0;
+        if (maybe)
+            return ours();
+    }
+    return 0;
+}
+
+int PollWait::look_at_kernel()
+{
+    if (changed())
+        return kAgain;
+    const int n = libc::real.poll(kernel_, count_, 0);
+    if (n < 0)
+        return n;
+    return collect();
+}
+
+// What the last kernel call found, with what our own descriptors have.
+int PollWait::collect()
+{
+    for (std::size_t i = 0; i < frame_.looked_count; ++i) {
+        const pollfd &kernel = kernel_[looked_[i].index];
+        if (kernel.revents != 0 && looked_[i].socket != nullptr)
+            sock::note_kernel_events(*looked_[i].socket, bits(kernel.revents));
+    }
+    int n = ours();
+    std::size_t next = 0;
+    for (nfds_t i = 0; i < count_; ++i) {
+        if (next < frame_.looked_count && looked_[next].index == i) {
+            ++next;
+            continue;
+        }
+        const std::uint32_t found = bits(kernel_[i].revents) & wanted(fds_[i]);
+        fds_[i].revents = to_short(found);
+        n += found != 0 ? 1 : 0;
+    }
+    return n;
+}
+
+int PollWait::spin(KernelTurn &kernel, std::int64_t microseconds)
+{
+    SpinMask mask(mask_);
+    SpinTime time(microseconds, deadline_);
+    int n = 0;
+    while (n == 0) {
+        n = look(kernel, kernel.due_in_spin());
+        if (n == 0 && interrupted())
+            return fail(EINTR);
+        if (n == 0 && time.over()) {
+            spun_ = true; // not once more when the array has to be classified again
+            return 0;
+        }
+    }
+    return n;
+}
+
+// ---- sleeping --------------------------------------------------------------------------------------------------------------
+
+void PollWait::attach()
+{
+    for (std::size_t i = 0; i < frame_.looked_count; ++i) {
+        Looked &looked = looked_[i];
+        if (looked.set != nullptr)
+            watch_set(*looked.set, looked.watcher);
+        else
+            sock::watch(*looked.socket, looked.watcher);
+        looked.watched = true;
+    }
+}
+
+void PollWait::detach()
+{
+    for (std::size_t i = 0; i < frame_.looked_count; ++i) {
+        Looked &looked = looked_[i];
+        if (looked.set != nullptr)
+            unwatch_set(*looked.set, looked.watcher);
+        else
+            sock::unwatch(looked.watcher);
+        looked.watched = false;
+    }
+    frame_.sleeper.reset();
+}
+
+// The kernel may go on about something that isn't ready for the program (a FIN behind bytes that came by the endpoint,
+// room in a socket that isn't used). Such bits are left out, for a while, or until the socket has other news.
+void PollWait::mute()
+{
+    for (std::size_t i = 0; i < frame_.looked_count; ++i) {
+        pollfd &kernel = kernel_[looked_[i].index];
+        const std::uint32_t said = bits(kernel.revents);
+        if (said == 0 || looked_[i].set != nullptr)
+            continue;
+        muted_ = true;
+        kernel.events = to_short(bits(kernel.events) & ~said);
+        if ((said & kAlways) != 0)
+            kernel.fd = -1;
+    }
+    if (style_ == Style::kPoll)
+        return;
+    for (nfds_t i = 0; i < count_; ++i) // a hang-up that select() doesn't tell
+        if ((bits(kernel_[i].revents) & kAlways) != 0) {
+            muted_ = true;
+            kernel_[i].fd = -1;
+        }
+}
+
+void PollWait::unmute()
+{
+    muted_ = false;
+    for (nfds_t i = 0; i < count_; ++i)
+        kernel_[i] = {fds_[i].fd, fds_[i].events, 0};
+}
+
+int PollWait::sleep_in_kernel()
+{
+    std::int64_t left_ns = deadline_.left_ns();
+    if (muted_)
+        left_ns = std::min(left_ns, kMutedSleep);
+    timespec left = to_timespec(left_ns);
+    const timespec *const timeout = left_ns == kForever ? nullptr : &left;
+    kernel_[count_] = {frame_.looked_count != 0 ? sock::engine_wait_fd() : -1, POLLIN, 0};
+    kernel_[count_ + 1] = {frame_.sleeper->wake_fd(), POLLIN, 0};
+    const int n = libc::real.ppoll(kernel_, count_ + kExtra, timeout, mask_);
+    if (n >= 0 || errno != EINVAL)
+        return n;
+    // The array is as long as RLIMIT_NOFILE allows: no room for ours.
+    left = to_timespec(std::min(left_ns, kMutedSleep));
+    return libc::real.ppoll(kernel_, count_, &left, mask_);
+}
+
+// Sleeps until something happens. 0: look again.
+int PollWait::sleep()
+{
+    if (!muted_)
+        unmute(); // with room to send
+    frame_.sleeper.emplace();
+    frame_.notified.store(false, std::memory_order_relaxed);
+    attach();
+    int n = changed() ? kAgain : ours();
+    if (n == 0 && interrupted())
+        n = fail(EINTR);
+    if (n != 0 || (frame_.looked_count != 0 && !sock::engine_arm())) {
+        detach();
+        sock::engine_poll();
+        return n;
+    }
+    const int slept = sleep_in_kernel();
+    const int error = errno;
+    if (frame_.looked_count != 0)
+        sock::engine_woken();
+    detach();
+    sock::engine_poll();
+    n = slept >= 0 ? collect() : ours();
+    if (n != 0)
+        return n;
+    if (slept < 0)
+        return fail(error);
+    if (interrupted())
+        return fail(EINTR);
+    if (deadline_.left_ns() == 0)
+        return kTimedOut;
+    if (slept == 0 || frame_.notified.load(std::memory_order_relaxed) || muted_)
+        unmute();
+    else
+        mute();
+    return 0;
+}
+
+} // namespace vma::mux

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The wait that poll() and select() share: an array of descriptors, some of them tracked. Private to compat/src/mux.
+#pragma once
+
+#include <poll.h>
+#include <signal.h>
+
+#include <cstdint>
+
+#include "compat/src/libc/signals.hpp"
+#include "compat/src/mux/clock.hpp"
+#include "compat/src/mux/thread_record.hpp"
+
+namespace vma::mux {
+
+enum class Style : bool { kPoll, kSelect }; // select() isn't ended by a hang-up that nobody asked for
+
+class PollWait
+{
+public:
+    PollWait(ThreadRecord &record, Frame &frame, pollfd *fds, nfds_t count, Style style, Deadline &deadline,
+             const sigset_t *mask);
+    ~PollWait();
+    PollWait(const PollWait &) = delete;
+    PollWait &operator=(const PollWait &) = delete;
+
+    int run(); // as poll(): the number of entries with revents, 0 after the timeout, or -1 and errno
+
+private:
+    static constexpr int kAgain = -2;    // the sockets are no longer what they were: begin anew
+    static constexpr int kTimedOut = -3; // kept apart from 0, "nothing yet"
+
+    bool classify();
+    bool changed() const;
+    std::uint32_t wanted(const pollfd &entry) const;
+    std::uint32_t kernel_interest(const Looked &looked) const;
+    std::uint32_t find(const Looked &looked) const;
+    bool interrupted() const;
+
+    int plain();
+    int aware();
+    int look(KernelTurn &kernel, bool kernel_first);
+    int ours();
+    int ours_fast();
+    int look_at_kernel();
+    int collect();
+    int spin(KernelTurn &kernel, std::int64_t microseconds);
+    int sleep();
+    int sleep_in_kernel();
+    void mute();
+    void unmute();
+    void attach();
+    void detach();
+
+    ThreadRecord &record_;
+    Frame &frame_;
+    pollfd *const fds_;
+    const nfds_t count_;
+    const Style style_;
+    Deadline &deadline_;
+    const sigset_t *const mask_;
+    const std::uint32_t handlers_ = libc::signal_counts().all;
+    pollfd *kernel_ = nullptr;
+    Looked *looked_ = nullptr;
+    bool spun_ = false;
+    bool muted_ = false;
+};
+
+} // namespace vma::mux

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The ready list of an epoll set: entries that may have something to report, in the order in which they are looked at.
+// It follows the kernel's: a level-triggered entry that was ready goes to the end, an edge-triggered one comes back with its
+// next event, and who leaves wakes the next sleeper while the list isn't empty.
+#include "compat/src/libc/real.hpp"
+#include "compat/src/mux/epoll_set.hpp"
+#include "compat/src/socket/engine.hpp"
+
+namespace vma::mux {
+
+namespace {
+
+thread_local constinit Set *t_polling [[gnu::tls_model("initial-exec")]] = nullptr; // it will harvest this set itself
+
+// One kick at a time: who is woken takes all there is, and wakes the next one if something is left.
+void kick_locked(Set &set)
+{
+    if (set.kicked || set.asleep.load(std::memory_order_relaxed) == 0)
+        return;
+    set.kicked = true;
+    const std::uint64_t one = 1;
+    if (set.kick_fd >= 0)
+        (void)!libc::real.write(set.kick_fd, &one, sizeof one); // an edge, whatever the counter is; never read
+}
+
+void append(Set &set, Entry &entry)
+{
+    entry.ready_next = nullptr;
+    entry.ready_prev = set.tail;
+    (set.tail != nullptr ? set.tail->ready_next : set.head) = &entry;
+    set.tail = &entry;
+    entry.queued = true;
+    set.ready.store(set.ready.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+// ready_lock held. True: the entry was not on the list.
+bool queue(Set &set, Entry &entry)
+{
+    ++entry.edges;
+    if (entry.queued)
+        return false;
+    append(set, entry);
+    if (t_polling != &set)
+        kick_locked(set);
+    return true;
+}
+
+// An entry in the middle of being looked at: what it was when it left the list.
+struct Picked {
+    Entry *entry;
+    void *source;
+    bool nested;
+    int fd;
+    std::uint32_t generation;
+    std::uint32_t events;
+    std::uint32_t found;
+};
+
+unsigned pick(Set &set, Picked *picked, unsigned most)
+{
+    LockGuard guard(set.ready_lock);
+    unsigned count = 0;
+    while (count < most && set.head != nullptr) {
+        Entry &entry = *set.head;
+        unqueue(set, entry);
+        picked[count++] = {&entry, entry.source, entry.nested, entry.fd, entry.generation, entry.events, 0};
+    }
+    return count;
+}
+
+std::uint32_t look_at(const Picked &picked)
+{
+    std::uint32_t mask = (picked.events & ~kControlBits) | kAlwaysReported;
+    if (picked.nested)
+        return set_readable(*static_cast<Set *>(picked.source)) ? (EPOLLIN | EPOLLRDNORM) & mask : 0;
+    if ((picked.events & EPOLLET) != 0)
+        mask |= EPOLLRDHUP; // for repeated()
+    return sock::ready_events(*static_cast<sock::Socket *>(picked.source), picked.fd, mask) & mask;
+}
+
+// Reports what was found, unless the registration has changed meanwhile (whoever changed it has queued it again).
+int settle(Set &set, const Picked *picked, unsigned count, epoll_event *out)
+{
+    LockGuard guard(set.ready_lock);
+    int n = 0;
+    for (unsigned i = 0; i < count; ++i) {
+        Entry &entry = *picked[i].entry;
+        const std::uint32_t found = picked[i].found & (picked[i].events | kAlwaysReported);
+        if (found == 0 || entry.set.load(std::memory_order_relaxed) != &set ||
+            entry.generation != picked[i].generation || entry.disabled)
+            continue;
+        entry.told = picked[i].found;
+        out[n].events = found;
+        out[n++].data = entry.data;
+        if ((entry.events & EPOLLONESHOT) != 0) {
+            entry.disabled = true;
+            if (entry.queued)
+                unqueue(set, entry);
+        } else if ((entry.events & EPOLLET) == 0 && !entry.queued) {
+            append(set, entry);
+        }
+    }
+    return n;
+}
+
+// The end of the peer's bytes is announced twice, by the engine and by the kernel. Who was told of it with the first, edge-
+// triggered, doesn't hear of it again. (Whoever waits for room to send may: the kernel says that together.)
+bool repeated(const Entry &entry, std::uint32_t events)
+{
+    const std::uint32_t end = events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+    return (entry.events & EPOLLET) != 0 && (entry.events & EPOLLOUT) == 0 && end != 0 && (end & ~entry.told) == 0;
+}
+
+void take_news(std::uint64_t address, std::uint32_t events)
+{
+    if (!g_entries.holds(address))
+        return;
+    Entry &entry = *reinterpret_cast<Entry *>(address);
+    Set *const set = entry.set.load(std::memory_order_acquire);
+    if (set == nullptr)
+        return;
+    sock::Socket *socket = nullptr;
+    bool wanted = false;
+    {
+        LockGuard guard(set->ready_lock);
+        if (entry.set.load(std::memory_order_relaxed) != set ||
+            entry.place.load(std::memory_order_relaxed) != Place::kTaken)
+            return; // closed, or given back, since the kernel wrote this
+        socket = entry.nested ? nullptr : entry.socket();
+        wanted = (events & (entry.events | kAlwaysReported)) != 0 && !repeated(entry, events);
+    }
+    if (socket != nullptr)
+        sock::note_kernel_events(*socket, events);
+    if (wanted)
+        requeue(*set, entry);
+}
+
+} // namespace
+
+void unqueue(Set &set, Entry &entry)
+{
+    if (!entry.queued)
+        return;
+    (entry.ready_prev != nullptr ? entry.ready_prev->ready_next : set.head) = entry.ready_next;
+    (entry.ready_next != nullptr ? entry.ready_next->ready_prev : set.tail) = entry.ready_prev;
+    entry.queued = false;
+    set.ready.store(set.ready.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+}
+
+void notify_entry(sock::Watcher *watcher, std::uint32_t events)
+{
+    static_assert(offsetof(Entry, watcher) == 0);
+    Entry &entry = *reinterpret_cast<Entry *>(watcher);
+    Set &set = *entry.set.load(std::memory_order_relaxed);
+    bool fresh = false;
+    {
+        LockGuard guard(set.ready_lock);
+        if (entry.disabled || entry.place.load(std::memory_order_relaxed) != Place::kTaken ||
+            (events & (entry.events | kAlwaysReported)) == 0)
+            return;
+        fresh = queue(set, entry);
+    }
+    if (fresh)
+        tell_watchers(set);
+}
+
+void requeue(Set &set, Entry &entry)
+{
+    bool fresh = false;
+    {
+        LockGuard guard(set.ready_lock);
+        if (entry.set.load(std::memory_order_relaxed) != &set || entry.disabled ||
+            entry.place.load(std::memory_order_relaxed) != Place::kTaken)
+            return;
+        fresh = queue(set, entry);
+    }
+    if (fresh)
+        tell_watchers(set);
+}
+
+void kick(Set &set)
+{
+    LockGuard guard(set.ready_lock);
+    kick_locked(set);
+}
+
+unsigned poll_engine(Set &set)
+{
+    t_polling = &set; // not for longer: a signal handler may jump out of the wait
+    const unsigned events = sock::engine_poll();
+    t_polling = nullptr;
+    return events;
+}
+
+int harvest(Set &set, epoll_event *out, int max)
+{
+    constexpr unsigned kBatch = 32;
+    unsigned budget = set.ready.load(std::memory_order_acquire); // each entry once a call
+    int n = 0;
+    while (budget > 0 && n < max) {
+        Picked picked[kBatch];
+        const unsigned room = static_cast<unsigned>(max - n);
+        const unsigned most = room < budget ? room : budget;
+        const unsigned count = pick(set, picked, most < kBatch ? most : kBatch);
+        if (count == 0)
+            break;
+        budget -= count;
+        for (unsigned i = 0; i < count; ++i)
+            picked[i].found = look_at(picked[i]);
+        n += settle(set, picked, count, out + n);
+    }
+    return n;
+}
+
+bool go_to_sleep(Set &set)
+{
+    LockGuard guard(set.ready_lock);
+    if (set.head != nullptr)
+        return false;
+    set.asleep.store(set.asleep.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    return true;
+}
+
+void wake_up(Set &set)
+{
+    LockGuard guard(set.ready_lock);
+    set.asleep.store(set.asleep.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
+}
+
+void relay(Set &set)
+{
+    sock::engine_leave(); // sleepers rely on an armed queue, and this thread may have used up the wake-up
+    if (set.asleep.load(std::memory_order_relaxed) == 0) [[likely]]
+        return;
+    LockGuard guard(set.ready_lock);
+    if (set.head != nullptr)
+        kick_locked(set);
+}
+
+bool drain_side(Set &set)
+{
+    constexpr int kBatch = 32;
+    bool engine = false;
+    const int side = set.side_fd.load(std::memory_order_acquire);
+    epoll_event events[kBatch];
+    int n = side >= 0 ? kBatch : 0;
+    while (n == kBatch) {
+        n = libc::real.epoll_wait(side, events, kBatch, 0);
+        for (int i = 0; i < n; ++i) {
+            if (events[i].data.u64 == kEngineMarker) {
+                engine = true;
+            } else if (events[i].data.u64 == kKickMarker) {
+                LockGuard guard(set.ready_lock);
+                set.kicked = false;
+            } else {
+                take_news(events[i].data.u64, events[i].events);
+            }
+        }
+    }
+    return engine;
+}
+
+void drain_side_for_others(Set &set)
+{
+    const bool engine = drain_side(set);
+    if (engine || set.ready.load(std::memory_order_relaxed) != 0)
+        kick(set);
+}
+
+} // namespace vma::mux

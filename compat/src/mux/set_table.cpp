@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Which descriptors are epoll sets, from creation to the last close, through dup and fork, and the calls by which the
+// socket layer tells of sockets that change sides or close.
+#include "compat/src/libc/private_fd.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/mux/epoll_set.hpp"
+#include "compat/src/mux/mux.hpp"
+#include "compat/src/mux/thread_record.hpp"
+
+namespace vma::mux {
+
+Set *g_sets[sock::kMaxTracked];
+
+namespace {
+
+using SetPool = StablePool<Set, std::size_t{1} << 16>;
+constinit SetPool g_pool;
+constinit Mutex g_table_lock; // descriptors that are entered and removed; before Set::lock
+constinit std::atomic<int> g_highest{-1};
+
+void enter(int fd, Set &set) // table and set locked, or the set not known yet
+{
+    if (fd > g_highest.load(std::memory_order_relaxed))
+        g_highest.store(fd, std::memory_order_relaxed);
+    ++set.descriptors;
+    set_slot(fd).store(&set, std::memory_order_release);
+}
+
+int other_number(const Set &set)
+{
+    const int highest = g_highest.load(std::memory_order_relaxed);
+    for (int fd = 0; fd <= highest; ++fd)
+        if (set_slot(fd).load(std::memory_order_relaxed) == &set)
+            return fd;
+    return -1;
+}
+
+void drop_all(Set &set) // set.lock held
+{
+    while (set.entries != nullptr) {
+        Entry &entry = *set.entries;
+        const Place place = entry.place.load(std::memory_order_relaxed);
+        if (place == Place::kTaken || place == Place::kParked)
+            detach(set, entry);
+        drop_entry(set, entry);
+    }
+}
+
+bool concerned(const Entry &entry, int fd, bool last)
+{
+    return last || (entry.fd == fd && entry.place.load(std::memory_order_relaxed) != Place::kStuck);
+}
+
+Entry *next_concerned(sock::MuxHook &hook, int fd, bool last, Set *&set)
+{
+    LockGuard guard(hook.lock);
+    for (auto *entry = static_cast<Entry *>(hook.entries); entry != nullptr; entry = entry->source_next)
+        if (concerned(*entry, fd, last)) {
+            set = entry->set.load(std::memory_order_acquire);
+            return entry;
+        }
+    return nullptr;
+}
+
+// The kernel drops a registration with the last descriptor of its file, not with the number it was made under.
+// True: it keeps this one, and with the number goes the means to change it.
+bool close_entry(Set &set, Entry &entry, bool last)
+{
+    const Place place = entry.place.load(std::memory_order_relaxed);
+    if (last || place == Place::kNowhere) {
+        if (place == Place::kTaken || place == Place::kParked)
+            detach(set, entry);
+        drop_entry(set, entry);
+        return false;
+    }
+    if (place == Place::kParked) {
+        discard(set, entry);
+        return false;
+    }
+    if (place == Place::kTaken)
+        give_back(set, entry);
+    if (entry.place.load(std::memory_order_relaxed) == Place::kTagged && !is_disabled(set, entry)) {
+        epoll_event event = {entry.events, entry.data};
+        libc::real.epoll_ctl(set.epfd, EPOLL_CTL_MOD, entry.fd, &event);
+    }
+    LockGuard guard(set.ready_lock);
+    entry.place.store(Place::kStuck, std::memory_order_relaxed);
+    return true;
+}
+
+// One descriptor of a source is about to be closed. True as in close_entry().
+bool close_source(sock::MuxHook &hook, int fd, bool last)
+{
+    bool stuck = false;
+    for (;;) {
+        Set *set = nullptr;
+        Entry *const entry = next_concerned(hook, fd, last, set);
+        if (entry == nullptr)
+            return stuck;
+        if (set == nullptr)
+            continue;
+        bool was_taken = false;
+        {
+            LockGuard guard(set->lock);
+            if (entry->set.load(std::memory_order_relaxed) != set || &hook_of(*entry) != &hook ||
+                !concerned(*entry, fd, last))
+                continue;
+            was_taken = is_taken(*set);
+            stuck = close_entry(*set, *entry, last) || stuck;
+        }
+        tell_taken(*set, was_taken);
+    }
+}
+
+void reset(Set &set) // from the pool: nobody else knows it
+{
+    set.taken = 0;
+    set.tracked = 0;
+    set.added = 0;
+    set.filter = false;
+    set.storm = false;
+    set.descriptors = 0;
+    set.engine_fd = -1;
+    set.asleep = 0;
+    set.kicked = false;
+    set.dead = false;
+    set.pooled = false;
+}
+
+void forget_user_side(Set &set) // in a forked child: the parent's descriptors, and its threads, are not ours
+{
+    set.lock.reset();
+    set.ready_lock.reset();
+    set.watch_lock.reset();
+    set.hook.lock.reset();
+    if (set.pooled.load(std::memory_order_relaxed))
+        return;
+    libc::close_private(set.kick_fd);
+    libc::close_private(set.side_fd);
+    set.kick_fd = -1;
+    set.side_fd = -1;
+    set.engine_fd = -1;
+    set.taken = 0;
+    set.asleep = 0;
+    set.users = 0;
+    set.kicked = false;
+    set.storm = false;
+    set.watchers = nullptr;
+    while (set.head != nullptr)
+        unqueue(set, *set.head);
+}
+
+} // namespace
+
+// ---- descriptors of sets -------------------------------------------------------------------------------------------------
+
+Set *adopt_set(int epfd)
+{
+    if (static_cast<unsigned>(epfd) >= static_cast<unsigned>(sock::kMaxTracked))
+        return nullptr;
+    LockGuard guard(g_table_lock);
+    if (Set *const known = set_of(epfd); known != nullptr)
+        return known; // another thread was first
+    Set *const set = g_pool.take();
+    if (set == nullptr)
+        return nullptr;
+    reset(*set);
+    set->epfd = epfd;
+    enter(epfd, *set);
+    return set;
+}
+
+void recycle_if_unused(Set &set)
+{
+    if (!set.dead.load(std::memory_order_seq_cst))
+        return;
+    synchronise_records();
+    if (any_wait(set) || set.users.load(std::memory_order_seq_cst) != 0 ||
+        set.pooled.exchange(true, std::memory_order_acq_rel))
+        return; // who is in it will come back here
+    int kick = -1;
+    {
+        LockGuard guard(set.ready_lock);
+        kick = set.kick_fd;
+        set.kick_fd = -1;
+    }
+    libc::close_private(kick);
+    libc::close_private(set.side_fd.exchange(-1));
+    g_pool.give(&set);
+}
+
+int live_number(const Set &set, int epfd)
+{
+    return set_of(epfd) == &set ? epfd : set.epfd.load(std::memory_order_acquire);
+}
+
+int epoll_created(int epfd)
+{
+    if (set_of(epfd) != nullptr)
+        epoll_closed(epfd); // the number was closed behind our back
+    adopt_set(epfd);
+    return epfd;
+}
+
+bool is_epoll(int fd)
+{
+    return set_of(fd) != nullptr;
+}
+
+bool only_kernel(int epfd)
+{
+    const Set *const set = set_of(epfd);
+    return set == nullptr ||
+           (set->tracked.load(std::memory_order_acquire) == 0 && !set->filter.load(std::memory_order_relaxed) &&
+            !set->dead.load(std::memory_order_relaxed));
+}
+
+void epoll_dup(int old_fd, int new_fd)
+{
+    if (old_fd == new_fd || static_cast<unsigned>(new_fd) >= static_cast<unsigned>(sock::kMaxTracked))
+        return;
+    if (set_of(new_fd) != nullptr)
+        epoll_closed(new_fd);
+    LockGuard guard(g_table_lock);
+    Set *const set = set_of(old_fd);
+    if (set == nullptr)
+        return;
+    LockGuard set_guard(set->lock);
+    enter(new_fd, *set);
+}
+
+void epoll_closed(int fd)
+{
+    Set *set = nullptr;
+    bool last = false;
+    {
+        LockGuard guard(g_table_lock);
+        set = set_of(fd);
+        if (set == nullptr)
+            return;
+        LockGuard set_guard(set->lock);
+        set_slot(fd).store(nullptr, std::memory_order_release);
+        last = --set->descriptors == 0;
+        if (set->epfd.load(std::memory_order_relaxed) == fd)
+            set->epfd.store(last ? -1 : other_number(*set), std::memory_order_release);
+    }
+    close_source(set->hook, fd, last);
+    if (!last)
+        return;
+    {
+        LockGuard guard(set->lock);
+        set->filter.store(true, std::memory_order_relaxed);
+        set->dead.store(true, std::memory_order_seq_cst);
+        drop_all(*set);
+    }
+    recycle_if_unused(*set);
+}
+
+// ---- called by the socket layer ---------------------------------------------------------------------------------------
+
+bool became_dual(sock::Socket &s)
+{
+    const bool moved = move_entries(sock::mux_hook(s), true);
+    sock::kick_sleepers();
+    return moved;
+}
+
+void became_plain(sock::Socket &s)
+{
+    move_entries(sock::mux_hook(s), false);
+}
+
+bool descriptor_closed(sock::Socket &s, int fd, bool last)
+{
+    return close_source(sock::mux_hook(s), fd, last);
+}
+
+void fork_prepare()
+{
+    g_table_lock.lock();
+    g_pool.for_each([](Set &set) { set.lock.lock(); });
+    g_pool.lock().lock();
+    g_entries.lock().lock();
+}
+
+void fork_parent()
+{
+    g_entries.lock().unlock();
+    g_pool.lock().unlock();
+    g_pool.for_each([](Set &set) { set.lock.unlock(); });
+    g_table_lock.unlock();
+}
+
+void fork_child()
+{
+    g_entries.lock().reset();
+    g_pool.lock().reset();
+    g_table_lock.reset();
+    g_pool.for_each(forget_user_side);
+    forget_other_threads();
+}
+
+} // namespace vma::mux

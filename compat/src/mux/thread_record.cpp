@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Records are linked once and reused by later threads, never freed. Frames of calls that were left by siglongjmp are known
+// by their stack address: a frame deeper on the stack than the call that starts now belongs to no one any more.
+#include "compat/src/mux/thread_record.hpp"
+
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <new>
+
+#include "compat/src/mux/epoll_set.hpp"
+
+namespace vma::mux {
+
+thread_local constinit ThreadRecord *t_record [[gnu::tls_model("initial-exec")]] = nullptr;
+constinit std::atomic<bool> g_membarrier{false};
+
+namespace {
+
+constinit std::atomic<ThreadRecord *> g_records{nullptr};
+
+void leave_thread(void *memory)
+{
+    auto *const record = static_cast<ThreadRecord *>(memory);
+    for (Frame *frame = record->frames; frame != nullptr; frame = frame->deeper)
+        frame->release();
+    record->plain_wait.store(nullptr, std::memory_order_release);
+    record->aware_wait.store(nullptr, std::memory_order_release);
+    t_record = nullptr;
+    record->used.store(false, std::memory_order_release);
+}
+
+pthread_key_t make_key()
+{
+    pthread_key_t key = 0;
+    ::pthread_key_create(&key, leave_thread);
+    g_membarrier = ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+    return key;
+}
+
+ThreadRecord *reuse_record()
+{
+    for (ThreadRecord *record = g_records.load(std::memory_order_acquire); record != nullptr; record = record->next) {
+        bool used = false;
+        if (record->used.compare_exchange_strong(used, true, std::memory_order_acq_rel))
+            return record;
+    }
+    return nullptr;
+}
+
+// A handler that runs on an alternate stack says nothing about how deep the interrupted call lies.
+bool on_alternate_stack()
+{
+    stack_t stack = {};
+    return ::sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) != 0;
+}
+
+template <typename T> T *make() // new without exceptions
+{
+    void *const memory = ::calloc(1, sizeof(T));
+    return memory != nullptr ? new (memory) T : nullptr;
+}
+
+} // namespace
+
+template <typename T> Scratch<T>::~Scratch()
+{
+    ::free(items_);
+}
+
+template <typename T> T *Scratch<T>::at_least(std::size_t count)
+{
+    if (count <= room_)
+        return items_;
+    constexpr std::size_t kFirst = 64;
+    const std::size_t room = count < kFirst ? kFirst : count + count / 2;
+    ::free(items_);
+    items_ = static_cast<T *>(::calloc(room, sizeof(T)));
+    room_ = items_ != nullptr ? room : 0;
+    return items_;
+}
+
+template class Scratch<pollfd>;
+template class Scratch<Looked>;
+
+void Frame::release()
+{
+    if (stack == 0)
+        return;
+    Looked *const items = looked.at_least(0);
+    for (std::size_t i = 0; i < looked_count; ++i) {
+        if (!items[i].watched)
+            continue;
+        if (items[i].set != nullptr)
+            unwatch_set(*items[i].set, items[i].watcher);
+        else
+            sock::unwatch(items[i].watcher);
+        items[i].watched = false;
+    }
+    looked_count = 0;
+    sleeper.reset();
+    stack = 0;
+}
+
+ThreadRecord *make_thread_record()
+{
+    static const pthread_key_t key = make_key();
+    ThreadRecord *record = reuse_record();
+    if (record == nullptr) {
+        record = make<ThreadRecord>();
+        if (record == nullptr)
+            return nullptr;
+        record->used.store(true, std::memory_order_relaxed);
+        record->next = g_records.load(std::memory_order_relaxed);
+        while (!g_records.compare_exchange_weak(record->next, record, std::memory_order_acq_rel)) {
+        }
+    }
+    ::pthread_setspecific(key, record);
+    t_record = record;
+    return record;
+}
+
+Frame *acquire_frame()
+{
+    ThreadRecord *const record = thread_record();
+    if (record == nullptr)
+        return nullptr;
+    const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+    Frame **link = &record->frames;
+    Frame *free_frame = nullptr;
+    for (; *link != nullptr; link = &(*link)->deeper) {
+        Frame *const frame = *link;
+        if (frame->stack != 0 && frame->stack <= here && !on_alternate_stack())
+            frame->release(); // its call was left by a jump
+        if (frame->stack == 0 && free_frame == nullptr)
+            free_frame = frame;
+    }
+    if (free_frame == nullptr) {
+        free_frame = make<Frame>();
+        if (free_frame == nullptr)
+            return nullptr;
+        *link = free_frame;
+    }
+    free_frame->stack = here;
+    return free_frame;
+}
+
+void synchronise_records()
+{
+    full_fence();
+    if (g_membarrier.load(std::memory_order_relaxed))
+        ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+}
+
+bool any_plain_wait(const Set &set)
+{
+    for (ThreadRecord *record = g_records.load(std::memory_order_acquire); record != nullptr; record = record->next)
+        if (record != t_record && record->plain_wait.load(std::memory_order_acquire) == &set)
+            return true;
+    return false;
+}
+
+bool any_wait(const Set &set)
+{
+    for (ThreadRecord *record = g_records.load(std::memory_order_acquire); record != nullptr; record = record->next)
+        if (record->plain_wait.load(std::memory_order_acquire) == &set ||
+            record->aware_wait.load(std::memory_order_acquire) == &set)
+            return true;
+    return false;
+}
+
+void forget_other_threads()
+{
+    for (ThreadRecord *record = g_records.load(std::memory_order_acquire); record != nullptr; record = record->next) {
+        if (record == t_record)
+            continue;
+        record->plain_wait.store(nullptr, std::memory_order_relaxed);
+        record->aware_wait.store(nullptr, std::memory_order_relaxed);
+        for (Frame *frame = record->frames; frame != nullptr; frame = frame->deeper) {
+            frame->looked_count = 0; // what they watched, and the list of sleepers, begin anew in this process
+            new (&frame->sleeper) std::optional<sock::Sleeper>;
+            frame->stack = 0;
+        }
+        record->used.store(false, std::memory_order_relaxed);
+    }
+}
+
+} // namespace vma::mux

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the multiplexers keep for each thread: which set it waits in, and the frames of its poll() calls. A frame lies on the
+// heap, as a wait may be left without our destructors running: by siglongjmp out of a signal handler, by cancellation.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "compat/src/mux/clock.hpp"
+#include "compat/src/mux/fence.hpp"
+#include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/socket.hpp"
+
+namespace vma::mux {
+
+struct Set;
+
+// One descriptor of a poll() that user space has to look at.
+struct Looked {
+    sock::Watcher watcher; // first: notify() finds the rest by it
+    struct Frame *frame = nullptr;
+    sock::Socket *socket = nullptr; // or
+    Set *set = nullptr;             // a nested epoll set with entries of its own
+    int fd = -1;
+    std::uint32_t index = 0;    // in the caller's array
+    std::uint32_t interest = 0; // POLL* bits asked for
+    bool watched = false;
+};
+
+// A growing array whose memory is kept for the next call. T is trivial.
+template <typename T> class Scratch
+{
+public:
+    Scratch() = default;
+    Scratch(const Scratch &) = delete;
+    Scratch &operator=(const Scratch &) = delete;
+    ~Scratch();
+    T *at_least(std::size_t count); // contents are lost; nullptr: no memory
+
+private:
+    T *items_ = nullptr;
+    std::size_t room_ = 0;
+};
+
+// One poll() or select() call that may have to wait for tracked sockets.
+struct Frame {
+    Scratch<pollfd> wanted; // select(): the sets as an array
+    Scratch<pollfd> kernel; // what is handed to the kernel
+    Scratch<Looked> looked;
+    std::size_t looked_count = 0;
+    std::optional<sock::Sleeper> sleeper;
+    std::atomic<bool> notified{false};
+    std::uintptr_t stack = 0; // where its call lies; 0: free
+    Frame *deeper = nullptr;
+
+    void release(); // detaches all watchers; the frame is free again
+};
+
+struct ThreadRecord {
+    std::atomic<Set *> plain_wait{nullptr}; // asleep in this set's kernel descriptor, unaware of user-space entries
+    std::atomic<Set *> aware_wait{nullptr}; // in a wait on this set that looks at its user-space state
+    std::atomic<bool> used{false};
+    Frame *frames = nullptr;
+    KernelShare poll_share;
+    ThreadRecord *next = nullptr;
+};
+
+extern thread_local constinit ThreadRecord *t_record;
+extern std::atomic<bool> g_membarrier; // membarrier(2) works here
+ThreadRecord *make_thread_record();    // nullptr: no memory
+
+inline ThreadRecord *thread_record()
+{
+    ThreadRecord *const record = t_record;
+    return record != nullptr ? record : make_thread_record();
+}
+
+// The frame for a call that starts now. nullptr: no memory.
+Frame *acquire_frame();
+
+// A store to one's own record, then a load of shared state: ordered against a store to shared state, then
+// synchronise_records(), then a look at all records. The rare side pays for both.
+inline void order_record()
+{
+    if (g_membarrier.load(std::memory_order_relaxed)) [[likely]]
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+    else
+        full_fence();
+}
+void synchronise_records();
+
+bool any_plain_wait(const Set &set); // of other threads
+bool any_wait(const Set &set);
+
+void forget_other_threads(); // in a forked child
+
+} // namespace vma::mux

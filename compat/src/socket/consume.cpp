@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The receiving direction of a dual socket: from which path the next bytes come, the copy out of our ring, and credits.
+// Nothing here blocks; rx_lock is held (doc/stream-protocol.md).
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+
+#include <rdma/fi_ext_vma.h>
+#include <rdma/fi_rma.h>
+
+#include "compat/src/libc/real.hpp"
+#include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/stream.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+std::uint64_t available(const Socket &s)
+{
+    return s.rx.written.load(std::memory_order_acquire) - s.rx.consumed.load(std::memory_order_relaxed);
+}
+
+// Copies up to `len` ring bytes from the read position on.
+void copy_out(const Socket &s, std::uint64_t position, void *out, std::size_t len)
+{
+    const std::uint64_t offset = position & (s.rx.ring - 1);
+    const std::size_t first = std::min(len, std::size_t{s.rx.ring - offset});
+    memcpy(out, s.rx.base + offset, first);
+    memcpy(static_cast<std::uint8_t *>(out) + first, s.rx.base, len - first);
+}
+
+void advance(Socket &s, std::uint64_t len)
+{
+    Receiver &rx = s.rx;
+    const std::uint64_t consumed = rx.consumed.load(std::memory_order_relaxed) + len;
+    rx.consumed.store(consumed, std::memory_order_release);
+    if (consumed - rx.credited.load(std::memory_order_relaxed) >= rx.ring / 4)
+        send_credit(s);
+}
+
+// What the program asks for from `skip` on, out of the ring. MSG_TRUNC throws bytes away, MSG_PEEK leaves them.
+ssize_t consume_endpoint(Socket &s, const msghdr *msg, std::size_t skip, int flags)
+{
+    std::uint64_t position = s.rx.consumed.load(std::memory_order_relaxed);
+    std::uint64_t left = available(s);
+    std::size_t done = 0;
+    for (std::size_t i = 0; i < msg->msg_iovlen && left != 0; ++i) {
+        const iovec &v = msg->msg_iov[i];
+        if (skip >= v.iov_len) {
+            skip -= v.iov_len;
+            continue;
+        }
+        const std::size_t n = std::min(v.iov_len - skip, std::size_t{left});
+        if ((flags & MSG_TRUNC) == 0)
+            copy_out(s, position, static_cast<std::uint8_t *>(v.iov_base) + skip, n);
+        skip = 0;
+        position += n;
+        left -= n;
+        done += n;
+        if ((flags & MSG_PEEK) == 0)
+            advance(s, n);
+    }
+    return static_cast<ssize_t>(done);
+}
+
+// Limits the program's vectors to `limit` bytes, those before START.
+std::size_t clip(const msghdr *msg, std::size_t skip, std::uint64_t limit, iovec *out, std::size_t max)
+{
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < msg->msg_iovlen && count < max && limit != 0; ++i) {
+        const iovec &v = msg->msg_iov[i];
+        if (skip >= v.iov_len) {
+            skip -= v.iov_len;
+            continue;
+        }
+        const std::size_t n = std::min(v.iov_len - skip, std::size_t{limit});
+        out[count++] = {static_cast<std::uint8_t *>(v.iov_base) + skip, n};
+        skip = 0;
+        limit -= n;
+    }
+    return count;
+}
+
+ssize_t receive_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags, std::uint64_t limit)
+{
+    iovec parts[64];
+    msghdr part = *msg;
+    if (skip != 0 || limit != kNone) {
+        part.msg_iov = parts;
+        part.msg_iovlen = clip(msg, skip, limit, parts, std::size(parts));
+    }
+    const ssize_t n = libc::real.recvmsg(fd, &part, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+    if (n < 0)
+        return -errno;
+    msg->msg_namelen = part.msg_namelen;
+    msg->msg_flags = part.msg_flags;
+    msg->msg_controllen = part.msg_controllen;
+    if ((flags & MSG_PEEK) == 0)
+        s.rx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
+    return n;
+}
+
+// The kernel's side has ended: FIN, RST or an error. poll() leaves a pending error for the program's own call.
+bool kernel_ended(int fd)
+{
+    pollfd p = {fd, POLLRDHUP, 0};
+    return libc::real.poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+// What the kernel has may lie behind a span of the endpoint that we have not heard of. The sender publishes START before
+// the bytes that follow the span, so: see how much there is, hear all that was published before, and take what comes first.
+ssize_t consume_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
+{
+    Receiver &rx = s.rx;
+    s.kernel_news.store(false, std::memory_order_relaxed); // here it is looked at
+    if (rx.final || !dual(s))
+        return receive_kernel(s, fd, msg, skip, flags, kNone);
+    int queued = 0;
+    if (libc::real.ioctl(fd, FIONREAD, &queued) != 0)
+        return -errno;
+    const bool ended = queued == 0 && kernel_ended(fd);
+    engine_drain();
+    settle(s);
+    if (rx.path.load(std::memory_order_relaxed) == Path::kEndpoint || (queued == 0 && !ended))
+        return -EAGAIN; // on the endpoint the caller looks again
+    const std::uint64_t start = rx.start_at.load(std::memory_order_acquire);
+    std::uint64_t limit = queued != 0 ? static_cast<std::uint64_t>(queued) : kNone;
+    if (start != kNone)
+        limit = std::min(limit, start - rx.kernel_bytes.load(std::memory_order_relaxed));
+    return receive_kernel(s, fd, msg, skip, flags, limit);
+}
+
+// RETURN was not answered and the peer is gone: what it had sent again by the kernel before it died comes first, then
+// the rest of the ring.
+void settle_unanswered(Socket &s, int fd)
+{
+    Receiver &rx = s.rx;
+    int queued = 0;
+    libc::real.ioctl(fd, FIONREAD, &queued);
+    const std::uint64_t resent = std::min(static_cast<std::uint64_t>(queued), available(s));
+    rx.consumed.fetch_add(resent, std::memory_order_release);
+    rx.path.store(Path::kKernel, std::memory_order_release);
+    rx.start_at.store(rx.kernel_bytes.load(std::memory_order_relaxed) + resent, std::memory_order_release);
+    rx.returning.store(false, std::memory_order_release);
+    settle(s);
+}
+
+bool peer_gone(Socket &s, int fd)
+{
+    s.kernel_news.store(false, std::memory_order_relaxed);
+    return s.endpoint_down.load(std::memory_order_acquire) || kernel_ended(fd);
+}
+
+// There is nothing to read, no END has come, and the kernel or the event queue has news. Is the peer gone?
+void look_at_kernel(Socket &s, int fd)
+{
+    Receiver &rx = s.rx;
+    const bool gone = peer_gone(s, fd);
+    engine_drain(); // all that was published before the kernel got its news is now counted
+    settle(s);
+    if (!gone || rx.path.load(std::memory_order_relaxed) != Path::kEndpoint)
+        return;
+    if (rx.returning.load(std::memory_order_acquire)) {
+        settle_unanswered(s, fd);
+        return;
+    }
+    if (available(s) != 0 || rx.end_at.load(std::memory_order_acquire) != kNone)
+        return;
+    rx.path.store(Path::kKernel, std::memory_order_release);
+    rx.final = true;
+}
+
+} // namespace
+
+bool has_input(const Socket &s)
+{
+    const Receiver &rx = s.rx;
+    if (rx.returning.load(std::memory_order_relaxed))
+        return false;
+    if (rx.path.load(std::memory_order_acquire) == Path::kKernel &&
+        rx.start_at.load(std::memory_order_acquire) != rx.kernel_bytes.load(std::memory_order_relaxed))
+        return false;
+    return available(s) != 0;
+}
+
+ssize_t consume_simple(Socket &s, void *out, std::size_t len)
+{
+    const Receiver &rx = s.rx;
+    const std::uint64_t left = available(s);
+    if (left == 0 || rx.path.load(std::memory_order_relaxed) != Path::kEndpoint ||
+        rx.end_at.load(std::memory_order_acquire) != kNone || rx.returning.load(std::memory_order_acquire))
+        return 0;
+    const std::size_t n = std::min(len, std::size_t{left});
+    copy_out(s, rx.consumed.load(std::memory_order_relaxed), out, n);
+    advance(s, n);
+    return static_cast<ssize_t>(n);
+}
+
+// Only counts when the tag went out: the next consumption, or the helper's tick, tries again.
+void send_credit(Socket &s)
+{
+    const std::uint64_t consumed = s.rx.consumed.load(std::memory_order_relaxed);
+    s.rx.credit_due.store(!send_tag(s, Tag::kCredit, consumed), std::memory_order_relaxed);
+    s.rx.credited.store(consumed, std::memory_order_relaxed);
+}
+
+// Gives the sender back what is not read: it goes on by the kernel, whose buffers are larger.
+void answer_ask(Socket &s)
+{
+    Receiver &rx = s.rx;
+    rx.ask_due.store(false, std::memory_order_relaxed);
+    settle(s);
+    if (s.endpoint == nullptr || rx.returning.load(std::memory_order_relaxed) ||
+        rx.path.load(std::memory_order_relaxed) != Path::kEndpoint ||
+        rx.end_at.load(std::memory_order_acquire) != kNone)
+        return;
+    rx.returning.store(true, std::memory_order_release);
+    if (send_tag(s, Tag::kReturn, rx.consumed.load(std::memory_order_relaxed)))
+        return;
+    rx.returning.store(false, std::memory_order_release);
+    rx.ask_due.store(true, std::memory_order_relaxed); // no slot: the tick tries again
+}
+
+void settle(Socket &s)
+{
+    Receiver &rx = s.rx;
+    if (rx.path.load(std::memory_order_relaxed) == Path::kKernel) {
+        const std::uint64_t start = rx.start_at.load(std::memory_order_acquire);
+        if (start == kNone && rx.returning.load(std::memory_order_acquire) &&
+            rx.end_at.exchange(kNone, std::memory_order_acq_rel) != kNone) { // answered before it ever started
+            rx.final |= rx.return_final;
+            rx.returning.store(false, std::memory_order_release);
+        }
+        if (rx.final || start != rx.kernel_bytes.load(std::memory_order_relaxed))
+            return;
+        rx.path.store(Path::kEndpoint, std::memory_order_release);
+    }
+    if (rx.end_at.load(std::memory_order_acquire) != rx.consumed.load(std::memory_order_relaxed))
+        return;
+    rx.path.store(Path::kKernel, std::memory_order_release);
+    rx.start_at.store(kNone, std::memory_order_relaxed);
+    rx.end_at.store(kNone, std::memory_order_release);
+    rx.final |= rx.return_final;
+    rx.returning.store(false, std::memory_order_release);
+    send_credit(s);
+    if (!rx.final) {
+        s.ready_due.store(true, std::memory_order_seq_cst); // the peer may START again
+        try_ready(s);
+    }
+}
+
+ssize_t consume(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
+{
+    Receiver &rx = s.rx;
+    const auto by_endpoint = [&rx] { return rx.path.load(std::memory_order_relaxed) == Path::kEndpoint; };
+    const auto readable = [&s, &rx] { return available(s) != 0 && !rx.returning.load(std::memory_order_acquire); };
+    settle(s);
+    if (!by_endpoint()) {
+        const ssize_t n = consume_kernel(s, fd, msg, skip, flags);
+        if (!by_endpoint() || n != -EAGAIN)
+            return n;
+    }
+    if (!readable() &&
+        (s.kernel_news.load(std::memory_order_acquire) || s.endpoint_down.load(std::memory_order_acquire)))
+        look_at_kernel(s, fd);
+    if (!by_endpoint())
+        return consume_kernel(s, fd, msg, skip, flags);
+    if (!readable() && s.receive_shut.load(std::memory_order_relaxed))
+        engine_drain(); // what came after shutdown(SHUT_RD) can still be read
+    if (!readable())
+        return s.receive_shut.load(std::memory_order_relaxed) ? 0 : -EAGAIN;
+    const ssize_t n = consume_endpoint(s, msg, skip, flags);
+    settle(s);
+    msg->msg_namelen = 0;
+    msg->msg_controllen = 0;
+    msg->msg_flags = flags & MSG_CMSG_CLOEXEC;
+    return n;
+}
+
+} // namespace vma::sock

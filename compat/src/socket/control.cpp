@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Everything on a tracked socket that is neither sending nor receiving: shutdown, options, pinning to the kernel, splice.
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/time.h>
+
+#include <algorithm>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/stream.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::int64_t kReturnWithinNs = 1'000'000'000;
+
+std::int64_t to_us(const timeval &t)
+{
+    return t.tv_sec == 0 && t.tv_usec == 0 ? -1 : t.tv_sec * 1'000'000 + t.tv_usec;
+}
+
+void note_timeout(Socket &s, int name, const void *value, socklen_t len)
+{
+    if (len < sizeof(timeval))
+        return;
+    const std::int64_t us = to_us(*static_cast<const timeval *>(value));
+    (name == SO_RCVTIMEO ? s.receive_timeout_us : s.send_timeout_us).store(us, std::memory_order_relaxed);
+}
+
+// Options whose meaning is in how the kernel itself moves the bytes; nullptr for the others.
+const char *needs_kernel(int level, int name)
+{
+    if (level == IPPROTO_TCP && name == TCP_ULP)
+        return "TCP_ULP";
+    if (level == IPPROTO_TCP && name == TCP_REPAIR)
+        return "TCP_REPAIR";
+    if (level != SOL_SOCKET)
+        return nullptr;
+    switch (name) {
+    case SO_ZEROCOPY:
+        return "SO_ZEROCOPY";
+    case SO_TIMESTAMPING:
+    case SO_TIMESTAMP:
+    case SO_TIMESTAMPNS:
+        return "receive time stamps";
+    case SO_RCVLOWAT:
+        return "SO_RCVLOWAT";
+    case SO_PEEK_OFF:
+        return "SO_PEEK_OFF";
+    case SO_OOBINLINE:
+        return "SO_OOBINLINE";
+    default:
+        return nullptr;
+    }
+}
+
+} // namespace
+
+void wait_returned(Socket &s)
+{
+    const std::int64_t until = now_ns() + kReturnWithinNs;
+    while (is_returning(s) && now_ns() < until) {
+        if (engine_poll() == 0)
+            libc::real.poll(nullptr, 0, 1);
+    }
+}
+
+void return_one(Socket &s)
+{
+    start_return(s);
+    wait_returned(s);
+    tear_down(s, true);
+}
+
+void pin_to_kernel(Socket &s, const char *reason)
+{
+    if (s.mode.load(std::memory_order_acquire) == Mode::kKernel)
+        return;
+    s.kernel_reason = reason;
+    s.pinned.store(true, std::memory_order_release);
+    if (dual(s)) {
+        char name[kNameMax];
+        VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(s, name), reason);
+        return_one(s);
+    } else if (s.evaluated) {
+        tear_down(s, true); // an offer, or an endpoint that is being connected
+    }
+    Mode plain = Mode::kPlain;
+    s.mode.compare_exchange_strong(plain, Mode::kKernel, std::memory_order_acq_rel);
+}
+
+int shut_down(Socket &s, int fd, int how)
+{
+    if (dual(s) && (how == SHUT_WR || how == SHUT_RDWR)) {
+        s.tx_lock.lock();
+        end_transmit(s, true);
+        unlock_tx(s);
+    }
+    const int result = libc::real.shutdown(fd, how);
+    if (result == 0 && (how == SHUT_RD || how == SHUT_RDWR)) {
+        s.receive_shut.store(true, std::memory_order_release);
+        s.kernel_news.store(true, std::memory_order_release);
+        notify(s, POLLIN | POLLRDHUP);
+    }
+    return result;
+}
+
+int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len)
+{
+    const char *const reason = needs_kernel(level, name);
+    if (reason != nullptr)
+        pin_to_kernel(s, reason);
+    const int result = libc::real.setsockopt(fd, level, name, value, len);
+    if (result == 0 && level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
+        note_timeout(s, name, value, len);
+    return result;
+}
+
+int get_option(Socket &, int fd, int level, int name, void *value, socklen_t *len)
+{
+    return libc::real.getsockopt(fd, level, name, value, len);
+}
+
+// The kernel moves pipe pages by itself: the socket is given to it.
+ssize_t splice_to(Socket &s, int fd, int pipe_fd, off64_t *in_offset, std::size_t len, unsigned flags)
+{
+    pin_to_kernel(s, "splice");
+    return libc::real.splice(pipe_fd, in_offset, fd, nullptr, len, flags);
+}
+
+ssize_t splice_from(Socket &s, int fd, int pipe_fd, off64_t *out_offset, std::size_t len, unsigned flags)
+{
+    pin_to_kernel(s, "splice");
+    return libc::real.splice(fd, nullptr, pipe_fd, out_offset, len, flags);
+}
+
+} // namespace vma::sock

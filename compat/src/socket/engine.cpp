@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The provider's objects of this process, the polling of the completion queue, and the helper thread.
+#include "compat/src/socket/engine.hpp"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <atomic>
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_ext_vma.h>
+#include <rdma/providers/fi_prov.h>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/private_fd.hpp"
+#include "compat/src/libc/provider_text.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/socket/stream.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr int kTickMs = 10;
+constexpr std::size_t kBatch = 16;
+constexpr std::size_t kHelperStack = std::size_t{128} * 1024;
+constexpr std::size_t kPrivateDataMax = 256;
+
+enum class State { kNone, kRunning, kFailed };
+
+struct Engine {
+    State state = State::kNone;
+    Objects objects;
+    Mutex poll_lock;
+    std::atomic<bool> active{false};
+    std::atomic<std::uint32_t> asleep{0}; // threads that armed the queue and sleep
+    std::atomic<std::uint32_t> polls{0};  // written with the poll lock held
+};
+constinit Engine g_engine;
+
+int fail(const char *what, const char *why)
+{
+    VMA_LOG(kWarn, "%s: %s; all connections stay on the kernel", what, why);
+    return -1;
+}
+
+fi_provider *load_provider()
+{
+    static fi_provider *provider = nullptr;
+    if (provider != nullptr)
+        return provider;
+    const char *const path = config::provider_path();
+    void *const library = path != nullptr ? ::dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
+    if (library == nullptr) {
+        fail("cannot load the provider libvma-fi.so",
+             path != nullptr ? ::dlerror() : "not found beside libvma.so; VMA_PROVIDER can name it");
+        return nullptr;
+    }
+    register_fork_handlers(); // the provider made its own while it was loaded
+    using Entry = fi_provider *();
+    auto *const entry = reinterpret_cast<Entry *>(::dlsym(library, "fi_prov_ini"));
+    libc::know_provider(reinterpret_cast<const void *>(entry));
+    provider = entry != nullptr ? entry() : nullptr;
+    if (provider == nullptr)
+        fail(path, "it has no usable fi_prov_ini");
+    return provider;
+}
+
+int find_device(fi_provider &provider, Objects &o)
+{
+    fi_tx_attr tx = {};
+    fi_rx_attr rx = {};
+    fi_ep_attr ep = {};
+    fi_domain_attr domain = {};
+    fi_fabric_attr fabric = {};
+    fi_info hints = {};
+    ep.type = FI_EP_MSG;
+    domain.threading = FI_THREAD_SAFE;
+    hints.caps = FI_MSG | FI_RMA;
+    hints.addr_format = FI_SOCKADDR_IN;
+    hints.tx_attr = &tx;
+    hints.rx_attr = &rx;
+    hints.ep_attr = &ep;
+    hints.domain_attr = &domain;
+    hints.fabric_attr = &fabric;
+    return provider.getinfo(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), nullptr, nullptr, 0, &hints, &o.info);
+}
+
+int open_queues(Objects &o)
+{
+    fi_eq_attr eq = {};
+    eq.wait_obj = FI_WAIT_FD;
+    fi_cq_attr cq = {};
+    cq.size = 4096;
+    cq.format = FI_CQ_FORMAT_DATA;
+    cq.wait_obj = FI_WAIT_FD;
+    int result = fi_eq_open(o.fabric, &eq, &o.eq, nullptr);
+    if (result == 0)
+        result = fi_control(&o.eq->fid, FI_GETWAIT, &o.eq_fd);
+    if (result == 0)
+        result = fi_cq_open(o.domain, &cq, &o.cq, nullptr);
+    if (result == 0)
+        result = fi_control(&o.cq->fid, FI_GETWAIT, &o.cq_fd);
+    return result;
+}
+
+int open_listener(Objects &o)
+{
+    sockaddr_in any = {};
+    any.sin_family = AF_INET;
+    any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int result = fi_passive_ep(o.fabric, o.info, &o.pep, nullptr);
+    if (result == 0)
+        result = fi_setname(&o.pep->fid, &any, sizeof any);
+    if (result == 0)
+        result = fi_pep_bind(o.pep, &o.eq->fid, 0);
+    if (result == 0)
+        result = fi_listen(o.pep);
+    std::size_t size = sizeof any;
+    if (result == 0)
+        result = fi_getname(&o.pep->fid, &any, &size);
+    o.port = ntohs(any.sin_port);
+    return result;
+}
+
+void handle_event(std::uint32_t event, const fi_eq_cm_entry &entry, const void *data, std::size_t len)
+{
+    switch (event) {
+    case FI_CONNREQ:
+        on_connect_request(entry.info, data, len);
+        g_engine.objects.process->freeinfo(entry.info);
+        return;
+    case FI_CONNECTED:
+        on_connected(reinterpret_cast<fid_ep *>(entry.fid));
+        return;
+    case FI_SHUTDOWN:
+        on_down(reinterpret_cast<fid_ep *>(entry.fid), "the peer left it");
+        return;
+    default:
+        return;
+    }
+}
+
+void handle_error(fid_eq *eq)
+{
+    fi_eq_err_entry error = {};
+    if (fi_eq_readerr(eq, &error, 0) > 0 && error.fid != nullptr && error.fid->fclass == FI_CLASS_EP)
+        on_down(reinterpret_cast<fid_ep *>(error.fid), strerror(error.err));
+}
+
+void read_events()
+{
+    union {
+        fi_eq_cm_entry entry;
+        std::uint8_t room[sizeof(fi_eq_cm_entry) + kPrivateDataMax];
+    } buffer;
+    fid_eq *const eq = g_engine.objects.eq;
+    for (;;) {
+        const LockGuard guard(
+            g_lift_lock); // an endpoint is closed with it held: none vanishes between event and handling
+        std::uint32_t event = 0;
+        const ssize_t n = fi_eq_read(eq, &event, &buffer, sizeof buffer, 0);
+        if (n == -FI_EAVAIL) {
+            handle_error(eq);
+            continue;
+        }
+        if (n < static_cast<ssize_t>(sizeof buffer.entry))
+            return;
+        handle_event(event, buffer.entry, buffer.room + sizeof buffer.entry,
+                     static_cast<std::size_t>(n) - sizeof buffer.entry);
+    }
+}
+
+// Nothing a peer sends is stuck behind a program that computes: RETURN, END, CREDIT.
+void tick_all(std::uint32_t &polls_seen)
+{
+    const std::uint32_t polls = g_engine.polls.load(std::memory_order_relaxed);
+    if (polls == polls_seen)
+        while (engine_poll() != 0) {
+        }
+    polls_seen = g_engine.polls.load(std::memory_order_relaxed);
+    engine_leave();
+    LockGuard guard(g_lift_lock);
+    for (Socket *s = g_live_sockets; s != nullptr;) {
+        Socket *const next = s->next_live;
+        tick(*s);
+        finish_if_done(*s);
+        s = next;
+    }
+}
+
+void *help(void *)
+{
+    std::uint32_t polls_seen = 0;
+    for (;;) {
+        pollfd p = {g_engine.objects.eq_fd, POLLIN, 0};
+        const bool active = engine_active();
+        fid *const waits[] = {&g_engine.objects.eq->fid};
+        if (fi_trywait(g_engine.objects.fabric, const_cast<fid **>(waits), 1) == 0)
+            libc::real.poll(&p, 1, active ? kTickMs : -1);
+        read_events();
+        if (engine_active())
+            tick_all(polls_seen);
+    }
+}
+
+int start_helper()
+{
+    sigset_t all;
+    sigset_t before;
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigfillset(&all);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, kHelperStack);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int result = pthread_create(&thread, &attributes, help, nullptr);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    pthread_attr_destroy(&attributes);
+    return -result;
+}
+
+void introduce(const fi_ops_vma_process &process)
+{
+    process.set_directory(offers_directory()); // the program may have thrown its environment away
+    libc::g_provider_owns.store(process.owns_fd, std::memory_order_release);
+}
+
+int open_objects(Objects &o)
+{
+    fi_provider *const provider = load_provider();
+    if (provider == nullptr || !open_offers())
+        return -1; // said already
+    int result = find_device(*provider, o);
+    if (result == 0)
+        result = provider->fabric(o.info->fabric_attr, &o.fabric, nullptr);
+    if (result == 0)
+        result = fi_open_ops(&o.fabric->fid, FI_VMA_PROCESS_OPS, 0, reinterpret_cast<void **>(&o.process), nullptr);
+    if (result == 0)
+        introduce(*o.process);
+    if (result == 0)
+        result = fi_domain(o.fabric, o.info, &o.domain, nullptr);
+    if (result == 0)
+        result = open_queues(o);
+    if (result == 0)
+        result = open_listener(o);
+    if (result == 0)
+        result = start_helper();
+    return result == 0 ? 0 : fail("cannot start on the provider", strerror(-result));
+}
+
+} // namespace
+
+bool engine_start()
+{
+    if (g_engine.state == State::kNone)
+        g_engine.state = open_objects(g_engine.objects) == 0 ? State::kRunning : State::kFailed;
+    return g_engine.state == State::kRunning;
+}
+
+const Objects &engine_objects()
+{
+    return g_engine.objects;
+}
+
+void engine_set_active(bool active)
+{
+    g_engine.active.store(active, std::memory_order_release);
+}
+
+bool engine_active()
+{
+    return g_engine.active.load(std::memory_order_relaxed);
+}
+
+void engine_exclude_polling(bool exclude)
+{
+    if (exclude)
+        g_engine.poll_lock.lock();
+    else
+        g_engine.poll_lock.unlock();
+}
+
+namespace {
+
+unsigned poll_locked()
+{
+    fi_cq_data_entry entries[kBatch];
+    const ssize_t n = fi_cq_read(g_engine.objects.cq, entries, kBatch);
+    if (n <= 0) [[likely]] {
+        if (n == -FI_EAVAIL) {
+            fi_cq_err_entry error = {};
+            fi_cq_readerr(g_engine.objects.cq, &error, 0); // an endpoint's end: its FI_SHUTDOWN says the rest
+        }
+        return 0;
+    }
+    for (ssize_t i = 0; i < n; ++i)
+        handle_tag(*static_cast<Socket *>(entries[i].op_context), entries[i].data, entries[i].len);
+    return static_cast<unsigned>(n);
+}
+
+} // namespace
+
+unsigned engine_poll()
+{
+    if (!g_engine.poll_lock.try_lock())
+        return 0;
+    g_engine.polls.store(g_engine.polls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    const unsigned n = g_engine.objects.cq != nullptr ? poll_locked() : 0;
+    g_engine.poll_lock.unlock();
+    return n;
+}
+
+void engine_drain()
+{
+    LockGuard guard(g_engine.poll_lock);
+    while (g_engine.objects.cq != nullptr && poll_locked() != 0) {
+    }
+}
+
+int engine_wait_fd()
+{
+    return g_engine.objects.cq_fd;
+}
+
+namespace {
+
+bool arm()
+{
+    if (g_engine.objects.cq == nullptr)
+        return true;
+    fid *const waits[] = {&g_engine.objects.cq->fid};
+    return fi_trywait(g_engine.objects.fabric, const_cast<fid **>(waits), 1) == 0;
+}
+
+} // namespace
+
+bool engine_arm()
+{
+    g_engine.asleep.fetch_add(1, std::memory_order_seq_cst);
+    if (arm())
+        return true;
+    engine_woken();
+    return false;
+}
+
+void engine_woken()
+{
+    g_engine.asleep.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void engine_leave()
+{
+    if (g_engine.asleep.load(std::memory_order_seq_cst) == 0) [[likely]]
+        return;
+    while (!arm())
+        engine_drain();
+}
+
+// The parent's objects are dead here (the provider has closed their descriptors); they are left where they are.
+void engine_after_fork_in_child()
+{
+    g_engine.state = g_engine.state == State::kFailed ? State::kFailed : State::kNone;
+    g_engine.objects = Objects{};
+    g_engine.poll_lock.reset();
+    g_engine.active.store(false, std::memory_order_relaxed);
+    g_engine.asleep.store(0, std::memory_order_relaxed);
+}
+
+} // namespace vma::sock

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The process's side of the provider: domain, completion queue, event queue, passive endpoint and the helper thread.
+// Whoever waits calls poll(); before it sleeps it registers as a sleeper and arms the queue.
+#pragma once
+
+#include <cstdint>
+
+namespace vma::sock {
+
+// True while this process has connected endpoints: waits have something to poll for. One relaxed load.
+bool engine_active();
+
+// Takes completions out of the queue and hands them to sockets and watchers. Returns the number of events handed out;
+// 0 when there was none or another thread is polling right now. No system call, no blocking.
+unsigned engine_poll();
+
+// Takes all out of the queue, waiting for another thread that polls: what was published before the call is counted after.
+void engine_drain();
+
+// Descriptor that becomes readable when an armed queue gets an event; -1 without an engine. Belongs to the engine.
+int engine_wait_fd();
+
+// Arms the queue. True: nothing is pending, the caller may sleep on engine_wait_fd(), and calls engine_woken() when it
+// is back, whatever woke it. False: poll again first.
+bool engine_arm();
+void engine_woken();
+
+// Reading the queue disarms it: whoever stops polling calls this, so that threads that sleep hear of what comes next.
+void engine_leave();
+
+// One look by a call that doesn't wait.
+inline unsigned engine_look()
+{
+    const unsigned events = engine_poll();
+    engine_leave();
+    return events;
+}
+
+// A thread that is about to sleep in the kernel on descriptors. While registered, kick_sleepers() (a socket became
+// dual) and wake() end its sleep through wake_fd(), the thread's own eventfd; the destructor drains it.
+// Order of use: construct, look at all conditions again, sleep.
+class Sleeper
+{
+public:
+    Sleeper();
+    ~Sleeper();
+    Sleeper(const Sleeper &) = delete;
+    Sleeper &operator=(const Sleeper &) = delete;
+    int wake_fd() const { return fd_; }
+    void wake() const; // any thread; async-signal-safe
+
+private:
+    friend void kick_sleepers();
+    Sleeper *next_ = nullptr;
+    Sleeper *prev_ = nullptr;
+    int fd_ = -1;
+};
+void kick_sleepers();
+
+} // namespace vma::sock

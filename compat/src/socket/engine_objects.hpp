@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The libfabric objects of this process and what guards them. Private to compat/src/socket; everybody else sees
+// engine.hpp.
+#pragma once
+
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_ext_vma.h>
+
+#include <cstdint>
+
+#include "compat/src/socket/lock.hpp"
+
+namespace vma::sock {
+
+class Socket;
+
+struct Objects {
+    fi_info *info = nullptr; // template of every endpoint that connects
+    fi_ops_vma_process *process = nullptr;
+    fid_fabric *fabric = nullptr;
+    fid_domain *domain = nullptr;
+    fid_cq *cq = nullptr;
+    fid_eq *eq = nullptr;
+    fid_pep *pep = nullptr;
+    int cq_fd = -1;
+    int eq_fd = -1;
+    std::uint16_t port = 0; // of pep, host byte order
+};
+
+// Starts the engine of this process once; lift lock held. False: it can't be (said once in the log).
+bool engine_start();
+const Objects &engine_objects();
+void engine_set_active(bool active);
+void engine_exclude_polling(bool exclude); // takes and gives back the poll lock
+void engine_after_fork_in_child();
+
+extern Mutex g_lift_lock;      // guards lifting and the list below
+extern Socket *g_live_sockets; // those with a connected endpoint
+
+} // namespace vma::sock

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the peer tells us about a stream, the watchers that hear of it, and the helper thread's tick over it.
+#include <errno.h>
+#include <poll.h>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/stream.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::uint32_t kWritesPerCredit = 32; // fewer than the slots of an endpoint
+
+// The peer broke the protocol: the connection ends, with an error at both programs.
+void violation(Socket &s, const char *what)
+{
+    const int fd = s.any_fd.load(std::memory_order_relaxed);
+    VMA_LOG(kWarn, "fd=%d: the peer's process breaks the stream protocol (%s): connection reset", fd, what);
+    s.endpoint_down.store(true, std::memory_order_release);
+    libc::real.shutdown(fd, SHUT_RDWR);
+    notify(s, ~0U);
+}
+
+void on_data(Socket &s, std::uint64_t value, std::size_t len)
+{
+    Receiver &rx = s.rx;
+    const std::uint64_t written = rx.written.load(std::memory_order_relaxed);
+    const std::uint64_t held = written - rx.consumed.load(std::memory_order_acquire);
+    if (value != len || len > rx.ring - held) {
+        violation(s, "more bytes than the ring holds");
+        return;
+    }
+    rx.written.store(written + len, std::memory_order_release);
+    if (++rx.uncredited_writes >= kWritesPerCredit) {
+        rx.uncredited_writes = 0;
+        send_credit(s);
+    }
+    notify(s, POLLIN);
+}
+
+void on_credit(Socket &s, std::uint64_t total)
+{
+    s.tx.slots_blocked.store(false, std::memory_order_release);
+    std::uint64_t credit = s.tx.credit.load(std::memory_order_relaxed);
+    if (total > credit)
+        s.tx.credit.store(total, std::memory_order_release);
+    if (s.tx_work.load(std::memory_order_acquire) || s.tx.path.load(std::memory_order_relaxed) == Path::kKernel)
+        try_tx_work(s);
+    if (s.tx.found_full.load(std::memory_order_relaxed) && can_transmit(s)) {
+        s.tx.found_full.store(false, std::memory_order_relaxed);
+        notify(s, POLLOUT);
+    }
+}
+
+void on_end(Socket &s, std::uint64_t total)
+{
+    Receiver &rx = s.rx;
+    if (total < rx.consumed.load(std::memory_order_acquire) || total > rx.written.load(std::memory_order_relaxed)) {
+        violation(s, "a span ends where it never was");
+        return;
+    }
+    const bool answer = total == rx.consumed.load(std::memory_order_acquire);
+    rx.written.store(total, std::memory_order_release); // what stood behind was taken back
+    rx.end_at.store(total, std::memory_order_release);
+    if (!answer) // it ended by itself before it saw our RETURN: the rest is in the ring
+        rx.returning.store(false, std::memory_order_release);
+    if (s.rx_lock.try_lock()) {
+        settle(s);
+        s.rx_lock.unlock();
+    }
+    notify(s, POLLIN | POLLOUT);
+}
+
+} // namespace
+
+void handle_tag(Socket &s, std::uint64_t tag, std::size_t len)
+{
+    const std::uint64_t value = tag & kTagValueMask;
+    switch (static_cast<Tag>(tag >> 56)) {
+    case Tag::kData:
+        on_data(s, value, len);
+        return;
+    case Tag::kCredit:
+        on_credit(s, value);
+        return;
+    case Tag::kReady:
+        s.tx.peer_ready.store(true, std::memory_order_release);
+        s.tx_work.store(true, std::memory_order_release);
+        try_tx_work(s);
+        return;
+    case Tag::kStart:
+        s.rx.start_at.store(value, std::memory_order_release);
+        return;
+    case Tag::kEnd:
+        on_end(s, value);
+        return;
+    case Tag::kAsk:
+        if (s.rx_lock.try_lock()) {
+            answer_ask(s);
+            s.rx_lock.unlock();
+        } else {
+            s.rx.ask_due.store(true, std::memory_order_relaxed);
+        }
+        return;
+    case Tag::kReturn:
+        s.tx.return_at.store(value, std::memory_order_release);
+        s.tx_work.store(true, std::memory_order_release);
+        try_tx_work(s);
+        notify(s, POLLOUT);
+        return;
+    }
+    violation(s, "unknown tag");
+}
+
+void notify(Socket &s, std::uint32_t events)
+{
+    if (__atomic_load_n(&s.watchers, __ATOMIC_SEQ_CST) == nullptr)
+        return;
+    LockGuard guard(s.watch_lock);
+    for (Watcher *w = s.watchers; w != nullptr; w = w->next)
+        w->notify(w, events);
+}
+
+void watch(Socket &s, Watcher &w)
+{
+    LockGuard guard(s.watch_lock);
+    w.socket = &s;
+    w.prev = nullptr;
+    w.next = s.watchers;
+    if (w.next != nullptr)
+        w.next->prev = &w;
+    __atomic_store_n(&s.watchers, &w, __ATOMIC_SEQ_CST);
+}
+
+void unwatch(Watcher &w)
+{
+    Socket *const s = w.socket;
+    if (s == nullptr)
+        return;
+    LockGuard guard(s->watch_lock);
+    if (w.next != nullptr)
+        w.next->prev = w.prev;
+    if (w.prev != nullptr)
+        w.prev->next = w.next;
+    else
+        __atomic_store_n(&s->watchers, w.next, __ATOMIC_SEQ_CST);
+    w.socket = nullptr;
+    w.next = w.prev = nullptr;
+}
+
+void start_return(Socket &s)
+{
+    engine_drain(); // an END that is already published decides instead of our RETURN
+    s.tx_lock.lock();
+    end_transmit(s, true);
+    unlock_tx(s);
+    LockGuard guard(s.rx_lock);
+    settle(s);
+    Receiver &rx = s.rx;
+    rx.return_final = true;
+    if (s.endpoint == nullptr || rx.final || rx.returning.load(std::memory_order_relaxed) ||
+        rx.end_at.load(std::memory_order_acquire) != kNone)
+        return;
+    if (rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
+        rx.start_at.load(std::memory_order_acquire) == kNone &&
+        s.ready_due.exchange(false, std::memory_order_acq_rel)) {
+        rx.final = true; // READY was never sent: the peer can't have started
+        return;
+    }
+    rx.returning.store(true, std::memory_order_release);
+    if (!send_tag(s, Tag::kReturn, rx.consumed.load(std::memory_order_relaxed)))
+        rx.returning.store(false, std::memory_order_release);
+}
+
+bool is_returning(const Socket &s)
+{
+    return s.rx.returning.load(std::memory_order_acquire) && s.rx.end_at.load(std::memory_order_acquire) == kNone &&
+           !s.endpoint_down.load(std::memory_order_acquire);
+}
+
+void tick(Socket &s)
+{
+    if (s.tx_work.load(std::memory_order_acquire))
+        try_tx_work(s);
+    if (s.tx.slots_blocked.exchange(false, std::memory_order_acq_rel))
+        notify(s, POLLOUT);
+    if (!s.rx_lock.try_lock())
+        return;
+    if (s.rx.credit_due.load(std::memory_order_relaxed))
+        send_credit(s);
+    if (s.rx.ask_due.load(std::memory_order_relaxed))
+        answer_ask(s);
+    if (s.ready_due.load(std::memory_order_relaxed))
+        try_ready(s);
+    s.rx_lock.unlock();
+}
+
+} // namespace vma::sock

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Which descriptors are tracked TCP sockets, and the pool the sockets live in. Pool memory is never given back or used
+// for anything else, so a thread that still holds a pointer after close() reads a socket, and sees by its generation
+// that it is another one.
+#include "compat/src/socket/stream.hpp"
+
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <new>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/mux/mux.hpp"
+#include "compat/src/socket/offer.hpp"
+
+namespace vma::sock {
+
+Socket *g_table[kMaxTracked];
+
+namespace {
+
+constexpr std::uint32_t kChunkSockets = 256;
+constexpr std::uint32_t kMaxChunks = kMaxTracked / kChunkSockets;
+
+struct Pool {
+    Mutex lock;
+    Socket *free_list = nullptr;
+    std::atomic<std::uint32_t> size{0};
+    std::atomic<Socket *> chunks[kMaxChunks] = {};
+    std::atomic<int> highest_fd{-1};
+};
+constinit Pool g_pool;
+
+bool grow_pool() // pool lock held
+{
+    const std::uint32_t size = g_pool.size.load(std::memory_order_relaxed);
+    if (size / kChunkSockets >= kMaxChunks)
+        return false;
+    void *const memory =
+        ::mmap(nullptr, sizeof(Socket) * kChunkSockets, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return false;
+    auto *const sockets = static_cast<Socket *>(memory);
+    for (std::uint32_t i = kChunkSockets; i-- > 0;) {
+        Socket *const s = new (&sockets[i]) Socket;
+        s->index = size + i;
+        s->next_free = g_pool.free_list;
+        g_pool.free_list = s;
+    }
+    g_pool.chunks[size / kChunkSockets].store(sockets, std::memory_order_release);
+    g_pool.size.store(size + kChunkSockets, std::memory_order_release);
+    return true;
+}
+
+void reset(Sender &tx)
+{
+    tx.path = Path::kKernel;
+    tx.final = false;
+    tx.peer_ready = false;
+    tx.kernel_bytes = 0;
+    tx.position = 0;
+    tx.credit = 0;
+    tx.slots_left = 0;
+    tx.slots_blocked = false;
+    tx.asked = false;
+    tx.found_full = false;
+    tx.resend_from = kNone;
+    tx.end_pending = kNone;
+    tx.return_at = kNone;
+}
+
+void reset(Receiver &rx)
+{
+    rx.path = Path::kKernel;
+    rx.final = false;
+    rx.kernel_bytes = 0;
+    rx.written = 0;
+    rx.consumed = 0;
+    rx.credited = 0;
+    rx.uncredited_writes = 0;
+    rx.start_at = kNone;
+    rx.end_at = kNone;
+    rx.returning = false;
+    rx.credit_due = false;
+    rx.ask_due = false;
+    rx.return_final = false;
+    rx.base = nullptr;
+    rx.stash = nullptr;
+}
+
+Socket *take_from_pool()
+{
+    LockGuard guard(g_pool.lock);
+    if (g_pool.free_list == nullptr && !grow_pool())
+        return nullptr;
+    Socket *const s = g_pool.free_list;
+    g_pool.free_list = s->next_free;
+    reset(s->tx);
+    reset(s->rx);
+    s->role = Role::kUnknown;
+    s->evaluated = false;
+    s->shared_by_fork = false;
+    s->pinned = false;
+    s->was_accelerated = false;
+    s->addresses = {};
+    s->receive_timeout_us = -1;
+    s->send_timeout_us = -1;
+    s->receive_shut = false;
+    s->kernel_reason = nullptr;
+    s->operations = 0;
+    s->seen_offers = 0;
+    s->connecting = false;
+    s->endpoint_down = false;
+    s->ready_due = false;
+    s->tx_work = false;
+    s->kernel_news = false;
+    s->kernel_state = 0;
+    s->cookie = 0;
+    s->mode.store(Mode::kPlain, std::memory_order_release);
+    return s;
+}
+
+void note_fd(int fd)
+{
+    int highest = g_pool.highest_fd.load(std::memory_order_relaxed);
+    while (fd > highest && !g_pool.highest_fd.compare_exchange_weak(highest, fd, std::memory_order_relaxed)) {
+    }
+}
+
+void enter(int fd, Socket &s)
+{
+    s.descriptors.fetch_add(1, std::memory_order_relaxed);
+    note_fd(fd);
+    table_slot(fd).store(&s, std::memory_order_release);
+}
+
+Socket *track(int fd, Role role, bool nonblocking)
+{
+    if (static_cast<unsigned>(fd) >= static_cast<unsigned>(kMaxTracked) || !config::params().offloaded_sockets)
+        return nullptr;
+    if (table_slot(fd).load(std::memory_order_relaxed) != nullptr)
+        forget(fd); // the number was closed behind our back
+    Socket *const s = take_from_pool();
+    if (s == nullptr)
+        return nullptr;
+    s->role = role;
+    s->nonblocking = nonblocking;
+    s->descriptors = 0;
+    s->any_fd = fd;
+    enter(fd, *s);
+    return s;
+}
+
+// Bytes that arrived on the endpoint and were never read: TCP answers such a close with RST.
+void reset_if_unread(Socket &s, int fd)
+{
+    if (!dual(s) || !has_input(s))
+        return;
+    const linger abort_now = {1, 0};
+    libc::real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now);
+}
+
+// One verdict a connection: those that were accelerated have said so.
+void explain(Socket &s)
+{
+    if (s.was_accelerated || s.role == Role::kUnknown || !config::log_enabled(config::Level::kDebug))
+        return;
+    if (!s.evaluated)
+        read_addresses(s.any_fd.load(std::memory_order_relaxed), s.addresses);
+    char name[kNameMax];
+    const std::uint32_t operations = s.operations.load(std::memory_order_relaxed);
+    if (s.kernel_reason != nullptr)
+        VMA_LOG(kDebug, "%s: not accelerated: %s", connection_name(s, name), s.kernel_reason);
+    else if (operations < config::params().lift_after)
+        VMA_LOG(kDebug, "%s: not accelerated: closed after %u sends and receives, VMA_LIFT_AFTER is %u",
+                connection_name(s, name), operations, config::params().lift_after);
+    else
+        VMA_LOG(kDebug, "%s: not accelerated: no accelerated peer was found", connection_name(s, name));
+}
+
+void release(Socket &s, int fd)
+{
+    reset_if_unread(s, fd);
+    if (dual(s)) {
+        s.tx_lock.lock();
+        end_transmit(s, true);
+        unlock_tx(s);
+    }
+    explain(s);
+    if (s.evaluated)
+        tear_down(s, false);
+    s.generation.fetch_add(1, std::memory_order_acq_rel);
+    s.mode.store(Mode::kFree, std::memory_order_release);
+    s.any_fd = -1;
+    notify(s, ~0U);
+    LockGuard guard(g_pool.lock);
+    s.next_free = g_pool.free_list;
+    g_pool.free_list = &s;
+}
+
+int other_descriptor(const Socket &s)
+{
+    const int highest = g_pool.highest_fd.load(std::memory_order_relaxed);
+    for (int fd = 0; fd <= highest; ++fd)
+        if (table_slot(fd).load(std::memory_order_relaxed) == &s)
+            return fd;
+    return -1;
+}
+
+} // namespace
+
+const char *connection_name(const Socket &s, char (&out)[kNameMax])
+{
+    char local[kAddressText];
+    char peer[kAddressText];
+    std::snprintf(out, sizeof out, "fd=%d %s -> %s", s.any_fd.load(std::memory_order_relaxed),
+                  print_address(s.addresses.local, local), print_address(s.addresses.peer, peer));
+    return out;
+}
+
+Socket *socket_by_index(std::uint32_t index)
+{
+    if (index >= g_pool.size.load(std::memory_order_acquire))
+        return nullptr;
+    return &g_pool.chunks[index / kChunkSockets].load(std::memory_order_acquire)[index % kChunkSockets];
+}
+
+std::uint32_t pool_size()
+{
+    return g_pool.size.load(std::memory_order_acquire);
+}
+
+void lock_pool_for_fork()
+{
+    g_pool.lock.lock();
+}
+
+void unlock_pool_after_fork()
+{
+    g_pool.lock.unlock();
+}
+
+void track_new(int fd, bool nonblocking)
+{
+    track(fd, Role::kUnknown, nonblocking);
+}
+
+void track_accepted(int, int fd, bool nonblocking)
+{
+    track(fd, Role::kAcceptor, nonblocking);
+}
+
+void track_dup(int old_fd, int new_fd)
+{
+    Socket *const s = lookup(old_fd);
+    if (old_fd == new_fd || static_cast<unsigned>(new_fd) >= static_cast<unsigned>(kMaxTracked))
+        return;
+    if (lookup(new_fd) != nullptr)
+        forget(new_fd);
+    if (s != nullptr)
+        enter(new_fd, *s);
+}
+
+void connecting(Socket &s)
+{
+    s.role = Role::kConnector;
+}
+
+void forget(int fd)
+{
+    if (static_cast<unsigned>(fd) >= static_cast<unsigned>(kMaxTracked))
+        return;
+    Socket *const s = table_slot(fd).exchange(nullptr, std::memory_order_acq_rel);
+    if (s == nullptr)
+        return;
+    const bool last = s->descriptors.fetch_sub(1, std::memory_order_acq_rel) == 1;
+    if (mux::descriptor_closed(*s, fd, last))
+        pin_to_kernel(*s, "a closed descriptor of it stays in an epoll set");
+    if (last) {
+        release(*s, fd);
+        return;
+    }
+    if (s->any_fd.load(std::memory_order_relaxed) == fd)
+        s->any_fd.store(other_descriptor(*s), std::memory_order_relaxed);
+}
+
+MuxHook &mux_hook(Socket &s)
+{
+    return s.mux;
+}
+
+void set_nonblocking(Socket &s, bool on)
+{
+    s.nonblocking.store(on, std::memory_order_relaxed);
+}
+
+} // namespace vma::sock

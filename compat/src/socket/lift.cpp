@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// How a socket gets its endpoint and loses it: offers, attaching, the event queue's news, tearing down. One lift lock
+// guards all of it; it is rare work.
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_ext_vma.h>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/mux/mux.hpp"
+#include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/socket/stream.hpp"
+
+namespace vma::sock {
+
+constinit Mutex g_lift_lock;
+constinit Socket *g_live_sockets = nullptr;
+
+namespace {
+
+constexpr std::uint32_t kHelloMagic = 0x314d4156; // "VAM1"
+constexpr std::size_t kMinRing = 4096;
+
+struct Hello { // private data of the attaching side
+    std::uint32_t magic;
+    std::uint32_t socket;
+    std::uint64_t cookie;
+};
+
+void stay_on_kernel(Socket &s, const char *reason)
+{
+    s.kernel_reason = reason;
+    s.mode.store(Mode::kKernel, std::memory_order_release);
+}
+
+void add_live(Socket &s)
+{
+    s.prev_live = nullptr;
+    s.next_live = g_live_sockets;
+    if (s.next_live != nullptr)
+        s.next_live->prev_live = &s;
+    g_live_sockets = &s;
+}
+
+void remove_live(Socket &s)
+{
+    if (s.next_live != nullptr)
+        s.next_live->prev_live = s.prev_live;
+    if (s.prev_live != nullptr)
+        s.prev_live->next_live = s.next_live;
+    else if (g_live_sockets == &s)
+        g_live_sockets = s.next_live;
+    s.next_live = s.prev_live = nullptr;
+}
+
+// Opens, binds and enables an endpoint with a region. 0, or the provider's negative error with nothing left open.
+int open_endpoint(Socket &s, fi_info *info)
+{
+    const Objects &o = engine_objects();
+    fid_ep *ep = nullptr;
+    int result = fi_endpoint(o.domain, info, &ep, &s);
+    if (result != 0)
+        return result;
+    const std::size_t ring = config::params().stream_ring;
+    fi_vma_region region = {};
+    std::size_t size = sizeof region;
+    result = fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_REGION), &ring, sizeof ring);
+    if (result == 0)
+        result = fi_ep_bind(ep, &o.eq->fid, 0);
+    if (result == 0)
+        result = fi_ep_bind(ep, &o.cq->fid, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION);
+    if (result == 0)
+        result = fi_enable(ep);
+    if (result == 0)
+        result = fi_getopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_REGION), &region, &size);
+    if (result != 0) {
+        fi_close(&ep->fid);
+        return result;
+    }
+    s.rx.base = static_cast<const std::uint8_t *>(region.base);
+    s.rx.ring = region.len;
+    s.endpoint = ep;
+    s.connecting = true;
+    s.endpoint_down = false;
+    return 0;
+}
+
+bool is_candidate(Socket &s, int fd)
+{
+    if (s.evaluated)
+        return true;
+    if (s.role == Role::kUnknown) {
+        stay_on_kernel(s, "neither connected nor accepted by this process");
+        return false;
+    }
+    if (!read_addresses(fd, s.addresses))
+        return false; // not connected (any more): ask again later
+    if (!on_this_host(s.addresses)) {
+        stay_on_kernel(s, "the peer is on another host");
+        return false;
+    }
+    s.evaluated = true;
+    return true;
+}
+
+void make_offer(Socket &s)
+{
+    if (s.cookie != 0)
+        return;
+    s.cookie = random_cookie();
+    if (!publish_offer(s.addresses, {engine_objects().port, s.index, s.cookie})) {
+        s.cookie = 0;
+        stay_on_kernel(s, "no offer could be left");
+    }
+}
+
+void attach(Socket &s, int fd, const Offer &offer)
+{
+    const int result = open_endpoint(s, engine_objects().info);
+    if (result != 0) {
+        static constinit std::atomic<bool> said{false};
+        if (!said.exchange(true))
+            VMA_LOG(kWarn, "fd=%d: cannot open an endpoint: %s; this and later such connections stay on the kernel", fd,
+                    strerror(-result));
+        stay_on_kernel(s, "no endpoint could be opened");
+        return;
+    }
+    sockaddr_in peer = {};
+    peer.sin_family = AF_INET;
+    peer.sin_port = htons(offer.port);
+    peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const Hello hello = {kHelloMagic, offer.socket, offer.cookie};
+    if (fi_connect(s.endpoint, &peer, &hello, sizeof hello) == 0)
+        return;
+    fi_close(&s.endpoint->fid);
+    s.endpoint = nullptr;
+    s.connecting = false;
+}
+
+// The engine starts only when there is somebody to attach to.
+void look_for_offer(Socket &s, int fd)
+{
+    if (!open_offers()) {
+        stay_on_kernel(s, "the directory of offers can't be used");
+        return;
+    }
+    const std::uint32_t generation = offers_generation();
+    Offer offer;
+    if (generation == s.seen_offers)
+        return;
+    s.seen_offers = generation;
+    if (!find_offer(s.addresses, offer))
+        return;
+    if (engine_start())
+        attach(s, fd, offer);
+    else
+        stay_on_kernel(s, "the provider is not available");
+}
+
+Socket *offered_socket(const void *data, std::size_t len)
+{
+    Hello hello;
+    if (len != sizeof hello)
+        return nullptr;
+    memcpy(&hello, data, sizeof hello);
+    Socket *const s = hello.magic == kHelloMagic ? socket_by_index(hello.socket) : nullptr;
+    const bool valid = s != nullptr && s->cookie != 0 && s->cookie == hello.cookie && s->endpoint == nullptr &&
+                       s->mode.load(std::memory_order_acquire) == Mode::kPlain;
+    return valid ? s : nullptr;
+}
+
+Socket *socket_of(fid_ep *endpoint)
+{
+    auto *const s = static_cast<Socket *>(endpoint->fid.context);
+    return s != nullptr && s->endpoint == endpoint ? s : nullptr;
+}
+
+void clear_transmit(Socket &s) // tx_lock, rx_lock, poll lock held
+{
+    s.endpoint = nullptr;
+    s.connecting = false;
+    s.tx.path = Path::kKernel;
+    s.tx.final = false;
+    s.tx.peer_ready = false;
+    s.tx.position = 0;
+    s.tx.credit = 0;
+    s.tx.slots_left = 0;
+    s.tx.slots_blocked = false;
+    s.tx.asked = false;
+    s.tx.resend_from = kNone;
+    s.tx.end_pending = kNone;
+    s.tx.return_at = kNone;
+    s.ready_due = false;
+    s.tx_work = false;
+}
+
+void clear_receive(Socket &s)
+{
+    s.rx.path = Path::kKernel;
+    s.rx.final = false;
+    s.rx.written = 0;
+    s.rx.consumed = 0;
+    s.rx.credited = 0;
+    s.rx.uncredited_writes = 0;
+    s.rx.start_at = kNone;
+    s.rx.end_at = kNone;
+    s.rx.returning = false;
+    s.rx.credit_due = false;
+    s.rx.ask_due = false;
+    s.rx.return_final = false;
+    s.rx.base = nullptr;
+    free(s.rx.stash);
+    s.rx.stash = nullptr;
+    s.kernel_news = false;
+    s.kernel_state = 0;
+}
+
+// Bytes of a span that the peer has ended, not read yet: they come before what the kernel has. They are kept in a copy
+// of the ring, and the socket stays dual, without an endpoint, until they are read. rx_lock and poll lock held.
+bool stash_unread(Socket &s)
+{
+    Receiver &rx = s.rx;
+    const std::uint64_t written = rx.written.load(std::memory_order_relaxed);
+    const bool by_kernel = rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
+                           rx.start_at.load(std::memory_order_relaxed) == kNone;
+    if (by_kernel || written == rx.consumed.load(std::memory_order_relaxed) ||
+        rx.returning.load(std::memory_order_relaxed))
+        return false;
+    auto *const copy = static_cast<std::uint8_t *>(malloc(rx.ring));
+    if (copy == nullptr)
+        return false;
+    memcpy(copy, rx.base, rx.ring);
+    rx.base = copy;
+    rx.stash = copy;
+    if (rx.end_at.load(std::memory_order_relaxed) == kNone)
+        rx.end_at.store(written, std::memory_order_release);
+    return true;
+}
+
+// lift lock held. `keep_unread`: the program will go on reading.
+void close_endpoint(Socket &s, bool keep_unread)
+{
+    const bool was_dual = dual(s);
+    if (s.endpoint == nullptr && (!was_dual || (keep_unread && s.rx.stash != nullptr)))
+        return; // nothing is open, or another call has closed it and the rest is still to be read
+    s.tx_lock.lock();
+    s.rx_lock.lock();
+    engine_exclude_polling(true);
+    fid_ep *const ep = s.endpoint;
+    const bool stashed = ep != nullptr && was_dual && keep_unread && stash_unread(s);
+    clear_transmit(s);
+    if (!stashed) {
+        clear_receive(s);
+        if (was_dual)
+            s.mode.store(s.pinned ? Mode::kKernel : Mode::kPlain, std::memory_order_release);
+    }
+    if (ep != nullptr)
+        fi_close(&ep->fid);
+    engine_exclude_polling(false);
+    s.rx_lock.unlock();
+    s.tx_lock.unlock();
+    if (!was_dual)
+        return;
+    if (ep != nullptr)
+        remove_live(s);
+    engine_set_active(g_live_sockets != nullptr);
+    s.operations.store(0, std::memory_order_relaxed);
+    if (stashed)
+        notify(s, POLLIN | POLLOUT);
+    else
+        mux::became_plain(s);
+}
+
+} // namespace
+
+void count_operation(Socket &s, int fd)
+{
+    if (s.shared_by_fork || s.operations.fetch_add(1, std::memory_order_relaxed) + 1 < config::params().lift_after)
+        return;
+    if (s.role == Role::kAcceptor ? s.evaluated && s.seen_offers == offers_generation() : s.cookie != 0)
+        return;
+    if (!g_lift_lock.try_lock())
+        return;
+    if (!g_fork_gate.try_lock()) {
+        g_lift_lock.unlock();
+        return;
+    }
+    if (s.mode.load(std::memory_order_acquire) == Mode::kPlain && s.endpoint == nullptr && is_candidate(s, fd)) {
+        if (s.role == Role::kAcceptor)
+            look_for_offer(s, fd);
+        else if (engine_start())
+            make_offer(s);
+        else
+            stay_on_kernel(s, "the provider is not available");
+    }
+    g_fork_gate.unlock();
+    g_lift_lock.unlock();
+}
+
+// The next three run in the helper thread with the lift lock held.
+void on_connect_request(fi_info *info, const void *data, std::size_t len)
+{
+    Socket *const s = offered_socket(data, len);
+    if (s == nullptr || open_endpoint(*s, info) != 0) {
+        fi_reject(engine_objects().pep, info->handle, nullptr, 0);
+        return;
+    }
+    withdraw_offer(*s);
+    if (fi_accept(s->endpoint, nullptr, 0) != 0)
+        close_endpoint(*s, true);
+}
+
+void on_connected(fid_ep *endpoint)
+{
+    Socket *const s = socket_of(endpoint);
+    if (s == nullptr)
+        return;
+    std::size_t ring = 0;
+    std::size_t size = sizeof ring;
+    if (fi_getopt(&endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_PEER_REGION), &ring, &size) != 0 ||
+        ring < kMinRing || (ring & (ring - 1)) != 0) {
+        VMA_LOG(kWarn,
+                "the peer's process offers a ring of %zu bytes, expected a power of two from %zu; the connection stays "
+                "on the kernel",
+                ring, kMinRing);
+        close_endpoint(*s, true);
+        return;
+    }
+    s->tx.ring = ring;
+    s->connecting = false;
+    add_live(*s);
+    engine_set_active(true);
+    s->mode.store(Mode::kDual, std::memory_order_seq_cst);
+    if (!mux::became_dual(*s)) {
+        close_endpoint(*s, true);
+        stay_on_kernel(*s, "an epoll set of it can't follow");
+        return;
+    }
+    s->was_accelerated = true;
+    char name[kNameMax];
+    VMA_LOG(kDebug, "%s: accelerated: device local, ring %zu bytes, after %u sends and receives",
+            connection_name(*s, name), ring, s->operations.load(std::memory_order_relaxed));
+    kick_sleepers();
+    try_tx_work(*s); // READY may have come before
+    LockGuard rx(s->rx_lock);
+    s->ready_due.store(true, std::memory_order_seq_cst);
+    try_ready(*s);
+}
+
+void on_down(fid_ep *endpoint, const char *why)
+{
+    Socket *const s = socket_of(endpoint);
+    if (s == nullptr)
+        return;
+    char name[kNameMax];
+    VMA_LOG(kDebug, "%s: endpoint ended: %s", connection_name(*s, name), why);
+    if (!dual(*s)) { // refused: the offer was stale
+        close_endpoint(*s, true);
+        return;
+    }
+    engine_drain();
+    s->endpoint_down.store(true, std::memory_order_release);
+    try_tx_work(*s);
+    notify(*s, ~0U);
+}
+
+void try_ready(Socket &s)
+{
+    if (s.bare_receivers.load(std::memory_order_seq_cst) != 0 ||
+        !s.ready_due.exchange(false, std::memory_order_acq_rel))
+        return;
+    if (!send_tag(s, Tag::kReady, 0))
+        s.ready_due.store(true, std::memory_order_release);
+}
+
+void tear_down(Socket &s, bool keep_unread)
+{
+    LockGuard guard(g_lift_lock);
+    withdraw_offer(s);
+    close_endpoint(s, keep_unread);
+}
+
+// lift lock held by the helper thread
+void finish_if_done(Socket &s)
+{
+    if (!s.endpoint_down.load(std::memory_order_acquire) || !s.tx_lock.try_lock())
+        return;
+    do_tx_work(s);
+    bool done = s.tx.resend_from == kNone;
+    s.tx_lock.unlock();
+    if (!done || !s.rx_lock.try_lock())
+        return;
+    settle(s);
+    done = s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
+           !s.rx.returning.load(std::memory_order_relaxed) &&
+           (s.rx.start_at.load(std::memory_order_relaxed) == kNone || s.rx.final);
+    s.rx_lock.unlock();
+    if (done)
+        close_endpoint(s, true);
+}
+
+} // namespace vma::sock

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A four-byte mutex: one exchange when free, a short spin, then a futex. Type-stable and trivially destructible, so it
+// may live in memory that is never freed and be re-initialised in a forked child.
+#pragma once
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace vma::sock {
+
+inline void cpu_relax()
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+class Mutex
+{
+public:
+    bool try_lock()
+    {
+        std::uint32_t expected = kFree;
+        return word_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire, std::memory_order_relaxed);
+    }
+    void lock()
+    {
+        if (!try_lock()) [[unlikely]]
+            lock_slow();
+    }
+    void unlock()
+    {
+        if (word_.exchange(kFree, std::memory_order_release) == kContended) [[unlikely]]
+            futex(FUTEX_WAKE_PRIVATE, 1);
+    }
+    void reset() { word_.store(kFree, std::memory_order_relaxed); } // in a forked child only
+
+private:
+    enum : std::uint32_t { kFree = 0, kHeld = 1, kContended = 2 };
+    static constexpr int kSpins = 200;
+
+    void lock_slow()
+    {
+        for (int i = 0; i < kSpins; ++i) {
+            cpu_relax();
+            if (word_.load(std::memory_order_relaxed) == kFree && try_lock())
+                return;
+        }
+        while (word_.exchange(kContended, std::memory_order_acquire) != kFree)
+            futex(FUTEX_WAIT_PRIVATE, kContended);
+    }
+    void futex(int op, std::uint32_t value)
+    {
+        ::syscall(SYS_futex, reinterpret_cast<std::uint32_t *>(&word_), op, value, nullptr, nullptr, 0);
+    }
+
+    std::atomic<std::uint32_t> word_{kFree};
+};
+
+class LockGuard
+{
+public:
+    explicit LockGuard(Mutex &mutex) : mutex_(mutex) { mutex_.lock(); }
+    ~LockGuard() { mutex_.unlock(); }
+    LockGuard(const LockGuard &) = delete;
+    LockGuard &operator=(const LockGuard &) = delete;
+
+private:
+    Mutex &mutex_;
+};
+
+} // namespace vma::sock

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Offers: names in the user's directory, and the page with their generation.
+#include "compat/src/socket/offer.hpp"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/socket/stream.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::size_t kPathMax = 256;
+constexpr std::size_t kPageSize = 4096;
+
+struct Directory {
+    char path[kPathMax] = {};
+    std::uint64_t netns = 0;
+    std::atomic<std::uint32_t> *generation = nullptr;
+};
+constinit Directory g_directory;
+constinit std::atomic<std::uint32_t> g_no_generation{0};
+
+struct Name {
+    char text[kPathMax + 128];
+};
+
+std::size_t put_hex(char *out, const void *bytes, std::size_t count)
+{
+    static constexpr char digits[] = "0123456789abcdef";
+    const auto *const in = static_cast<const unsigned char *>(bytes);
+    for (std::size_t i = 0; i < count; ++i) {
+        out[2 * i] = digits[in[i] >> 4];
+        out[2 * i + 1] = digits[in[i] & 15];
+    }
+    return 2 * count;
+}
+
+Name offer_name(const sockaddr_in6 &connector, const sockaddr_in6 &acceptor)
+{
+    Name name;
+    int length = std::snprintf(name.text, sizeof name.text, "%s/o-%" PRIx64 "-", g_directory.path, g_directory.netns);
+    auto *out = name.text + length;
+    for (const sockaddr_in6 *end : {&connector, &acceptor}) {
+        out += put_hex(out, &end->sin6_addr, sizeof end->sin6_addr);
+        out += put_hex(out, &end->sin6_port, sizeof end->sin6_port);
+        *out++ = '-';
+    }
+    out[-1] = '\0';
+    return name;
+}
+
+bool to_v6(const sockaddr_storage &in, sockaddr_in6 &out)
+{
+    out = {};
+    out.sin6_family = AF_INET6;
+    if (in.ss_family == AF_INET6) {
+        sockaddr_in6 v6;
+        memcpy(&v6, &in, sizeof v6);
+        out.sin6_addr = v6.sin6_addr;
+        out.sin6_port = v6.sin6_port;
+        return true;
+    }
+    if (in.ss_family != AF_INET)
+        return false;
+    sockaddr_in v4;
+    memcpy(&v4, &in, sizeof v4);
+    out.sin6_addr.s6_addr[10] = out.sin6_addr.s6_addr[11] = 0xff;
+    memcpy(&out.sin6_addr.s6_addr[12], &v4.sin_addr, sizeof v4.sin_addr);
+    out.sin6_port = v4.sin_port;
+    return true;
+}
+
+bool is_loopback(const in6_addr &a)
+{
+    return IN6_IS_ADDR_LOOPBACK(&a) || (IN6_IS_ADDR_V4MAPPED(&a) && a.s6_addr[12] == 127);
+}
+
+bool prepare_directory()
+{
+    const char *const wanted = config::params().shm_dir;
+    const bool named = wanted != nullptr && *wanted != '\0';
+    const int length = named ? std::snprintf(g_directory.path, sizeof g_directory.path, "%s", wanted)
+                             : std::snprintf(g_directory.path, sizeof g_directory.path, "/dev/shm/vma-%u", ::geteuid());
+    if (static_cast<std::size_t>(length) >= sizeof g_directory.path) {
+        VMA_LOG(kWarn,
+                "VMA_SHM_DIR: the name is too long (%d characters, at most %zu); all connections stay on the kernel",
+                length, sizeof g_directory.path - 1);
+        return false;
+    }
+    struct stat st;
+    if (::mkdir(g_directory.path, 0700) != 0 && errno != EEXIST) {
+        VMA_LOG(kWarn, "cannot make the directory %s: %s; all connections stay on the kernel", g_directory.path,
+                strerror(errno));
+        return false;
+    }
+    if (::lstat(g_directory.path, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != ::geteuid() ||
+        (st.st_mode & 077) != 0) {
+        VMA_LOG(kWarn, "%s is not a directory of this user with mode 0700; all connections stay on the kernel",
+                g_directory.path);
+        return false;
+    }
+    if (::stat("/proc/self/ns/net", &st) == 0)
+        g_directory.netns = st.st_ino;
+    return true;
+}
+
+// The page may be another process's mischief: it is only ever compared with its earlier value.
+bool map_generation()
+{
+    Name name;
+    std::snprintf(name.text, sizeof name.text, "%s/generation", g_directory.path);
+    const int fd = libc::real.open(name.text, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    struct stat st = {};
+    int error = fd < 0 || ::fstat(fd, &st) != 0 ? errno : 0;
+    if (error == 0 && !S_ISREG(st.st_mode))
+        error = EBADF;
+    if (error == 0 && st.st_size < static_cast<off_t>(kPageSize))
+        error = ::posix_fallocate(fd, 0, kPageSize);
+    if (error != 0) {
+        VMA_LOG(kWarn, "cannot use %s: %s; all connections stay on the kernel", name.text,
+                error == EBADF ? "not a regular file" : strerror(error));
+        if (fd >= 0)
+            libc::real.close(fd);
+        return false;
+    }
+    void *const page = ::mmap(nullptr, kPageSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    libc::real.close(fd);
+    if (page == MAP_FAILED) {
+        VMA_LOG(kWarn, "cannot map %s: %s; all connections stay on the kernel", name.text, strerror(errno));
+        return false;
+    }
+    g_directory.generation = static_cast<std::atomic<std::uint32_t> *>(page);
+    return true;
+}
+
+bool parse_target(const char *target, Offer &offer, int &pid)
+{
+    unsigned port = 0;
+    unsigned index = 0;
+    std::uint64_t cookie = 0;
+    int used = 0;
+    if (std::sscanf(target, "1.%d.%u.%u.%" SCNx64 "%n", &pid, &port, &index, &cookie, &used) != 4 ||
+        target[used] != '\0' || port == 0 || port > 65535 || pid <= 0)
+        return false;
+    offer = {static_cast<std::uint16_t>(port), index, cookie};
+    return true;
+}
+
+bool read_offer(const char *name, Offer &offer, int &pid)
+{
+    char target[128];
+    const ssize_t length = ::readlink(name, target, sizeof target - 1);
+    if (length < 0)
+        return false;
+    target[length] = '\0';
+    return parse_target(target, offer, pid);
+}
+
+void remove_offers_of_the_dead()
+{
+    DIR *const dir = ::opendir(g_directory.path);
+    if (dir == nullptr)
+        return;
+    while (const dirent *const entry = ::readdir(dir)) {
+        if (entry->d_name[0] != 'o' || entry->d_name[1] != '-')
+            continue;
+        Name name;
+        std::snprintf(name.text, sizeof name.text, "%s/%.120s", g_directory.path, entry->d_name);
+        Offer offer;
+        int pid = 0;
+        if (!read_offer(name.text, offer, pid) || (::kill(pid, 0) != 0 && errno == ESRCH))
+            ::unlink(name.text);
+    }
+    ::closedir(dir);
+}
+
+} // namespace
+
+bool read_addresses(int fd, Addresses &out)
+{
+    sockaddr_storage local = {};
+    sockaddr_storage peer = {};
+    socklen_t length = sizeof local;
+    if (libc::real.getsockname(fd, reinterpret_cast<sockaddr *>(&local), &length) != 0)
+        return false;
+    length = sizeof peer;
+    if (libc::real.getpeername(fd, reinterpret_cast<sockaddr *>(&peer), &length) != 0)
+        return false;
+    return to_v6(local, out.local) && to_v6(peer, out.peer);
+}
+
+bool on_this_host(const Addresses &a)
+{
+    return (is_loopback(a.local.sin6_addr) && is_loopback(a.peer.sin6_addr)) ||
+           memcmp(&a.local.sin6_addr, &a.peer.sin6_addr, sizeof a.local.sin6_addr) == 0;
+}
+
+const char *print_address(const sockaddr_in6 &a, char (&out)[kAddressText])
+{
+    char text[INET6_ADDRSTRLEN] = "?";
+    const bool v4 = IN6_IS_ADDR_V4MAPPED(&a.sin6_addr);
+    const void *const bytes = v4 ? &a.sin6_addr.s6_addr[12] : &a.sin6_addr.s6_addr[0];
+    ::inet_ntop(v4 ? AF_INET : AF_INET6, bytes, text, sizeof text);
+    std::snprintf(out, sizeof out, v4 ? "%s:%u" : "[%s]:%u", text, ntohs(a.sin6_port));
+    return out;
+}
+
+bool open_offers()
+{
+    if (g_directory.generation != nullptr)
+        return true;
+    if (!prepare_directory() || !map_generation())
+        return false;
+    remove_offers_of_the_dead();
+    return true;
+}
+
+const char *offers_directory()
+{
+    return g_directory.path;
+}
+
+bool publish_offer(const Addresses &a, const Offer &offer)
+{
+    const Name name = offer_name(a.local, a.peer);
+    char target[128];
+    std::snprintf(target, sizeof target, "1.%d.%u.%u.%" PRIx64, ::getpid(), offer.port, offer.socket, offer.cookie);
+    int result = ::symlink(target, name.text);
+    if (result != 0 && errno == EEXIST) { // of an earlier connection with the same addresses
+        ::unlink(name.text);
+        result = ::symlink(target, name.text);
+    }
+    if (result != 0) {
+        VMA_LOG(kWarn, "cannot leave an offer in %s: %s; the connection stays on the kernel", g_directory.path,
+                strerror(errno));
+        return false;
+    }
+    g_directory.generation->fetch_add(1, std::memory_order_release);
+    return true;
+}
+
+bool find_offer(const Addresses &a, Offer &out)
+{
+    int pid = 0;
+    return read_offer(offer_name(a.peer, a.local).text, out, pid);
+}
+
+void remove_offer(const Addresses &a, bool as_acceptor)
+{
+    ::unlink(as_acceptor ? offer_name(a.peer, a.local).text : offer_name(a.local, a.peer).text);
+}
+
+std::uint32_t offers_generation()
+{
+    const auto *const generation = g_directory.generation;
+    return (generation != nullptr ? generation : &g_no_generation)->load(std::memory_order_acquire);
+}
+
+std::uint64_t random_cookie()
+{
+    std::uint64_t cookie = 0;
+    while (::getrandom(&cookie, sizeof cookie, 0) != sizeof cookie || cookie == 0) {
+    }
+    return cookie;
+}
+
+void withdraw_offer(Socket &s)
+{
+    if (s.cookie == 0)
+        return;
+    s.cookie = 0;
+    remove_offer(s.addresses, false);
+}
+
+} // namespace vma::sock

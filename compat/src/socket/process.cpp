@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Sockets that another process is about to hold: fork, exec, spawn, descriptor passing. They go back to the kernel
+// first; what the peer had sent and we had not read comes again by the kernel (RETURN).
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/mux/mux.hpp"
+#include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/stream.hpp"
+
+namespace vma::sock {
+
+void sleepers_after_fork_in_child();
+
+namespace {
+
+// Gives every socket of the pool that `chosen` says back to the kernel: all are asked first, then all are waited for.
+template <class Chosen> void return_sockets(Chosen chosen, const char *why)
+{
+    const std::uint32_t count = pool_size();
+    bool any = false;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        Socket &s = *socket_by_index(i);
+        if (dual(s) && chosen(s)) {
+            char name[kNameMax];
+            VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(s, name), why);
+            start_return(s);
+            any = true;
+        }
+    }
+    if (!any)
+        return;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        Socket &s = *socket_by_index(i);
+        if (!dual(s) || !chosen(s))
+            continue;
+        wait_returned(s);
+        tear_down(s, true);
+    }
+}
+
+void each_in_use(void (*visit)(Socket &))
+{
+    const std::uint32_t count = pool_size();
+    for (std::uint32_t i = 0; i < count; ++i) {
+        Socket &s = *socket_by_index(i);
+        const Mode mode = s.mode.load(std::memory_order_acquire);
+        if (mode == Mode::kPlain)
+            visit(s);
+    }
+}
+
+void share(Socket &s)
+{
+    s.shared_by_fork = true;
+    s.kernel_reason = "another process holds it too";
+    if (s.evaluated)
+        tear_down(s, true); // an offer, or an endpoint that is being connected
+}
+
+bool survives_exec(const Socket &s)
+{
+    for (int fd = 0, left = static_cast<int>(s.descriptors.load()); left > 0 && fd < kMaxTracked; ++fd) {
+        if (table_slot(fd).load(std::memory_order_relaxed) != &s)
+            continue;
+        --left;
+        const int flags = libc::real.fcntl(fd, F_GETFD);
+        if (flags >= 0 && (flags & FD_CLOEXEC) == 0)
+            return true;
+    }
+    return false;
+}
+
+} // namespace
+
+void return_all_shared_by_fork()
+{
+    return_sockets([](const Socket &) { return true; }, "fork");
+    each_in_use(share);
+    g_lift_lock.lock();
+    mux::fork_prepare();
+    lock_pool_for_fork();
+    engine_exclude_polling(true);
+}
+
+void after_fork_in_parent()
+{
+    engine_exclude_polling(false);
+    unlock_pool_after_fork();
+    mux::fork_parent();
+    g_lift_lock.unlock();
+}
+
+void after_fork_in_child()
+{
+    engine_after_fork_in_child();
+    unlock_pool_after_fork();
+    g_lift_lock.reset();
+    g_live_sockets = nullptr;
+    sleepers_after_fork_in_child();
+    const std::uint32_t count = pool_size();
+    for (std::uint32_t i = 0; i < count; ++i) {
+        Socket &s = *socket_by_index(i);
+        s.tx_lock.reset();
+        s.rx_lock.reset();
+        s.watch_lock.reset();
+        s.mux.lock.reset();
+        s.watchers = nullptr;
+        s.bare_receivers = 0;
+        s.bare_senders = 0;
+        s.cookie = 0;
+    }
+    mux::fork_child();
+}
+
+void return_surviving_exec()
+{
+    return_sockets(survives_exec, "exec");
+}
+
+void return_for_spawn(bool has_file_actions)
+{
+    return_sockets([has_file_actions](const Socket &s) { return has_file_actions || survives_exec(s); },
+                   "a new process");
+    each_in_use([](Socket &s) {
+        if (survives_exec(s)) // the child may use it, and we don't see when it stops
+            share(s);
+    });
+}
+
+void return_passed(const msghdr *msg)
+{
+    for (cmsghdr *c = CMSG_FIRSTHDR(msg); c != nullptr; c = CMSG_NXTHDR(const_cast<msghdr *>(msg), c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(0))
+            continue;
+        const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (std::size_t i = 0; i < count; ++i) {
+            int fd = -1;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+            if (Socket *const s = lookup(fd))
+                pin_to_kernel(*s, "its descriptor is passed to another process");
+        }
+    }
+}
+
+} // namespace vma::sock

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What poll() would say of a tracked socket: the endpoint's side from memory, the kernel's side only where a direction
+// is on the kernel or the kernel has had news.
+#include <errno.h>
+#include <poll.h>
+
+#include "compat/src/libc/real.hpp"
+#include "compat/src/socket/stream.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::uint32_t kIn = POLLIN | POLLRDNORM;
+constexpr std::uint32_t kOut = POLLOUT | POLLWRNORM;
+constexpr std::uint32_t kSticky = POLLRDHUP | POLLHUP | POLLERR;
+constexpr std::uint32_t kAlways = POLLHUP | POLLERR | POLLNVAL;
+
+std::uint32_t kernel_events(int fd, std::uint32_t interest)
+{
+    pollfd p = {fd, static_cast<short>(interest), 0};
+    return libc::real.poll(&p, 1, 0) > 0 ? static_cast<std::uint32_t>(static_cast<unsigned short>(p.revents)) : 0;
+}
+
+// The endpoint carries what comes next: kernel bytes are not for the program yet.
+bool receives_by_endpoint(const Socket &s)
+{
+    return s.rx.path.load(std::memory_order_acquire) == Path::kEndpoint ||
+           s.rx.start_at.load(std::memory_order_acquire) == s.rx.kernel_bytes.load(std::memory_order_relaxed);
+}
+
+bool sends_by_endpoint(const Socket &s)
+{
+    return s.tx.path.load(std::memory_order_acquire) == Path::kEndpoint &&
+           !s.endpoint_down.load(std::memory_order_acquire);
+}
+
+bool sends_blocked(const Socket &s)
+{
+    return s.tx.resend_from.load(std::memory_order_relaxed) != kNone ||
+           s.tx.end_pending.load(std::memory_order_relaxed) != kNone;
+}
+
+std::uint32_t endpoint_in(const Socket &s)
+{
+    return has_input(s) ? kIn : 0;
+}
+
+} // namespace
+
+bool is_dual(const Socket &s)
+{
+    return dual(s);
+}
+
+bool waits_for_kernel(const Socket &s, std::uint32_t interest)
+{
+    return ((interest & kIn) != 0 && !receives_by_endpoint(s)) || ((interest & kOut) != 0 && !sends_by_endpoint(s));
+}
+
+std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest)
+{
+    std::uint32_t events = endpoint_in(s);
+    if (sends_by_endpoint(s) && can_transmit(s))
+        events |= kOut;
+    if (s.kernel_news.load(std::memory_order_relaxed) || s.endpoint_down.load(std::memory_order_acquire))
+        events |= kIn | kOut | s.kernel_state.load(std::memory_order_relaxed);
+    if (!receives_by_endpoint(s) || (interest & POLLOUT && !sends_by_endpoint(s)))
+        events |= s.kernel_state.load(std::memory_order_relaxed);
+    return events & (interest | kAlways);
+}
+
+std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
+{
+    if (!dual(s))
+        return kernel_events(fd, interest) & (interest | kAlways);
+    const bool news = s.kernel_news.load(std::memory_order_acquire) || s.endpoint_down.load(std::memory_order_acquire);
+    const bool rx_endpoint = receives_by_endpoint(s);
+    const bool tx_endpoint = sends_by_endpoint(s);
+    std::uint32_t events = endpoint_in(s);
+    std::uint32_t ask = interest & (POLLRDHUP | POLLPRI);
+    if ((interest & kIn) != 0 && (!rx_endpoint || (events == 0 && news)))
+        ask |= interest & kIn;
+    if ((interest & kOut) != 0 && !tx_endpoint && !sends_blocked(s))
+        ask |= interest & kOut;
+    if (tx_endpoint && can_transmit(s))
+        events |= kOut;
+    if (news || (ask & ~static_cast<std::uint32_t>(POLLRDHUP | POLLPRI)) != 0) {
+        const std::uint32_t kernel = kernel_events(fd, ask);
+        events |= kernel;
+        s.kernel_state.fetch_or(kernel & kSticky, std::memory_order_relaxed);
+        if (news && rx_endpoint && (kernel & (kIn | kSticky)) == 0)
+            s.kernel_news.store(false, std::memory_order_relaxed);
+    }
+    events |= s.kernel_state.load(std::memory_order_relaxed);
+    return events & (interest | kAlways);
+}
+
+void note_kernel_events(Socket &s, std::uint32_t events)
+{
+    s.kernel_state.fetch_or(events & kSticky, std::memory_order_relaxed);
+    if ((events & (kIn | kSticky | POLLPRI)) != 0)
+        s.kernel_news.store(true, std::memory_order_release);
+}
+
+} // namespace vma::sock

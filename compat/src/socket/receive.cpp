@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Receiving calls on a tracked socket: the kernel's own call while the socket is plain, else take what is there under
+// rx_lock, and wait outside of it.
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+
+#include "compat/src/libc/real.hpp"
+#include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/stream.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+// The kernel sees this call whole: nothing of it is stream bytes (errors), or it is urgent data.
+constexpr int kKernelOnly = MSG_ERRQUEUE | MSG_OOB;
+
+int give(ssize_t result)
+{
+    errno = static_cast<int>(-result);
+    return -1;
+}
+
+std::size_t total_length(const msghdr &msg)
+{
+    std::size_t total = 0;
+    for (std::size_t i = 0; i < msg.msg_iovlen; ++i)
+        total += msg.msg_iov[i].iov_len;
+    return total;
+}
+
+// While it is in here, START can't come: READY waits for it.
+class BareReceive
+{
+public:
+    explicit BareReceive(Socket &s) : s_(s) { s_.bare_receivers.fetch_add(1, std::memory_order_seq_cst); }
+    ~BareReceive()
+    {
+        const int saved = errno;
+        s_.bare_receivers.fetch_sub(1, std::memory_order_seq_cst);
+        if (s_.ready_due.load(std::memory_order_seq_cst)) {
+            LockGuard guard(s_.rx_lock);
+            try_ready(s_);
+        }
+        errno = saved;
+    }
+    BareReceive(const BareReceive &) = delete;
+    BareReceive &operator=(const BareReceive &) = delete;
+
+private:
+    Socket &s_;
+};
+
+// False: it became dual before we were in.
+bool receive_plain(Socket &s, int fd, msghdr *msg, int flags, ssize_t &n)
+{
+    {
+        const BareReceive bare(s);
+        if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
+            return false;
+        n = libc::real.recvmsg(fd, msg, flags);
+        if (n > 0 && (flags & (MSG_PEEK | kKernelOnly)) == 0)
+            s.rx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
+    }
+    if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kPlain)
+        count_operation(s, fd);
+    return true;
+}
+
+// A read of 0 bytes waits for input like any other, and then takes none of it.
+ssize_t receive_nothing(Socket &s, int fd, msghdr *msg, int flags)
+{
+    const Wait wait = begin_wait(s, s.receive_timeout_us.load(std::memory_order_relaxed));
+    while (ready_events(s, fd, POLLIN) == 0) {
+        const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
+        const int result = blocking ? wait_for(s, fd, POLLIN, wait) : engine_look() != 0 ? 0 : -EAGAIN;
+        if (result != 0)
+            return give(result);
+    }
+    msg->msg_controllen = 0;
+    msg->msg_flags = 0;
+    return 0;
+}
+
+ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
+{
+    const std::size_t room = total_length(*msg);
+    if (room == 0)
+        return receive_nothing(s, fd, msg, flags);
+    const std::size_t wanted = (flags & MSG_WAITALL) != 0 ? room : 1;
+    const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
+    const socklen_t name_room = msg->msg_namelen;
+    std::size_t done = 0;
+    Wait wait;
+    bool waiting = false;
+    for (;;) {
+        ssize_t n = -EAGAIN;
+        if (!dual(s) && done == 0 && receive_plain(s, fd, msg, flags, n))
+            return n;
+        s.rx_lock.lock();
+        n = consume(s, fd, msg, done, flags);
+        const bool used_up = s.endpoint == nullptr && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
+                             s.rx.start_at.load(std::memory_order_relaxed) == kNone;
+        s.rx_lock.unlock();
+        if (used_up && dual(s))
+            tear_down(s, false); // what was left of an endpoint that is closed already
+        if (n > 0)
+            done += static_cast<std::size_t>(n);
+        if (done >= wanted || n == 0 || (n < 0 && n != -EAGAIN))
+            return done != 0 || n >= 0 ? static_cast<ssize_t>(done) : give(n);
+        if (n > 0)
+            continue;
+        if (!blocking || (flags & MSG_PEEK && done != 0)) {
+            if (!blocking && done == 0 && engine_look() != 0)
+                continue; // nobody had looked yet
+            return done != 0 ? static_cast<ssize_t>(done) : give(-EAGAIN);
+        }
+        if (!waiting) {
+            wait = begin_wait(s, s.receive_timeout_us.load(std::memory_order_relaxed));
+            waiting = true;
+        }
+        n = wait_for(s, fd, POLLIN, wait);
+        if (n != 0)
+            return done != 0 ? static_cast<ssize_t>(done) : give(n);
+        msg->msg_namelen = name_room;
+    }
+}
+
+} // namespace
+
+ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
+{
+    if ((flags & kKernelOnly) != 0 || msg->msg_iovlen > IOV_MAX ||
+        s.mode.load(std::memory_order_acquire) == Mode::kKernel) [[unlikely]]
+        return libc::real.recvmsg(fd, msg, flags);
+    ssize_t n = 0;
+    if (dual(s) || !receive_plain(s, fd, msg, flags, n))
+        return receive_dual(s, fd, msg, flags);
+    return n;
+}
+
+ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags)
+{
+    const Mode mode = s.mode.load(std::memory_order_acquire);
+    if (mode == Mode::kDual && (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) == 0 && has_input(s) && s.rx_lock.try_lock()) {
+        const ssize_t n = consume_simple(s, buf, len);
+        s.rx_lock.unlock();
+        if (n != 0) [[likely]]
+            return n;
+    }
+    if (mode == Mode::kKernel)
+        return libc::real.recv(fd, buf, len, flags);
+    iovec v = {buf, len};
+    msghdr msg = {};
+    msg.msg_iov = &v;
+    msg.msg_iovlen = 1;
+    return receive_msg(s, fd, &msg, flags);
+}
+
+int bytes_readable(Socket &s, int fd, int *count)
+{
+    int kernel = 0;
+    if (!dual(s))
+        return libc::real.ioctl(fd, FIONREAD, count);
+    engine_look();
+    LockGuard guard(s.rx_lock);
+    settle(s);
+    const std::uint64_t ring =
+        has_input(s) ? s.rx.written.load(std::memory_order_acquire) - s.rx.consumed.load(std::memory_order_relaxed) : 0;
+    const int result = ring == 0 ? libc::real.ioctl(fd, FIONREAD, &kernel) : 0;
+    if (result == 0)
+        *count = ring != 0 ? static_cast<int>(ring) : kernel;
+    return result;
+}
+
+} // namespace vma::sock

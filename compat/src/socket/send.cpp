@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Sending calls on a tracked socket: the kernel's own call while the socket is plain, else put what fits under tx_lock,
+// and wait outside of it. sendfile and splice are made of these.
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <sys/sendfile.h>
+
+#include <algorithm>
+
+#include "compat/src/libc/real.hpp"
+#include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/stream.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::size_t kFilePiece = 16384;    // on the stack
+constexpr std::int64_t kSpillAfterUs = 2000; // a full ring that nobody reads: go on in the kernel's larger buffers
+
+int give(ssize_t result)
+{
+    errno = static_cast<int>(-result);
+    return -1;
+}
+
+class BareSend
+{
+public:
+    explicit BareSend(Socket &s) : s_(s) { s_.bare_senders.fetch_add(1, std::memory_order_seq_cst); }
+    ~BareSend() { s_.bare_senders.fetch_sub(1, std::memory_order_seq_cst); }
+    BareSend(const BareSend &) = delete;
+    BareSend &operator=(const BareSend &) = delete;
+
+private:
+    Socket &s_;
+};
+
+bool send_plain(Socket &s, int fd, const msghdr *msg, int flags, ssize_t &n)
+{
+    {
+        const BareSend bare(s);
+        if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
+            return false;
+        n = libc::real.sendmsg(fd, msg, flags);
+        if (n > 0)
+            s.tx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
+    }
+    if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kPlain)
+        count_operation(s, fd);
+    return true;
+}
+
+// The peer has not made room for a while: what it has not read and what follows goes by the kernel, whose buffers are larger.
+int wait_for_room(Socket &s, int fd, const Wait &wait)
+{
+    Wait brief = wait;
+    brief.deadline_ns = std::min(wait.deadline_ns, now_ns() + kSpillAfterUs * 1000);
+    const int result = wait_for(s, fd, POLLOUT, brief);
+    if (result != -EAGAIN || brief.deadline_ns == wait.deadline_ns)
+        return result;
+    s.tx_lock.lock();
+    if (dual(s))
+        ask_return(s);
+    unlock_tx(s);
+    return wait_for(s, fd, POLLOUT, wait);
+}
+
+ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
+{
+    std::size_t wanted = 0;
+    for (std::size_t i = 0; i < msg->msg_iovlen; ++i)
+        wanted += msg->msg_iov[i].iov_len;
+    if (wanted == 0)
+        return libc::real.sendmsg(fd, msg, flags); // moves nothing, but fails where the kernel does
+    const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
+    std::size_t done = 0;
+    Wait wait;
+    bool waiting = false;
+    for (;;) {
+        ssize_t n = -EAGAIN;
+        if (!dual(s) && done == 0 && send_plain(s, fd, msg, flags, n))
+            return n;
+        s.tx_lock.lock();
+        if ((flags & (MSG_OOB | MSG_ZEROCOPY)) != 0)
+            end_transmit(s, false);
+        n = transmit(s, fd, msg, done, flags);
+        unlock_tx(s);
+        if (n > 0)
+            done += static_cast<std::size_t>(n);
+        if (done >= wanted && n >= 0)
+            return static_cast<ssize_t>(done);
+        if (n < 0 && n != -EAGAIN)
+            return done != 0 ? static_cast<ssize_t>(done) : give(n);
+        if (n > 0)
+            continue;
+        if (!blocking) {
+            if (done == 0 && engine_look() != 0)
+                continue; // a CREDIT may have been waiting
+            return done != 0 ? static_cast<ssize_t>(done) : give(-EAGAIN);
+        }
+        if (!waiting) {
+            wait = begin_wait(s, s.send_timeout_us.load(std::memory_order_relaxed));
+            waiting = true;
+        }
+        n = wait_for_room(s, fd, wait);
+        if (n != 0)
+            return done != 0 ? static_cast<ssize_t>(done) : give(n);
+    }
+}
+
+} // namespace
+
+ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
+{
+    if (s.mode.load(std::memory_order_acquire) == Mode::kKernel) [[unlikely]]
+        return libc::real.sendmsg(fd, msg, flags);
+    if (msg->msg_iovlen > IOV_MAX) [[unlikely]]
+        return libc::real.sendmsg(fd, msg, flags); // EMSGSIZE
+    if ((flags & MSG_FASTOPEN) != 0)
+        connecting(s);
+    ssize_t n = 0;
+    if (dual(s) || !send_plain(s, fd, msg, flags, n))
+        return send_dual(s, fd, msg, flags);
+    return n;
+}
+
+ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags)
+{
+    const Mode mode = s.mode.load(std::memory_order_acquire);
+    if (mode == Mode::kDual && (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE)) == 0 && len != 0 &&
+        s.tx_lock.try_lock()) {
+        const bool sent = s.endpoint != nullptr && transmit_small(s, buf, len);
+        unlock_tx(s);
+        if (sent) [[likely]]
+            return static_cast<ssize_t>(len);
+    }
+    if (mode == Mode::kKernel)
+        return libc::real.send(fd, buf, len, flags);
+    iovec v = {const_cast<void *>(buf), len};
+    msghdr msg = {};
+    msg.msg_iov = &v;
+    msg.msg_iovlen = 1;
+    return send_msg(s, fd, &msg, flags);
+}
+
+namespace {
+
+// Moves up to `count` bytes of a file through a buffer; the offset moves by what was sent, as sendfile's does.
+ssize_t send_file_pieces(Socket &s, int fd, int in_fd, off64_t *offset, std::size_t count)
+{
+    char buffer[kFilePiece];
+    std::size_t done = 0;
+    while (done < count) {
+        const std::size_t piece = std::min(count - done, kFilePiece);
+        const ssize_t got =
+            offset != nullptr ? ::pread64(in_fd, buffer, piece, *offset) : libc::real.read(in_fd, buffer, piece);
+        if (got <= 0)
+            return done != 0 || got == 0 ? static_cast<ssize_t>(done) : -1;
+        const ssize_t sent = send(s, fd, buffer, static_cast<std::size_t>(got), 0);
+        const ssize_t moved = std::max<ssize_t>(sent, 0);
+        if (offset != nullptr)
+            *offset += moved;
+        else if (moved < got)
+            ::lseek64(in_fd, moved - got, SEEK_CUR);
+        done += static_cast<std::size_t>(moved);
+        if (moved < got)
+            return done != 0 ? static_cast<ssize_t>(done) : -1;
+    }
+    return static_cast<ssize_t>(done);
+}
+
+} // namespace
+
+ssize_t send_file(Socket &s, int fd, int in_fd, off64_t *offset, std::size_t count)
+{
+    if (dual(s))
+        return send_file_pieces(s, fd, in_fd, offset, count);
+    ssize_t n = 0;
+    {
+        const BareSend bare(s);
+        if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
+            return send_file_pieces(s, fd, in_fd, offset, count);
+        n = libc::real.sendfile(fd, in_fd, offset, count);
+        if (n > 0)
+            s.tx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
+    }
+    if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kPlain)
+        count_operation(s, fd);
+    return n;
+}
+
+int bytes_unsent(Socket &s, int fd, unsigned long request, int *count)
+{
+    const int result = libc::real.ioctl(fd, request, count);
+    if (result == 0 && dual(s)) { // what is in the peer's ring has arrived: TCP would have had it acknowledged
+        LockGuard guard(s.tx_lock);
+        const std::uint64_t from = s.tx.resend_from.load(std::memory_order_relaxed);
+        if (from != kNone)
+            *count += static_cast<int>(s.tx.position - from);
+    }
+    return result;
+}
+
+} // namespace vma::sock

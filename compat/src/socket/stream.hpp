@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The state of one tracked TCP socket and of its byte stream: which path each direction is on, how many bytes went each
+// way, and the operations that move it. doc/stream-protocol.md is the specification. Private to compat/src/socket.
+#pragma once
+
+#include <rdma/fabric.h>
+#include <rdma/fi_endpoint.h>
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "compat/src/socket/lock.hpp"
+#include "compat/src/socket/offer.hpp"
+#include "compat/src/socket/socket.hpp"
+
+namespace vma::sock {
+
+// ---- tags: CQ data of a stream's writes ---------------------------------------------------------------------------
+
+enum class Tag : std::uint8_t { kData = 1, kCredit, kReady, kStart, kEnd, kReturn, kAsk };
+inline constexpr std::uint64_t kTagValueMask = (std::uint64_t{1} << 56) - 1;
+inline constexpr std::uint64_t kNone = ~std::uint64_t{0};
+
+inline constexpr std::uint64_t make_tag(Tag type, std::uint64_t value)
+{
+    return static_cast<std::uint64_t>(type) << 56 | (value & kTagValueMask);
+}
+
+// ---- the socket -----------------------------------------------------------------------------------------------------
+
+enum class Mode : std::uint8_t {
+    kFree,   // in the pool
+    kPlain,  // on the kernel, may be lifted
+    kKernel, // on the kernel for good (pinned, not a candidate)
+    kDual,   // an endpoint is connected; waits look at both paths
+};
+
+enum class Path : std::uint8_t { kKernel, kEndpoint };
+
+// One direction we send. Guarded by tx_lock but for the atomics, which the engine's poller writes.
+struct Sender {
+    std::atomic<Path> path{Path::kKernel};
+    bool final = false;                  // no START any more: RETURN came, or we end the endpoint ourselves
+    std::atomic<bool> peer_ready{false}; // READY
+    std::atomic<std::uint64_t> kernel_bytes{0};
+    std::uint64_t position = 0;                    // endpoint bytes sent
+    std::atomic<std::uint64_t> credit{0};          // endpoint bytes the peer has consumed
+    std::uint64_t ring = 0;                        // bytes of the peer's region, power of two
+    std::uint32_t slots_left = 0;                  // free slots, about
+    std::atomic<bool> found_full{false};           // a write did not fit since the last POLLOUT news
+    std::atomic<bool> slots_blocked{false};        // a write found none: wait for the next CREDIT
+    bool asked = false;                            // ASK is out: the RETURN that answers it is not the last word
+    std::atomic<std::uint64_t> resend_from{kNone}; // taking bytes back after RETURN: next one to send by the kernel
+    std::atomic<std::uint64_t> end_pending{kNone}; // END that found no slot yet
+    std::atomic<std::uint64_t> return_at{kNone};   // RETURN arrived: the peer consumed so much
+};
+
+// One direction we receive. Guarded by rx_lock but for the atomics.
+struct Receiver {
+    std::atomic<Path> path{Path::kKernel};
+    bool final = false; // RETURN was answered, or the peer is gone: stays on the kernel
+    std::atomic<std::uint64_t> kernel_bytes{0};
+    std::atomic<std::uint64_t> written{0};  // endpoint bytes arrived
+    std::atomic<std::uint64_t> consumed{0}; // endpoint bytes the program has taken
+    std::atomic<std::uint64_t> credited{0}; // last CREDIT sent
+    std::uint32_t uncredited_writes = 0;    // DATA since the last CREDIT (engine's poller)
+    std::atomic<std::uint64_t> start_at{kNone};
+    std::atomic<std::uint64_t> end_at{kNone};
+    std::atomic<bool> returning{false};  // RETURN sent, not answered
+    std::atomic<bool> credit_due{false}; // CREDIT found no slot
+    std::atomic<bool> ask_due{false};    // ASK came while somebody was reading
+    bool return_final = false;           // our RETURN was for good, not for an ASK
+    const std::uint8_t *base = nullptr;  // our region
+    std::uint64_t ring = 0;              // its bytes, power of two
+    std::uint8_t *stash = nullptr;       // what `base` is when the endpoint is closed and bytes are left to read
+};
+
+class Socket
+{
+public:
+    // Who we are. Set while the socket is made, or under the table's lock.
+    std::atomic<Mode> mode{Mode::kFree};
+    Role role = Role::kUnknown;
+    bool evaluated = false;          // addresses were looked at: it is a candidate
+    bool was_accelerated = false;    // once since it was made
+    std::atomic<bool> pinned{false}; // to the kernel for good
+    bool shared_by_fork = false;     // another process may hold the same kernel socket
+    std::atomic<bool> nonblocking{false};
+    std::atomic<std::uint32_t> generation{0}; // bumped when the last descriptor is closed
+    std::atomic<std::uint32_t> descriptors{0};
+    std::atomic<int> any_fd{-1};                      // one open descriptor of it
+    std::atomic<std::int64_t> receive_timeout_us{-1}; // SO_RCVTIMEO, -1 for ever
+    std::atomic<std::int64_t> send_timeout_us{-1};
+    std::atomic<bool> receive_shut{false};
+    Addresses addresses = {};            // once evaluated
+    const char *kernel_reason = nullptr; // why it is not accelerated, for the log
+
+    // Calls inside the kernel while plain; START and READY wait until they are out.
+    std::atomic<std::uint32_t> bare_receivers{0};
+    std::atomic<std::uint32_t> bare_senders{0};
+    std::atomic<std::uint32_t> operations{0};
+    std::uint32_t seen_offers = 0; // generation of the offers page at our last look
+
+    Mutex tx_lock;
+    Mutex rx_lock;
+    Sender tx;
+    Receiver rx;
+
+    // The endpoint. Changed with tx_lock, rx_lock and the engine's poll lock held.
+    fid_ep *endpoint = nullptr;
+    bool connecting = false; // endpoint opened, not connected
+    std::atomic<bool> endpoint_down{false};
+    std::atomic<bool> ready_due{false};         // READY is to be sent when no bare receiver is left
+    std::atomic<bool> tx_work{false};           // something waits for the holder of tx_lock
+    std::atomic<bool> kernel_news{false};       // the kernel has EOF, an error or data on the descriptor
+    std::atomic<std::uint32_t> kernel_state{0}; // POLLRDHUP, POLLHUP, POLLERR once the kernel said so
+    std::uint64_t cookie = 0;                   // of our open offer, 0 none
+
+    MuxHook mux;
+    Mutex watch_lock;
+    Watcher *watchers = nullptr;
+
+    Socket *next_live = nullptr; // list of sockets with an endpoint (engine)
+    Socket *prev_live = nullptr;
+    Socket *next_free = nullptr;
+    std::uint32_t index = 0; // in the pool
+};
+
+// is_dual() on the hot paths.
+inline bool dual(const Socket &s)
+{
+    return s.mode.load(std::memory_order_acquire) == Mode::kDual;
+}
+
+// ---- operations --------------------------------------------------------------------------------------------------------
+
+// fd_table.cpp
+inline constexpr std::size_t kNameMax = 160;
+const char *connection_name(const Socket &s, char (&out)[kNameMax]); // "fd=7 127.0.0.1:40123 -> 127.0.0.1:5001"
+Socket *socket_by_index(std::uint32_t index); // nullptr outside the pool; the caller checks what it finds
+std::uint32_t pool_size();
+void lock_pool_for_fork();
+void unlock_pool_after_fork();
+
+// transmit.cpp: the sending direction. tx_lock held unless said otherwise.
+ssize_t transmit(Socket &s, int fd, const msghdr *msg, std::size_t skip, int flags); // bytes, or -errno; never blocks
+bool transmit_small(Socket &s, const void *bytes,
+                    std::size_t len);                    // all of it, by the endpoint, now; false: not so simple
+bool send_tag(Socket &s, Tag type, std::uint64_t value); // false: no slot or endpoint down
+void ask_return(Socket &s);                              // the ring is full for long: let the peer give it back
+void end_transmit(Socket &s, bool final);                // END now; back on the kernel
+void do_tx_work(Socket &s);
+void unlock_tx(Socket &s);          // unlocks, and does the work that came meanwhile
+void try_tx_work(Socket &s);        // no lock held: does it unless somebody else holds the lock (who will then)
+bool can_transmit(const Socket &s); // room in the peer's ring; no lock needed
+
+// consume.cpp: the receiving direction. rx_lock held unless said otherwise.
+ssize_t consume(Socket &s, int fd, msghdr *msg, std::size_t skip,
+                int flags);                                    // bytes, 0 at EOF, or -errno; never blocks
+ssize_t consume_simple(Socket &s, void *out, std::size_t len); // ring bytes, at least one; 0: not so simple
+void answer_ask(Socket &s);
+void settle(Socket &s); // spans that are used up
+void send_credit(Socket &s);
+bool has_input(const Socket &s); // endpoint bytes the program can read now; no lock needed
+
+// lift.cpp: offers, attaching, tearing down. Lock order: lift, tx, rx, the engine's poll lock, watchers.
+void count_operation(Socket &s, int fd); // a send or receive succeeded on the kernel
+void try_ready(Socket &s);               // rx_lock or the poll lock held
+void tear_down(
+    Socket &s,
+    bool
+        keep_unread); // closes the endpoint; the socket is plain again, or will be once what is left is read. No lock held
+void on_connect_request(fi_info *info, const void *data, std::size_t len); // helper thread; takes over `info`
+void on_connected(fid_ep *endpoint);
+void on_down(fid_ep *endpoint, const char *why);
+void finish_if_done(Socket &s); // tears down an endpoint that has ended in both directions
+
+// events.cpp: what the peer says
+void handle_tag(Socket &s, std::uint64_t tag, std::size_t len); // from the engine, poll lock held
+void start_return(Socket &s);       // END, and RETURN unless the peer has ended already. No lock held
+bool is_returning(const Socket &s); // an answer is still out
+void wait_returned(Socket &s);      // until the answer is here, for a second at most
+void return_one(Socket &s);         // all three: the socket is plain after it
+void notify(Socket &s, std::uint32_t events);
+void tick(Socket &s); // helper thread: what could not be sent before
+
+// wait.cpp: 0 when `events` (POLLIN or POLLOUT) may be true now, -EINTR, -EAGAIN (timed out), -EBADF (closed meanwhile)
+struct Wait {
+    std::uint32_t generation; // of the socket at the call's start
+    std::uint32_t signals;    // handlers that had run by then
+    bool any_signal;          // every handler interrupts (a timeout is set), not only those without SA_RESTART
+    std::int64_t deadline_ns; // CLOCK_MONOTONIC, kForever
+};
+// readiness.cpp: a direction of `interest` is on the kernel, which only a system call can ask.
+bool waits_for_kernel(const Socket &s, std::uint32_t interest);
+
+inline constexpr std::int64_t kForever = INT64_MAX;
+Wait begin_wait(const Socket &s, std::int64_t timeout_us);
+int wait_for(Socket &s, int fd, short events, const Wait &wait);
+std::int64_t now_ns();
+
+} // namespace vma::sock

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The sending direction of a dual socket: which path the next bytes take, the copy into the peer's ring, and the control
+// tags. Nothing here blocks; all of it runs with tx_lock held (doc/stream-protocol.md).
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+#include <algorithm>
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_ext_vma.h>
+#include <rdma/fi_rma.h>
+
+#include "compat/src/libc/real.hpp"
+#include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/stream.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::size_t kPiece = 32768; // one write: long enough to copy well, short enough to overlap with the reader
+constexpr std::uint32_t kReservedSlots = 4; // for control tags
+
+bool refresh_slots(Socket &s)
+{
+    const ssize_t left = s.endpoint->ops->tx_size_left(s.endpoint);
+    s.tx.slots_left = left > 0 ? static_cast<std::uint32_t>(left) : 0;
+    return s.tx.slots_left > kReservedSlots;
+}
+
+// The peer sends a CREDIT for every kWritesPerCredit writes it takes, fewer than there are slots: a blocked sender hears of it.
+bool has_slot(Socket &s)
+{
+    if (s.tx.slots_left > kReservedSlots || refresh_slots(s)) [[likely]]
+        return true;
+    s.tx.slots_blocked.store(true, std::memory_order_seq_cst);
+    if (!refresh_slots(s))
+        return false;
+    s.tx.slots_blocked.store(false, std::memory_order_relaxed);
+    return true;
+}
+
+// One write of at most kPiece contiguous bytes. 0, or the provider's negative error.
+int write_piece(Socket &s, const void *bytes, std::size_t len)
+{
+    const std::uint64_t offset = s.tx.position & (s.tx.ring - 1);
+    const ssize_t result =
+        fi_inject_writedata(s.endpoint, bytes, len, make_tag(Tag::kData, len), 0, offset, FI_VMA_REGION_KEY);
+    if (result != 0) [[unlikely]]
+        return static_cast<int>(result);
+    s.tx.position += len;
+    --s.tx.slots_left;
+    return 0;
+}
+
+// Copies as much of `bytes` as there is room for. Bytes taken; `failed` when the endpoint is gone.
+std::size_t write_ring(Socket &s, const std::uint8_t *bytes, std::size_t len, bool &failed)
+{
+    std::size_t done = 0;
+    while (done < len) {
+        const std::uint64_t room = s.tx.ring - (s.tx.position - s.tx.credit.load(std::memory_order_acquire));
+        const std::uint64_t to_end = s.tx.ring - (s.tx.position & (s.tx.ring - 1));
+        const std::size_t piece = std::min({len - done, std::size_t{room}, std::size_t{to_end}, kPiece});
+        if (piece == 0 || !has_slot(s))
+            break;
+        const int result = write_piece(s, bytes + done, piece);
+        if (result != 0) {
+            failed = result != -FI_EAGAIN;
+            break;
+        }
+        done += piece;
+    }
+    return done;
+}
+
+// Several small pieces of the program become one write.
+ssize_t gather(const msghdr *msg, std::size_t skip, std::uint8_t *out, std::size_t room)
+{
+    std::size_t filled = 0;
+    for (std::size_t i = 0; i < msg->msg_iovlen && filled < room; ++i) {
+        const iovec &v = msg->msg_iov[i];
+        if (skip >= v.iov_len) {
+            skip -= v.iov_len;
+            continue;
+        }
+        const std::size_t n = std::min(v.iov_len - skip, room - filled);
+        memcpy(out + filled, static_cast<const std::uint8_t *>(v.iov_base) + skip, n);
+        filled += n;
+        skip = 0;
+    }
+    return static_cast<ssize_t>(filled);
+}
+
+ssize_t transmit_endpoint(Socket &s, const msghdr *msg, std::size_t skip, bool &failed)
+{
+    constexpr std::size_t kGather = 2048;
+    std::size_t total = 0;
+    for (std::size_t i = 0; i < msg->msg_iovlen; ++i) {
+        const iovec &v = msg->msg_iov[i];
+        if (skip >= v.iov_len) {
+            skip -= v.iov_len;
+            continue;
+        }
+        std::size_t done;
+        const std::size_t want = v.iov_len - skip;
+        if (want < kGather && i + 1 < msg->msg_iovlen) {
+            std::uint8_t buffer[kGather];
+            const msghdr rest = {nullptr, 0, msg->msg_iov + i, msg->msg_iovlen - i, nullptr, 0, 0};
+            const auto filled = static_cast<std::size_t>(gather(&rest, skip, buffer, sizeof buffer));
+            done = write_ring(s, buffer, filled, failed);
+            total += done;
+            if (done < filled)
+                break;
+            skip += done; // go on behind what was gathered
+            --i;
+            continue;
+        }
+        done = write_ring(s, static_cast<const std::uint8_t *>(v.iov_base) + skip, want, failed);
+        total += done;
+        skip = 0;
+        if (done < want)
+            break;
+    }
+    return total != 0 ? static_cast<ssize_t>(total) : -EAGAIN;
+}
+
+ssize_t transmit_kernel(Socket &s, int fd, const msghdr *msg, std::size_t skip, int flags)
+{
+    iovec rest[64];
+    msghdr part = *msg;
+    if (skip != 0) {
+        std::size_t count = 0;
+        for (std::size_t i = 0; i < msg->msg_iovlen && count < std::size(rest); ++i) {
+            const iovec &v = msg->msg_iov[i];
+            if (skip >= v.iov_len) {
+                skip -= v.iov_len;
+                continue;
+            }
+            rest[count++] = {static_cast<std::uint8_t *>(v.iov_base) + skip, v.iov_len - skip};
+            skip = 0;
+        }
+        part.msg_iov = rest;
+        part.msg_iovlen = count;
+    }
+    const ssize_t n = libc::real.sendmsg(fd, &part, flags | MSG_DONTWAIT);
+    if (n < 0)
+        return -errno;
+    s.tx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
+    return n;
+}
+
+void maybe_start(Socket &s)
+{
+    Sender &tx = s.tx;
+    if (tx.path != Path::kKernel || tx.final || tx.end_pending != kNone ||
+        !tx.peer_ready.load(std::memory_order_acquire) || s.endpoint == nullptr ||
+        s.endpoint_down.load(std::memory_order_acquire) || tx.credit.load(std::memory_order_acquire) != tx.position)
+        return;
+    if (s.mode.load(std::memory_order_seq_cst) != Mode::kDual || s.bare_senders.load(std::memory_order_seq_cst) != 0)
+        return; // a plain send would not be counted in K
+    if (!send_tag(s, Tag::kStart, tx.kernel_bytes.load(std::memory_order_relaxed)))
+        return;
+    tx.peer_ready.store(false, std::memory_order_relaxed);
+    tx.path = Path::kEndpoint;
+}
+
+// The bytes the peer gave back: out of its ring by the kernel, as many as the kernel takes now.
+void resend(Socket &s)
+{
+    Sender &tx = s.tx;
+    const void *view = nullptr;
+    std::size_t size = sizeof view;
+    if (fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_PEER_VIEW), &view, &size) != 0 ||
+        view == nullptr) {
+        tx.resend_from = kNone; // no device of ours gets here; the connection can only end
+        libc::real.shutdown(s.any_fd.load(std::memory_order_relaxed), SHUT_RDWR);
+        return;
+    }
+    const int fd = s.any_fd.load(std::memory_order_relaxed);
+    while (tx.resend_from != tx.position) {
+        const std::uint64_t offset = tx.resend_from & (tx.ring - 1);
+        const std::size_t piece = std::min(tx.position - tx.resend_from, tx.ring - offset);
+        const ssize_t n =
+            libc::real.send(fd, static_cast<const std::uint8_t *>(view) + offset, piece, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+            s.tx_work.store(true, std::memory_order_release);
+            return;
+        }
+        if (n < 0)
+            break; // the connection is dead: the program's next call learns it
+        tx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
+        tx.resend_from += static_cast<std::uint64_t>(n);
+    }
+    tx.resend_from = kNone;
+}
+
+// The peer takes no more than `consumed` endpoint bytes. Every RETURN is answered by an END; when one of ours crossed it, the
+// second says the same and changes nothing.
+void answer_return(Socket &s, std::uint64_t consumed)
+{
+    Sender &tx = s.tx;
+    tx.final |= !tx.asked;
+    tx.asked = false;
+    if (tx.path.load(std::memory_order_relaxed) == Path::kEndpoint && consumed <= tx.position) {
+        tx.end_pending = consumed;
+        tx.resend_from = consumed;
+    } else if (tx.end_pending == kNone) {
+        tx.end_pending = tx.position;
+    }
+    tx.path = Path::kKernel;
+}
+
+} // namespace
+
+bool can_transmit(const Socket &s)
+{
+    return !s.tx.slots_blocked.load(std::memory_order_acquire) &&
+           s.tx.position - s.tx.credit.load(std::memory_order_acquire) <= s.tx.ring - s.tx.ring / 8;
+}
+
+bool transmit_small(Socket &s, const void *bytes, std::size_t len)
+{
+    const Sender &tx = s.tx;
+    if (tx.path.load(std::memory_order_relaxed) != Path::kEndpoint || s.tx_work.load(std::memory_order_acquire) ||
+        s.endpoint_down.load(std::memory_order_acquire))
+        return false;
+    const std::uint64_t room = tx.ring - (tx.position - tx.credit.load(std::memory_order_acquire));
+    const std::uint64_t to_end = tx.ring - (tx.position & (tx.ring - 1));
+    return len <= std::min({room, to_end, std::uint64_t{kPiece}}) && has_slot(s) && write_piece(s, bytes, len) == 0;
+}
+
+bool send_tag(Socket &s, Tag type, std::uint64_t value)
+{
+    if (s.endpoint == nullptr || s.endpoint_down.load(std::memory_order_acquire))
+        return false;
+    const ssize_t result = fi_inject_writedata(s.endpoint, &value, 0, make_tag(type, value), 0, 0, FI_VMA_REGION_KEY);
+    return result == 0;
+}
+
+void ask_return(Socket &s)
+{
+    Sender &tx = s.tx;
+    if (!tx.asked && tx.path.load(std::memory_order_relaxed) == Path::kEndpoint)
+        tx.asked = send_tag(s, Tag::kAsk, 0);
+}
+
+void end_transmit(Socket &s, bool final)
+{
+    Sender &tx = s.tx;
+    tx.final |= final;
+    if (tx.path != Path::kEndpoint)
+        return;
+    tx.path = Path::kKernel;
+    tx.end_pending = tx.position;
+    do_tx_work(s);
+}
+
+// RETURN is kept in the receiver's words by the engine (returned_at); here it is answered, and what found no slot goes out.
+void do_tx_work(Socket &s)
+{
+    Sender &tx = s.tx;
+    s.tx_work.store(false, std::memory_order_relaxed);
+    const std::uint64_t consumed = tx.return_at.exchange(kNone, std::memory_order_acq_rel);
+    if (consumed != kNone)
+        answer_return(s, consumed);
+    if (tx.resend_from != kNone)
+        resend(s);
+    if (tx.resend_from == kNone && tx.end_pending != kNone) {
+        const std::uint64_t end = tx.end_pending;
+        if (send_tag(s, Tag::kEnd, end) || s.endpoint_down.load(std::memory_order_acquire)) {
+            tx.position = end; // what stood behind was taken back
+            tx.end_pending = kNone;
+        } else {
+            s.tx_work.store(true, std::memory_order_release);
+        }
+    }
+    maybe_start(s);
+}
+
+void unlock_tx(Socket &s)
+{
+    s.tx_lock.unlock();
+    if (s.tx_work.load(std::memory_order_acquire)) [[unlikely]]
+        try_tx_work(s);
+}
+
+void try_tx_work(Socket &s)
+{
+    if (!s.tx_lock.try_lock())
+        return;
+    do_tx_work(s);
+    s.tx_lock.unlock();
+}
+
+ssize_t transmit(Socket &s, int fd, const msghdr *msg, std::size_t skip, int flags)
+{
+    Sender &tx = s.tx;
+    if (tx.path == Path::kKernel || s.tx_work.load(std::memory_order_acquire)) [[unlikely]]
+        do_tx_work(s);
+    if (tx.resend_from != kNone || tx.end_pending != kNone)
+        return -EAGAIN; // earlier bytes are still on their way
+    if (tx.path == Path::kEndpoint) {
+        bool failed = s.endpoint_down.load(std::memory_order_acquire);
+        ssize_t n = failed ? -EAGAIN : transmit_endpoint(s, msg, skip, failed);
+        if (n < 0 && !failed) {
+            tx.found_full.store(true, std::memory_order_seq_cst);
+            if (can_transmit(s)) // a CREDIT came before it could see that
+                n = transmit_endpoint(s, msg, skip, failed);
+        }
+        if (n >= 0 || !failed)
+            return n;
+        tx.path = Path::kKernel; // the peer is gone: the kernel says how
+        tx.final = true;
+    }
+    return transmit_kernel(s, fd, msg, skip, flags);
+}
+
+} // namespace vma::sock

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Waiting for a dual socket: a spin on the completion queue, then a sleep on everything that can bring news. Also the
+// list of sleeping threads.
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <time.h>
+
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/private_fd.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/libc/signals.hpp"
+#include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/stream.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::int64_t kNsPerUs = 1000;
+constexpr std::int64_t kNsPerSecond = 1'000'000'000;
+constexpr std::int64_t kPoliteAfterNs = 20'000; // then each turn lets others run: they may be whom we wait for
+constexpr unsigned kTurnsPerClock = 64;
+constexpr unsigned kTurnsPerKernelLook = 16;
+
+constinit Mutex g_sleepers_lock;
+constinit Sleeper *g_sleepers = nullptr;
+thread_local constinit int t_wake_fd [[gnu::tls_model("initial-exec")]] = -1;
+
+std::uint32_t signals_of(const Wait &wait)
+{
+    const libc::SignalCounts counts = libc::signal_counts();
+    return wait.any_signal ? counts.all : counts.interrupting;
+}
+
+bool may_be_ready(const Socket &s, short events)
+{
+    return ready_events_fast(s, static_cast<std::uint32_t>(events)) != 0;
+}
+
+// 0 go on sleeping is due, 1 ready, or a negative errno.
+int check(const Socket &s, short events, const Wait &wait)
+{
+    if (s.generation.load(std::memory_order_acquire) != wait.generation)
+        return -EBADF;
+    if (!dual(s) || may_be_ready(s, events))
+        return 1;
+    return signals_of(wait) != wait.signals ? -EINTR : 0;
+}
+
+int spin(Socket &s, int fd, short events, const Wait &wait, std::int64_t start, std::int64_t until)
+{
+    bool polite = false;
+    for (unsigned turn = 1;; ++turn) {
+        engine_poll();
+        const int result = check(s, events, wait);
+        if (result != 0)
+            return result;
+        const auto interest = static_cast<std::uint32_t>(events);
+        if ((polite || turn % kTurnsPerKernelLook == 0) && waits_for_kernel(s, interest) &&
+            ready_events(s, fd, interest) != 0)
+            return 1;
+        if (polite)
+            sched_yield();
+        else
+            cpu_relax();
+        if (turn % kTurnsPerClock != 0 && !polite)
+            continue;
+        pthread_testcancel(); // no lock is held, and no list has anything of this stack
+        const std::int64_t now = now_ns();
+        polite = now - start > kPoliteAfterNs;
+        if (now >= wait.deadline_ns)
+            return -EAGAIN;
+        if (now >= until)
+            return 0;
+    }
+}
+
+struct Bell {
+    Watcher watcher;
+    const Sleeper *sleeper;
+};
+
+void ring(Watcher *w, std::uint32_t)
+{
+    reinterpret_cast<Bell *>(w)->sleeper->wake();
+}
+
+// One sleep. 0: look again.
+int sleep_once(Socket &s, int fd, short events, const Wait &wait)
+{
+    const Sleeper sleeper;
+    Bell bell = {{}, &sleeper};
+    bell.watcher.notify = ring;
+    watch(s, bell.watcher);
+    int result = check(s, events, wait);
+    const bool kernel_carries = (events & POLLOUT) == 0 || s.tx.path.load(std::memory_order_acquire) == Path::kKernel;
+    pollfd fds[] = {{fd, static_cast<short>(kernel_carries ? events : 0), 0},
+                    {engine_wait_fd(), POLLIN, 0},
+                    {sleeper.wake_fd(), POLLIN, 0}};
+    if (result == 0 && engine_arm()) {
+        timespec timeout = {};
+        const std::int64_t left = wait.deadline_ns - now_ns();
+        if (wait.deadline_ns != kForever && left > 0)
+            timeout = {left / kNsPerSecond, left % kNsPerSecond};
+        if (libc::real.ppoll(fds, std::size(fds), wait.deadline_ns == kForever ? nullptr : &timeout, nullptr) > 0 &&
+            fds[0].revents != 0)
+            note_kernel_events(s, static_cast<std::uint32_t>(fds[0].revents));
+        if ((fds[0].revents & events) != 0 && waits_for_kernel(s, static_cast<std::uint32_t>(events)))
+            result = 1;
+        engine_woken();
+        if (result == 0 && wait.deadline_ns != kForever && now_ns() >= wait.deadline_ns)
+            result = -EAGAIN;
+    }
+    unwatch(bell.watcher);
+    engine_poll();
+    return result;
+}
+
+} // namespace
+
+std::int64_t now_ns()
+{
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * kNsPerSecond + t.tv_nsec;
+}
+
+Wait begin_wait(const Socket &s, std::int64_t timeout_us)
+{
+    Wait wait = {};
+    wait.generation = s.generation.load(std::memory_order_acquire);
+    wait.any_signal = timeout_us >= 0;
+    wait.deadline_ns = timeout_us >= 0 ? now_ns() + timeout_us * kNsPerUs : kForever;
+    wait.signals = signals_of(wait);
+    return wait;
+}
+
+int wait_for(Socket &s, int fd, short events, const Wait &wait)
+{
+    const std::int64_t poll_us = config::params().rx_poll;
+    int result = check(s, events, wait);
+    if (result == 0 && poll_us != 0) {
+        const std::int64_t start = now_ns();
+        result = spin(s, fd, events, wait, start, poll_us < 0 ? kForever : start + poll_us * kNsPerUs);
+    }
+    while (result == 0) {
+        result = sleep_once(s, fd, events, wait);
+        if (result == 0)
+            result = check(s, events, wait);
+        if (result == 0 && s.kernel_news.load(std::memory_order_acquire))
+            result = 1;
+    }
+    engine_leave();
+    return result > 0 ? 0 : result;
+}
+
+namespace {
+
+void close_wake_fd(void *value)
+{
+    t_wake_fd = -1;
+    libc::close_private(static_cast<int>(reinterpret_cast<std::intptr_t>(value)) - 1);
+}
+
+// This thread's eventfd, closed when the thread ends.
+int make_wake_fd()
+{
+    static const pthread_key_t key = [] {
+        pthread_key_t made = 0;
+        ::pthread_key_create(&made, close_wake_fd);
+        return made;
+    }();
+    const int fd = libc::make_private(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    ::pthread_setspecific(key, reinterpret_cast<void *>(static_cast<std::intptr_t>(fd) + 1));
+    return fd;
+}
+
+} // namespace
+
+Sleeper::Sleeper()
+{
+    if (t_wake_fd < 0)
+        t_wake_fd = make_wake_fd();
+    fd_ = t_wake_fd;
+    libc::set_signal_wake_fd(fd_);
+    LockGuard guard(g_sleepers_lock);
+    next_ = g_sleepers;
+    if (next_ != nullptr)
+        next_->prev_ = this;
+    g_sleepers = this;
+}
+
+Sleeper::~Sleeper()
+{
+    libc::set_signal_wake_fd(-1);
+    {
+        LockGuard guard(g_sleepers_lock);
+        if (next_ != nullptr)
+            next_->prev_ = prev_;
+        if (prev_ != nullptr)
+            prev_->next_ = next_;
+        else
+            g_sleepers = next_;
+    }
+    std::uint64_t count;
+    [[maybe_unused]] const ssize_t n = libc::real.read(fd_, &count, sizeof count);
+}
+
+void Sleeper::wake() const
+{
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = libc::real.write(fd_, &one, sizeof one);
+}
+
+void kick_sleepers()
+{
+    LockGuard guard(g_sleepers_lock);
+    for (const Sleeper *sleeper = g_sleepers; sleeper != nullptr; sleeper = sleeper->next_)
+        sleeper->wake();
+}
+
+void sleepers_after_fork_in_child()
+{
+    g_sleepers_lock.reset();
+    g_sleepers = nullptr;
+    if (t_wake_fd >= 0)
+        libc::close_private(t_wake_fd); // shared with the parent's thread
+    t_wake_fd = -1;
+}
+
+} // namespace vma::sock

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""What libvma.so exports is what it must, and what it is made of calls none of it by name.
+
+A call of read() inside the library would come back to the library's own read(): only the table of compat/src/libc/real.hpp
+leads on. And a program that dlopen()s the library has little room for its thread-local variables. Run in a build folder,
+as `make check` does.
+"""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+LIBRARY = pathlib.Path(".libs/libvma.so")
+CORE = pathlib.Path(".libs/libvmacompat_core.a")
+MAP = pathlib.Path(__file__).resolve().parent.parent / "libvma.map"
+
+# What programs call that concerns stream sockets and the life of descriptors, with the other names that glibc has for it.
+NEEDED = """
+    socket socketpair pipe pipe2 __pipe accept accept4 connect __connect shutdown
+    open open64 openat openat64 creat creat64 __open __open64
+    close __close close_range closefrom dup dup2 dup3 __dup2 fcntl fcntl64 __fcntl ioctl
+    fclose freopen freopen64 fdopen dprintf vdprintf __dprintf_chk __vdprintf_chk
+    getsockopt setsockopt
+    read __read readv preadv2 preadv64v2 recv recvfrom recvmsg recvmmsg __read_chk __recv_chk __recvfrom_chk
+    write __write writev pwritev2 pwritev64v2 send __send sendto sendmsg sendmmsg sendfile sendfile64 splice
+    select __select pselect poll __poll ppoll __poll_chk __ppoll_chk
+    epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2
+    execve execv execvp execvpe execl execlp execle fexecve execveat
+    posix_spawn posix_spawnp system popen fork __fork vfork __vfork _Fork clone daemon syscall
+    sigaction __sigaction signal bsd_signal ssignal sysv_signal __sysv_signal sigset siginterrupt
+    vma_exit
+""".split()
+
+# Exported too, as they make descriptors and so tell that a number is a new one.
+MAKERS = "eventfd timerfd_create signalfd inotify_init inotify_init1 memfd_create".split()
+
+# Names that the library may call though it exports them: they make descriptors that are not tracked, or end up in
+# the table anyway.
+HARMLESS = set(MAKERS) | {"syscall"}
+
+
+MAX_TLS = 256  # bytes; glibc keeps 512 for libraries that are opened at run time
+
+
+def lines(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def thread_local_bytes(library):
+    for line in lines("readelf", "-lW", str(library)):
+        if line.split()[:1] == ["TLS"]:
+            return int(line.split()[5], 16)
+    return 0
+
+
+def exported(library):
+    rows = (line.split() for line in lines("nm", "-D", "--defined-only", str(library)))
+    return {row[-1].split("@")[0] for row in rows if len(row) >= 3}
+
+
+def undefined(archive):
+    return {line.split()[-1].split("@")[0] for line in lines("nm", "--undefined-only", str(archive)) if " U " in line}
+
+
+def complain(what, names):
+    if names:
+        print(f"{what}: {' '.join(sorted(names))}")
+    return bool(names)
+
+
+def main():
+    if shutil.which("nm") is None:
+        print("nm is not installed")
+        return 77
+    if not LIBRARY.exists() or not CORE.exists():
+        print(f"{LIBRARY} is not built here")
+        return 77
+    there = exported(LIBRARY)
+    listed = set(re.findall(r"^\s*(\w+);", MAP.read_text(encoding="utf-8"), re.MULTILINE))
+    wrong = complain("needed, and not exported", set(NEEDED) - there)
+    wrong |= complain("exported, and not known to this test", there - set(NEEDED) - set(MAKERS))
+    wrong |= complain("in libvma.map, and not defined", listed - there)
+    wrong |= complain("called by name inside the library", (undefined(CORE) & there) - HARMLESS)
+    if thread_local_bytes(LIBRARY) > MAX_TLS:
+        print(f"{thread_local_bytes(LIBRARY)} bytes of thread-local variables, at most {MAX_TLS} are wise")
+        wrong = True
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

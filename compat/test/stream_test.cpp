@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Streams over the real provider, both ends in this process: bytes stay whole and in order while the stream is lifted, spilled,
+// returned and lifted again at random moments. Seeds are printed; VMA_TEST_SEED repeats one.
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "fabtests/unit.hpp"
+
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/stream.hpp"
+
+using namespace vma;
+using sock::Socket;
+
+namespace {
+
+// The n-th byte of a stream, so that a reader needs nothing but its position to check it.
+std::uint8_t byte_at(std::uint64_t position, std::uint64_t key)
+{
+    std::uint64_t x = (position / 8 + key) * 0x9e3779b97f4a7c15ULL;
+    x ^= x >> 29;
+    return static_cast<std::uint8_t>(x >> (8 * (position % 8)));
+}
+
+struct End {
+    int fd = -1;
+    Socket *s = nullptr;
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+    std::uint64_t key = 0; // of what it sends
+};
+
+struct Pair {
+    End a; // connector
+    End b; // acceptor
+
+    Pair()
+    {
+        const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        sockaddr_in address = {};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t length = sizeof address;
+        assert_int_equal(::bind(listener, reinterpret_cast<sockaddr *>(&address), length), 0);
+        assert_int_equal(::listen(listener, 1), 0);
+        ::getsockname(listener, reinterpret_cast<sockaddr *>(&address), &length);
+        a.fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(::connect(a.fd, reinterpret_cast<sockaddr *>(&address), length), 0);
+        b.fd = ::accept(listener, nullptr, nullptr);
+        ::close(listener);
+        sock::track_new(a.fd, false);
+        a.s = sock::lookup(a.fd);
+        sock::connecting(*a.s);
+        sock::track_accepted(listener, b.fd, false);
+        b.s = sock::lookup(b.fd);
+        a.key = 1;
+        b.key = 2;
+    }
+    ~Pair()
+    {
+        for (End *end : {&a, &b}) {
+            if (end->fd < 0)
+                continue;
+            sock::forget(end->fd);
+            ::close(end->fd);
+        }
+    }
+    Pair(const Pair &) = delete;
+    Pair &operator=(const Pair &) = delete;
+};
+
+// Sends up to `len` bytes without blocking; what was taken counts.
+void send_some(End &end, std::size_t len)
+{
+    std::vector<std::uint8_t> bytes(len);
+    for (std::size_t i = 0; i < len; ++i)
+        bytes[i] = byte_at(end.sent + i, end.key);
+    const ssize_t n = sock::send(*end.s, end.fd, bytes.data(), len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0)
+        assert_int_equal(errno, EAGAIN);
+    else
+        end.sent += static_cast<std::uint64_t>(n);
+}
+
+void check_bytes(const End &to, std::uint64_t key, const std::uint8_t *bytes, std::size_t len)
+{
+    for (std::size_t i = 0; i < len; ++i)
+        if (bytes[i] != byte_at(to.received + i, key))
+            UNIT_FAIL("a byte differs");
+}
+
+void receive_some(End &to, const End &from, std::size_t len, int flags)
+{
+    std::vector<std::uint8_t> bytes(len);
+    const ssize_t n = sock::receive(*to.s, to.fd, bytes.data(), len, MSG_DONTWAIT | flags);
+    if (n < 0) {
+        assert_int_equal(errno, EAGAIN);
+        return;
+    }
+    assert_true(n > 0);
+    check_bytes(to, from.key, bytes.data(), static_cast<std::size_t>(n));
+    if ((flags & MSG_PEEK) == 0)
+        to.received += static_cast<std::uint64_t>(n);
+}
+
+void drain(Pair &pair)
+{
+    const std::int64_t until = sock::now_ns() + 20'000'000'000;
+    while ((pair.a.received < pair.b.sent || pair.b.received < pair.a.sent) && sock::now_ns() < until) {
+        receive_some(pair.a, pair.b, 65536, 0);
+        receive_some(pair.b, pair.a, 65536, 0);
+    }
+    assert_int_equal(pair.a.received, pair.b.sent);
+    assert_int_equal(pair.b.received, pair.a.sent);
+}
+
+// Exchanges bytes until both ends are dual and both directions are on the endpoint.
+bool lift(Pair &pair)
+{
+    const std::int64_t until = sock::now_ns() + 20'000'000'000;
+    const auto lifted = [](const End &end) {
+        return sock::is_dual(*end.s) && end.s->tx.path.load() == sock::Path::kEndpoint;
+    };
+    while (sock::now_ns() < until) {
+        for (End *end : {&pair.a, &pair.b})
+            send_some(*end, 10);
+        receive_some(pair.a, pair.b, 100, 0);
+        receive_some(pair.b, pair.a, 100, 0);
+        if (lifted(pair.a) && lifted(pair.b))
+            return true;
+        sched_yield();
+    }
+    return false;
+}
+
+std::uint64_t seed()
+{
+    const char *const given = ::getenv("VMA_TEST_SEED");
+    const std::uint64_t value = given != nullptr ? ::strtoull(given, nullptr, 0) : std::random_device{}();
+    print_message("VMA_TEST_SEED=%llu\n", static_cast<unsigned long long>(value));
+    return value;
+}
+
+std::size_t random_length(std::mt19937_64 &random)
+{
+    static constexpr std::size_t limits[] = {8, 104, 105, 2000, 33000, 300000};
+    return 1 + random() % limits[random() % std::size(limits)];
+}
+
+void lifts_at_all(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+}
+
+void random_traffic_stays_whole(void **)
+{
+    std::mt19937_64 random(seed());
+    Pair pair;
+    assert_true(lift(pair));
+    for (int step = 0; step < 20000; ++step) {
+        End &x = random() % 2 == 0 ? pair.a : pair.b;
+        End &y = &x == &pair.a ? pair.b : pair.a;
+        const auto dice = random() % 8;
+        if (dice < 3)
+            send_some(x, random_length(random));
+        else
+            receive_some(x, y, random_length(random), dice == 3 ? MSG_PEEK : 0);
+    }
+    drain(pair);
+}
+
+void spill(End &end)
+{
+    end.s->tx_lock.lock();
+    if (sock::is_dual(*end.s))
+        sock::ask_return(*end.s);
+    sock::unlock_tx(*end.s);
+}
+
+void spills_and_returns_stay_whole(void **)
+{
+    std::mt19937_64 random(seed());
+    Pair pair;
+    for (int round = 0; round < 30; ++round) {
+        assert_true(lift(pair));
+        for (int step = 0; step < 300; ++step) {
+            End &x = random() % 2 == 0 ? pair.a : pair.b;
+            End &y = &x == &pair.a ? pair.b : pair.a;
+            const auto dice = random() % 100;
+            if (dice < 45)
+                send_some(x, random_length(random));
+            else if (dice < 97)
+                receive_some(x, y, random_length(random), 0);
+            else
+                spill(x);
+        }
+        End &giver = random() % 2 == 0 ? pair.a : pair.b;
+        sock::return_one(*giver.s);
+        drain(pair);
+    }
+}
+
+void closed_peer_gives_all_bytes_then_eof(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    send_some(pair.a, 5000);
+    sock::forget(pair.a.fd);
+    ::close(pair.a.fd);
+    pair.a.fd = -1;
+    std::vector<std::uint8_t> bytes(10000);
+    const ssize_t n = sock::receive(*pair.b.s, pair.b.fd, bytes.data(), bytes.size(), MSG_WAITALL);
+    assert_int_equal(n, 5000);
+    check_bytes(pair.b, pair.a.key, bytes.data(), 5000);
+    assert_int_equal(sock::receive(*pair.b.s, pair.b.fd, bytes.data(), 1, 0), 0);
+}
+
+void half_close_lets_the_other_half_live(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    assert_int_equal(sock::shut_down(*pair.a.s, pair.a.fd, SHUT_WR), 0);
+    char byte;
+    assert_int_equal(sock::receive(*pair.b.s, pair.b.fd, &byte, 1, 0), 0);
+    send_some(pair.b, 3000);
+    while (pair.a.received < pair.b.sent)
+        receive_some(pair.a, pair.b, 4096, 0);
+    assert_int_equal(sock::send(*pair.a.s, pair.a.fd, "x", 1, MSG_NOSIGNAL), -1);
+    assert_int_equal(errno, EPIPE);
+}
+
+void unread_bytes_reset_the_peer(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    send_some(pair.a, 10);
+    while (!sock::has_input(*pair.b.s))
+        sock::engine_poll();
+    sock::forget(pair.b.fd);
+    ::close(pair.b.fd);
+    pair.b.fd = -1;
+    char byte;
+    assert_int_equal(sock::receive(*pair.a.s, pair.a.fd, &byte, 1, 0), -1);
+    assert_int_equal(errno, ECONNRESET);
+}
+
+void nothing_to_move_returns_at_once(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    char byte;
+    assert_int_equal(sock::send(*pair.a.s, pair.a.fd, &byte, 0, 0), 0);
+    assert_int_equal(sock::receive(*pair.b.s, pair.b.fd, &byte, 0, MSG_DONTWAIT), -1);
+    assert_int_equal(errno, EAGAIN);
+    send_some(pair.a, 1);
+    assert_int_equal(sock::receive(*pair.b.s, pair.b.fd, &byte, 0, 0), 0);
+    drain(pair);
+}
+
+void a_lying_peer_ends_the_connection(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    pair.a.s->tx_lock.lock();
+    assert_true(sock::send_tag(*pair.a.s, sock::Tag::kData, 1 << 30));
+    sock::unlock_tx(*pair.a.s);
+    char byte;
+    const ssize_t n = sock::receive(*pair.b.s, pair.b.fd, &byte, 1, 0);
+    assert_true(n <= 0);
+}
+
+} // namespace
+
+int main()
+{
+    char directory[] = "/tmp/vma-stream-XXXXXX";
+    if (::mkdtemp(directory) == nullptr)
+        return 1;
+    ::setenv("VMA_SHM_DIR", directory, 1);
+    ::setenv("VMA_SPEC", "latency", 1);
+    ::setenv("VMA_STREAM_RING", "65536", 1);
+    ::setenv("VMA_PROVIDER", ".libs/libvma-fi.so", 0); // make check runs at the top of the build
+    ::setenv("VMA_TRACELEVEL", "warn", 0);
+    libc::resolve_real();
+    config::load_params();
+    static const CMUnitTest tests[] = {
+        cmocka_unit_test(lifts_at_all),
+        cmocka_unit_test(random_traffic_stays_whole),
+        cmocka_unit_test(spills_and_returns_stay_whole),
+        cmocka_unit_test(closed_peer_gives_all_bytes_then_eof),
+        cmocka_unit_test(half_close_lets_the_other_half_live),
+        cmocka_unit_test(unread_bytes_reset_the_peer),
+        cmocka_unit_test(nothing_to_move_returns_at_once),
+        cmocka_unit_test(a_lying_peer_ends_the_connection),
+    };
+    const int failed = cmocka_run_group_tests(tests, nullptr, nullptr);
+    const std::string cleanup = std::string("rm -rf ") + directory;
+    return ::system(cleanup.c_str()) != 0 ? 1 : failed;
+}

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Readers of what the tools print. Each takes text and raises ParseError when the figure is not in it."""
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+
+class ParseError(ValueError):
+    """The tool did not print what it should have; the message carries the end of what it did print."""
+
+
+def _missing(what: str, text: str) -> ParseError:
+    tail = " | ".join(text.strip().splitlines()[-4:])
+    return ParseError(f"no {what} in the output: {tail or '(empty)'}")
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_PERCENTILE = re.compile(r"percentile\s+([0-9.]+)\s*=\s*([0-9.]+)")
+
+
+def sockperf_percentiles(text: str) -> dict[float, float]:
+    """Percentile -> microseconds, from the summary of `sockperf ping-pong`."""
+    found = {float(p): float(v) for p, v in _PERCENTILE.findall(_COLOUR.sub("", text))}
+    if not found:
+        raise _missing("percentiles", text)
+    return found
+
+
+def sockperf_log(lines: Iterable[str]) -> Counter[int]:
+    """Histogram in nanoseconds of the last column of `sockperf ping-pong --full-log`."""
+    rows = iter(lines)
+    for line in rows:
+        if line.startswith("packet,"):
+            break
+    counts = Counter(line.rpartition(",")[2].strip() for line in rows)
+    histogram: Counter[int] = Counter()
+    for text, count in counts.items():
+        try:
+            histogram[round(float(text) * 1000)] += count
+        except ValueError:
+            pass  # a line cut off at the end of the run
+    if not histogram:
+        raise ParseError("no observations in the log of sockperf")
+    return histogram
+
+
+def sockperf_bandwidth(text: str) -> float:
+    """Gigabits a second, from the summary of `sockperf throughput` (its MBps are 2**20 bytes)."""
+    match = re.search(r"BandWidth is ([0-9.]+) MBps", _COLOUR.sub("", text))
+    if not match:
+        raise _missing("bandwidth", text)
+    return float(match[1]) * 2**20 * 8 / 1e9
+
+
+def iperf_bandwidth(text: str) -> float:
+    """Gigabits a second that the receiver got, from `iperf3 --json`."""
+    try:
+        report = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise _missing("JSON", text) from error
+    if "error" in report:
+        raise ParseError(f"iperf3: {report['error']}")
+    try:
+        return float(report["end"]["sum_received"]["bits_per_second"]) / 1e9
+    except KeyError as error:
+        raise ParseError(f"iperf3 gave no sum: {error}") from error
+
+
+def redis_rates(text: str) -> dict[str, float]:
+    """Test name -> requests a second, from `redis-benchmark --csv`."""
+    rows = [line for line in text.splitlines() if line.startswith('"')]
+    rates = {row["test"]: float(row["rps"]) for row in csv.DictReader(rows)} if rows else {}
+    if not rates:
+        raise _missing("rates", text)
+    return rates
+
+
+def wrk_rate(text: str) -> float:
+    """Requests a second; an error in any answer makes the run worthless and raises."""
+    match = re.search(r"Requests/sec:\s+([0-9.]+)", text)
+    if not match:
+        raise _missing("rate", text)
+    refused = re.search(r"Non-2xx or 3xx responses: \d+", text)
+    broken = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", text)
+    if refused:
+        raise ParseError(refused[0])
+    if broken and any(int(count) for count in broken.groups()):
+        raise ParseError(broken[0])
+    return float(match[1])
+
+
+def smaps_rollup(text: str) -> dict[str, int]:
+    """Field -> KiB, from /proc/PID/smaps_rollup."""
+    fields = {name: int(kib) for name, kib in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
+    if "Rss" not in fields or "Pss" not in fields:
+        raise _missing("Rss and Pss", text)
+    return fields
+
+
+def json_line(text: str) -> dict[str, Any]:
+    """The last line that is a JSON object: what our own small programs print."""
+    for line in reversed(text.strip().splitlines()):
+        if line.startswith("{"):
+            try:
+                value = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            return dict(value)
+    raise _missing("JSON line", text)

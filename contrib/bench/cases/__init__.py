@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The benchmarks, in the order in which they run. A new one is a file here and a line below."""
+from __future__ import annotations
+
+from benchlib.model import Case
+
+from .asyncio_echo import AsyncioEcho
+from .call_cost import CallCost
+from .connect_cost import ConnectCost
+from .iperf import Iperf
+from .libfabric import Libfabric
+from .memory import Memory
+from .nginx import NginxClose, NginxKeepAlive
+from .redis import RedisMany, RedisOne
+from .sockperf_latency import SockperfLatency
+from .sockperf_throughput import SockperfThroughput
+
+ALL: tuple[type[Case], ...] = (SockperfLatency, SockperfThroughput, Iperf, RedisMany, RedisOne, NginxKeepAlive,
+                               NginxClose, AsyncioEcho, Memory, ConnectCost, CallCost, Libfabric)

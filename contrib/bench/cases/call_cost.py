@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a call on a descriptor that is not the library's costs with the library loaded, against without."""
+from __future__ import annotations
+
+from benchlib import parsers
+from benchlib.bench import Bench
+from benchlib.model import KERNEL, Case, Measurements, Metric, Mode, at_most_more
+
+LIMIT_NS = 5
+
+
+class CallCost(Case):
+    name = "calls"
+    title = "a call on a foreign descriptor"
+    by_hand = "call_cost; LD_PRELOAD=libvma.so call_cost"
+    helpers = ("call_cost",)
+    counts_connections = False  # there are none
+
+    def run(self, bench: Bench, mode: Mode) -> dict[str, float]:
+        figures = parsers.json_line(bench.client(mode, [bench.helper("call_cost")], 5))
+        return {name: float(value) for name, value in figures.items() if name.endswith("_ns")}
+
+    def finish(self, results: Measurements) -> None:
+        """The program decides which calls it makes; the one that gets dearest is judged."""
+        self.metrics = tuple(Metric(name, name.removesuffix("_ns").replace("_", " on "), "ns", lower_is_better=True)
+                             for name in results.values.get(KERNEL.key, {}))
+        every = [at_most_more(f"{metric.title}, over without the library (the worst of {len(self.metrics)} calls)",
+                              metric, KERNEL.key, LIMIT_NS) for metric in self.metrics]
+        every.sort(key=lambda target: target.measured(results) or 0)
+        self.targets = tuple(every[-1:])

@@ -1,0 +1,263 @@
+#!/usr/bin/python3
+"""Every test and check of the project, counted: `contrib/setup.sh check` installs what this needs and runs it.
+
+Each stage is quiet: its output is in a log below build/check-logs, which is named when something in it fails. Cases are
+counted one by one (a cmocka case, a pytest test, a style check). Every skipped one is named with its reason.
+The last line of the output is "N passed, N failed, N skipped"; the exit status is 0 if nothing failed.
+"""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+import traceback
+import xml.etree.ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build"
+LOGS = BUILD / "check-logs"
+PASS, FAIL, SKIP = "passed", "failed", "skipped"
+STAGE_TIMEOUT = 1200  # seconds; a stage that hangs must not hang the machine it runs on
+TAIL = 40  # lines of a failed case's or stage's log that are shown
+
+
+@dataclasses.dataclass
+class Case:
+    name: str
+    status: str
+    detail: str = ""  # why it was skipped, or where to read of the failure
+    output: str = ""  # of a failed case: what it printed
+
+
+class Stage:
+    """One step of the check: runs commands into one log, and yields cases."""
+
+    def __init__(self, name, jobs):
+        self.name = name
+        self.jobs = jobs
+        self.log = LOGS / f"{name}.log"
+        self.log.unlink(missing_ok=True)
+        self.deadline = time.monotonic() + STAGE_TIMEOUT
+
+    def run(self, *command, cwd=ROOT, env=None):
+        """Exit status of the command, 124 if it took too long. Ends whatever it left behind in its session."""
+        with open(self.log, "ab") as log:
+            log.write(f"$ {' '.join(map(str, command))}\n".encode())
+            log.flush()
+            child = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env={**os.environ, "LC_ALL": "C.UTF-8", **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+            try:
+                return child.wait(max(1.0, self.deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                log.write(f"stopped after {STAGE_TIMEOUT} s\n".encode())
+                return 124
+            finally:
+                try:
+                    os.killpg(child.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+                child.wait()
+
+    def one(self, *command):
+        """A command that is one case by itself: status 77 is skipped, for the reason it printed last."""
+        status = self.run(*command)
+        if status == 77:
+            return [Case(self.name, SKIP, self.text().rstrip().splitlines()[-1])]
+        return [Case(self.name, FAIL if status else PASS)]
+
+    def text(self):
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+
+def configure(stage, folder, *arguments):
+    folder.mkdir(exist_ok=True)
+    if (folder / "Makefile").exists():
+        return True
+    return stage.run(ROOT / "configure", *arguments, cwd=folder) == 0
+
+
+def make_check(stage, folder, *arguments, prefix=()):
+    """Runs `make check` and counts what automake's test drivers print of each case."""
+    # Built first and apart: a compile error then is the build's failure, and stops here.
+    if stage.run("make", "-C", folder, f"-j{stage.jobs}", "check", "TESTS="):
+        return [Case("build", FAIL)]
+    status = stage.run(*prefix, "make", "-C", folder, f"-j{stage.jobs}", "check", *arguments)
+    cases = []
+    for verdict, name in re.findall(r"^(PASS|FAIL|SKIP|ERROR|XPASS|XFAIL): (.*)$", stage.text(), re.MULTILINE):
+        name, _, reason = name.partition(" # SKIP")
+        if verdict == "SKIP":
+            cases.append(Case(name, SKIP, reason.strip() or script_reason(folder, name)))
+        elif verdict in ("PASS", "XFAIL"):
+            cases.append(Case(name, PASS))
+        else:
+            cases.append(failed_case(folder, name))
+    if status and not any(case.status == FAIL for case in cases):
+        cases.append(Case("make check", FAIL, f"exit status {status}"))
+    return cases
+
+
+def script_reason(folder, name):
+    """A skipped script says why in the last line that it prints itself."""
+    log = (folder / name).with_suffix(".log")
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return next((line for line in reversed(lines) if line and not line.startswith("SKIP ")), "no reason given")
+
+
+def failed_case(folder, name):
+    """The log of the program or script whose case `name` failed."""
+    log = (folder / name.split(" ")[0]).with_suffix(".log")
+    output = log.read_text(errors="replace") if log.exists() else ""
+    return Case(name, FAIL, f"see {log.relative_to(ROOT)}", output)
+
+
+def stage_build(stage):
+    return stage.one("contrib/setup.sh", "build")
+
+
+def stage_make_check(stage):
+    return make_check(stage, BUILD)
+
+
+def stage_clang(stage):
+    folder = ROOT / "build-clang"
+    if not configure(stage, folder, "CC=clang", "CXX=clang++", "CXXFLAGS=-O0"):
+        return [Case("configure", FAIL)]
+    return stage.one("make", "-C", folder, f"-j{stage.jobs}", "check", "TESTS=")
+
+
+def stage_asan(stage):
+    folder = ROOT / "build-asan"
+    if not configure(stage, folder, "--enable-asan", "CXXFLAGS=-O1 -g"):
+        return [Case("configure", FAIL)]
+    return make_check(stage, folder, "TESTS=$(unit_tests)")
+
+
+def stage_tsan(stage):
+    folder = ROOT / "build-tsan"
+    if not configure(stage, folder, "--enable-tsan", "CXXFLAGS=-O1 -g"):
+        return [Case("configure", FAIL)]
+    # g++ 12's TSan can't map its shadow where the kernel randomizes addresses by more than 28 bits.
+    fixed = ["setarch", "-R"]
+    works = subprocess.run([*fixed, "true"], capture_output=True, check=False).returncode == 0
+    return make_check(stage, folder, "TESTS=$(unit_tests)", prefix=fixed if works else [])
+
+
+def stage_tidy(stage):
+    return stage.one(sys.executable, "-B", "contrib/checks/tidy.py", BUILD, "--jobs", str(stage.jobs))
+
+
+def stage_fabtests(stage):
+    """pytest, which reports each test in JUnit's XML."""
+    report = LOGS / "fabtests.xml"
+    report.unlink(missing_ok=True)
+    if stage.run("make", "-C", BUILD, f"-j{stage.jobs}", "check", "TESTS="):  # the programs that tests start
+        return [Case("build", FAIL)]
+    status = stage.run(
+        *(sys.executable, "-B", "-m", "pytest", "fabtests", "-v", "-p", "no:cacheprovider", f"--junitxml={report}"),
+        env={"VMA_BUILD": str(BUILD)},
+    )
+    if status == 5:
+        return [Case("fabtests", SKIP, "there is no test in fabtests yet")]
+    if not report.exists():
+        return [Case("pytest", FAIL, f"exit status {status}")]
+    cases = []
+    for test in xml.etree.ElementTree.parse(report).iter("testcase"):
+        name = f"{test.get('classname')}.{test.get('name')}"
+        skipped = test.find("skipped")
+        failures = [*test.iter("failure"), *test.iter("error")]
+        if failures:
+            cases.append(Case(name, FAIL, output=failures[0].text or ""))
+        elif skipped is not None:
+            cases.append(Case(name, SKIP, skipped.get("message", "")))
+        else:
+            cases.append(Case(name, PASS))
+    if status and not any(case.status == FAIL for case in cases):
+        cases.append(Case("pytest", FAIL, f"exit status {status}"))
+    return cases
+
+
+def stage_distcheck(stage):
+    """The tarball builds outside its read-only tree, passes its own tests, installs and cleans up after itself."""
+    return stage.one("make", "-C", BUILD, f"-j{stage.jobs}", "distcheck", "DISTCHECK_CONFIGURE_FLAGS=CXXFLAGS=-O0")
+
+
+STAGES = {
+    "build": (stage_build, "both libraries, with g++"),
+    "make-check": (stage_make_check, "unit tests and style checks"),
+    "clang": (stage_clang, "compile everything with clang++"),
+    "tidy": (stage_tidy, "clang-tidy"),
+    "asan": (stage_asan, "unit tests with AddressSanitizer and UBSan"),
+    "tsan": (stage_tsan, "unit tests with ThreadSanitizer"),
+    "fabtests": (stage_fabtests, "pytest: whole programs over both libraries"),
+    "distcheck": (stage_distcheck, "the tarball, from unpacking to installing"),
+}
+
+
+def count(cases):
+    return ", ".join(f"{sum(c.status == s for c in cases)} {s}" for s in (PASS, FAIL, SKIP))
+
+
+def show_failures(stage, failed):
+    shown = {case.output: case.name for case in reversed(failed)}  # cases of one program share its log
+    for output, name in reversed(shown.items()):
+        print(f"    {name}:")
+        for line in (output or stage.text()).rstrip().splitlines()[-TAIL:]:
+            print(f"    | {line}")
+    print(f"    the whole log: {stage.log.relative_to(ROOT)}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Every test and check of the project, counted.")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--list", action="store_true", help="name the stages and stop")
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help="run only these (build is run before them)")
+    args = parser.parse_args()
+    if args.list:
+        for name, (_, what) in STAGES.items():
+            print(f"{name:11} {what}")
+        return 0
+    unknown = set(args.stages) - set(STAGES)
+    if unknown:
+        parser.error(f"no stage {', '.join(sorted(unknown))}; see --list")
+
+    LOGS.mkdir(parents=True, exist_ok=True)
+    chosen = [name for name in STAGES if not args.stages or name in args.stages or name == "build"]
+    everything = []
+    for number, name in enumerate(chosen, 1):
+        action, what = STAGES[name]
+        print(f"[{number}/{len(chosen)}] {name}: {what} ... ", end="", flush=True)
+        stage, start = Stage(name, args.jobs), time.monotonic()
+        try:
+            cases = action(stage)
+        except Exception:  # a fault of this script, or of the machine, is a failure to report and not the end of it
+            cases = [Case("check.py", FAIL, output=traceback.format_exc())]
+        print(f"{count(cases)} ({time.monotonic() - start:.0f} s)", flush=True)
+        failed = [case for case in cases if case.status == FAIL]
+        if failed:
+            show_failures(stage, failed)
+        everything += [dataclasses.replace(case, name=f"{name}: {case.name}") for case in cases]
+        if name == "build" and failed:
+            break
+
+    for status in (SKIP, FAIL):
+        for case in everything:
+            if case.status == status:
+                print(f"{status}: {case.name}" + (f" ({case.detail})" if case.detail else ""))
+    print(count(everything), flush=True)
+    return 1 if any(case.status == FAIL for case in everything) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Who may include whom: reads every #include and fails, with file:line, on one that the layout forbids.
+
+    inet        core, and no socket, clock, thread or libfabric header of the system's
+    core        nothing else of ours
+    ofi         core
+    a device    ofi and core; ether also inet
+    compat      its own, never the provider's
+    util        compat/src/stats, and the tool's own folder
+    every one   include/ (inet and core excepted) and headers that are not ours
+
+Tests follow the rule of what they test, and may include fabtests/unit.hpp; a provider test sees all of the provider.
+"""
+
+import pathlib
+import re
+import sys
+
+import tree
+
+SEARCH = ("", "include", "prov/vma/src", "compat/src")  # as in AM_CPPFLAGS
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+GENERATED = {"config.h"}
+
+PROV = "prov/vma/src/"
+UNIT = "fabtests/unit.hpp"
+
+# Prefix of the including file -> prefixes of what it may include. The longest prefix that fits decides.
+RULES = {
+    PROV + "inet/": [PROV + "inet/", PROV + "core/"],
+    PROV + "core/": [PROV + "core/"],
+    PROV + "ofi/": [PROV + "ofi/", PROV + "core/", "include/"],
+    PROV + "local/": [PROV + "local/", PROV + "ofi/", PROV + "core/", "include/"],
+    PROV + "verbs/": [PROV + "verbs/", PROV + "ofi/", PROV + "core/", "include/"],
+    PROV + "ether/": [PROV + "ether/", PROV + "inet/", PROV + "ofi/", PROV + "core/", "include/"],
+    "prov/vma/test/": ["prov/vma/", "include/", UNIT],
+    "compat/src/": ["compat/src/", "include/"],
+    "compat/test/": ["compat/", "include/", UNIT],
+    "util/": ["compat/src/stats/", "include/"],
+    "include/": ["include/"],
+    "fabtests/": ["fabtests/", "include/"],
+    "contrib/": ["contrib/", "include/"],
+}
+
+# inet is sans-I/O: types and byte order of the system's headers are fine, what acts is not.
+INET_FORBIDDEN = re.compile(
+    r"^(rdma/|sys/(socket|epoll|poll|select|time|timerfd|mman|un|ioctl)\.h|net/|linux/|poll\.h|pthread\.h|time\.h|"
+    r"unistd\.h|threads\.h|chrono$|ctime$|thread$|mutex$|shared_mutex$|condition_variable$|future$)"
+)
+
+
+def resolve(name, includer, exists):
+    """The project file that `name` means in `includer`, or None if it isn't one of ours."""
+    for folder in (str(pathlib.PurePosixPath(includer).parent), *SEARCH):
+        path = str(pathlib.PurePosixPath(folder) / name)
+        if exists(path):
+            return path
+    return None
+
+
+def rule_of(includer):
+    fits = [prefix for prefix in RULES if includer.startswith(prefix)]
+    return max(fits, key=len, default=None)
+
+
+def fault(includer, quote, name, exists):
+    """What is wrong with one #include, or None."""
+    if ".." in pathlib.PurePosixPath(name).parts:
+        return f'"{name}": name a header from its source folder, not with ".."'
+    prefix = rule_of(includer)
+    if prefix is None:
+        return f"no rule for {includer}: add its folder to RULES in contrib/checks/includes.py"
+    target = resolve(name, includer, exists)
+    if target is None:
+        if quote == '"' and name not in GENERATED:
+            return f'"{name}" is not a file of the project; use <> for others\' headers'
+        if prefix == PROV + "inet/" and INET_FORBIDDEN.match(name):
+            return f"inet does no I/O: <{name}> is not for it"
+        return None
+    allowed = list(RULES[prefix])
+    if prefix == "util/":  # a tool's own folder
+        allowed.append("/".join(includer.split("/")[:2]) + "/")
+    if any(target.startswith(a) for a in allowed):
+        return None
+    return f"{prefix} may not include {target} (only {', '.join(allowed)})"
+
+
+def check(text, includer, exists):
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        match = INCLUDE.match(line)
+        if match:
+            problem = fault(includer, match[1], match[2], exists)
+            if problem:
+                found.append(f"{includer}:{number}: {problem}")
+    return found
+
+
+def main():
+    names = tree.files()
+    faults = []
+    for name in names:
+        text = (tree.ROOT / name).read_text(encoding="utf-8", errors="replace")
+        faults += check(text, name, lambda path: (tree.ROOT / path).is_file())
+    for line in faults:
+        print(line)
+    print(f"{len(names)} files read, {len(faults)} wrong includes")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

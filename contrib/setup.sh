@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# One door to a fresh machine (Debian 12): installs what the project needs, builds it, tests it, shows it.
+# Build rules are in Makefile.am, and what a full check consists of in contrib/check.py; neither is repeated here.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." && SELF=contrib/setup.sh
+
+# Every Debian package that building, testing or the demo needs: the only list.
+PACKAGES=(
+    # build
+    g++ make autoconf automake libtool pkg-config libfabric-dev git ca-certificates xz-utils
+    # tests and checks
+    libcmocka-dev libfabric-bin clang clang-format clang-tidy python3 python3-pytest
+    binutils util-linux procps iproute2 strace
+    # programs that are run, unmodified, over libvma.so
+    sockperf redis-server redis-tools nginx-light wrk iperf3 netcat-openbsd socat memcached curl openssl
+    # pictures of benchmarks
+    python3-matplotlib
+)
+
+PYTHON=/usr/bin/python3 # Debian's: another one in PATH lacks Debian's pytest
+JOBS=${JOBS:-$(nproc)}
+BUILD=build
+LOGS=$BUILD/check-logs
+
+usage() {
+    cat <<TEXT
+Usage: contrib/setup.sh COMMAND
+
+  deps          install the Debian packages that the project needs (as root, or with sudo)
+  build         make ./build: both libraries, tests not included
+  check [STAGE...]
+                deps, build, then every test and check, or those of the stages named (--list names them);
+                the last line counts them
+  demo [ARG...] deps, build, then contrib/bench/demo.py ARG...
+
+JOBS=N sets how many compilers run at a time (now $JOBS). Logs are in ./$LOGS.
+TEXT
+}
+
+say() { printf '==> %s\n' "$*"; }
+
+# run NAME COMMAND...: quietly, with the output in a log that is named, and its end shown, when the command fails.
+run() {
+    local log=$LOGS/$1.log
+    shift
+    mkdir -p "$LOGS"
+    if ! "$@" >"$log" 2>&1 </dev/null; then
+        tail -n 40 "$log" >&2
+        printf 'failed: %s\nthe whole log: %s\n' "$*" "$log" >&2
+        exit 1
+    fi
+}
+
+missing_packages() {
+    local package
+    for package in "${PACKAGES[@]}"; do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || printf '%s\n' "$package"
+    done
+}
+
+install_packages() {
+    # Packages of servers start them at once, unless this file says no (101 is "forbidden by policy").
+    local policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod +x "$policy"
+    fi
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get -o Acquire::Retries=3 update
+    apt-get -o Acquire::Retries=3 -o Dpkg::Options::=--force-confold install -y --no-install-recommends "$@"
+}
+
+deps() {
+    local missing
+    mapfile -t missing < <(missing_packages)
+    if [ ${#missing[@]} -eq 0 ]; then
+        say "packages: all ${#PACKAGES[@]} installed"
+        return
+    fi
+    say "packages: installing ${missing[*]}"
+    local root=()
+    if [ "$(id -u)" -ne 0 ]; then
+        if ! sudo -n true 2>/dev/null; then
+            echo "not root, and no sudo without a password: install them yourself" >&2
+            exit 1
+        fi
+        root=(sudo -n)
+    fi
+    run deps "${root[@]}" bash -euc "$(declare -f install_packages); install_packages \"\$@\"" install "${missing[@]}"
+}
+
+build() {
+    say "build: $BUILD"
+    [ -x configure ] && [ -f build-aux/ltmain.sh ] || run autogen ./autogen.sh
+    mkdir -p "$BUILD"
+    [ -f "$BUILD/Makefile" ] || run configure bash -c "cd '$BUILD' && ../configure"
+    run make make -C "$BUILD" -j"$JOBS"
+    say "build: $BUILD/.libs/libvma.so, $BUILD/.libs/libvma-fi.so"
+}
+
+case "${1:-}" in
+deps) deps ;;
+build) build ;;
+check)
+    shift
+    if ! "$SELF" deps; then
+        echo "0 passed, 1 failed, 0 skipped"
+        exit 1
+    fi
+    exec "$PYTHON" contrib/check.py --jobs "$JOBS" "$@"
+    ;;
+demo)
+    shift
+    deps
+    build
+    exec "$PYTHON" contrib/bench/demo.py "$@"
+    ;;
+-h | --help | help) usage ;;
+*)
+    usage >&2
+    exit 2
+    ;;
+esac

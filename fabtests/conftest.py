@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Fixtures of the whole-program tests, and the rules that hold for each of them: bounded in time, no process and no
+shared memory left behind, no crash, no error line, everything that was said is in the report of a failure."""
+
+import faulthandler
+import fnmatch
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import tempfile
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.dont_write_bytecode = True
+
+from lib import build, pairing, ports, shared_dir  # noqa: E402
+from lib.runner import Runner  # noqa: E402
+
+TEST_LIMIT = 150  # seconds; every process in a test is bounded below that
+
+RUNNERS = pytest.StashKey[Runner]()
+
+
+def pytest_report_header(config):
+    return f"build under test: {build.build_dir()}{' (sanitized)' if build.sanitized() else ''}"
+
+
+def pytest_generate_tests(metafunc):
+    """A test that takes `pair` runs in every pairing, or in those that @pytest.mark.pairs names."""
+    if "pair" in metafunc.fixturenames:
+        mark = metafunc.definition.get_closest_marker("pairs")
+        metafunc.parametrize("pair", mark.args if mark else pairing.ALL, ids=str)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "pairs(*pairings): the pairings that a test of `pair` runs in")
+    faulthandler.enable()
+
+
+def known_differences():
+    """(pattern, run, reason) of each line of known_differences.txt."""
+    text = (pathlib.Path(__file__).parent / "known_differences.txt").read_text()
+    for line in text.splitlines():
+        if line.strip() and not line.startswith("#"):
+            pattern, reason = line.split(maxsplit=1)
+            yield pattern.lstrip("!"), not pattern.startswith("!"), reason
+
+
+def pytest_collection_modifyitems(items):
+    known = list(known_differences())
+    for item in items:
+        for pattern, run, reason in known:
+            if fnmatch.fnmatchcase(item.name, pattern):
+                item.add_marker(pytest.mark.xfail(reason=f"known difference: {reason}", run=run, strict=False))
+                break
+
+
+@pytest.fixture(autouse=True)
+def library_is_there(request):
+    pair = request.node.callspec.params.get("pair") if hasattr(request.node, "callspec") else None
+    if pair is not None and (pair.server or pair.client) and not build.intercepts():
+        pytest.skip("libvma.so of this build intercepts nothing")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item):
+    def too_long(_number, _frame):
+        raise AssertionError(f"the test ran for more than {TEST_LIMIT} s")
+
+    old = signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(TEST_LIMIT)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, old)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    report = outcome.get_result()
+    runner = item.stash.get(RUNNERS, None)
+    if report.failed and call.when == "call" and runner is not None:
+        report.sections.append(("processes", runner.report()))
+
+
+@pytest.fixture
+def shm():
+    """A directory for the library's shared files, this test's own."""
+    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    place = pathlib.Path(tempfile.mkdtemp(prefix="fabtests-", dir=base))
+    yield place
+    shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture
+def work():
+    """A directory for the test's files, which every user may enter."""
+    place = pathlib.Path(tempfile.mkdtemp(prefix="fabtests-"))
+    place.chmod(0o755)
+    yield place
+    if not os.environ.get("FABTESTS_KEEP"):
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture
+def run(request, work, shm):
+    """The test's Runner. At the end: nothing crashed, nobody logged an error, nothing of the dead is left."""
+    runner = Runner(work, shm)
+    request.node.stash[RUNNERS] = runner
+    yield runner
+    wrong = runner.finish()
+    wrong += shared_dir.left_for_good(runner)
+    if wrong:
+        pytest.fail("\n".join(wrong) + f"\n{runner.report()}", pytrace=False)
+
+
+@pytest.fixture
+def port():
+    return ports.free_port()

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""libfabric programs over the vma provider: the tools of libfabric, programs of ours, and Open MPI."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from lib import build, pairing, peers
+
+PROGRAM = "fabric/programs/msg_endpoint"
+SOURCES = pathlib.Path(__file__).parent / "programs"
+# Libraries that Debian's libfabric drags in catch SIGSEGV and end with status 1: no crash would be seen.
+ENV = {"IPATH_NO_BACKTRACE": "1"}
+
+
+@pytest.fixture
+def env(shm):
+    return {**ENV, "FI_PROVIDER_PATH": str(build.provider_dir())}
+
+
+# ---- what the provider says of itself ----------------------------------------------------------------------------------
+
+
+def test_library_loads(run):
+    """libfabric is silent about a provider that cannot be loaded; this is not."""
+    run.run("load", ["/usr/bin/python3", "-c", "import ctypes, sys, os; ctypes.CDLL(sys.argv[1], os.RTLD_NOW)",
+                     build.provider_dir() / "libvma-fi.so"])
+
+
+def fi_info(run, env, *args):
+    return run.run("fi_info", [build.tool("fi_info"), *args], env=env).stdout()
+
+
+def test_fi_info(run, env):
+    text = fi_info(run, env, "-p", "vma", "-t", "FI_EP_MSG", "-v")
+    blocks = text.split("---\n")[1:]
+    assert blocks
+    for block in blocks:
+        assert "type: FI_EP_MSG" in block and "prov_name: vma\n" in block and "domain: 0x0" in block
+        assert re.search(r"caps: \[ .*FI_MSG, FI_RMA", block)
+        assert "Unknown" not in block and "unknown" not in block, block
+    assert "127.0.0.1" in text
+
+
+def test_fi_info_lists_it(run, env):
+    assert re.search(r"^vma:$", fi_info(run, env, "-l"), re.M)
+    assert "FI_VMA_DIR" in fi_info(run, env, "-e")
+
+
+@pytest.mark.parametrize("hints, offered", [
+    (["-t", "FI_EP_MSG", "-c", "FI_MSG|FI_RMA"], True),
+    (["-t", "FI_EP_MSG", "-c", "FI_TAGGED"], False),
+    (["-t", "FI_EP_MSG", "-d", "local"], True),
+    (["-t", "FI_EP_MSG", "-d", "no-such-domain"], False),
+    (["-t", "FI_EP_MSG", "-a", "FI_SOCKADDR_IN6"], True),
+    (["-t", "FI_EP_MSG", "-a", "FI_ADDR_PSMX2"], False),
+    (["-t", "FI_EP_RDM"], True),  # ofi_rxm over it
+    (["-t", "FI_EP_RDM", "-c", "FI_TAGGED|FI_RMA|FI_ATOMIC"], True),
+], ids=lambda v: " ".join(v) if isinstance(v, list) else "")
+def test_hints(run, env, hints, offered):
+    proc = run.start("fi_info", [build.tool("fi_info"), "-p", "vma" if "FI_EP_MSG" in hints else "vma;ofi_rxm",
+                                 *hints], env=env)
+    if offered:
+        assert "provider: vma" in proc.ok().stdout()
+    else:
+        proc.fails()
+        assert "provider: vma" not in proc.stdout()
+
+
+# ---- fi_pingpong -------------------------------------------------------------------------------------------------------
+
+
+def pingpong(run, port, env, *args, iterations):
+    argv = [build.tool("fi_pingpong"), "-I", iterations, "-c", *args]
+    server = run.start("server", [*argv, "-B", port], env=env)
+    run.wait_port(port, server)
+    client = run.start("client", [*argv, "-P", port, "127.0.0.1"], env=env)
+    return server, client
+
+
+# Both sides spin: on two processors that others use too, a transfer may take milliseconds. So there are few.
+
+
+@pytest.mark.parametrize("size, iterations", [(64, 500), (65536, 100), ("all", 4)])
+def test_pingpong_msg(run, port, env, size, iterations):
+    server, client = pingpong(run, port, env, "-p", "vma", "-e", "msg", "-S", size, iterations=iterations)
+    client.ok()
+    server.ok()
+    sizes = re.findall(r"^(\S+)\s+\d", client.stdout(), re.M)
+    assert len(sizes) >= (1 if size != "all" else 10), client.stdout()
+
+
+@pytest.mark.parametrize("size", [64, 65536, 1048576])
+@pytest.mark.parametrize("transmit", ["msg", "tagged"])
+def test_pingpong_rxm(run, port, env, transmit, size):
+    server, client = pingpong(run, port, env, "-p", "vma;ofi_rxm", "-e", "rdm", "-m", transmit, "-S", size,
+                              iterations=20)
+    client.ok()
+    server.ok()
+    assert re.search(r"^\S+\s+20\s", client.stdout(), re.M), client.stdout()
+
+
+@pytest.mark.parametrize("victim", ["server", "client"])
+def test_pingpong_peer_is_killed(run, port, env, victim):
+    procs = dict(zip(("server", "client"), pingpong(run, port, env, "-p", "vma", "-e", "msg", "-S", "1024",
+                                                    iterations=100_000_000)))
+    run.wait_until(lambda: has_names(run.shm) and procs["client"].alive(), "endpoints")
+    # In mid-transfer: both have used some processor time.
+    run.wait_until(lambda: all(cpu_seconds(p) > 0.3 for p in procs.values()), "the ping-pong to run")
+    procs.pop(victim).kill()
+    (survivor,) = procs.values()
+    survivor.may_fail = True
+    survivor.wait(30)
+
+
+def has_names(shm):
+    return any(shm.iterdir())
+
+
+def cpu_seconds(proc) -> float:
+    try:
+        fields = pathlib.Path(f"/proc/{proc.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+# ---- programs of ours --------------------------------------------------------------------------------------------------
+
+
+def endpoints(run, env, scenario, waiting="spin"):
+    server, client = peers.run_both(run, pairing.KERNEL, PROGRAM, scenario, waiting, env=env)
+    assert "done" in server.stdout() and "done" in client.stdout()
+
+
+@pytest.mark.parametrize("scenario", ["connection_data", "reject", "nobody_listens", "forbidden_memory", "short_receive",
+                                      "peer_ends"])
+def test_endpoint(run, env, scenario):
+    endpoints(run, env, scenario)
+
+
+@pytest.mark.parametrize("waiting", ["spin", "sread", "fd"])
+@pytest.mark.parametrize("scenario", ["messages", "remote_memory", "overload"])
+def test_endpoint_waiting(run, env, scenario, waiting):
+    endpoints(run, env, scenario, waiting)
+
+
+@pytest.mark.parametrize("waiting", ["spin", "sread"])
+def test_peer_is_killed(run, env, waiting):
+    server, client = peers.start(run, pairing.KERNEL, PROGRAM, "peer_is_killed", waiting, env=env)
+    client.wait_output("streaming")
+    run.wait_until(lambda: cpu_seconds(server) > 0.3, "messages")
+    client.kill()
+    assert re.search(r"^[1-9]\d* messages, then the end", server.ok().stdout(), re.M)
+
+
+# ---- MPI ---------------------------------------------------------------------------------------------------------------
+
+
+def test_open_mpi(run, work, env):
+    compiler = shutil.which("mpicc.openmpi")
+    if not compiler:
+        pytest.skip("mpicc.openmpi is not installed (libopenmpi-dev)")
+    program = work / "mpi_pingpong"
+    made = subprocess.run([compiler, "-O1", "-o", program, SOURCES / "mpi_pingpong.c"], capture_output=True, text=True)
+    if "mpi.h" in made.stderr:
+        pytest.skip("mpi.h is not installed (libopenmpi-dev)")
+    assert made.returncode == 0, made.stderr
+    mpirun = [build.tool("mpirun.openmpi"), "--allow-run-as-root", "--oversubscribe", "-np", 2, "--mca", "btl", "^openib",
+              "--mca", "pml", "cm", "--mca", "mtl", "ofi"]
+    proc = run.run("mpirun", [*mpirun, "--mca", "mtl_ofi_provider_include", "vma", "--mca", "mtl_base_verbose", 50,
+                              program], env=env, timeout=120)
+    assert "2 of 2 ranks: all as sent" in proc.stdout()
+    assert "mtl:ofi:prov: vma" in proc.output(), "Open MPI did not take the vma provider"

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Starting both sides of a test program of ours (sockets/programs): they get a control channel to each other."""
+
+import socket
+
+import pytest
+
+from . import build
+
+
+def start(run, pair, program: str, *args, lift: bool = False, env=None, server_options=None, client_options=None):
+    """Returns (server, client). `lift`: Peer::lift() waits for acceleration where both sides have the library.
+    The options go to Runner.start of one side."""
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    procs = []
+    for role, end, vma, options in (("server", ends[0], pair.server, server_options),
+                                    ("client", ends[1], pair.client, client_options)):
+        options = dict(options or {})
+        argv = options.pop("argv", [build.program(program)])
+        side_env = dict(env or {}, **options.pop("env", {}))
+        if pair.both and lift:
+            side_env["FABTEST_LIFT"] = "1"
+        procs.append(run.start(role, [*argv, role, "--control", end.fileno(), *args], vma=vma, mode=pair.mode,
+                               env=side_env, pass_fds=[end.fileno()], **options))
+    for end in ends:
+        end.close()
+    return procs
+
+
+def run_both(run, pair, program: str, *args, **options):
+    """Both sides must end with exit status 0."""
+    server, client = start(run, pair, program, *args, **options)
+    run.wait_until(lambda: not (server.alive() and client.alive()), "either side to end")
+    for proc in (server, client):
+        if not server.popen.poll() and not client.popen.poll():
+            run.wait_until(lambda p=proc: not p.alive(), f"{proc.name} to end")
+    failed = [proc for proc in (server, client) if proc.wait() != 0]
+    if failed:
+        said = "".join(f"{proc.name}: status {proc.popen.returncode}\n{proc.output()}\n" for proc in (server, client))
+        for proc in failed:
+            proc.may_fail = True
+        pytest.fail(said, pytrace=False)
+    return server, client

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The library's shared directory, seen from outside: what is in it, and whether it belongs to somebody alive."""
+
+import os
+import pathlib
+import stat
+
+from . import build
+
+# What belongs to no process and stays: the page that says when offers have changed.
+_LASTING = {"generation"}
+
+
+def entries(shm: pathlib.Path) -> list[str]:
+    """Everything in the directory but directories, as relative paths."""
+    return sorted(os.path.join(os.path.relpath(folder, shm), name).removeprefix("./")
+                  for folder, folders, files in os.walk(shm) for name in files
+                  ) + sorted(str(p.relative_to(shm)) for p in shm.glob("**/*") if p.is_dir() and p.is_symlink())
+
+
+def of_the_dead(shm: pathlib.Path) -> list[str]:
+    """Called when every process that used the directory is gone: what they left."""
+    return [name for name in entries(shm) if os.path.basename(name) not in _LASTING]
+
+
+def left_for_good(runner) -> list[str]:
+    """What processes that are gone left, and the next start of a program did not remove."""
+    shm = runner.shm
+    info = shm.stat()
+    if stat.S_IMODE(info.st_mode) != 0o700 or info.st_uid != os.geteuid():
+        return []  # no directory that the library would use
+    names = of_the_dead(shm)
+    if not names:
+        return []
+    runner.run("next", [build.program("sockets/programs/one_process")], vma=True, mode="latency")
+    return [f"{name} of a dead process is still in the shared directory" for name in of_the_dead(shm) if name in names]

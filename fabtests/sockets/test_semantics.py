@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What socket calls return and do: each scenario prints a transcript, and the library's must be the kernel's."""
+
+import difflib
+import pathlib
+import re
+
+import pytest
+
+from lib import pairing, peers
+
+SOURCES = pathlib.Path(__file__).parent / "programs" / "semantics"
+_text = "".join(source.read_text() for source in SOURCES.glob("*.cpp"))
+SCENARIOS = sorted(re.findall(r"^SCENARIO\((\w+)\)", _text, re.M)
+                   + [f"{name}_by_{side}" for name in re.findall(r"^STREAMING\((\w+)\)", _text, re.M)
+                      for side in ("client", "server")])
+PROGRAM = "sockets/programs/semantics/semantics"
+
+# Transcripts of the kernel, taken once a session.
+_reference = {}
+
+
+def transcripts(run, pair, scenario, env=None):
+    server, client = peers.run_both(run, pair, PROGRAM, scenario, lift=True, env=env)
+    found = {}
+    for proc in (server, client):
+        found[proc.name.split("#")[0]] = lines = proc.stderr().splitlines()
+        assert "done" in lines, f"{proc.name} did not come to the end\n{proc.stderr()}"
+    return found
+
+
+@pytest.fixture
+def reference(run):
+    def get(scenario):
+        if scenario not in _reference:
+            _reference[scenario] = transcripts(run, pairing.KERNEL, scenario)
+        return _reference[scenario]
+    return get
+
+
+def compare(wanted, got):
+    differences = []
+    for side in ("server", "client"):
+        if got[side] != wanted[side]:
+            differences += difflib.unified_diff(wanted[side], got[side], f"{side} on the kernel", f"{side} here",
+                                                n=3, lineterm="")
+    if differences:
+        pytest.fail("\n".join(differences), pytrace=False)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_as_the_kernel(run, pair, reference, scenario):
+    compare(reference(scenario), transcripts(run, pair, scenario))
+
+
+@pytest.mark.pairs(pairing.VMA_LATENCY)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_sleeping(run, pair, reference, scenario):
+    """The same where waits never spin. (In the profile "latency" they only spin.)"""
+    env = {"VMA_RX_POLL": "0", "VMA_SELECT_POLL": "0"}
+    compare(reference(scenario), transcripts(run, pair, scenario, env))

@@ -1,0 +1,68 @@
+"""What both libraries need and show: they go into any process, so they bring their C++ runtime and keep it to themselves."""
+
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+# glibc only, and always there. Everything else (libfabric, rdma-core, hwloc) is opened at run time where it exists.
+ALLOWED = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+BOTH = ["libvma.so", "libvma-fi.so"]
+
+BUILD = pathlib.Path(os.environ.get("VMA_BUILD", pathlib.Path(__file__).parents[1] / "build")).resolve()
+LIBRARIES = BUILD / ".libs"
+
+
+def output(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+def exports(path):
+    return {line.split()[-1].split("@")[0] for line in output("nm", "-D", "--defined-only", path).splitlines()}
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_needs_only_libc(name):
+    needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", output("readelf", "-d", LIBRARIES / name)))
+    assert needed <= ALLOWED
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_resolved_at_load(name):
+    """No lazy binding: the first call of a function must not enter the dynamic linker in the data path."""
+    assert "BIND_NOW" in output("readelf", "-d", LIBRARIES / name)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_no_executable_stack(name):
+    stack = re.search(r"GNU_STACK.*\n?.*", output("readelf", "-lW", LIBRARIES / name))
+    assert stack and " RWE " not in stack[0]
+
+
+def test_provider_exports_its_entry_point_only():
+    assert exports(LIBRARIES / "libvma-fi.so") == {"fi_prov_ini"}
+
+
+def test_preload_library_exports_no_cxx():
+    assert not {name for name in exports(LIBRARIES / "libvma.so") if name.startswith(("_Z", "__cxa", "__gxx"))}
+
+
+def test_a_program_runs_over_the_preload_library():
+    env = {**os.environ, "LD_PRELOAD": str(LIBRARIES / "libvma.so")}
+    done = subprocess.run(["/bin/echo", "hello"], env=env, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "hello\n"
+    assert "cannot be preloaded" not in done.stderr
+
+
+def test_libfabric_loads_the_provider():
+    done = subprocess.run(
+        ["fi_info", "-l"],
+        env={**os.environ, "FI_PROVIDER_PATH": str(LIBRARIES), "FI_PROVIDER": "vma", "FI_LOG_LEVEL": "warn"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "undefined symbol" not in done.stdout + done.stderr

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Extensions of the `vma` libfabric provider: everything a program can ask of it that libfabric's own
+ * headers have no name for. Values are in the ranges libfabric reserves for providers (FI_PROV_SPECIFIC).
+ */
+#ifndef FI_EXT_VMA_H
+#define FI_EXT_VMA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_endpoint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * FI_OPT_VMA_REGION (level FI_OPT_ENDPOINT, FI_EP_MSG): memory of this endpoint that its one peer may write.
+ *
+ * A region is allocated and registered by the provider where its device reaches it best: pages that the peer
+ * process maps (local), registered and NUMA-bound memory (verbs). It lives until fi_close() of the endpoint.
+ *
+ * fi_setopt: optval is a size_t, bytes wanted, 1 .. 1 GiB, before fi_enable(). Errors: -FI_EINVAL (size, length of
+ *     optval), -FI_EOPBADSTATE (enabled already), -FI_ENOMEM.
+ * fi_getopt: optval is a struct fi_vma_region, after fi_enable(). Not thread-safe with fi_close().
+ *
+ * The peer writes it with fi_write*(addr = offset in the region, key = FI_VMA_REGION_KEY). A write outside the region
+ * fails at the sender with -FI_EINVAL, and is refused by the receiver (the connection ends) if a sender tries anyway.
+ *
+ * A sender must not write again to bytes of which the receiver has not yet read the completion of the earlier write: the
+ * two writes may take effect in any order.
+ *
+ * Writes to a region may carry FI_INJECT (fi_inject_writedata included) up to FI_OPT_VMA_REGION_INJECT bytes, more than
+ * inject_size says for other targets: the buffer is the caller's again on return, and no completion is made.
+ */
+#define FI_OPT_VMA_REGION (FI_PROV_SPECIFIC | 0x564d0001)
+
+/* fi_getopt: optval is a size_t: length of the peer's region in bytes, 0 if it has none. -FI_ENOTCONN before FI_CONNECTED. */
+#define FI_OPT_VMA_PEER_REGION (FI_PROV_SPECIFIC | 0x564d0002)
+
+/* fi_getopt: optval is a size_t: the most bytes that one FI_INJECT write to the peer's region may have. */
+#define FI_OPT_VMA_REGION_INJECT (FI_PROV_SPECIFIC | 0x564d0003)
+
+/*
+ * fi_getopt: optval is a `const void *`: this side's mapping of the peer's region, NULL if the device has none. Before
+ * it returns, the provider applies this side's own writes that the peer has not taken yet, so what was written can be
+ * read back. For a connected endpoint, and after FI_SHUTDOWN until fi_close(). The peer must not take writes meanwhile
+ * whose place is written again (a sender that stopped writing is safe).
+ */
+#define FI_OPT_VMA_PEER_VIEW (FI_PROV_SPECIFIC | 0x564d0004)
+
+#define FI_VMA_REGION_KEY (UINT64_C(0xfffffffffffffffe))
+
+struct fi_vma_region {
+    void *base;   /* owned by the provider */
+    size_t len;   /* bytes, what was asked for */
+    uint64_t key; /* FI_VMA_REGION_KEY */
+};
+
+/*
+ * Completions of a peer's fi_*writedata (FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA) carry in op_context the context that the
+ * *endpoint* was opened with (fi_endpoint's last argument), so that one completion queue can serve many connections.
+ * fi_close() of an endpoint waits for nobody and leaves no entry of that endpoint in its completion queue.
+ */
+
+/*
+ * FI_VMA_PROCESS_OPS: what a program needs that loads the provider itself (dlopen, fi_prov_ini) and not through libfabric.
+ * fi_open_ops(&fabric->fid, FI_VMA_PROCESS_OPS, 0, (void **)&ops, NULL); the table lives as long as the library. A later
+ * version may be longer: look at `size` before using what was added. All calls are thread-safe.
+ */
+#define FI_VMA_PROCESS_OPS "vma_process_1"
+
+struct fi_vma_log {
+    int (*enabled)(int level);                                         /* level: enum fi_log_level. 0 or 1 */
+    void (*write)(int level, const char *subsystem, const char *text); /* one line, without its end */
+};
+
+struct fi_ops_vma_process {
+    size_t size;
+    /* As fi_freeinfo(), with the allocator that the provider has: the program's may be another. NULL is allowed. */
+    void (*freeinfo)(struct fi_info *info);
+    /* 1 if the descriptor is one of the provider's own, which nobody else may close, replace or read; else 0. May be
+     * called in a signal handler and in a forked child. */
+    int (*owns_fd)(int fd);
+    /* Where log lines go from now on, NULL: standard error. Not while libfabric.so uses the provider: then it has no
+     * effect, and lines go to libfabric's log. `log` must stay for ever. */
+    void (*set_log)(const struct fi_vma_log *log);
+    /* The directory that FI_VMA_DIR would name, for programs whose environment is gone by now; `path` must stay for ever,
+     * NULL: as the environment says. Before the fabric's first endpoint. */
+    void (*set_directory)(const char *path);
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* FI_EXT_VMA_H */

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The register of our descriptors is a bitmap in zero pages: the child's fork handler walks it with nothing
+// but loads and close(2), which is all that a child of a threaded process may do.
+#include "core/fd.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+namespace vma::core {
+namespace {
+
+constexpr int kMaxRegistered = 1 << 20; // the kernel's default ceiling (fs.nr_open)
+constexpr int kBitsPerWord = 64;
+constexpr int kHighBase = 512; // low enough for a small descriptor table and for select()
+
+constinit std::atomic<std::uint64_t> g_registered[kMaxRegistered / kBitsPerWord];
+constinit std::atomic<int> g_words_used{0};
+constinit std::atomic<std::uint32_t> g_generation{0};
+constinit pthread_mutex_t g_fork_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+void register_fd(int fd)
+{
+    if (fd < 0 || fd >= kMaxRegistered)
+        return;
+    const int word = fd / kBitsPerWord;
+    g_registered[word].fetch_or(std::uint64_t{1} << (fd % kBitsPerWord), std::memory_order_relaxed);
+    int used = g_words_used.load(std::memory_order_relaxed);
+    while (used <= word && !g_words_used.compare_exchange_weak(used, word + 1, std::memory_order_relaxed))
+        ;
+}
+
+void unregister_fd(int fd)
+{
+    if (fd < 0 || fd >= kMaxRegistered)
+        return;
+    g_registered[fd / kBitsPerWord].fetch_and(~(std::uint64_t{1} << (fd % kBitsPerWord)), std::memory_order_relaxed);
+}
+
+void fork_prepare()
+{
+    pthread_mutex_lock(&g_fork_mutex);
+}
+
+void fork_parent()
+{
+    pthread_mutex_unlock(&g_fork_mutex);
+}
+
+void fork_child()
+{
+    const int saved_errno = errno;
+    g_generation.fetch_add(1, std::memory_order_relaxed);
+    const int used = g_words_used.load(std::memory_order_relaxed);
+    for (int word = 0; word < used; ++word) {
+        std::uint64_t bits = g_registered[word].exchange(0, std::memory_order_relaxed);
+        for (; bits != 0; bits &= bits - 1)
+            ::close(word * kBitsPerWord + std::countr_zero(bits));
+    }
+    pthread_mutex_unlock(&g_fork_mutex);
+    errno = saved_errno;
+}
+
+// At load: a program that has handlers of its own for what it does with the provider can then tell when ours are there,
+// and make its own run before them.
+[[gnu::constructor]] void install_handlers()
+{
+    pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+int high_base()
+{
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return 0;
+    return static_cast<int>(std::min<rlim_t>(kHighBase, limit.rlim_cur / 2));
+}
+
+} // namespace
+
+std::uint32_t fork_generation() noexcept
+{
+    return g_generation.load(std::memory_order_relaxed);
+}
+
+bool owns_fd(int fd) noexcept
+{
+    if (fd < 0 || fd >= kMaxRegistered)
+        return false;
+    return ((g_registered[fd / kBitsPerWord].load(std::memory_order_relaxed) >> (fd % kBitsPerWord)) & 1U) != 0;
+}
+
+ForkGuard::ForkGuard() noexcept
+{
+    pthread_mutex_lock(&g_fork_mutex);
+}
+
+ForkGuard::~ForkGuard()
+{
+    pthread_mutex_unlock(&g_fork_mutex);
+}
+
+void UniqueFd::reset() noexcept
+{
+    if (fd_ < 0)
+        return;
+    const int fd = std::exchange(fd_, -1);
+    if (generation_ != fork_generation())
+        return;
+    const int saved_errno = errno;
+    unregister_fd(fd);
+    ::close(fd);
+    errno = saved_errno;
+}
+
+int UniqueFd::release() noexcept
+{
+    unregister_fd(fd_);
+    return std::exchange(fd_, -1);
+}
+
+UniqueFd adopt_fd(int fd) noexcept
+{
+    if (fd < 0)
+        return UniqueFd();
+    const int saved_errno = errno;
+    const int base = high_base();
+    int chosen = fd;
+    if (fd < base) {
+        const int high = ::fcntl(fd, F_DUPFD_CLOEXEC, base);
+        if (high >= 0) {
+            ::close(fd);
+            chosen = high;
+        }
+    }
+    if (chosen == fd)
+        ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+    register_fd(chosen);
+    errno = saved_errno;
+    return UniqueFd(chosen);
+}
+
+UniqueFd duplicate_fd(int fd) noexcept
+{
+    const ForkGuard guard;
+    int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, high_base());
+    if (copy < 0 && errno == EINVAL)
+        copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    return adopt_fd(copy);
+}
+
+} // namespace vma::core

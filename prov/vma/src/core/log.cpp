@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The default log: one write(2) a line to standard error, filtered by the variables that libfabric's own log
+// reads.
+#include "core/log.hpp"
+
+#include <atomic>
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <strings.h>
+#include <unistd.h>
+
+namespace vma::core {
+namespace {
+
+constexpr const char *kLevelNames[] = {"warn", "trace", "info", "debug"};
+constexpr const char *kSubsysNames[] = {"core", "fabric", "domain", "ep_ctrl", "ep_data",
+                                        "av",   "cq",     "eq",     "mr",      "cntr"};
+
+constinit std::atomic<const LogSink *> g_sink{nullptr};
+
+// "a,b" lists, a leading '^' turns the list into exclusions: the syntax of FI_LOG_PROV and FI_LOG_SUBSYS.
+bool list_admits(const char *list, const char *name)
+{
+    if (list == nullptr || *list == '\0')
+        return true;
+    const bool negated = *list == '^';
+    if (negated)
+        ++list;
+    const std::size_t length = std::strlen(name);
+    for (const char *item = list; item != nullptr; item = std::strchr(item, ',')) {
+        if (*item == ',')
+            ++item;
+        if (std::strcspn(item, ",") == length && strncasecmp(item, name, length) == 0)
+            return !negated;
+    }
+    return negated;
+}
+
+// Warnings are on unless FI_LOG_LEVEL says otherwise: a program that runs without libfabric has no other
+// voice.
+int level_limit()
+{
+    const char *value = std::getenv("FI_LOG_LEVEL");
+    if (value == nullptr)
+        return static_cast<int>(Level::warn);
+    for (int i = 0; i < 4; ++i) {
+        if (strcasecmp(value, kLevelNames[i]) == 0)
+            return i;
+    }
+    return -1;
+}
+
+struct StderrFilter {
+    int limit = level_limit();
+    std::uint32_t subsystems = 0;
+
+    StderrFilter()
+    {
+        if (!list_admits(std::getenv("FI_LOG_PROV"), "vma"))
+            limit = -1;
+        for (unsigned i = 0; i < std::size(kSubsysNames); ++i) {
+            if (list_admits(std::getenv("FI_LOG_SUBSYS"), kSubsysNames[i]))
+                subsystems |= 1U << i;
+        }
+    }
+};
+
+const StderrFilter &filter()
+{
+    static const StderrFilter instance; // trivially destructible: nothing runs at exit
+    return instance;
+}
+
+void write_stderr(Level level, Subsys subsys, const char *function, int line, const char *text)
+{
+    char out[1200];
+    int length = std::snprintf(out, sizeof(out), "libvma-fi:%d:%s:%s:%s():%d<%s> %s\n", static_cast<int>(getpid()),
+                               "vma", kSubsysNames[static_cast<int>(subsys)], function, line,
+                               kLevelNames[static_cast<int>(level)], text);
+    if (length <= 0)
+        return;
+    if (static_cast<std::size_t>(length) >= sizeof(out)) {
+        length = static_cast<int>(sizeof(out)) - 1;
+        out[length - 1] = '\n';
+    }
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, out, static_cast<std::size_t>(length));
+}
+
+} // namespace
+
+const char *subsys_name(Subsys subsys) noexcept
+{
+    return kSubsysNames[static_cast<int>(subsys)];
+}
+
+void set_log_sink(const LogSink *sink) noexcept
+{
+    g_sink.store(sink, std::memory_order_release);
+}
+
+bool log_enabled(Level level, Subsys subsys) noexcept
+{
+    if (const LogSink *sink = g_sink.load(std::memory_order_acquire))
+        return sink->enabled(level, subsys);
+    const StderrFilter &active = filter();
+    return static_cast<int>(level) <= active.limit && ((active.subsystems >> static_cast<int>(subsys)) & 1U) != 0;
+}
+
+void log_line(Level level, Subsys subsys, const char *function, int line, const char *format, ...) noexcept
+{
+    const int saved_errno = errno;
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    std::vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (const LogSink *sink = g_sink.load(std::memory_order_acquire))
+        sink->write(level, subsys, function, line, text);
+    else
+        write_stderr(level, subsys, function, line, text);
+    errno = saved_errno;
+}
+
+} // namespace vma::core

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Connection management of an active endpoint: what the endpoint embeds, and what it calls. The work itself
+// is done by the fabric's ConnectionManager (manager.hpp); everything is asynchronous and answered through
+// the event queue.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+
+#include "ofi/address.hpp"
+
+namespace vma::ofi {
+struct Eq;
+}
+
+namespace vma::local {
+
+class Endpoint;
+class Listener;
+struct Connection;
+
+// Protected by the CM lock of the endpoint's fabric.
+struct CmState {
+    enum class Phase : std::uint8_t {
+        idle,       // opened
+        requested,  // made from a connection request that waits for fi_accept
+        connecting, // fi_connect was called
+        connected,
+        closed, // shut down by either side, or refused
+    };
+
+    Phase phase = Phase::idle;
+    ofi::Eq *eq = nullptr;
+    Connection *connection = nullptr; // owned by its link
+    ofi::Address local;
+    ofi::Address peer;
+    std::unique_ptr<Listener> port; // reserved by the passive endpoint that this one was made from
+
+    CmState() noexcept;
+    ~CmState();
+};
+
+// The end of open_endpoint(): takes the addresses and the handle of the info. 0 or a negative fi_errno.
+int cm_open(Endpoint &endpoint, const fi_info *info) noexcept;
+int cm_bind_eq(Endpoint &endpoint, ofi::Eq &eq) noexcept;
+// First thing in fi_close(): tells the peer, drops the endpoint's events. Nothing of CM touches the endpoint
+// after it.
+void cm_close(Endpoint &endpoint) noexcept;
+// A peer broke the rules on the data path: logs, tells the link, reports FI_SHUTDOWN.
+void cm_abort(Endpoint &endpoint, const char *why) noexcept;
+
+extern fi_ops_cm endpoint_cm_ops;
+
+} // namespace vma::local

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Copies between this process's private memory and a peer's with one copy by the kernel (process_vm_readv and
+// process_vm_writev). Whether the kernel allows it between two processes is found out by connection management.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "local/layout.hpp"
+
+namespace vma::local {
+
+enum class CmaDirection { read, write };
+
+// A part of a list of buffers: `length` bytes from `offset` on. The number of elements of `out`, at most kIovLimit.
+unsigned slice(const iovec *iov, unsigned count, std::uint64_t offset, std::uint64_t length, iovec *out) noexcept;
+
+// Moves `length` bytes between ours and theirs, both long enough. 0, or a positive errno with an unknown part moved.
+int cma_copy(CmaDirection direction, pid_t peer, const iovec *ours, unsigned our_count, const iovec *theirs,
+             unsigned their_count, std::uint64_t length) noexcept;
+
+// Between a flat buffer and `length` bytes from `offset` on of a list of buffers that is long enough.
+void gather(std::byte *to, const iovec *iov, unsigned count, std::uint64_t offset, std::size_t length) noexcept;
+void scatter(const iovec *iov, unsigned count, std::uint64_t offset, const std::byte *from,
+             std::size_t length) noexcept;
+
+} // namespace vma::local

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A name is "<network namespace>-<port>". Making and removing names happens under a lock on the directory itself, so
+// that a name that was bound a moment ago and doesn't listen yet is never taken for a dead one.
+#include "local/directory.hpp"
+
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <rdma/fi_errno.h>
+
+#include "core/log.hpp"
+#include "ofi/libfabric.hpp"
+
+namespace vma::local {
+namespace {
+
+constexpr int kBacklog = 4096;              // connections that wait to be accepted; cut by net.core.somaxconn
+constexpr int kLockTries = 2000;            // of a millisecond: a stopped process may hold the lock
+constexpr std::uint16_t kFirstPort = 16384; // of those chosen for port 0
+constexpr std::uint16_t kPortCount = 32768;
+constexpr int kPortTries = 256;
+
+// Whose port numbers they are: /proc knows a namespace by its inode.
+unsigned long network_namespace() noexcept
+{
+    struct stat info {
+    };
+    return ::stat("/proc/thread-self/ns/net", &info) == 0 ? static_cast<unsigned long>(info.st_ino) : 0;
+}
+
+bool parse_name(const char *name, unsigned long &net, unsigned &port) noexcept
+{
+    int end = 0;
+    return std::sscanf(name, "%lu-%u%n", &net, &port, &end) == 2 && name[end] == '\0' && port > 0 && port <= 65535;
+}
+
+std::uint16_t any_port() noexcept
+{
+    std::uint16_t random = 0;
+    [[maybe_unused]] const ssize_t filled = ::getrandom(&random, sizeof(random), 0);
+    return static_cast<std::uint16_t>(kFirstPort + random % kPortCount);
+}
+
+core::UniqueFd new_socket() noexcept
+{
+    return core::make_fd([] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+}
+
+// The path of a name; where it is too long for a socket address, through our own descriptor of the directory.
+bool socket_address(const std::string &directory, int fd, const std::string &name, sockaddr_un &address) noexcept
+{
+    address = {};
+    address.sun_family = AF_UNIX;
+    const std::size_t room = sizeof(address.sun_path);
+    const int direct = std::snprintf(address.sun_path, room, "%s/%s", directory.c_str(), name.c_str());
+    if (direct > 0 && static_cast<std::size_t>(direct) < room)
+        return true;
+    const int indirect = std::snprintf(address.sun_path, room, "/proc/self/fd/%d/%s", fd, name.c_str());
+    return indirect > 0 && static_cast<std::size_t>(indirect) < room;
+}
+
+const sockaddr *generic(const sockaddr_un &address) noexcept
+{
+    return reinterpret_cast<const sockaddr *>(&address);
+}
+
+int verify(const std::string &path, int fd) noexcept
+{
+    struct stat info {
+    };
+    if (::fstat(fd, &info) != 0)
+        return -errno;
+    if (info.st_uid != ::geteuid()) {
+        VMA_WARN(fabric, "directory %s belongs to user %u: not used", path.c_str(), info.st_uid);
+        return -FI_EACCES;
+    }
+    if ((info.st_mode & 077) != 0) {
+        VMA_WARN(fabric, "directory %s has mode %03o, others may enter it: not used (it must be 700)", path.c_str(),
+                 info.st_mode & 0777);
+        return -FI_EACCES;
+    }
+    return 0;
+}
+
+} // namespace
+
+// flock(2) on the directory, through an open file of this lock's own: it excludes other fabrics of the process too, and
+// goes with its holder, however that ends.
+class Directory::Lock
+{
+public:
+    explicit Lock(int directory) noexcept
+        : fd_(core::make_fd([=] { return ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); }))
+    {
+        const timespec millisecond{0, 1000000};
+        for (int i = 0; fd_ && i < kLockTries; ++i) {
+            if (::flock(fd_.get(), LOCK_EX | LOCK_NB) == 0) {
+                held_ = true;
+                return;
+            }
+            if (errno != EWOULDBLOCK && errno != EINTR)
+                return;
+            ::nanosleep(&millisecond, nullptr);
+        }
+    }
+    bool held() const noexcept { return held_; }
+
+private:
+    core::UniqueFd fd_;
+    bool held_ = false;
+};
+
+PortName::PortName(PortName &&other) noexcept
+    : directory_(std::move(other.directory_)), name_(std::move(other.name_)), socket_(std::move(other.socket_)),
+      port_(std::exchange(other.port_, std::uint16_t{0})), generation_(other.generation_)
+{
+}
+
+PortName &PortName::operator=(PortName &&other) noexcept
+{
+    if (this != &other) {
+        reset();
+        directory_ = std::move(other.directory_);
+        name_ = std::move(other.name_);
+        socket_ = std::move(other.socket_);
+        port_ = std::exchange(other.port_, std::uint16_t{0});
+        generation_ = other.generation_;
+    }
+    return *this;
+}
+
+// The name goes before the socket: as long as it is there, it is alive, and only its owner removes it.
+void PortName::reset() noexcept
+{
+    if (directory_ && generation_ == core::fork_generation())
+        ::unlinkat(directory_->fd_.get(), name_.c_str(), 0);
+    socket_.reset();
+    directory_.reset();
+    port_ = 0;
+}
+
+Directory::Directory(Passkey, std::string path, core::UniqueFd fd) noexcept : path_(std::move(path)), fd_(std::move(fd))
+{
+}
+
+std::shared_ptr<Directory> Directory::open(int *error) noexcept
+{
+    if (const char *named = ofi::param(ofi::Param::directory))
+        return open_at(named, error);
+    return open_at("/dev/shm/vma-" + std::to_string(::geteuid()), error);
+}
+
+std::shared_ptr<Directory> Directory::open_at(std::string path, int *error) noexcept
+{
+    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+        *error = -errno;
+        VMA_WARN(fabric, "cannot make the directory %s: %s", path.c_str(), std::strerror(-*error));
+        return nullptr;
+    }
+    core::UniqueFd fd =
+        core::make_fd([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); });
+    if (!fd) {
+        *error = -errno;
+        VMA_WARN(fabric, "cannot open the directory %s: %s", path.c_str(), std::strerror(-*error));
+        return nullptr;
+    }
+    *error = verify(path, fd.get());
+    if (*error != 0)
+        return nullptr;
+    auto directory = std::make_shared<Directory>(Passkey(), std::move(path), std::move(fd));
+    directory->reap();
+    return directory;
+}
+
+std::string Directory::name_of(std::uint16_t port) const
+{
+    return std::to_string(network_namespace()) + "-" + std::to_string(port);
+}
+
+// 0, -FI_EADDRINUSE where the living hold the name, or another error. Under the lock.
+int Directory::bind_name(const std::string &name, core::UniqueFd &socket) noexcept
+{
+    sockaddr_un address;
+    if (!socket_address(path_, fd_.get(), name, address))
+        return -ENAMETOOLONG;
+    socket = new_socket();
+    if (!socket)
+        return -errno;
+    int bound = ::bind(socket.get(), generic(address), sizeof(address));
+    if (bound != 0 && errno == EADDRINUSE) {
+        if (!is_dead(name))
+            return -FI_EADDRINUSE;
+        ::unlinkat(fd_.get(), name.c_str(), 0);
+        bound = ::bind(socket.get(), generic(address), sizeof(address));
+    }
+    if (bound != 0)
+        return -errno;
+    if (::listen(socket.get(), kBacklog) != 0) {
+        const int error = -errno;
+        ::unlinkat(fd_.get(), name.c_str(), 0);
+        return error;
+    }
+    return 0;
+}
+
+int Directory::reserve(std::uint16_t port, PortName &name) noexcept
+{
+    const Lock lock(fd_.get());
+    if (!lock.held()) {
+        VMA_WARN(fabric, "directory %s stays locked by another process", path_.c_str());
+        return -FI_EBUSY;
+    }
+    std::uint16_t chosen = port;
+    core::UniqueFd socket;
+    int result = -FI_EADDRINUSE;
+    for (int i = 0; i < (port == 0 ? kPortTries : 1) && result == -FI_EADDRINUSE; ++i) {
+        if (port == 0)
+            chosen = any_port();
+        result = bind_name(name_of(chosen), socket);
+    }
+    if (result != 0) {
+        if (result != -FI_EADDRINUSE)
+            VMA_WARN(fabric, "cannot make an endpoint's name in %s: %s", path_.c_str(), std::strerror(-result));
+        return result;
+    }
+    name.reset();
+    name.directory_ = shared_from_this();
+    name.name_ = name_of(chosen);
+    name.socket_ = std::move(socket);
+    name.port_ = chosen;
+    name.generation_ = core::fork_generation();
+    return 0;
+}
+
+core::UniqueFd Directory::connect_name(const std::string &name, int *error) noexcept
+{
+    sockaddr_un address;
+    core::UniqueFd socket;
+    if (!socket_address(path_, fd_.get(), name, address)) {
+        *error = -ENAMETOOLONG;
+        return socket;
+    }
+    socket = new_socket();
+    if (!socket) {
+        *error = -errno;
+        return socket;
+    }
+    *error = 0;
+    if (::connect(socket.get(), generic(address), sizeof(address)) == 0)
+        return socket;
+    // A file that is no socket of our kind is nobody's listener.
+    *error = errno == ENOENT || errno == EPROTOTYPE || errno == ENOTSOCK ? -FI_ECONNREFUSED : -errno;
+    socket.reset();
+    return socket;
+}
+
+core::UniqueFd Directory::connect(std::uint16_t port, int *error) noexcept
+{
+    return connect_name(name_of(port), error);
+}
+
+bool Directory::is_dead(const std::string &name) noexcept
+{
+    struct stat info {
+    };
+    if (::fstatat(fd_.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISSOCK(info.st_mode))
+        return false; // gone, or foreign: not ours to judge
+    int error = 0;
+    const core::UniqueFd probe = connect_name(name, &error);
+    return error == -FI_ECONNREFUSED;
+}
+
+int Directory::reap() noexcept
+{
+    const Lock lock(fd_.get());
+    const int list_fd = ::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = lock.held() && list_fd >= 0 ? ::fdopendir(list_fd) : nullptr;
+    if (list == nullptr) {
+        if (list_fd >= 0)
+            ::close(list_fd);
+        return 0;
+    }
+    int removed = 0;
+    while (const dirent *entry = ::readdir(list)) {
+        unsigned long net = 0;
+        unsigned port = 0;
+        if (!parse_name(entry->d_name, net, port) || !is_dead(entry->d_name))
+            continue;
+        if (::unlinkat(fd_.get(), entry->d_name, 0) == 0)
+            ++removed;
+    }
+    ::closedir(list);
+    if (removed > 0)
+        VMA_INFO(fabric, "removed %d names of dead processes from %s", removed, path_.c_str());
+    return removed;
+}
+
+} // namespace vma::local

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The directory of one user in which passive endpoints are found: one listening UNIX socket a port, nothing
+// else. It creates and verifies the directory, allocates ports, and removes the names that the dead left
+// behind.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/fd.hpp"
+
+namespace vma::local {
+
+class Directory;
+
+// A name in the directory with the listening socket behind it. Removed by its destructor, but never in a
+// forked child.
+class PortName
+{
+public:
+    PortName() noexcept = default;
+    PortName(PortName &&other) noexcept;
+    PortName &operator=(PortName &&other) noexcept;
+    ~PortName() { reset(); }
+
+    std::uint16_t port() const noexcept { return port_; }
+    int socket() const noexcept { return socket_.get(); }
+    explicit operator bool() const noexcept { return static_cast<bool>(socket_); }
+    void reset() noexcept;
+
+private:
+    friend class Directory;
+    std::shared_ptr<Directory> directory_;
+    std::string name_;
+    core::UniqueFd socket_;
+    std::uint16_t port_ = 0;
+    std::uint32_t generation_ = 0;
+};
+
+class Directory : public std::enable_shared_from_this<Directory>
+{
+public:
+    // Where FI_VMA_DIR or VMA_SHM_DIR say, else /dev/shm/vma-<uid>. Removes what the dead left. On failure an
+    // error is logged, *error is a negative fi_errno and nothing is returned.
+    static std::shared_ptr<Directory> open(int *error) noexcept;
+    static std::shared_ptr<Directory> open_at(std::string path, int *error) noexcept;
+
+    // Binds and listens. Port 0 takes any free one. 0, -FI_EADDRINUSE or another negative fi_errno.
+    int reserve(std::uint16_t port, PortName &name) noexcept;
+
+    // A socket whose connection to the port's listener is made. *error: -FI_ECONNREFUSED when nobody listens,
+    // -FI_EAGAIN when its backlog is full: try again later.
+    core::UniqueFd connect(std::uint16_t port, int *error) noexcept;
+
+    // Removes every name of ours whose socket nobody holds. How many were removed.
+    int reap() noexcept;
+
+    const std::string &path() const noexcept { return path_; }
+
+private:
+    friend class PortName;
+    struct Passkey {
+    };
+
+public:
+    Directory(Passkey, std::string path, core::UniqueFd fd) noexcept;
+
+private:
+    class Lock;
+    std::string name_of(std::uint16_t port) const;
+    int bind_name(const std::string &name, core::UniqueFd &socket) noexcept;
+    core::UniqueFd connect_name(const std::string &name, int *error) noexcept;
+    bool is_dead(const std::string &name) noexcept;
+
+    std::string path_;
+    core::UniqueFd fd_;
+};
+
+} // namespace vma::local

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Setting bits, sleeping flags and eventfds, and the cache of the peers' doorbells.
+#include "local/doorbell.hpp"
+
+#include <cerrno>
+#include <map>
+#include <mutex>
+#include <new>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <tuple>
+#include <unistd.h>
+
+#include <rdma/fi_errno.h>
+
+#include "core/spinlock.hpp"
+
+namespace vma::local {
+
+void set_doorbell_bit(DoorbellPage &page, std::uint32_t bit) noexcept
+{
+    const std::uint32_t word = bit / 64;
+    const std::uint64_t mask = UINT64_C(1) << (bit % 64);
+    // Set already: the queue has yet to take it, and it looks at the slots after it has. Only one process sets
+    // this bit, so nobody else can be between the two steps below.
+    if (!(page.words[word].load(std::memory_order_relaxed) & mask))
+        page.words[word].fetch_or(mask, std::memory_order_seq_cst);
+    const std::uint64_t word_mask = UINT64_C(1) << (word % 64);
+    if (!(page.summary[word / 64].load(std::memory_order_relaxed) & word_mask))
+        page.summary[word / 64].fetch_or(word_mask, std::memory_order_seq_cst);
+}
+
+int Doorbell::open() noexcept
+{
+    if (const int error = create_shared("vma-doorbell", sizeof(DoorbellPage), memory_))
+        return error;
+    taken_.reset(new (std::nothrow) std::uint64_t[kDoorbellWords]());
+    wake_ = core::make_fd([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+    if (!wake_)
+        return -errno;
+    if (!taken_)
+        return -FI_ENOMEM;
+    page_ = reinterpret_cast<DoorbellPage *>(memory_.mapping.data());
+    return 0;
+}
+
+int Doorbell::allocate_bit() noexcept
+{
+    while (lowest_free_word_ < kDoorbellWords && taken_[lowest_free_word_] == ~UINT64_C(0))
+        ++lowest_free_word_;
+    if (lowest_free_word_ == kDoorbellWords)
+        return -1;
+    const std::uint32_t word = lowest_free_word_;
+    const auto bit = static_cast<std::uint32_t>(__builtin_ctzll(~taken_[word]));
+    taken_[word] |= UINT64_C(1) << bit;
+    if (summary_used_ < word / 64 + 1)
+        summary_used_ = word / 64 + 1;
+    return static_cast<int>(word * 64 + bit);
+}
+
+void Doorbell::free_bit(std::uint32_t bit) noexcept
+{
+    taken_[bit / 64] &= ~(UINT64_C(1) << (bit % 64));
+    if (bit / 64 < lowest_free_word_)
+        lowest_free_word_ = bit / 64;
+}
+
+void Doorbell::arm() noexcept
+{
+    page_->sleeping.store(1, std::memory_order_relaxed);
+    core::full_fence();
+}
+
+void Doorbell::wake_self() noexcept
+{
+    const int saved = errno;
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+    errno = saved;
+}
+
+bool Doorbell::drain() noexcept
+{
+    const int saved = errno;
+    std::uint64_t count;
+    const ssize_t got = ::read(wake_.get(), &count, sizeof count);
+    errno = saved;
+    return got == sizeof count;
+}
+
+PeerDoorbell::PeerDoorbell(Mapping &&mapping, core::UniqueFd &&wake) noexcept
+    : mapping_(std::move(mapping)), wake_(std::move(wake)), page_(reinterpret_cast<DoorbellPage *>(mapping_.data()))
+{
+}
+
+void PeerDoorbell::write_wake() const noexcept
+{
+    const int saved = errno;
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+    errno = saved;
+}
+
+namespace {
+
+// By process too: a peer may hold descriptors of another's doorbell, and must not choose that one's eventfd.
+using DoorbellId = std::tuple<pid_t, dev_t, ino_t>;
+
+struct DoorbellCache {
+    std::mutex mutex;
+    std::map<DoorbellId, std::weak_ptr<PeerDoorbell>> known;
+};
+
+// Never destroyed: libfabric closes objects after the destructors of static objects have run.
+DoorbellCache &doorbell_cache() noexcept
+{
+    alignas(DoorbellCache) static std::byte storage[sizeof(DoorbellCache)];
+    static DoorbellCache *const cache = new (storage) DoorbellCache;
+    return *cache;
+}
+
+} // namespace
+
+int open_peer_doorbell(pid_t peer, core::UniqueFd &&memory, core::UniqueFd &&wake,
+                       std::shared_ptr<PeerDoorbell> &out) noexcept
+{
+    const core::UniqueFd memory_fd = std::move(memory);
+    core::UniqueFd wake_fd = std::move(wake);
+    struct stat status {
+    };
+    if (::fstat(memory_fd.get(), &status) != 0 || !is_anonymous_file(wake_fd.get()))
+        return -FI_EINVAL;
+
+    DoorbellCache &cache = doorbell_cache();
+    const std::lock_guard guard(cache.mutex);
+    std::erase_if(cache.known, [](const auto &entry) { return entry.second.expired(); });
+    const DoorbellId id{peer, status.st_dev, status.st_ino};
+    if (const auto found = cache.known.find(id); found != cache.known.end()) {
+        out = found->second.lock();
+        if (out)
+            return 0;
+    }
+    Mapping mapping;
+    if (const int error = map_shared(memory_fd.get(), sizeof(DoorbellPage), mapping))
+        return error;
+    out = std::make_shared<PeerDoorbell>(std::move(mapping), std::move(wake_fd));
+    cache.known[id] = out;
+    return 0;
+}
+
+} // namespace vma::local

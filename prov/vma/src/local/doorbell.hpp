@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// How a peer tells a completion queue that an endpoint has something for it, and wakes the queue when it sleeps. Doorbell
+// is the queue's side, PeerDoorbell the side of who rings. What a ring means is the queue's business.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <sys/types.h>
+
+#include "core/fd.hpp"
+#include "local/layout.hpp"
+#include "local/segment.hpp"
+
+namespace vma::local {
+
+// Sets an endpoint's bit, cheaply when it is set already.
+void set_doorbell_bit(DoorbellPage &page, std::uint32_t bit) noexcept;
+
+class Doorbell
+{
+public:
+    // 0 or a negative fi_errno.
+    int open() noexcept;
+
+    // A bit for an endpoint, or -1 when all are taken. Bits are dense, so that one summary word serves 4,096 endpoints.
+    int allocate_bit() noexcept;
+    void free_bit(std::uint32_t bit) noexcept;
+
+    bool rung() const noexcept
+    {
+        for (std::uint32_t i = 0; i < summary_used_; ++i) {
+            if (page_->summary[i].load(std::memory_order_relaxed))
+                return true;
+        }
+        return false;
+    }
+
+    // Takes all bits that are set and calls handle(bit) for each. A bit may be anybody's, also nobody's.
+    template <typename Handle> void collect(Handle &&handle) noexcept
+    {
+        for (std::uint32_t i = 0; i < summary_used_; ++i) {
+            if (!page_->summary[i].load(std::memory_order_relaxed))
+                continue;
+            std::uint64_t words = page_->summary[i].exchange(0, std::memory_order_seq_cst);
+            for (; words; words &= words - 1) {
+                const std::uint32_t word = i * 64 + static_cast<std::uint32_t>(__builtin_ctzll(words));
+                std::uint64_t bits = page_->words[word].exchange(0, std::memory_order_seq_cst);
+                for (; bits; bits &= bits - 1)
+                    handle(word * 64 + static_cast<std::uint32_t>(__builtin_ctzll(bits)));
+            }
+        }
+    }
+
+    // An own bit, set by ourselves.
+    void ring_self(std::uint32_t bit) noexcept { set_doorbell_bit(*page_, bit); }
+
+    // Whoever publishes from here on writes the eventfd. Look at everything once more before sleeping.
+    void arm() noexcept;
+    // True when nobody has taken the flag, hence nobody writes the eventfd for it any more.
+    bool disarm() noexcept { return page_->sleeping.exchange(0, std::memory_order_seq_cst) != 0; }
+    void wake_if_sleeping() noexcept
+    {
+        if (page_->sleeping.load(std::memory_order_relaxed) && page_->sleeping.exchange(0, std::memory_order_seq_cst))
+            wake_self();
+    }
+    void wake_self() noexcept; // writes the eventfd
+    bool drain() noexcept;     // makes the eventfd unreadable; whether it was readable
+
+    int memory_fd() const noexcept { return memory_.fd.get(); }
+    int wake_fd() const noexcept { return wake_.get(); }
+
+private:
+    SharedMemory memory_;
+    core::UniqueFd wake_;
+    DoorbellPage *page_ = nullptr;
+    std::uint32_t summary_used_ = 0;
+    std::unique_ptr<std::uint64_t[]> taken_; // one bit a doorbell bit
+    std::uint32_t lowest_free_word_ = 0;
+};
+
+// A peer's doorbell, mapped once a process however many endpoints ring it.
+class PeerDoorbell
+{
+public:
+    void ring(std::uint32_t bit) noexcept
+    {
+        set_doorbell_bit(*page_, bit);
+        wake_if_sleeping();
+    }
+    // The caller has fenced, or has just done a locked operation.
+    void wake_if_sleeping() noexcept
+    {
+        if (page_->sleeping.load(std::memory_order_relaxed) && page_->sleeping.exchange(0, std::memory_order_seq_cst))
+            write_wake();
+    }
+
+    PeerDoorbell(Mapping &&mapping, core::UniqueFd &&wake) noexcept;
+
+private:
+    void write_wake() const noexcept;
+
+    Mapping mapping_;
+    core::UniqueFd wake_;
+    DoorbellPage *page_;
+};
+
+// Checks and maps what a peer sent; both descriptors are used up. -FI_EINVAL when it isn't a doorbell.
+int open_peer_doorbell(pid_t peer, core::UniqueFd &&memory, core::UniqueFd &&wake,
+                       std::shared_ptr<PeerDoorbell> &out) noexcept;
+
+} // namespace vma::local

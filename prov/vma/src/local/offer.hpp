@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What one side of a local connection tells the other about its endpoint, over the link. Connection management carries
+// it; the endpoint fills it (make_offer) and checks the peer's (attach). Everything in it is a peer's word until checked.
+#pragma once
+
+#include <cstdint>
+
+namespace vma::local {
+
+inline constexpr std::uint32_t kOfferVersion = 1;
+
+struct EndpointOffer {
+    std::uint32_t version = kOfferVersion;
+    std::uint32_t endpoint_id = 0;   // the sender's own number for the endpoint, names it in later link messages
+    std::uint64_t segment_size = 0;  // bytes, all of the segment memfd
+    std::uint64_t bounce_offset = 0; // bytes from the segment's start
+    std::uint64_t bounce_len = 0;    // bytes
+    std::uint64_t region_offset = 0; // bytes from the segment's start
+    std::uint64_t region_len = 0;    // bytes, 0 without FI_OPT_VMA_REGION
+    std::uint32_t slot_count = 0;
+    std::uint32_t doorbell_bit = 0; // which bit of the doorbell bitmap rings for this endpoint
+};
+
+// Descriptors that travel with an offer, in this order (SCM_RIGHTS).
+// The doorbell is that of the queue that receives; the tx doorbell that of the queue which waits for the peer to
+// consume what was sent. They are the same files twice when the endpoint has one queue for both.
+enum OfferFd : unsigned {
+    kFdSegment = 0,
+    kFdDoorbell = 1,
+    kFdWake = 2,
+    kFdTxDoorbell = 3,
+    kFdTxWake = 4,
+    kOfferFdCount = 5,
+};
+
+} // namespace vma::local

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Reading a completion queue: going round the endpoints, consuming their slots, and the calls of fi_ops_cq.
+#include "local/queue.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <poll.h>
+
+#include <rdma/fi_errno.h>
+
+#include "core/log.hpp"
+#include "local/endpoint.hpp"
+#include "ofi/noop.hpp"
+
+namespace vma::local {
+
+namespace {
+
+constexpr unsigned kBurst = 64;         // slots of one endpoint before it is another's turn
+constexpr unsigned kSpaceCheck = 16;    // slots given back before we look whether the writer waits for one
+constexpr unsigned kCmInterval = 65536; // empty reads between looks at connection management
+
+} // namespace
+
+template <fi_cq_format Format> bool Queue::visit(Endpoint &endpoint, Sink &sink) noexcept
+{
+    Receiver &rx = endpoint.receiver;
+    if (endpoint.attention.load(std::memory_order_relaxed)) [[unlikely]]
+        attend(endpoint);
+    if (!rx.open.load(std::memory_order_acquire) || endpoint.stalled.load(std::memory_order_relaxed)) [[unlikely]]
+        return false;
+
+    SlotHeader header;
+    bool more = false;
+    for (unsigned done = 0; rx.slots.peek(header); ++done) {
+        if (done == kBurst || (sink.out && entries.size() >= sink.room)) {
+            more = true;
+            break;
+        }
+        const bool region = header.op == SlotOp::region_inline || header.op == SlotOp::region_direct;
+        if (region && header.flags == kSlotData && sink.room && entries.empty()) [[likely]] {
+            std::uint64_t length = 0;
+            if (!rx.apply_region(header, length)) [[unlikely]] {
+                endpoint.fail("a write outside of the region");
+                break;
+            }
+            rx.slots.consume();
+            if (rx.remote_write_counter) [[unlikely]]
+                rx.remote_write_counter->count();
+            sink.out += ofi::write_entry<Format>(sink.out, rx.context, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA,
+                                                 length, nullptr, header.data);
+            --sink.room;
+            ++sink.taken;
+            continue;
+        }
+        const Consumed result = rx.consume(header);
+        if (result == Consumed::done)
+            continue;
+        if (result == Consumed::lie)
+            endpoint.fail("a malformed slot");
+        else
+            more = !endpoint.stalled.load(std::memory_order_relaxed);
+        break;
+    }
+    give_back(endpoint);
+    if (rx.ended && !rx.slots.ready()) [[unlikely]]
+        rx.flush(FI_ECANCELED);
+    return more;
+}
+
+// Tells the writer how far we are, and wakes it where it wants that.
+void Queue::give_back(Endpoint &endpoint) noexcept
+{
+    Receiver &rx = endpoint.receiver;
+    if (rx.slots.unpublished())
+        rx.slots.publish();
+    else if (!rx.slots.unchecked())
+        return;
+    else
+        rx.slack = true; // nothing new came: time to look after the writer
+    if (rx.ack_due) {
+        rx.ack_due = false;
+        core::full_fence();
+        endpoint.wake_writer();
+    }
+    if (rx.slots.unchecked() >= kSpaceCheck || rx.slack || !endpoint.is_active) {
+        rx.slack = false;
+        if (rx.slots.writer_wants_space())
+            endpoint.wake_writer();
+    }
+}
+
+template <fi_cq_format Format> void Queue::answer_doorbell(Sink &sink) noexcept
+{
+    doorbell.collect([&](std::uint32_t bit) {
+        Endpoint *endpoint = bit < by_bit_size ? by_bit[bit] : nullptr;
+        if (!endpoint)
+            return;
+        const bool more = visit<Format>(*endpoint, sink);
+        if (endpoint->is_active)
+            return;
+        if (more)
+            doorbell.ring_self(bit);
+        if (endpoint->receiver.open.load(std::memory_order_relaxed) && !armed &&
+            (rings_often(bit) || active_count < kActive))
+            activate(*endpoint);
+    });
+}
+
+template <fi_cq_format Format> void Queue::poll(Sink &sink) noexcept
+{
+    // Now and then who rings comes first, or endpoints that always have something would shut out the others.
+    if ((++reads & 15) == 0 && doorbell.rung())
+        answer_doorbell<Format>(sink);
+    for (unsigned i = 0; i < active_count; ++i) {
+        Endpoint &endpoint = *active[i];
+        SlotReader &slots = endpoint.receiver.slots;
+        if (slots.ready()) {
+            visit<Format>(endpoint, sink);
+            touch(i);
+        } else if (slots.unchecked()) {
+            give_back(endpoint);
+        }
+    }
+    if (doorbell.rung())
+        answer_doorbell<Format>(sink);
+    if (waiting)
+        advance_senders(nullptr);
+}
+
+template <fi_cq_format Format> ssize_t Queue::read(fid_cq *fid, void *buffer, std::size_t count) noexcept
+{
+    Queue &queue = queue_of(fid);
+    Sink sink{count ? static_cast<std::byte *>(buffer) : nullptr, count};
+    queue.lock.lock();
+    if (queue.armed) [[unlikely]]
+        queue.disarm();
+    if (!queue.entries.empty()) {
+        sink.taken = queue.take<Format>(sink.out, sink.room);
+        sink.room -= sink.taken;
+    }
+    if (!queue.error_first() && (sink.room || !count)) {
+        queue.poll<Format>(sink);
+        if (!queue.entries.empty())
+            sink.taken += queue.take<Format>(sink.out, sink.room);
+    }
+    const bool failures = queue.failed != nullptr;
+    const bool error = queue.error_first();
+    const bool left = !queue.entries.empty();
+    const bool look_at_cm = !sink.taken && (++queue.idle_reads % kCmInterval) == 0;
+    queue.lock.unlock();
+
+    if (failures) [[unlikely]]
+        queue.report_failures();
+    if (sink.taken)
+        return static_cast<ssize_t>(sink.taken);
+    if (error)
+        return -FI_EAVAIL;
+    if (look_at_cm) [[unlikely]]
+        queue.domain.fabric.cm_progress();
+    return !count && left ? 0 : -FI_EAGAIN;
+}
+
+void Queue::progress() noexcept
+{
+    lock.lock();
+    Sink sink{nullptr, 0};
+    if (armed)
+        disarm();
+    poll<FI_CQ_FORMAT_CONTEXT>(sink);
+    const bool failures = failed != nullptr;
+    lock.unlock();
+    if (failures)
+        report_failures();
+}
+
+void Queue::drain(Endpoint &endpoint) noexcept
+{
+    Sink sink{nullptr, 0};
+    while (visit<FI_CQ_FORMAT_CONTEXT>(endpoint, sink) && !entries.full()) {
+    }
+    doorbell.ring_self(endpoint.bit); // for what is left
+}
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+template <fi_cq_format Format>
+ssize_t read_from(fid_cq *fid, void *buffer, std::size_t count, fi_addr_t *sources) noexcept
+{
+    const ssize_t got = Queue::read<Format>(fid, buffer, count);
+    for (ssize_t i = 0; sources && i < got; ++i)
+        sources[i] = FI_ADDR_NOTAVAIL; // a connection has one peer, which no address vector knows
+    return got;
+}
+
+// Milliseconds that poll() may sleep. Once a second everything is looked at, in case a peer has stolen a wake-up.
+int nap_length(int timeout, Clock::time_point end) noexcept
+{
+    constexpr int kLongest = 1000;
+    if (timeout < 0)
+        return kLongest;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+    return static_cast<int>(std::clamp<std::int64_t>(left, 0, kLongest));
+}
+
+// Sleeps until the queue or connection management has something. False: fi_cq_signal() was called.
+bool sleep_once(Queue &queue, int milliseconds) noexcept
+{
+    queue.domain.fabric.cm_progress();
+    bool ready;
+    {
+        const core::SpinGuard guard(queue.lock);
+        if (queue.signalled) {
+            queue.signalled = false;
+            return false;
+        }
+        ready = !queue.arm();
+    }
+    if (ready || milliseconds == 0)
+        return true;
+    pollfd fds[] = {{queue.doorbell.wake_fd(), POLLIN, 0}, {queue.domain.fabric.device->wait_fd(), POLLIN, 0}};
+    if (::poll(fds, std::size(fds), milliseconds) == 0) {
+        const core::SpinGuard guard(queue.lock);
+        queue.ring_all();
+    }
+    return true;
+}
+
+template <fi_cq_format Format>
+ssize_t sread_from(fid_cq *fid, void *buffer, std::size_t count, fi_addr_t *sources, const void *cond,
+                   int timeout) noexcept
+{
+    Queue &queue = queue_of(fid);
+    if (queue.domain.fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    std::size_t wanted = 1;
+    if (cond && queue.wait_cond == FI_CQ_COND_THRESHOLD)
+        wanted = std::clamp<std::size_t>(*static_cast<const std::size_t *>(cond), 1, std::max<std::size_t>(count, 1));
+    const Clock::time_point end = Clock::now() + std::chrono::milliseconds(std::max(timeout, 0));
+    constexpr std::size_t kEntry = Format == FI_CQ_FORMAT_CONTEXT ? sizeof(fi_cq_entry)
+                                   : Format == FI_CQ_FORMAT_MSG   ? sizeof(fi_cq_msg_entry)
+                                   : Format == FI_CQ_FORMAT_DATA  ? sizeof(fi_cq_data_entry)
+                                                                  : sizeof(fi_cq_tagged_entry);
+    std::size_t taken = 0;
+    for (bool last = false;;) {
+        const ssize_t got = read_from<Format>(fid, static_cast<std::byte *>(buffer) + taken * kEntry, count - taken,
+                                              sources ? sources + taken : nullptr);
+        if (got > 0)
+            taken += static_cast<std::size_t>(got);
+        if (taken >= wanted || last || (got < 0 && got != -FI_EAGAIN) || (got == 0 && !count))
+            return taken ? static_cast<ssize_t>(taken) : got;
+        const int nap = nap_length(timeout, end);
+        last = nap == 0 || !sleep_once(queue, nap);
+    }
+}
+
+template <fi_cq_format Format>
+ssize_t sread(fid_cq *fid, void *buffer, std::size_t count, const void *cond, int timeout) noexcept
+{
+    return sread_from<Format>(fid, buffer, count, nullptr, cond, timeout);
+}
+
+int signal(fid_cq *fid)
+{
+    Queue &queue = queue_of(fid);
+    if (queue.domain.fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    const core::SpinGuard guard(queue.lock);
+    queue.signalled = true;
+    queue.wake_sleepers();
+    return 0;
+}
+
+template <fi_cq_format Format>
+fi_ops_cq cq_ops = {
+    .size = sizeof(fi_ops_cq),
+    .read = Queue::read<Format>,
+    .readfrom = read_from<Format>,
+    .readerr = ofi::cq_readerr,
+    .sread = sread<Format>,
+    .sreadfrom = sread_from<Format>,
+    .signal = signal,
+    .strerror = ofi::cq_strerror,
+};
+
+fi_ops_cq *ops_for(fi_cq_format format) noexcept
+{
+    switch (format) {
+    case FI_CQ_FORMAT_CONTEXT:
+        return &cq_ops<FI_CQ_FORMAT_CONTEXT>;
+    case FI_CQ_FORMAT_MSG:
+        return &cq_ops<FI_CQ_FORMAT_MSG>;
+    case FI_CQ_FORMAT_TAGGED:
+        return &cq_ops<FI_CQ_FORMAT_TAGGED>;
+    default:
+        return &cq_ops<FI_CQ_FORMAT_DATA>;
+    }
+}
+
+int close(fid *fid)
+{
+    Queue *queue = static_cast<Queue *>(&ofi::cq_of(fid));
+    if (queue->domain.fabric.orphaned())
+        return 0; // the parent's; its memory isn't mapped here
+    if (queue->endpoints)
+        return -FI_EBUSY;
+    queue->domain.refs.fetch_sub(1, std::memory_order_relaxed);
+    delete queue;
+    return 0;
+}
+
+int control(fid *fid, int command, void *argument)
+{
+    Queue &queue = static_cast<Queue &>(ofi::cq_of(fid));
+    switch (command) {
+    case FI_GETWAIT:
+        if (queue.wait_obj == FI_WAIT_NONE || !argument)
+            return -FI_ENODATA;
+        *static_cast<int *>(argument) = queue.doorbell.wake_fd();
+        return 0;
+    case FI_GETWAITOBJ:
+        if (!argument)
+            return -FI_EINVAL;
+        *static_cast<fi_wait_obj *>(argument) = queue.wait_obj == FI_WAIT_NONE ? FI_WAIT_NONE : FI_WAIT_FD;
+        return 0;
+    default:
+        return -FI_ENOSYS;
+    }
+}
+
+fi_ops cq_fid_ops = {
+    .size = sizeof(fi_ops),
+    .close = close,
+    .bind = ofi::noop<decltype(fi_ops::bind)>,
+    .control = control,
+    .ops_open = ofi::noop<decltype(fi_ops::ops_open)>,
+    .tostr = nullptr,
+    .ops_set = ofi::noop<decltype(fi_ops::ops_set)>,
+};
+
+int trywait(ofi::Cq &cq) noexcept
+{
+    Queue &queue = static_cast<Queue &>(cq);
+    if (queue.domain.fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    queue.domain.fabric.cm_progress();
+    const core::SpinGuard guard(queue.lock);
+    return queue.arm() ? 0 : -FI_EAGAIN;
+}
+
+} // namespace
+
+int open_cq(ofi::Domain &domain, const fi_cq_attr *attr, fid_cq **cq, void *context) noexcept
+{
+    std::unique_ptr<Queue> queue(new (std::nothrow) Queue(domain));
+    if (!queue)
+        return -FI_ENOMEM;
+    if (const int error = ofi::init_cq(*queue, attr, context))
+        return error;
+    if (const int error = queue->open())
+        return error;
+    queue->fid.fid.ops = &cq_fid_ops;
+    queue->fid.ops = ops_for(queue->format);
+    queue->trywait = trywait;
+    domain.refs.fetch_add(1, std::memory_order_relaxed);
+    *cq = &queue.release()->fid;
+    return 0;
+}
+
+} // namespace vma::local

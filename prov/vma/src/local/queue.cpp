@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Who is in a completion queue, and how one sleeps on it. Reading is in progress.cpp.
+#include "local/queue.hpp"
+
+#include <algorithm>
+#include <new>
+#include <pthread.h>
+
+#include <rdma/fi_errno.h>
+
+#include "core/log.hpp"
+#include "local/endpoint.hpp"
+
+namespace vma::local {
+
+namespace {
+
+const void *this_thread() noexcept
+{
+    return reinterpret_cast<const void *>(pthread_self());
+}
+
+} // namespace
+
+int Queue::open() noexcept
+{
+    return doorbell.open();
+}
+
+bool Queue::grow(std::uint32_t bit) noexcept
+{
+    if (bit < by_bit_size)
+        return true;
+    const std::uint32_t wanted = std::max(64U, by_bit_size * 2);
+    std::unique_ptr<Endpoint *[]> bigger(new (std::nothrow) Endpoint *[wanted]());
+    if (!bigger)
+        return false;
+    std::copy_n(by_bit.get(), by_bit_size, bigger.get());
+    by_bit = std::move(bigger);
+    by_bit_size = wanted;
+    return true;
+}
+
+int Queue::add(Endpoint &endpoint) noexcept
+{
+    const int bit = doorbell.allocate_bit();
+    if (bit < 0)
+        return -FI_ENOSPC;
+    endpoint.bit = static_cast<std::uint32_t>(bit);
+    if (!grow(endpoint.bit)) {
+        doorbell.free_bit(endpoint.bit);
+        return -FI_ENOMEM;
+    }
+    by_bit[endpoint.bit] = &endpoint;
+    return 0;
+}
+
+void Queue::remove(Endpoint &endpoint) noexcept
+{
+    for (unsigned i = 0; i < active_count; ++i) {
+        if (active[i] == &endpoint) {
+            std::copy(active + i + 1, active + active_count, active + i);
+            --active_count;
+            break;
+        }
+    }
+    for (Endpoint **at = &failed; *at; at = &(*at)->failed_next) {
+        if (*at == &endpoint) {
+            *at = endpoint.failed_next;
+            break;
+        }
+    }
+    // A peer that still sets the bit makes us look at whoever has it next, for nothing.
+    by_bit[endpoint.bit] = nullptr;
+    doorbell.free_bit(endpoint.bit);
+    forget(&endpoint);
+    while (reporting == &endpoint) {
+        lock.unlock();
+        core::cpu_relax();
+        lock.lock();
+    }
+}
+
+void Queue::watch(Sender &sender) noexcept
+{
+    if (!sender.waiting) {
+        sender.waiting = true;
+        sender.waiting_next = waiting;
+        waiting = &sender;
+    }
+    // What it waits for may have come already.
+    wake_sleepers();
+}
+
+void Queue::unwatch(Sender &sender) noexcept
+{
+    for (Sender **at = &waiting; *at; at = &(*at)->waiting_next) {
+        if (*at == &sender) {
+            *at = sender.waiting_next;
+            sender.waiting = false;
+            return;
+        }
+    }
+}
+
+void Queue::activate(Endpoint &endpoint) noexcept
+{
+    if (active_count == kActive)
+        deactivate(kActive - 1);
+    std::copy_backward(active, active + active_count, active + active_count + 1);
+    active[0] = &endpoint;
+    ++active_count;
+    endpoint.is_active = true;
+    endpoint.receiver.slots.watch();
+}
+
+// From now on the peer rings. What it published before it knew is rung for here.
+void Queue::deactivate(unsigned index) noexcept
+{
+    Endpoint &endpoint = *active[index];
+    std::copy(active + index + 1, active + active_count, active + index);
+    --active_count;
+    endpoint.is_active = false;
+    SlotReader &slots = endpoint.receiver.slots;
+    slots.ask_for_ring();
+    if (slots.ready() && !endpoint.stalled.load(std::memory_order_relaxed))
+        doorbell.ring_self(endpoint.bit);
+    if (slots.unchecked() && slots.writer_wants_space())
+        endpoint.wake_writer();
+}
+
+// Moves an active endpoint one place forward: who is silent ends up last.
+void Queue::touch(unsigned index) noexcept
+{
+    if (index)
+        std::swap(active[index], active[index - 1]);
+}
+
+bool Queue::rings_often(std::uint32_t bit) noexcept
+{
+    const bool seen = std::find(std::begin(recent), std::end(recent), bit + 1) != std::end(recent);
+    recent[recent_at++ % std::size(recent)] = bit + 1;
+    return seen;
+}
+
+void Queue::wake_sleepers() noexcept
+{
+    if (armed) {
+        doorbell.wake_self();
+        readable = true;
+    }
+}
+
+// With several threads that may sleep on the descriptor, it is unreadable only while the queue is armed: then none of
+// them is forgotten when another has read the queue.
+void Queue::disarm() noexcept
+{
+    armed = false;
+    if (!doorbell.disarm())
+        readable = true; // a peer took the flag, and has written or is about to
+    if (many_sleepers || armed_by != this_thread()) {
+        many_sleepers = true;
+        doorbell.wake_self();
+        readable = true;
+    } else if (readable) {
+        readable = !doorbell.drain();
+    }
+}
+
+void Queue::ring_all() noexcept
+{
+    for (std::uint32_t bit = 0; bit < by_bit_size; ++bit) {
+        if (by_bit[bit] && by_bit[bit]->receiver.slots.ready() && !by_bit[bit]->stalled.load(std::memory_order_relaxed))
+            doorbell.ring_self(bit);
+    }
+}
+
+bool Queue::anything() noexcept
+{
+    return !entries.empty() || failed || signalled || doorbell.rung();
+}
+
+bool Queue::arm() noexcept
+{
+    if (armed && armed_by != this_thread())
+        many_sleepers = true;
+    if (!armed) {
+        while (active_count)
+            deactivate(active_count - 1);
+        if (readable)
+            readable = !doorbell.drain();
+        doorbell.arm();
+        armed = true;
+        armed_by = this_thread();
+    }
+    bool news = false;
+    advance_senders(&news);
+    if (!news && !anything())
+        return true;
+    disarm();
+    return false;
+}
+
+// The senders that wait for their peers. With `news` also those that should try again, and those that others are at.
+void Queue::advance_senders(bool *news) noexcept
+{
+    for (Sender **at = &waiting; *at;) {
+        Sender &sender = **at;
+        if (!sender.lock.try_lock()) {
+            if (news)
+                *news = true;
+            at = &sender.waiting_next;
+            continue;
+        }
+        sender.advance(true);
+        if (news && sender.fed())
+            *news = true;
+        const bool idle = sender.idle();
+        sender.lock.unlock();
+        if (idle) {
+            *at = sender.waiting_next;
+            sender.waiting = false;
+        } else {
+            at = &sender.waiting_next;
+        }
+    }
+}
+
+// What rings for an endpoint beside its slots.
+void Queue::attend(Endpoint &endpoint) noexcept
+{
+    endpoint.attention.store(false, std::memory_order_relaxed);
+    core::full_fence();
+    if (const int error = endpoint.ending.exchange(0, std::memory_order_acq_rel))
+        endpoint.end(error);
+    if (!endpoint.failing.load(std::memory_order_acquire))
+        return;
+    endpoint.receiver.open.store(false, std::memory_order_relaxed);
+    if (endpoint.reported)
+        return;
+    endpoint.reported = true;
+    endpoint.failed_next = failed;
+    failed = &endpoint;
+}
+
+// Without memory for a completion there is no good way on; the program should at least not wonder.
+void Queue::note_loss() noexcept
+{
+    VMA_WARN(cq, "no memory: a completion is lost");
+}
+
+void Queue::report_failures() noexcept
+{
+    lock.lock();
+    while (failed && !reporting) {
+        Endpoint &endpoint = *failed;
+        failed = endpoint.failed_next;
+        reporting = &endpoint; // fi_close() of it waits
+        lock.unlock();
+        endpoint.report(endpoint, endpoint.failure);
+        lock.lock();
+        reporting = nullptr;
+    }
+    lock.unlock();
+}
+
+ofi::ProgressSource Queue::source() noexcept
+{
+    return {
+        .object = this,
+        .progress = [](void *object) noexcept { static_cast<Queue *>(object)->progress(); },
+        .arm =
+            [](void *object) noexcept {
+                Queue &queue = *static_cast<Queue *>(object);
+                const core::SpinGuard guard(queue.lock);
+                // Entries are for fi_cq_read(); who waits for a counter doesn't care.
+                return queue.arm() || !queue.entries.empty() ? queue.doorbell.wake_fd() : -1;
+            },
+    };
+}
+
+} // namespace vma::local

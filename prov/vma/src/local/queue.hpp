@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The completion queue of the local device. It looks at the slots of a few endpoints itself, is rung for the others, and
+// goes round those that wait for their peer; so what an empty read costs does not depend on how many endpoints there are.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_eq.h>
+
+#include "local/doorbell.hpp"
+#include "ofi/cntr.hpp"
+#include "ofi/cq.hpp"
+
+namespace vma::local {
+
+class Endpoint;
+struct Sender;
+
+// Where a read puts completions that need not wait in the queue.
+struct Sink {
+    std::byte *out;
+    std::size_t room;
+    std::size_t taken = 0;
+};
+
+struct Queue : ofi::Cq {
+    static constexpr unsigned kActive = 4;
+
+    explicit Queue(ofi::Domain &owner) noexcept : Cq(owner) {}
+    int open() noexcept;
+
+    // All below: with `lock` held, if they don't say otherwise.
+
+    // A completion, also beyond the queue's size: who can wait asks entries.full() first.
+    void push(const ofi::Completion &completion) noexcept
+    {
+        if (!entries.push(completion)) [[unlikely]]
+            note_loss();
+        if (armed) [[unlikely]]
+            wake_sleepers();
+    }
+
+    // The receiving half of an endpoint. 0 or -FI_ENOSPC.
+    int add(Endpoint &endpoint) noexcept;
+    void remove(Endpoint &endpoint) noexcept;
+    // A sending half with operations under way.
+    void watch(Sender &sender) noexcept;
+    void unwatch(Sender &sender) noexcept;
+
+    // Takes in what arrived until the sink or the queue is full.
+    template <fi_cq_format Format> void poll(Sink &sink) noexcept;
+    // Consumes what an endpoint's slots hold. True: there is more.
+    template <fi_cq_format Format> bool visit(Endpoint &endpoint, Sink &sink) noexcept;
+
+    template <fi_cq_format Format> static ssize_t read(fid_cq *fid, void *buffer, std::size_t count) noexcept;
+    // Reads nothing: arrivals go to the queue. Takes the lock.
+    void progress() noexcept;
+
+    // Whether a sleeper would miss nothing. After `true` the wait descriptor becomes readable with the next event.
+    bool arm() noexcept;
+    void disarm() noexcept;
+    void wake_sleepers() noexcept;
+    // All that an endpoint's peer has published, for its end.
+    void drain(Endpoint &endpoint) noexcept;
+    // Looks at all endpoints as if each had been rung for, in case a bell was lost.
+    void ring_all() noexcept;
+    // Tells connection management about endpoints whose peers broke the rules. Takes the lock itself.
+    void report_failures() noexcept;
+
+    ofi::ProgressSource source() noexcept;
+
+    Endpoint *active[kActive] = {}; // looked at directly, the one that was active last in front
+    unsigned active_count = 0;
+    bool armed = false; // somebody may sleep on the wait descriptor
+    bool many_sleepers = false;
+    bool signalled = false;
+    bool readable = false; // the wait descriptor may be
+    Sender *waiting = nullptr;
+    Endpoint *failed = nullptr;
+    Endpoint *reporting = nullptr;
+    unsigned reads = 0;
+    unsigned idle_reads = 0;
+    const void *armed_by = nullptr; // the thread
+    Doorbell doorbell;
+    std::uint32_t recent[8] = {}; // bits that rang last
+    unsigned recent_at = 0;
+    std::unique_ptr<Endpoint *[]> by_bit;
+    std::uint32_t by_bit_size = 0;
+    unsigned endpoints = 0; // bound, receiving or sending
+
+private:
+    template <fi_cq_format Format> void answer_doorbell(Sink &sink) noexcept;
+    bool grow(std::uint32_t bit) noexcept;
+    bool anything() noexcept;
+    void activate(Endpoint &endpoint) noexcept;
+    void touch(unsigned index) noexcept;
+    void deactivate(unsigned index) noexcept;
+    void advance_senders(bool *news) noexcept;
+    void give_back(Endpoint &endpoint) noexcept;
+    void attend(Endpoint &endpoint) noexcept;
+    [[gnu::cold]] static void note_loss() noexcept;
+    bool rings_often(std::uint32_t bit) noexcept;
+};
+
+inline Queue &queue_of(fid_cq *fid) noexcept
+{
+    return static_cast<Queue &>(ofi::cq_of(fid));
+}
+
+int open_cq(ofi::Domain &domain, const fi_cq_attr *attr, fid_cq **cq, void *context) noexcept;
+
+} // namespace vma::local

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Sealed shared memory: making a segment of ours, and mapping a peer's after checking that it can neither shrink under
+// us nor be of another size than was said. It knows nothing of what lies inside.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "core/fd.hpp"
+
+namespace vma::local {
+
+class Mapping
+{
+public:
+    Mapping() noexcept = default;
+    Mapping(void *base, std::size_t size) noexcept : base_(base), size_(size) {}
+    Mapping(Mapping &&other) noexcept : base_(std::exchange(other.base_, nullptr)), size_(std::exchange(other.size_, 0))
+    {
+    }
+    Mapping &operator=(Mapping &&other) noexcept
+    {
+        std::swap(base_, other.base_);
+        std::swap(size_, other.size_);
+        return *this;
+    }
+    Mapping(const Mapping &) = delete;
+    Mapping &operator=(const Mapping &) = delete;
+    ~Mapping();
+
+    explicit operator bool() const noexcept { return base_ != nullptr; }
+    std::byte *data() const noexcept { return static_cast<std::byte *>(base_); }
+    std::size_t size() const noexcept { return size_; }
+
+private:
+    void *base_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+struct SharedMemory {
+    core::UniqueFd fd;
+    Mapping mapping;
+};
+
+// Zeroed memory of `size` bytes, rounded up to pages, sealed. 0 or a negative fi_errno.
+int create_shared(const char *name, std::size_t size, SharedMemory &out) noexcept;
+
+// Maps all of a peer's memory. -FI_EINVAL when it isn't a sealed memfd of exactly `size` bytes.
+int map_shared(int fd, std::size_t size, Mapping &out) noexcept;
+
+// True for an eventfd and its like: writing to it can neither raise SIGPIPE nor reach a file.
+bool is_anonymous_file(int fd) noexcept;
+
+} // namespace vma::local

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The ring of slots seen from its two ends. One writer, one reader, each in a process of its own; a reader takes no
+// word of the writer's for true before it has copied and checked it, and the other way round. No waiting, no waking.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "core/spinlock.hpp"
+#include "local/layout.hpp"
+
+namespace vma::local {
+
+// A copy of up to kSlotPayload bytes without a call.
+inline void copy_small(std::byte *to, const std::byte *from, std::size_t length) noexcept
+{
+    if (length >= 16) {
+        std::size_t at = 0;
+        for (; at + 16 <= length; at += 16)
+            std::memcpy(to + at, from + at, 16);
+        if (at < length)
+            std::memcpy(to + length - 16, from + length - 16, 16);
+    } else if (length >= 8) {
+        std::memcpy(to, from, 8);
+        std::memcpy(to + length - 8, from + length - 8, 8);
+    } else if (length >= 4) {
+        std::memcpy(to, from, 4);
+        std::memcpy(to + length - 4, from + length - 4, 4);
+    } else if (length) {
+        to[0] = from[0];
+        to[length / 2] = from[length / 2];
+        to[length - 1] = from[length - 1];
+    }
+}
+
+// A slot's header, copied out of shared memory once.
+struct SlotHeader {
+    SlotOp op;
+    std::uint8_t flags;
+    std::uint16_t length;
+    std::uint64_t data;
+    std::uint64_t addr;
+};
+
+class SlotWriter
+{
+public:
+    void attach(Control *control, Slot *slots) noexcept
+    {
+        control_ = control;
+        slots_ = slots;
+    }
+
+    // The slot to fill next, or nullptr when the ring seems full: refresh() and try again.
+    Slot *claim() noexcept { return next_ - freed_ < kSlotCount ? &slots_[index_] : nullptr; }
+
+    // What claim() returned becomes the reader's.
+    void publish(SlotOp op, unsigned flags, std::size_t length, std::uint64_t data, std::uint64_t addr) noexcept
+    {
+        Slot &slot = slots_[index_];
+        slot.data = data;
+        slot.addr = addr;
+        ++next_;
+        slot.word.store(static_cast<std::uint64_t>(next_) << 32 | static_cast<std::uint64_t>(length) << 16 |
+                            static_cast<std::uint64_t>(flags) << 8 | static_cast<std::uint64_t>(op),
+                        std::memory_order_release);
+        index_ = index_ + 1 == kSlotCount ? 0 : index_ + 1;
+    }
+
+    // After publish(): whether the reader asked to be told.
+    bool reader_wants_ring() const noexcept
+    {
+        core::full_fence();
+        return control_->rx_state.load(std::memory_order_relaxed) != static_cast<std::uint32_t>(RxState::watching);
+    }
+
+    // The reader's index now. A lie (outside of what was published) is reported as `false` and changes nothing.
+    bool read_head(std::uint32_t &head) const noexcept
+    {
+        head = control_->head.load(std::memory_order_acquire);
+        return head - freed_ <= next_ - freed_;
+    }
+    // Everything before `head` may be overwritten. `head` is one that read_head() accepted.
+    void free_until(std::uint32_t head) noexcept { freed_ = head; }
+
+    std::uint32_t next() const noexcept { return next_; } // slots published since the beginning
+    std::uint32_t freed() const noexcept { return freed_; }
+    std::uint32_t free_slots() const noexcept { return kSlotCount - (next_ - freed_); }
+    // A slot published at most kSlotCount slots ago and not overwritten since.
+    Slot &at(std::uint32_t position) const noexcept
+    {
+        const std::uint32_t back = next_ - position; // 1 .. kSlotCount
+        return slots_[index_ >= back ? index_ - back : index_ + kSlotCount - back];
+    }
+    Control &control() const noexcept { return *control_; }
+    explicit operator bool() const noexcept { return control_ != nullptr; }
+
+private:
+    Control *control_ = nullptr;
+    Slot *slots_ = nullptr;
+    std::uint32_t next_ = 0;  // position of the slot to fill next
+    std::uint32_t freed_ = 0; // all before this position are consumed
+    std::uint32_t index_ = 0; // next_ in the array
+};
+
+class SlotReader
+{
+public:
+    void attach(Control *control, Slot *slots) noexcept
+    {
+        control_ = control;
+        slots_ = slots;
+    }
+
+    bool ready() const noexcept { return sequence(word()) == next_ + 1; }
+
+    // True, with the header, when there is a slot to consume.
+    bool peek(SlotHeader &header) const noexcept
+    {
+        const std::uint64_t value = word();
+        if (sequence(value) != next_ + 1)
+            return false;
+        const Slot &slot = slots_[index_];
+        header.op = static_cast<SlotOp>(value & 0xff);
+        header.flags = static_cast<std::uint8_t>(value >> 8);
+        header.length = static_cast<std::uint16_t>(value >> 16);
+        header.data = slot.data;
+        header.addr = slot.addr;
+        return true;
+    }
+
+    std::byte *payload() const noexcept { return slots_[index_].payload; }
+
+    // The peeked slot is done with. publish() tells the writer.
+    void consume() noexcept
+    {
+        ++next_;
+        index_ = index_ + 1 == kSlotCount ? 0 : index_ + 1;
+    }
+    bool unpublished() const noexcept { return next_ != published_; }
+    // Slots given back since the last check of want_space.
+    std::uint32_t unchecked() const noexcept { return published_ - checked_; }
+    void publish() noexcept
+    {
+        published_ = next_;
+        control_->head.store(next_, std::memory_order_release);
+    }
+    // True when the writer waits for a slot and some were given back; fences, so not for every slot.
+    bool writer_wants_space() noexcept
+    {
+        checked_ = published_;
+        core::full_fence();
+        return control_->want_space.load(std::memory_order_relaxed) != 0 &&
+               control_->want_space.exchange(0, std::memory_order_seq_cst) != 0;
+    }
+
+    // The writer will publish without ringing / will ring. After the latter look at ready() once more.
+    void watch() noexcept { set_state(RxState::watching); }
+    void ask_for_ring() noexcept
+    {
+        set_state(RxState::ring);
+        core::full_fence();
+    }
+
+    std::uint32_t next() const noexcept { return next_; }
+    Control &control() const noexcept { return *control_; }
+
+private:
+    static std::uint32_t sequence(std::uint64_t word) noexcept { return static_cast<std::uint32_t>(word >> 32); }
+    std::uint64_t word() const noexcept { return slots_[index_].word.load(std::memory_order_acquire); }
+    void set_state(RxState state) noexcept
+    {
+        control_->rx_state.store(static_cast<std::uint32_t>(state), std::memory_order_relaxed);
+    }
+
+    Control *control_ = nullptr;
+    Slot *slots_ = nullptr;
+    std::uint32_t next_ = 0; // position of the slot to look at
+    std::uint32_t index_ = 0;
+    std::uint32_t published_ = 0; // value of Control::head
+    std::uint32_t checked_ = 0;
+};
+
+} // namespace vma::local

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "ofi/attr.hpp"
+
+namespace vma::ofi {
+
+constinit const fi_tx_attr kLocalTxAttr = {
+    .caps = kTxCaps,
+    .mode = 0,
+    .op_flags = 0,
+    .msg_order = kMessageOrder,
+    .comp_order = kTxCompletionOrder,
+    .inject_size = kInjectSize,
+    .size = kDefaultQueueSize,
+    .iov_limit = kIovLimit,
+    .rma_iov_limit = kRmaIovLimit,
+    .tclass = FI_TC_UNSPEC,
+};
+
+constinit const fi_rx_attr kLocalRxAttr = {
+    .caps = kRxCaps,
+    .mode = 0,
+    .op_flags = 0,
+    .msg_order = kMessageOrder,
+    .comp_order = kRxCompletionOrder,
+    .total_buffered_recv = 0,
+    .size = kDefaultQueueSize,
+    .iov_limit = kIovLimit,
+};
+
+constinit const fi_ep_attr kLocalEpAttr = {
+    .type = FI_EP_MSG,
+    .protocol = kProtocol,
+    .protocol_version = kProtocolVersion,
+    .max_msg_size = kMaxMessageSize,
+    .msg_prefix_size = 0,
+    .max_order_raw_size = kMaxMessageSize,
+    .max_order_war_size = kMaxMessageSize,
+    .max_order_waw_size = kMaxMessageSize,
+    .mem_tag_format = 0,
+    .tx_ctx_cnt = 1,
+    .rx_ctx_cnt = 1,
+    .auth_key_size = 0,
+    .auth_key = nullptr,
+};
+
+// Data progress is manual because no thread of ours runs: whoever reads a queue moves the data. Control progress counts
+// as automatic: all that it leads to is an event, and reading the event queue for it is what makes the progress.
+constinit const fi_domain_attr kLocalDomainAttr = {
+    .domain = nullptr,
+    .name = nullptr,
+    .threading = FI_THREAD_SAFE,
+    .control_progress = FI_PROGRESS_AUTO,
+    .data_progress = FI_PROGRESS_MANUAL,
+    .resource_mgmt = FI_RM_ENABLED,
+    .av_type = FI_AV_UNSPEC,
+    .mr_mode = 0,
+    .mr_key_size = kMrKeySize,
+    .cq_data_size = kCqDataSize,
+    .cq_cnt = 65536,
+    .ep_cnt = 65536,
+    .tx_ctx_cnt = 65536,
+    .rx_ctx_cnt = 65536,
+    .max_ep_tx_ctx = 1,
+    .max_ep_rx_ctx = 1,
+    .max_ep_stx_ctx = 0,
+    .max_ep_srx_ctx = 1,
+    .cntr_cnt = 65536,
+    .mr_iov_limit = kMrIovLimit,
+    .caps = kDomainCaps,
+    .mode = 0,
+    .auth_key = nullptr,
+    .auth_key_size = 0,
+    .max_err_data = kCmDataSize,
+    .mr_cnt = 65536,
+    .tclass = FI_TC_UNSPEC,
+};
+
+} // namespace vma::ofi

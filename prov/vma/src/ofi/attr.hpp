@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the local device offers, as data. Nothing is decided here: getinfo.cpp checks hints against it, the
+// objects check their arguments against the same numbers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_endpoint.h>
+
+namespace vma::ofi {
+
+inline constexpr char kProviderName[] = "vma";
+inline constexpr char kLocalName[] = "local"; // name of the device's fabric and of its domain
+
+inline constexpr std::uint32_t kProviderVersion = FI_VERSION(0, 1);
+inline constexpr std::uint32_t kProtocol = FI_PROV_SPECIFIC | 0x564d0001U;
+inline constexpr std::uint32_t kProtocolVersion = 1;
+
+inline constexpr std::size_t kCmDataSize = 256;  // private data of connect, accept and reject, bytes
+inline constexpr std::size_t kInjectSize = 4096; // bytes
+inline constexpr std::size_t kIovLimit = 4;      // more overruns ofi_rxm 1.17's stack (rxm_direct_send)
+inline constexpr std::size_t kRmaIovLimit = 4;
+inline constexpr std::size_t kDefaultQueueSize = 256; // operations, transmit and receive
+inline constexpr std::size_t kMaxQueueSize = 4096;    // the most that hints may ask for
+inline constexpr std::size_t kMaxMessageSize = SIZE_MAX / 2;
+inline constexpr std::size_t kMrKeySize = 8;
+inline constexpr std::size_t kMrIovLimit = 4;
+inline constexpr std::size_t kCqDataSize = 8;
+
+inline constexpr std::uint64_t kTxCaps = FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE | FI_FENCE;
+inline constexpr std::uint64_t kRxCaps = FI_MSG | FI_RMA | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_RMA_EVENT;
+inline constexpr std::uint64_t kDomainCaps = FI_LOCAL_COMM;
+inline constexpr std::uint64_t kCaps = kTxCaps | kRxCaps | kDomainCaps;
+
+inline constexpr std::uint64_t kTxOpFlags =
+    FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
+inline constexpr std::uint64_t kRxOpFlags = FI_COMPLETION;
+
+inline constexpr std::uint64_t kMessageOrder =
+    FI_ORDER_STRICT | FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAR | FI_ORDER_RMA_WAW;
+inline constexpr std::uint64_t kTxCompletionOrder = FI_ORDER_STRICT;
+inline constexpr std::uint64_t kRxCompletionOrder = FI_ORDER_STRICT | FI_ORDER_DATA;
+
+// mr_mode bits that a domain honours when it is opened with them. None of them is ever required.
+inline constexpr int kMrModes = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+
+extern const fi_tx_attr kLocalTxAttr;
+extern const fi_rx_attr kLocalRxAttr;
+extern const fi_ep_attr kLocalEpAttr;
+extern const fi_domain_attr kLocalDomainAttr;
+
+} // namespace vma::ofi

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The calls of a counter.
+#include "ofi/cntr.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <new>
+#include <poll.h>
+
+#include "core/spinlock.hpp"
+#include "ofi/domain.hpp"
+#include "ofi/noop.hpp"
+
+namespace vma::ofi {
+
+void Cntr::add_source(const ProgressSource &source) noexcept
+{
+    const std::lock_guard guard(mutex);
+    sources.push_back(source);
+    refs.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Cntr::remove_source(const ProgressSource &source) noexcept
+{
+    const std::lock_guard guard(mutex);
+    if (const auto found = std::find(sources.begin(), sources.end(), source); found != sources.end()) {
+        sources.erase(found);
+        refs.fetch_sub(1, std::memory_order_relaxed);
+    }
+}
+
+void Cntr::progress() noexcept
+{
+    const std::lock_guard guard(mutex);
+    for (const ProgressSource &source : sources)
+        source.progress(source.object);
+}
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Cntr &of(fid_cntr *fid) noexcept
+{
+    return cntr_of(&fid->fid);
+}
+
+std::uint64_t read_value(fid_cntr *fid)
+{
+    Cntr &cntr = of(fid);
+    cntr.progress();
+    return cntr.value.load(std::memory_order_acquire);
+}
+
+std::uint64_t read_errors(fid_cntr *fid)
+{
+    Cntr &cntr = of(fid);
+    cntr.progress();
+    return cntr.errors.load(std::memory_order_acquire);
+}
+
+int add(fid_cntr *fid, std::uint64_t value)
+{
+    of(fid).value.fetch_add(value, std::memory_order_acq_rel);
+    return 0;
+}
+
+int set(fid_cntr *fid, std::uint64_t value)
+{
+    of(fid).value.store(value, std::memory_order_release);
+    return 0;
+}
+
+int add_errors(fid_cntr *fid, std::uint64_t value)
+{
+    of(fid).errors.fetch_add(value, std::memory_order_acq_rel);
+    return 0;
+}
+
+int set_errors(fid_cntr *fid, std::uint64_t value)
+{
+    of(fid).errors.store(value, std::memory_order_release);
+    return 0;
+}
+
+// Sleeps until one of the sources has something, but a millisecond at most: fi_cntr_add() by another thread, and
+// sources that were armed by two threads, are then seen late instead of never.
+void nap(Cntr &cntr) noexcept
+{
+    pollfd fds[8];
+    nfds_t count = 0;
+    {
+        const std::lock_guard guard(cntr.mutex);
+        for (const ProgressSource &source : cntr.sources) {
+            const int fd = source.arm(source.object);
+            if (fd < 0)
+                return;
+            if (count < std::size(fds))
+                fds[count++] = {fd, POLLIN, 0};
+        }
+    }
+    ::poll(fds, count, 1);
+}
+
+int wait(fid_cntr *fid, std::uint64_t threshold, int timeout)
+{
+    constexpr unsigned kSpins = 1000;
+    Cntr &cntr = of(fid);
+    const std::uint64_t errors = cntr.errors.load(std::memory_order_acquire);
+    const Clock::time_point end = Clock::now() + std::chrono::milliseconds(timeout);
+    for (unsigned round = 0;; ++round) {
+        cntr.progress();
+        if (cntr.value.load(std::memory_order_acquire) >= threshold)
+            return 0;
+        if (cntr.errors.load(std::memory_order_acquire) != errors)
+            return -FI_EAVAIL;
+        if (round < kSpins) {
+            core::cpu_relax();
+            if (round % 64)
+                continue;
+        }
+        if (timeout >= 0 && Clock::now() >= end)
+            return -FI_ETIMEDOUT;
+        if (round >= kSpins)
+            nap(cntr);
+    }
+}
+
+int close(fid *fid)
+{
+    Cntr *cntr = &cntr_of(fid);
+    if (cntr->domain.fabric.orphaned())
+        return 0; // the parent's
+    if (cntr->refs.load(std::memory_order_relaxed))
+        return -FI_EBUSY;
+    cntr->domain.refs.fetch_sub(1, std::memory_order_relaxed);
+    delete cntr;
+    return 0;
+}
+
+int control(fid *, int, void *)
+{
+    return -FI_ENOSYS;
+}
+
+fi_ops cntr_fid_ops = {
+    .size = sizeof(fi_ops),
+    .close = close,
+    .bind = noop<decltype(fi_ops::bind)>,
+    .control = control,
+    .ops_open = noop<decltype(fi_ops::ops_open)>,
+    .tostr = nullptr,
+    .ops_set = noop<decltype(fi_ops::ops_set)>,
+};
+
+fi_ops_cntr cntr_ops = {
+    .size = sizeof(fi_ops_cntr),
+    .read = read_value,
+    .readerr = read_errors,
+    .add = add,
+    .set = set,
+    .wait = wait,
+    .adderr = add_errors,
+    .seterr = set_errors,
+};
+
+} // namespace
+
+int open_cntr(Domain &domain, fi_cntr_attr *attr, fid_cntr **out, void *context) noexcept
+{
+    if (attr) {
+        if (attr->events != FI_CNTR_EVENTS_COMP || attr->flags)
+            return -FI_EINVAL;
+        if (attr->wait_obj != FI_WAIT_NONE && attr->wait_obj != FI_WAIT_UNSPEC)
+            return -FI_ENOSYS;
+    }
+    std::unique_ptr<Cntr> cntr(new (std::nothrow) Cntr(domain));
+    if (!cntr)
+        return -FI_ENOMEM;
+    cntr->fid.fid = {FI_CLASS_CNTR, context, &cntr_fid_ops};
+    cntr->fid.ops = &cntr_ops;
+    domain.refs.fetch_add(1, std::memory_order_relaxed);
+    *out = &cntr.release()->fid;
+    return 0;
+}
+
+} // namespace vma::ofi

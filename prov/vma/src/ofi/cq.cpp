@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Attributes and error entries of completion queues.
+#include "ofi/cq.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "ofi/domain.hpp"
+
+namespace vma::ofi {
+
+namespace {
+
+constexpr std::size_t kDefaultSize = 1024;
+constexpr std::size_t kMaxSize = std::size_t{1} << 24;
+
+int check(const fi_cq_attr &attr) noexcept
+{
+    switch (attr.wait_obj) {
+    case FI_WAIT_NONE:
+    case FI_WAIT_UNSPEC:
+    case FI_WAIT_FD:
+        break;
+    default:
+        return -FI_ENOSYS;
+    }
+    if (attr.format > FI_CQ_FORMAT_TAGGED || attr.wait_cond > FI_CQ_COND_THRESHOLD || attr.size > kMaxSize)
+        return -FI_EINVAL;
+    return 0;
+}
+
+// What FI_CQ_FORMAT_UNSPEC stands for is ours to choose.
+constexpr fi_cq_format kDefaultFormat = FI_CQ_FORMAT_DATA;
+
+} // namespace
+
+int init_cq(Cq &cq, const fi_cq_attr *attr, void *context) noexcept
+{
+    const fi_cq_attr defaults{};
+    if (!attr)
+        attr = &defaults;
+    if (const int error = check(*attr))
+        return error;
+    cq.fid.fid.fclass = FI_CLASS_CQ;
+    cq.fid.fid.context = context;
+    cq.format = attr->format == FI_CQ_FORMAT_UNSPEC ? kDefaultFormat : attr->format;
+    cq.wait_obj = attr->wait_obj;
+    cq.wait_cond = attr->wait_cond;
+    cq.entries.set_limit(attr->size ? attr->size : kDefaultSize);
+    cq.lock.set_enabled(cq.domain.needs_locks());
+    return 0;
+}
+
+ssize_t cq_readerr(fid_cq *fid, fi_cq_err_entry *out, std::uint64_t) noexcept
+{
+    Cq &cq = cq_of(fid);
+    if (!out)
+        return -FI_EINVAL;
+    const core::SpinGuard guard(cq.lock);
+    if (!cq.error_first())
+        return -FI_EAGAIN;
+    const Completion &entry = cq.entries.front();
+    out->op_context = entry.context;
+    out->flags = entry.flags;
+    out->len = entry.length;
+    out->buf = entry.buffer;
+    out->data = entry.data;
+    out->tag = 0;
+    out->olen = entry.excess;
+    out->err = entry.error;
+    out->prov_errno = entry.provider_error;
+    // Who wants error data offers a buffer and gets none of it; who doesn't may have left the field unset.
+    out->err_data_size = 0;
+    cq.entries.pop();
+    return 1;
+}
+
+const char *cq_strerror(fid_cq *, int provider_error, const void *, char *out, std::size_t length) noexcept
+{
+    // Ours are errno values: process_vm_readv() and its like are what can fail beside ourselves.
+    const char *text = provider_error == 0 ? "no provider error" : ::strerrordesc_np(provider_error);
+    if (!text)
+        text = "unknown provider error";
+    if (out && length)
+        std::snprintf(out, length, "%s", text);
+    return text;
+}
+
+} // namespace vma::ofi

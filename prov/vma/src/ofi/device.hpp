@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What a device gives to the objects that all devices share. It is asked when objects are opened and when control
+// events are read, never on the data path: there the seam is libfabric's own operation tables.
+#pragma once
+
+#include <memory>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+
+namespace vma::ofi {
+
+struct Fabric;
+struct Domain;
+
+// A device's part of one open fabric.
+class DeviceFabric
+{
+public:
+    virtual ~DeviceFabric() = default;
+
+    // Reads what arrived and posts events. Without `wait` it returns at once where another thread is at it.
+    virtual void progress(bool wait) noexcept = 0;
+    // Readable when progress() has something to do. Event queues nest it in their own wait sets.
+    virtual int wait_fd() const noexcept = 0;
+    virtual int passive_ep(fi_info *info, fid_pep **pep, void *context) noexcept = 0;
+    virtual int endpoint(Domain &domain, fi_info *info, fid_ep **ep, void *context) noexcept = 0;
+    virtual int shared_receive(Domain &domain, fi_rx_attr *attr, fid_ep **ep, void *context) noexcept = 0;
+    virtual int completion_queue(Domain &domain, fi_cq_attr *attr, fid_cq **cq, void *context) noexcept = 0;
+};
+
+struct Device {
+    const char *name; // of its fabric and of its domain
+    std::unique_ptr<DeviceFabric> (*open)(Fabric &fabric, int *error) noexcept;
+};
+
+extern const Device kLocalDevice;
+
+} // namespace vma::ofi

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Operations of the event queue: fi_eq_read and its kin, wait objects.
+#include "ofi/eq.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <new>
+#include <sys/epoll.h>
+
+#include <rdma/fi_errno.h>
+
+#include "core/log.hpp"
+#include "ofi/noop.hpp"
+
+namespace vma::ofi {
+namespace {
+
+constexpr std::size_t kMaxWrittenEvent = 4096; // bytes of an event that the program writes itself
+
+Eq &self(fid_t fid)
+{
+    return *reinterpret_cast<Eq *>(fid);
+}
+
+bool has_private_data(std::uint32_t event)
+{
+    return event == FI_CONNREQ || event == FI_CONNECTED || event == FI_SHUTDOWN;
+}
+
+ssize_t take_event(Eq &eq, std::uint32_t *event, void *buf, std::size_t len, std::uint64_t flags)
+{
+    const std::lock_guard guard(eq.mutex);
+    if (eq.events.empty())
+        return -FI_EAGAIN;
+    EqEvent &head = eq.events.front();
+    if (head.is_error)
+        return -FI_EAVAIL;
+    // Private data is cut to the room there is; an entry itself never is.
+    const std::size_t least =
+        has_private_data(head.event) ? std::min(head.length, sizeof(fi_eq_cm_entry)) : head.length;
+    if (buf == nullptr || len < least)
+        return -FI_ETOOSMALL;
+    const std::size_t length = std::min(len, head.length);
+    std::memcpy(buf, head.data.get(), length);
+    *event = head.event;
+    if ((flags & FI_PEEK) == 0) {
+        static_cast<void>(head.info.release()); // the program's now
+        eq.last_err_data.reset();
+        eq.events.pop_front();
+        eq.update_ready();
+    }
+    return static_cast<ssize_t>(length);
+}
+
+ssize_t read_eq(fid_eq *fid, std::uint32_t *event, void *buf, std::size_t len, std::uint64_t flags)
+{
+    Eq &eq = eq_of(fid);
+    if (eq.fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    eq.fabric.device->progress(false);
+    return take_event(eq, event, buf, len, flags);
+}
+
+std::int64_t now_ms()
+{
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1000000;
+}
+
+ssize_t sread_eq(fid_eq *fid, std::uint32_t *event, void *buf, std::size_t len, int timeout, std::uint64_t flags)
+{
+    Eq &eq = eq_of(fid);
+    if (eq.fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    if (!eq.wait_set)
+        return -FI_ENOSYS; // opened with FI_WAIT_NONE
+    const std::int64_t deadline = now_ms() + timeout;
+    int left = timeout;
+    while (true) {
+        eq.fabric.device->progress(true);
+        const ssize_t result = take_event(eq, event, buf, len, flags);
+        if (result != -FI_EAGAIN || left == 0)
+            return result;
+        epoll_event ready{};
+        if (::epoll_wait(eq.wait_set.get(), &ready, 1, left) < 0)
+            return -errno;
+        if (timeout >= 0)
+            left = static_cast<int>(std::max<std::int64_t>(deadline - now_ms(), 0));
+    }
+}
+
+// Programs of API 1.5 and later may bring their own buffer for the error data.
+void deliver_err_data(Eq &eq, fi_eq_err_entry &out, void *own, std::size_t own_size, EqEvent &head, bool keep)
+{
+    const bool modern = eq.fabric.fid.api_version == 0 || FI_VERSION_GE(eq.fabric.fid.api_version, FI_VERSION(1, 5));
+    if (modern && own != nullptr && own_size > 0) {
+        out.err_data = own;
+        out.err_data_size = std::min(own_size, head.length);
+        if (out.err_data_size > 0)
+            std::memcpy(own, head.data.get(), out.err_data_size);
+        return;
+    }
+    out.err_data = head.length > 0 ? head.data.get() : nullptr;
+    out.err_data_size = head.length;
+    if (!keep)
+        eq.last_err_data = std::move(head.data); // until the next read
+}
+
+ssize_t readerr_eq(fid_eq *fid, fi_eq_err_entry *buf, std::uint64_t flags)
+{
+    Eq &eq = eq_of(fid);
+    if (buf == nullptr)
+        return -FI_EINVAL;
+    if (eq.fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    const std::lock_guard guard(eq.mutex);
+    if (eq.events.empty() || !eq.events.front().is_error)
+        return -FI_EAGAIN;
+    EqEvent &head = eq.events.front();
+    void *own = buf->err_data;
+    const std::size_t own_size = buf->err_data_size;
+    *buf = head.error;
+    const bool keep = (flags & FI_PEEK) != 0;
+    deliver_err_data(eq, *buf, own, own_size, head, keep);
+    if (!keep) {
+        eq.events.pop_front();
+        eq.update_ready();
+    }
+    return sizeof(*buf);
+}
+
+ssize_t write_eq(fid_eq *fid, std::uint32_t event, const void *buf, std::size_t len, std::uint64_t)
+{
+    Eq &eq = eq_of(fid);
+    if (!eq.writable || len > kMaxWrittenEvent || (buf == nullptr && len > 0))
+        return -FI_EINVAL;
+    if (eq.fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    fi_eq_entry entry{};
+    if (len >= sizeof(entry))
+        std::memcpy(&entry, buf, sizeof(entry));
+    if (const int error = eq.post_event(event, entry.fid, buf, len))
+        return error;
+    return static_cast<ssize_t>(len);
+}
+
+const char *strerror_eq(fid_eq *, int prov_errno, const void *, char *buf, std::size_t len)
+{
+    // prov_errno of our errors are fi_errno values, and those are the system's.
+    const char *text = ::strerrordesc_np(prov_errno < 0 ? -prov_errno : prov_errno);
+    if (text == nullptr)
+        text = "unknown error";
+    if (buf != nullptr && len > 0) {
+        const std::size_t length = std::min(len - 1, std::strlen(text));
+        std::memcpy(buf, text, length);
+        buf[length] = '\0';
+        return buf;
+    }
+    return text;
+}
+
+int close_eq(fid_t fid)
+{
+    Eq &eq = self(fid);
+    Fabric &fabric = eq.fabric;
+    if (fabric.orphaned())
+        return 0;
+    if (eq.refs.load(std::memory_order_acquire) != 0)
+        return -FI_EBUSY;
+    delete &eq;
+    fabric.refs.fetch_sub(1, std::memory_order_release);
+    return 0;
+}
+
+int control_eq(fid_t fid, int command, void *arg)
+{
+    Eq &eq = self(fid);
+    if (arg == nullptr)
+        return -FI_EINVAL;
+    switch (command) {
+    case FI_GETWAIT:
+        if (!eq.wait_set)
+            return -FI_ENODATA;
+        *static_cast<int *>(arg) = eq.wait_set.get();
+        return 0;
+    case FI_GETWAITOBJ:
+        *static_cast<fi_wait_obj *>(arg) = eq.wait_obj;
+        return 0;
+    default:
+        return -FI_ENOSYS;
+    }
+}
+
+constinit fi_ops g_fid_ops = {
+    .size = sizeof(fi_ops),
+    .close = close_eq,
+    .bind = no_op,
+    .control = control_eq,
+    .ops_open = no_op,
+    .tostr = no_op,
+    .ops_set = no_op,
+};
+
+constinit fi_ops_eq g_eq_ops = {
+    .size = sizeof(fi_ops_eq),
+    .read = read_eq,
+    .readerr = readerr_eq,
+    .write = write_eq,
+    .sread = sread_eq,
+    .strerror = strerror_eq,
+};
+
+} // namespace
+
+int eq_trywait(Eq &eq) noexcept
+{
+    eq.fabric.device->progress(true);
+    return eq.empty() ? 0 : -FI_EAGAIN;
+}
+
+int open_eq(fid_fabric *fid, fi_eq_attr *attr, fid_eq **eq, void *context)
+{
+    Fabric &fabric = fabric_of(fid);
+    if (eq == nullptr)
+        return -FI_EINVAL;
+    if (fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    const fi_wait_obj asked = attr != nullptr ? attr->wait_obj : FI_WAIT_NONE;
+    if (asked != FI_WAIT_NONE && asked != FI_WAIT_UNSPEC && asked != FI_WAIT_FD) {
+        VMA_WARN(eq, "wait object %d is not supported", static_cast<int>(asked));
+        return -FI_ENOSYS;
+    }
+    std::unique_ptr<Eq> opened(new (std::nothrow) Eq(fabric));
+    if (!opened)
+        return -FI_ENOMEM;
+    opened->writable = attr != nullptr && (attr->flags & FI_WRITE) != 0;
+    if (asked != FI_WAIT_NONE) {
+        if (const int error = opened->open_wait_set())
+            return error;
+    }
+    opened->fid.fid = {FI_CLASS_EQ, context, &g_fid_ops};
+    opened->fid.ops = &g_eq_ops;
+    fabric.refs.fetch_add(1, std::memory_order_relaxed);
+    *eq = &opened.release()->fid;
+    return 0;
+}
+
+} // namespace vma::ofi

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The event queue: control events of endpoints, domains and the program itself, in order. Reading it makes progress on
+// the connections of its fabric.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_eq.h>
+
+#include "core/fd.hpp"
+#include "ofi/fabric.hpp"
+#include "ofi/info.hpp"
+
+namespace vma::ofi {
+
+struct EqEvent {
+    std::uint32_t event = 0;
+    bool is_error = false;
+    fid_t fid = nullptr;               // whose event it is; remove_events() goes by it
+    std::size_t length = 0;            // bytes of data[]
+    std::unique_ptr<std::byte[]> data; // the entry with what follows it; of an error, its err_data
+    fi_eq_err_entry error{};
+    InfoPtr info; // of FI_CONNREQ, until the program has read it
+};
+
+struct Eq {
+    fid_eq fid{}; // first
+    Fabric &fabric;
+    std::atomic<int> refs{0}; // what is bound to it
+    fi_wait_obj wait_obj = FI_WAIT_NONE;
+    bool writable = false;
+    core::UniqueFd wait_set; // epoll: `ready` and the device's own set
+    core::UniqueFd ready;    // eventfd, readable while the queue holds something
+
+    explicit Eq(Fabric &owner) : fabric(owner) {}
+
+    // All may be called with endpoint, queue or CM locks held: they take the queue's lock only. 0 or -FI_ENOMEM.
+    int post_event(std::uint32_t event, fid_t about, const void *entry, std::size_t length) noexcept;
+    // Connection events: FI_CONNREQ (with its info), FI_CONNECTED, FI_SHUTDOWN.
+    int post_cm(std::uint32_t event, fid_t about, InfoPtr info, const void *data, std::size_t length) noexcept;
+    int post_error(fid_t about, int error, int prov_errno, const void *err_data, std::size_t length) noexcept;
+    // A closing object's events are never read. The infos of FI_CONNREQ events among them.
+    std::vector<InfoPtr> remove_events(fid_t about) noexcept;
+    bool empty() noexcept;
+
+    // For eq.cpp.
+    int open_wait_set() noexcept;
+    void update_ready() noexcept; // under mutex
+
+    std::mutex mutex;
+    std::deque<EqEvent> events;                 // protected by mutex
+    std::unique_ptr<std::byte[]> last_err_data; // protected by mutex: what readerr gave out, until the next read
+    bool ready_set = false;                     // protected by mutex
+
+private:
+    int push(EqEvent &&event) noexcept;
+};
+
+inline Eq &eq_of(fid_eq *fid) noexcept
+{
+    return *reinterpret_cast<Eq *>(fid);
+}
+
+int open_eq(fid_fabric *fabric, fi_eq_attr *attr, fid_eq **eq, void *context);
+// 0 when the program may sleep on the queue's descriptor, -FI_EAGAIN when there is something to read.
+int eq_trywait(Eq &eq) noexcept;
+
+} // namespace vma::ofi

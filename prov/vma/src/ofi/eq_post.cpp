@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The inner side of the event queue: what the provider's own objects put into it, and its wait descriptor.
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <rdma/fi_errno.h>
+
+#include "core/log.hpp"
+#include "ofi/eq.hpp"
+
+namespace vma::ofi {
+namespace {
+
+bool fill(EqEvent &event, const void *first, std::size_t first_length, const void *second, std::size_t second_length)
+{
+    event.length = first_length + second_length;
+    if (event.length == 0)
+        return true;
+    event.data.reset(new (std::nothrow) std::byte[event.length]);
+    if (!event.data)
+        return false;
+    if (first_length > 0)
+        std::memcpy(event.data.get(), first, first_length);
+    if (second_length > 0)
+        std::memcpy(event.data.get() + first_length, second, second_length);
+    return true;
+}
+
+bool watch(int set, int fd)
+{
+    epoll_event interest{};
+    interest.events = EPOLLIN;
+    return ::epoll_ctl(set, EPOLL_CTL_ADD, fd, &interest) == 0;
+}
+
+} // namespace
+
+int Eq::open_wait_set() noexcept
+{
+    ready = core::make_fd([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+    wait_set = core::make_fd([] { return ::epoll_create1(EPOLL_CLOEXEC); });
+    if (!ready || !wait_set || !watch(wait_set.get(), ready.get()) ||
+        !watch(wait_set.get(), fabric.device->wait_fd())) {
+        const int error = errno;
+        VMA_WARN(eq, "cannot open the wait object of an event queue: %s", std::strerror(error));
+        return -error;
+    }
+    wait_obj = FI_WAIT_FD;
+    return 0;
+}
+
+void Eq::update_ready() noexcept
+{
+    const bool wanted = !events.empty();
+    if (!ready || wanted == ready_set)
+        return;
+    std::uint64_t count = 1;
+    [[maybe_unused]] const ssize_t done =
+        wanted ? ::write(ready.get(), &count, sizeof(count)) : ::read(ready.get(), &count, sizeof(count));
+    ready_set = wanted;
+}
+
+bool Eq::empty() noexcept
+{
+    const std::lock_guard guard(mutex);
+    return events.empty();
+}
+
+int Eq::push(EqEvent &&event) noexcept
+{
+    const std::lock_guard guard(mutex);
+    events.push_back(std::move(event));
+    update_ready();
+    return 0;
+}
+
+int Eq::post_event(std::uint32_t event, fid_t about, const void *entry, std::size_t length) noexcept
+{
+    EqEvent queued;
+    queued.event = event;
+    queued.fid = about;
+    return fill(queued, entry, length, nullptr, 0) ? push(std::move(queued)) : -FI_ENOMEM;
+}
+
+int Eq::post_cm(std::uint32_t event, fid_t about, InfoPtr info, const void *data, std::size_t length) noexcept
+{
+    fi_eq_cm_entry entry{};
+    entry.fid = about;
+    entry.info = info.get();
+    EqEvent queued;
+    queued.event = event;
+    queued.fid = about;
+    queued.info = std::move(info);
+    return fill(queued, &entry, sizeof(entry), data, length) ? push(std::move(queued)) : -FI_ENOMEM;
+}
+
+int Eq::post_error(fid_t about, int error, int prov_errno, const void *err_data, std::size_t length) noexcept
+{
+    EqEvent queued;
+    queued.is_error = true;
+    queued.fid = about;
+    queued.error.fid = about;
+    queued.error.context = about != nullptr ? about->context : nullptr;
+    queued.error.err = error;
+    queued.error.prov_errno = prov_errno;
+    return fill(queued, err_data, length, nullptr, 0) ? push(std::move(queued)) : -FI_ENOMEM;
+}
+
+std::vector<InfoPtr> Eq::remove_events(fid_t about) noexcept
+{
+    std::vector<InfoPtr> unread;
+    const std::lock_guard guard(mutex);
+    for (EqEvent &event : events) {
+        if (event.fid == about && event.info)
+            unread.push_back(std::move(event.info));
+    }
+    std::erase_if(events, [about](const EqEvent &event) { return event.fid == about; });
+    update_ready();
+    return unread;
+}
+
+} // namespace vma::ofi

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Hints against attributes. Every check names the hint that failed, because "no data available" is all that a program
+// is told otherwise.
+#include <cinttypes>
+#include <cstring>
+
+#include "core/log.hpp"
+#include "ofi/attr.hpp"
+#include "ofi/getinfo.hpp"
+
+namespace vma::ofi {
+namespace {
+
+constexpr std::uint64_t kMessageDirections = FI_SEND | FI_RECV;
+constexpr std::uint64_t kRmaDirections = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+
+// Collects one verdict; each check is true where it passes.
+class Verdict
+{
+public:
+    bool subset(const char *hint, std::uint64_t asked, std::uint64_t offered)
+    {
+        return judge((asked & ~offered) == 0, hint, asked, offered);
+    }
+    bool at_most(const char *hint, std::uint64_t asked, std::uint64_t offered)
+    {
+        return judge(asked <= offered, hint, asked, offered);
+    }
+    bool one_of(const char *hint, std::uint64_t asked, std::uint64_t offered)
+    {
+        return judge(asked == 0 || asked == offered, hint, asked, offered);
+    }
+    bool name(const char *hint, const char *asked, const char *offered)
+    {
+        if (asked == nullptr || std::strcmp(asked, offered) == 0)
+            return true;
+        VMA_DEBUG(core, "hint %s: asked for \"%s\", this is \"%s\"", hint, asked, offered);
+        return false;
+    }
+
+private:
+    static bool judge(bool fits, const char *hint, std::uint64_t asked, std::uint64_t offered)
+    {
+        if (!fits)
+            VMA_DEBUG(core, "hint %s: asked for 0x%" PRIx64 ", offered is 0x%" PRIx64, hint, asked, offered);
+        return fits;
+    }
+};
+
+bool address_format_fits(Verdict &verdict, std::uint32_t format)
+{
+    return format == FI_SOCKADDR || format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6 ||
+           verdict.one_of("addr_format", format, FI_SOCKADDR);
+}
+
+bool tx_fits(Verdict &verdict, const fi_tx_attr *hint)
+{
+    if (hint == nullptr)
+        return true;
+    // Receive bits in the caps of a transmit context (and the other way round) mean nothing and are common.
+    return verdict.subset("tx_attr->caps", hint->caps, kCaps) &&
+           verdict.subset("tx_attr->op_flags", hint->op_flags, kTxOpFlags) &&
+           verdict.subset("tx_attr->msg_order", hint->msg_order, kLocalTxAttr.msg_order) &&
+           verdict.subset("tx_attr->comp_order", hint->comp_order, kLocalTxAttr.comp_order) &&
+           verdict.at_most("tx_attr->inject_size", hint->inject_size, kLocalTxAttr.inject_size) &&
+           verdict.at_most("tx_attr->size", hint->size, kMaxQueueSize) &&
+           verdict.at_most("tx_attr->iov_limit", hint->iov_limit, kLocalTxAttr.iov_limit) &&
+           verdict.at_most("tx_attr->rma_iov_limit", hint->rma_iov_limit, kLocalTxAttr.rma_iov_limit);
+}
+
+bool rx_fits(Verdict &verdict, const fi_rx_attr *hint)
+{
+    if (hint == nullptr)
+        return true;
+    return verdict.subset("rx_attr->caps", hint->caps, kCaps) &&
+           verdict.subset("rx_attr->op_flags", hint->op_flags, kRxOpFlags) &&
+           verdict.subset("rx_attr->msg_order", hint->msg_order, kLocalRxAttr.msg_order) &&
+           verdict.subset("rx_attr->comp_order", hint->comp_order, kLocalRxAttr.comp_order) &&
+           verdict.at_most("rx_attr->total_buffered_recv", hint->total_buffered_recv, 0) &&
+           verdict.at_most("rx_attr->size", hint->size, kMaxQueueSize) &&
+           verdict.at_most("rx_attr->iov_limit", hint->iov_limit, kLocalRxAttr.iov_limit);
+}
+
+bool ep_fits(Verdict &verdict, const fi_ep_attr *hint)
+{
+    if (hint == nullptr)
+        return true;
+    const fi_ep_attr &offer = kLocalEpAttr;
+    const bool shared_receive = hint->rx_ctx_cnt == FI_SHARED_CONTEXT;
+    return verdict.one_of("ep_attr->type", hint->type, offer.type) &&
+           verdict.one_of("ep_attr->protocol", hint->protocol, offer.protocol) &&
+           verdict.at_most("ep_attr->protocol_version", hint->protocol_version, offer.protocol_version) &&
+           verdict.at_most("ep_attr->max_msg_size", hint->max_msg_size, offer.max_msg_size) &&
+           verdict.at_most("ep_attr->max_order_raw_size", hint->max_order_raw_size, offer.max_order_raw_size) &&
+           verdict.at_most("ep_attr->max_order_war_size", hint->max_order_war_size, offer.max_order_war_size) &&
+           verdict.at_most("ep_attr->max_order_waw_size", hint->max_order_waw_size, offer.max_order_waw_size) &&
+           verdict.at_most("ep_attr->tx_ctx_cnt", hint->tx_ctx_cnt, offer.tx_ctx_cnt) &&
+           (shared_receive || verdict.at_most("ep_attr->rx_ctx_cnt", hint->rx_ctx_cnt, offer.rx_ctx_cnt)) &&
+           verdict.at_most("ep_attr->auth_key_size", hint->auth_key_size, 0);
+}
+
+bool domain_counts_fit(Verdict &verdict, const fi_domain_attr &hint)
+{
+    const fi_domain_attr &offer = kLocalDomainAttr;
+    return verdict.at_most("domain_attr->mr_key_size", hint.mr_key_size, offer.mr_key_size) &&
+           verdict.at_most("domain_attr->cq_data_size", hint.cq_data_size, offer.cq_data_size) &&
+           verdict.at_most("domain_attr->cq_cnt", hint.cq_cnt, offer.cq_cnt) &&
+           verdict.at_most("domain_attr->ep_cnt", hint.ep_cnt, offer.ep_cnt) &&
+           verdict.at_most("domain_attr->tx_ctx_cnt", hint.tx_ctx_cnt, offer.tx_ctx_cnt) &&
+           verdict.at_most("domain_attr->rx_ctx_cnt", hint.rx_ctx_cnt, offer.rx_ctx_cnt) &&
+           verdict.at_most("domain_attr->max_ep_tx_ctx", hint.max_ep_tx_ctx, offer.max_ep_tx_ctx) &&
+           verdict.at_most("domain_attr->max_ep_rx_ctx", hint.max_ep_rx_ctx, offer.max_ep_rx_ctx) &&
+           verdict.at_most("domain_attr->max_ep_stx_ctx", hint.max_ep_stx_ctx, offer.max_ep_stx_ctx) &&
+           verdict.at_most("domain_attr->max_ep_srx_ctx", hint.max_ep_srx_ctx, offer.max_ep_srx_ctx) &&
+           verdict.at_most("domain_attr->cntr_cnt", hint.cntr_cnt, offer.cntr_cnt) &&
+           verdict.at_most("domain_attr->mr_iov_limit", hint.mr_iov_limit, offer.mr_iov_limit) &&
+           verdict.at_most("domain_attr->mr_cnt", hint.mr_cnt, offer.mr_cnt) &&
+           verdict.at_most("domain_attr->max_err_data", hint.max_err_data, offer.max_err_data) &&
+           verdict.at_most("domain_attr->auth_key_size", hint.auth_key_size, 0);
+}
+
+bool is_old_mr_mode(int mode)
+{
+    return mode == FI_MR_BASIC || mode == FI_MR_SCALABLE;
+}
+
+// We need nothing of the program, so any set of bits fits. The two values of old mean a whole mode and stand alone.
+bool mr_mode_fits(Verdict &verdict, std::uint32_t version, int mode)
+{
+    if (mode == FI_MR_UNSPEC || is_old_mr_mode(mode))
+        return true;
+    const bool bits = (mode & (FI_MR_BASIC | FI_MR_SCALABLE)) == 0;
+    return verdict.subset("domain_attr->mr_mode", static_cast<unsigned>(mode),
+                          FI_VERSION_GE(version, FI_VERSION(1, 5)) && bits ? UINT32_MAX : 0);
+}
+
+bool domain_fits(Verdict &verdict, std::uint32_t version, const fi_domain_attr *hint)
+{
+    if (hint == nullptr)
+        return true;
+    return verdict.name("domain_attr->name", hint->name, kLocalName) &&
+           verdict.at_most("domain_attr->threading", hint->threading, FI_THREAD_ENDPOINT) &&
+           verdict.at_most("domain_attr->control_progress", hint->control_progress, FI_PROGRESS_MANUAL) &&
+           verdict.one_of("domain_attr->data_progress", hint->data_progress, FI_PROGRESS_MANUAL) &&
+           verdict.at_most("domain_attr->av_type", hint->av_type, FI_AV_TABLE) &&
+           mr_mode_fits(verdict, version, hint->mr_mode) &&
+           verdict.subset("domain_attr->caps", hint->caps, kDomainCaps) && domain_counts_fit(verdict, *hint);
+}
+
+std::uint64_t granted_caps(std::uint64_t asked)
+{
+    if (asked == 0)
+        return kCaps;
+    std::uint64_t caps = asked | kDomainCaps;
+    if ((caps & FI_MSG) != 0 && (caps & kMessageDirections) == 0)
+        caps |= kMessageDirections;
+    if ((caps & FI_RMA) != 0 && (caps & kRmaDirections) == 0)
+        caps |= kRmaDirections;
+    return caps;
+}
+
+// A hint of zero leaves the offered value.
+template <typename Value> void prefer(Value &value, Value hint)
+{
+    if (hint != Value{})
+        value = hint;
+}
+
+} // namespace
+
+bool hints_fit(std::uint32_t version, const fi_info &hints) noexcept
+{
+    Verdict verdict;
+    return verdict.subset("caps", hints.caps, kCaps) && address_format_fits(verdict, hints.addr_format) &&
+           ep_fits(verdict, hints.ep_attr) && tx_fits(verdict, hints.tx_attr) && rx_fits(verdict, hints.rx_attr) &&
+           domain_fits(verdict, version, hints.domain_attr) &&
+           verdict.name("fabric_attr->name", hints.fabric_attr ? hints.fabric_attr->name : nullptr, kLocalName);
+}
+
+void apply_hints(std::uint32_t version, const fi_info &hints, fi_info &info) noexcept
+{
+    info.caps = granted_caps(hints.caps);
+    info.tx_attr->caps = info.caps & kTxCaps;
+    info.rx_attr->caps = info.caps & kRxCaps;
+    info.handle = hints.handle;
+    if (hints.tx_attr != nullptr) {
+        info.tx_attr->op_flags = hints.tx_attr->op_flags;
+        prefer(info.tx_attr->size, hints.tx_attr->size);
+    }
+    if (hints.rx_attr != nullptr) {
+        info.rx_attr->op_flags = hints.rx_attr->op_flags;
+        prefer(info.rx_attr->size, hints.rx_attr->size);
+    }
+    if (hints.ep_attr != nullptr)
+        prefer(info.ep_attr->rx_ctx_cnt, hints.ep_attr->rx_ctx_cnt);
+    if (hints.fabric_attr != nullptr)
+        info.fabric_attr->fabric = hints.fabric_attr->fabric;
+    const int asked_mr_mode = hints.domain_attr != nullptr ? hints.domain_attr->mr_mode : 0;
+    if (is_old_mr_mode(asked_mr_mode))
+        info.domain_attr->mr_mode = asked_mr_mode;
+    else if (FI_VERSION_LT(version, FI_VERSION(1, 5)))
+        info.domain_attr->mr_mode = FI_MR_SCALABLE;
+    if (hints.domain_attr != nullptr) {
+        info.domain_attr->domain = hints.domain_attr->domain;
+        prefer(info.domain_attr->control_progress, hints.domain_attr->control_progress);
+        prefer(info.domain_attr->threading, hints.domain_attr->threading);
+        prefer(info.domain_attr->av_type, hints.domain_attr->av_type);
+    }
+}
+
+} // namespace vma::ofi

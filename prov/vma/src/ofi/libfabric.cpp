@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "ofi/libfabric.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <dlfcn.h>
+#include <iterator>
+
+#include <rdma/providers/fi_log.h>
+
+#include "core/log.hpp"
+
+namespace vma::ofi {
+namespace {
+
+struct ParamEntry {
+    const char *name;  // as libfabric knows it
+    const char *full;  // the variable
+    const char *other; // a second variable with the same meaning, or nullptr
+    const char *help;
+};
+
+constexpr ParamEntry kParams[] = {
+    {"dir", "FI_VMA_DIR", "VMA_SHM_DIR",
+     "Directory in which processes of one user find each other's endpoints. It must belong to the user and be closed "
+     "to "
+     "others (mode 0700); it is made if it is missing (default: /dev/shm/vma-<uid>)."},
+};
+
+constinit std::atomic<const char *> g_overrides[std::size(kParams)] = {};
+
+struct Libfabric {
+    const fi_provider *provider;
+    decltype(&::fi_log) log;
+    decltype(&::fi_log_enabled) log_enabled;
+    decltype(&::fi_param_define) param_define;
+    decltype(&::fi_dupinfo) dupinfo;
+};
+
+constinit Libfabric g_libfabric{};
+constinit std::atomic<bool> g_attached{false};
+
+bool sink_enabled(core::Level level, core::Subsys subsys) noexcept
+{
+    return g_libfabric.log_enabled(g_libfabric.provider, static_cast<fi_log_level>(level),
+                                   static_cast<fi_log_subsys>(subsys)) != 0;
+}
+
+void sink_write(core::Level level, core::Subsys subsys, const char *function, int line, const char *text) noexcept
+{
+    g_libfabric.log(g_libfabric.provider, static_cast<fi_log_level>(level), static_cast<fi_log_subsys>(subsys),
+                    function, line, "%s\n", text);
+}
+
+constexpr core::LogSink kSink = {sink_enabled, sink_write};
+
+const void *base_of(const void *address)
+{
+    Dl_info info{};
+    return ::dladdr(address, &info) != 0 ? info.dli_fbase : nullptr;
+}
+
+template <typename Function> bool find(void *handle, const char *name, Function &function, const void *base)
+{
+    void *symbol = ::dlsym(handle, name);
+    if (symbol == nullptr || base_of(symbol) != base)
+        return false;
+    function = reinterpret_cast<Function>(symbol);
+    return true;
+}
+
+bool find_all(void *handle, const void *base, Libfabric &found)
+{
+    return find(handle, "fi_log", found.log, base) && find(handle, "fi_log_enabled", found.log_enabled, base) &&
+           find(handle, "fi_param_define", found.param_define, base) && find(handle, "fi_dupinfo", found.dupinfo, base);
+}
+
+} // namespace
+
+void attach_libfabric(const fi_provider *provider, const void *caller) noexcept
+{
+    Dl_info info{};
+    if (g_attached.load(std::memory_order_acquire) || ::dladdr(caller, &info) == 0 || info.dli_fname == nullptr)
+        return;
+    // Only a look: the caller stays loaded as long as it uses us.
+    void *handle = ::dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    Libfabric found{};
+    const bool complete = find_all(handle != nullptr ? handle : RTLD_DEFAULT, info.dli_fbase, found);
+    if (handle != nullptr)
+        ::dlclose(handle);
+    if (!complete)
+        return;
+    found.provider = provider;
+    g_libfabric = found;
+    g_attached.store(true, std::memory_order_release);
+    core::set_log_sink(&kSink);
+    for (const ParamEntry &entry : kParams)
+        found.param_define(provider, entry.name, FI_PARAM_STRING, "%s", entry.help);
+}
+
+void detach_libfabric() noexcept
+{
+    core::set_log_sink(nullptr);
+    g_attached.store(false, std::memory_order_release);
+}
+
+bool libfabric_attached() noexcept
+{
+    return g_attached.load(std::memory_order_acquire);
+}
+
+fi_info *allocate_info() noexcept
+{
+    if (g_attached.load(std::memory_order_acquire))
+        return g_libfabric.dupinfo(nullptr);
+    auto *info = static_cast<fi_info *>(std::calloc(1, sizeof(fi_info)));
+    if (info == nullptr)
+        return nullptr;
+    info->tx_attr = static_cast<fi_tx_attr *>(std::calloc(1, sizeof(fi_tx_attr)));
+    info->rx_attr = static_cast<fi_rx_attr *>(std::calloc(1, sizeof(fi_rx_attr)));
+    info->ep_attr = static_cast<fi_ep_attr *>(std::calloc(1, sizeof(fi_ep_attr)));
+    info->domain_attr = static_cast<fi_domain_attr *>(std::calloc(1, sizeof(fi_domain_attr)));
+    info->fabric_attr = static_cast<fi_fabric_attr *>(std::calloc(1, sizeof(fi_fabric_attr)));
+    if (info->tx_attr && info->rx_attr && info->ep_attr && info->domain_attr && info->fabric_attr)
+        return info;
+    std::free(info->tx_attr);
+    std::free(info->rx_attr);
+    std::free(info->ep_attr);
+    std::free(info->domain_attr);
+    std::free(info->fabric_attr);
+    std::free(info);
+    return nullptr;
+}
+
+void override_param(Param which, const char *value) noexcept
+{
+    g_overrides[static_cast<int>(which)].store(value, std::memory_order_release);
+}
+
+const char *param(Param which) noexcept
+{
+    if (const char *value = g_overrides[static_cast<int>(which)].load(std::memory_order_acquire))
+        return value;
+    const ParamEntry &entry = kParams[static_cast<int>(which)];
+    const char *value = std::getenv(entry.full);
+    if ((value == nullptr || *value == '\0') && entry.other != nullptr)
+        value = std::getenv(entry.other);
+    return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+} // namespace vma::ofi

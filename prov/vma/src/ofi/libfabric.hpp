@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The libfabric core, when it is what loaded us: its log, its parameters' help and its allocation of fi_info, whose
+// structures may be larger than those we were built with. Without it everything here has an answer of its own.
+#pragma once
+
+#include <rdma/fabric.h>
+#include <rdma/providers/fi_prov.h>
+
+namespace vma::ofi {
+
+// From fi_prov_ini(): `caller` is its return address. Uses libfabric only if the caller lies in it.
+void attach_libfabric(const fi_provider *provider, const void *caller) noexcept;
+void detach_libfabric() noexcept;
+bool libfabric_attached() noexcept;
+
+// All attribute structures are there, zeroed. nullptr without memory. For fi_freeinfo() or free_info().
+fi_info *allocate_info() noexcept;
+
+// Parameters of the environment.
+enum class Param : int { directory };
+// The value of FI_VMA_<NAME>, else of its other name, else nullptr.
+const char *param(Param which) noexcept;
+// From now on `value`, which must stay for ever, stands for the variables; nullptr: they do again.
+void override_param(Param which, const char *value) noexcept;
+
+} // namespace vma::ofi

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Registering, finding and closing memory regions.
+#include "ofi/mr.hpp"
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+
+#include "ofi/domain.hpp"
+#include "ofi/noop.hpp"
+#include "rdma/fi_ext_vma.h"
+
+namespace vma::ofi {
+
+namespace {
+
+constexpr std::uint64_t kAccessBits = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+
+// Calls copy(address of ours, bytes) for each piece of [offset, offset + length).
+template <typename Copy> void for_pieces(const Mr &mr, std::uint64_t offset, std::uint64_t length, Copy &&copy) noexcept
+{
+    for (unsigned i = 0; i < mr.iov_count && length; ++i) {
+        if (offset >= mr.iov[i].iov_len) {
+            offset -= mr.iov[i].iov_len;
+            continue;
+        }
+        const std::uint64_t part = mr.iov[i].iov_len - offset < length ? mr.iov[i].iov_len - offset : length;
+        copy(static_cast<std::byte *>(mr.iov[i].iov_base) + offset, part);
+        offset = 0;
+        length -= part;
+    }
+}
+
+} // namespace
+
+Mr *MrTable::find(std::uint64_t key) noexcept
+{
+    const auto found = by_key_.find(key);
+    return found == by_key_.end() ? nullptr : found->second;
+}
+
+int MrTable::locate(std::uint64_t key, std::uint64_t address, std::uint64_t length, std::uint64_t access, Mr *&mr,
+                    std::uint64_t &offset) noexcept
+{
+    mr = find(key);
+    if (!mr)
+        return FI_ENOKEY;
+    if ((mr->access & access) != access)
+        return FI_EACCES;
+    offset = address - mr->base;
+    if (offset > mr->length || length > mr->length - offset)
+        return FI_EINVAL;
+    return 0;
+}
+
+int MrTable::write(std::uint64_t key, std::uint64_t address, const std::byte *from, std::uint64_t length) noexcept
+{
+    const std::lock_guard guard(mutex_);
+    Mr *mr = nullptr;
+    std::uint64_t offset = 0;
+    if (const int error = locate(key, address, length, FI_REMOTE_WRITE, mr, offset))
+        return error;
+    for_pieces(*mr, offset, length, [&from](std::byte *at, std::uint64_t part) {
+        std::memcpy(at, from, part);
+        from += part;
+    });
+    return 0;
+}
+
+int MrTable::read(std::uint64_t key, std::uint64_t address, std::byte *to, std::uint64_t length) noexcept
+{
+    const std::lock_guard guard(mutex_);
+    Mr *mr = nullptr;
+    std::uint64_t offset = 0;
+    if (const int error = locate(key, address, length, FI_REMOTE_READ, mr, offset))
+        return error;
+    for_pieces(*mr, offset, length, [&to](const std::byte *at, std::uint64_t part) {
+        std::memcpy(to, at, part);
+        to += part;
+    });
+    return 0;
+}
+
+int MrTable::check(std::uint64_t key, std::uint64_t address, std::uint64_t length, std::uint64_t access) noexcept
+{
+    const std::lock_guard guard(mutex_);
+    Mr *mr = nullptr;
+    std::uint64_t offset = 0;
+    return locate(key, address, length, access, mr, offset);
+}
+
+void MrTable::forget(MrObserver &observer) noexcept
+{
+    const std::lock_guard guard(mutex_);
+    if (!observer.linked)
+        return;
+    for (MrObserver **at = &observers_; *at; at = &(*at)->next) {
+        if (*at == &observer) {
+            *at = observer.next;
+            break;
+        }
+    }
+    observer.linked = false;
+}
+
+int MrTable::add(Mr &mr, std::uint64_t key, bool choose) noexcept
+{
+    const std::lock_guard guard(mutex_);
+    if (choose) {
+        do
+            key = next_key_++;
+        while (by_key_.contains(key));
+    } else if (key == FI_VMA_REGION_KEY || key == FI_KEY_NOTAVAIL || by_key_.contains(key)) {
+        return -FI_ENOKEY;
+    }
+    by_key_[key] = &mr;
+    mr.fid.key = key;
+    return 0;
+}
+
+void MrTable::remove(Mr &mr) noexcept
+{
+    const std::lock_guard guard(mutex_);
+    by_key_.erase(mr.fid.key);
+    if (mr.granted)
+        revoke_all();
+}
+
+void MrTable::refresh(Mr &mr) noexcept
+{
+    const std::lock_guard guard(mutex_);
+    if (mr.granted)
+        revoke_all();
+    mr.granted = false;
+}
+
+void MrTable::revoke_all() noexcept
+{
+    for (MrObserver *observer = observers_; observer; observer = observer->next)
+        observer->revoke(observer->object);
+}
+
+MrTable *mr_table(Domain &domain) noexcept
+{
+    std::atomic_ref<void *> place(domain.mr_table);
+    if (void *table = place.load(std::memory_order_acquire))
+        return static_cast<MrTable *>(table);
+    std::unique_ptr<MrTable> fresh(new (std::nothrow) MrTable);
+    void *expected = nullptr;
+    if (!fresh || !place.compare_exchange_strong(expected, fresh.get(), std::memory_order_acq_rel))
+        return static_cast<MrTable *>(expected);
+    return fresh.release();
+}
+
+void destroy_mr_table(Domain &domain) noexcept
+{
+    delete static_cast<MrTable *>(domain.mr_table);
+    domain.mr_table = nullptr;
+}
+
+namespace {
+
+int close_mr(fid *fid)
+{
+    Mr *const closed = reinterpret_cast<Mr *>(fid);
+    if (closed->domain.fabric.orphaned())
+        return 0; // the parent's, and its table may be locked for ever
+    const std::unique_ptr<Mr> mr(closed);
+    mr_table(mr->domain)->remove(*mr);
+    mr->domain.refs.fetch_sub(1, std::memory_order_relaxed);
+    return 0;
+}
+
+int control_mr(fid *fid, int command, void *)
+{
+    if (command != FI_REFRESH)
+        return -FI_ENOSYS;
+    Mr &mr = *reinterpret_cast<Mr *>(fid);
+    mr_table(mr.domain)->refresh(mr);
+    return 0;
+}
+
+fi_ops mr_fid_ops = {
+    .size = sizeof(fi_ops),
+    .close = close_mr,
+    .bind = noop<decltype(fi_ops::bind)>,
+    .control = control_mr,
+    .ops_open = noop<decltype(fi_ops::ops_open)>,
+    .tostr = nullptr,
+    .ops_set = noop<decltype(fi_ops::ops_set)>,
+};
+
+int check_attr(const fi_mr_attr &attr) noexcept
+{
+    if (!attr.mr_iov || attr.iov_count == 0 || attr.iov_count > kMrIovLimit || (attr.access & ~kAccessBits) ||
+        attr.offset)
+        return -FI_EINVAL;
+    return attr.iface == FI_HMEM_SYSTEM ? 0 : -FI_ENOSYS;
+}
+
+int regattr(fid *fid, const fi_mr_attr *attr, std::uint64_t, fid_mr **out)
+{
+    if (fid->fclass != FI_CLASS_DOMAIN || !attr || !out)
+        return -FI_EINVAL;
+    if (const int error = check_attr(*attr))
+        return error;
+    Domain &domain = *reinterpret_cast<Domain *>(fid);
+    MrTable *table = mr_table(domain);
+    std::unique_ptr<Mr> mr(new (std::nothrow) Mr(domain));
+    if (!table || !mr)
+        return -FI_ENOMEM;
+    for (std::size_t i = 0; i < attr->iov_count; ++i) {
+        if (__builtin_add_overflow(mr->length, attr->mr_iov[i].iov_len, &mr->length))
+            return -FI_EINVAL;
+        mr->iov[i] = attr->mr_iov[i];
+    }
+    mr->iov_count = static_cast<unsigned>(attr->iov_count);
+    mr->access = attr->access;
+    mr->base = domain.virt_addr ? reinterpret_cast<std::uintptr_t>(attr->mr_iov[0].iov_base) : 0;
+    mr->fid.fid = {FI_CLASS_MR, attr->context, &mr_fid_ops};
+    mr->fid.mem_desc = &mr->fid;
+    if (const int error = table->add(*mr, attr->requested_key, domain.prov_key))
+        return error;
+    domain.refs.fetch_add(1, std::memory_order_relaxed);
+    *out = &mr.release()->fid;
+    return 0;
+}
+
+int regv(fid *fid, const iovec *iov, std::size_t count, std::uint64_t access, std::uint64_t offset,
+         std::uint64_t requested_key, std::uint64_t flags, fid_mr **out, void *context)
+{
+    fi_mr_attr attr{};
+    attr.mr_iov = iov;
+    attr.iov_count = count;
+    attr.access = access;
+    attr.offset = offset;
+    attr.requested_key = requested_key;
+    attr.context = context;
+    return regattr(fid, &attr, flags, out);
+}
+
+int reg(fid *fid, const void *buffer, std::size_t length, std::uint64_t access, std::uint64_t offset,
+        std::uint64_t requested_key, std::uint64_t flags, fid_mr **out, void *context)
+{
+    const iovec iov{const_cast<void *>(buffer), length};
+    return regv(fid, &iov, 1, access, offset, requested_key, flags, out, context);
+}
+
+} // namespace
+
+fi_ops_mr mr_ops = {
+    .size = sizeof(fi_ops_mr),
+    .reg = reg,
+    .regv = regv,
+    .regattr = regattr,
+};
+
+} // namespace vma::ofi

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Memory registrations of a domain: keys, bounds and access rights of what a peer may read or write. Nothing is pinned;
+// a device asks here for each access that a peer wants, and is told when an access that it granted ends.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <sys/uio.h>
+#include <unordered_map>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_errno.h>
+
+#include "ofi/attr.hpp"
+
+namespace vma::ofi {
+
+struct Domain;
+
+struct Mr {
+    fid_mr fid{}; // first
+    Domain &domain;
+    iovec iov[kMrIovLimit]{};
+    unsigned iov_count = 0;
+    std::uint64_t length = 0;
+    std::uint64_t access = 0;
+    std::uint64_t base = 0; // what a peer's addresses count from
+    bool granted = false;   // described to a peer, which may access it on its own
+
+    explicit Mr(Domain &owner) noexcept : domain(owner) {}
+};
+
+// Who accesses memory on a peer's behalf without asking each time. Linked into the table while it has such grants.
+struct MrObserver {
+    // Ends all grants; after it no access by an old one begins, and none is under way.
+    void (*revoke)(void *object) noexcept = nullptr;
+    void *object = nullptr;
+    MrObserver *next = nullptr;
+    bool linked = false;
+};
+
+class MrTable
+{
+public:
+    // Copies within one registration after all checks. 0, or a positive fi_errno for the peer: FI_ENOKEY, FI_EACCES
+    // (rights), FI_EINVAL (bounds).
+    int write(std::uint64_t key, std::uint64_t address, const std::byte *from, std::uint64_t length) noexcept;
+    int read(std::uint64_t key, std::uint64_t address, std::byte *to, std::uint64_t length) noexcept;
+    // Only the checks.
+    int check(std::uint64_t key, std::uint64_t address, std::uint64_t length, std::uint64_t access) noexcept;
+
+    // Calls describe(const Mr &) with the registration, under the table's lock, and notes that `observer` knows it.
+    template <typename Describe> int grant(std::uint64_t key, MrObserver &observer, Describe &&describe) noexcept
+    {
+        const std::lock_guard guard(mutex_);
+        Mr *mr = find(key);
+        if (!mr)
+            return FI_ENOKEY;
+        mr->granted = true;
+        if (!observer.linked) {
+            observer.next = observers_;
+            observers_ = &observer;
+            observer.linked = true;
+        }
+        describe(*mr);
+        return 0;
+    }
+    void forget(MrObserver &observer) noexcept;
+
+    // -FI_ENOKEY when the key is taken. With `choose` the table finds a free one.
+    int add(Mr &mr, std::uint64_t key, bool choose) noexcept;
+    void remove(Mr &mr) noexcept;
+    // The registered memory may have been mapped anew.
+    void refresh(Mr &mr) noexcept;
+
+private:
+    Mr *find(std::uint64_t key) noexcept;
+    int locate(std::uint64_t key, std::uint64_t address, std::uint64_t length, std::uint64_t access, Mr *&mr,
+               std::uint64_t &offset) noexcept;
+    void revoke_all() noexcept;
+
+    std::mutex mutex_; // held while a peer's access is carried out, so that fi_close() waits for it
+    std::unordered_map<std::uint64_t, Mr *> by_key_;
+    MrObserver *observers_ = nullptr;
+    std::uint64_t next_key_ = 1;
+};
+
+// The domain's table, made at the first use; nullptr without memory.
+MrTable *mr_table(Domain &domain) noexcept;
+void destroy_mr_table(Domain &domain) noexcept;
+
+extern fi_ops_mr mr_ops;
+
+} // namespace vma::ofi

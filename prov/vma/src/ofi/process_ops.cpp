@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "ofi/process_ops.hpp"
+
+#include <atomic>
+
+#include "core/fd.hpp"
+#include "core/log.hpp"
+#include "ofi/info.hpp"
+#include "ofi/libfabric.hpp"
+
+namespace vma::ofi {
+namespace {
+
+constinit std::atomic<const fi_vma_log *> g_log{nullptr};
+
+bool log_enabled(core::Level level, core::Subsys) noexcept
+{
+    const fi_vma_log *log = g_log.load(std::memory_order_acquire);
+    return log != nullptr && log->enabled(static_cast<int>(level)) != 0;
+}
+
+void log_write(core::Level level, core::Subsys subsys, const char *, int, const char *text) noexcept
+{
+    if (const fi_vma_log *log = g_log.load(std::memory_order_acquire))
+        log->write(static_cast<int>(level), core::subsys_name(subsys), text);
+}
+
+constexpr core::LogSink kSink = {log_enabled, log_write};
+
+int owns_fd(int fd)
+{
+    return core::owns_fd(fd) ? 1 : 0;
+}
+
+void set_log(const fi_vma_log *log)
+{
+    if (log != nullptr)
+        g_log.store(log, std::memory_order_release);
+    if (!libfabric_attached())
+        core::set_log_sink(log != nullptr ? &kSink : nullptr);
+}
+
+void set_directory(const char *path)
+{
+    override_param(Param::directory, path);
+}
+
+} // namespace
+
+constinit fi_ops_vma_process process_ops = {
+    .size = sizeof(fi_ops_vma_process),
+    .freeinfo = free_info,
+    .owns_fd = owns_fd,
+    .set_log = set_log,
+    .set_directory = set_directory,
+};
+
+} // namespace vma::ofi
