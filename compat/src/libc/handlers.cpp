@@ -3,10 +3,13 @@
 // is ours. What the trampoline has to know of a signal is one word, so that it needs no lock.
 #include "compat/src/libc/handlers.hpp"
 
+#include <ucontext.h>
+
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
 
+#include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/libc/vfork.hpp"
@@ -15,16 +18,27 @@ namespace vma::libc {
 
 thread_local constinit SignalCounts t_signals = {};
 thread_local constinit int t_signal_wake_fd = -1;
+thread_local constinit Critical t_critical = {};
 
 namespace {
 
-// Address of the program's handler. The top bit, which no user address has, says that SA_RESTART is set.
+// Address of the program's handler. The top bits, which no user address has, say which flags are set.
 using Record = std::uintptr_t;
-constexpr Record kRestarts = Record{1} << (sizeof(Record) * 8 - 1);
+constexpr Record kRestarts = Record{1} << (sizeof(Record) * 8 - 1); // SA_RESTART
+constexpr Record kOnce = kRestarts >> 1;                            // SA_RESETHAND
+constexpr Record kInfo = kRestarts >> 2;                            // SA_SIGINFO
+constexpr Record kFlags = kRestarts | kOnce | kInfo;
 constinit std::atomic<Record> g_records[NSIG] = {};
 constinit std::atomic<std::uint64_t> g_interrupts = {}; // signals that siginterrupt() made signal() not restart
 
 using Handler = void (*)(int, siginfo_t *, void *);
+
+[[gnu::tls_model("initial-exec")]] thread_local constinit std::uint64_t t_deferred = 0; // a bit a signal
+
+std::uint64_t bit_of(int signal)
+{
+    return std::uint64_t{1} << (static_cast<unsigned>(signal) - 1);
+}
 
 void wake_sleep()
 {
@@ -33,20 +47,49 @@ void wake_sleep()
         return;
     const int saved = errno;
     const std::uint64_t one = 1;
-    static_cast<void>(real.write(fd, &one, sizeof one)); // full, it is readable as well
+    static_cast<void>(uncancelled::write(fd, &one, sizeof one)); // full, it is readable as well
     errno = saved;
+}
+
+// The instruction that failed can't go on before its handler has run.
+bool is_fault(int signal)
+{
+    return signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL || signal == SIGTRAP ||
+           signal == SIGSYS;
+}
+
+// Sends the signal to this thread again, where it waits, blocked, for deliver_deferred(). A handler for one signal only
+// (SA_RESETHAND) is not installed any more by now: it runs at once. Without SA_SIGINFO the kernel leaves `info` unset.
+bool defer(int signal, siginfo_t *info, void *context, Record record)
+{
+    if (t_critical.depth == 0 || (record & kOnce) != 0 || is_fault(signal))
+        return false;
+    const int saved = errno;
+    const pid_t process = ::getpid();
+    const long thread = real.syscall(SYS_gettid);
+    const bool sent = (record & kInfo) != 0 ? real.syscall(SYS_rt_tgsigqueueinfo, process, thread, signal, info) == 0
+                                            : real.syscall(SYS_tgkill, process, thread, signal) == 0;
+    errno = saved;
+    if (!sent)
+        return false;
+    sigaddset(&static_cast<ucontext_t *>(context)->uc_sigmask, signal);
+    t_deferred |= bit_of(signal);
+    t_critical.deferred = 1;
+    return true;
 }
 
 // Handlers without SA_SIGINFO get the other two arguments too; they don't look at them.
 void trampoline(int signal, siginfo_t *info, void *context)
 {
     const Record record = g_records[signal].load(std::memory_order_relaxed);
+    if (defer(signal, info, context, record))
+        return;
     ++t_signals.all;
     if ((record & kRestarts) == 0)
         ++t_signals.interrupting;
     std::atomic_signal_fence(std::memory_order_seq_cst);
     wake_sleep();
-    reinterpret_cast<Handler>(record & ~kRestarts)(signal, info, context);
+    reinterpret_cast<Handler>(record & ~kFlags)(signal, info, context);
 }
 
 sighandler_t trampoline_address()
@@ -56,17 +99,12 @@ sighandler_t trampoline_address()
 
 sighandler_t handler_of(Record record)
 {
-    return reinterpret_cast<sighandler_t>(record & ~kRestarts);
+    return reinterpret_cast<sighandler_t>(record & ~kFlags);
 }
 
 bool valid(int signal)
 {
     return signal > 0 && signal < NSIG;
-}
-
-std::uint64_t bit_of(int signal)
-{
-    return std::uint64_t{1} << (static_cast<unsigned>(signal) - 1);
 }
 
 // A function of the program's that we can stand in for. In a child of vfork(), whose memory is its parent's but whose
@@ -81,9 +119,8 @@ bool wants_trampoline(int signal, sighandler_t handler)
 class NewRecord
 {
 public:
-    NewRecord(int signal, sighandler_t handler, bool restarts)
-        : slot_(g_records[signal]),
-          before_(slot_.exchange(reinterpret_cast<Record>(handler) | (restarts ? kRestarts : 0)))
+    NewRecord(int signal, sighandler_t handler, Record flags)
+        : slot_(g_records[signal]), before_(slot_.exchange(reinterpret_cast<Record>(handler) | flags))
     {
     }
     ~NewRecord()
@@ -103,13 +140,20 @@ private:
 
 using Installer = sighandler_t (*)(int, sighandler_t) noexcept;
 
+Record flags_of(const struct sigaction &action)
+{
+    return ((action.sa_flags & SA_RESTART) != 0 ? kRestarts : 0) |
+           ((static_cast<unsigned>(action.sa_flags) & SA_RESETHAND) != 0 ? kOnce : 0) |
+           ((action.sa_flags & SA_SIGINFO) != 0 ? kInfo : 0);
+}
+
 // signal() and its like, which give a handler and get the last one.
-sighandler_t install(Installer installer, int signal, sighandler_t handler, bool restarts)
+sighandler_t install(Installer installer, int signal, sighandler_t handler, Record flags)
 {
     const Record before = valid(signal) ? g_records[signal].load() : 0;
     sighandler_t last;
     if (wants_trampoline(signal, handler)) {
-        NewRecord record(signal, handler, restarts);
+        NewRecord record(signal, handler, flags);
         last = installer(signal, trampoline_address());
         if (last != SIG_ERR)
             record.keep();
@@ -121,13 +165,30 @@ sighandler_t install(Installer installer, int signal, sighandler_t handler, bool
 
 } // namespace
 
+void deliver_deferred()
+{
+    const int saved = errno;
+    const std::uint64_t signals = t_deferred;
+    t_deferred = 0;
+    t_critical.deferred = 0;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    real.syscall(SYS_rt_sigprocmask, SIG_UNBLOCK, &signals, nullptr, sizeof signals);
+    errno = saved;
+}
+
+bool on_alternate_stack()
+{
+    stack_t stack = {};
+    return ::sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) != 0;
+}
+
 int set_sigaction(int signal, const struct sigaction *action, struct sigaction *old)
 {
     const Record before = valid(signal) ? g_records[signal].load() : 0;
     struct sigaction last;
     int result;
     if (action != nullptr && wants_trampoline(signal, action->sa_handler)) {
-        NewRecord record(signal, action->sa_handler, (action->sa_flags & SA_RESTART) != 0);
+        NewRecord record(signal, action->sa_handler, flags_of(*action));
         struct sigaction ours = *action;
         ours.sa_handler = trampoline_address();
         result = real.sigaction(signal, &ours, old != nullptr ? &last : nullptr);
@@ -147,17 +208,17 @@ int set_sigaction(int signal, const struct sigaction *action, struct sigaction *
 sighandler_t set_signal(int signal, sighandler_t handler)
 {
     const bool restarts = valid(signal) && (g_interrupts.load() & bit_of(signal)) == 0;
-    return install(real.signal, signal, handler, restarts);
+    return install(real.signal, signal, handler, restarts ? kRestarts : 0);
 }
 
 sighandler_t set_sysv_signal(int signal, sighandler_t handler)
 {
-    return install(real.sysv_signal, signal, handler, false);
+    return install(real.sysv_signal, signal, handler, kOnce);
 }
 
 sighandler_t set_sigset(int signal, sighandler_t handler)
 {
-    return install(real.sigset, signal, handler, false);
+    return install(real.sigset, signal, handler, 0);
 }
 
 int set_siginterrupt(int signal, int interrupts)

@@ -32,4 +32,7 @@ inline void set_signal_wake_fd(int fd)
     std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
+// A handler that runs on an alternate stack can't tell by addresses how deep the interrupted call lies.
+bool on_alternate_stack();
+
 } // namespace vma::libc

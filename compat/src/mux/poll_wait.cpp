@@ -49,14 +49,6 @@ void source_of(int fd, sock::Socket *&socket, Set *&set)
         set = nullptr;
 }
 
-void notify_frame(sock::Watcher *watcher, std::uint32_t)
-{
-    static_assert(offsetof(Looked, watcher) == 0);
-    Frame &frame = *reinterpret_cast<Looked *>(watcher)->frame;
-    if (!frame.notified.exchange(true, std::memory_order_acq_rel))
-        frame.sleeper->wake();
-}
-
 } // namespace
 
 PollWait::PollWait(ThreadRecord &record, Frame &frame, pollfd *fds, nfds_t count, Style style, Deadline &deadline,

@@ -20,7 +20,7 @@ void kick_locked(Set &set)
     set.kicked = true;
     const std::uint64_t one = 1;
     if (set.kick_fd >= 0)
-        (void)!libc::real.write(set.kick_fd, &one, sizeof one); // an edge, whatever the counter is; never read
+        (void)!libc::uncancelled::write(set.kick_fd, &one, sizeof one); // an edge, whatever the counter is; never read
 }
 
 void append(Set &set, Entry &entry)

@@ -59,7 +59,7 @@ void begin_storm(Set &set)
     if (!any_plain_wait(set) || set.storm.load(std::memory_order_relaxed))
         return;
     const std::uint64_t one = 1;
-    (void)!libc::real.write(set.kick_fd, &one, sizeof one);
+    (void)!libc::uncancelled::write(set.kick_fd, &one, sizeof one);
     set.storm_end = now_ns() + kNanosPerSecond;
     if (control(set.epfd, EPOLL_CTL_ADD, set.kick_fd, EPOLLIN, side_marker(set)))
         set.storm.store(true, std::memory_order_release);

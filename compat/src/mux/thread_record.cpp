@@ -5,13 +5,13 @@
 
 #include <linux/membarrier.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <new>
 
+#include "compat/src/libc/signals.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 
 namespace vma::mux {
@@ -52,16 +52,16 @@ ThreadRecord *reuse_record()
     return nullptr;
 }
 
-// A handler that runs on an alternate stack says nothing about how deep the interrupted call lies.
-bool on_alternate_stack()
+// Not malloc(): a signal handler that interrupted it may be the first in its thread to wait for a socket.
+void *map(std::size_t size)
 {
-    stack_t stack = {};
-    return ::sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) != 0;
+    void *const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory != MAP_FAILED ? memory : nullptr;
 }
 
-template <typename T> T *make() // new without exceptions
+template <typename T> T *make()
 {
-    void *const memory = ::calloc(1, sizeof(T));
+    void *const memory = map(sizeof(T));
     return memory != nullptr ? new (memory) T : nullptr;
 }
 
@@ -69,7 +69,13 @@ template <typename T> T *make() // new without exceptions
 
 template <typename T> Scratch<T>::~Scratch()
 {
-    ::free(items_);
+    unmap();
+}
+
+template <typename T> void Scratch<T>::unmap()
+{
+    if (items_ != nullptr)
+        ::munmap(items_, room_ * sizeof(T));
 }
 
 template <typename T> T *Scratch<T>::at_least(std::size_t count)
@@ -78,14 +84,39 @@ template <typename T> T *Scratch<T>::at_least(std::size_t count)
         return items_;
     constexpr std::size_t kFirst = 64;
     const std::size_t room = count < kFirst ? kFirst : count + count / 2;
-    ::free(items_);
-    items_ = static_cast<T *>(::calloc(room, sizeof(T)));
+    unmap();
+    items_ = static_cast<T *>(map(room * sizeof(T)));
     room_ = items_ != nullptr ? room : 0;
     return items_;
 }
 
 template class Scratch<pollfd>;
 template class Scratch<Looked>;
+
+void notify_frame(sock::Watcher *watcher, std::uint32_t)
+{
+    static_assert(offsetof(Looked, watcher) == 0);
+    Frame &frame = *reinterpret_cast<Looked *>(watcher)->frame;
+    if (!frame.notified.exchange(true, std::memory_order_acq_rel))
+        frame.sleeper->wake();
+}
+
+bool Frame::watch_one(sock::Socket &socket)
+{
+    Looked *const item = looked.at_least(1);
+    if (item == nullptr)
+        return false;
+    sleeper.emplace();
+    notified.store(false, std::memory_order_relaxed);
+    *item = {};
+    item->watcher.notify = notify_frame;
+    item->frame = this;
+    item->socket = &socket;
+    item->watched = true;
+    looked_count = 1;
+    sock::watch(socket, item->watcher);
+    return true;
+}
 
 void Frame::release()
 {
@@ -134,7 +165,7 @@ Frame *acquire_frame()
     Frame *free_frame = nullptr;
     for (; *link != nullptr; link = &(*link)->deeper) {
         Frame *const frame = *link;
-        if (frame->stack != 0 && frame->stack <= here && !on_alternate_stack())
+        if (frame->stack != 0 && frame->stack <= here && !libc::on_alternate_stack())
             frame->release(); // its call was left by a jump
         if (frame->stack == 0 && free_frame == nullptr)
             free_frame = frame;

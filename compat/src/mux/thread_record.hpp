@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the multiplexers keep for each thread: which set it waits in, and the frames of its poll() calls. A frame lies on the
-// heap, as a wait may be left without our destructors running: by siglongjmp out of a signal handler, by cancellation.
+// What the multiplexers keep for each thread: which set it waits in, and the frames of its sleeping calls. A frame lies on
+// the heap, as a wait may be left without our destructors running: by siglongjmp out of a signal handler, by cancellation.
 #pragma once
 
 #include <poll.h>
@@ -42,11 +42,12 @@ public:
     T *at_least(std::size_t count); // contents are lost; nullptr: no memory
 
 private:
+    void unmap();
     T *items_ = nullptr;
     std::size_t room_ = 0;
 };
 
-// One poll() or select() call that may have to wait for tracked sockets.
+// One call that may have to wait for tracked sockets: poll(), select(), or a send or receive.
 struct Frame {
     Scratch<pollfd> wanted; // select(): the sets as an array
     Scratch<pollfd> kernel; // what is handed to the kernel
@@ -57,7 +58,8 @@ struct Frame {
     std::uintptr_t stack = 0; // where its call lies; 0: free
     Frame *deeper = nullptr;
 
-    void release(); // detaches all watchers; the frame is free again
+    bool watch_one(sock::Socket &socket); // for a sleep on this socket alone. False: no memory
+    void release();                       // detaches all watchers; the frame is free again
 };
 
 struct ThreadRecord {
@@ -78,6 +80,8 @@ inline ThreadRecord *thread_record()
     ThreadRecord *const record = t_record;
     return record != nullptr ? record : make_thread_record();
 }
+
+void notify_frame(sock::Watcher *watcher, std::uint32_t); // of a Looked: wakes its frame's sleeper
 
 // The frame for a call that starts now. nullptr: no memory.
 Frame *acquire_frame();

@@ -93,7 +93,7 @@ ssize_t receive_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
         part.msg_iov = parts;
         part.msg_iovlen = clip(msg, skip, limit, parts, std::size(parts));
     }
-    const ssize_t n = libc::real.recvmsg(fd, &part, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+    const ssize_t n = libc::uncancelled::recvmsg(fd, &part, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
     if (n < 0)
         return -errno;
     msg->msg_namelen = part.msg_namelen;
@@ -108,7 +108,7 @@ ssize_t receive_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
 bool kernel_ended(int fd)
 {
     pollfd p = {fd, POLLRDHUP, 0};
-    return libc::real.poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+    return libc::uncancelled::poll_now(&p, 1) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
 // What the kernel has may lie behind a span of the endpoint that we have not heard of. The sender publishes START before

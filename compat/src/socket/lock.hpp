@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A four-byte mutex: one exchange when free, a short spin, then a futex. Type-stable and trivially destructible, so it
-// may live in memory that is never freed and be re-initialised in a forked child.
+// may live in memory that is never freed and be re-initialised in a forked child. Signal handlers wait while a thread holds
+// one (libc/critical.hpp).
 #pragma once
 
 #include <linux/futex.h>
@@ -9,6 +10,8 @@
 
 #include <atomic>
 #include <cstdint>
+
+#include "compat/src/libc/critical.hpp"
 
 namespace vma::sock {
 
@@ -26,18 +29,23 @@ class Mutex
 public:
     bool try_lock()
     {
-        std::uint32_t expected = kFree;
-        return word_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire, std::memory_order_relaxed);
+        libc::enter_critical();
+        if (take())
+            return true;
+        libc::leave_critical();
+        return false;
     }
     void lock()
     {
-        if (!try_lock()) [[unlikely]]
+        libc::enter_critical();
+        if (!take()) [[unlikely]]
             lock_slow();
     }
     void unlock()
     {
         if (word_.exchange(kFree, std::memory_order_release) == kContended) [[unlikely]]
             futex(FUTEX_WAKE_PRIVATE, 1);
+        libc::leave_critical();
     }
     void reset() { word_.store(kFree, std::memory_order_relaxed); } // in a forked child only
 
@@ -45,11 +53,16 @@ private:
     enum : std::uint32_t { kFree = 0, kHeld = 1, kContended = 2 };
     static constexpr int kSpins = 200;
 
+    bool take()
+    {
+        std::uint32_t expected = kFree;
+        return word_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire, std::memory_order_relaxed);
+    }
     void lock_slow()
     {
         for (int i = 0; i < kSpins; ++i) {
             cpu_relax();
-            if (word_.load(std::memory_order_relaxed) == kFree && try_lock())
+            if (word_.load(std::memory_order_relaxed) == kFree && take())
                 return;
         }
         while (word_.exchange(kContended, std::memory_order_acquire) != kFree)
@@ -57,7 +70,7 @@ private:
     }
     void futex(int op, std::uint32_t value)
     {
-        ::syscall(SYS_futex, reinterpret_cast<std::uint32_t *>(&word_), op, value, nullptr, nullptr, 0);
+        libc::real.syscall(SYS_futex, reinterpret_cast<std::uint32_t *>(&word_), op, value, nullptr, nullptr, 0);
     }
 
     std::atomic<std::uint32_t> word_{kFree};

@@ -9,6 +9,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
+#include "compat/src/socket/bare.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/stream.hpp"
@@ -115,7 +116,9 @@ void after_fork_in_child()
         s.bare_senders = 0;
         s.cookie = 0;
     }
+    recount_bare_calls();
     mux::fork_child();
+    libc::leave_all_critical();
 }
 
 void return_surviving_exec()

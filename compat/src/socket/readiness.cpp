@@ -19,7 +19,8 @@ constexpr std::uint32_t kAlways = POLLHUP | POLLERR | POLLNVAL;
 std::uint32_t kernel_events(int fd, std::uint32_t interest)
 {
     pollfd p = {fd, static_cast<short>(interest), 0};
-    return libc::real.poll(&p, 1, 0) > 0 ? static_cast<std::uint32_t>(static_cast<unsigned short>(p.revents)) : 0;
+    return libc::uncancelled::poll_now(&p, 1) > 0 ? static_cast<std::uint32_t>(static_cast<unsigned short>(p.revents))
+                                                  : 0;
 }
 
 // The endpoint carries what comes next: kernel bytes are not for the program yet.

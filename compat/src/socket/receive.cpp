@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 
 #include "compat/src/libc/real.hpp"
+#include "compat/src/socket/bare.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/stream.hpp"
 
@@ -30,28 +31,6 @@ std::size_t total_length(const msghdr &msg)
         total += msg.msg_iov[i].iov_len;
     return total;
 }
-
-// While it is in here, START can't come: READY waits for it.
-class BareReceive
-{
-public:
-    explicit BareReceive(Socket &s) : s_(s) { s_.bare_receivers.fetch_add(1, std::memory_order_seq_cst); }
-    ~BareReceive()
-    {
-        const int saved = errno;
-        s_.bare_receivers.fetch_sub(1, std::memory_order_seq_cst);
-        if (s_.ready_due.load(std::memory_order_seq_cst)) {
-            LockGuard guard(s_.rx_lock);
-            try_ready(s_);
-        }
-        errno = saved;
-    }
-    BareReceive(const BareReceive &) = delete;
-    BareReceive &operator=(const BareReceive &) = delete;
-
-private:
-    Socket &s_;
-};
 
 // False: it became dual before we were in.
 bool receive_plain(Socket &s, int fd, msghdr *msg, int flags, ssize_t &n)

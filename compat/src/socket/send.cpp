@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "compat/src/libc/real.hpp"
+#include "compat/src/socket/bare.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/stream.hpp"
 
@@ -24,18 +25,6 @@ int give(ssize_t result)
     errno = static_cast<int>(-result);
     return -1;
 }
-
-class BareSend
-{
-public:
-    explicit BareSend(Socket &s) : s_(s) { s_.bare_senders.fetch_add(1, std::memory_order_seq_cst); }
-    ~BareSend() { s_.bare_senders.fetch_sub(1, std::memory_order_seq_cst); }
-    BareSend(const BareSend &) = delete;
-    BareSend &operator=(const BareSend &) = delete;
-
-private:
-    Socket &s_;
-};
 
 bool send_plain(Socket &s, int fd, const msghdr *msg, int flags, ssize_t &n)
 {

@@ -143,7 +143,7 @@ ssize_t transmit_kernel(Socket &s, int fd, const msghdr *msg, std::size_t skip, 
         part.msg_iov = rest;
         part.msg_iovlen = count;
     }
-    const ssize_t n = libc::real.sendmsg(fd, &part, flags | MSG_DONTWAIT);
+    const ssize_t n = libc::uncancelled::sendmsg(fd, &part, flags | MSG_DONTWAIT);
     if (n < 0)
         return -errno;
     s.tx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
@@ -181,8 +181,8 @@ void resend(Socket &s)
     while (tx.resend_from != tx.position) {
         const std::uint64_t offset = tx.resend_from & (tx.ring - 1);
         const std::size_t piece = std::min(tx.position - tx.resend_from, tx.ring - offset);
-        const ssize_t n =
-            libc::real.send(fd, static_cast<const std::uint8_t *>(view) + offset, piece, MSG_DONTWAIT | MSG_NOSIGNAL);
+        const ssize_t n = libc::uncancelled::send(fd, static_cast<const std::uint8_t *>(view) + offset, piece,
+                                                  MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
             s.tx_work.store(true, std::memory_order_release);
             return;

@@ -12,6 +12,7 @@
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
+#include "compat/src/mux/thread_record.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/stream.hpp"
 
@@ -78,43 +79,39 @@ int spin(Socket &s, int fd, short events, const Wait &wait, std::int64_t start, 
     }
 }
 
-struct Bell {
-    Watcher watcher;
-    const Sleeper *sleeper;
-};
-
-void ring(Watcher *w, std::uint32_t)
+// What the kernel is to tell meanwhile. 0: look again.
+int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, int wake_fd)
 {
-    reinterpret_cast<Bell *>(w)->sleeper->wake();
+    const bool kernel_carries = (events & POLLOUT) == 0 || s.tx.path.load(std::memory_order_acquire) == Path::kKernel;
+    pollfd fds[] = {
+        {fd, static_cast<short>(kernel_carries ? events : 0), 0}, {engine_wait_fd(), POLLIN, 0}, {wake_fd, POLLIN, 0}};
+    timespec timeout = {};
+    const std::int64_t left = wait.deadline_ns - now_ns();
+    if (wait.deadline_ns != kForever && left > 0)
+        timeout = {left / kNsPerSecond, left % kNsPerSecond};
+    if (libc::real.ppoll(fds, std::size(fds), wait.deadline_ns == kForever ? nullptr : &timeout, nullptr) > 0 &&
+        fds[0].revents != 0)
+        note_kernel_events(s, static_cast<std::uint32_t>(fds[0].revents));
+    engine_woken();
+    if ((fds[0].revents & events) != 0 && waits_for_kernel(s, static_cast<std::uint32_t>(events)))
+        return 1;
+    return wait.deadline_ns != kForever && now_ns() >= wait.deadline_ns ? -EAGAIN : 0;
 }
 
-// One sleep. 0: look again.
+// One sleep. 0: look again. What it leaves on lists lies in a frame on the heap: it may be left by a jump or cancellation.
 int sleep_once(Socket &s, int fd, short events, const Wait &wait)
 {
-    const Sleeper sleeper;
-    Bell bell = {{}, &sleeper};
-    bell.watcher.notify = ring;
-    watch(s, bell.watcher);
-    int result = check(s, events, wait);
-    const bool kernel_carries = (events & POLLOUT) == 0 || s.tx.path.load(std::memory_order_acquire) == Path::kKernel;
-    pollfd fds[] = {{fd, static_cast<short>(kernel_carries ? events : 0), 0},
-                    {engine_wait_fd(), POLLIN, 0},
-                    {sleeper.wake_fd(), POLLIN, 0}};
-    if (result == 0 && engine_arm()) {
-        timespec timeout = {};
-        const std::int64_t left = wait.deadline_ns - now_ns();
-        if (wait.deadline_ns != kForever && left > 0)
-            timeout = {left / kNsPerSecond, left % kNsPerSecond};
-        if (libc::real.ppoll(fds, std::size(fds), wait.deadline_ns == kForever ? nullptr : &timeout, nullptr) > 0 &&
-            fds[0].revents != 0)
-            note_kernel_events(s, static_cast<std::uint32_t>(fds[0].revents));
-        if ((fds[0].revents & events) != 0 && waits_for_kernel(s, static_cast<std::uint32_t>(events)))
-            result = 1;
-        engine_woken();
-        if (result == 0 && wait.deadline_ns != kForever && now_ns() >= wait.deadline_ns)
-            result = -EAGAIN;
+    mux::Frame *const frame = mux::acquire_frame();
+    if (frame == nullptr || !frame->watch_one(s)) { // no memory
+        if (frame != nullptr)
+            frame->release();
+        libc::real.poll(nullptr, 0, 1);
+        return 0;
     }
-    unwatch(bell.watcher);
+    int result = check(s, events, wait);
+    if (result == 0 && engine_arm())
+        result = sleep_in_kernel(s, fd, events, wait, frame->sleeper->wake_fd());
+    frame->release();
     engine_poll();
     return result;
 }
@@ -206,13 +203,13 @@ Sleeper::~Sleeper()
             g_sleepers = next_;
     }
     std::uint64_t count;
-    [[maybe_unused]] const ssize_t n = libc::real.read(fd_, &count, sizeof count);
+    [[maybe_unused]] const ssize_t n = libc::uncancelled::read(fd_, &count, sizeof count);
 }
 
 void Sleeper::wake() const
 {
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = libc::real.write(fd_, &one, sizeof one);
+    [[maybe_unused]] const ssize_t n = libc::uncancelled::write(fd_, &one, sizeof one);
 }
 
 void kick_sleepers()

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Stretches of this library's code that hold one of its locks: a signal handler of the program's that came in one of them
+// could call send() and wait for ever for the lock that its own thread holds. The trampoline (handlers.cpp) puts such
+// signals off until the stretch ends. What may be called in one must not be a cancellation point: see uncancelled below.
+#pragma once
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "compat/src/libc/real.hpp"
+
+namespace vma::libc {
+
+struct Critical {
+    std::uint32_t depth;    // stretches begun and not ended
+    std::uint32_t deferred; // not 0: signals wait, blocked, for the end
+};
+
+[[gnu::tls_model("initial-exec")]] extern thread_local constinit Critical t_critical;
+
+void deliver_deferred(); // unblocks them: their handlers run in here
+
+inline void enter_critical()
+{
+    ++t_critical.depth;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+
+inline void leave_critical()
+{
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (--t_critical.depth == 0) {
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        if (t_critical.deferred != 0) [[unlikely]]
+            deliver_deferred();
+    }
+}
+
+inline void leave_all_critical() // in a forked child, which makes its locks anew
+{
+    t_critical.depth = 1;
+    leave_critical();
+}
+
+// System calls that don't end the thread when it has been cancelled, unlike libc's functions of these names. Results and
+// errno are the same.
+namespace uncancelled {
+
+inline ssize_t recvmsg(int fd, msghdr *msg, int flags)
+{
+    return real.syscall(SYS_recvmsg, fd, msg, flags);
+}
+
+inline ssize_t sendmsg(int fd, const msghdr *msg, int flags)
+{
+    return real.syscall(SYS_sendmsg, fd, msg, flags);
+}
+
+inline ssize_t send(int fd, const void *bytes, std::size_t len, int flags)
+{
+    return real.syscall(SYS_sendto, fd, bytes, len, flags, nullptr, 0);
+}
+
+inline ssize_t read(int fd, void *bytes, std::size_t len)
+{
+    return real.syscall(SYS_read, fd, bytes, len);
+}
+
+inline ssize_t write(int fd, const void *bytes, std::size_t len)
+{
+    return real.syscall(SYS_write, fd, bytes, len);
+}
+
+inline int poll_now(pollfd *fds, nfds_t count) // a look, no wait
+{
+    const timespec now = {};
+    return static_cast<int>(real.syscall(SYS_ppoll, fds, count, &now, nullptr, std::size_t{0}));
+}
+
+} // namespace uncancelled
+
+} // namespace vma::libc
