@@ -87,6 +87,8 @@ std::size_t clip(const msghdr *msg, std::size_t skip, std::uint64_t limit, iovec
 
 ssize_t receive_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags, std::uint64_t limit)
 {
+    if (const int error = take_error(s))
+        return -error;
     iovec parts[64];
     msghdr part = *msg;
     if (skip != 0 || limit != kNone) {

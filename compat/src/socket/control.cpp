@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <string.h>
 #include <sys/time.h>
 
 #include <algorithm>
@@ -122,9 +123,13 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
     return result;
 }
 
-int get_option(Socket &, int fd, int level, int name, void *value, socklen_t *len)
+int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *len)
 {
-    return libc::real.getsockopt(fd, level, name, value, len);
+    const int result = libc::real.getsockopt(fd, level, name, value, len);
+    if (result == 0 && level == SOL_SOCKET && name == SO_ERROR && *len == sizeof(int))
+        if (const int error = take_error(s))
+            memcpy(value, &error, sizeof error);
+    return result;
 }
 
 // The kernel moves pipe pages by itself: the socket is given to it.

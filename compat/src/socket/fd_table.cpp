@@ -117,6 +117,7 @@ Socket *take_from_pool()
     s->tx_work = false;
     s->kernel_news = false;
     s->kernel_state = 0;
+    s->pending_error = 0;
     s->cookie = 0;
     s->mode.store(Mode::kPlain, std::memory_order_release);
     return s;
@@ -182,12 +183,10 @@ void explain(Socket &s)
 
 void release(Socket &s, int fd)
 {
+    if (dual(s))
+        start_return(
+            s); // what the peer has written and we have not read, or writes from now on, is the kernel's to refuse
     reset_if_unread(s, fd);
-    if (dual(s)) {
-        s.tx_lock.lock();
-        end_transmit(s, true);
-        unlock_tx(s);
-    }
     explain(s);
     if (s.evaluated)
         tear_down(s, false);

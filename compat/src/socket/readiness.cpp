@@ -16,11 +16,12 @@ constexpr std::uint32_t kOut = POLLOUT | POLLWRNORM;
 constexpr std::uint32_t kSticky = POLLRDHUP | POLLHUP | POLLERR;
 constexpr std::uint32_t kAlways = POLLHUP | POLLERR | POLLNVAL;
 
-std::uint32_t kernel_events(int fd, std::uint32_t interest)
+std::uint32_t kernel_events(const Socket &s, int fd, std::uint32_t interest)
 {
     pollfd p = {fd, static_cast<short>(interest), 0};
-    return libc::uncancelled::poll_now(&p, 1) > 0 ? static_cast<std::uint32_t>(static_cast<unsigned short>(p.revents))
-                                                  : 0;
+    const int n = libc::uncancelled::poll_now(&p, 1);
+    const std::uint32_t untold = s.pending_error.load(std::memory_order_relaxed) != 0 ? POLLERR : 0;
+    return (n > 0 ? static_cast<std::uint32_t>(static_cast<unsigned short>(p.revents)) : 0) | untold;
 }
 
 // The endpoint carries what comes next: kernel bytes are not for the program yet.
@@ -74,7 +75,10 @@ std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest)
 std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
 {
     if (!dual(s))
-        return kernel_events(fd, interest) & (interest | kAlways);
+        return kernel_events(s, fd, interest) & (interest | kAlways);
+    if ((interest & kOut) != 0 && sends_blocked(s)) { // perhaps only for the moment in which another thread sees to it
+        const LockGuard guard(s.tx_lock);
+    }
     const bool news = s.kernel_news.load(std::memory_order_acquire) || s.endpoint_down.load(std::memory_order_acquire);
     const bool rx_endpoint = receives_by_endpoint(s);
     const bool tx_endpoint = sends_by_endpoint(s);
@@ -87,7 +91,7 @@ std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
     if (tx_endpoint && can_transmit(s))
         events |= kOut;
     if (news || (ask & ~static_cast<std::uint32_t>(POLLRDHUP | POLLPRI)) != 0) {
-        const std::uint32_t kernel = kernel_events(fd, ask);
+        const std::uint32_t kernel = kernel_events(s, fd, ask);
         events |= kernel;
         s.kernel_state.fetch_or(kernel & kSticky, std::memory_order_relaxed);
         if (news && rx_endpoint && (kernel & (kIn | kSticky)) == 0)

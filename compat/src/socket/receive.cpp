@@ -39,7 +39,8 @@ bool receive_plain(Socket &s, int fd, msghdr *msg, int flags, ssize_t &n)
         const BareReceive bare(s);
         if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
             return false;
-        n = libc::real.recvmsg(fd, msg, flags);
+        const int error = take_error(s);
+        n = error != 0 ? give(-error) : libc::real.recvmsg(fd, msg, flags);
         if (n > 0 && (flags & (MSG_PEEK | kKernelOnly)) == 0)
             s.rx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
     }

@@ -32,7 +32,8 @@ bool send_plain(Socket &s, int fd, const msghdr *msg, int flags, ssize_t &n)
         const BareSend bare(s);
         if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
             return false;
-        n = libc::real.sendmsg(fd, msg, flags);
+        const int error = take_error(s);
+        n = error != 0 ? give(-error) : libc::real.sendmsg(fd, msg, flags);
         if (n > 0)
             s.tx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
     }

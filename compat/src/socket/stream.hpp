@@ -117,6 +117,7 @@ public:
     std::atomic<bool> tx_work{false};           // something waits for the holder of tx_lock
     std::atomic<bool> kernel_news{false};       // the kernel has EOF, an error or data on the descriptor
     std::atomic<std::uint32_t> kernel_state{0}; // POLLRDHUP, POLLHUP, POLLERR once the kernel said so
+    std::atomic<int> pending_error{0};          // errno of a send of our own, which the program has not been told
     std::uint64_t cookie = 0;                   // of our open offer, 0 none
 
     MuxHook mux;
@@ -133,6 +134,14 @@ public:
 inline bool dual(const Socket &s)
 {
     return s.mode.load(std::memory_order_acquire) == Mode::kDual;
+}
+
+// The error that the program's next call ends with, once; 0 none. The kernel tells it only to the first who asks.
+inline int take_error(Socket &s)
+{
+    if (s.pending_error.load(std::memory_order_relaxed) == 0) [[likely]]
+        return 0;
+    return s.pending_error.exchange(0, std::memory_order_relaxed);
 }
 
 // ---- operations --------------------------------------------------------------------------------------------------------

@@ -127,6 +127,8 @@ ssize_t transmit_endpoint(Socket &s, const msghdr *msg, std::size_t skip, bool &
 
 ssize_t transmit_kernel(Socket &s, int fd, const msghdr *msg, std::size_t skip, int flags)
 {
+    if (const int error = take_error(s))
+        return -error;
     iovec rest[64];
     msghdr part = *msg;
     if (skip != 0) {
@@ -187,8 +189,10 @@ void resend(Socket &s)
             s.tx_work.store(true, std::memory_order_release);
             return;
         }
-        if (n < 0)
-            break; // the connection is dead: the program's next call learns it
+        if (n < 0) { // the connection is dead: the program's next call learns it
+            s.pending_error.store(errno == EPIPE ? 0 : errno, std::memory_order_relaxed);
+            break;
+        }
         tx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
         tx.resend_from += static_cast<std::uint64_t>(n);
     }
@@ -230,12 +234,20 @@ bool transmit_small(Socket &s, const void *bytes, std::size_t len)
     return len <= std::min({room, to_end, std::uint64_t{kPiece}}) && has_slot(s) && write_piece(s, bytes, len) == 0;
 }
 
-bool send_tag(Socket &s, Tag type, std::uint64_t value)
+namespace {
+
+ssize_t post_tag(Socket &s, Tag type, std::uint64_t value) // 0, -FI_EAGAIN: no slot, or -FI_ENOTCONN
 {
     if (s.endpoint == nullptr || s.endpoint_down.load(std::memory_order_acquire))
-        return false;
-    const ssize_t result = fi_inject_writedata(s.endpoint, &value, 0, make_tag(type, value), 0, 0, FI_VMA_REGION_KEY);
-    return result == 0;
+        return -FI_ENOTCONN;
+    return fi_inject_writedata(s.endpoint, &value, 0, make_tag(type, value), 0, 0, FI_VMA_REGION_KEY);
+}
+
+} // namespace
+
+bool send_tag(Socket &s, Tag type, std::uint64_t value)
+{
+    return post_tag(s, type, value) == 0;
 }
 
 void ask_return(Socket &s)
@@ -268,8 +280,8 @@ void do_tx_work(Socket &s)
         resend(s);
     if (tx.resend_from == kNone && tx.end_pending != kNone) {
         const std::uint64_t end = tx.end_pending;
-        if (send_tag(s, Tag::kEnd, end) || s.endpoint_down.load(std::memory_order_acquire)) {
-            tx.position = end; // what stood behind was taken back
+        if (post_tag(s, Tag::kEnd, end) != -FI_EAGAIN) { // sent, or nobody is left to hear it
+            tx.position = end;                           // what stood behind was taken back
             tx.end_pending = kNone;
         } else {
             s.tx_work.store(true, std::memory_order_release);
