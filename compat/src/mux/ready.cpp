@@ -156,7 +156,7 @@ void notify_entry(sock::Watcher *watcher, std::uint32_t events)
     {
         LockGuard guard(set.ready_lock);
         if (entry.disabled || entry.place.load(std::memory_order_relaxed) != Place::kTaken ||
-            (events & (entry.events | kAlwaysReported)) == 0)
+            (events & (entry.events | kAlwaysReported)) == 0 || repeated(entry, events))
             return;
         fresh = queue(set, entry);
     }

@@ -2,6 +2,8 @@
 // The receiving direction of a dual socket: from which path the next bytes come, the copy out of our ring, and credits.
 // Nothing here blocks; rx_lock is held (doc/stream-protocol.md).
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -106,11 +108,24 @@ ssize_t receive_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
     return n;
 }
 
+// FIN came, or the connection is gone. After shutdown(SHUT_RD) poll() always says POLLRDHUP.
+bool fin_came(int fd)
+{
+    tcp_info info = {};
+    socklen_t size = sizeof info;
+    if (libc::real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
+        return true;
+    return info.tcpi_state != TCP_ESTABLISHED && info.tcpi_state != TCP_FIN_WAIT1 && info.tcpi_state != TCP_FIN_WAIT2;
+}
+
 // The kernel's side has ended: FIN, RST or an error. poll() leaves a pending error for the program's own call.
-bool kernel_ended(int fd)
+bool kernel_ended(const Socket &s, int fd)
 {
     pollfd p = {fd, POLLRDHUP, 0};
-    return libc::uncancelled::poll_now(&p, 1) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+    if (libc::uncancelled::poll_now(&p, 1) <= 0)
+        return false;
+    return (p.revents & (POLLHUP | POLLERR)) != 0 ||
+           ((p.revents & POLLRDHUP) != 0 && (!s.receive_shut.load(std::memory_order_relaxed) || fin_came(fd)));
 }
 
 // What the kernel has may lie behind a span of the endpoint that we have not heard of. The sender publishes START before
@@ -124,7 +139,7 @@ ssize_t consume_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
     int queued = 0;
     if (libc::real.ioctl(fd, FIONREAD, &queued) != 0)
         return -errno;
-    const bool ended = queued == 0 && kernel_ended(fd);
+    const bool ended = queued == 0 && kernel_ended(s, fd);
     engine_drain();
     settle(s);
     if (rx.path.load(std::memory_order_relaxed) == Path::kEndpoint || (queued == 0 && !ended))
@@ -154,7 +169,7 @@ void settle_unanswered(Socket &s, int fd)
 bool peer_gone(Socket &s, int fd)
 {
     s.kernel_news.store(false, std::memory_order_relaxed);
-    return s.endpoint_down.load(std::memory_order_acquire) || kernel_ended(fd);
+    return s.endpoint_down.load(std::memory_order_acquire) || kernel_ended(s, fd);
 }
 
 // There is nothing to read, no END has come, and the kernel or the event queue has news. Is the peer gone?
@@ -255,7 +270,9 @@ void settle(Socket &s)
     }
 }
 
-ssize_t consume(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
+namespace {
+
+ssize_t consume_now(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
 {
     Receiver &rx = s.rx;
     const auto by_endpoint = [&rx] { return rx.path.load(std::memory_order_relaxed) == Path::kEndpoint; };
@@ -271,16 +288,26 @@ ssize_t consume(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
         look_at_kernel(s, fd);
     if (!by_endpoint())
         return consume_kernel(s, fd, msg, skip, flags);
-    if (!readable() && s.receive_shut.load(std::memory_order_relaxed))
-        engine_drain(); // what came after shutdown(SHUT_RD) can still be read
     if (!readable())
-        return s.receive_shut.load(std::memory_order_relaxed) ? 0 : -EAGAIN;
+        return -EAGAIN;
     const ssize_t n = consume_endpoint(s, msg, skip, flags);
     settle(s);
     msg->msg_namelen = 0;
     msg->msg_controllen = 0;
     msg->msg_flags = flags & MSG_CMSG_CLOEXEC;
     return n;
+}
+
+} // namespace
+
+ssize_t consume(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
+{
+    ssize_t n = consume_now(s, fd, msg, skip, flags);
+    if (n != -EAGAIN || !s.receive_shut.load(std::memory_order_relaxed))
+        return n;
+    engine_drain(); // what came after shutdown(SHUT_RD) can still be read
+    n = consume_now(s, fd, msg, skip, flags);
+    return n != -EAGAIN ? n : 0;
 }
 
 } // namespace vma::sock

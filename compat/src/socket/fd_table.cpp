@@ -183,10 +183,9 @@ void explain(Socket &s)
 
 void release(Socket &s, int fd)
 {
-    if (dual(s))
-        start_return(
-            s); // what the peer has written and we have not read, or writes from now on, is the kernel's to refuse
     reset_if_unread(s, fd);
+    if (dual(s))
+        start_return(s); // what the peer writes from now on is the kernel's to refuse
     explain(s);
     if (s.evaluated)
         tear_down(s, false);

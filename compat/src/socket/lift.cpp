@@ -369,7 +369,7 @@ void on_down(fid_ep *endpoint, const char *why)
     engine_drain();
     s->endpoint_down.store(true, std::memory_order_release);
     try_tx_work(*s);
-    notify(*s, ~0U);
+    notify(*s, POLLIN | POLLOUT | POLLRDHUP);
 }
 
 void try_ready(Socket &s)
@@ -401,7 +401,8 @@ void finish_if_done(Socket &s)
     settle(s);
     done = s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
            !s.rx.returning.load(std::memory_order_relaxed) &&
-           (s.rx.start_at.load(std::memory_order_relaxed) == kNone || s.rx.final);
+           (s.rx.start_at.load(std::memory_order_relaxed) == kNone || s.rx.final) &&
+           s.pending_error.load(std::memory_order_relaxed) == 0; // the kernel would not say that there is one
     s.rx_lock.unlock();
     if (done)
         close_endpoint(s, true);

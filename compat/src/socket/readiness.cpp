@@ -45,6 +45,8 @@ bool sends_blocked(const Socket &s)
 
 std::uint32_t endpoint_in(const Socket &s)
 {
+    if (s.receive_shut.load(std::memory_order_relaxed)) [[unlikely]]
+        return kIn | POLLRDHUP;
     return has_input(s) ? kIn : 0;
 }
 

@@ -167,6 +167,13 @@ void maybe_start(Socket &s)
     tx.path = Path::kEndpoint;
 }
 
+// A reset came. Looked for first, as the error that a send gets is not there any more for the program.
+bool is_reset(int fd)
+{
+    pollfd p = {fd, 0, 0};
+    return libc::uncancelled::poll_now(&p, 1) > 0 && (p.revents & (POLLERR | POLLHUP)) != 0;
+}
+
 // The bytes the peer gave back: out of its ring by the kernel, as many as the kernel takes now.
 void resend(Socket &s)
 {
@@ -180,7 +187,7 @@ void resend(Socket &s)
         return;
     }
     const int fd = s.any_fd.load(std::memory_order_relaxed);
-    while (tx.resend_from != tx.position) {
+    while (tx.resend_from != tx.position && !is_reset(fd)) {
         const std::uint64_t offset = tx.resend_from & (tx.ring - 1);
         const std::size_t piece = std::min(tx.position - tx.resend_from, tx.ring - offset);
         const ssize_t n = libc::uncancelled::send(fd, static_cast<const std::uint8_t *>(view) + offset, piece,
@@ -189,7 +196,7 @@ void resend(Socket &s)
             s.tx_work.store(true, std::memory_order_release);
             return;
         }
-        if (n < 0) { // the connection is dead: the program's next call learns it
+        if (n < 0) { // the reset came since: the program's next call learns it from us
             s.pending_error.store(errno == EPIPE ? 0 : errno, std::memory_order_relaxed);
             break;
         }

@@ -2,6 +2,7 @@
 // The main program of all scenarios, and what they share. See scenario.hpp.
 #include "fabtests/sockets/programs/semantics/scenario.hpp"
 
+#include <linux/sockios.h>
 #include <sys/time.h>
 #include <time.h>
 
@@ -81,6 +82,15 @@ void await_readable(int fd, int bytes)
         int count = 0;
         must(::ioctl(fd, FIONREAD, &count), "FIONREAD");
         return count >= bytes;
+    });
+}
+
+void await_acknowledged(int fd)
+{
+    await("acknowledgements", [=] {
+        int left = -1;
+        must(::ioctl(fd, SIOCOUTQ, &left), "SIOCOUTQ");
+        return left == 0;
     });
 }
 

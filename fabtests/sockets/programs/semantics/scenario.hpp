@@ -36,6 +36,7 @@ struct Side : Peer {
 
 // Waiting for a state; each dies after 20 s.
 void await_readable(int fd, int bytes);  // FIONREAD says at least so many
+void await_acknowledged(int fd);         // SIOCOUTQ says nothing is on its way
 void await_events(int fd, short events); // poll() reports at least these
 void fill_until_full(int fd);            // non-blocking sends until EAGAIN, and stays so for a while
 std::size_t drain(int fd);               // reads until the end of the stream; bytes read
