@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // select, poll and epoll. A set without anything of ours goes to the kernel as it came; mux/ does the others.
 #include "compat/src/intercept/export.hpp"
+#include "compat/src/mux/epoll_set.hpp"
 
 #include <time.h>
 
@@ -144,14 +145,14 @@ VMA_EXPORT int epoll_ctl(int epfd, int operation, int fd, epoll_event *event) no
 
 VMA_EXPORT int epoll_wait(int epfd, epoll_event *events, int max, int timeout)
 {
-    if (!set_of_ours(epfd) || (timeout == 0 && mux::only_kernel(epfd)))
+    if (timeout == 0 ? mux::only_kernel(epfd) : !set_of_ours(epfd))
         return real.epoll_wait(epfd, events, max, timeout);
     return mux::epoll_wait_ms(epfd, events, max, timeout, nullptr);
 }
 
 VMA_EXPORT int epoll_pwait(int epfd, epoll_event *events, int max, int timeout, const sigset_t *mask)
 {
-    if (!set_of_ours(epfd) || (timeout == 0 && mux::only_kernel(epfd)))
+    if (timeout == 0 ? mux::only_kernel(epfd) : !set_of_ours(epfd))
         return real.epoll_pwait(epfd, events, max, timeout, mask);
     return mux::epoll_wait_ms(epfd, events, max, timeout, mask);
 }

@@ -153,6 +153,14 @@ inline Set *set_of(int fd)
     return set_slot(fd).load(std::memory_order_acquire);
 }
 
+// Nothing in the set concerns us now, or it is no set that we know: a look that doesn't wait may go to the kernel directly.
+inline bool only_kernel(int epfd)
+{
+    const Set *const set = set_of(epfd);
+    return set == nullptr ||
+           (set->tracked.load(std::memory_order_acquire) == 0 && !set->filter.load(std::memory_order_relaxed));
+}
+
 Set *adopt_set(int epfd);                  // an epoll descriptor that is not known yet; nullptr: no memory
 void recycle_if_unused(Set &set);          // of a dead set: gives its descriptors and memory back
 int live_number(const Set &set, int epfd); // epfd, or another descriptor of the same set; -1 when all are closed

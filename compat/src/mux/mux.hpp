@@ -29,8 +29,6 @@ int epoll_control(int epfd, int op, int fd, epoll_event *event);
 int epoll_wait(int epfd, epoll_event *events, int max, const timespec *timeout, const sigset_t *mask);
 int epoll_wait_ms(int epfd, epoll_event *events, int max, int milliseconds, const sigset_t *mask); // < 0: for ever
 bool is_epoll(int fd); // a tracked epoll descriptor
-// Nothing of the set concerns us now: a look at it that doesn't wait may go to the kernel directly.
-bool only_kernel(int epfd);
 void epoll_dup(int old_fd, int new_fd);
 void epoll_closed(int fd); // before the kernel's close of an epoll descriptor, or when its number is reused
 

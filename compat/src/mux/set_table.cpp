@@ -207,14 +207,6 @@ bool is_epoll(int fd)
     return set_of(fd) != nullptr;
 }
 
-bool only_kernel(int epfd)
-{
-    const Set *const set = set_of(epfd);
-    return set == nullptr ||
-           (set->tracked.load(std::memory_order_acquire) == 0 && !set->filter.load(std::memory_order_relaxed) &&
-            !set->dead.load(std::memory_order_relaxed));
-}
-
 void epoll_dup(int old_fd, int new_fd)
 {
     if (old_fd == new_fd || static_cast<unsigned>(new_fd) >= static_cast<unsigned>(sock::kMaxTracked))

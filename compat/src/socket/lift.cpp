@@ -281,9 +281,13 @@ void close_endpoint(Socket &s, bool keep_unread)
 
 } // namespace
 
-void count_operation(Socket &s, int fd)
+// Lifting takes some ten microseconds: after a send they pass while the peer works, after a receive they would delay what the
+// program does with it. Who only receives is lifted a few calls later.
+void count_operation(Socket &s, int fd, bool received)
 {
-    if (s.shared_by_fork || s.operations.fetch_add(1, std::memory_order_relaxed) + 1 < config::params().lift_after)
+    constexpr std::uint32_t kReceivesMore = 4;
+    const std::uint32_t wanted = config::params().lift_after + (received ? kReceivesMore : 0);
+    if (s.shared_by_fork || s.operations.fetch_add(1, std::memory_order_relaxed) + 1 < wanted)
         return;
     if (s.role == Role::kAcceptor ? s.evaluated && s.seen_offers == offers_generation() : s.cookie != 0)
         return;

@@ -45,7 +45,7 @@ bool receive_plain(Socket &s, int fd, msghdr *msg, int flags, ssize_t &n)
             s.rx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
     }
     if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kPlain)
-        count_operation(s, fd);
+        count_operation(s, fd, true);
     return true;
 }
 

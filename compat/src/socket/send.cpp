@@ -38,7 +38,7 @@ bool send_plain(Socket &s, int fd, const msghdr *msg, int flags, ssize_t &n)
             s.tx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
     }
     if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kPlain)
-        count_operation(s, fd);
+        count_operation(s, fd, false);
     return true;
 }
 
@@ -177,7 +177,7 @@ ssize_t send_file(Socket &s, int fd, int in_fd, off64_t *offset, std::size_t cou
             s.tx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
     }
     if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kPlain)
-        count_operation(s, fd);
+        count_operation(s, fd, false);
     return n;
 }
 

@@ -176,8 +176,8 @@ void send_credit(Socket &s);
 bool has_input(const Socket &s); // endpoint bytes the program can read now; no lock needed
 
 // lift.cpp: offers, attaching, tearing down. Lock order: lift, tx, rx, the engine's poll lock, watchers.
-void count_operation(Socket &s, int fd); // a send or receive succeeded on the kernel
-void try_ready(Socket &s);               // rx_lock or the poll lock held
+void count_operation(Socket &s, int fd, bool received); // a send or receive succeeded on the kernel
+void try_ready(Socket &s);                              // rx_lock or the poll lock held
 void tear_down(
     Socket &s,
     bool
