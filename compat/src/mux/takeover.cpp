@@ -134,21 +134,11 @@ Entry *next_to_move(sock::MuxHook &hook, bool take, Set *&set)
 
 } // namespace
 
-// A registration makes an edge of what is ready. After the peer's end, told as an edge, nothing can be new to a reader.
-static std::uint32_t untold_events(Set &set, const Entry &entry)
-{
-    constexpr std::uint32_t kToRead = EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
-    LockGuard guard(set.ready_lock);
-    const bool end_told =
-        (entry.events & EPOLLET) != 0 && (entry.events & EPOLLOUT) == 0 && (entry.told & EPOLLRDHUP) != 0;
-    return end_told ? entry.events & ~kToRead : entry.events;
-}
-
 int register_in_kernel(Set &set, Entry &entry, int op)
 {
     const bool tagged = (entry.events & EPOLLONESHOT) != 0;
     epoll_event event = {};
-    event.events = untold_events(set, entry);
+    event.events = entry.events;
     event.data = entry.data;
     if (tagged) {
         set.filter.store(true, std::memory_order_seq_cst);

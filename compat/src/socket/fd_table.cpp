@@ -13,6 +13,7 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
+#include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/offer.hpp"
 
 namespace vma::sock {
@@ -181,6 +182,17 @@ void explain(Socket &s)
         VMA_LOG(kDebug, "%s: not accelerated: no accelerated peer was found", connection_name(s, name));
 }
 
+int other_descriptor(const Socket &s)
+{
+    const int highest = g_pool.highest_fd.load(std::memory_order_relaxed);
+    for (int fd = 0; fd <= highest; ++fd)
+        if (table_slot(fd).load(std::memory_order_relaxed) == &s)
+            return fd;
+    return -1;
+}
+
+} // namespace
+
 void release(Socket &s, int fd)
 {
     reset_if_unread(s, fd);
@@ -197,17 +209,6 @@ void release(Socket &s, int fd)
     s.next_free = g_pool.free_list;
     g_pool.free_list = &s;
 }
-
-int other_descriptor(const Socket &s)
-{
-    const int highest = g_pool.highest_fd.load(std::memory_order_relaxed);
-    for (int fd = 0; fd <= highest; ++fd)
-        if (table_slot(fd).load(std::memory_order_relaxed) == &s)
-            return fd;
-    return -1;
-}
-
-} // namespace
 
 const char *connection_name(const Socket &s, char (&out)[kNameMax])
 {
@@ -277,7 +278,8 @@ void forget(int fd)
     if (mux::descriptor_closed(*s, fd, last))
         pin_to_kernel(*s, "a closed descriptor of it stays in an epoll set");
     if (last) {
-        release(*s, fd);
+        if (!keep_for_calls(*s, fd))
+            release(*s, fd);
         return;
     }
     if (s->any_fd.load(std::memory_order_relaxed) == fd)

@@ -9,7 +9,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
-#include "compat/src/socket/bare.hpp"
+#include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/stream.hpp"
@@ -114,9 +114,12 @@ void after_fork_in_child()
         s.watchers = nullptr;
         s.bare_receivers = 0;
         s.bare_senders = 0;
+        s.waiters = 0;
         s.cookie = 0;
     }
-    recount_bare_calls();
+    recount_calls();
+    for (std::uint32_t i = 0; i < count; ++i)
+        drop_kept_in_child(*socket_by_index(i));
     mux::fork_child();
     libc::leave_all_critical();
 }

@@ -6,8 +6,10 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 
+#include <optional>
+
 #include "compat/src/libc/real.hpp"
-#include "compat/src/socket/bare.hpp"
+#include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/stream.hpp"
 
@@ -33,10 +35,10 @@ std::size_t total_length(const msghdr &msg)
 }
 
 // False: it became dual before we were in.
-bool receive_plain(Socket &s, int fd, msghdr *msg, int flags, ssize_t &n)
+[[gnu::noinline]] bool receive_plain(Socket &s, int fd, msghdr *msg, int flags, ssize_t &n)
 {
     {
-        const BareReceive bare(s);
+        const Call call(s, CallKind::kBareReceive);
         if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
             return false;
         const int error = take_error(s);
@@ -53,7 +55,8 @@ bool receive_plain(Socket &s, int fd, msghdr *msg, int flags, ssize_t &n)
 ssize_t receive_nothing(Socket &s, int fd, msghdr *msg, int flags)
 {
     const Wait wait = begin_wait(s, s.receive_timeout_us.load(std::memory_order_relaxed));
-    while (ready_events(s, fd, POLLIN) == 0) {
+    const Call call(s, CallKind::kWait);
+    while (ready_events(s, live_fd(s, fd), POLLIN) == 0) {
         const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
         const int result = blocking ? wait_for(s, fd, POLLIN, wait) : engine_look() != 0 ? 0 : -EAGAIN;
         if (result != 0)
@@ -74,12 +77,13 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
     const socklen_t name_room = msg->msg_namelen;
     std::size_t done = 0;
     Wait wait;
-    bool waiting = false;
+    std::optional<Call> call;
     for (;;) {
         ssize_t n = -EAGAIN;
         if (!dual(s) && done == 0 && receive_plain(s, fd, msg, flags, n))
             return n;
         s.rx_lock.lock();
+        fd = live_fd(s, fd);
         n = consume(s, fd, msg, done, flags);
         const bool used_up = s.endpoint == nullptr && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
                              s.rx.start_at.load(std::memory_order_relaxed) == kNone;
@@ -97,9 +101,9 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
                 continue; // nobody had looked yet
             return done != 0 ? static_cast<ssize_t>(done) : give(-EAGAIN);
         }
-        if (!waiting) {
+        if (!call) {
             wait = begin_wait(s, s.receive_timeout_us.load(std::memory_order_relaxed));
-            waiting = true;
+            call.emplace(s, CallKind::kWait);
         }
         n = wait_for(s, fd, POLLIN, wait);
         if (n != 0)

@@ -7,9 +7,10 @@
 #include <sys/sendfile.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "compat/src/libc/real.hpp"
-#include "compat/src/socket/bare.hpp"
+#include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/stream.hpp"
 
@@ -26,10 +27,10 @@ int give(ssize_t result)
     return -1;
 }
 
-bool send_plain(Socket &s, int fd, const msghdr *msg, int flags, ssize_t &n)
+[[gnu::noinline]] bool send_plain(Socket &s, int fd, const msghdr *msg, int flags, ssize_t &n)
 {
     {
-        const BareSend bare(s);
+        const Call call(s, CallKind::kBareSend);
         if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
             return false;
         const int error = take_error(s);
@@ -67,12 +68,13 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
     const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
     std::size_t done = 0;
     Wait wait;
-    bool waiting = false;
+    std::optional<Call> call;
     for (;;) {
         ssize_t n = -EAGAIN;
         if (!dual(s) && done == 0 && send_plain(s, fd, msg, flags, n))
             return n;
         s.tx_lock.lock();
+        fd = live_fd(s, fd);
         if ((flags & (MSG_OOB | MSG_ZEROCOPY)) != 0)
             end_transmit(s, false);
         n = transmit(s, fd, msg, done, flags);
@@ -90,9 +92,9 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
                 continue; // a CREDIT may have been waiting
             return done != 0 ? static_cast<ssize_t>(done) : give(-EAGAIN);
         }
-        if (!waiting) {
+        if (!call) {
             wait = begin_wait(s, s.send_timeout_us.load(std::memory_order_relaxed));
-            waiting = true;
+            call.emplace(s, CallKind::kWait);
         }
         n = wait_for_room(s, fd, wait);
         if (n != 0)
@@ -169,7 +171,7 @@ ssize_t send_file(Socket &s, int fd, int in_fd, off64_t *offset, std::size_t cou
         return send_file_pieces(s, fd, in_fd, offset, count);
     ssize_t n = 0;
     {
-        const BareSend bare(s);
+        const Call call(s, CallKind::kBareSend);
         if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
             return send_file_pieces(s, fd, in_fd, offset, count);
         n = libc::real.sendfile(fd, in_fd, offset, count);

@@ -101,6 +101,8 @@ public:
     // Calls inside the kernel while plain; START and READY wait until they are out.
     std::atomic<std::uint32_t> bare_receivers{0};
     std::atomic<std::uint32_t> bare_senders{0};
+    std::atomic<std::uint32_t> waiters{0}; // calls that wait while dual
+    std::atomic<int> kept_fd{-1};          // our own descriptor of a socket that was closed while calls were open
     std::atomic<std::uint32_t> operations{0};
     std::uint32_t seen_offers = 0; // generation of the offers page at our last look
 
@@ -148,6 +150,7 @@ inline int take_error(Socket &s)
 
 // fd_table.cpp
 inline constexpr std::size_t kNameMax = 160;
+void release(Socket &s, int fd);                                     // it is free again after this; no lock held
 const char *connection_name(const Socket &s, char (&out)[kNameMax]); // "fd=7 127.0.0.1:40123 -> 127.0.0.1:5001"
 Socket *socket_by_index(std::uint32_t index); // nullptr outside the pool; the caller checks what it finds
 std::uint32_t pool_size();

@@ -13,6 +13,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/mux/thread_record.hpp"
+#include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/stream.hpp"
 
@@ -61,7 +62,7 @@ int spin(Socket &s, int fd, short events, const Wait &wait, std::int64_t start, 
             return result;
         const auto interest = static_cast<std::uint32_t>(events);
         if ((polite || turn % kTurnsPerKernelLook == 0) && waits_for_kernel(s, interest) &&
-            ready_events(s, fd, interest) != 0)
+            ready_events(s, live_fd(s, fd), interest) != 0)
             return 1;
         if (polite)
             sched_yield();
