@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Offers: names in the user's directory, and the page with their generation.
+// Offers: names in the user's directory.
 #include "compat/src/socket/offer.hpp"
 
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,6 +19,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/socket/generation.hpp"
 #include "compat/src/socket/stream.hpp"
 
 namespace vma::sock {
@@ -28,7 +27,6 @@ namespace vma::sock {
 namespace {
 
 constexpr std::size_t kPathMax = 256;
-constexpr std::size_t kPageSize = 4096;
 
 struct Directory {
     char path[kPathMax] = {};
@@ -122,35 +120,6 @@ bool prepare_directory()
     return true;
 }
 
-// The page may be another process's mischief: it is only ever compared with its earlier value.
-bool map_generation()
-{
-    Name name;
-    std::snprintf(name.text, sizeof name.text, "%s/generation", g_directory.path);
-    const int fd = libc::real.open(name.text, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    struct stat st = {};
-    int error = fd < 0 || ::fstat(fd, &st) != 0 ? errno : 0;
-    if (error == 0 && !S_ISREG(st.st_mode))
-        error = EBADF;
-    if (error == 0 && st.st_size < static_cast<off_t>(kPageSize))
-        error = ::posix_fallocate(fd, 0, kPageSize);
-    if (error != 0) {
-        VMA_LOG(kWarn, "cannot use %s: %s; all connections stay on the kernel", name.text,
-                error == EBADF ? "not a regular file" : strerror(error));
-        if (fd >= 0)
-            libc::real.close(fd);
-        return false;
-    }
-    void *const page = ::mmap(nullptr, kPageSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    libc::real.close(fd);
-    if (page == MAP_FAILED) {
-        VMA_LOG(kWarn, "cannot map %s: %s; all connections stay on the kernel", name.text, strerror(errno));
-        return false;
-    }
-    g_directory.generation = static_cast<std::atomic<std::uint32_t> *>(page);
-    return true;
-}
-
 bool parse_target(const char *target, Offer &offer, int &pid)
 {
     unsigned port = 0;
@@ -227,7 +196,10 @@ bool open_offers()
 {
     if (g_directory.generation != nullptr)
         return true;
-    if (!prepare_directory() || !map_generation())
+    if (!prepare_directory())
+        return false;
+    g_directory.generation = map_generation(g_directory.path);
+    if (g_directory.generation == nullptr)
         return false;
     remove_offers_of_the_dead();
     return true;

@@ -40,13 +40,32 @@ enum class Mode : std::uint8_t {
 
 enum class Path : std::uint8_t { kKernel, kEndpoint };
 
+// A word that only the holder of a lock changes, and that others look at without it: what they see may be old.
+template <typename T> class Glimpsed
+{
+public:
+    constexpr Glimpsed(T value) : value_(value) {}
+    Glimpsed(const Glimpsed &) = delete;
+    Glimpsed &operator=(const Glimpsed &) = delete;
+    operator T() const { return value_.load(std::memory_order_relaxed); }
+    Glimpsed &operator=(T value)
+    {
+        value_.store(value, std::memory_order_relaxed);
+        return *this;
+    }
+    Glimpsed &operator+=(T more) { return *this = *this + more; } // not atomic: the lock is held
+
+private:
+    std::atomic<T> value_;
+};
+
 // One direction we send. Guarded by tx_lock but for the atomics, which the engine's poller writes.
 struct Sender {
     std::atomic<Path> path{Path::kKernel};
     bool final = false;                  // no START any more: RETURN came, or we end the endpoint ourselves
     std::atomic<bool> peer_ready{false}; // READY
     std::atomic<std::uint64_t> kernel_bytes{0};
-    std::uint64_t position = 0;                    // endpoint bytes sent
+    Glimpsed<std::uint64_t> position = 0;          // endpoint bytes sent
     std::atomic<std::uint64_t> credit{0};          // endpoint bytes the peer has consumed
     std::uint64_t ring = 0;                        // bytes of the peer's region, power of two
     std::uint32_t slots_left = 0;                  // free slots, about
@@ -84,10 +103,10 @@ public:
     // Who we are. Set while the socket is made, or under the table's lock.
     std::atomic<Mode> mode{Mode::kFree};
     Role role = Role::kUnknown;
-    bool evaluated = false;          // addresses were looked at: it is a candidate
-    bool was_accelerated = false;    // once since it was made
-    std::atomic<bool> pinned{false}; // to the kernel for good
-    bool shared_by_fork = false;     // another process may hold the same kernel socket
+    Glimpsed<bool> evaluated = false; // addresses were looked at: it is a candidate
+    bool was_accelerated = false;     // once since it was made
+    std::atomic<bool> pinned{false};  // to the kernel for good
+    bool shared_by_fork = false;      // another process may hold the same kernel socket
     std::atomic<bool> nonblocking{false};
     std::atomic<std::uint32_t> generation{0}; // bumped when the last descriptor is closed
     std::atomic<std::uint32_t> descriptors{0};
@@ -104,7 +123,7 @@ public:
     std::atomic<std::uint32_t> waiters{0}; // calls that wait while dual
     std::atomic<int> kept_fd{-1};          // our own descriptor of a socket that was closed while calls were open
     std::atomic<std::uint32_t> operations{0};
-    std::uint32_t seen_offers = 0; // generation of the offers page at our last look
+    Glimpsed<std::uint32_t> seen_offers = 0; // generation of the offers page at our last look
 
     Mutex tx_lock;
     Mutex rx_lock;
@@ -120,7 +139,7 @@ public:
     std::atomic<bool> kernel_news{false};       // the kernel has EOF, an error or data on the descriptor
     std::atomic<std::uint32_t> kernel_state{0}; // POLLRDHUP, POLLHUP, POLLERR once the kernel said so
     std::atomic<int> pending_error{0};          // errno of a send of our own, which the program has not been told
-    std::uint64_t cookie = 0;                   // of our open offer, 0 none
+    Glimpsed<std::uint64_t> cookie = 0;         // of our open offer, 0 none
 
     MuxHook mux;
     Mutex watch_lock;

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A System V segment, named by a symbolic link in the directory. It is marked for removal as soon as it is made, so it goes
+// with its last process, however that ends; and unlike a file's, its memory can't be cut off under us (SIGBUS).
+#include "compat/src/socket/generation.hpp"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/shm.h>
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdio>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/socket/offer.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::uint32_t kMagic = 0x47414d56; // "VMAG"
+constexpr std::size_t kPathMax = 400;
+
+// What is in it may be another program's segment with the same number: nothing is believed but magic and cookie, and the
+// word is only ever compared with its earlier value.
+struct Segment {
+    std::uint32_t magic;
+    std::atomic<std::uint32_t> generation;
+    std::uint64_t cookie;
+};
+
+struct Link {
+    int id = -1;
+    std::uint64_t cookie = 0;
+};
+
+bool read_link(const char *path, Link &link)
+{
+    char target[64];
+    const ssize_t length = ::readlink(path, target, sizeof target - 1);
+    if (length < 0)
+        return false;
+    target[length] = '\0';
+    return std::sscanf(target, "shm.%d.%" SCNx64, &link.id, &link.cookie) == 2;
+}
+
+std::atomic<std::uint32_t> *attach(const Link &link)
+{
+    shmid_ds about = {};
+    if (::shmctl(link.id, IPC_STAT, &about) != 0 || about.shm_segsz < sizeof(Segment))
+        return nullptr;
+    void *const memory = ::shmat(link.id, nullptr, 0);
+    if (memory == reinterpret_cast<void *>(-1))
+        return nullptr;
+    auto *const segment = static_cast<Segment *>(memory);
+    if (segment->magic == kMagic && segment->cookie == link.cookie)
+        return &segment->generation;
+    ::shmdt(memory);
+    return nullptr;
+}
+
+std::atomic<std::uint32_t> *make(const char *directory, const char *path)
+{
+    const int id = ::shmget(IPC_PRIVATE, sizeof(Segment), IPC_CREAT | IPC_EXCL | 0600);
+    if (id < 0)
+        return nullptr;
+    void *const memory = ::shmat(id, nullptr, 0);
+    int error = errno;
+    ::shmctl(id, IPC_RMID, nullptr); // others can attach while somebody is
+    if (memory == reinterpret_cast<void *>(-1)) {
+        errno = error;
+        return nullptr;
+    }
+    auto *const segment = static_cast<Segment *>(memory);
+    segment->magic = kMagic;
+    segment->cookie = random_cookie();
+    char target[64];
+    char fresh[kPathMax];
+    std::snprintf(target, sizeof target, "shm.%d.%" PRIx64, id, segment->cookie);
+    std::snprintf(fresh, sizeof fresh, "%s/generation.%d", directory, ::getpid());
+    ::unlink(fresh);
+    if (::symlink(target, fresh) == 0 && ::rename(fresh, path) == 0)
+        return &segment->generation;
+    error = errno;
+    ::unlink(fresh);
+    ::shmdt(memory);
+    errno = error;
+    return nullptr;
+}
+
+} // namespace
+
+std::atomic<std::uint32_t> *map_generation(const char *directory)
+{
+    char path[kPathMax];
+    std::snprintf(path, sizeof path, "%s/generation", directory);
+    Link link;
+    std::atomic<std::uint32_t> *word = read_link(path, link) ? attach(link) : nullptr;
+    if (word != nullptr)
+        return word;
+    const int lock = libc::real.open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (lock >= 0)
+        ::flock(lock, LOCK_EX);
+    word = read_link(path, link) ? attach(link) : nullptr; // somebody was faster
+    if (word == nullptr)
+        word = make(directory, path);
+    if (word == nullptr)
+        VMA_LOG(kWarn, "cannot make %s: %s; all connections stay on the kernel", path, strerror(errno));
+    if (lock >= 0)
+        libc::real.close(lock);
+    return word;
+}
+
+} // namespace vma::sock
