@@ -145,7 +145,7 @@ def test_redis_pipelined(run, port, pair, redis):
 def test_redis_values(run, port, pair, redis):
     """Every value comes back as it was stored; one connection carries a few hundred commands."""
     rng = random.Random(7)
-    values = {f"k{i}": f"{rng.getrandbits(rng.choice([8, 800, 80000])):x}" for i in range(150)}
+    values = {f"k{i}": f"{rng.getrandbits(rng.choice([8, 8, 800, 80000])):x}" for i in range(500)}
     store = redis_cli(run, pair, port, commands="".join(f"SET {k} {v}\n" for k, v in values.items()))
     assert store.stdout().split() == ["OK"] * len(values)
     fetch = redis_cli(run, pair, port, commands="".join(f"GET {k}\n" for k in values))

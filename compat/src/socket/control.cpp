@@ -84,7 +84,8 @@ void pin_to_kernel(Socket &s, const char *reason)
     if (s.mode.load(std::memory_order_acquire) == Mode::kKernel)
         return;
     s.kernel_reason = reason;
-    s.pinned.store(true, std::memory_order_release);
+    if (s.pinned.exchange(true, std::memory_order_acq_rel) && s.endpoint == nullptr && dual(s))
+        return; // but for what is left to read it is there
     if (dual(s)) {
         char name[kNameMax];
         VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(s, name), reason);
@@ -139,9 +140,40 @@ ssize_t splice_to(Socket &s, int fd, int pipe_fd, off64_t *in_offset, std::size_
     return libc::real.splice(pipe_fd, in_offset, fd, nullptr, len, flags);
 }
 
+namespace {
+
+// While bytes are left that the peer had sent by the endpoint before it ended that itself: they, and what stands before them
+// in the kernel, go through a buffer. What the pipe doesn't take stays where it is.
+ssize_t splice_by_copy(Socket &s, int fd, int pipe_fd, std::size_t len, unsigned flags)
+{
+    constexpr std::size_t kPiece = 16384;
+    char bytes[kPiece];
+    const bool waits = (flags & SPLICE_F_NONBLOCK) == 0;
+    pollfd room = {pipe_fd, POLLOUT, 0};
+    if (!waits && libc::real.poll(&room, 1, 0) == 0) {
+        errno = EAGAIN;
+        return -1;
+    }
+    const ssize_t n = receive(s, fd, bytes, std::min(len, kPiece), MSG_PEEK | (waits ? 0 : MSG_DONTWAIT));
+    if (n <= 0)
+        return n;
+    const ssize_t written = libc::real.write(pipe_fd, bytes, static_cast<std::size_t>(n));
+    for (ssize_t taken = 0; taken < written;) {
+        const ssize_t more = receive(s, fd, bytes, static_cast<std::size_t>(written - taken), MSG_DONTWAIT);
+        if (more <= 0)
+            break;
+        taken += more;
+    }
+    return written;
+}
+
+} // namespace
+
 ssize_t splice_from(Socket &s, int fd, int pipe_fd, off64_t *out_offset, std::size_t len, unsigned flags)
 {
     pin_to_kernel(s, "splice");
+    if (dual(s) && out_offset == nullptr && len != 0)
+        return splice_by_copy(s, fd, pipe_fd, len, flags);
     return libc::real.splice(fd, nullptr, pipe_fd, out_offset, len, flags);
 }
 
