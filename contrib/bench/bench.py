@@ -19,6 +19,14 @@ import cases  # noqa: E402
 from benchlib import bench, find, pictures, results, runner, tables  # noqa: E402
 
 
+def two_cpus(text: str) -> tuple[int, int]:
+    try:
+        first, second = map(int, text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not two CPU numbers, as in 0,1") from None
+    return first, second
+
+
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     names = ", ".join(case.name for case in cases.ALL)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -31,7 +39,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
                         help="libvma.so (default: that of the build tree, else the installed one)")
     parser.add_argument("--kernel-only", action="store_true", help="leave the accelerated runs out")
     parser.add_argument("--env", metavar="NAME=VALUE", action="append", default=[], help="set for accelerated programs")
-    parser.add_argument("--cpus", metavar="A,B", help="CPUs of server and client (default: the first two)")
+    parser.add_argument("--cpus", metavar="A,B", type=two_cpus, help="CPUs of server and client (default: the first two)")
     parser.add_argument("--out", type=Path, metavar="DIR", default=Path("bench-out"),
                         help="where results and pictures go (default ./bench-out)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the result file (default DIR/bench.json)")
@@ -50,12 +58,10 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def settings(args: argparse.Namespace) -> bench.Bench:
     lib = find.library(args.lib)
     if not lib and not args.kernel_only:
-        sys.exit(f"bench.py: {args.lib or 'libvma.so'} is not there: build first (contrib/setup.sh build), or name it "
-                 "with --lib, or ask for --kernel-only")
-    cpus = bench.default_cpus()
-    if args.cpus:
-        first, _, second = args.cpus.partition(",")
-        cpus = (int(first), int(second))
+        print(f"bench.py: {args.lib or 'libvma.so'} is not there: build first (contrib/setup.sh build), or name it "
+              "with --lib, or ask for --kernel-only", file=sys.stderr)
+        sys.exit(2)
+    cpus = args.cpus or bench.default_cpus()
     return bench.Bench(lib=lib, quick=args.quick, cpus=cpus, env=dict(s.split("=", 1) for s in args.env),
                        verbose=args.verbose)
 

@@ -40,7 +40,10 @@ bool open_side(Set &set)
     set.filter.store(true, std::memory_order_seq_cst);
     if (side < 0 || kick < 0 || !control(side, EPOLL_CTL_ADD, kick, EPOLLIN | EPOLLET, kKickMarker) ||
         !control(set.epfd, EPOLL_CTL_ADD, side, EPOLLIN | EPOLLET, side_marker(set))) {
-        VMA_LOG(kWarn, "epoll set %d: no side set: %s", set.epfd.load(), strerror(errno));
+        VMA_LOG(
+            kWarn,
+            "epoll set fd=%d: cannot make the descriptors for accelerated sockets in it: %s; those stay on the kernel",
+            set.epfd.load(), strerror(errno));
         libc::close_private(kick);
         libc::close_private(side);
         return false;
@@ -157,7 +160,8 @@ bool take_over(Set &set, Entry &entry)
     if (set.dead.load(std::memory_order_relaxed) || !open_side(set))
         return false;
     if (!(entry.nested ? mute_in_kernel(set, entry) : move_to_side(set, entry))) {
-        VMA_LOG(kWarn, "epoll set %d: fd %d stays with the kernel: %s", set.epfd.load(), entry.fd, strerror(errno));
+        VMA_LOG(kWarn, "epoll set fd=%d: cannot follow fd=%d: %s; that connection stays on the kernel", set.epfd.load(),
+                entry.fd, strerror(errno));
         return entry.place.load(std::memory_order_relaxed) == Place::kStuck;
     }
     drain_side_for_others(set); // the kernel begins with what is true already; we look ourselves
@@ -198,7 +202,10 @@ void give_back(Set &set, Entry &entry)
     detach(set, entry);
     leave_side(set, entry);
     if (!is_disabled(set, entry) && register_in_kernel(set, entry, EPOLL_CTL_ADD) != 0)
-        VMA_LOG(kError, "epoll set %d: fd %d is lost: %s", set.epfd.load(), entry.fd, strerror(errno));
+        VMA_LOG(
+            kError,
+            "epoll set fd=%d: cannot give fd=%d back to the kernel's set: %s; the program will hear nothing more of it",
+            set.epfd.load(), entry.fd, strerror(errno));
 }
 
 // A parked entry keeps its watcher and its place in the side set, and the set counts it as taken: a program that removes and

@@ -15,6 +15,7 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_ext_vma.h>
+#include <rdma/providers/fi_log.h>
 #include <rdma/providers/fi_prov.h>
 
 #include "compat/src/config/log.hpp"
@@ -230,8 +231,33 @@ int start_helper()
     return -result;
 }
 
+config::Level level_of(int provider_level)
+{
+    switch (provider_level) {
+    case FI_LOG_WARN:
+        return config::Level::kWarn;
+    case FI_LOG_INFO:
+        return config::Level::kDebug;
+    default:
+        return config::Level::kFunc;
+    }
+}
+
+int logs(int level)
+{
+    return config::log_enabled(level_of(level)) ? 1 : 0;
+}
+
+void log(int level, const char *subsystem, const char *text)
+{
+    config::log_line(level_of(level), "provider: %s: %s", subsystem, text);
+}
+
+constexpr fi_vma_log kLog = {logs, log};
+
 void introduce(const fi_ops_vma_process &process)
 {
+    process.set_log(&kLog);
     process.set_directory(offers_directory()); // the program may have thrown its environment away
     libc::g_provider_owns.store(process.owns_fd, std::memory_order_release);
 }
