@@ -120,6 +120,26 @@ void count_alarm(int)
     g_alarms = g_alarms + 1;
 }
 
+// What put signals off while the library was locked for the fork is over in the child.
+void handlers_run_in_the_child(void **)
+{
+    const Pair pair = connect_pair();
+    const auto use = [&] {
+        assert_true(::signal(SIGUSR1, count_alarm) != SIG_ERR);
+        g_alarms = 0;
+        static_cast<void>(::write(pair.a, "x", 1));
+        ::raise(SIGUSR1);
+        return static_cast<int>(g_alarms);
+    };
+    assert_int_equal(exit_status(in_fork(use)), 1);
+    const pid_t child = ::_Fork();
+    if (child == 0)
+        ::_exit(use());
+    assert_int_equal(exit_status(child), 1);
+    assert_int_equal(use(), 1);
+    close_pair(pair);
+}
+
 // signal(7): recv() goes on after a handler with SA_RESTART, poll() never does.
 void signals_interrupt(void **)
 {
@@ -198,6 +218,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(spawning),
         cmocka_unit_test(child_of_vfork_has_its_own_table),
         cmocka_unit_test(forks),
+        cmocka_unit_test(handlers_run_in_the_child),
         cmocka_unit_test(signals_interrupt),
         cmocka_unit_test(log_survives_closefrom),
     };

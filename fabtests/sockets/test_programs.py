@@ -355,6 +355,62 @@ def test_python_http_server(run, port, pair):
     expect.acceleration(pair, port, server, client, lifted=pair.mode == "latency")
 
 
+ASKS = """
+import socket, sys
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as s:
+    for i in range(400):
+        block = b"%d " % i * (i + 1)
+        s.sendall(block)
+        got = b""
+        while len(got) < len(block):
+            got += s.recv(len(block) - len(got))
+        assert got == block, i
+print("400 answers")
+"""
+
+
+def test_process_a_connection(run, port, pair):
+    """The server forks for each connection and closes its own copy: the child holds it alone, and is accelerated."""
+    server = run.start("server", [build.tool("socat"), f"TCP4-LISTEN:{port},fork,reuseaddr", "PIPE"], vma=pair.server,
+                       mode=pair.mode)
+    run.wait_port(port, server)
+    for _ in range(2):
+        client = run.run("client", [PYTHON, "-c", ASKS, port], vma=pair.client, mode=pair.mode)
+        assert "400 answers" in client.stdout()
+    server.stop()
+    expect.acceleration(pair, port, server, client)
+
+
+def test_child_goes_by_itself(run, port, pair):
+    """A server goes on with its connections after a child that had copies of them is gone, however it went."""
+    code = """
+import os, signal, socket, sys
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as listener:
+    s, _ = listener.accept()
+    children = 0
+    while data := s.recv(100000):
+        s.sendall(data)
+        if data.startswith(b"2"):
+            children += 1
+            if (pid := os.fork()) == 0:
+                if children % 2:
+                    os._exit(0)
+                signal.pause()
+            if children % 2 == 0:
+                os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+print(children > 0 and "forked")
+"""
+    server = run.start("server", [PYTHON, "-c", code, port], vma=pair.server, mode=pair.mode)
+    run.wait_port(port, server)
+    client = run.run("client", [PYTHON, "-c", ASKS, port], vma=pair.client, mode=pair.mode)
+    assert "400 answers" in client.stdout()
+    server.ok()
+    assert "forked" in server.stdout()
+    if pair.both:
+        assert server.log().accelerated(port) > 1, server.output()
+
+
 @pytest.mark.parametrize("tool", ["nc", "socat"])
 @pytest.mark.parametrize("family", ["4", "6"])
 def test_file_transfer(run, port, pair, tool, family):

@@ -47,6 +47,7 @@ int fork_by_clone(Child child, void *stack, int flags, void *parent_tid, void *t
     const int pid = real.clone(&start_child, stack, flags, &child, parent_tid, tls, child_tid);
     const KeepErrno keep;
     sock::fork_ends_in_parent();
+    sock::forked(pid);
     sock::g_fork_gate.unlock();
     return pid;
 }
@@ -235,6 +236,8 @@ VMA_EXPORT pid_t fork() noexcept
     sock::g_fork_gate.lock();
     const pid_t pid = real.fork();
     const KeepErrno keep;
+    if (pid != 0)
+        sock::forked(pid);
     sock::g_fork_gate.unlock(); // the child's copy too
     return pid;
 }
@@ -247,10 +250,12 @@ VMA_EXPORT pid_t _Fork() noexcept
     sock::fork_begins();
     const pid_t pid = real._Fork();
     const KeepErrno keep;
-    if (pid == 0)
+    if (pid == 0) {
         sock::fork_ends_in_child();
-    else
+    } else {
         sock::fork_ends_in_parent();
+        sock::forked(pid);
+    }
     sock::g_fork_gate.unlock();
     return pid;
 }

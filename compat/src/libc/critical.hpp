@@ -42,9 +42,10 @@ inline void leave_critical()
     }
 }
 
-inline void leave_all_critical() // in a forked child, which makes its locks anew
+// In a forked child, which makes its locks anew instead of unlocking them: back to how deep it was before they were taken.
+inline void restore_critical(std::uint32_t depth)
 {
-    t_critical.depth = 1;
+    t_critical.depth = depth + 1;
     leave_critical();
 }
 

@@ -84,6 +84,7 @@ void pin_to_kernel(Socket &s, const char *reason)
     if (s.mode.load(std::memory_order_acquire) == Mode::kKernel)
         return;
     s.kernel_reason = reason;
+    share_for_good(s); // what the kernel moves by itself is not counted
     if (s.pinned.exchange(true, std::memory_order_acq_rel) && s.endpoint == nullptr && dual(s))
         return; // but for what is left to read it is there
     if (dual(s)) {

@@ -102,7 +102,7 @@ Socket *take_from_pool()
     reset(s->rx);
     s->role = Role::kUnknown;
     s->evaluated = false;
-    s->shared_by_fork = false;
+    s->holders = nullptr;
     s->pinned = false;
     s->was_accelerated = false;
     s->addresses = {};
@@ -201,6 +201,7 @@ void release(Socket &s, int fd)
     explain(s);
     if (s.evaluated)
         tear_down(s, false);
+    leave_holders(s);
     s.generation.fetch_add(1, std::memory_order_acq_rel);
     s.mode.store(Mode::kFree, std::memory_order_release);
     s.any_fd = -1;

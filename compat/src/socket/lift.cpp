@@ -286,9 +286,13 @@ void close_endpoint(Socket &s, bool keep_unread)
 void count_operation(Socket &s, int fd, bool received)
 {
     constexpr std::uint32_t kReceivesMore = 4;
+    constexpr std::uint32_t kOperationsPerLook = 8;
     const std::uint32_t wanted = config::params().lift_after + (received ? kReceivesMore : 0);
-    if (s.shared_by_fork || s.operations.fetch_add(1, std::memory_order_relaxed) + 1 < wanted)
+    const std::uint32_t operations = s.operations.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (operations < wanted)
         return;
+    if (s.holders.load(std::memory_order_relaxed) != nullptr && operations % kOperationsPerLook != 0) [[unlikely]]
+        return; // asking for other holders costs system calls
     if (s.role == Role::kAcceptor ? s.evaluated && s.seen_offers == offers_generation() : s.cookie != 0)
         return;
     if (!g_lift_lock.try_lock())
@@ -297,7 +301,8 @@ void count_operation(Socket &s, int fd, bool received)
         g_lift_lock.unlock();
         return;
     }
-    if (s.mode.load(std::memory_order_acquire) == Mode::kPlain && s.endpoint == nullptr && is_candidate(s, fd)) {
+    if (s.mode.load(std::memory_order_acquire) == Mode::kPlain && s.endpoint == nullptr && hold_alone(s) &&
+        is_candidate(s, fd)) {
         if (s.role == Role::kAcceptor)
             look_for_offer(s, fd);
         else if (engine_start())

@@ -20,6 +20,8 @@ void sleepers_after_fork_in_child();
 
 namespace {
 
+std::uint32_t g_depth_before_fork = 0; // of the forking thread; lift lock
+
 // Gives every socket of the pool that `chosen` says back to the kernel: all are asked first, then all are waited for.
 template <class Chosen> void return_sockets(Chosen chosen, const char *why)
 {
@@ -45,23 +47,39 @@ template <class Chosen> void return_sockets(Chosen chosen, const char *why)
     }
 }
 
-void each_in_use(void (*visit)(Socket &))
+template <class Visit> void each_in_use(Visit visit)
 {
     const std::uint32_t count = pool_size();
     for (std::uint32_t i = 0; i < count; ++i) {
         Socket &s = *socket_by_index(i);
         const Mode mode = s.mode.load(std::memory_order_acquire);
-        if (mode == Mode::kPlain)
+        if (mode == Mode::kPlain || mode == Mode::kDual)
             visit(s);
     }
 }
 
-void share(Socket &s)
+void take_back(Socket &s)
 {
-    s.shared_by_fork = true;
-    s.kernel_reason = "another process holds it too";
     if (s.evaluated)
         tear_down(s, true); // an offer, or an endpoint that is being connected
+}
+
+void stay_on_kernel(Socket &s)
+{
+    take_back(s);
+    share_for_good(s);
+    Mode plain = Mode::kPlain;
+    if (s.mode.compare_exchange_strong(plain, Mode::kKernel, std::memory_order_acq_rel))
+        s.kernel_reason = "another program holds it too";
+}
+
+// Bytes that a peer left when it closed are in a copy, which the child gets too: whoever reads them, they stay on the kernel.
+void share(Socket &s)
+{
+    if (dual(s))
+        s.pinned.store(true, std::memory_order_release);
+    else
+        share_with_child(s);
 }
 
 bool survives_exec(const Socket &s)
@@ -82,8 +100,10 @@ bool survives_exec(const Socket &s)
 void return_all_shared_by_fork()
 {
     return_sockets([](const Socket &) { return true; }, "fork");
-    each_in_use(share);
+    each_in_use(take_back);
     g_lift_lock.lock();
+    g_depth_before_fork = libc::t_critical.depth - 1;
+    each_in_use(share);
     mux::fork_prepare();
     lock_pool_for_fork();
     engine_exclude_polling(true);
@@ -116,17 +136,27 @@ void after_fork_in_child()
         s.bare_senders = 0;
         s.waiters = 0;
         s.cookie = 0;
+        holders_after_fork_in_child(s);
     }
     recount_calls();
     for (std::uint32_t i = 0; i < count; ++i)
         drop_kept_in_child(*socket_by_index(i));
     mux::fork_child();
-    libc::leave_all_critical();
+    libc::restore_critical(g_depth_before_fork);
+}
+
+void forked(pid_t child)
+{
+    each_in_use([child](Socket &s) { holders_after_fork(s, child); });
 }
 
 void return_surviving_exec()
 {
     return_sockets(survives_exec, "exec");
+    each_in_use([](Socket &s) {
+        if (s.holders.load(std::memory_order_relaxed) != nullptr && survives_exec(s))
+            share_for_good(s);
+    });
 }
 
 void return_for_spawn(bool has_file_actions)
@@ -135,7 +165,7 @@ void return_for_spawn(bool has_file_actions)
                    "a new process");
     each_in_use([](Socket &s) {
         if (survives_exec(s)) // the child may use it, and we don't see when it stops
-            share(s);
+            stay_on_kernel(s);
     });
 }
 

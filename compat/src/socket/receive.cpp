@@ -44,7 +44,7 @@ std::size_t total_length(const msghdr &msg)
         const int error = take_error(s);
         n = error != 0 ? give(-error) : libc::real.recvmsg(fd, msg, flags);
         if (n > 0 && (flags & (MSG_PEEK | kKernelOnly)) == 0)
-            s.rx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
+            count_received(s, static_cast<std::uint64_t>(n));
     }
     if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kPlain)
         count_operation(s, fd, true);

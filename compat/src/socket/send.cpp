@@ -36,7 +36,7 @@ int give(ssize_t result)
         const int error = take_error(s);
         n = error != 0 ? give(-error) : libc::real.sendmsg(fd, msg, flags);
         if (n > 0)
-            s.tx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
+            count_sent(s, static_cast<std::uint64_t>(n));
     }
     if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kPlain)
         count_operation(s, fd, false);
@@ -176,7 +176,7 @@ ssize_t send_file(Socket &s, int fd, int in_fd, off64_t *offset, std::size_t cou
             return send_file_pieces(s, fd, in_fd, offset, count);
         n = libc::real.sendfile(fd, in_fd, offset, count);
         if (n > 0)
-            s.tx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
+            count_sent(s, static_cast<std::uint64_t>(n));
     }
     if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kPlain)
         count_operation(s, fd, false);

@@ -71,6 +71,7 @@ void pin_to_kernel(Socket &s, const char *reason);
 void return_all_shared_by_fork(); // pthread_atfork prepare handler; locks the library
 void after_fork_in_parent();
 void after_fork_in_child();
+void forked(pid_t child);                     // in the parent, what fork() gave
 void return_surviving_exec();                 // before exec*: those without FD_CLOEXEC
 void return_for_spawn(bool has_file_actions); // before posix_spawn, vfork, clone(CLONE_VFORK)
 void return_passed(const msghdr *msg);        // before sendmsg on an AF_UNIX socket with SCM_RIGHTS

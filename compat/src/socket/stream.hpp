@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "compat/src/socket/holders.hpp"
 #include "compat/src/socket/lock.hpp"
 #include "compat/src/socket/offer.hpp"
 #include "compat/src/socket/socket.hpp"
@@ -103,10 +104,10 @@ public:
     // Who we are. Set while the socket is made, or under the table's lock.
     std::atomic<Mode> mode{Mode::kFree};
     Role role = Role::kUnknown;
-    Glimpsed<bool> evaluated = false; // addresses were looked at: it is a candidate
-    bool was_accelerated = false;     // once since it was made
-    std::atomic<bool> pinned{false};  // to the kernel for good
-    bool shared_by_fork = false;      // another process may hold the same kernel socket
+    Glimpsed<bool> evaluated = false;        // addresses were looked at: it is a candidate
+    bool was_accelerated = false;            // once since it was made
+    std::atomic<bool> pinned{false};         // to the kernel for good
+    std::atomic<Holders *> holders{nullptr}; // other processes may hold the same kernel socket
     std::atomic<bool> nonblocking{false};
     std::atomic<std::uint32_t> generation{0}; // bumped when the last descriptor is closed
     std::atomic<std::uint32_t> descriptors{0};
