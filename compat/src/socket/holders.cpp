@@ -25,7 +25,7 @@ constexpr std::size_t kTableBytes = std::size_t{256} << 10; // memory is only ta
 
 struct alignas(64) Holders {
     std::atomic<pid_t> processes[kMostHolders]; // 0: nobody; -p: the child that process p is making
-    std::atomic<bool> for_good; // never alone again
+    std::atomic<bool> for_good;                 // never alone again
     std::atomic<std::uint64_t> pid_namespace;
     std::atomic<std::uint64_t> sent;
     std::atomic<std::uint64_t> received;
