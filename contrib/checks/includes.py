@@ -80,6 +80,8 @@ def fault(includer, quote, name, exists):
     allowed = list(RULES[prefix])
     if prefix == "util/":  # a tool's own folder
         allowed.append("/".join(includer.split("/")[:2]) + "/")
+        if "/test/" in includer:
+            allowed.append(UNIT)
     if any(target.startswith(a) for a in allowed):
         return None
     return f"{prefix} may not include {target} (only {', '.join(allowed)})"

@@ -42,6 +42,7 @@ GOOD = [
     (TOOL, '"stats/counters.hpp"'),
     (TOOL, '"view.hpp"'),
     (TOOL, '"util/vma_stats/view.hpp"'),
+    ("util/vma_stats/test/a_test.cpp", '"fabtests/unit.hpp"'),
 ]
 
 BAD = [
@@ -66,6 +67,7 @@ BAD = [
     ("compat/test/a_test.cpp", '"core/ring.hpp"'),
     (TOOL, '"socket/table.hpp"'),
     (TOOL, '"util/vmad/daemon.hpp"'),
+    (TOOL, '"fabtests/unit.hpp"'),
     (TOOL, '"core/ring.hpp"'),
     ("include/rdma/fi_ext_vma.h", '"core/ring.hpp"'),
     ("newfolder/a.cpp", "<cstdint>"),

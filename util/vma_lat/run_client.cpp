@@ -28,8 +28,7 @@ public:
 
     void run()
     {
-        for (std::uint64_t i = 0; i < load_.warm_up && !over(); ++i)
-            exchange(i, kWarmUp | kReplyWanted);
+        warm_up();
         start_ = now_ns();
         next_tick_ = start_ + kTickMs * kMillisecond;
         next_line_ = start_ + kSecond;
@@ -52,6 +51,21 @@ private:
     {
         return !over() && (load_.count == 0 || index < load_.count) &&
                (load_.duration_ns == 0 || now - start_ < load_.duration_ns);
+    }
+
+    void warm_up()
+    {
+        constexpr unsigned kMostSilent = 3;
+        unsigned silent = 0;
+        for (std::uint64_t i = 0; i < load_.warm_up && !over(); ++i) {
+            silent = exchange(i, kWarmUp | kReplyWanted) ? 0 : silent + 1;
+            if (silent == kMostSilent)
+                fail(error(
+                    kExitServer,
+                    "no reply to %u messages one after another: do they reach the server (a firewall? for a group: "
+                    "--interface on both sides, --ttl)? The test ends; --warm-up 0 starts one without replies",
+                    kMostSilent));
+        }
     }
 
     // Two threads may find that it failed: the first one's word counts.
@@ -124,10 +138,12 @@ private:
             return false;
         }
         const MessageHeader header = read_header(arrival.message.data());
-        if (header.session != plan_.session || header.flags != (flags | kReply)) {
+        if (header.session != plan_.session) {
             ++out_.client.foreign;
             return false;
         }
+        if (header.flags != (flags | kReply)) // of the warm-up: late, or of one more server
+            return false;
         index = header.sequence() * plan_.sockets + arrival.channel;
         if (plan_.check && !pattern_holds(arrival.message, header.sequence())) {
             ++out_.client.damaged;
@@ -156,7 +172,7 @@ private:
                     now_ = now;
                     return true;
                 }
-                ++out_.client.reordered; // of a message that was given up
+                out_.client.reordered += counts ? 1 : 0; // of a message that was given up
             }
             if (got != Got::kMessage) {
                 now = now_ns();
