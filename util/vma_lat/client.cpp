@@ -95,7 +95,7 @@ private:
         for (Control &control : controls_) {
             Bytes body;
             Counts counts;
-            auto problem = control.receive(Type::kResult, body, kPatienceMs);
+            auto problem = control.receive(Type::kResult, body, kPatienceMs, Control::Stop::kWaits);
             if (!problem)
                 problem = decode(body, counts);
             if (problem)

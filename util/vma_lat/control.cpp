@@ -42,17 +42,17 @@ Failure Control::send(Type type, const Bytes &body)
     return {};
 }
 
-Failure Control::receive(Type type, Bytes &body, int timeout_ms)
+Failure Control::receive(Type type, Bytes &body, int timeout_ms, Stop stop)
 {
     const std::uint64_t deadline = now_ns() + static_cast<std::uint64_t>(timeout_ms) * kMillisecond;
     std::array<std::byte, kControlHeader> bytes{};
-    if (auto failure = read(bytes.data(), bytes.size(), deadline))
+    if (auto failure = read(bytes.data(), bytes.size(), deadline, stop))
         return failure;
     Header header;
     if (auto failure = decode_header(bytes, header))
         return failure;
     body.resize(header.length);
-    if (auto failure = read(body.data(), body.size(), deadline))
+    if (auto failure = read(body.data(), body.size(), deadline, stop))
         return failure;
     if (header.type == Type::kRefused) {
         std::string text;
@@ -66,7 +66,7 @@ Failure Control::receive(Type type, Bytes &body, int timeout_ms)
     return {};
 }
 
-Failure Control::read(std::byte *place, std::size_t length, std::uint64_t deadline_ns)
+Failure Control::read(std::byte *place, std::size_t length, std::uint64_t deadline_ns, Stop stop)
 {
     while (length > 0) {
         const ssize_t got = recv(fd_.get(), place, length, MSG_DONTWAIT);
@@ -79,7 +79,7 @@ Failure Control::read(std::byte *place, std::size_t length, std::uint64_t deadli
         }
         if (errno != EAGAIN && errno != EINTR)
             return gone(std::strerror(errno));
-        if (stopped())
+        if (stopped() && stop == Stop::kEnds)
             return error(kExitInterrupted, "interrupted");
         if (now_ns() > deadline_ns)
             return error(kExitServer,

@@ -15,8 +15,10 @@ public:
 
     Failure send(Type type, const Bytes &body);
 
-    // The next message, which must be of that type. A REFUSED is an error with the other side's words.
-    Failure receive(Type type, Bytes &body, int timeout_ms);
+    // The next message, which must be of that type. A REFUSED is an error with the other side's words. The request to stop
+    // ends the wait, but for what is said at a test's end, which is soon.
+    enum class Stop { kEnds, kWaits };
+    Failure receive(Type type, Bytes &body, int timeout_ms, Stop stop = Stop::kEnds);
 
     // Nothing is read: is there something to read, or the end of the connection?
     bool pending() const;
@@ -26,7 +28,7 @@ public:
     int fd() const { return fd_.get(); }
 
 private:
-    Failure read(std::byte *place, std::size_t length, std::uint64_t deadline_ns);
+    Failure read(std::byte *place, std::size_t length, std::uint64_t deadline_ns, Stop stop);
 
     Fd fd_;
 };

@@ -52,7 +52,7 @@ Failure FabricTransport::find(const Address &address, std::uint64_t flags, Info 
     const int result = libfabric().getinfo(kApi, address.host().c_str(), std::to_string(address.port()).c_str(), flags,
                                            hints.get(), &found);
     if (result == -FI_ENODATA || result == -FI_ENOSYS)
-        return error(kExitServer,
+        return error(kExitFailed,
                      "libfabric has no %s endpoint of provider %s for %s; 'fi_info -p %s' shows what there is, and "
                      "FI_PROVIDER_PATH says where providers are",
                      connected() ? "FI_EP_MSG" : "FI_EP_DGRAM", plan_.provider.c_str(), address.host().c_str(),

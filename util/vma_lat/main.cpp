@@ -6,6 +6,7 @@
 #include "config.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <cstdio>
 
@@ -52,6 +53,7 @@ int main(int argc, char **argv)
     }
     if (auto failure = pin(options.cpu))
         return complain(*failure);
+    options.load.progress = isatty(STDERR_FILENO) != 0;
     catch_signals();
     return options.server ? be_server(options) : be_client(options);
 }
