@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 
 namespace vma::lat {
@@ -137,7 +138,7 @@ void print_comparison(const Options &options, const std::vector<Outcome> &outcom
             continue;
         }
         const Summary summary = outcome.samples.summary();
-        for (const std::size_t i : {0, 2, 3})
+        for (const std::size_t i : {std::size_t{0}, std::size_t{2}, std::size_t{3}})
             std::printf(" %12.3f", static_cast<double>(summary.percentiles[i]) / divisor(options));
         std::printf(" %12llu\n", static_cast<Big>(summary.count));
     }
