@@ -15,7 +15,7 @@ from lib import build, ports
 from lib.vmalat import all_arrived, program
 
 WAITS = ["recvfrom", "spin", "select", "poll", "epoll"]
-COUNT = 300
+COUNT = 201  # fewer than the default receive buffer holds: a server that is not scheduled loses none
 
 
 # ---- sockets -----------------------------------------------------------------------------------------------------------

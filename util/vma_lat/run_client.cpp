@@ -160,12 +160,11 @@ private:
             return false;
         const bool counts = (flags & kWarmUp) == 0;
         out_.client.sent += counts ? 1 : 0;
-        std::uint64_t now = sent;
         while (!over()) {
             Got got = Got::kNothing;
             std::uint64_t answered = 0;
             if (receive(got, flags, answered)) {
-                now = now_ns();
+                const std::uint64_t now = now_ns();
                 if (answered == index) {
                     if (counts)
                         out_.samples.record(channel_of(index), index / plan_.sockets, sent - start_, now - sent);
@@ -175,7 +174,7 @@ private:
                 out_.client.reordered += counts ? 1 : 0; // of a message that was given up
             }
             if (got != Got::kMessage) {
-                now = now_ns();
+                const std::uint64_t now = now_ns();
                 tick(now, out_.client.sent);
                 if (now - sent > load_.timeout_ns) {
                     out_.lost += counts ? 1 : 0;

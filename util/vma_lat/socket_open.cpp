@@ -177,7 +177,7 @@ Failure SocketTransport::make_ready(Channel &channel)
             return failure;
     }
     if (plan_.wait == Wait::kRecvfrom) {
-        const timeval limit{0, kTickMs * 1000};
+        const timeval limit{0, kTickMs * 1000L};
         if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0)
             return system_error("SO_RCVTIMEO");
         return {};

@@ -62,7 +62,7 @@ void Waiter::wait()
 void Waiter::wait_select()
 {
     fd_set set = select_set_;
-    timeval limit{0, kTickMs * 1000};
+    timeval limit{0, kTickMs * 1000L};
     int left = select(highest_ + 1, &set, nullptr, nullptr, &limit);
     for (std::uint32_t i = 0; left > 0 && i < fds_.size(); ++i) {
         if (FD_ISSET(fds_[i].fd, &set)) {
