@@ -51,6 +51,15 @@ extern "C" {
  */
 #define FI_OPT_VMA_PEER_VIEW (FI_PROV_SPECIFIC | 0x564d0004)
 
+/*
+ * Datagrams (FI_EP_DGRAM) that were lost, as a uint64_t, since the endpoint was enabled. fi_getopt only, at any time.
+ *
+ * FI_OPT_VMA_TX_DROPS: of those that this endpoint sent: the receiver had no room, or nobody had the name.
+ * FI_OPT_VMA_RX_DROPS: of those sent to this endpoint, which found its room full. -FI_EOPBADSTATE before fi_enable().
+ */
+#define FI_OPT_VMA_TX_DROPS (FI_PROV_SPECIFIC | 0x564d0005)
+#define FI_OPT_VMA_RX_DROPS (FI_PROV_SPECIFIC | 0x564d0006)
+
 #define FI_VMA_REGION_KEY (UINT64_C(0xfffffffffffffffe))
 
 struct fi_vma_region {

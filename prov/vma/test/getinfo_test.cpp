@@ -55,7 +55,6 @@ void refused_hints(void **)
         [](fi_info &h) { h.addr_format = FI_ADDR_STR; },
         [](fi_info &h) { h.addr_format = FI_SOCKADDR_IB; },
         [](fi_info &h) { h.ep_attr->type = FI_EP_RDM; },
-        [](fi_info &h) { h.ep_attr->type = FI_EP_DGRAM; },
         [](fi_info &h) { h.ep_attr->protocol = FI_PROTO_SOCK_TCP; },
         [](fi_info &h) { h.ep_attr->protocol_version = ofi::kProtocolVersion + 1; },
         [](fi_info &h) { h.ep_attr->max_msg_size = ofi::kMaxMessageSize + 1; },
@@ -67,7 +66,7 @@ void refused_hints(void **)
         [](fi_info &h) { h.tx_attr->caps = FI_TAGGED; },
         [](fi_info &h) { h.tx_attr->op_flags = FI_COMMIT_COMPLETE; },
         [](fi_info &h) { h.tx_attr->comp_order = FI_ORDER_DATA; },
-        [](fi_info &h) { h.tx_attr->inject_size = ofi::kInjectSize + 1; },
+        [](fi_info &h) { h.tx_attr->inject_size = ofi::kMaxDatagramSize + 1; },
         [](fi_info &h) { h.tx_attr->size = ofi::kMaxQueueSize + 1; },
         [](fi_info &h) { h.tx_attr->iov_limit = ofi::kIovLimit + 1; },
         [](fi_info &h) { h.tx_attr->rma_iov_limit = ofi::kRmaIovLimit + 1; },
@@ -107,6 +106,8 @@ void accepted_hints(void **)
         [](fi_info &h) { h.addr_format = FI_SOCKADDR_IN; },
         [](fi_info &h) { h.mode = ~UINT64_C(0); },
         [](fi_info &h) { h.ep_attr->type = FI_EP_MSG; },
+        [](fi_info &h) { h.ep_attr->type = FI_EP_DGRAM; },
+        [](fi_info &h) { h.caps = FI_MSG | FI_SOURCE | FI_MULTICAST; },
         [](fi_info &h) { h.ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT; },
         [](fi_info &h) { h.tx_attr->op_flags = FI_TRANSMIT_COMPLETE; },
         [](fi_info &h) { h.tx_attr->msg_order = FI_ORDER_SAS; },
@@ -245,7 +246,10 @@ void attributes_only(void **)
 {
     const ofi::InfoPtr info = ask("192.0.2.1", "80", FI_PROV_ATTR_ONLY, nullptr);
     assert_null(info->src_addr);
-    assert_null(info->next);
+    assert_int_equal(info->ep_attr->type, FI_EP_MSG);
+    assert_non_null(info->next);
+    assert_int_equal(info->next->ep_attr->type, FI_EP_DGRAM);
+    assert_null(info->next->next);
 }
 
 void copies_are_deep(void **)

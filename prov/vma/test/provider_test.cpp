@@ -85,6 +85,7 @@ void fabrics_and_domains(void **)
     assert_int_equal(fi_set_ops(&domain->fid, "ofix_dynamic_rbuf_v2", 0, nullptr, nullptr), -FI_ENOSYS);
     fid_av *av = nullptr;
     fi_av_attr av_attr{};
+    av_attr.name = "shared";
     assert_int_equal(fi_av_open(domain, &av_attr, &av, nullptr), -FI_ENOSYS);
     assert_int_equal(fi_close(&fabric->fid), -FI_EBUSY);
     assert_int_equal(fi_close(&second->fid), 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A name is "<network namespace>-<port>". Making and removing names happens under a lock on the directory itself, so
+// A name is "<network namespace>-<port>", with a "d" before the port of a datagram endpoint. Making and removing names happens under a lock on the directory itself, so
 // that a name that was bound a moment ago and doesn't listen yet is never taken for a dead one.
 #include "local/directory.hpp"
 
@@ -43,7 +43,9 @@ unsigned long network_namespace() noexcept
 bool parse_name(const char *name, unsigned long &net, unsigned &port) noexcept
 {
     int end = 0;
-    return std::sscanf(name, "%lu-%u%n", &net, &port, &end) == 2 && name[end] == '\0' && port > 0 && port <= 65535;
+    if (std::sscanf(name, "%lu-%u%n", &net, &port, &end) != 2 && std::sscanf(name, "%lu-d%u%n", &net, &port, &end) != 2)
+        return std::sscanf(name, "%lu-g%*[0-9a-f.]-%u%n", &net, &port, &end) == 2 && name[end] == '\0';
+    return name[end] == '\0' && port > 0 && port <= 65535;
 }
 
 std::uint16_t any_port() noexcept
@@ -184,9 +186,9 @@ std::shared_ptr<Directory> Directory::open_at(std::string path, int *error) noex
     return directory;
 }
 
-std::string Directory::name_of(std::uint16_t port) const
+std::string Directory::name_of(std::uint16_t port, NameKind kind) const
 {
-    return std::to_string(network_namespace()) + "-" + std::to_string(port);
+    return std::to_string(network_namespace()) + (kind == NameKind::datagrams ? "-d" : "-") + std::to_string(port);
 }
 
 // 0, -FI_EADDRINUSE where the living hold the name, or another error. Under the lock.
@@ -215,7 +217,7 @@ int Directory::bind_name(const std::string &name, core::UniqueFd &socket) noexce
     return 0;
 }
 
-int Directory::reserve(std::uint16_t port, PortName &name) noexcept
+int Directory::reserve(std::uint16_t port, PortName &name, NameKind kind) noexcept
 {
     const Lock lock(fd_.get());
     if (!lock.held()) {
@@ -228,7 +230,7 @@ int Directory::reserve(std::uint16_t port, PortName &name) noexcept
     for (int i = 0; i < (port == 0 ? kPortTries : 1) && result == -FI_EADDRINUSE; ++i) {
         if (port == 0)
             chosen = any_port();
-        result = bind_name(name_of(chosen), socket);
+        result = bind_name(name_of(chosen, kind), socket);
     }
     if (result != 0) {
         if (result != -FI_EADDRINUSE)
@@ -237,7 +239,7 @@ int Directory::reserve(std::uint16_t port, PortName &name) noexcept
     }
     name.reset();
     name.directory_ = shared_from_this();
-    name.name_ = name_of(chosen);
+    name.name_ = name_of(chosen, kind);
     name.socket_ = std::move(socket);
     name.port_ = chosen;
     name.generation_ = core::fork_generation();
@@ -266,9 +268,9 @@ core::UniqueFd Directory::connect_name(const std::string &name, int *error) noex
     return socket;
 }
 
-core::UniqueFd Directory::connect(std::uint16_t port, int *error) noexcept
+core::UniqueFd Directory::connect(std::uint16_t port, int *error, NameKind kind) noexcept
 {
-    return connect_name(name_of(port), error);
+    return connect_name(name_of(port, kind), error);
 }
 
 bool Directory::is_dead(const std::string &name) noexcept

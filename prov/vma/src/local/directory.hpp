@@ -7,12 +7,16 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/fd.hpp"
 
 namespace vma::local {
 
 class Directory;
+
+// Ports of the two kinds of endpoints have nothing to do with each other, as TCP's and UDP's.
+enum class NameKind { connections, datagrams };
 
 // A name in the directory with the listening socket behind it. Removed by its destructor, but never in a
 // forked child.
@@ -47,11 +51,23 @@ public:
     static std::shared_ptr<Directory> open_at(std::string path, int *error) noexcept;
 
     // Binds and listens. Port 0 takes any free one. 0, -FI_EADDRINUSE or another negative fi_errno.
-    int reserve(std::uint16_t port, PortName &name) noexcept;
+    int reserve(std::uint16_t port, PortName &name, NameKind kind = NameKind::connections) noexcept;
 
     // A socket whose connection to the port's listener is made. *error: -FI_ECONNREFUSED when nobody listens,
     // -FI_EAGAIN when its backlog is full: try again later.
-    core::UniqueFd connect(std::uint16_t port, int *error) noexcept;
+    core::UniqueFd connect(std::uint16_t port, int *error, NameKind kind = NameKind::connections) noexcept;
+
+    std::string name_of(std::uint16_t port, NameKind kind) const;
+    core::UniqueFd connect_name(const std::string &name, int *error) noexcept;
+
+    // Members of a group of datagram endpoints: each has a second name, "<network namespace>-g<group>-<port>", which is a
+    // link to the first and so dies with it. A group's own name has no "-". 0 or a negative fi_errno.
+    int join(const std::string &group, const PortName &member) noexcept;
+    void leave(const std::string &group, const PortName &member) noexcept;
+    // The names of the members, those of the dead perhaps included.
+    std::vector<std::string> members(const std::string &group) const noexcept;
+    // When a name was made or removed last: ns of the file system's clock, which stands for some milliseconds.
+    std::int64_t changed_at() const noexcept;
 
     // Removes every name of ours whose socket nobody holds. How many were removed.
     int reap() noexcept;
@@ -68,9 +84,7 @@ public:
 
 private:
     class Lock;
-    std::string name_of(std::uint16_t port) const;
     int bind_name(const std::string &name, core::UniqueFd &socket) noexcept;
-    core::UniqueFd connect_name(const std::string &name, int *error) noexcept;
     bool is_dead(const std::string &name) noexcept;
 
     std::string path_;

@@ -13,6 +13,7 @@
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
+#include "local/dgram.hpp"
 #include "local/endpoint.hpp"
 #include "local/pep.hpp"
 #include "local/queue.hpp"
@@ -90,6 +91,8 @@ int ConnectionManager::passive_ep(fi_info *info, fid_pep **pep, void *context) n
 
 int ConnectionManager::endpoint(ofi::Domain &domain, fi_info *info, fid_ep **ep, void *context) noexcept
 {
+    if (info->ep_attr != nullptr && info->ep_attr->type == FI_EP_DGRAM)
+        return open_datagram_endpoint(domain, info, ep, context);
     return open_endpoint(domain, info, ep, context);
 }
 

@@ -19,6 +19,7 @@ namespace {
 constexpr unsigned kBurst = 64;         // slots of one endpoint before it is another's turn
 constexpr unsigned kSpaceCheck = 16;    // slots given back before we look whether the writer waits for one
 constexpr unsigned kCmInterval = 65536; // empty reads between looks at connection management
+constexpr unsigned kNewSenders = 1024;  // reads between looks for those whose first datagrams wait
 
 } // namespace
 
@@ -94,8 +95,10 @@ template <fi_cq_format Format> void Queue::answer_doorbell(Sink &sink) noexcept
 {
     doorbell.collect([&](std::uint32_t bit) {
         Endpoint *endpoint = bit < by_bit_size ? by_bit[bit] : nullptr;
-        if (!endpoint)
+        if (!endpoint) {
+            inlets.rung(bit);
             return;
+        }
         const bool more = visit<Format>(*endpoint, sink);
         if (endpoint->is_active)
             return;
@@ -122,6 +125,8 @@ template <fi_cq_format Format> void Queue::poll(Sink &sink) noexcept
             give_back(endpoint);
         }
     }
+    if (inlets.used())
+        inlets.poll();
     if (doorbell.rung())
         answer_doorbell<Format>(sink);
     if (waiting)
@@ -130,34 +135,42 @@ template <fi_cq_format Format> void Queue::poll(Sink &sink) noexcept
 
 template <fi_cq_format Format> ssize_t Queue::read(fid_cq *fid, void *buffer, std::size_t count) noexcept
 {
-    Queue &queue = queue_of(fid);
+    return queue_of(fid).read_with_sources<Format>(buffer, count, nullptr);
+}
+
+template <fi_cq_format Format>
+[[gnu::always_inline]] inline ssize_t Queue::read_with_sources(void *buffer, std::size_t count,
+                                                               fi_addr_t *sources) noexcept
+{
+    Queue &queue = *this;
     Sink sink{count ? static_cast<std::byte *>(buffer) : nullptr, count};
     queue.lock.lock();
     if (queue.armed) [[unlikely]]
         queue.disarm();
     if (!queue.entries.empty()) {
-        sink.taken = queue.take<Format>(sink.out, sink.room);
+        sink.taken = queue.take<Format>(sink.out, sink.room, sources);
         sink.room -= sink.taken;
     }
     if (!queue.error_first() && (sink.room || !count)) {
         queue.poll<Format>(sink);
         if (!queue.entries.empty())
-            sink.taken += queue.take<Format>(sink.out, sink.room);
+            sink.taken += queue.take<Format>(sink.out, sink.room, sources ? sources + sink.taken : nullptr);
     }
     const bool failures = queue.failed != nullptr;
     const bool error = queue.error_first();
     const bool left = !queue.entries.empty();
-    const bool look_at_cm = !sink.taken && (++queue.idle_reads % kCmInterval) == 0;
+    const bool look_at_cm = (!sink.taken && (++queue.idle_reads % kCmInterval) == 0) ||
+                            (queue.inlets.used() && (queue.reads % kNewSenders) == 0);
     queue.lock.unlock();
 
     if (failures) [[unlikely]]
         queue.report_failures();
+    if (look_at_cm) [[unlikely]]
+        queue.domain.fabric.cm_progress();
     if (sink.taken)
         return static_cast<ssize_t>(sink.taken);
     if (error)
         return -FI_EAVAIL;
-    if (look_at_cm) [[unlikely]]
-        queue.domain.fabric.cm_progress();
     return !count && left ? 0 : -FI_EAGAIN;
 }
 
@@ -169,9 +182,12 @@ void Queue::progress() noexcept
         disarm();
     poll<FI_CQ_FORMAT_CONTEXT>(sink);
     const bool failures = failed != nullptr;
+    const bool look_at_cm = inlets.used() && (reads % kNewSenders) == 0;
     lock.unlock();
     if (failures)
         report_failures();
+    if (look_at_cm)
+        domain.fabric.cm_progress();
 }
 
 void Queue::drain(Endpoint &endpoint) noexcept
@@ -189,10 +205,9 @@ using Clock = std::chrono::steady_clock;
 template <fi_cq_format Format>
 ssize_t read_from(fid_cq *fid, void *buffer, std::size_t count, fi_addr_t *sources) noexcept
 {
-    const ssize_t got = Queue::read<Format>(fid, buffer, count);
-    for (ssize_t i = 0; sources && i < got; ++i)
+    for (std::size_t i = 0; sources && i < count; ++i)
         sources[i] = FI_ADDR_NOTAVAIL; // a connection has one peer, which no address vector knows
-    return got;
+    return queue_of(fid).read_with_sources<Format>(buffer, count, sources);
 }
 
 // Milliseconds that poll() may sleep. Once a second everything is looked at, in case a peer has stolen a wake-up.
@@ -318,7 +333,7 @@ int control(fid *fid, int command, void *argument)
     case FI_GETWAIT:
         if (queue.wait_obj == FI_WAIT_NONE || !argument)
             return -FI_ENODATA;
-        *static_cast<int *>(argument) = queue.doorbell.wake_fd();
+        *static_cast<int *>(argument) = queue.wait_fd();
         return 0;
     case FI_GETWAITOBJ:
         if (!argument)
@@ -361,6 +376,10 @@ int open_cq(ofi::Domain &domain, const fi_cq_attr *attr, fid_cq **cq, void *cont
         return error;
     if (const int error = queue->open())
         return error;
+    if (domain.datagrams) {
+        if (const int error = queue->open_wait_set())
+            return error;
+    }
     queue->fid.fid.ops = &cq_fid_ops;
     queue->fid.ops = ops_for(queue->format);
     queue->trywait = trywait;

@@ -3,8 +3,10 @@
 #include "local/queue.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <new>
 #include <pthread.h>
+#include <sys/epoll.h>
 
 #include <rdma/fi_errno.h>
 
@@ -25,6 +27,19 @@ const void *this_thread() noexcept
 int Queue::open() noexcept
 {
     return doorbell.open();
+}
+
+// A sender that is new to us knows no doorbell of ours yet: it is connection management that hears of it.
+int Queue::open_wait_set() noexcept
+{
+    wait_set = core::make_fd([] { return ::epoll_create1(EPOLL_CLOEXEC); });
+    for (const int fd : {doorbell.wake_fd(), domain.fabric.device->wait_fd()}) {
+        epoll_event interest{};
+        interest.events = EPOLLIN;
+        if (::epoll_ctl(wait_set.get(), EPOLL_CTL_ADD, fd, &interest) != 0)
+            return -errno;
+    }
+    return 0;
 }
 
 bool Queue::grow(std::uint32_t bit) noexcept
@@ -173,6 +188,7 @@ void Queue::ring_all() noexcept
         if (by_bit[bit] && by_bit[bit]->receiver.slots.ready() && !by_bit[bit]->stalled.load(std::memory_order_relaxed))
             doorbell.ring_self(bit);
     }
+    inlets.ring_all();
 }
 
 bool Queue::anything() noexcept
@@ -187,6 +203,7 @@ bool Queue::arm() noexcept
     if (!armed) {
         while (active_count)
             deactivate(active_count - 1);
+        inlets.deactivate_all();
         if (readable)
             readable = !doorbell.drain();
         doorbell.arm();
@@ -274,7 +291,7 @@ ofi::ProgressSource Queue::source() noexcept
                 Queue &queue = *static_cast<Queue *>(object);
                 const core::SpinGuard guard(queue.lock);
                 // Entries are for fi_cq_read(); who waits for a counter doesn't care.
-                return queue.arm() || !queue.entries.empty() ? queue.doorbell.wake_fd() : -1;
+                return queue.arm() || !queue.entries.empty() ? queue.wait_fd() : -1;
             },
     };
 }

@@ -10,6 +10,7 @@
 #include <rdma/fi_eq.h>
 
 #include "local/doorbell.hpp"
+#include "local/inlets.hpp"
 #include "ofi/cntr.hpp"
 #include "ofi/cq.hpp"
 
@@ -55,6 +56,9 @@ struct Queue : ofi::Cq {
     template <fi_cq_format Format> bool visit(Endpoint &endpoint, Sink &sink) noexcept;
 
     template <fi_cq_format Format> static ssize_t read(fid_cq *fid, void *buffer, std::size_t count) noexcept;
+    // `sources` may be nullptr.
+    template <fi_cq_format Format>
+    ssize_t read_with_sources(void *buffer, std::size_t count, fi_addr_t *sources) noexcept;
     // Reads nothing: arrivals go to the queue. Takes the lock.
     void progress() noexcept;
 
@@ -89,6 +93,12 @@ struct Queue : ofi::Cq {
     std::unique_ptr<Endpoint *[]> by_bit;
     std::uint32_t by_bit_size = 0;
     unsigned endpoints = 0; // bound, receiving or sending
+    Inlets inlets{*this};
+    core::UniqueFd wait_set; // in a domain of datagrams: the doorbell's descriptor, and what brings new senders
+
+    bool rings_often(std::uint32_t bit) noexcept;
+    int open_wait_set() noexcept;
+    int wait_fd() const noexcept { return wait_set ? wait_set.get() : doorbell.wake_fd(); }
 
 private:
     template <fi_cq_format Format> void answer_doorbell(Sink &sink) noexcept;
@@ -101,7 +111,6 @@ private:
     void give_back(Endpoint &endpoint) noexcept;
     void attend(Endpoint &endpoint) noexcept;
     [[gnu::cold]] static void note_loss() noexcept;
-    bool rings_often(std::uint32_t bit) noexcept;
 };
 
 inline Queue &queue_of(fid_cq *fid) noexcept

@@ -43,6 +43,54 @@ constinit const fi_ep_attr kLocalEpAttr = {
     .auth_key = nullptr,
 };
 
+namespace {
+
+constinit const fi_tx_attr kDgramTxAttr = {
+    .caps = kDgramTxCaps,
+    .mode = 0,
+    .op_flags = 0,
+    .msg_order = FI_ORDER_SAS,
+    .comp_order = FI_ORDER_STRICT,
+    .inject_size = kMaxDatagramSize, // every datagram is copied before the call returns
+    .size = kDefaultQueueSize,
+    .iov_limit = kIovLimit,
+    .rma_iov_limit = 0,
+    .tclass = FI_TC_UNSPEC,
+};
+
+constinit const fi_rx_attr kDgramRxAttr = {
+    .caps = kDgramRxCaps,
+    .mode = 0,
+    .op_flags = 0,
+    .msg_order = FI_ORDER_SAS,
+    .comp_order = FI_ORDER_STRICT,
+    .total_buffered_recv = 0,
+    .size = kDefaultQueueSize,
+    .iov_limit = kIovLimit,
+};
+
+constinit const fi_ep_attr kDgramEpAttr = {
+    .type = FI_EP_DGRAM,
+    .protocol = kProtocol,
+    .protocol_version = kProtocolVersion,
+    .max_msg_size = kMaxDatagramSize,
+    .msg_prefix_size = 0,
+    .max_order_raw_size = 0,
+    .max_order_war_size = 0,
+    .max_order_waw_size = 0,
+    .mem_tag_format = 0,
+    .tx_ctx_cnt = 1,
+    .rx_ctx_cnt = 1,
+    .auth_key_size = 0,
+    .auth_key = nullptr,
+};
+
+} // namespace
+
+constinit const Offer kMsgOffer = {kCaps, kTxCaps, kRxCaps, kTxOpFlags, kLocalTxAttr, kLocalRxAttr, kLocalEpAttr};
+constinit const Offer kDgramOffer = {kDgramCaps,   kDgramTxCaps, kDgramRxCaps, kDgramTxOpFlags,
+                                     kDgramTxAttr, kDgramRxAttr, kDgramEpAttr};
+
 // Data progress is manual because no thread of ours runs: whoever reads a queue moves the data. Control progress counts
 // as automatic: all that it leads to is an event, and reading the event queue for it is what makes the progress.
 constinit const fi_domain_attr kLocalDomainAttr = {

@@ -34,6 +34,13 @@ inline constexpr std::uint64_t kRxCaps = FI_MSG | FI_RMA | FI_RECV | FI_REMOTE_R
 inline constexpr std::uint64_t kDomainCaps = FI_LOCAL_COMM;
 inline constexpr std::uint64_t kCaps = kTxCaps | kRxCaps | kDomainCaps;
 
+inline constexpr std::size_t kMaxDatagramSize = 65507; // as UDP over IPv4
+
+inline constexpr std::uint64_t kDgramTxCaps = FI_MSG | FI_SEND | FI_MULTICAST;
+inline constexpr std::uint64_t kDgramRxCaps = FI_MSG | FI_RECV | FI_SOURCE | FI_MULTICAST;
+inline constexpr std::uint64_t kDgramCaps = kDgramTxCaps | kDgramRxCaps | kDomainCaps;
+inline constexpr std::uint64_t kDgramTxOpFlags = FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE;
+
 inline constexpr std::uint64_t kTxOpFlags =
     FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
 inline constexpr std::uint64_t kRxOpFlags = FI_COMPLETION;
@@ -50,5 +57,18 @@ extern const fi_tx_attr kLocalTxAttr;
 extern const fi_rx_attr kLocalRxAttr;
 extern const fi_ep_attr kLocalEpAttr;
 extern const fi_domain_attr kLocalDomainAttr;
+
+// What the device offers for one type of endpoint.
+struct Offer {
+    std::uint64_t caps;
+    std::uint64_t tx_caps;
+    std::uint64_t rx_caps;
+    std::uint64_t tx_op_flags;
+    const fi_tx_attr &tx;
+    const fi_rx_attr &rx;
+    const fi_ep_attr &ep;
+};
+extern const Offer kMsgOffer;
+extern const Offer kDgramOffer;
 
 } // namespace vma::ofi

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
 
@@ -27,6 +28,7 @@ struct Completion {
     std::uint64_t excess = 0;    // olen: bytes that did not fit
     int error = 0;               // a positive fi_errno makes it an error entry
     int provider_error = 0;
+    fi_addr_t source = FI_ADDR_NOTAVAIL; // of a received datagram
 };
 
 // Entry number 0 of `out` in the queue's format; the entry's size.
@@ -62,13 +64,15 @@ struct Cq {
 
     explicit Cq(Domain &owner) noexcept : domain(owner) {}
 
-    // Moves entries to `out`, up to the first error entry. The number moved.
-    template <fi_cq_format Format> std::size_t take(std::byte *&out, std::size_t count) noexcept
+    // Moves entries to `out`, up to the first error entry. The number moved. `sources` may be nullptr.
+    template <fi_cq_format Format> std::size_t take(std::byte *&out, std::size_t count, fi_addr_t *sources) noexcept
     {
         std::size_t taken = 0;
         while (taken < count && !entries.empty() && !entries.front().error) {
             const Completion &entry = entries.front();
             out += write_entry<Format>(out, entry.context, entry.flags, entry.length, entry.buffer, entry.data);
+            if (sources)
+                sources[taken] = entry.source;
             entries.pop();
             ++taken;
         }

@@ -11,6 +11,7 @@
 
 #include "core/log.hpp"
 #include "ofi/attr.hpp"
+#include "ofi/av.hpp"
 #include "ofi/cntr.hpp"
 #include "ofi/eq.hpp"
 #include "ofi/mr.hpp"
@@ -59,7 +60,8 @@ int open_endpoint(fid_domain *fid, fi_info *info, fid_ep **ep, void *context)
         return -FI_EINVAL;
     if (domain.fabric.orphaned())
         return -FI_EOPBADSTATE;
-    if (info->ep_attr != nullptr && info->ep_attr->type != FI_EP_UNSPEC && info->ep_attr->type != FI_EP_MSG)
+    if (info->ep_attr != nullptr && info->ep_attr->type != FI_EP_UNSPEC && info->ep_attr->type != FI_EP_MSG &&
+        info->ep_attr->type != FI_EP_DGRAM)
         return -FI_EINVAL;
     return domain.fabric.device->endpoint(domain, info, ep, context);
 }
@@ -102,7 +104,7 @@ constinit fi_ops g_fid_ops = {
 
 constinit fi_ops_domain g_domain_ops = {
     .size = sizeof(fi_ops_domain),
-    .av_open = no_op,
+    .av_open = open_av,
     .cq_open = open_completion_queue,
     .endpoint = open_endpoint,
     .scalable_ep = no_op,
@@ -133,6 +135,7 @@ void take_promises(Domain &domain, const fi_info &info)
     domain.caps = info.caps != 0 ? info.caps : kCaps;
     if (attr.threading != FI_THREAD_UNSPEC)
         domain.threading = attr.threading;
+    domain.datagrams = info.ep_attr != nullptr && info.ep_attr->type == FI_EP_DGRAM;
     domain.mr_mode = attr.mr_mode;
     const bool basic = attr.mr_mode == FI_MR_BASIC;
     domain.virt_addr = basic || (attr.mr_mode & FI_MR_VIRT_ADDR) != 0;

@@ -26,6 +26,7 @@ struct Domain {
     int mr_mode = 0;        // as the program opened the domain
     bool virt_addr = false; // RMA addresses are virtual addresses, not offsets
     bool prov_key = false;  // we choose the keys
+    bool datagrams = false; // opened for FI_EP_DGRAM
     Eq *eq = nullptr;       // bound for asynchronous events, or none
 
     void *mr_table = nullptr; // registrations, mr.cpp's

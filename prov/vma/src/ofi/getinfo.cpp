@@ -162,13 +162,13 @@ std::uint32_t format_for(const fi_info *hints, const Address &address)
     return address.sa.sa_family == AF_INET6 ? FI_SOCKADDR_IN6 : FI_SOCKADDR_IN;
 }
 
-InfoPtr build(std::uint32_t version, const fi_info *hints, const AddressPair &pair)
+InfoPtr build(std::uint32_t version, const Offer &offer, const fi_info *hints, const AddressPair &pair)
 {
-    InfoPtr info = make_info();
+    InfoPtr info = make_info(offer);
     if (!info)
         return info;
     if (hints != nullptr)
-        apply_hints(version, *hints, *info);
+        apply_hints(version, offer, *hints, *info);
     else if (FI_VERSION_LT(version, FI_VERSION(1, 5)))
         info->domain_attr->mr_mode = FI_MR_SCALABLE;
     info->addr_format = format_for(hints, pair.source);
@@ -183,7 +183,13 @@ int getinfo(std::uint32_t version, const char *node, const char *service, std::u
             fi_info **info)
 {
     *info = nullptr;
-    if (hints != nullptr && !hints_fit(version, *hints))
+    const Offer *offers[2];
+    std::size_t offer_count = 0;
+    for (const Offer *offer : {&kMsgOffer, &kDgramOffer}) {
+        if (hints == nullptr || hints_fit(version, *offer, *hints))
+            offers[offer_count++] = offer;
+    }
+    if (offer_count == 0)
         return -FI_ENODATA;
     AddressPairs pairs;
     if ((flags & FI_PROV_ATTR_ONLY) != 0)
@@ -192,16 +198,18 @@ int getinfo(std::uint32_t version, const char *node, const char *service, std::u
         return error;
     InfoPtr head;
     fi_info *tail = nullptr;
-    for (const AddressPair &pair : pairs) {
-        InfoPtr next = build(version, hints, pair);
-        if (!next)
-            return -FI_ENOMEM;
-        fi_info *raw = next.get();
-        if (tail == nullptr)
-            head = std::move(next);
-        else
-            tail->next = next.release();
-        tail = raw;
+    for (std::size_t i = 0; i < offer_count; ++i) {
+        for (const AddressPair &pair : pairs) {
+            InfoPtr next = build(version, *offers[i], hints, pair);
+            if (!next)
+                return -FI_ENOMEM;
+            fi_info *raw = next.get();
+            if (tail == nullptr)
+                head = std::move(next);
+            else
+                tail->next = next.release();
+            tail = raw;
+        }
     }
     *info = head.release();
     return 0;

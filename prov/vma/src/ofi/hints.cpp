@@ -53,39 +53,38 @@ bool address_format_fits(Verdict &verdict, std::uint32_t format)
            verdict.one_of("addr_format", format, FI_SOCKADDR);
 }
 
-bool tx_fits(Verdict &verdict, const fi_tx_attr *hint)
+bool tx_fits(Verdict &verdict, const Offer &offer, const fi_tx_attr *hint)
 {
     if (hint == nullptr)
         return true;
     // Receive bits in the caps of a transmit context (and the other way round) mean nothing and are common.
-    return verdict.subset("tx_attr->caps", hint->caps, kCaps) &&
-           verdict.subset("tx_attr->op_flags", hint->op_flags, kTxOpFlags) &&
-           verdict.subset("tx_attr->msg_order", hint->msg_order, kLocalTxAttr.msg_order) &&
-           verdict.subset("tx_attr->comp_order", hint->comp_order, kLocalTxAttr.comp_order) &&
-           verdict.at_most("tx_attr->inject_size", hint->inject_size, kLocalTxAttr.inject_size) &&
+    return verdict.subset("tx_attr->caps", hint->caps, offer.caps) &&
+           verdict.subset("tx_attr->op_flags", hint->op_flags, offer.tx_op_flags) &&
+           verdict.subset("tx_attr->msg_order", hint->msg_order, offer.tx.msg_order) &&
+           verdict.subset("tx_attr->comp_order", hint->comp_order, offer.tx.comp_order) &&
+           verdict.at_most("tx_attr->inject_size", hint->inject_size, offer.tx.inject_size) &&
            verdict.at_most("tx_attr->size", hint->size, kMaxQueueSize) &&
-           verdict.at_most("tx_attr->iov_limit", hint->iov_limit, kLocalTxAttr.iov_limit) &&
-           verdict.at_most("tx_attr->rma_iov_limit", hint->rma_iov_limit, kLocalTxAttr.rma_iov_limit);
+           verdict.at_most("tx_attr->iov_limit", hint->iov_limit, offer.tx.iov_limit) &&
+           verdict.at_most("tx_attr->rma_iov_limit", hint->rma_iov_limit, offer.tx.rma_iov_limit);
 }
 
-bool rx_fits(Verdict &verdict, const fi_rx_attr *hint)
+bool rx_fits(Verdict &verdict, const Offer &offer, const fi_rx_attr *hint)
 {
     if (hint == nullptr)
         return true;
-    return verdict.subset("rx_attr->caps", hint->caps, kCaps) &&
+    return verdict.subset("rx_attr->caps", hint->caps, offer.caps) &&
            verdict.subset("rx_attr->op_flags", hint->op_flags, kRxOpFlags) &&
-           verdict.subset("rx_attr->msg_order", hint->msg_order, kLocalRxAttr.msg_order) &&
-           verdict.subset("rx_attr->comp_order", hint->comp_order, kLocalRxAttr.comp_order) &&
+           verdict.subset("rx_attr->msg_order", hint->msg_order, offer.rx.msg_order) &&
+           verdict.subset("rx_attr->comp_order", hint->comp_order, offer.rx.comp_order) &&
            verdict.at_most("rx_attr->total_buffered_recv", hint->total_buffered_recv, 0) &&
            verdict.at_most("rx_attr->size", hint->size, kMaxQueueSize) &&
-           verdict.at_most("rx_attr->iov_limit", hint->iov_limit, kLocalRxAttr.iov_limit);
+           verdict.at_most("rx_attr->iov_limit", hint->iov_limit, offer.rx.iov_limit);
 }
 
-bool ep_fits(Verdict &verdict, const fi_ep_attr *hint)
+bool ep_fits(Verdict &verdict, const fi_ep_attr &offer, const fi_ep_attr *hint)
 {
     if (hint == nullptr)
         return true;
-    const fi_ep_attr &offer = kLocalEpAttr;
     const bool shared_receive = hint->rx_ctx_cnt == FI_SHARED_CONTEXT;
     return verdict.one_of("ep_attr->type", hint->type, offer.type) &&
            verdict.one_of("ep_attr->protocol", hint->protocol, offer.protocol) &&
@@ -147,10 +146,10 @@ bool domain_fits(Verdict &verdict, std::uint32_t version, const fi_domain_attr *
            verdict.subset("domain_attr->caps", hint->caps, kDomainCaps) && domain_counts_fit(verdict, *hint);
 }
 
-std::uint64_t granted_caps(std::uint64_t asked)
+std::uint64_t granted_caps(const Offer &offer, std::uint64_t asked)
 {
     if (asked == 0)
-        return kCaps;
+        return offer.caps;
     std::uint64_t caps = asked | kDomainCaps;
     if ((caps & FI_MSG) != 0 && (caps & kMessageDirections) == 0)
         caps |= kMessageDirections;
@@ -168,20 +167,20 @@ template <typename Value> void prefer(Value &value, Value hint)
 
 } // namespace
 
-bool hints_fit(std::uint32_t version, const fi_info &hints) noexcept
+bool hints_fit(std::uint32_t version, const Offer &offer, const fi_info &hints) noexcept
 {
     Verdict verdict;
-    return verdict.subset("caps", hints.caps, kCaps) && address_format_fits(verdict, hints.addr_format) &&
-           ep_fits(verdict, hints.ep_attr) && tx_fits(verdict, hints.tx_attr) && rx_fits(verdict, hints.rx_attr) &&
-           domain_fits(verdict, version, hints.domain_attr) &&
+    return verdict.subset("caps", hints.caps, offer.caps) && address_format_fits(verdict, hints.addr_format) &&
+           ep_fits(verdict, offer.ep, hints.ep_attr) && tx_fits(verdict, offer, hints.tx_attr) &&
+           rx_fits(verdict, offer, hints.rx_attr) && domain_fits(verdict, version, hints.domain_attr) &&
            verdict.name("fabric_attr->name", hints.fabric_attr ? hints.fabric_attr->name : nullptr, kLocalName);
 }
 
-void apply_hints(std::uint32_t version, const fi_info &hints, fi_info &info) noexcept
+void apply_hints(std::uint32_t version, const Offer &offer, const fi_info &hints, fi_info &info) noexcept
 {
-    info.caps = granted_caps(hints.caps);
-    info.tx_attr->caps = info.caps & kTxCaps;
-    info.rx_attr->caps = info.caps & kRxCaps;
+    info.caps = granted_caps(offer, hints.caps);
+    info.tx_attr->caps = info.caps & offer.tx_caps;
+    info.rx_attr->caps = info.caps & offer.rx_caps;
     info.handle = hints.handle;
     if (hints.tx_attr != nullptr) {
         info.tx_attr->op_flags = hints.tx_attr->op_flags;

@@ -85,15 +85,15 @@ void free_info(fi_info *info) noexcept
     }
 }
 
-InfoPtr make_info() noexcept
+InfoPtr make_info(const Offer &offer) noexcept
 {
     InfoPtr info(allocate_info());
     if (!info)
         return info;
-    info->caps = kCaps;
-    *info->tx_attr = kLocalTxAttr;
-    *info->rx_attr = kLocalRxAttr;
-    *info->ep_attr = kLocalEpAttr;
+    info->caps = offer.caps;
+    *info->tx_attr = offer.tx;
+    *info->rx_attr = offer.rx;
+    *info->ep_attr = offer.ep;
     *info->domain_attr = kLocalDomainAttr;
     if (!copy_string(info->domain_attr->name, kLocalName) || !copy_string(info->fabric_attr->name, kLocalName))
         info.reset();

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The data path of a datagram endpoint: what fi_send() and fi_recv() do, and how a datagram becomes a completion.
+#include "local/dgram.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include <rdma/fi_errno.h>
+
+#include "local/cma.hpp"
+#include "local/manager.hpp"
+#include "local/slots.hpp"
+#include "ofi/av.hpp"
+#include "ofi/cntr.hpp"
+
+namespace vma::local {
+
+// ---- sending -----------------------------------------------------------------------------------------------------------
+
+Outlet *DatagramEndpoint::outlet_of(fi_addr_t to) noexcept
+{
+    if (to < places_.size()) [[likely]] {
+        const Place &place = places_[to];
+        if (place.outlet && place.generation == av_->generation_of(to)) [[likely]]
+            return place.outlet;
+    }
+    return new_outlet(to);
+}
+
+// Of an address that was not looked at since it was inserted. nullptr: there is no such address.
+Outlet *DatagramEndpoint::new_outlet(fi_addr_t to) noexcept
+{
+    const std::uint32_t generation = av_->generation_of(to);
+    ofi::Address address;
+    if (!av_->address_of(to, address))
+        return nullptr;
+    address = address.reachable();
+    std::unique_ptr<Outlet> &outlet = outlets_[ofi::AddressText(address).c_str()];
+    if (!outlet) {
+        ofi::Address source = local_;
+        if (source.is_wildcard()) {
+            source = address;
+            source.set_port(local_.port());
+        }
+        // Another host's port is nobody's here: what is sent to it is lost, as on a wire.
+        const std::uint16_t port = address.is_local() ? address.port() : std::uint16_t{0};
+        outlet.reset(new (std::nothrow) Outlet(manager_, *directory_, source, address,
+                                               directory_->name_of(port, NameKind::datagrams), false));
+    }
+    if (places_.size() <= to)
+        places_.resize(to + 1);
+    places_[to] = {generation, outlet.get()};
+    return outlet.get();
+}
+
+void DatagramEndpoint::write(Outlet &outlet, const Datagram &datagram, std::size_t length) noexcept
+{
+    std::byte *place = outlet.claim(length);
+    if (!place) [[unlikely]] {
+        ++tx_dropped_;
+        return;
+    }
+    if (length <= kSlotPayload && datagram.count == 1) {
+        copy_small(place, static_cast<const std::byte *>(datagram.iov[0].iov_base), length);
+    } else {
+        for (std::size_t i = 0; i < datagram.count; ++i) {
+            if (datagram.iov[i].iov_len)
+                std::memcpy(place, datagram.iov[i].iov_base, datagram.iov[i].iov_len);
+            place += datagram.iov[i].iov_len;
+        }
+    }
+    outlet.publish(length, datagram.data != nullptr, datagram.data ? *datagram.data : 0);
+}
+
+ssize_t DatagramEndpoint::send(const Datagram &datagram) noexcept
+{
+    if (datagram.count > kIovLimit || (datagram.count && !datagram.iov)) [[unlikely]]
+        return -FI_EINVAL;
+    std::size_t length = 0;
+    for (std::size_t i = 0; i < datagram.count; ++i) {
+        if (__builtin_add_overflow(length, datagram.iov[i].iov_len, &length))
+            return -FI_EMSGSIZE;
+    }
+    if (length > kMaxDatagram) [[unlikely]]
+        return -FI_EMSGSIZE;
+    const core::SpinGuard guard(lock_);
+    if (!enabled_) [[unlikely]]
+        return -FI_EOPBADSTATE;
+    Membership *const group = membership_of(datagram.to);
+    Outlet *const outlet = group ? nullptr : outlet_of(datagram.to);
+    if (!outlet && !group) [[unlikely]]
+        return -FI_EINVAL;
+    if (datagram.completion) {
+        const core::SpinGuard queue_guard(tx_queue_->lock);
+        if (tx_queue_->entries.full())
+            return -FI_EAGAIN;
+        ofi::Completion entry;
+        entry.context = datagram.context;
+        entry.flags = FI_MSG | FI_SEND;
+        entry.length = length;
+        entry.owner = this;
+        tx_queue_->push(entry);
+    }
+    if (outlet) [[likely]] {
+        write(*outlet, datagram, length);
+    } else {
+        find_members(*group);
+        for (Outlet *member : group->members)
+            write(*member, datagram, length);
+    }
+    if (send_counter_)
+        send_counter_->count();
+    return 0;
+}
+
+// ---- receiving ---------------------------------------------------------------------------------------------------------
+
+ssize_t DatagramEndpoint::post(const iovec *iov, std::size_t count, void *context, std::uint64_t flags) noexcept
+{
+    if (!receives_)
+        return -FI_EOPBADSTATE;
+    const bool completion = !rx_selective_ || (flags & FI_COMPLETION);
+    if (const ssize_t error = receives_->post(iov, count, context, completion))
+        return error;
+    if (stalled_.load(std::memory_order_relaxed)) [[unlikely]] {
+        stalled_.store(false, std::memory_order_relaxed);
+        attend_soon();
+    }
+    return 0;
+}
+
+// Who posts after the second look, sees `stalled_`: the lock of the receives comes between.
+bool DatagramEndpoint::take_receive(RxEntry &entry) noexcept
+{
+    if (receives_->take_any(entry)) [[likely]]
+        return true;
+    stalled_.store(true, std::memory_order_relaxed);
+    return receives_->take_any(entry);
+}
+
+ssize_t DatagramEndpoint::cancel(void *context) noexcept
+{
+    RxEntry entry;
+    if (!receives_ || !receives_->cancel(context, entry))
+        return -FI_ENOENT;
+    ofi::Completion completion;
+    completion.context = context;
+    completion.flags = FI_MSG | FI_RECV;
+    completion.buffer = entry.iov_count ? entry.iov[0].iov_base : nullptr;
+    completion.error = FI_ECANCELED;
+    completion.owner = this;
+    const core::SpinGuard guard(rx_queue_->lock);
+    rx_queue_->push(completion);
+    return 0;
+}
+
+void DatagramEndpoint::deliver(Inlet &inlet, const Arrived &arrived, const RxEntry &entry) noexcept
+{
+    const std::size_t fits = std::min<std::size_t>(arrived.length, entry.length);
+    if (entry.iov_count == 1) {
+        auto *const to = static_cast<std::byte *>(entry.iov[0].iov_base);
+        if (fits <= kSlotPayload)
+            copy_small(to, arrived.payload, fits);
+        else
+            std::memcpy(to, arrived.payload, fits);
+    } else {
+        scatter(entry.iov, entry.iov_count, 0, arrived.payload, fits);
+    }
+    ofi::Completion completion;
+    completion.context = entry.context;
+    completion.flags = FI_MSG | FI_RECV;
+    completion.length = fits;
+    completion.buffer = entry.iov_count ? entry.iov[0].iov_base : nullptr;
+    completion.owner = this;
+    completion.source = inlet.source();
+    if (arrived.has_data) {
+        completion.flags |= FI_REMOTE_CQ_DATA;
+        completion.data = arrived.data;
+    }
+    if (arrived.length > entry.length) {
+        completion.error = FI_ETRUNC;
+        completion.excess = arrived.length - entry.length;
+    }
+    if (receive_counter_)
+        completion.error ? receive_counter_->count_error() : receive_counter_->count();
+    if (completion.error || entry.completion)
+        rx_queue_->push(completion);
+}
+
+} // namespace vma::local

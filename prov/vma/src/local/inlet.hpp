@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The receiving half of a datagram endpoint towards one sender: the ring that this one made, and the socket whose end
+// tells that it is gone. Connection management makes it, and hands it to the endpoint's queue once the ring has come.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include <rdma/fabric.h>
+
+#include "core/fd.hpp"
+#include "local/event_source.hpp"
+#include "local/inlets.hpp"
+#include "local/ring.hpp"
+#include "local/segment.hpp"
+#include "ofi/address.hpp"
+
+namespace vma::local {
+
+class DatagramEndpoint;
+
+class Inlet final : public EventSource, public BellHandler
+{
+public:
+    Inlet(DatagramEndpoint &endpoint, core::UniqueFd socket) noexcept : endpoint_(endpoint), socket_(std::move(socket))
+    {
+    }
+    ~Inlet();
+
+    // With the CM lock held.
+    bool start() noexcept;
+    void on_ready(std::uint32_t events) noexcept override;
+
+    // With the queue's lock held.
+    bool ready() const noexcept { return reader_.ready(); }
+    bool stalled() const noexcept { return stalled_; }
+    std::uint32_t bit() const noexcept { return bit_; }
+    void set_watched(bool watched) noexcept;
+    void visit() noexcept;
+    void on_bell() noexcept override;
+    // Joins the queue and answers. False: it can't be used.
+    bool attach() noexcept;
+    // Leaves the queue, for ever.
+    void detach() noexcept;
+    bool attached() const noexcept { return attached_; }
+    bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
+    std::uint64_t dropped() const noexcept { return memory_ ? reader_.dropped() : 0; }
+    fi_addr_t source() noexcept;
+    const ofi::Address &group() const noexcept { return group_; }
+
+    Inlet *next = nullptr; // in one of the endpoint's lists
+
+private:
+    bool take_greeting() noexcept;
+    void cut(const char *why) noexcept;
+
+    RingReader reader_;
+    DatagramEndpoint &endpoint_;
+    bool watched_ = false; // the queue looks at it itself
+    bool stalled_ = false; // waits for a receive
+    bool attached_ = false;
+    bool greeted_ = false;           // protected by the CM lock
+    std::atomic<bool> ended_{false}; // the sender is gone
+    std::uint32_t bit_ = 0;
+    std::uint32_t source_generation_ = 0;
+    fi_addr_t source_addr_ = FI_ADDR_NOTAVAIL;
+    Mapping memory_;
+    core::UniqueFd socket_;
+    ofi::Address source_;
+    ofi::Address group_; // empty unless the ring is for datagrams to one
+};
+
+} // namespace vma::local

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "local/outlet.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "core/log.hpp"
+#include "local/directory.hpp"
+#include "local/fdmsg.hpp"
+#include "local/layout.hpp"
+#include "local/manager.hpp"
+
+namespace vma::local {
+namespace {
+
+constexpr std::int64_t kRetryInterval = 2'000'000; // ns between looks at a name that nobody has, and at a full ring
+
+} // namespace
+
+std::int64_t coarse_now() noexcept
+{
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+void Outlet::on_ready(std::uint32_t) noexcept
+{
+    news_.store(true, std::memory_order_release); // one-shot: rings no more until it was looked at
+}
+
+bool Outlet::look_after() noexcept
+{
+    if (connected_ && news_.exchange(false, std::memory_order_acquire)) {
+        if (read_answer())
+            manager_.watch(*this, socket_.get(), EPOLLIN | EPOLLONESHOT, false);
+        else
+            disconnect();
+    }
+    return connected_ || connect();
+}
+
+bool Outlet::connect() noexcept
+{
+    const std::int64_t now = coarse_now();
+    if (now < next_try_)
+        return false;
+    next_try_ = now + kRetryInterval;
+    int error = 0;
+    core::UniqueFd socket = directory_.connect_name(name_, &error);
+    if (!socket || peer_of_our_user(socket.get()) < 0 || !hand_over(socket.get()))
+        return false;
+    socket_ = std::move(socket);
+    connected_ = manager_.watch(*this, socket_.get(), EPOLLIN | EPOLLONESHOT, true);
+    next_try_ = 0; // a receiver that goes and comes back is found at once
+    if (!connected_)
+        disconnect();
+    return connected_;
+}
+
+bool Outlet::hand_over(int socket) noexcept
+{
+    memory_ = {};
+    if (create_shared("vma-datagrams", sizeof(RingMemory), memory_) != 0) {
+        VMA_WARN(ep_ctrl, "no memory for a ring of datagrams");
+        return false;
+    }
+    RingGreeting greeting{};
+    greeting.magic = kGreetingMagic;
+    greeting.is_group = group_ ? 1 : 0;
+    greeting.ring_size = memory_.mapping.size();
+    std::memcpy(&greeting.source, &source_.v6, source_.size());
+    std::memcpy(&greeting.destination, &destination_.v6, destination_.size());
+    const int fd = memory_.fd.get();
+    if (!send_packet(socket, &greeting, sizeof(greeting), {&fd, 1}))
+        return false;
+    memory_.fd.reset();
+    writer_.attach(reinterpret_cast<RingMemory *>(memory_.mapping.data()));
+    return true;
+}
+
+void Outlet::disconnect() noexcept
+{
+    if (socket_)
+        manager_.unwatch(socket_.get());
+    socket_.reset();
+    doorbell_.reset();
+    memory_ = {};
+    news_.store(false, std::memory_order_relaxed);
+    connected_ = false;
+}
+
+// Nothing yet is fine too. False: the receiver is gone, or talks nonsense.
+bool Outlet::read_answer() noexcept
+{
+    RingAnswer answer{};
+    core::UniqueFd fds[2];
+    const Packet packet = receive_packet(socket_.get(), &answer, sizeof(answer), fds);
+    if (packet == Packet::nothing)
+        return true;
+    if (packet == Packet::end || doorbell_ || answer.magic != kGreetingMagic || answer.doorbell_bit >= kDoorbellBits)
+        return false;
+    bit_ = answer.doorbell_bit;
+    return open_peer_doorbell(peer_of_our_user(socket_.get()), std::move(fds[0]), std::move(fds[1]), doorbell_) == 0;
+}
+
+// No room: the receiver is slow, or dead, in which case another may have its name.
+std::byte *Outlet::claim_again(std::size_t length) noexcept
+{
+    const std::int64_t now = coarse_now();
+    if (now >= next_try_) {
+        next_try_ = now + kRetryInterval;
+        if (!read_answer()) {
+            disconnect();
+            next_try_ = 0;
+            return connect() ? writer_.claim(length) : nullptr;
+        }
+    }
+    writer_.count_drop();
+    return nullptr;
+}
+
+void Outlet::ring() noexcept
+{
+    if (writer_.state() == RingState::closed) {
+        disconnect();
+        return;
+    }
+    // The receiver has answered before it asked to be rung for.
+    if (!doorbell_ && (!read_answer() || !doorbell_)) {
+        disconnect();
+        return;
+    }
+    doorbell_->ring(bit_);
+}
+
+} // namespace vma::local

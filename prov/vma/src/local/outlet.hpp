@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The sending half of a datagram endpoint towards one name: a ring that it made and handed over, or none while nobody has
+// the name. Everything here returns at once, and a datagram that can't be placed is dropped.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/fd.hpp"
+#include "local/doorbell.hpp"
+#include "local/event_source.hpp"
+#include "local/ring.hpp"
+#include "local/segment.hpp"
+#include "ofi/address.hpp"
+
+namespace vma::local {
+
+class ConnectionManager;
+class Directory;
+
+// Some milliseconds late, and cheap: ns.
+std::int64_t coarse_now() noexcept;
+
+// Protected by the endpoint's sending lock, but for what on_ready() touches.
+class Outlet final : public EventSource
+{
+public:
+    // `name`: whose, in the directory. A destination that is a group has no address of the receiver in it.
+    Outlet(ConnectionManager &manager, Directory &directory, const ofi::Address &source,
+           const ofi::Address &destination, std::string name, bool group) noexcept
+        : manager_(manager), directory_(directory), source_(source), destination_(destination), name_(std::move(name)),
+          group_(group)
+    {
+    }
+    ~Outlet() { disconnect(); } // with the CM lock held
+
+    // Where a datagram of this length is to be written, or nullptr: it is dropped (and counted where there is a ring).
+    std::byte *claim(std::size_t length) noexcept
+    {
+        if (!connected_ || news_.load(std::memory_order_relaxed)) [[unlikely]] {
+            if (!look_after())
+                return nullptr;
+        }
+        std::byte *place = writer_.claim(length);
+        if (place == nullptr) [[unlikely]]
+            place = claim_again(length);
+        return place;
+    }
+    void publish(std::size_t length, bool has_data, std::uint64_t data) noexcept
+    {
+        writer_.publish(length, has_data, data);
+        if (writer_.state() != RingState::watching) [[unlikely]]
+            ring();
+    }
+
+    // The socket has an answer, or its end: whoever sends next sees to it.
+    void on_ready(std::uint32_t events) noexcept override;
+
+    // Nobody is there any more, says the directory.
+    void disconnect() noexcept;
+
+private:
+    bool look_after() noexcept;
+    bool connect() noexcept;
+    bool hand_over(int socket) noexcept;
+    bool read_answer() noexcept;
+    std::byte *claim_again(std::size_t length) noexcept;
+    void ring() noexcept;
+
+    RingWriter writer_;
+    bool connected_ = false;
+    std::atomic<bool> news_{false};
+    std::uint32_t bit_ = 0;
+    std::shared_ptr<PeerDoorbell> doorbell_; // once the receiver has answered
+    ConnectionManager &manager_;
+    Directory &directory_;
+    SharedMemory memory_;
+    core::UniqueFd socket_;
+    std::int64_t next_try_ = 0; // ns
+    ofi::Address source_;
+    ofi::Address destination_;
+    std::string name_;
+    bool group_;
+};
+
+} // namespace vma::local

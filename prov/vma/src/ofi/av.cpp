@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "ofi/av.hpp"
+
+#include <cstdio>
+#include <cstring>
+#include <netdb.h>
+#include <new>
+
+#include <rdma/fi_errno.h>
+
+#include "core/log.hpp"
+#include "ofi/domain.hpp"
+#include "ofi/noop.hpp"
+
+namespace vma::ofi {
+namespace {
+
+// What makes two addresses one: family, port and host.
+std::string key_of(const Address &address)
+{
+    std::string key(1, address.sa.sa_family == AF_INET6 ? '6' : '4');
+    const std::uint16_t port = address.port();
+    key.append(reinterpret_cast<const char *>(&port), sizeof port);
+    if (address.sa.sa_family == AF_INET6)
+        key.append(reinterpret_cast<const char *>(&address.v6.sin6_addr), sizeof(in6_addr));
+    else
+        key.append(reinterpret_cast<const char *>(&address.v4.sin_addr), sizeof(in_addr));
+    return key;
+}
+
+} // namespace
+
+bool Av::address_of(fi_addr_t place, Address &address) const noexcept
+{
+    const std::lock_guard guard(mutex_);
+    const Entry *entry = find(place);
+    if (entry == nullptr || (entry->generation.load(std::memory_order_relaxed) & 1) == 0)
+        return false;
+    address = entry->address;
+    return true;
+}
+
+// Of an address that was inserted more than once, the oldest.
+fi_addr_t Av::place_of(const Address &address) const noexcept
+{
+    const std::lock_guard guard(mutex_);
+    const auto found = by_address_.find(key_of(address));
+    return found != by_address_.end() ? found->second : FI_ADDR_NOTAVAIL;
+}
+
+int Av::insert(const Address &address, fi_addr_t &place) noexcept
+{
+    const std::lock_guard guard(mutex_);
+    if (!free_.empty()) {
+        place = free_.back();
+        free_.pop_back();
+    } else {
+        if (used_ == kChunk * kChunks)
+            return FI_ENOSPC;
+        if (used_ % kChunk == 0) {
+            std::unique_ptr<Entry[]> chunk(new (std::nothrow) Entry[kChunk]);
+            if (!chunk)
+                return FI_ENOMEM;
+            chunks_[used_ / kChunk].store(chunk.get(), std::memory_order_release);
+            owned_.push_back(std::move(chunk));
+        }
+        place = used_++;
+    }
+    Entry &entry = const_cast<Entry &>(*find(place));
+    entry.address = address;
+    by_address_.emplace(key_of(address), place);
+    entry.generation.fetch_add(1, std::memory_order_release);
+    generation.fetch_add(1, std::memory_order_release);
+    return 0;
+}
+
+int Av::remove(fi_addr_t place) noexcept
+{
+    const std::lock_guard guard(mutex_);
+    Entry *entry = const_cast<Entry *>(find(place));
+    if (entry == nullptr || (entry->generation.load(std::memory_order_relaxed) & 1) == 0)
+        return -FI_EINVAL;
+    const auto [first, last] = by_address_.equal_range(key_of(entry->address));
+    for (auto at = first; at != last; ++at) {
+        if (at->second == place) {
+            by_address_.erase(at);
+            break;
+        }
+    }
+    entry->generation.fetch_add(1, std::memory_order_release);
+    generation.fetch_add(1, std::memory_order_release);
+    free_.push_back(place);
+    return 0;
+}
+
+namespace {
+
+constexpr std::uint64_t kInsertFlags = FI_MORE | FI_SYNC_ERR;
+
+int close_av(fid_t fid)
+{
+    Av &av = av_of(fid);
+    if (av.domain.fabric.orphaned())
+        return 0;
+    if (av.refs.load(std::memory_order_acquire) != 0)
+        return -FI_EBUSY;
+    av.domain.refs.fetch_sub(1, std::memory_order_release);
+    delete &av;
+    return 0;
+}
+
+// Where the answers of one call go.
+struct Answers {
+    fi_addr_t *places; // or nullptr
+    int *errors;       // with FI_SYNC_ERR, else nullptr
+    int inserted = 0;
+
+    void add(std::size_t index, int error, fi_addr_t place)
+    {
+        if (places != nullptr)
+            places[index] = error == 0 ? place : FI_ADDR_NOTAVAIL;
+        if (errors != nullptr)
+            errors[index] = error;
+        inserted += error == 0 ? 1 : 0;
+    }
+};
+
+int start(std::uint64_t flags, void *context, fi_addr_t *places, Answers &answers)
+{
+    if ((flags & ~kInsertFlags) != 0)
+        return -FI_EBADFLAGS;
+    if ((flags & FI_SYNC_ERR) != 0 && context == nullptr)
+        return -FI_EINVAL;
+    answers = {places, (flags & FI_SYNC_ERR) != 0 ? static_cast<int *>(context) : nullptr};
+    return 0;
+}
+
+int insert_addresses(fid_av *fid, const void *addresses, std::size_t count, fi_addr_t *places, std::uint64_t flags,
+                     void *context)
+{
+    Av &av = av_of(&fid->fid);
+    Answers answers{};
+    if (const int error = start(flags, context, places, answers))
+        return error;
+    if (addresses == nullptr && count != 0)
+        return -FI_EINVAL;
+    const auto *from = static_cast<const std::byte *>(addresses);
+    for (std::size_t i = 0; i < count; ++i) {
+        Address address;
+        fi_addr_t place = FI_ADDR_NOTAVAIL;
+        sa_family_t family;
+        std::memcpy(&family, from, sizeof family);
+        const bool fits = address.assign(from, family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+        const int error = fits ? av.insert(address, place) : FI_EINVAL;
+        answers.add(i, error, place);
+        // One that is none of ours tells no length: the first's family is that of all.
+        from += family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+    }
+    return answers.inserted;
+}
+
+int resolve(const char *node, const char *service, Address &address)
+{
+    addrinfo wanted{};
+    wanted.ai_socktype = SOCK_DGRAM;
+    addrinfo *list = nullptr;
+    if (::getaddrinfo(node, service, &wanted, &list) != 0)
+        return FI_ENODATA;
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, ::freeaddrinfo);
+    return address.assign(list->ai_addr, list->ai_addrlen) ? 0 : FI_ENODATA;
+}
+
+int insert_service(fid_av *fid, const char *node, const char *service, fi_addr_t *place, std::uint64_t flags,
+                   void *context)
+{
+    Answers answers{};
+    if (const int error = start(flags, context, place, answers))
+        return error;
+    if (node == nullptr || service == nullptr)
+        return -FI_EINVAL;
+    Address address;
+    fi_addr_t inserted = FI_ADDR_NOTAVAIL;
+    int error = resolve(node, service, address);
+    if (error == 0)
+        error = av_of(&fid->fid).insert(address, inserted);
+    answers.add(0, error, inserted);
+    return error == 0 ? 1 : -error;
+}
+
+int remove_addresses(fid_av *fid, fi_addr_t *places, std::size_t count, std::uint64_t flags)
+{
+    if (flags != 0)
+        return -FI_EBADFLAGS;
+    if (places == nullptr && count != 0)
+        return -FI_EINVAL;
+    int result = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        if (const int error = av_of(&fid->fid).remove(places[i]))
+            result = error;
+    }
+    return result;
+}
+
+int look_up(fid_av *fid, fi_addr_t place, void *out, std::size_t *length)
+{
+    Address address;
+    if (length == nullptr || !av_of(&fid->fid).address_of(place, address))
+        return -FI_EINVAL;
+    // Unlike fi_getname's, what is too long is cut without an error.
+    const int result = address.copy_to(out, length);
+    return result == -FI_ETOOSMALL ? 0 : result;
+}
+
+const char *address_text(fid_av *, const void *addr, char *out, std::size_t *length)
+{
+    Address address;
+    sa_family_t family = AF_UNSPEC;
+    if (addr != nullptr)
+        std::memcpy(&family, addr, sizeof family);
+    if (!address.assign(addr, family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)))
+        return nullptr;
+    char text[80];
+    const AddressText plain(address);
+    const int used =
+        std::snprintf(text, sizeof text, "fi_sockaddr_%s://%s", family == AF_INET6 ? "in6" : "in", plain.c_str());
+    if (out != nullptr && length != nullptr && *length != 0)
+        std::snprintf(out, *length, "%s", text);
+    if (length != nullptr)
+        *length = static_cast<std::size_t>(used) + 1;
+    return out;
+}
+
+constinit fi_ops g_fid_ops = {
+    .size = sizeof(fi_ops),
+    .close = close_av,
+    .bind = no_op, // answers come at once: FI_EVENT is refused
+    .control = no_op,
+    .ops_open = no_op,
+    .tostr = no_op,
+    .ops_set = no_op,
+};
+
+constinit fi_ops_av g_av_ops = {
+    .size = sizeof(fi_ops_av),
+    .insert = insert_addresses,
+    .insertsvc = insert_service,
+    .insertsym = no_op,
+    .remove = remove_addresses,
+    .lookup = look_up,
+    .straddr = address_text,
+    .av_set = no_op,
+};
+
+} // namespace
+
+int open_av(fid_domain *fid, fi_av_attr *attr, fid_av **av, void *context) noexcept
+{
+    Domain &domain = domain_of(fid);
+    if (attr == nullptr || av == nullptr || attr->type > FI_AV_TABLE || attr->rx_ctx_bits != 0)
+        return -FI_EINVAL;
+    if (domain.fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    // A vector shared between processes, symmetric numbers, and answers through an event queue.
+    if (attr->name != nullptr || attr->map_addr != nullptr || (attr->flags & ~FI_SYMMETRIC) != 0)
+        return -FI_ENOSYS;
+    std::unique_ptr<Av> opened(new (std::nothrow) Av(domain));
+    if (!opened)
+        return -FI_ENOMEM;
+    if (attr->type == FI_AV_UNSPEC)
+        attr->type = FI_AV_TABLE;
+    opened->type = attr->type;
+    opened->fid.fid = {FI_CLASS_AV, context, &g_fid_ops};
+    opened->fid.ops = &g_av_ops;
+    domain.refs.fetch_add(1, std::memory_order_relaxed);
+    *av = &opened.release()->fid;
+    return 0;
+}
+
+} // namespace vma::ofi

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The address vector: a program's numbers for socket addresses. A table and a map are the same here: an fi_addr_t is the
+// place in the vector. What is behind an address is the device's business.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+
+#include "ofi/address.hpp"
+
+namespace vma::ofi {
+
+struct Domain;
+
+struct Av {
+    fid_av fid{}; // first
+    Domain &domain;
+    fi_av_type type = FI_AV_TABLE;
+    std::atomic<int> refs{0};                 // endpoints
+    std::atomic<std::uint32_t> generation{1}; // goes up with every change
+
+    explicit Av(Domain &owner) noexcept : domain(owner) {}
+
+    // Goes up whenever the place is given to another address: even numbers mean that it is empty. Without a lock.
+    std::uint32_t generation_of(fi_addr_t place) const noexcept
+    {
+        const Entry *entry = find(place);
+        return entry != nullptr ? entry->generation.load(std::memory_order_acquire) : 0;
+    }
+    // False where the place is empty.
+    bool address_of(fi_addr_t place, Address &address) const noexcept;
+    // FI_ADDR_NOTAVAIL for one that was not inserted.
+    fi_addr_t place_of(const Address &address) const noexcept;
+
+    // 0 or a positive fi_errno. `address` must be an IPv4 or IPv6 one.
+    int insert(const Address &address, fi_addr_t &place) noexcept;
+    // 0 or a negative fi_errno.
+    int remove(fi_addr_t place) noexcept;
+
+private:
+    static constexpr std::size_t kChunk = 1024;
+    static constexpr std::size_t kChunks = 1024;
+    struct Entry {
+        std::atomic<std::uint32_t> generation{0};
+        Address address; // protected by mutex
+    };
+    const Entry *find(fi_addr_t place) const noexcept
+    {
+        if (place >= kChunk * kChunks)
+            return nullptr;
+        const Entry *chunk = chunks_[place / kChunk].load(std::memory_order_acquire);
+        return chunk != nullptr ? &chunk[place % kChunk] : nullptr;
+    }
+
+    mutable std::mutex mutex_;
+    std::array<std::atomic<Entry *>, kChunks> chunks_{}; // an entry never moves
+    std::vector<std::unique_ptr<Entry[]>> owned_;
+    std::vector<fi_addr_t> free_;
+    std::multimap<std::string, fi_addr_t> by_address_;
+    fi_addr_t used_ = 0; // places that were ever taken
+};
+
+inline Av &av_of(struct fid *fid) noexcept
+{
+    return *reinterpret_cast<Av *>(fid);
+}
+
+int open_av(fid_domain *domain, fi_av_attr *attr, fid_av **av, void *context) noexcept;
+
+} // namespace vma::ofi
