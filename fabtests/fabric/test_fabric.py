@@ -45,6 +45,15 @@ def test_fi_info(run, env):
     assert "127.0.0.1" in text
 
 
+def test_fi_info_dgram(run, env):
+    text = fi_info(run, env, "-p", "vma", "-t", "FI_EP_DGRAM", "-c", "FI_MSG|FI_MULTICAST|FI_SOURCE", "-v")
+    blocks = text.split("---\n")[1:]
+    assert blocks
+    for block in blocks:
+        assert "type: FI_EP_DGRAM" in block and "prov_name: vma\n" in block and "max_msg_size: 65507" in block
+        assert "FI_MULTICAST" in block and "nknown" not in block, block
+
+
 def test_fi_info_lists_it(run, env):
     assert re.search(r"^vma:$", fi_info(run, env, "-l"), re.M)
     assert "FI_VMA_DIR" in fi_info(run, env, "-e")
@@ -98,6 +107,22 @@ def test_pingpong_msg(run, port, env, size, iterations):
 def test_pingpong_rxm(run, port, env, transmit, size):
     server, client = pingpong(run, port, env, "-p", "vma;ofi_rxm", "-e", "rdm", "-m", transmit, "-S", size,
                               iterations=20)
+    client.ok()
+    server.ok()
+    assert re.search(r"^\S+\s+20\s", client.stdout(), re.M), client.stdout()
+
+
+@pytest.mark.parametrize("size, iterations", [(64, 500), (65507, 20), ("all", 4)])
+def test_pingpong_dgram(run, port, env, size, iterations):
+    server, client = pingpong(run, port, env, "-p", "vma", "-e", "dgram", "-S", size, iterations=iterations)
+    client.ok()
+    server.ok()
+    assert re.findall(rf"^\S+\s+{iterations}\s", client.stdout(), re.M), client.stdout()
+
+
+@pytest.mark.parametrize("size", [64, 65536])
+def test_pingpong_rxd(run, port, env, size):
+    server, client = pingpong(run, port, env, "-p", "vma;ofi_rxd", "-e", "rdm", "-S", size, iterations=20)
     client.ok()
     server.ok()
     assert re.search(r"^\S+\s+20\s", client.stdout(), re.M), client.stdout()
