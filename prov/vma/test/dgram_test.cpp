@@ -2,6 +2,8 @@
 // Datagram endpoints: what arrives is what was sent, in order; what is lost is counted; whoever dies harms nobody.
 #include "prov/vma/test/dgram_pair.hpp"
 
+#include <poll.h>
+
 using namespace vma;
 using namespace vma::test;
 
@@ -74,6 +76,51 @@ void arrives_at_the_sender(void **)
     REQUIRE(fi_inject(a.ep, "self", 4, a.insert(a.name)) == 0);
     assert_int_equal(next_entry(a.cq).len, 4);
     assert_memory_equal(buffer, "self", 4);
+}
+
+// A program that keeps its threads apart.
+void without_locks(void **)
+{
+    OwnDirectory directory;
+    Dgram a("0", 0, FI_THREAD_DOMAIN);
+    Dgram b("0", 0, FI_THREAD_DOMAIN);
+    const fi_addr_t to_b = a.insert(b.name);
+    for (std::uint64_t i = 0; i < 5000; ++i) {
+        std::uint64_t got = 0;
+        REQUIRE(fi_recv(b.ep, &got, sizeof got, nullptr, FI_ADDR_UNSPEC, nullptr) == 0);
+        REQUIRE(fi_send(a.ep, &i, sizeof i, nullptr, to_b, nullptr) == 0);
+        REQUIRE(next_entry(b.cq).len == sizeof got && got == i);
+        REQUIRE(next_entry(a.cq).flags == (FI_MSG | FI_SEND));
+    }
+}
+
+// The wait descriptor tells of the first datagram of a sender that nobody knew, and of the later ones.
+void the_descriptor_becomes_readable(void **)
+{
+    OwnDirectory directory;
+    Dgram a;
+    Dgram b;
+    const fi_addr_t to_b = a.insert(b.name);
+    int fd = -1;
+    REQUIRE(fi_control(&b.cq->fid, FI_GETWAIT, &fd) == 0);
+    char got[4];
+    for (int i = 0; i < 4; ++i)
+        REQUIRE(fi_recv(b.ep, &got[i], 1, nullptr, FI_ADDR_UNSPEC, nullptr) == 0);
+    fid *const waits[] = {&b.cq->fid};
+    for (int i = 0; i < 4; ++i) {
+        fi_cq_data_entry entry{};
+        ssize_t result;
+        while (fi_trywait(b.fabric, const_cast<fid **>(waits), 1) != 0)
+            REQUIRE(fi_cq_read(b.cq, &entry, 1) == -FI_EAGAIN);
+        REQUIRE(fi_inject(a.ep, "x", 1, to_b) == 0);
+        pollfd waiting{fd, POLLIN, 0};
+        REQUIRE(poll(&waiting, 1, kPatience) == 1);
+        while ((result = fi_cq_read(b.cq, &entry, 1)) == -FI_EAGAIN) {
+            if (fi_trywait(b.fabric, const_cast<fid **>(waits), 1) == 0)
+                REQUIRE(poll(&waiting, 1, kPatience) == 1);
+        }
+        assert_int_equal(result, 1);
+    }
 }
 
 void long_ones_are_cut(void **)
@@ -246,6 +293,7 @@ int main()
 {
     const CMUnitTest tests[] = {
         cmocka_unit_test(arrives_in_one_process), cmocka_unit_test(arrives_at_the_sender),
+        cmocka_unit_test(without_locks),          cmocka_unit_test(the_descriptor_becomes_readable),
         cmocka_unit_test(long_ones_are_cut),      cmocka_unit_test(a_slow_receiver_loses),
         cmocka_unit_test(receivers_come_and_go),  cmocka_unit_test(a_name_has_one_endpoint),
         cmocka_unit_test(cancel_and_close),       cmocka_unit_test(ping_pong_between_processes),

@@ -3,6 +3,7 @@
 // it before the receiver knows of it; the receiver takes no word in it for true before it has copied and checked it.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -37,8 +38,9 @@ struct RingMemory {
 };
 static_assert(sizeof(RingMemory) == 4096 + kRingBytes); // whole pages
 
-// Each record begins at a multiple of kRecordAlign. `word` is 0 until the record is there: the sender clears the word of
-// the record to come before it publishes one, so that no payload of earlier is ever taken for a header.
+// Each record begins at a multiple of kRecordAlign. `word` is 0 until the record is there, so that no payload of earlier is
+// ever taken for a header: the reader clears the words of records that it has taken, and the writer, before it publishes a
+// record, the place of the next one where payload may stand. Small datagrams leave none, and cost one line each.
 struct alignas(16) Record {
     std::atomic<std::uint64_t> word; // length | flags << 32; stored last
     std::uint64_t data;
@@ -60,6 +62,7 @@ public:
     {
         memory_ = memory;
         next_ = freed_ = 0;
+        payload_.fill(0);
     }
 
     // Where the payload of the next datagram goes; nullptr where it has no room.
@@ -73,11 +76,11 @@ public:
                 return nullptr;
         }
         if (gap != 0) [[unlikely]] {
-            at(0).word.store(0, std::memory_order_relaxed);
+            clear(0);
             at(next_).word.store(kRecordValid | kRecordWrap, std::memory_order_release);
             next_ += gap;
         }
-        at(next_ + need).word.store(0, std::memory_order_relaxed);
+        clear(next_ + need);
         return reinterpret_cast<std::byte *>(&at(next_)) + sizeof(Record);
     }
 
@@ -86,9 +89,12 @@ public:
     {
         Record &record = at(next_);
         record.data = data;
-        next_ += record_bytes(length);
+        const std::uint64_t end = next_ + record_bytes(length);
+        for (std::uint64_t line = next_ + kRecordAlign; line != end; line += kRecordAlign)
+            payload_[word_of(line)] |= mask_of(line);
+        next_ = end;
         record.word.store(length | kRecordValid | (has_data ? kRecordData : 0), std::memory_order_release);
-        // The word to clear for the next one: on its way here while the program does something else.
+        // For the next one but one: on its way here while the program does something else.
         __builtin_prefetch(&at(next_ + kRecordAlign), 1);
     }
 
@@ -115,14 +121,30 @@ private:
         freed_ = head;
         return true;
     }
+    void clear(std::uint64_t position) noexcept
+    {
+        if ((payload_[word_of(position)] & mask_of(position)) != 0) [[unlikely]] {
+            payload_[word_of(position)] &= ~mask_of(position);
+            at(position).word.store(0, std::memory_order_relaxed);
+        }
+    }
+    static std::size_t word_of(std::uint64_t position) noexcept
+    {
+        return static_cast<std::size_t>((position & (kRingBytes - 1)) / kRecordAlign / 64);
+    }
+    static std::uint64_t mask_of(std::uint64_t position) noexcept
+    {
+        return UINT64_C(1) << (position / kRecordAlign % 64);
+    }
     Record &at(std::uint64_t position) const noexcept
     {
         return *reinterpret_cast<Record *>(memory_->data + (position & (kRingBytes - 1)));
     }
 
     RingMemory *memory_ = nullptr;
-    std::uint64_t next_ = 0;  // bytes published since the beginning
-    std::uint64_t freed_ = 0; // bytes known to be consumed
+    std::uint64_t next_ = 0;                                              // bytes published since the beginning
+    std::uint64_t freed_ = 0;                                             // bytes known to be consumed
+    std::array<std::uint64_t, kRingBytes / kRecordAlign / 64> payload_{}; // one bit a line: it may begin with payload
 };
 
 // A datagram in the ring, its header copied out of shared memory once.
@@ -148,7 +170,8 @@ public:
         std::uint64_t word = at(next_).word.load(std::memory_order_acquire);
         if (word == 0)
             return Peek::nothing;
-        if ((word & kRecordWrap) != 0) [[unlikely]] {
+        if (word == (kRecordValid | kRecordWrap) && (next_ & (kRingBytes - 1)) != 0) [[unlikely]] {
+            at(next_).word.store(0, std::memory_order_relaxed);
             next_ = (next_ | (kRingBytes - 1)) + 1;
             word = at(next_).word.load(std::memory_order_acquire);
             if (word == 0)
@@ -163,7 +186,11 @@ public:
         arrived = {memory_->data + offset + sizeof(Record), length, (word & kRecordData) != 0, record.data};
         return Peek::datagram;
     }
-    void consume(const Arrived &arrived) noexcept { next_ += record_bytes(arrived.length); }
+    void consume(const Arrived &arrived) noexcept
+    {
+        at(next_).word.store(0, std::memory_order_relaxed);
+        next_ += record_bytes(arrived.length);
+    }
 
     // Gives back what was consumed.
     void publish() noexcept
@@ -182,9 +209,9 @@ public:
     std::uint64_t dropped() const noexcept { return memory_->control.dropped.load(std::memory_order_relaxed); }
 
 private:
-    const Record &at(std::uint64_t position) const noexcept
+    Record &at(std::uint64_t position) const noexcept
     {
-        return *reinterpret_cast<const Record *>(memory_->data + (position & (kRingBytes - 1)));
+        return *reinterpret_cast<Record *>(memory_->data + (position & (kRingBytes - 1)));
     }
 
     RingMemory *memory_ = nullptr;
