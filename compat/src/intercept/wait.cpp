@@ -32,14 +32,23 @@ bool valid(const timespec *timeout)
     return timeout == nullptr || (timeout->tv_sec >= 0 && timeout->tv_nsec >= 0 && timeout->tv_nsec < 1000000000);
 }
 
-bool any_ours(const pollfd *fds, nfds_t count)
+// Inlined, and what follows if there is one is not: a poll() of others' descriptors saves no register for us.
+[[gnu::always_inline]] inline bool any_ours(const pollfd *fds, nfds_t count)
 {
     if (fds == nullptr || count > static_cast<nfds_t>(sock::kMaxTracked))
         return false;
     for (nfds_t i = 0; i < count; ++i)
         if (ours(fds[i].fd)) [[unlikely]]
-            return !libc::in_vfork_child();
+            return true;
     return false;
+}
+
+[[gnu::noinline]] int poll_ours(pollfd *fds, nfds_t count, int timeout)
+{
+    if (libc::in_vfork_child())
+        return real.poll(fds, count, timeout);
+    timespec span;
+    return mux::poll(fds, count, timespec_of(timeout, span), nullptr);
 }
 
 unsigned long word_of(const fd_set *set, int index)
@@ -84,15 +93,14 @@ VMA_EXPORT int poll(pollfd *fds, nfds_t count, int timeout)
 {
     if (!any_ours(fds, count)) [[likely]]
         return real.poll(fds, count, timeout);
-    timespec span;
-    return mux::poll(fds, count, timespec_of(timeout, span), nullptr);
+    return poll_ours(fds, count, timeout);
 }
 
 VMA_ALIAS(poll) int __poll(pollfd *, nfds_t, int);
 
 VMA_EXPORT int ppoll(pollfd *fds, nfds_t count, const timespec *timeout, const sigset_t *mask)
 {
-    if (!valid(timeout) || !any_ours(fds, count)) [[likely]]
+    if (!valid(timeout) || !any_ours(fds, count) || libc::in_vfork_child()) [[likely]]
         return real.ppoll(fds, count, timeout, mask);
     return mux::poll(fds, count, timeout, mask);
 }
