@@ -122,6 +122,34 @@ def failed_case(folder, name):
     return Case(name, FAIL, f"see {log.relative_to(ROOT)}", output)
 
 
+def pytest(stage, folder, *arguments):
+    """Whole programs over the libraries in `folder`; pytest reports each test in JUnit's XML."""
+    report = LOGS / f"{stage.name}.xml"
+    report.unlink(missing_ok=True)
+    if stage.run("make", "-C", folder, f"-j{stage.jobs}", "check", "TESTS="):  # the programs that tests start
+        return [Case("build", FAIL)]
+    status = stage.run(
+        *(sys.executable, "-B", "-m", "pytest", "-v", "-p", "no:cacheprovider", f"--junitxml={report}", *arguments),
+        env={"VMA_BUILD": str(folder)},
+    )
+    if not report.exists():
+        return [Case("pytest", FAIL, f"exit status {status}")]
+    cases = []
+    for test in xml.etree.ElementTree.parse(report).iter("testcase"):
+        name = f"{test.get('classname')}.{test.get('name')}"
+        skipped = test.find("skipped")
+        failures = [*test.iter("failure"), *test.iter("error")]
+        if failures:
+            cases.append(Case(name, FAIL, output=failures[0].text or ""))
+        elif skipped is not None:
+            cases.append(Case(name, SKIP, skipped.get("message", "")))
+        else:
+            cases.append(Case(name, PASS))
+    if status and not any(case.status == FAIL for case in cases):
+        cases.append(Case("pytest", FAIL, f"exit status {status}"))
+    return cases
+
+
 def stage_build(stage):
     return stage.one("contrib/setup.sh", "build")
 
@@ -141,7 +169,8 @@ def stage_asan(stage):
     folder = ROOT / "build-asan"
     if not configure(stage, folder, "--enable-asan", "CXXFLAGS=-O1 -g"):
         return [Case("configure", FAIL)]
-    return make_check(stage, folder, "TESTS=$(unit_tests)")
+    cases = make_check(stage, folder, "TESTS=$(unit_tests)")
+    return cases + pytest(stage, folder, "fabtests/sockets/test_semantics.py", "-k", "as_the_kernel and vma-vma-latency")
 
 
 def stage_tsan(stage):
@@ -159,33 +188,7 @@ def stage_tidy(stage):
 
 
 def stage_fabtests(stage):
-    """pytest, which reports each test in JUnit's XML."""
-    report = LOGS / "fabtests.xml"
-    report.unlink(missing_ok=True)
-    if stage.run("make", "-C", BUILD, f"-j{stage.jobs}", "check", "TESTS="):  # the programs that tests start
-        return [Case("build", FAIL)]
-    status = stage.run(
-        *(sys.executable, "-B", "-m", "pytest", "fabtests", "-v", "-p", "no:cacheprovider", f"--junitxml={report}"),
-        env={"VMA_BUILD": str(BUILD)},
-    )
-    if status == 5:
-        return [Case("fabtests", SKIP, "there is no test in fabtests yet")]
-    if not report.exists():
-        return [Case("pytest", FAIL, f"exit status {status}")]
-    cases = []
-    for test in xml.etree.ElementTree.parse(report).iter("testcase"):
-        name = f"{test.get('classname')}.{test.get('name')}"
-        skipped = test.find("skipped")
-        failures = [*test.iter("failure"), *test.iter("error")]
-        if failures:
-            cases.append(Case(name, FAIL, output=failures[0].text or ""))
-        elif skipped is not None:
-            cases.append(Case(name, SKIP, skipped.get("message", "")))
-        else:
-            cases.append(Case(name, PASS))
-    if status and not any(case.status == FAIL for case in cases):
-        cases.append(Case("pytest", FAIL, f"exit status {status}"))
-    return cases
+    return pytest(stage, BUILD, "fabtests")
 
 
 def stage_distcheck(stage):
@@ -198,7 +201,7 @@ STAGES = {
     "make-check": (stage_make_check, "unit tests and style checks"),
     "clang": (stage_clang, "compile everything with clang++"),
     "tidy": (stage_tidy, "clang-tidy"),
-    "asan": (stage_asan, "unit tests with AddressSanitizer and UBSan"),
+    "asan": (stage_asan, "unit tests and whole programs with AddressSanitizer and UBSan"),
     "tsan": (stage_tsan, "unit tests with ThreadSanitizer"),
     "fabtests": (stage_fabtests, "pytest: whole programs over both libraries"),
     "distcheck": (stage_distcheck, "the tarball, from unpacking to installing"),
