@@ -106,8 +106,8 @@ def test_server_survives_garbage(serve, client, port, garbage):
     server = serve("--clients", 2)
     with socket.create_connection(("127.0.0.1", port)) as s:
         s.sendall(garbage)
-        s.shutdown(socket.SHUT_WR)
-        with contextlib.suppress(ConnectionResetError):  # it closed without reading all
+        with contextlib.suppress(OSError):  # it closed without reading all: reset, or not connected any more
+            s.shutdown(socket.SHUT_WR)
             while s.recv(4096):
                 pass
     client("--tcp", "--count", 10)
