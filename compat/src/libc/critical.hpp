@@ -19,7 +19,7 @@ namespace vma::libc {
 
 struct Critical {
     std::uint32_t depth;    // stretches begun and not ended
-    std::uint32_t deferred; // not 0: signals wait, blocked, for the end
+    std::uint64_t deferred; // signals that wait, blocked, for the end: a bit each
 };
 
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit Critical t_critical;

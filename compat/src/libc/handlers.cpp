@@ -33,8 +33,6 @@ constinit std::atomic<std::uint64_t> g_interrupts = {}; // signals that siginter
 
 using Handler = void (*)(int, siginfo_t *, void *);
 
-[[gnu::tls_model("initial-exec")]] thread_local constinit std::uint64_t t_deferred = 0; // a bit a signal
-
 std::uint64_t bit_of(int signal)
 {
     return std::uint64_t{1} << (static_cast<unsigned>(signal) - 1);
@@ -73,8 +71,7 @@ bool defer(int signal, siginfo_t *info, void *context, Record record)
     if (!sent)
         return false;
     sigaddset(&static_cast<ucontext_t *>(context)->uc_sigmask, signal);
-    t_deferred |= bit_of(signal);
-    t_critical.deferred = 1;
+    t_critical.deferred |= bit_of(signal);
     return true;
 }
 
@@ -168,8 +165,7 @@ sighandler_t install(Installer installer, int signal, sighandler_t handler, Reco
 void deliver_deferred()
 {
     const int saved = errno;
-    const std::uint64_t signals = t_deferred;
-    t_deferred = 0;
+    const std::uint64_t signals = t_critical.deferred;
     t_critical.deferred = 0;
     std::atomic_signal_fence(std::memory_order_seq_cst);
     real.syscall(SYS_rt_sigprocmask, SIG_UNBLOCK, &signals, nullptr, sizeof signals);

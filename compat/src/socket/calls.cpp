@@ -43,17 +43,6 @@ std::uint32_t count_calls(const Socket &s)
            s.waiters.load(std::memory_order_seq_cst);
 }
 
-void release_if_unused(Socket &s)
-{
-    if (s.kept_fd.load(std::memory_order_seq_cst) < 0 || count_calls(s) != 0)
-        return;
-    const int fd = s.kept_fd.exchange(-1, std::memory_order_acq_rel);
-    if (fd < 0)
-        return; // another thread does it
-    release(s, fd);
-    libc::close_private(fd);
-}
-
 void leave(Socket &s, CallKind kind)
 {
     counter(s, kind).fetch_sub(1, std::memory_order_seq_cst);
@@ -138,6 +127,17 @@ void leave_own_calls(const Socket &s)
 
 } // namespace
 
+void release_if_unused(Socket &s)
+{
+    if (s.kept_fd.load(std::memory_order_seq_cst) < 0 || count_calls(s) != 0)
+        return;
+    const int fd = s.kept_fd.exchange(-1, std::memory_order_acq_rel);
+    if (fd < 0)
+        return; // another thread does it
+    release(s, fd);
+    libc::close_private(fd);
+}
+
 bool keep_for_calls(Socket &s, int fd)
 {
     leave_own_calls(s);
@@ -160,11 +160,6 @@ void recount_calls()
 {
     for (unsigned i = 0; i < t_calls.count; ++i)
         counter(*t_calls.calls[i].socket, t_calls.calls[i].kind).fetch_add(1, std::memory_order_relaxed);
-}
-
-void drop_kept_in_child(Socket &s)
-{
-    release_if_unused(s);
 }
 
 } // namespace vma::sock

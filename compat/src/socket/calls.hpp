@@ -38,8 +38,9 @@ inline int live_fd(const Socket &s, int fd)
 
 // The last descriptor is about to be closed. True: calls are open, and the last one of them releases the socket.
 bool keep_for_calls(Socket &s, int fd);
+// Releases it if it was kept and no call is open any more; in a forked child those of the parent's threads are not.
+void release_if_unused(Socket &s);
 
-void recount_calls();               // in a forked child, where the counters begin anew and this thread is the only one
-void drop_kept_in_child(Socket &s); // of the parent's threads: they have none in the child
+void recount_calls(); // in a forked child, where the counters begin anew and this thread is the only one
 
 } // namespace vma::sock

@@ -140,7 +140,7 @@ void after_fork_in_child()
     }
     recount_calls();
     for (std::uint32_t i = 0; i < count; ++i)
-        drop_kept_in_child(*socket_by_index(i));
+        release_if_unused(*socket_by_index(i));
     mux::fork_child();
     libc::restore_critical(g_depth_before_fork);
 }

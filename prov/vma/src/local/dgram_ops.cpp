@@ -8,6 +8,7 @@
 
 #include "local/dgram.hpp"
 #include "ofi/noop.hpp"
+#include "ofi/op_flags.hpp"
 
 namespace vma::local {
 
@@ -31,19 +32,6 @@ int bind(fid *fid, struct fid *what, std::uint64_t flags)
     return what ? DatagramEndpoint::from(fid).bind(what, flags) : -FI_EINVAL;
 }
 
-int ops_flags(DatagramEndpoint &endpoint, int command, std::uint64_t *flags) noexcept
-{
-    constexpr std::uint64_t kHalves = FI_TRANSMIT | FI_RECV;
-    if (!flags || ((*flags & kHalves) != FI_TRANSMIT && (*flags & kHalves) != FI_RECV))
-        return -FI_EINVAL;
-    std::uint64_t &place = (*flags & FI_TRANSMIT) ? endpoint.tx_flags : endpoint.rx_flags;
-    if (command == FI_GETOPSFLAG)
-        *flags = place;
-    else
-        place = *flags & ~kHalves;
-    return 0;
-}
-
 int control(fid *fid, int command, void *argument)
 {
     DatagramEndpoint &endpoint = DatagramEndpoint::from(fid);
@@ -52,7 +40,8 @@ int control(fid *fid, int command, void *argument)
         return endpoint.domain().fabric.orphaned() ? -FI_EOPBADSTATE : endpoint.enable();
     case FI_GETOPSFLAG:
     case FI_SETOPSFLAG:
-        return ops_flags(endpoint, command, static_cast<std::uint64_t *>(argument));
+        return ofi::control_op_flags(endpoint.tx_flags, endpoint.rx_flags, command,
+                                     static_cast<std::uint64_t *>(argument));
     default:
         return -FI_ENOSYS;
     }

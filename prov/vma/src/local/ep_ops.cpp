@@ -7,6 +7,7 @@
 #include <rdma/fi_errno.h>
 
 #include "ofi/noop.hpp"
+#include "ofi/op_flags.hpp"
 
 namespace vma::local {
 
@@ -27,20 +28,6 @@ int bind(fid *fid, struct fid *what, std::uint64_t flags)
     return what ? Endpoint::from(fid).bind(what, flags) : -FI_EINVAL;
 }
 
-// FI_GETOPSFLAG and FI_SETOPSFLAG say in the flags themselves which half they mean.
-int ops_flags(Endpoint &endpoint, int command, std::uint64_t *flags) noexcept
-{
-    constexpr std::uint64_t kHalves = FI_TRANSMIT | FI_RECV;
-    if (!flags || ((*flags & kHalves) != FI_TRANSMIT && (*flags & kHalves) != FI_RECV))
-        return -FI_EINVAL;
-    std::uint64_t &place = (*flags & FI_TRANSMIT) ? endpoint.tx_flags : endpoint.rx_flags;
-    if (command == FI_GETOPSFLAG)
-        *flags = place;
-    else
-        place = *flags & ~kHalves;
-    return 0;
-}
-
 int control(fid *fid, int command, void *argument)
 {
     switch (command) {
@@ -48,7 +35,8 @@ int control(fid *fid, int command, void *argument)
         return Endpoint::from(fid).enable();
     case FI_GETOPSFLAG:
     case FI_SETOPSFLAG:
-        return ops_flags(Endpoint::from(fid), command, static_cast<std::uint64_t *>(argument));
+        return ofi::control_op_flags(Endpoint::from(fid).tx_flags, Endpoint::from(fid).rx_flags, command,
+                                     static_cast<std::uint64_t *>(argument));
     default:
         return -FI_ENOSYS;
     }
