@@ -60,6 +60,45 @@ extern "C" {
 #define FI_OPT_VMA_TX_DROPS (FI_PROV_SPECIFIC | 0x564d0005)
 #define FI_OPT_VMA_RX_DROPS (FI_PROV_SPECIFIC | 0x564d0006)
 
+/*
+ * FI_OPT_VMA_TAKER (FI_EP_DGRAM): a function that is given the datagrams that arrive, instead of posted receives. For a
+ * program that finds out itself where each one belongs, and wants them copied once.
+ *
+ * fi_setopt only: optval is a struct fi_vma_taker, before fi_enable(). Errors: -FI_EINVAL (length of optval, no function),
+ *     -FI_EOPBADSTATE (enabled already). fi_recv() and its relatives then fail with -FI_EOPNOTSUPP.
+ *
+ * `take` is called while the completion queue is read that the endpoint's receives are bound to, or anything else is called
+ * that reads it (fi_cq_sread, fi_cntr_read), by that thread and with the queue's lock held: it must not block nor call
+ * into the provider. Of one endpoint there is one call at a time; datagrams of one sender come in their order.
+ * `payload`, not aligned to more than 16 bytes, is memory that the sending process can still write: copy first, then check
+ * the copy. `data` is FI_REMOTE_CQ_DATA, or 0 for a datagram without. Result:
+ *
+ *   1  taken. No completion is made; a counter of receives counts it.
+ *   0  not now. It stays, and what its sender sent after it, and is offered again when the queue is read next, or later
+ *      in the same read. Nothing of it is lost or counted, but its sender's room may fill up meanwhile. As long as one is
+ *      left, fi_trywait() returns -FI_EAGAIN, and fi_cq_sread() doesn't sleep.
+ */
+#define FI_OPT_VMA_TAKER (FI_PROV_SPECIFIC | 0x564d0007)
+
+struct fi_vma_taker {
+    int (*take)(void *context, const void *payload, size_t length, uint64_t data);
+    void *context;
+};
+
+/*
+ * FI_VMA_TELL_DROP, a flag of fi_sendmsg() on an FI_EP_DGRAM: a datagram that can't be placed is an error of the call, and not
+ * only a number in FI_OPT_VMA_TX_DROPS. No completion is made, no counter counts, and the datagram is gone. To a group
+ * the flag means nothing.
+ *
+ *   -FI_EAGAIN        the receiver's room is full: counted in FI_OPT_VMA_TX_DROPS and the receiver's FI_OPT_VMA_RX_DROPS. Or,
+ *                     not counted, there is no room for the completion in the queue.
+ *   -FI_ECONNREFUSED  nobody has the name, or its holder is gone: counted in FI_OPT_VMA_TX_DROPS. A process that was killed
+ *                     is found out some milliseconds later.
+ *
+ * Bits 60 to 63 of operation flags are the providers', says <rdma/fabric.h>.
+ */
+static const uint64_t FI_VMA_TELL_DROP = UINT64_C(1) << 60;
+
 #define FI_VMA_REGION_KEY (UINT64_C(0xfffffffffffffffe))
 
 struct fi_vma_region {

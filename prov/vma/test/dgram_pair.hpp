@@ -20,7 +20,7 @@ struct Dgram {
     sockaddr_in name{};
 
     explicit Dgram(const char *port = "0", std::uint64_t bind_flags = 0, fi_threading threading = FI_THREAD_SAFE,
-                   std::size_t cq_size = 1024)
+                   std::size_t cq_size = 1024, const fi_vma_taker *taker = nullptr)
     {
         const ofi::InfoPtr hints = ofi::make_info(ofi::kDgramOffer);
         info = ask("127.0.0.1", port, FI_SOURCE, hints.get());
@@ -40,6 +40,8 @@ struct Dgram {
         REQUIRE(fi_endpoint(domain, info.get(), &ep, this) == 0);
         REQUIRE(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV | bind_flags) == 0);
         REQUIRE(fi_ep_bind(ep, &av->fid, 0) == 0);
+        if (taker)
+            REQUIRE(set_taker(taker, sizeof *taker) == 0);
         REQUIRE(fi_enable(ep) == 0);
         std::size_t length = sizeof name;
         REQUIRE(fi_getname(&ep->fid, &name, &length) == 0 && length == sizeof name);
@@ -76,6 +78,10 @@ struct Dgram {
         std::size_t length = sizeof count;
         REQUIRE(fi_getopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(option), &count, &length) == 0);
         return count;
+    }
+    int set_taker(const fi_vma_taker *taker, std::size_t length) const
+    {
+        return fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TAKER), taker, length);
     }
     // Reads nothing that it should not.
     void look() const { REQUIRE(fi_cq_read(cq, nullptr, 0) <= 0); }

@@ -179,9 +179,11 @@ int DatagramEndpoint::enable() noexcept
     int error = 0;
     if ((!tx_queue_ && (error = own_queue(tx_queue_))) || (!rx_queue_ && (error = own_queue(rx_queue_))))
         return error;
-    receives_.reset(new (std::nothrow) RxQueue(rx_size_, domain_.needs_locks()));
-    if (!receives_)
-        return -FI_ENOMEM;
+    if (!has_taker()) {
+        receives_.reset(new (std::nothrow) RxQueue(rx_size_, domain_.needs_locks()));
+        if (!receives_)
+            return -FI_ENOMEM;
+    }
     const std::lock_guard guard(manager_.mutex());
     if (!name_) {
         ofi::Address wanted = local_;
@@ -196,6 +198,22 @@ int DatagramEndpoint::enable() noexcept
         return error;
     enabled_ = true;
     return manager_.watch(*this, name_.socket(), EPOLLIN | EPOLLET, true) ? 0 : -errno;
+}
+
+int DatagramEndpoint::set_option(int name, const void *value, std::size_t length) noexcept
+{
+    if (static_cast<unsigned>(name) != FI_OPT_VMA_TAKER)
+        return -FI_ENOPROTOOPT;
+    if (enabled_)
+        return -FI_EOPBADSTATE;
+    fi_vma_taker taker{};
+    if (!value || length != sizeof taker)
+        return -FI_EINVAL;
+    std::memcpy(&taker, value, sizeof taker);
+    if (!taker.take)
+        return -FI_EINVAL;
+    taker_ = taker;
+    return 0;
 }
 
 int DatagramEndpoint::get_option(int name, void *value, std::size_t *length) noexcept
@@ -290,7 +308,9 @@ void DatagramEndpoint::on_bell() noexcept
         Inlet *const following = inlet->next;
         inlet->next = inlets_;
         inlets_ = inlet;
-        if (!inlet->attach())
+        if (inlet->attach())
+            inlet->on_bell();
+        else
             retire(*inlet);
         inlet = following;
     }

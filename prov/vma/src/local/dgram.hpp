@@ -23,6 +23,7 @@
 #include "local/queue.hpp"
 #include "local/rxqueue.hpp"
 #include "ofi/domain.hpp"
+#include "rdma/fi_ext_vma.h"
 
 namespace vma::ofi {
 struct Av;
@@ -55,6 +56,7 @@ struct Datagram {
     fi_addr_t to;
     void *context;
     bool completion;
+    bool tell = false; // FI_VMA_TELL_DROP
 };
 
 class DatagramEndpoint final : public EventSource, public BellHandler
@@ -78,6 +80,7 @@ public:
     int set_name(const ofi::Address &wanted) noexcept;
     int get_name(void *addr, std::size_t *length) noexcept;
     int enable() noexcept;
+    int set_option(int name, const void *value, std::size_t length) noexcept;
     int get_option(int name, void *value, std::size_t *length) noexcept;
     ssize_t post(const iovec *iov, std::size_t count, void *context, std::uint64_t flags) noexcept;
     ssize_t cancel(void *context) noexcept;
@@ -103,7 +106,11 @@ public:
     void refuse(Inlet &inlet) noexcept;
     // Somebody came or went: whoever reads the queue sees to it. Any lock may be held.
     void attend_soon() noexcept;
-    // With the queue's lock held. False: there is none, and all inlets are visited once there is.
+    // With the queue's lock held.
+    bool has_taker() const noexcept { return taker_.take != nullptr; }
+    // The program's own function. False: it wants it later.
+    bool offer(const Arrived &arrived) noexcept;
+    // False: there is none, and all inlets are visited once there is.
     bool take_receive(RxEntry &entry) noexcept;
     void deliver(Inlet &inlet, const Arrived &arrived, const RxEntry &entry) noexcept;
     void cut(Inlet &inlet) noexcept;
@@ -125,7 +132,11 @@ private:
     Outlet *new_outlet(fi_addr_t to) noexcept;
     Membership *membership_of(fi_addr_t to) const noexcept;
     void find_members(Membership &group) noexcept;
-    void write(Outlet &outlet, const Datagram &datagram, std::size_t length) noexcept;
+    ssize_t send_locked(const Datagram &datagram, std::size_t length) noexcept;
+    ssize_t send_or_tell(Outlet &outlet, const Datagram &datagram, std::size_t length) noexcept;
+    void push_sent(const Datagram &datagram, std::size_t length) noexcept;
+    bool write(Outlet &outlet, const Datagram &datagram, std::size_t length) noexcept;
+    [[gnu::cold]] void welcome() noexcept;
     void retire(Inlet &inlet) noexcept;
     void free_retired() noexcept;
 
@@ -142,11 +153,13 @@ private:
     bool tx_selective_ = false;
     bool rx_selective_ = false;
     std::atomic<bool> stalled_{false}; // datagrams wait for a receive to be posted
+    bool met_ = false;                 // an outlet has connected to an endpoint of this process
     std::uint64_t tx_dropped_ = 0;
 
     Queue *rx_queue_ = nullptr;
     ofi::Cntr *receive_counter_ = nullptr;
-    std::unique_ptr<RxQueue> receives_;
+    std::unique_ptr<RxQueue> receives_; // unless there is a taker
+    fi_vma_taker taker_{};
     Inlet *inlets_ = nullptr;                       // of the queue, protected by its lock
     std::uint64_t rx_dropped_ = 0;                  // of inlets that are gone; likewise
     std::atomic<Inlet *> arrivals_{nullptr};        // from CM to the queue

@@ -46,7 +46,7 @@ Outlet *DatagramEndpoint::new_outlet(fi_addr_t to) noexcept
         // Another host's port is nobody's here: what is sent to it is lost, as on a wire.
         const std::uint16_t port = address.is_local() ? address.port() : std::uint16_t{0};
         outlet.reset(new (std::nothrow) Outlet(manager_, *directory_, source, address,
-                                               directory_->name_of(port, NameKind::datagrams), false));
+                                               directory_->name_of(port, NameKind::datagrams), false, met_));
     }
     if (places_.size() <= to)
         places_.resize(to + 1);
@@ -54,12 +54,13 @@ Outlet *DatagramEndpoint::new_outlet(fi_addr_t to) noexcept
     return outlet.get();
 }
 
-void DatagramEndpoint::write(Outlet &outlet, const Datagram &datagram, std::size_t length) noexcept
+// False: it is lost, and counted.
+bool DatagramEndpoint::write(Outlet &outlet, const Datagram &datagram, std::size_t length) noexcept
 {
     std::byte *place = outlet.claim(length);
     if (!place) [[unlikely]] {
         ++tx_dropped_;
-        return;
+        return false;
     }
     if (length <= kSlotPayload && datagram.count == 1) {
         copy_small(place, static_cast<const std::byte *>(datagram.iov[0].iov_base), length);
@@ -70,7 +71,22 @@ void DatagramEndpoint::write(Outlet &outlet, const Datagram &datagram, std::size
             place += datagram.iov[i].iov_len;
         }
     }
-    outlet.publish(length, datagram.data != nullptr, datagram.data ? *datagram.data : 0);
+    if (!outlet.publish(length, datagram.data != nullptr, datagram.data ? *datagram.data : 0)) [[unlikely]] {
+        ++tx_dropped_;
+        return false;
+    }
+    return true;
+}
+
+// With the queue's lock held.
+void DatagramEndpoint::push_sent(const Datagram &datagram, std::size_t length) noexcept
+{
+    ofi::Completion entry;
+    entry.context = datagram.context;
+    entry.flags = FI_MSG | FI_SEND;
+    entry.length = length;
+    entry.owner = this;
+    tx_queue_->push(entry);
 }
 
 ssize_t DatagramEndpoint::send(const Datagram &datagram) noexcept
@@ -84,23 +100,44 @@ ssize_t DatagramEndpoint::send(const Datagram &datagram) noexcept
     }
     if (length > kMaxDatagram) [[unlikely]]
         return -FI_EMSGSIZE;
-    const core::SpinGuard guard(lock_);
+    ssize_t result;
+    bool met;
+    {
+        const core::SpinGuard guard(lock_);
+        result = send_locked(datagram, length);
+        met = met_;
+    }
+    if (met) [[unlikely]]
+        welcome();
+    return result;
+}
+
+// Who sends to its own process has nobody but itself to tell the receiver of it: the first datagram is there when the
+// receiver's queue is read next, as the later ones are.
+void DatagramEndpoint::welcome() noexcept
+{
+    {
+        const core::SpinGuard guard(lock_);
+        met_ = false;
+    }
+    manager_.progress(true);
+}
+
+ssize_t DatagramEndpoint::send_locked(const Datagram &datagram, std::size_t length) noexcept
+{
     if (!enabled_) [[unlikely]]
         return -FI_EOPBADSTATE;
     Membership *const group = membership_of(datagram.to);
     Outlet *const outlet = group ? nullptr : outlet_of(datagram.to);
     if (!outlet && !group) [[unlikely]]
         return -FI_EINVAL;
+    if (datagram.tell && outlet)
+        return send_or_tell(*outlet, datagram, length);
     if (datagram.completion) {
         const core::SpinGuard queue_guard(tx_queue_->lock);
         if (tx_queue_->entries.full())
             return -FI_EAGAIN;
-        ofi::Completion entry;
-        entry.context = datagram.context;
-        entry.flags = FI_MSG | FI_SEND;
-        entry.length = length;
-        entry.owner = this;
-        tx_queue_->push(entry);
+        push_sent(datagram, length);
     }
     if (outlet) [[likely]] {
         write(*outlet, datagram, length);
@@ -114,12 +151,31 @@ ssize_t DatagramEndpoint::send(const Datagram &datagram) noexcept
     return 0;
 }
 
+ssize_t DatagramEndpoint::send_or_tell(Outlet &outlet, const Datagram &datagram, std::size_t length) noexcept
+{
+    if (datagram.completion) {
+        const core::SpinGuard queue_guard(tx_queue_->lock);
+        if (tx_queue_->entries.full())
+            return -FI_EAGAIN;
+    }
+    outlet.look_for_end();
+    if (!write(outlet, datagram, length))
+        return outlet.refusal();
+    if (datagram.completion) { // others may have filled the queue meanwhile: it takes one more
+        const core::SpinGuard queue_guard(tx_queue_->lock);
+        push_sent(datagram, length);
+    }
+    if (send_counter_)
+        send_counter_->count();
+    return 0;
+}
+
 // ---- receiving ---------------------------------------------------------------------------------------------------------
 
 ssize_t DatagramEndpoint::post(const iovec *iov, std::size_t count, void *context, std::uint64_t flags) noexcept
 {
     if (!receives_)
-        return -FI_EOPBADSTATE;
+        return has_taker() ? -FI_EOPNOTSUPP : -FI_EOPBADSTATE;
     const bool completion = !rx_selective_ || (flags & FI_COMPLETION);
     if (const ssize_t error = receives_->post(iov, count, context, completion))
         return error;
@@ -153,6 +209,15 @@ ssize_t DatagramEndpoint::cancel(void *context) noexcept
     const core::SpinGuard guard(rx_queue_->lock);
     rx_queue_->push(completion);
     return 0;
+}
+
+bool DatagramEndpoint::offer(const Arrived &arrived) noexcept
+{
+    if (!taker_.take(taker_.context, arrived.payload, arrived.length, arrived.has_data ? arrived.data : 0))
+        return false;
+    if (receive_counter_)
+        receive_counter_->count();
+    return true;
 }
 
 void DatagramEndpoint::deliver(Inlet &inlet, const Arrived &arrived, const RxEntry &entry) noexcept

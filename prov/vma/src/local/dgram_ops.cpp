@@ -9,6 +9,7 @@
 #include "local/dgram.hpp"
 #include "ofi/noop.hpp"
 #include "ofi/op_flags.hpp"
+#include "rdma/fi_ext_vma.h"
 
 namespace vma::local {
 
@@ -57,6 +58,11 @@ int getopt(fid_t fid, int level, int name, void *value, std::size_t *length)
     return level == FI_OPT_ENDPOINT ? DatagramEndpoint::from(fid).get_option(name, value, length) : -FI_ENOPROTOOPT;
 }
 
+int setopt(fid_t fid, int level, int name, const void *value, std::size_t length)
+{
+    return level == FI_OPT_ENDPOINT ? DatagramEndpoint::from(fid).set_option(name, value, length) : -FI_ENOPROTOOPT;
+}
+
 ssize_t rx_size_left(fid_ep *ep)
 {
     DatagramEndpoint &endpoint = DatagramEndpoint::from(ep);
@@ -102,7 +108,7 @@ constinit fi_ops_ep g_ep_ops = {
     .size = sizeof(fi_ops_ep),
     .cancel = cancel,
     .getopt = getopt,
-    .setopt = ofi::no_op,
+    .setopt = setopt,
     .tx_ctx = ofi::no_op,
     .rx_ctx = ofi::no_op,
     .rx_size_left = rx_size_left,
@@ -154,7 +160,7 @@ ssize_t sendmsg(fid_ep *ep, const fi_msg *message, std::uint64_t flags)
     DatagramEndpoint &endpoint = DatagramEndpoint::from(ep);
     const std::uint64_t *data = (flags & FI_REMOTE_CQ_DATA) ? &message->data : nullptr;
     return endpoint.send({message->msg_iov, message->iov_count, data, message->addr, message->context,
-                          endpoint.wants_tx_completion(flags)});
+                          endpoint.wants_tx_completion(flags), (flags & FI_VMA_TELL_DROP) != 0});
 }
 
 ssize_t inject(fid_ep *ep, const void *buffer, std::size_t length, fi_addr_t to)

@@ -85,7 +85,6 @@ bool Inlet::attach() noexcept
     }
     attached_ = true;
     reader_.set_state(RingState::ring);
-    queue.doorbell.ring_self(bit_); // for what is there by now
     return true;
 }
 
@@ -132,7 +131,7 @@ void Inlet::on_bell() noexcept
         endpoint_.rx_queue().inlets.consider(*this, bit_);
 }
 
-// Takes what is there, as far as receives are posted and the queue has room.
+// Takes what is there, as far as receives are posted and the queue has room, or as the program's taker likes.
 void Inlet::visit() noexcept
 {
     Queue &queue = endpoint_.rx_queue();
@@ -147,16 +146,19 @@ void Inlet::visit() noexcept
             cut("a malformed datagram");
             return;
         }
-        if (done == kBurst || queue.entries.full()) {
+        const bool taken = endpoint_.has_taker();
+        if (done == kBurst || (taken ? !endpoint_.offer(arrived) : queue.entries.full())) {
             more = true;
             break;
         }
-        RxEntry entry;
-        if (!endpoint_.take_receive(entry)) {
-            stalled_ = true;
-            break;
+        if (!taken) {
+            RxEntry entry;
+            if (!endpoint_.take_receive(entry)) {
+                stalled_ = true;
+                break;
+            }
+            endpoint_.deliver(*this, arrived, entry);
         }
-        endpoint_.deliver(*this, arrived, entry);
         reader_.consume(arrived);
     }
     reader_.publish();

@@ -38,7 +38,7 @@ public:
     void set_watched(bool watched) noexcept;
     void visit() noexcept;
     void on_bell() noexcept override;
-    // Joins the queue and answers. False: it can't be used.
+    // Joins the queue and answers; what is there by now is to be looked at after it. False: it can't be used.
     bool attach() noexcept;
     // Leaves the queue, for ever.
     void detach() noexcept;

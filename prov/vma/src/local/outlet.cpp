@@ -6,6 +6,7 @@
 #include <ctime>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "core/log.hpp"
 #include "local/directory.hpp"
@@ -51,13 +52,18 @@ bool Outlet::connect() noexcept
     next_try_ = now + kRetryInterval;
     int error = 0;
     core::UniqueFd socket = directory_.connect_name(name_, &error);
-    if (!socket || peer_of_our_user(socket.get()) < 0 || !hand_over(socket.get()))
+    // A queue of senders that is full, or a lack of our own, doesn't mean that nobody is there.
+    refusal_ = socket || error == -FI_ECONNREFUSED ? -FI_ECONNREFUSED : -FI_EAGAIN;
+    const pid_t peer = socket ? peer_of_our_user(socket.get()) : -1;
+    if (peer < 0 || !hand_over(socket.get()))
         return false;
     socket_ = std::move(socket);
     connected_ = manager_.watch(*this, socket_.get(), EPOLLIN | EPOLLONESHOT, true);
     next_try_ = 0; // a receiver that goes and comes back is found at once
     if (!connected_)
         disconnect();
+    else if (peer == ::getpid())
+        met_ = true;
     return connected_;
 }
 
@@ -80,6 +86,18 @@ bool Outlet::hand_over(int socket) noexcept
     memory_.fd.reset();
     writer_.attach(reinterpret_cast<RingMemory *>(memory_.mapping.data()));
     return true;
+}
+
+void Outlet::look_for_end() noexcept
+{
+    const std::int64_t now = coarse_now();
+    if (!connected_ || now < next_try_)
+        return;
+    next_try_ = now + kRetryInterval;
+    if (!read_answer()) {
+        disconnect();
+        next_try_ = 0;
+    }
 }
 
 void Outlet::disconnect() noexcept
@@ -110,15 +128,9 @@ bool Outlet::read_answer() noexcept
 // No room: the receiver is slow, or dead, in which case another may have its name.
 std::byte *Outlet::claim_again(std::size_t length) noexcept
 {
-    const std::int64_t now = coarse_now();
-    if (now >= next_try_) {
-        next_try_ = now + kRetryInterval;
-        if (!read_answer()) {
-            disconnect();
-            next_try_ = 0;
-            return connect() ? writer_.claim(length) : nullptr;
-        }
-    }
+    look_for_end();
+    if (!connected_)
+        return connect() ? writer_.claim(length) : nullptr;
     writer_.count_drop();
     return nullptr;
 }

@@ -8,6 +8,8 @@
 #include <memory>
 #include <string>
 
+#include <rdma/fi_errno.h>
+
 #include "core/fd.hpp"
 #include "local/doorbell.hpp"
 #include "local/event_source.hpp"
@@ -27,11 +29,12 @@ std::int64_t coarse_now() noexcept;
 class Outlet final : public EventSource
 {
 public:
-    // `name`: whose, in the directory. A destination that is a group has no address of the receiver in it.
+    // `name`: whose, in the directory. A destination that is a group has no address of the receiver in it. `met` is set
+    // when it has connected to an endpoint of this process: its connection management then has something to do.
     Outlet(ConnectionManager &manager, Directory &directory, const ofi::Address &source,
-           const ofi::Address &destination, std::string name, bool group) noexcept
+           const ofi::Address &destination, std::string name, bool group, bool &met) noexcept
         : manager_(manager), directory_(directory), source_(source), destination_(destination), name_(std::move(name)),
-          group_(group)
+          group_(group), met_(met)
     {
     }
     ~Outlet() { disconnect(); } // with the CM lock held
@@ -48,12 +51,19 @@ public:
             place = claim_again(length);
         return place;
     }
-    void publish(std::size_t length, bool has_data, std::uint64_t data) noexcept
+    // False: the receiver is gone, and the datagram lost.
+    bool publish(std::size_t length, bool has_data, std::uint64_t data) noexcept
     {
         writer_.publish(length, has_data, data);
         if (writer_.state() != RingState::watching) [[unlikely]]
             ring();
+        return connected_;
     }
+
+    // Looks whether the receiver's socket has ended, if it was not looked at for some milliseconds.
+    void look_for_end() noexcept;
+    // Why a datagram could not be placed: -FI_EAGAIN or -FI_ECONNREFUSED.
+    int refusal() const noexcept { return connected_ ? -FI_EAGAIN : refusal_; }
 
     // The socket has an answer, or its end: whoever sends next sees to it.
     void on_ready(std::uint32_t events) noexcept override;
@@ -83,6 +93,8 @@ private:
     ofi::Address destination_;
     std::string name_;
     bool group_;
+    bool &met_;
+    int refusal_ = -FI_ECONNREFUSED; // while not connected
 };
 
 } // namespace vma::local

@@ -46,7 +46,7 @@ bool Queue::grow(std::uint32_t bit) noexcept
 {
     if (bit < by_bit_size)
         return true;
-    const std::uint32_t wanted = std::max(64U, by_bit_size * 2);
+    const std::uint32_t wanted = std::max({64U, by_bit_size * 2, bit + 1}); // datagram endpoints have bits too
     std::unique_ptr<Endpoint *[]> bigger(new (std::nothrow) Endpoint *[wanted]());
     if (!bigger)
         return false;
