@@ -14,6 +14,9 @@ struct Params {
     const char *log_file;               // VMA_LOG_FILE, as the variable says it; nullptr for stderr
     std::int32_t spec;                  // VMA_SPEC: a Spec of table.hpp
     std::int64_t rx_poll;               // VMA_RX_POLL: us a blocking receive spins, -1 for ever
+    std::uint32_t rx_udp_poll_os_ratio; // VMA_RX_UDP_POLL_OS_RATIO: every n-th look of a UDP socket is at the kernel
+    std::uint32_t rx_bytes_min;         // VMA_RX_BYTES_MIN: least receive buffer of a UDP socket
+    bool tx_nonblocked_eagains;         // VMA_TX_NONBLOCKED_EAGAINS: a lost datagram is EAGAIN
     std::int64_t select_poll;           // VMA_SELECT_POLL: us select/poll/epoll spin, -1 for ever, 0 never
     std::uint32_t select_poll_os_ratio; // VMA_SELECT_POLL_OS_RATIO: every n-th spin looks at the kernel, 0 never
     bool offloaded_sockets;             // VMA_OFFLOADED_SOCKETS

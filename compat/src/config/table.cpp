@@ -84,6 +84,26 @@ constexpr Parameter kTable[] = {
      .max = 100 * kSecond,
      .overrides = {{{Spec::kLatency, -1}}},
      .text = "How many microseconds a blocking receive polls before it sleeps; -1: it never sleeps, 0: it looks once."},
+    {.name = "VMA_RX_UDP_POLL_OS_RATIO",
+     .label = "Rx UDP Poll OS Ratio",
+     .field = &Params::rx_udp_poll_os_ratio,
+     .fallback = 100,
+     .max = 1000000,
+     .text =
+         "A receive that waits on a UDP socket looks for datagrams that came by the kernel once in so many polls, and "
+         "before it sleeps; 0: rarely, once in 1024."},
+    {.name = "VMA_RX_BYTES_MIN",
+     .label = "Rx Byte Min Limit",
+     .field = &Params::rx_bytes_min,
+     .fallback = 65536,
+     .max = 1 << 30,
+     .text = "The least bytes of datagrams that wait for a UDP socket's reader, where its SO_RCVBUF says less."},
+    {.name = "VMA_TX_NONBLOCKED_EAGAINS",
+     .label = "Tx non-blocked eagains",
+     .field = &Params::tx_nonblocked_eagains,
+     .text = "Whether a send that doesn't wait ends with EAGAIN when its datagram is lost because the receiver has no "
+             "room; "
+             "else it succeeds, as in the kernel."},
     {.name = "VMA_SELECT_POLL",
      .label = "Select Poll (usec)",
      .field = &Params::select_poll,

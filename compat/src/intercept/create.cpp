@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What makes descriptors: TCP sockets and epoll sets are tracked, of anything else the number is known to be new.
+// What makes descriptors: TCP and UDP sockets and epoll sets are tracked, of anything else the number is known to be new.
 #include "compat/src/intercept/export.hpp"
 
 #include <netinet/in.h>
@@ -19,6 +19,12 @@ bool is_tcp(int domain, int type, int protocol)
            (protocol == 0 || protocol == IPPROTO_TCP);
 }
 
+bool is_udp(int domain, int type, int protocol)
+{
+    return (domain == AF_INET || domain == AF_INET6) && (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_DGRAM &&
+           (protocol == 0 || protocol == IPPROTO_UDP);
+}
+
 bool is_tcp(int fd)
 {
     int protocol = 0;
@@ -33,12 +39,15 @@ bool tracking()
     return config::params().offloaded_sockets && !libc::in_vfork_child();
 }
 
-void socket_made(int fd, int type, const void *caller)
+void socket_made(int fd, int domain, int type, const void *caller)
 {
     const KeepErrno keep;
     if (!tracking() || libc::is_provider(caller))
         return;
-    sock::track_new(fd, (type & SOCK_NONBLOCK) != 0);
+    if ((type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_DGRAM)
+        sock::track_datagram(fd, domain, (type & SOCK_NONBLOCK) != 0);
+    else
+        sock::track_new(fd, (type & SOCK_NONBLOCK) != 0);
     number_tracked(fd);
 }
 
@@ -92,8 +101,8 @@ VMA_EXPORT int socket(int domain, int type, int protocol) noexcept
 {
     const int fd = real.socket(domain, type, protocol);
     number_given(fd);
-    if (fd >= 0 && is_tcp(domain, type, protocol))
-        socket_made(fd, type, __builtin_return_address(0));
+    if (fd >= 0 && (is_tcp(domain, type, protocol) || is_udp(domain, type, protocol)))
+        socket_made(fd, domain, type, __builtin_return_address(0));
     return fd;
 }
 

@@ -9,11 +9,11 @@ namespace vma::intercept {
 namespace {
 
 // sendto(MSG_FASTOPEN) is a connect(); its data leaves by the kernel.
-template <typename Send> ssize_t send_connecting(sock::Socket &s, Send send)
+template <typename Send> ssize_t send_connecting(sock::Socket &s, int fd, Send send)
 {
     const ssize_t result = send();
     const KeepErrno keep;
-    sock::connecting(s);
+    sock::connecting(s, fd);
     return result;
 }
 
@@ -29,31 +29,9 @@ void passing(const msghdr *message)
 
 ssize_t send_message(sock::Socket &s, int fd, const msghdr *message, int flags)
 {
-    if ((flags & MSG_FASTOPEN) != 0)
-        return send_connecting(s, [=] { return real.sendmsg(fd, message, flags); });
+    if ((flags & MSG_FASTOPEN) != 0 && !sock::is_datagram(s))
+        return send_connecting(s, fd, [=] { return real.sendmsg(fd, message, flags); });
     return sock::send_msg(s, fd, message, flags);
-}
-
-std::size_t length_of(const msghdr &message)
-{
-    std::size_t length = 0;
-    for (std::size_t i = 0; i < message.msg_iovlen; ++i)
-        length += message.msg_iov[i].iov_len;
-    return length;
-}
-
-int send_messages(sock::Socket &s, int fd, mmsghdr *messages, unsigned count, int flags)
-{
-    const unsigned wanted = count < kMaxVector ? count : kMaxVector;
-    for (unsigned done = 0; done < wanted; ++done) {
-        const ssize_t length = send_message(s, fd, &messages[done].msg_hdr, flags);
-        if (length < 0)
-            return done != 0 ? static_cast<int>(done) : -1;
-        messages[done].msg_len = static_cast<unsigned>(length);
-        if (static_cast<std::size_t>(length) < length_of(messages[done].msg_hdr))
-            return static_cast<int>(done) + 1; // the next message would stand where the rest of this one belongs
-    }
-    return static_cast<int>(wanted);
 }
 
 } // namespace
@@ -106,9 +84,9 @@ VMA_EXPORT ssize_t sendto(int fd, const void *buffer, size_t size, int flags, co
     sock::Socket *const s = tracked(fd);
     if (s == nullptr) [[likely]]
         return real.sendto(fd, buffer, size, flags, address, length);
-    if ((flags & MSG_FASTOPEN) != 0)
-        return send_connecting(*s, [=] { return real.sendto(fd, buffer, size, flags, address, length); });
-    return sock::send(*s, fd, buffer, size, flags); // TCP takes no notice of the address
+    if ((flags & MSG_FASTOPEN) != 0 && !sock::is_datagram(*s))
+        return send_connecting(*s, fd, [=] { return real.sendto(fd, buffer, size, flags, address, length); });
+    return sock::send_to(*s, fd, buffer, size, flags, address, length);
 }
 
 VMA_EXPORT ssize_t sendmsg(int fd, const msghdr *message, int flags)
@@ -124,7 +102,7 @@ VMA_EXPORT int sendmmsg(int fd, mmsghdr *messages, unsigned count, int flags)
 {
     sock::Socket *const s = tracked(fd);
     if (s != nullptr && messages != nullptr) [[unlikely]]
-        return send_messages(*s, fd, messages, count, flags);
+        return sock::send_messages(*s, fd, messages, count, flags);
     if (messages != nullptr)
         for (unsigned i = 0; i < count && i < kMaxVector; ++i)
             passing(&messages[i].msg_hdr);

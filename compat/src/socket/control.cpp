@@ -14,6 +14,7 @@
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock {
 
@@ -100,6 +101,8 @@ void pin_to_kernel(Socket &s, const char *reason)
 
 int shut_down(Socket &s, int fd, int how)
 {
+    if (is_udp(s))
+        pin_to_kernel(s, "shutdown()");
     if (dual(s) && (how == SHUT_WR || how == SHUT_RDWR)) {
         s.tx_lock.lock();
         end_transmit(s, true);
@@ -116,10 +119,11 @@ int shut_down(Socket &s, int fd, int how)
 
 int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len)
 {
-    const char *const reason = needs_kernel(level, name);
+    const char *const reason = is_udp(s) ? nullptr : needs_kernel(level, name);
     if (reason != nullptr)
         pin_to_kernel(s, reason);
-    const int result = libc::real.setsockopt(fd, level, name, value, len);
+    const int result = is_udp(s) ? udp::set_option(s, fd, level, name, value, len)
+                                 : libc::real.setsockopt(fd, level, name, value, len);
     if (result == 0 && level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
         note_timeout(s, name, value, len);
     return result;

@@ -26,12 +26,14 @@
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock {
 
 namespace {
 
 constexpr int kTickMs = 10;
+constexpr std::uint32_t kTicksPerLook = 5; // between looks whether routes of datagrams hold
 constexpr std::size_t kBatch = 16;
 constexpr std::size_t kHelperStack = std::size_t{128} * 1024;
 constexpr std::size_t kPrivateDataMax = 256;
@@ -41,6 +43,9 @@ enum class State { kNone, kRunning, kFailed };
 struct Engine {
     State state = State::kNone;
     Objects objects;
+    DatagramObjects datagrams;
+    bool datagrams_failed = false;
+    std::atomic<std::uint32_t> tick{0};
     Mutex poll_lock;
     std::atomic<bool> active{false};
     std::atomic<std::uint32_t> asleep{0}; // threads that armed the queue and sleep
@@ -76,7 +81,7 @@ fi_provider *load_provider()
     return provider;
 }
 
-int find_device(fi_provider &provider, Objects &o)
+int find_device(fi_provider &provider, fi_ep_type type, fi_info *&info)
 {
     fi_tx_attr tx = {};
     fi_rx_attr rx = {};
@@ -84,16 +89,16 @@ int find_device(fi_provider &provider, Objects &o)
     fi_domain_attr domain = {};
     fi_fabric_attr fabric = {};
     fi_info hints = {};
-    ep.type = FI_EP_MSG;
+    ep.type = type;
     domain.threading = FI_THREAD_SAFE;
-    hints.caps = FI_MSG | FI_RMA;
+    hints.caps = type == FI_EP_MSG ? FI_MSG | FI_RMA : FI_MSG;
     hints.addr_format = FI_SOCKADDR_IN;
     hints.tx_attr = &tx;
     hints.rx_attr = &rx;
     hints.ep_attr = &ep;
     hints.domain_attr = &domain;
     hints.fabric_attr = &fabric;
-    return provider.getinfo(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), nullptr, nullptr, 0, &hints, &o.info);
+    return provider.getinfo(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), nullptr, nullptr, 0, &hints, &info);
 }
 
 int open_queues(Objects &o)
@@ -197,11 +202,14 @@ void tick_all(std::uint32_t &polls_seen)
         finish_if_done(*s);
         s = next;
     }
+    for (Socket *s = udp::g_listed; s != nullptr; s = s->next_live)
+        udp::tick(*s);
 }
 
 void *help(void *)
 {
     std::uint32_t polls_seen = 0;
+    std::uint32_t ticks = 0;
     for (;;) {
         pollfd p = {g_engine.objects.eq_fd, POLLIN, 0};
         const bool active = engine_active();
@@ -209,8 +217,11 @@ void *help(void *)
         if (fi_trywait(g_engine.objects.fabric, const_cast<fid **>(waits), 1) == 0)
             libc::real.poll(&p, 1, active ? kTickMs : -1);
         read_events();
-        if (engine_active())
-            tick_all(polls_seen);
+        if (!engine_active())
+            continue;
+        if (++ticks % kTicksPerLook == 0)
+            g_engine.tick.fetch_add(1, std::memory_order_relaxed);
+        tick_all(polls_seen);
     }
 }
 
@@ -267,7 +278,7 @@ int open_objects(Objects &o)
     fi_provider *const provider = load_provider();
     if (provider == nullptr || !open_offers())
         return -1; // said already
-    int result = find_device(*provider, o);
+    int result = find_device(*provider, FI_EP_MSG, o.info);
     if (result == 0)
         result = provider->fabric(o.info->fabric_attr, &o.fabric, nullptr);
     if (result == 0)
@@ -285,7 +296,61 @@ int open_objects(Objects &o)
     return result == 0 ? 0 : fail("cannot start on the provider", strerror(-result));
 }
 
+int open_datagrams(DatagramObjects &d)
+{
+    const Objects &o = g_engine.objects;
+    fi_provider *const provider = load_provider();
+    fi_av_attr attributes = {};
+    attributes.type = FI_AV_TABLE;
+    fi_vma_taker taker = {udp::take, nullptr};
+    sockaddr_in any = {};
+    std::size_t size = sizeof any;
+    fi_info *info = nullptr;
+    int result = find_device(*provider, FI_EP_DGRAM, info);
+    if (result == 0)
+        result = fi_av_open(o.domain, &attributes, &d.av, nullptr);
+    if (result == 0)
+        result = fi_endpoint(o.domain, info, &d.ep, nullptr);
+    if (result == 0)
+        result = fi_setopt(&d.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TAKER), &taker, sizeof taker);
+    if (result == 0)
+        result = fi_ep_bind(d.ep, &d.av->fid, 0);
+    if (result == 0)
+        result = fi_ep_bind(d.ep, &o.cq->fid, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION);
+    if (result == 0)
+        result = fi_enable(d.ep);
+    if (result == 0)
+        result = fi_getname(&d.ep->fid, &any, &size);
+    d.port = ntohs(any.sin_port);
+    o.process->freeinfo(info);
+    return result;
+}
+
 } // namespace
+
+bool engine_start_datagrams()
+{
+    if (g_engine.datagrams.port != 0)
+        return true;
+    if (g_engine.datagrams_failed || !engine_start())
+        return false;
+    const int result = open_datagrams(g_engine.datagrams);
+    if (result == 0)
+        return true;
+    g_engine.datagrams_failed = true;
+    VMA_LOG(kWarn, "cannot open an endpoint for datagrams: %s; they go by the kernel", strerror(-result));
+    return false;
+}
+
+const DatagramObjects &engine_datagrams()
+{
+    return g_engine.datagrams;
+}
+
+std::uint32_t udp::current_tick()
+{
+    return g_engine.tick.load(std::memory_order_relaxed);
+}
 
 bool engine_start()
 {
@@ -299,9 +364,9 @@ const Objects &engine_objects()
     return g_engine.objects;
 }
 
-void engine_set_active(bool active)
+void engine_update_active()
 {
-    g_engine.active.store(active, std::memory_order_release);
+    g_engine.active.store(g_live_sockets != nullptr || udp::g_listed != nullptr, std::memory_order_release);
 }
 
 bool engine_active()
@@ -322,17 +387,18 @@ namespace {
 unsigned poll_locked()
 {
     fi_cq_data_entry entries[kBatch];
+    const std::uint32_t taken = udp::taken();
     const ssize_t n = fi_cq_read(g_engine.objects.cq, entries, kBatch);
     if (n <= 0) [[likely]] {
         if (n == -FI_EAVAIL) {
             fi_cq_err_entry error = {};
             fi_cq_readerr(g_engine.objects.cq, &error, 0); // an endpoint's end: its FI_SHUTDOWN says the rest
         }
-        return 0;
+        return udp::taken() - taken;
     }
     for (ssize_t i = 0; i < n; ++i)
         handle_tag(*static_cast<Socket *>(entries[i].op_context), entries[i].data, entries[i].len);
-    return static_cast<unsigned>(n);
+    return static_cast<unsigned>(n) + (udp::taken() - taken);
 }
 
 } // namespace
@@ -345,6 +411,19 @@ unsigned engine_poll()
     const unsigned n = g_engine.objects.cq != nullptr ? poll_locked() : 0;
     g_engine.poll_lock.unlock();
     return n;
+}
+
+void engine_poll_direct(udp::Direct &direct)
+{
+    if (!g_engine.poll_lock.try_lock())
+        return;
+    g_engine.polls.store(g_engine.polls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (g_engine.objects.cq != nullptr) {
+        udp::set_direct(&direct);
+        poll_locked();
+        udp::set_direct(nullptr);
+    }
+    g_engine.poll_lock.unlock();
 }
 
 void engine_drain()
@@ -398,6 +477,8 @@ void engine_after_fork_in_child()
 {
     g_engine.state = g_engine.state == State::kFailed ? State::kFailed : State::kNone;
     g_engine.objects = Objects{};
+    g_engine.datagrams = {};
+    g_engine.datagrams_failed = false;
     g_engine.poll_lock.reset();
     g_engine.active.store(false, std::memory_order_relaxed);
     g_engine.asleep.store(0, std::memory_order_relaxed);

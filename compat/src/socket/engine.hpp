@@ -14,6 +14,12 @@ bool engine_active();
 // 0 when there was none or another thread is polling right now. No system call, no blocking.
 unsigned engine_poll();
 
+namespace udp {
+struct Direct;
+}
+// The same for a call that waits for a datagram, which may go straight to where it wants it.
+void engine_poll_direct(udp::Direct &direct);
+
 // Takes all out of the queue, waiting for another thread that polls: what was published before the call is counted after.
 void engine_drain();
 

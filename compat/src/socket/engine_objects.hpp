@@ -33,7 +33,16 @@ struct Objects {
 // Starts the engine of this process once; lift lock held. False: it can't be (said once in the log).
 bool engine_start();
 const Objects &engine_objects();
-void engine_set_active(bool active);
+void engine_update_active(); // after either list of sockets has changed; lift lock held
+
+// What datagrams need besides. Once opened they stay.
+struct DatagramObjects {
+    fid_av *av = nullptr;
+    fid_ep *ep = nullptr;
+    std::uint16_t port = 0; // host byte order
+};
+bool engine_start_datagrams(); // and the engine; lift lock held. False: it can't be (said once in the log)
+const DatagramObjects &engine_datagrams();
 void engine_exclude_polling(bool exclude); // takes and gives back the poll lock
 void engine_after_fork_in_child();
 

@@ -7,6 +7,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock {
 
@@ -153,6 +154,10 @@ void unwatch(Watcher &w)
 
 void start_return(Socket &s)
 {
+    if (is_udp(s)) {
+        udp::withdraw(s);
+        return;
+    }
     engine_drain(); // an END that is already published decides instead of our RETURN
     s.tx_lock.lock();
     end_transmit(s, true);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which descriptors are tracked TCP sockets, and the pool the sockets live in. Pool memory is never given back or used
+// Which descriptors are tracked TCP and UDP sockets, and the pool the sockets live in. Pool memory is never given back or used
 // for anything else, so a thread that still holds a pointer after close() reads a socket, and sees by its generation
 // that it is another one.
 #include "compat/src/socket/stream.hpp"
@@ -15,6 +15,7 @@
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/offer.hpp"
+#include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock {
 
@@ -120,6 +121,7 @@ Socket *take_from_pool()
     s->kernel_state = 0;
     s->pending_error = 0;
     s->cookie = 0;
+    s->udp = nullptr;
     s->mode.store(Mode::kPlain, std::memory_order_release);
     return s;
 }
@@ -193,7 +195,9 @@ int other_descriptor(const Socket &s)
 
 } // namespace
 
-void release(Socket &s, int fd)
+namespace {
+
+void end_stream(Socket &s, int fd)
 {
     reset_if_unread(s, fd);
     if (dual(s))
@@ -201,6 +205,16 @@ void release(Socket &s, int fd)
     explain(s);
     if (s.evaluated)
         tear_down(s, false);
+}
+
+} // namespace
+
+void release(Socket &s, int fd)
+{
+    if (is_udp(s))
+        udp::end(s);
+    else
+        end_stream(s, fd);
     leave_holders(s);
     s.generation.fetch_add(1, std::memory_order_acq_rel);
     s.mode.store(Mode::kFree, std::memory_order_release);
@@ -213,6 +227,8 @@ void release(Socket &s, int fd)
 
 const char *connection_name(const Socket &s, char (&out)[kNameMax])
 {
+    if (is_udp(s))
+        return udp::name_of(s.any_fd.load(std::memory_order_relaxed), out);
     char local[kAddressText];
     char peer[kAddressText];
     std::snprintf(out, sizeof out, "fd=%d %s -> %s", s.any_fd.load(std::memory_order_relaxed),
@@ -247,6 +263,12 @@ void track_new(int fd, bool nonblocking)
     track(fd, Role::kUnknown, nonblocking);
 }
 
+void track_datagram(int fd, int family, bool nonblocking)
+{
+    if (Socket *const s = track(fd, Role::kUnknown, nonblocking))
+        udp::begin(*s, family);
+}
+
 void track_accepted(int, int fd, bool nonblocking)
 {
     track(fd, Role::kAcceptor, nonblocking);
@@ -263,9 +285,16 @@ void track_dup(int old_fd, int new_fd)
         enter(new_fd, *s);
 }
 
-void connecting(Socket &s)
+void connecting(Socket &s, int fd)
 {
     s.role = Role::kConnector;
+    if (is_udp(s))
+        udp::connected(s, fd);
+}
+
+bool is_datagram(const Socket &s)
+{
+    return is_udp(s);
 }
 
 void forget(int fd)

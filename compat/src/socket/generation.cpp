@@ -21,15 +21,15 @@ namespace vma::sock {
 
 namespace {
 
-constexpr std::uint32_t kMagic = 0x47414d56; // "VMAG"
+constexpr std::uint32_t kMagic = 0x48414d56; // "VMAH"
 constexpr std::size_t kPathMax = 400;
 
 // What is in it may be another program's segment with the same number: nothing is believed but magic and cookie, and the
-// word is only ever compared with its earlier value.
+// words are only ever compared with their earlier values.
 struct Segment {
     std::uint32_t magic;
-    std::atomic<std::uint32_t> generation;
     std::uint64_t cookie;
+    Generations generations;
 };
 
 struct Link {
@@ -47,7 +47,7 @@ bool read_link(const char *path, Link &link)
     return std::sscanf(target, "shm.%d.%" SCNx64, &link.id, &link.cookie) == 2;
 }
 
-std::atomic<std::uint32_t> *attach(const Link &link)
+Generations *attach(const Link &link)
 {
     shmid_ds about = {};
     if (::shmctl(link.id, IPC_STAT, &about) != 0 || about.shm_segsz < sizeof(Segment))
@@ -57,12 +57,12 @@ std::atomic<std::uint32_t> *attach(const Link &link)
         return nullptr;
     auto *const segment = static_cast<Segment *>(memory);
     if (segment->magic == kMagic && segment->cookie == link.cookie)
-        return &segment->generation;
+        return &segment->generations;
     ::shmdt(memory);
     return nullptr;
 }
 
-std::atomic<std::uint32_t> *make(const char *directory, const char *path)
+Generations *make(const char *directory, const char *path)
 {
     const int id = ::shmget(IPC_PRIVATE, sizeof(Segment), IPC_CREAT | IPC_EXCL | 0600);
     if (id < 0)
@@ -83,7 +83,7 @@ std::atomic<std::uint32_t> *make(const char *directory, const char *path)
     std::snprintf(fresh, sizeof fresh, "%s/generation.%d", directory, ::getpid());
     ::unlink(fresh);
     if (::symlink(target, fresh) == 0 && ::rename(fresh, path) == 0)
-        return &segment->generation;
+        return &segment->generations;
     error = errno;
     ::unlink(fresh);
     ::shmdt(memory);
@@ -93,25 +93,25 @@ std::atomic<std::uint32_t> *make(const char *directory, const char *path)
 
 } // namespace
 
-std::atomic<std::uint32_t> *map_generation(const char *directory)
+Generations *map_generations(const char *directory)
 {
     char path[kPathMax];
     std::snprintf(path, sizeof path, "%s/generation", directory);
     Link link;
-    std::atomic<std::uint32_t> *word = read_link(path, link) ? attach(link) : nullptr;
-    if (word != nullptr)
-        return word;
+    Generations *words = read_link(path, link) ? attach(link) : nullptr;
+    if (words != nullptr)
+        return words;
     const int lock = libc::real.open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (lock >= 0)
         ::flock(lock, LOCK_EX);
-    word = read_link(path, link) ? attach(link) : nullptr; // somebody was faster
-    if (word == nullptr)
-        word = make(directory, path);
-    if (word == nullptr)
+    words = read_link(path, link) ? attach(link) : nullptr; // somebody was faster
+    if (words == nullptr)
+        words = make(directory, path);
+    if (words == nullptr)
         VMA_LOG(kWarn, "cannot make %s: %s; all connections stay on the kernel", path, strerror(errno));
     if (lock >= 0)
         libc::real.close(lock);
-    return word;
+    return words;
 }
 
 } // namespace vma::sock

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The word that all processes of a user share, bumped with each offer: who waits for an offer looks at the directory only
-// when it has changed.
+// The words that all processes of a user share, bumped with each offer and each name: who waits for one looks at the
+// directory only when its word has changed.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,12 @@
 
 namespace vma::sock {
 
-// Maps the word of this directory, and makes it if nobody has. nullptr: it can't be (said in the log).
-std::atomic<std::uint32_t> *map_generation(const char *directory);
+struct Generations {
+    alignas(64) std::atomic<std::uint32_t> offers{0};    // of connections
+    alignas(64) std::atomic<std::uint32_t> datagrams{0}; // names and wishes of UDP sockets
+};
+
+// Maps those of this directory, and makes them if nobody has. nullptr: it can't be (said in the log).
+Generations *map_generations(const char *directory);
 
 } // namespace vma::sock

@@ -18,6 +18,7 @@
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock {
 
@@ -271,7 +272,7 @@ void close_endpoint(Socket &s, bool keep_unread)
         return;
     if (ep != nullptr)
         remove_live(s);
-    engine_set_active(g_live_sockets != nullptr);
+    engine_update_active();
     s.operations.store(0, std::memory_order_relaxed);
     if (stashed)
         notify(s, POLLIN | POLLOUT);
@@ -346,7 +347,7 @@ void on_connected(fid_ep *endpoint)
     s->tx.ring = ring;
     s->connecting = false;
     add_live(*s);
-    engine_set_active(true);
+    engine_update_active();
     s->mode.store(Mode::kDual, std::memory_order_seq_cst);
     if (!mux::became_dual(*s)) {
         close_endpoint(*s, true);
@@ -383,6 +384,10 @@ void on_down(fid_ep *endpoint, const char *why)
 
 void try_ready(Socket &s)
 {
+    if (is_udp(s)) {
+        udp::publish_if_due(s);
+        return;
+    }
     if (s.bare_receivers.load(std::memory_order_seq_cst) != 0 ||
         !s.ready_due.exchange(false, std::memory_order_acq_rel))
         return;
@@ -393,6 +398,10 @@ void try_ready(Socket &s)
 void tear_down(Socket &s, bool keep_unread)
 {
     LockGuard guard(g_lift_lock);
+    if (is_udp(s)) {
+        udp::unlift(s, keep_unread);
+        return;
+    }
     withdraw_offer(s);
     close_endpoint(s, keep_unread);
 }

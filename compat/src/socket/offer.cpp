@@ -31,10 +31,10 @@ constexpr std::size_t kPathMax = 256;
 struct Directory {
     char path[kPathMax] = {};
     std::uint64_t netns = 0;
-    std::atomic<std::uint32_t> *generation = nullptr;
+    Generations *generations = nullptr;
 };
 constinit Directory g_directory;
-constinit std::atomic<std::uint32_t> g_no_generation{0};
+constinit Generations g_no_generations;
 
 struct Name {
     char text[kPathMax + 128];
@@ -63,32 +63,6 @@ Name offer_name(const sockaddr_in6 &connector, const sockaddr_in6 &acceptor)
     }
     out[-1] = '\0';
     return name;
-}
-
-bool to_v6(const sockaddr_storage &in, sockaddr_in6 &out)
-{
-    out = {};
-    out.sin6_family = AF_INET6;
-    if (in.ss_family == AF_INET6) {
-        sockaddr_in6 v6;
-        memcpy(&v6, &in, sizeof v6);
-        out.sin6_addr = v6.sin6_addr;
-        out.sin6_port = v6.sin6_port;
-        return true;
-    }
-    if (in.ss_family != AF_INET)
-        return false;
-    sockaddr_in v4;
-    memcpy(&v4, &in, sizeof v4);
-    out.sin6_addr.s6_addr[10] = out.sin6_addr.s6_addr[11] = 0xff;
-    memcpy(&out.sin6_addr.s6_addr[12], &v4.sin_addr, sizeof v4.sin_addr);
-    out.sin6_port = v4.sin_port;
-    return true;
-}
-
-bool is_loopback(const in6_addr &a)
-{
-    return IN6_IS_ADDR_LOOPBACK(&a) || (IN6_IS_ADDR_V4MAPPED(&a) && a.s6_addr[12] == 127);
 }
 
 bool prepare_directory()
@@ -120,6 +94,18 @@ bool prepare_directory()
     return true;
 }
 
+// Of an offer, or of a name or wish of a datagram socket.
+bool is_left_by_the_dead(const char *name)
+{
+    char target[128];
+    int pid = 0;
+    const ssize_t length = ::readlink(name, target, sizeof target - 1);
+    if (length < 0)
+        return false;
+    target[length] = '\0';
+    return std::sscanf(target, "1.%d.", &pid) != 1 || pid <= 0 || (::kill(pid, 0) != 0 && errno == ESRCH);
+}
+
 bool parse_target(const char *target, Offer &offer, int &pid)
 {
     unsigned port = 0;
@@ -149,13 +135,11 @@ void remove_offers_of_the_dead()
     if (dir == nullptr)
         return;
     while (const dirent *const entry = ::readdir(dir)) {
-        if (entry->d_name[0] != 'o' || entry->d_name[1] != '-')
+        if (strchr("ouw", entry->d_name[0]) == nullptr || entry->d_name[1] != '-')
             continue;
         Name name;
         std::snprintf(name.text, sizeof name.text, "%s/%.120s", g_directory.path, entry->d_name);
-        Offer offer;
-        int pid = 0;
-        if (!read_offer(name.text, offer, pid) || (::kill(pid, 0) != 0 && errno == ESRCH))
+        if (is_left_by_the_dead(name.text))
             ::unlink(name.text);
     }
     ::closedir(dir);
@@ -163,17 +147,51 @@ void remove_offers_of_the_dead()
 
 } // namespace
 
+bool to_v6(const void *address, sockaddr_in6 &out)
+{
+    sa_family_t family = AF_UNSPEC;
+    memcpy(&family, address, sizeof family);
+    if (family == AF_INET6) {
+        memcpy(&out, address, sizeof out);
+        return true;
+    }
+    if (family != AF_INET)
+        return false;
+    sockaddr_in v4;
+    memcpy(&v4, address, sizeof v4);
+    out = {};
+    out.sin6_family = AF_INET6;
+    out.sin6_addr = mapped(v4.sin_addr);
+    out.sin6_port = v4.sin_port;
+    return true;
+}
+
+in6_addr mapped(const in_addr &v4)
+{
+    in6_addr out = {};
+    out.s6_addr[10] = out.s6_addr[11] = 0xff;
+    memcpy(&out.s6_addr[12], &v4, sizeof v4);
+    return out;
+}
+
+bool is_loopback(const in6_addr &a)
+{
+    return IN6_IS_ADDR_LOOPBACK(&a) || (IN6_IS_ADDR_V4MAPPED(&a) && a.s6_addr[12] == 127);
+}
+
+bool read_address(int fd, Side side, sockaddr_in6 &out)
+{
+    sockaddr_storage name = {};
+    socklen_t length = sizeof name;
+    auto *const address = reinterpret_cast<sockaddr *>(&name);
+    const int result = side == Side::kPeer ? libc::real.getpeername(fd, address, &length)
+                                           : libc::real.getsockname(fd, address, &length);
+    return result == 0 && to_v6(&name, out);
+}
+
 bool read_addresses(int fd, Addresses &out)
 {
-    sockaddr_storage local = {};
-    sockaddr_storage peer = {};
-    socklen_t length = sizeof local;
-    if (libc::real.getsockname(fd, reinterpret_cast<sockaddr *>(&local), &length) != 0)
-        return false;
-    length = sizeof peer;
-    if (libc::real.getpeername(fd, reinterpret_cast<sockaddr *>(&peer), &length) != 0)
-        return false;
-    return to_v6(local, out.local) && to_v6(peer, out.peer);
+    return read_address(fd, Side::kLocal, out.local) && read_address(fd, Side::kPeer, out.peer);
 }
 
 bool on_this_host(const Addresses &a)
@@ -194,12 +212,12 @@ const char *print_address(const sockaddr_in6 &a, char (&out)[kAddressText])
 
 bool open_offers()
 {
-    if (g_directory.generation != nullptr)
+    if (g_directory.generations != nullptr)
         return true;
     if (!prepare_directory())
         return false;
-    g_directory.generation = map_generation(g_directory.path);
-    if (g_directory.generation == nullptr)
+    g_directory.generations = map_generations(g_directory.path);
+    if (g_directory.generations == nullptr)
         return false;
     remove_offers_of_the_dead();
     return true;
@@ -225,7 +243,7 @@ bool publish_offer(const Addresses &a, const Offer &offer)
                 strerror(errno));
         return false;
     }
-    g_directory.generation->fetch_add(1, std::memory_order_release);
+    g_directory.generations->offers.fetch_add(1, std::memory_order_release);
     return true;
 }
 
@@ -240,10 +258,14 @@ void remove_offer(const Addresses &a, bool as_acceptor)
     ::unlink(as_acceptor ? offer_name(a.peer, a.local).text : offer_name(a.local, a.peer).text);
 }
 
+Generations &generations()
+{
+    return g_directory.generations != nullptr ? *g_directory.generations : g_no_generations;
+}
+
 std::uint32_t offers_generation()
 {
-    const auto *const generation = g_directory.generation;
-    return (generation != nullptr ? generation : &g_no_generation)->load(std::memory_order_acquire);
+    return generations().offers.load(std::memory_order_acquire);
 }
 
 std::uint64_t random_cookie()

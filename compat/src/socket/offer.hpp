@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "compat/src/socket/generation.hpp"
+
 namespace vma::sock {
 
 class Socket;
@@ -18,6 +20,15 @@ struct Addresses {
     sockaddr_in6 local;
     sockaddr_in6 peer;
 };
+
+// Of a sockaddr_in or sockaddr_in6, in that form. False: it is neither.
+bool to_v6(const void *address, sockaddr_in6 &out);
+in6_addr mapped(const in_addr &v4);
+bool is_loopback(const in6_addr &a);
+
+enum class Side : std::uint8_t { kLocal, kPeer };
+// Of a kernel socket. False: it has none, or not an internet address.
+bool read_address(int fd, Side side, sockaddr_in6 &out);
 
 // Reads both addresses of a connected kernel socket. False: not connected, or not an internet address.
 bool read_addresses(int fd, Addresses &out);
@@ -39,6 +50,7 @@ const char *offers_directory(); // its path, once opened
 bool publish_offer(const Addresses &a, const Offer &offer);
 bool find_offer(const Addresses &a, Offer &out); // as seen from the acceptor: local and peer are swapped
 void remove_offer(const Addresses &a, bool as_acceptor);
+Generations &generations();        // words of nobody until open_offers()
 std::uint32_t offers_generation(); // changes with each offer of this user; one load
 
 void withdraw_offer(Socket &s); // if it has one

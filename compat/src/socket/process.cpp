@@ -13,6 +13,7 @@
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock {
 
@@ -76,7 +77,7 @@ void stay_on_kernel(Socket &s)
 // Bytes that a peer left when it closed are in a copy, which the child gets too: whoever reads them, they stay on the kernel.
 void share(Socket &s)
 {
-    if (dual(s))
+    if (dual(s) && !is_udp(s))
         s.pinned.store(true, std::memory_order_release);
     else
         share_with_child(s);
@@ -120,6 +121,7 @@ void after_fork_in_parent()
 void after_fork_in_child()
 {
     engine_after_fork_in_child();
+    udp::after_fork_in_child();
     unlock_pool_after_fork();
     g_lift_lock.reset();
     g_live_sockets = nullptr;
@@ -136,12 +138,18 @@ void after_fork_in_child()
         s.bare_senders = 0;
         s.waiters = 0;
         s.cookie = 0;
+        if (is_udp(s))
+            udp::after_fork_in_child(s);
         holders_after_fork_in_child(s);
     }
     recount_calls();
     for (std::uint32_t i = 0; i < count; ++i)
         release_if_unused(*socket_by_index(i));
     mux::fork_child();
+    each_in_use([](Socket &s) {
+        if (is_udp(s))
+            udp::unlift(s, false); // the datagrams that are left are the parent's
+    });
     libc::restore_critical(g_depth_before_fork);
 }
 

@@ -6,6 +6,7 @@
 
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock {
 
@@ -59,11 +60,15 @@ bool is_dual(const Socket &s)
 
 bool waits_for_kernel(const Socket &s, std::uint32_t interest)
 {
+    if (is_udp(s))
+        return false; // its own look sees to both ways
     return ((interest & kIn) != 0 && !receives_by_endpoint(s)) || ((interest & kOut) != 0 && !sends_by_endpoint(s));
 }
 
 std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest)
 {
+    if (is_udp(s))
+        return udp::ready_events_fast(s, interest);
     std::uint32_t events = endpoint_in(s);
     if (sends_by_endpoint(s) && can_transmit(s))
         events |= kOut;
@@ -78,6 +83,8 @@ std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
 {
     if (!dual(s))
         return kernel_events(s, fd, interest) & (interest | kAlways);
+    if (is_udp(s))
+        return udp::ready_events(s, fd, interest);
     if ((interest & kOut) != 0 && sends_blocked(s)) { // perhaps only for the moment in which another thread sees to it
         const LockGuard guard(s.tx_lock);
     }
@@ -105,7 +112,8 @@ std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
 
 void note_kernel_events(Socket &s, std::uint32_t events)
 {
-    s.kernel_state.fetch_or(events & kSticky, std::memory_order_relaxed);
+    if (!is_udp(s)) // whose errors are over with the call that tells them
+        s.kernel_state.fetch_or(events & kSticky, std::memory_order_relaxed);
     if ((events & (kIn | kSticky | POLLPRI)) != 0)
         s.kernel_news.store(true, std::memory_order_release);
 }

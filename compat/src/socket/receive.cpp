@@ -12,6 +12,7 @@
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock {
 
@@ -54,7 +55,7 @@ std::size_t total_length(const msghdr &msg)
 // A read of 0 bytes waits for input like any other, and then takes none of it.
 ssize_t receive_nothing(Socket &s, int fd, msghdr *msg, int flags)
 {
-    const Wait wait = begin_wait(s, s.receive_timeout_us.load(std::memory_order_relaxed));
+    Wait wait = begin_wait(s, s.receive_timeout_us.load(std::memory_order_relaxed));
     const Call call(s, CallKind::kWait);
     while (ready_events(s, live_fd(s, fd), POLLIN) == 0) {
         const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
@@ -116,6 +117,8 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
 
 ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
 {
+    if (is_udp(s))
+        return udp::receive_msg(s, fd, msg, flags);
     if ((flags & kKernelOnly) != 0 || msg->msg_iovlen > IOV_MAX ||
         s.mode.load(std::memory_order_acquire) == Mode::kKernel) [[unlikely]]
         return libc::real.recvmsg(fd, msg, flags);
@@ -127,6 +130,8 @@ ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
 
 ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags)
 {
+    if (is_udp(s))
+        return udp::receive(s, fd, buf, len, flags, nullptr, nullptr);
     const Mode mode = s.mode.load(std::memory_order_acquire);
     if (mode == Mode::kDual && (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) == 0 && has_input(s) && s.rx_lock.try_lock()) {
         const ssize_t n = consume_simple(s, buf, len);
@@ -143,8 +148,20 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags)
     return receive_msg(s, fd, &msg, flags);
 }
 
+ssize_t receive_from(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len)
+{
+    if (is_udp(s))
+        return udp::receive(s, fd, buf, len, flags, from, from_len);
+    const ssize_t n = receive(s, fd, buf, len, flags);
+    if (n >= 0 && from != nullptr && from_len != nullptr)
+        *from_len = 0; // TCP has no sender's address to give: the kernel says so with a length of 0
+    return n;
+}
+
 int bytes_readable(Socket &s, int fd, int *count)
 {
+    if (is_udp(s))
+        return udp::bytes_readable(s, fd, count);
     int kernel = 0;
     if (!dual(s))
         return libc::real.ioctl(fd, FIONREAD, count);

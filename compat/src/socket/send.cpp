@@ -13,6 +13,7 @@
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock {
 
@@ -44,7 +45,7 @@ int give(ssize_t result)
 }
 
 // The peer has not made room for a while: what it has not read and what follows goes by the kernel, whose buffers are larger.
-int wait_for_room(Socket &s, int fd, const Wait &wait)
+int wait_for_room(Socket &s, int fd, Wait &wait)
 {
     Wait brief = wait;
     brief.deadline_ns = std::min(wait.deadline_ns, now_ns() + kSpillAfterUs * 1000);
@@ -106,12 +107,14 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
 
 ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
 {
+    if (is_udp(s))
+        return udp::send_msg(s, fd, msg, flags);
     if (s.mode.load(std::memory_order_acquire) == Mode::kKernel) [[unlikely]]
         return libc::real.sendmsg(fd, msg, flags);
     if (msg->msg_iovlen > IOV_MAX) [[unlikely]]
         return libc::real.sendmsg(fd, msg, flags); // EMSGSIZE
     if ((flags & MSG_FASTOPEN) != 0)
-        connecting(s);
+        connecting(s, fd);
     ssize_t n = 0;
     if (dual(s) || !send_plain(s, fd, msg, flags, n))
         return send_dual(s, fd, msg, flags);
@@ -120,6 +123,8 @@ ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
 
 ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags)
 {
+    if (is_udp(s))
+        return udp::send(s, fd, buf, len, flags, nullptr, 0);
     const Mode mode = s.mode.load(std::memory_order_acquire);
     if (mode == Mode::kDual && (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE)) == 0 && len != 0 &&
         s.tx_lock.try_lock()) {
@@ -167,6 +172,8 @@ ssize_t send_file_pieces(Socket &s, int fd, int in_fd, off64_t *offset, std::siz
 
 ssize_t send_file(Socket &s, int fd, int in_fd, off64_t *offset, std::size_t count)
 {
+    if (is_udp(s))
+        return libc::real.sendfile(fd, in_fd, offset, count);
     if (dual(s))
         return send_file_pieces(s, fd, in_fd, offset, count);
     ssize_t n = 0;
@@ -181,6 +188,13 @@ ssize_t send_file(Socket &s, int fd, int in_fd, off64_t *offset, std::size_t cou
     if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kPlain)
         count_operation(s, fd, false);
     return n;
+}
+
+ssize_t send_to(Socket &s, int fd, const void *buf, std::size_t len, int flags, const sockaddr *to, socklen_t to_len)
+{
+    if (is_udp(s))
+        return udp::send(s, fd, buf, len, flags, to, to_len);
+    return send(s, fd, buf, len, flags); // TCP takes no notice of the address
 }
 
 int bytes_unsent(Socket &s, int fd, unsigned long request, int *count)

@@ -41,17 +41,24 @@ enum class Role : std::uint8_t { kUnknown, kConnector, kAcceptor };
 // Life of a descriptor. `forget` is called before the kernel's close (or when a number is reused): it drops this
 // descriptor's reference; the last one ends the stream (END, offer removed) so that the kernel's FIN comes after.
 void track_new(int fd, bool nonblocking);                    // after socket(AF_INET/6, SOCK_STREAM)
+void track_datagram(int fd, int family, bool nonblocking);   // after socket(AF_INET/6, SOCK_DGRAM)
 void track_accepted(int listener, int fd, bool nonblocking); // after accept/accept4
 void track_dup(int old_fd, int new_fd);                      // after dup/dup2/dup3/F_DUPFD*
 void forget(int fd);
-void connecting(Socket &s); // a connect() was made on it, whatever it returned: the socket is a connector
+void connecting(Socket &s, int fd); // a connect() was made on it, whatever it returned: a stream is a connector
+bool is_datagram(const Socket &s);
 
 // ---- calls on a tracked socket (send.cpp, receive.cpp, control.cpp) ----------------------------------------------
 
 ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags);
+ssize_t receive_from(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len);
 ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags);
 ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags);
+ssize_t send_to(Socket &s, int fd, const void *buf, std::size_t len, int flags, const sockaddr *to, socklen_t to_len);
 ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags);
+// recvmmsg() and sendmmsg()
+int receive_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout);
+int send_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags);
 ssize_t send_file(Socket &s, int fd, int in_fd, off64_t *offset, std::size_t count);
 ssize_t splice_from(Socket &s, int fd, int pipe_fd, off64_t *out_offset, std::size_t len, unsigned flags);
 ssize_t splice_to(Socket &s, int fd, int pipe_fd, off64_t *in_offset, std::size_t len, unsigned flags);

@@ -19,6 +19,10 @@
 
 namespace vma::sock {
 
+namespace udp {
+struct State;
+}
+
 // ---- tags: CQ data of a stream's writes ---------------------------------------------------------------------------
 
 enum class Tag : std::uint8_t { kData = 1, kCredit, kReady, kStart, kEnd, kReturn, kAsk };
@@ -103,6 +107,7 @@ class Socket
 public:
     // Who we are. Set while the socket is made, or under the table's lock.
     std::atomic<Mode> mode{Mode::kFree};
+    std::atomic<udp::State *> udp{nullptr}; // of a UDP socket: what is said of streams below is not for it
     Role role = Role::kUnknown;
     Glimpsed<bool> evaluated = false;        // addresses were looked at: it is a candidate
     bool was_accelerated = false;            // once since it was made
@@ -146,11 +151,18 @@ public:
     Mutex watch_lock;
     Watcher *watchers = nullptr;
 
-    Socket *next_live = nullptr; // list of sockets with an endpoint (engine)
+    udp::State *udp_memory = nullptr; // stays with the Socket
+    bool listed = false;              // UDP: on the list of those that the helper thread looks after
+    Socket *next_live = nullptr;      // list of sockets with an endpoint (engine)
     Socket *prev_live = nullptr;
     Socket *next_free = nullptr;
     std::uint32_t index = 0; // in the pool
 };
+
+inline bool is_udp(const Socket &s)
+{
+    return s.udp.load(std::memory_order_relaxed) != nullptr;
+}
 
 // is_dual() on the hot paths.
 inline bool dual(const Socket &s)
@@ -225,13 +237,18 @@ struct Wait {
     std::uint32_t signals;    // handlers that had run by then
     bool any_signal;          // every handler interrupts (a timeout is set), not only those without SA_RESTART
     std::int64_t deadline_ns; // CLOCK_MONOTONIC, kForever
+    // Instead of a look at the engine alone in each turn of the spin; true ends the wait, and is kept in `found`. `polite`: the
+    // spin has lasted so long that others may run in between.
+    bool (*look)(void *argument, bool polite);
+    void *look_argument;
+    bool found;
 };
 // readiness.cpp: a direction of `interest` is on the kernel, which only a system call can ask.
 bool waits_for_kernel(const Socket &s, std::uint32_t interest);
 
 inline constexpr std::int64_t kForever = INT64_MAX;
 Wait begin_wait(const Socket &s, std::int64_t timeout_us);
-int wait_for(Socket &s, int fd, short events, const Wait &wait);
+int wait_for(Socket &s, int fd, short events, Wait &wait);
 std::int64_t now_ns();
 
 } // namespace vma::sock

@@ -52,11 +52,14 @@ int check(const Socket &s, short events, const Wait &wait)
     return signals_of(wait) != wait.signals ? -EINTR : 0;
 }
 
-int spin(Socket &s, int fd, short events, const Wait &wait, std::int64_t start, std::int64_t until)
+int spin(Socket &s, int fd, short events, Wait &wait, std::int64_t start, std::int64_t until)
 {
     bool polite = false;
     for (unsigned turn = 1;; ++turn) {
-        engine_poll();
+        if (wait.look == nullptr)
+            engine_poll();
+        else if ((wait.found = wait.look(wait.look_argument, polite)))
+            return 1;
         const int result = check(s, events, wait);
         if (result != 0)
             return result;
@@ -94,7 +97,9 @@ int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, int wake_
         fds[0].revents != 0)
         note_kernel_events(s, static_cast<std::uint32_t>(fds[0].revents));
     engine_woken();
-    if ((fds[0].revents & events) != 0 && waits_for_kernel(s, static_cast<std::uint32_t>(events)))
+    const bool by_kernel =
+        s.udp.load(std::memory_order_relaxed) != nullptr || waits_for_kernel(s, static_cast<std::uint32_t>(events));
+    if ((fds[0].revents & events) != 0 && by_kernel)
         return 1;
     return wait.deadline_ns != kForever && now_ns() >= wait.deadline_ns ? -EAGAIN : 0;
 }
@@ -136,7 +141,7 @@ Wait begin_wait(const Socket &s, std::int64_t timeout_us)
     return wait;
 }
 
-int wait_for(Socket &s, int fd, short events, const Wait &wait)
+int wait_for(Socket &s, int fd, short events, Wait &wait)
 {
     const std::int64_t poll_us = config::params().rx_poll;
     int result = check(s, events, wait);

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Datagrams that come by the endpoint, on whichever thread polls: for whom they are, and into the program's memory or a
+// socket's queue. All of it with the engine's poll lock held.
+#include <poll.h>
+#include <time.h>
+
+#include <algorithm>
+
+#include "compat/src/socket/udp/state.hpp"
+
+namespace vma::sock::udp {
+
+namespace {
+
+constinit Direct *g_direct = nullptr;
+constinit std::uint32_t g_taken = 0;
+
+bool filters(const State &u, const About &about)
+{
+    return u.connected && (u.peer_port != about.source_port || !IN6_ARE_ADDR_EQUAL(&u.peer, &about.source));
+}
+
+bool wants_time(const Wanted &wanted)
+{
+    return wanted.timestamp || wanted.timestamp_ns || wanted.timestamping;
+}
+
+std::int64_t real_time()
+{
+    timespec now = {};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+// Copies to where the program wants it, as far as there is room.
+void scatter(const msghdr &msg, const iovec *parts, std::size_t count)
+{
+    std::size_t at = 0; // in the program's part
+    const iovec *to = msg.msg_iov;
+    const iovec *const end = to + msg.msg_iovlen;
+    for (const iovec *from = parts; from != parts + count; ++from)
+        for (std::size_t done = 0; done < from->iov_len && to != end;) {
+            const std::size_t piece = std::min(to->iov_len - at, from->iov_len - done);
+            std::memcpy(static_cast<std::uint8_t *>(to->iov_base) + at,
+                        static_cast<const std::uint8_t *>(from->iov_base) + done, piece);
+            done += piece;
+            at += piece;
+            if (at == to->iov_len) {
+                at = 0;
+                ++to;
+            }
+        }
+}
+
+void put(Socket &s, State &u, About &about, const iovec *parts, std::size_t count, std::size_t length)
+{
+    if (about.lost != 0) [[unlikely]]
+        u.dropped.fetch_add(about.lost, std::memory_order_relaxed);
+    if (filters(u, about)) [[unlikely]]
+        return;
+    if (wants_time(u.wanted)) [[unlikely]]
+        about.arrived_ns = real_time();
+    Direct *const direct = g_direct;
+    if (direct != nullptr && direct->socket == &s && !direct->done && !about.after_kernel && u.queue.empty()) {
+        scatter(*direct->msg, parts, count);
+        direct->length = length;
+        direct->about = about;
+        direct->done = true;
+        return;
+    }
+    if (u.queue.push(about, parts, count, length)) [[likely]]
+        notify(s, POLLIN);
+    else
+        u.dropped.fetch_add(1, std::memory_order_relaxed);
+}
+
+// The socket that `data` names, if it takes datagrams.
+Socket *addressed(std::uint64_t data)
+{
+    Socket *const s = socket_by_index(index_of(data));
+    if (s == nullptr)
+        return nullptr;
+    const State *const u = s->udp.load(std::memory_order_acquire);
+    const std::uint32_t cookie = cookie_of(data);
+    return u != nullptr && cookie != 0 && u->cookie.load(std::memory_order_acquire) == cookie ? s : nullptr;
+}
+
+} // namespace
+
+int take(void *, const void *payload, std::size_t length, std::uint64_t data)
+{
+    Direct *const direct = g_direct;
+    Socket *const s = addressed(data);
+    if (direct != nullptr && direct->done && s == direct->socket)
+        return 0; // for its next call
+    ++g_taken;
+    About about;
+    const std::size_t header = s != nullptr ? read_header(data, payload, length, about) : 0;
+    if (header != 0) [[likely]] {
+        const auto *const bytes = static_cast<const std::uint8_t *>(payload) + header;
+        const iovec part = {const_cast<std::uint8_t *>(bytes), length - header};
+        put(*s, *s->udp.load(std::memory_order_relaxed), about, &part, 1, part.iov_len);
+    }
+    return 1;
+}
+
+std::uint32_t taken()
+{
+    return g_taken;
+}
+
+void set_direct(Direct *direct)
+{
+    g_direct = direct;
+}
+
+bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::size_t count, std::size_t length)
+{
+    Socket *const s = addressed(data);
+    if (s == nullptr)
+        return false;
+    About known = about;
+    put(*s, *s->udp.load(std::memory_order_relaxed), known, parts, count, length);
+    return true;
+}
+
+} // namespace vma::sock::udp

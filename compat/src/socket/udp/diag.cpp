@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// NETLINK_SOCK_DIAG (sock_diag(7)): asked for one UDP socket by addresses, the kernel answers what its receive path would
+// find. A question takes some 4 us.
+#include "compat/src/socket/udp/diag.hpp"
+
+#include <errno.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/libc/private_fd.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/socket/lock.hpp"
+
+namespace vma::sock::udp {
+
+namespace {
+
+constexpr std::uint32_t kLoopback = 1; // its index in each network namespace
+constexpr std::size_t kAnswerRoom = 2048;
+
+struct Question {
+    nlmsghdr header;
+    inet_diag_req_v2 request;
+};
+
+constinit Mutex g_lock;
+constinit int g_socket = -1; // g_lock
+
+std::uint64_t namespace_of(int fd)
+{
+    std::uint64_t cookie = 0;
+    socklen_t size = sizeof cookie;
+    return libc::real.getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) == 0 ? cookie : 0;
+}
+
+int open_netlink()
+{
+    if (g_socket < 0)
+        g_socket = libc::make_private(libc::real.socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+    return g_socket;
+}
+
+Question ask_for(const Flow &flow)
+{
+    Question q = {};
+    q.header.nlmsg_len = sizeof q;
+    q.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+    q.header.nlmsg_flags = NLM_F_REQUEST;
+    const bool v4 = IN6_IS_ADDR_V4MAPPED(&flow.destination.sin6_addr);
+    const std::size_t skip = v4 ? 12 : 0;
+    const std::size_t length = sizeof(in6_addr) - skip;
+    q.request.sdiag_family = v4 ? AF_INET : AF_INET6;
+    q.request.sdiag_protocol = IPPROTO_UDP;
+    q.request.idiag_states = ~0U;
+    q.request.id.idiag_if = kLoopback;
+    q.request.id.idiag_sport = flow.source.sin6_port;
+    q.request.id.idiag_dport = flow.destination.sin6_port;
+    q.request.id.idiag_cookie[0] = q.request.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+    memcpy(q.request.id.idiag_src, &flow.source.sin6_addr.s6_addr[skip], length);
+    memcpy(q.request.id.idiag_dst, &flow.destination.sin6_addr.s6_addr[skip], length);
+    return q;
+}
+
+// 0 and the kernel's answer, or its positive error.
+int exchange(int netlink, const Question &q, inet_diag_msg &out)
+{
+    alignas(nlmsghdr) char answer[kAnswerRoom];
+    if (libc::uncancelled::send(netlink, &q, sizeof q, 0) != sizeof q)
+        return errno;
+    const ssize_t n = libc::real.syscall(SYS_recvfrom, netlink, answer, sizeof answer, 0, nullptr, nullptr);
+    nlmsghdr header;
+    if (n < static_cast<ssize_t>(sizeof header))
+        return n < 0 ? errno : EPROTO;
+    memcpy(&header, answer, sizeof header);
+    const std::size_t rest = static_cast<std::size_t>(n) - NLMSG_HDRLEN;
+    if (header.nlmsg_type == NLMSG_ERROR && rest >= sizeof(nlmsgerr)) {
+        nlmsgerr error;
+        memcpy(&error, answer + NLMSG_HDRLEN, sizeof error);
+        return error.error != 0 ? -error.error : EPROTO;
+    }
+    if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY || rest < sizeof out)
+        return EPROTO;
+    memcpy(&out, answer + NLMSG_HDRLEN, sizeof out);
+    return 0;
+}
+
+Answer unknown(const char *why)
+{
+    static constinit std::atomic<bool> said{false};
+    if (!said.exchange(true))
+        VMA_LOG(kWarn, "cannot ask the kernel for the receivers of datagrams: %s; datagrams go by the kernel", why);
+    return Answer::kUnknown;
+}
+
+} // namespace
+
+Answer find_receiver(int fd, const Flow &flow, Identity &out)
+{
+    const Question q = ask_for(flow);
+    inet_diag_msg m = {};
+    LockGuard guard(g_lock);
+    const int netlink = open_netlink();
+    if (netlink < 0)
+        return unknown(strerror(errno));
+    if (namespace_of(netlink) != namespace_of(fd))
+        return Answer::kUnknown;
+    const int error = exchange(netlink, q, m);
+    if (error == ENOENT)
+        return Answer::kNobody;
+    if (error != 0) {
+        libc::close_private(g_socket);
+        g_socket = -1;
+        return unknown(strerror(error));
+    }
+    if (m.idiag_uid != ::geteuid())
+        return Answer::kNobody;
+    out.cookie = std::uint64_t{m.id.idiag_cookie[1]} << 32 | m.id.idiag_cookie[0];
+    out.inode = m.idiag_inode;
+    return Answer::kFound;
+}
+
+bool find_source(const sockaddr_in6 &destination, sockaddr_in6 &source)
+{
+    const int fd = libc::real.socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const bool v4 = IN6_IS_ADDR_V4MAPPED(&destination.sin6_addr);
+    socklen_t length = sizeof source;
+    bool found = false;
+    if (fd >= 0) {
+        found = libc::real.connect(fd, reinterpret_cast<const sockaddr *>(&destination), sizeof destination) == 0 &&
+                libc::real.getsockname(fd, reinterpret_cast<sockaddr *>(&source), &length) == 0;
+        libc::real.close(fd);
+        return found;
+    }
+    if (!v4)
+        return false;
+    sockaddr_in v4_destination = {}; // a kernel without IPv6
+    sockaddr_in v4_source = {};
+    v4_destination.sin_family = AF_INET;
+    v4_destination.sin_port = destination.sin6_port;
+    memcpy(&v4_destination.sin_addr, &destination.sin6_addr.s6_addr[12], sizeof(in_addr));
+    const int v4_fd = libc::real.socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    length = sizeof v4_source;
+    found = v4_fd >= 0 &&
+            libc::real.connect(v4_fd, reinterpret_cast<const sockaddr *>(&v4_destination), sizeof v4_destination) == 0 &&
+            libc::real.getsockname(v4_fd, reinterpret_cast<sockaddr *>(&v4_source), &length) == 0;
+    if (v4_fd >= 0)
+        libc::real.close(v4_fd);
+    source = {};
+    source.sin6_family = AF_INET6;
+    source.sin6_addr = in6addr_any;
+    source.sin6_addr.s6_addr[10] = source.sin6_addr.s6_addr[11] = 0xff;
+    memcpy(&source.sin6_addr.s6_addr[12], &v4_source.sin_addr, sizeof(in_addr));
+    return found;
+}
+
+void diag_after_fork_in_child()
+{
+    g_lock.reset();
+    if (g_socket >= 0)
+        libc::close_private(g_socket); // answers would be mixed up with the parent's
+    g_socket = -1;
+}
+
+} // namespace vma::sock::udp

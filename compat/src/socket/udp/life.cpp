@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// From socket() to close(): the state's memory, connect(), the options, and the helper thread's tick.
+#include <errno.h>
+#include <linux/net_tstamp.h>
+#include <netinet/udp.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <new>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/udp/diag.hpp"
+#include "compat/src/socket/udp/state.hpp"
+
+namespace vma::sock::udp {
+
+namespace {
+
+constexpr std::size_t kStates = 64; // mapped at a time
+
+constinit Mutex g_lock;
+constinit State *g_fresh = nullptr; // mapped, not used yet; g_lock
+constinit std::size_t g_fresh_count = 0;
+
+State *new_state()
+{
+    const LockGuard guard(g_lock);
+    if (g_fresh_count == 0) {
+        void *const memory =
+            ::mmap(nullptr, kStates * sizeof(State), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED)
+            return nullptr;
+        g_fresh = static_cast<State *>(memory);
+        g_fresh_count = kStates;
+    }
+    --g_fresh_count;
+    return new (g_fresh++) State;
+}
+
+// What an option makes of a socket.
+enum class Effect {
+    kNone,       // nothing that we have a part in, or it is read when it is needed
+    kReceiving,  // what is told of a datagram, or how many may wait
+    kSending,    // what a datagram carries
+    kSentByKernel, // only the kernel can send so
+    kKernel,     // only the kernel can do it
+};
+
+Effect effect_of_socket(int name)
+{
+    switch (name) {
+    case SO_REUSEADDR:
+    case SO_REUSEPORT:
+    case SO_BROADCAST:
+    case SO_SNDBUF:
+    case SO_SNDBUFFORCE:
+    case SO_RCVTIMEO:
+    case SO_SNDTIMEO:
+    case SO_KEEPALIVE:
+    case SO_LINGER:
+    case SO_PRIORITY:
+    case SO_BUSY_POLL:
+    case SO_INCOMING_CPU:
+    case SO_ERROR:
+    case SO_NO_CHECK:
+        return Effect::kNone;
+    case SO_RCVBUF:
+    case SO_RCVBUFFORCE:
+    case SO_TIMESTAMP:
+    case SO_TIMESTAMPNS:
+    case SO_RXQ_OVFL:
+        return Effect::kReceiving;
+    case SO_MARK:
+    case SO_DONTROUTE:
+    case SO_TXTIME:
+    case SO_MAX_PACING_RATE:
+    case SO_ZEROCOPY:
+        return Effect::kSentByKernel;
+    default:
+        return Effect::kKernel;
+    }
+}
+
+Effect effect_of_ipv4(int name)
+{
+    switch (name) {
+    case IP_PKTINFO:
+    case IP_RECVTTL:
+    case IP_RECVTOS:
+        return Effect::kReceiving;
+    case IP_TTL:
+    case IP_TOS:
+        return Effect::kSending;
+    case IP_MULTICAST_IF:
+    case IP_MULTICAST_TTL:
+    case IP_MULTICAST_LOOP:
+    case IP_MULTICAST_ALL:
+    case IP_ADD_MEMBERSHIP:
+    case IP_DROP_MEMBERSHIP:
+    case IP_ADD_SOURCE_MEMBERSHIP:
+    case IP_DROP_SOURCE_MEMBERSHIP:
+    case IP_BLOCK_SOURCE:
+    case IP_UNBLOCK_SOURCE:
+    case IP_MSFILTER:
+    case MCAST_JOIN_GROUP:
+    case MCAST_LEAVE_GROUP:
+    case MCAST_JOIN_SOURCE_GROUP:
+    case MCAST_LEAVE_SOURCE_GROUP:
+    case MCAST_BLOCK_SOURCE:
+    case MCAST_UNBLOCK_SOURCE:
+    case IP_MTU_DISCOVER:
+    case IP_RECVERR:
+    case IP_FREEBIND:
+    case IP_BIND_ADDRESS_NO_PORT:
+    case IP_MTU:
+        return Effect::kNone;
+    case IP_OPTIONS:
+    case IP_UNICAST_IF:
+        return Effect::kSentByKernel;
+    default:
+        return Effect::kKernel;
+    }
+}
+
+Effect effect_of_ipv6(int name)
+{
+    switch (name) {
+    case IPV6_RECVPKTINFO:
+    case IPV6_RECVHOPLIMIT:
+    case IPV6_RECVTCLASS:
+        return Effect::kReceiving;
+    case IPV6_UNICAST_HOPS:
+    case IPV6_TCLASS:
+        return Effect::kSending;
+    case IPV6_V6ONLY:
+    case IPV6_MULTICAST_IF:
+    case IPV6_MULTICAST_HOPS:
+    case IPV6_MULTICAST_LOOP:
+    case IPV6_MULTICAST_ALL:
+    case IPV6_JOIN_GROUP:
+    case IPV6_LEAVE_GROUP:
+    case MCAST_JOIN_GROUP:
+    case MCAST_LEAVE_GROUP:
+    case MCAST_JOIN_SOURCE_GROUP:
+    case MCAST_LEAVE_SOURCE_GROUP:
+    case MCAST_BLOCK_SOURCE:
+    case MCAST_UNBLOCK_SOURCE:
+    case IPV6_MTU_DISCOVER:
+    case IPV6_RECVERR:
+    case IPV6_AUTOFLOWLABEL:
+    case IPV6_ADDR_PREFERENCES:
+        return Effect::kNone;
+    case IPV6_PKTINFO:
+    case IPV6_HOPOPTS:
+    case IPV6_RTHDR:
+    case IPV6_DSTOPTS:
+    case IPV6_UNICAST_IF:
+        return Effect::kSentByKernel;
+    default:
+        return Effect::kKernel;
+    }
+}
+
+// Time stamps of what is sent are the kernel's.
+Effect effect_of_stamps(const void *value, socklen_t len)
+{
+    unsigned flags = 0;
+    if (value == nullptr || len < sizeof flags)
+        return Effect::kNone; // refused
+    memcpy(&flags, value, sizeof flags);
+    constexpr unsigned kOurs = SOF_TIMESTAMPING_RX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE;
+    return (flags & ~kOurs) == 0 ? Effect::kReceiving : Effect::kKernel;
+}
+
+Effect effect_of(int level, int name, const void *value, socklen_t len)
+{
+    if (level == SOL_SOCKET && name == SO_TIMESTAMPING)
+        return effect_of_stamps(value, len);
+    if (level == SOL_SOCKET)
+        return effect_of_socket(name);
+    if (level == IPPROTO_IP)
+        return effect_of_ipv4(name);
+    if (level == IPPROTO_IPV6)
+        return effect_of_ipv6(name);
+    return level == IPPROTO_UDP && (name == UDP_CORK || name == UDP_SEGMENT) ? Effect::kSentByKernel : Effect::kKernel;
+}
+
+void forget_routes(Socket &s)
+{
+    State &u = *s.udp.load(std::memory_order_relaxed);
+    if (!u.used_memory.load(std::memory_order_relaxed))
+        return;
+    const LockGuard guard(s.tx_lock);
+    u.routes.clear();
+    u.used_memory.store(false, std::memory_order_relaxed);
+}
+
+// The kernel killed the receiver: what it had not read would have been lost there too, but a sender hears of it.
+void look_after_receiver(Socket &s, Route &route)
+{
+    const int fd = s.any_fd.load(std::memory_order_relaxed);
+    Identity who;
+    Target target = {};
+    Flow flow = {};
+    if (!route.sent || !route.to.is_connected())
+        return;
+    route.sent = false;
+    if (!flow_on_this_host(fd, route.to, flow) || find_receiver(fd, flow, who) != Answer::kNobody)
+        return;
+    if (find_name(route.receiver, target) && cookie_of(route.data) == target.cookie) {
+        route.way = Way::kUnknown;
+        s.pending_error.store(ECONNREFUSED, std::memory_order_relaxed);
+        notify(s, POLLIN | POLLERR);
+    }
+}
+
+} // namespace
+
+void begin(Socket &s, int family)
+{
+    if (s.udp_memory == nullptr)
+        s.udp_memory = new_state();
+    State *const u = s.udp_memory;
+    if (u == nullptr) {
+        s.mode.store(Mode::kKernel, std::memory_order_release);
+        return;
+    }
+    u->family = static_cast<sa_family_t>(family);
+    u->identity = {};
+    u->seen = ~0U;
+    u->sends_by_kernel = false;
+    u->cookie = 0;
+    u->named = false;
+    u->wanted = {};
+    u->connected = false;
+    u->dropped = 0;
+    u->kernel_brings = false;
+    u->kernel_look = 0;
+    u->ask_kernel_for_room = false;
+    s.udp.store(u, std::memory_order_release);
+}
+
+void end(Socket &s)
+{
+    if (dual(s))
+        tear_down(s, false);
+    unlist(s);
+    forget_routes(s);
+    s.udp.store(nullptr, std::memory_order_release);
+}
+
+void connected(Socket &s, int fd)
+{
+    const State &u = *s.udp.load(std::memory_order_relaxed);
+    forget_routes(s);
+    if (!dual(s))
+        return;
+    read_options(s, fd);
+    if (u.named.load(std::memory_order_relaxed))
+        names_changed(); // other senders may mean it now
+}
+
+int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len)
+{
+    State &u = *s.udp.load(std::memory_order_relaxed);
+    const Effect effect = effect_of(level, name, value, len);
+    if (effect == Effect::kKernel)
+        pin_to_kernel(s, "an option that only the kernel can follow");
+    if (effect == Effect::kSentByKernel)
+        u.sends_by_kernel.store(true, std::memory_order_relaxed);
+    const int result = libc::real.setsockopt(fd, level, name, value, len);
+    if (result != 0)
+        return result;
+    if (effect == Effect::kSending)
+        forget_routes(s);
+    if (effect == Effect::kReceiving && dual(s))
+        read_options(s, fd);
+    return result;
+}
+
+void tick(Socket &s)
+{
+    State &u = *s.udp.load(std::memory_order_relaxed);
+    if (!u.used_memory.load(std::memory_order_relaxed) || !s.tx_lock.try_lock())
+        return;
+    u.routes.each([&s](Route &route) {
+        if (route.way == Way::kEndpoint)
+            look_after_receiver(s, route);
+    });
+    s.tx_lock.unlock();
+}
+
+// The provider is another one here. What the tables of a socket held at this moment may be half of a change.
+void after_fork_in_child()
+{
+    g_lock.reset();
+    g_listed = nullptr;
+    forget_endpoints();
+    set_direct(nullptr);
+    diag_after_fork_in_child();
+}
+
+void after_fork_in_child(Socket &s)
+{
+    State &u = *s.udp.load(std::memory_order_relaxed);
+    new (&u.routes) Routes;
+    u.used_memory = false;
+    u.cookie = 0;
+    u.named = false;
+    s.listed = false;
+}
+
+void withdraw_all()
+{
+    if (!g_lift_lock.try_lock())
+        return;
+    for (Socket *s = g_listed; s != nullptr; s = s->next_live)
+        withdraw(*s);
+    g_lift_lock.unlock();
+}
+
+} // namespace vma::sock::udp

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// How a UDP socket comes to take datagrams by the endpoint, and how it goes back to the kernel alone. It is the wish of a sender
+// that lifts it: a socket without accelerated senders stays what it was.
+#include <errno.h>
+#include <linux/net_tstamp.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/mux/mux.hpp"
+#include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/socket/udp/state.hpp"
+
+namespace vma::sock::udp {
+
+namespace {
+
+constexpr std::uint32_t kOperationsPerLook = 8; // asking for other holders costs system calls
+
+State &state_of(const Socket &s)
+{
+    return *s.udp.load(std::memory_order_relaxed);
+}
+
+bool is_on(int fd, int level, int name, int bits = ~0)
+{
+    int value = 0;
+    socklen_t size = sizeof value;
+    return libc::real.getsockopt(fd, level, name, &value, &size) == 0 && (value & bits) != 0;
+}
+
+Wanted read_wanted(int fd, sa_family_t family)
+{
+    Wanted w;
+    w.timestamp = is_on(fd, SOL_SOCKET, SO_TIMESTAMP);
+    w.timestamp_ns = is_on(fd, SOL_SOCKET, SO_TIMESTAMPNS);
+    w.timestamping = is_on(fd, SOL_SOCKET, SO_TIMESTAMPING, SOF_TIMESTAMPING_SOFTWARE) &&
+                     is_on(fd, SOL_SOCKET, SO_TIMESTAMPING, SOF_TIMESTAMPING_RX_SOFTWARE);
+    w.overflows = is_on(fd, SOL_SOCKET, SO_RXQ_OVFL);
+    w.packet_info = is_on(fd, IPPROTO_IP, IP_PKTINFO);
+    w.ttl = is_on(fd, IPPROTO_IP, IP_RECVTTL);
+    w.tos = is_on(fd, IPPROTO_IP, IP_RECVTOS);
+    if (family == AF_INET6) {
+        w.packet_info6 = is_on(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO);
+        w.hop_limit6 = is_on(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT);
+        w.traffic_class6 = is_on(fd, IPPROTO_IPV6, IPV6_RECVTCLASS);
+    }
+    w.any = w.timestamp || w.timestamp_ns || w.timestamping || w.overflows || w.packet_info || w.ttl || w.tos ||
+            w.packet_info6 || w.hop_limit6 || w.traffic_class6;
+    return w;
+}
+
+std::size_t receive_buffer(int fd)
+{
+    int value = 0;
+    socklen_t size = sizeof value;
+    libc::real.getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &value, &size);
+    return std::max<std::size_t>(static_cast<std::size_t>(std::max(value, 0)), config::params().rx_bytes_min);
+}
+
+void read_peer(int fd, State &u)
+{
+    sockaddr_in6 peer = {};
+    u.connected = read_address(fd, Side::kPeer, peer);
+    u.peer = peer.sin6_addr;
+    u.peer_port = peer.sin6_port;
+}
+
+void stay_on_kernel(Socket &s, const char *reason)
+{
+    s.kernel_reason = reason;
+    s.mode.store(Mode::kKernel, std::memory_order_release);
+}
+
+void become_dual(Socket &s, int fd)
+{
+    read_options(s, fd);
+    s.kernel_news.store(true, std::memory_order_relaxed);
+    s.mode.store(Mode::kDual, std::memory_order_seq_cst);
+    if (!mux::became_dual(s)) {
+        unlift(s, true);
+        stay_on_kernel(s, "an epoll set of it can't follow");
+        return;
+    }
+    s.was_accelerated = true;
+    list(s);
+    kick_sleepers();
+    const LockGuard rx(s.rx_lock);
+    s.ready_due.store(true, std::memory_order_seq_cst);
+    publish_if_due(s);
+}
+
+void lift_locked(Socket &s, int fd)
+{
+    State &u = state_of(s);
+    if (s.mode.load(std::memory_order_acquire) != Mode::kPlain)
+        return;
+    if (!open_offers()) {
+        stay_on_kernel(s, "the directory of names can't be used");
+        return;
+    }
+    const std::uint32_t now = generation();
+    u.seen = now;
+    if ((u.identity.inode == 0 && !identify(fd, u.identity)) || !is_wished(u.identity))
+        return;
+    if (!hold_alone(s)) {
+        u.seen = now - 1; // ask again: nobody tells when the other holder is gone
+        return;
+    }
+    if (engine_start_datagrams())
+        become_dual(s, fd);
+    else
+        stay_on_kernel(s, "the provider is not available");
+}
+
+// Nothing that was sent before the name vanished is on its way any more.
+void take_the_last(State &u)
+{
+    if (u.cookie.load(std::memory_order_relaxed) != 0)
+        engine_drain();
+}
+
+} // namespace
+
+const char *name_of(int fd, char (&out)[kNameMax])
+{
+    sockaddr_in6 local = {};
+    char text[kAddressText];
+    read_address(fd, Side::kLocal, local);
+    std::snprintf(out, sizeof out, "fd=%d UDP %s", fd, print_address(local, text));
+    return out;
+}
+
+void read_options(Socket &s, int fd)
+{
+    State &u = state_of(s);
+    const Wanted wanted = read_wanted(fd, u.family);
+    const LockGuard rx(s.rx_lock);
+    engine_exclude_polling(true);
+    u.wanted = wanted;
+    u.queue.set_limit(receive_buffer(fd));
+    read_peer(fd, u);
+    engine_exclude_polling(false);
+}
+
+bool wants_lift(Socket &s)
+{
+    const State &u = state_of(s);
+    const std::uint32_t operations = s.operations.load(std::memory_order_relaxed);
+    return operations >= config::params().lift_after && u.seen != generation() &&
+           (s.holders.load(std::memory_order_relaxed) == nullptr || operations % kOperationsPerLook == 0);
+}
+
+void lift(Socket &s, int fd)
+{
+    const int saved = errno;
+    if (g_lift_lock.try_lock()) {
+        if (g_fork_gate.try_lock()) {
+            lift_locked(s, fd);
+            g_fork_gate.unlock();
+        }
+        g_lift_lock.unlock();
+    }
+    errno = saved;
+}
+
+void publish_if_due(Socket &s)
+{
+    State &u = state_of(s);
+    if (s.bare_receivers.load(std::memory_order_seq_cst) != 0 ||
+        !s.ready_due.exchange(false, std::memory_order_acq_rel))
+        return;
+    const auto cookie = static_cast<std::uint32_t>(random_cookie()) | 1;
+    u.cookie.store(cookie, std::memory_order_release);
+    const Target target = {::getpid(), engine_datagrams().port, s.index, cookie};
+    u.named.store(publish_name(u.identity, target), std::memory_order_relaxed);
+    char name[kNameMax];
+    const int fd = s.any_fd.load(std::memory_order_relaxed);
+    VMA_LOG(kDebug, "%s: accelerated: device local, after %u sends and receives", name_of(fd, name),
+            s.operations.load(std::memory_order_relaxed));
+}
+
+void withdraw(Socket &s)
+{
+    State &u = state_of(s);
+    const LockGuard rx(s.rx_lock);
+    s.ready_due.store(false, std::memory_order_release);
+    if (u.named.exchange(false, std::memory_order_relaxed))
+        withdraw_name(u.identity);
+}
+
+void unlift(Socket &s, bool keep_unread)
+{
+    State &u = state_of(s);
+    if (!dual(s))
+        return;
+    withdraw(s);
+    if (keep_unread)
+        take_the_last(u);
+    s.rx_lock.lock();
+    engine_exclude_polling(true);
+    u.cookie.store(0, std::memory_order_release);
+    const bool left = keep_unread && !u.queue.empty();
+    if (!left) {
+        u.queue.release();
+        s.kernel_news = false;
+        s.mode.store(s.pinned ? Mode::kKernel : Mode::kPlain, std::memory_order_release);
+    }
+    engine_exclude_polling(false);
+    s.rx_lock.unlock();
+    if (left)
+        return; // dual until it is read
+    s.operations.store(0, std::memory_order_relaxed);
+    mux::became_plain(s);
+}
+
+void finish_unlift(Socket &s)
+{
+    const State &u = state_of(s);
+    if (!dual(s) || s.ready_due.load(std::memory_order_acquire) || u.cookie.load(std::memory_order_acquire) != 0 ||
+        !u.queue.empty())
+        return;
+    tear_down(s, true);
+}
+
+constinit Socket *g_listed = nullptr; // g_lift_lock
+
+void list(Socket &s)
+{
+    if (s.listed)
+        return;
+    s.listed = true;
+    s.prev_live = nullptr;
+    s.next_live = g_listed;
+    if (g_listed != nullptr)
+        g_listed->prev_live = &s;
+    g_listed = &s;
+    engine_update_active();
+}
+
+void unlist(Socket &s)
+{
+    if (!s.listed)
+        return;
+    const LockGuard guard(g_lift_lock);
+    s.listed = false;
+    if (s.next_live != nullptr)
+        s.next_live->prev_live = s.prev_live;
+    if (s.prev_live != nullptr)
+        s.prev_live->next_live = s.next_live;
+    else
+        g_listed = s.next_live;
+    s.next_live = s.prev_live = nullptr;
+    engine_update_active();
+}
+
+} // namespace vma::sock::udp

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The ring starts again at its beginning whenever it was read empty, so that little traffic stays in little memory.
+#include "compat/src/socket/udp/queue.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <new>
+
+namespace vma::sock::udp {
+
+namespace {
+
+constexpr std::size_t kLeastRing = std::size_t{256} << 10; // has room for the longest datagram wherever it begins
+constexpr std::size_t kMostRing = std::size_t{1} << 30;
+constexpr std::size_t kRestartAfter = std::size_t{16} << 10;
+constexpr std::size_t kAlign = sizeof(Queued); // what is left of the ring always has room for one that says so
+constexpr std::uint32_t kSkip = ~0U;
+
+constexpr std::size_t record_size(std::size_t length)
+{
+    return (sizeof(Queued) + length + kAlign - 1) & ~(kAlign - 1);
+}
+
+} // namespace
+
+Queued *Queue::front()
+{
+    if (empty())
+        return nullptr;
+    const std::uint64_t head = head_.load(std::memory_order_relaxed);
+    Queued *const first = at(head);
+    if (first->size != kSkip) [[likely]]
+        return first;
+    head_.store((head | (capacity_ - 1)) + 1, std::memory_order_release);
+    return empty() ? nullptr : at(head_.load(std::memory_order_relaxed));
+}
+
+void Queue::pop()
+{
+    const std::uint64_t head = head_.load(std::memory_order_relaxed);
+    head_.store(head + at(head)->size, std::memory_order_release);
+}
+
+bool Queue::make_ring()
+{
+    const std::size_t wanted = std::bit_ceil(std::clamp(2 * limit_, kLeastRing, kMostRing));
+    void *const memory =
+        ::mmap(nullptr, wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return false;
+    ring_ = static_cast<std::uint8_t *>(memory);
+    capacity_ = wanted;
+    return true;
+}
+
+// A record is never split: what is left of the ring is skipped.
+bool Queue::push(const About &about, const iovec *parts, std::size_t count, std::size_t length)
+{
+    if (ring_ == nullptr && !make_ring()) [[unlikely]]
+        return false;
+    std::uint64_t head = head_.load(std::memory_order_acquire);
+    std::uint64_t tail = tail_.load(std::memory_order_relaxed);
+    const std::size_t size = record_size(length);
+    const std::size_t left = capacity_ - (tail & (capacity_ - 1));
+    const bool none = head == tail;
+    if (left < size || (none && capacity_ - left > kRestartAfter)) {
+        if (!none && tail + left + size - head > capacity_)
+            return false;
+        new (at(tail)) Queued{0, kSkip, {}};
+        skip_end_ = tail + left;
+        skipped_ = left;
+        if (none) // a reader that still sees the old place finds the way from there
+            head_.store(head = skip_end_, std::memory_order_relaxed);
+        tail = skip_end_;
+    }
+    const std::uint64_t held = tail - head - (head < skip_end_ ? skipped_ : 0);
+    if ((held != 0 && held + size > limit_) || tail + size - head > capacity_) {
+        if (none)
+            tail_.store(tail, std::memory_order_release);
+        return false;
+    }
+    auto *const record =
+        new (at(tail)) Queued{static_cast<std::uint32_t>(length), static_cast<std::uint32_t>(size), about};
+    std::uint8_t *to = record->bytes();
+    for (const iovec *part = parts; part != parts + count; to += part++->iov_len)
+        std::memcpy(to, part->iov_base, part->iov_len);
+    tail_.store(tail + size, std::memory_order_release);
+    return true;
+}
+
+void Queue::set_limit(std::size_t bytes)
+{
+    if (bytes > limit_ && ring_ != nullptr && empty())
+        release();
+    limit_ = bytes;
+}
+
+void Queue::release()
+{
+    if (ring_ != nullptr)
+        ::munmap(ring_, capacity_);
+    ring_ = nullptr;
+    capacity_ = 0;
+    head_.store(0, std::memory_order_relaxed);
+    tail_.store(0, std::memory_order_relaxed);
+    skip_end_ = skipped_ = 0;
+}
+
+} // namespace vma::sock::udp

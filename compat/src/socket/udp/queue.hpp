@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Datagrams that a socket has received by its endpoint and nobody has read yet: a ring that the engine's poller fills and a
+// reader empties, without a lock between them. It takes memory with its first datagram.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "compat/src/socket/udp/wire.hpp"
+
+namespace vma::sock::udp {
+
+struct alignas(64) Queued {
+    std::uint32_t length; // of the datagram
+    std::uint32_t size;   // of the record; the rest of the ring is skipped when it is kSkip
+    About about;
+    std::uint8_t *bytes() { return reinterpret_cast<std::uint8_t *>(this + 1); }
+};
+
+class Queue
+{
+public:
+    // ---- the reader's side
+    bool empty() const { return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_acquire); }
+    Queued *front(); // nullptr: empty. Stays until pop()
+    void pop();
+
+    // ---- the poller's side. False: there is no room, or no memory
+    bool push(const About &about, const iovec *parts, std::size_t count, std::size_t length);
+
+    // ---- neither reads nor fills it meanwhile
+    void set_limit(std::size_t bytes); // of what is held, as SO_RCVBUF counts; takes effect when it is empty
+    void release();                    // all that is in it goes
+
+private:
+    bool make_ring();
+    Queued *at(std::uint64_t position) { return reinterpret_cast<Queued *>(ring_ + (position & (capacity_ - 1))); }
+
+    std::uint8_t *ring_ = nullptr;
+    std::size_t capacity_ = 0; // power of two
+    std::size_t limit_ = 0;
+    std::uint64_t skip_end_ = 0; // of the last skipped stretch
+    std::uint64_t skipped_ = 0;
+    alignas(64) std::atomic<std::uint64_t> head_{0}; // bytes read
+    alignas(64) std::atomic<std::uint64_t> tail_{0}; // bytes filled
+};
+
+} // namespace vma::sock::udp

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Receiving calls on a UDP socket: the kernel's own call while nothing can come by the endpoint, else a look at what has
+// come there, and at the kernel in between.
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/mux/clock.hpp"
+#include "compat/src/socket/calls.hpp"
+#include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/udp/state.hpp"
+
+namespace vma::sock::udp {
+
+namespace {
+
+constexpr int kKernelOnly = MSG_ERRQUEUE | MSG_OOB;
+constexpr std::uint32_t kRarely = 1024;       // VMA_RX_UDP_POLL_OS_RATIO=0: once in so many looks all the same
+constexpr std::uint64_t kBusyTicks = 30'000;  // who asks again within some 10 us is polling
+
+int give(ssize_t result)
+{
+    errno = static_cast<int>(-result);
+    return -1;
+}
+
+State &state_of(const Socket &s)
+{
+    return *s.udp.load(std::memory_order_relaxed);
+}
+
+// One receiving call: where it wants the datagram, and what came of it.
+struct Receive {
+    Socket &s;
+    int fd;
+    msghdr &msg;
+    int flags;
+    std::uint32_t turns = 0;
+    ssize_t result = 0;
+};
+
+std::size_t room(const msghdr &msg)
+{
+    std::size_t total = 0;
+    for (std::size_t i = 0; i < msg.msg_iovlen; ++i)
+        total += msg.msg_iov[i].iov_len;
+    return total;
+}
+
+void copy_out(const msghdr &msg, const std::uint8_t *bytes, std::size_t length)
+{
+    for (std::size_t i = 0; i < msg.msg_iovlen && length != 0; ++i) {
+        const std::size_t piece = std::min(msg.msg_iov[i].iov_len, length);
+        std::memcpy(msg.msg_iov[i].iov_base, bytes, piece);
+        bytes += piece;
+        length -= piece;
+    }
+}
+
+// The bytes are where they belong: the rest of what recvmsg() returns.
+void finish(Receive &call, const About &about, std::size_t length)
+{
+    const std::size_t fits = std::min(length, room(call.msg));
+    call.msg.msg_flags = (call.flags & MSG_CMSG_CLOEXEC) | (fits < length ? MSG_TRUNC : 0);
+    describe(call.s, about, &call.msg);
+    call.result = static_cast<ssize_t>((call.flags & MSG_TRUNC) != 0 ? length : fits);
+}
+
+// rx_lock may be held. False: the kernel has nothing.
+bool look_at_kernel(Receive &call)
+{
+    State &u = state_of(call.s);
+    const ssize_t n = libc::uncancelled::recvmsg(call.fd, &call.msg, call.flags | MSG_DONTWAIT);
+    if (n < 0 && errno == EAGAIN) {
+        u.kernel_brings.store(false, std::memory_order_relaxed);
+        call.s.kernel_news.store(false, std::memory_order_relaxed);
+        u.kernel_look.store(mux::ticks(), std::memory_order_relaxed);
+        return false;
+    }
+    call.result = n < 0 ? -errno : n;
+    if (n >= 0) {
+        u.kernel_brings.store(true, std::memory_order_relaxed);
+        if (u.wanted.overflows)
+            add_overflows(call.s, &call.msg);
+    }
+    return true;
+}
+
+// What is first in the queue. rx_lock held.
+bool take_queued(Receive &call)
+{
+    Queue &queue = state_of(call.s).queue;
+    Queued *const first = queue.front();
+    if (first == nullptr)
+        return false;
+    if (first->about.after_kernel) { // those that went before it are there still
+        if (look_at_kernel(call))
+            return true;
+        first->about.after_kernel = false;
+    }
+    copy_out(call.msg, first->bytes(), first->length);
+    finish(call, first->about, first->length);
+    if ((call.flags & MSG_PEEK) == 0)
+        queue.pop();
+    return true;
+}
+
+// One look at the endpoint's side.
+bool look(Receive &call)
+{
+    Socket &s = call.s;
+    const LockGuard guard(s.rx_lock);
+    if (take_queued(call))
+        return true;
+    if ((call.flags & MSG_PEEK) != 0) {
+        engine_poll();
+        return take_queued(call);
+    }
+    Direct direct = {&s, &call.msg};
+    engine_poll_direct(direct);
+    if (!direct.done)
+        return take_queued(call);
+    finish(call, direct.about, direct.length);
+    return true;
+}
+
+std::uint32_t kernel_ratio()
+{
+    const std::uint32_t ratio = config::params().rx_udp_poll_os_ratio;
+    return ratio != 0 ? ratio : kRarely;
+}
+
+// In the spin of a waiting call: both sides, in turn.
+bool look_while_waiting(void *waiting, bool polite)
+{
+    Receive &call = *static_cast<Receive *>(waiting);
+    if (look(call))
+        return true;
+    if (!polite && ++call.turns < kernel_ratio() && !call.s.kernel_news.load(std::memory_order_relaxed))
+        return false;
+    call.turns = 0;
+    return look_at_kernel(call);
+}
+
+// A call that doesn't wait looks at the kernel before it says that there is nothing; but not each time if it is made in a loop.
+bool looked_just_now(const Socket &s)
+{
+    const State &u = state_of(s);
+    return !u.kernel_brings.load(std::memory_order_relaxed) && !s.kernel_news.load(std::memory_order_relaxed) &&
+           mux::ticks() - u.kernel_look.load(std::memory_order_relaxed) < kBusyTicks;
+}
+
+ssize_t answer(const Receive &call)
+{
+    Socket &s = call.s;
+    engine_leave();
+    if (state_of(s).cookie.load(std::memory_order_relaxed) == 0) [[unlikely]]
+        finish_unlift(s);
+    return call.result >= 0 ? call.result : give(call.result);
+}
+
+// False: it became dual before we were in.
+template <typename Kernel> [[gnu::noinline]] bool receive_plain(Socket &s, int fd, Kernel kernel, ssize_t &n)
+{
+    if (wants_lift(s)) [[unlikely]]
+        lift(s, fd);
+    {
+        const Call call(s, CallKind::kBareReceive);
+        if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
+            return false;
+        const int error = take_error(s);
+        n = error != 0 ? give(-error) : kernel();
+    }
+    if (n >= 0)
+        s.operations.store(s.operations.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    return true;
+}
+
+[[gnu::noinline]] ssize_t wait_and_receive(Receive &call)
+{
+    Socket &s = call.s;
+    Wait wait = begin_wait(s, s.receive_timeout_us.load(std::memory_order_relaxed));
+    wait.look = look_while_waiting;
+    wait.look_argument = &call;
+    wait.found = false;
+    const Call open(s, CallKind::kWait);
+    for (;;) {
+        const int result = wait_for(s, call.fd, POLLIN, wait);
+        if (wait.found)
+            return answer(call);
+        if (result != 0)
+            return give(result);
+        call.fd = live_fd(s, call.fd);
+        const auto kernel = [&call] { return libc::real.recvmsg(call.fd, &call.msg, call.flags); };
+        ssize_t n = 0;
+        if (!dual(s) && receive_plain(s, call.fd, kernel, n)) // it went back to the kernel meanwhile
+            return n;
+        if (look(call) || look_at_kernel(call))
+            return answer(call);
+    }
+}
+
+ssize_t receive_dual(Socket &s, int fd, msghdr &msg, int flags)
+{
+    Receive call = {s, fd, msg, flags};
+    if (const int error = take_error(s))
+        return give(-error);
+    if (look(call)) [[likely]]
+        return answer(call);
+    const bool waits = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
+    if (waits ? state_of(s).kernel_brings.load(std::memory_order_relaxed) : !looked_just_now(s))
+        if (look_at_kernel(call))
+            return answer(call);
+    if (waits)
+        return wait_and_receive(call);
+    engine_leave();
+    return give(-EAGAIN);
+}
+
+bool only_by_kernel(const Socket &s, int flags)
+{
+    return (flags & kKernelOnly) != 0 || s.mode.load(std::memory_order_acquire) == Mode::kKernel;
+}
+
+} // namespace
+
+ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
+{
+    const auto kernel = [=] { return libc::real.recvmsg(fd, msg, flags); };
+    if (only_by_kernel(s, flags) || msg->msg_iovlen > IOV_MAX)
+        return kernel();
+    ssize_t n = 0;
+    if (dual(s) || !receive_plain(s, fd, kernel, n))
+        return receive_dual(s, fd, *msg, flags);
+    return n;
+}
+
+ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len)
+{
+    const auto kernel = [=] { return libc::real.recvfrom(fd, buf, len, flags, from, from_len); };
+    if (only_by_kernel(s, flags))
+        return kernel();
+    ssize_t n = 0;
+    if (!dual(s) && receive_plain(s, fd, kernel, n))
+        return n;
+    iovec part = {buf, len};
+    msghdr msg = {};
+    msg.msg_iov = &part;
+    msg.msg_iovlen = 1;
+    msg.msg_name = from_len != nullptr ? from : nullptr;
+    msg.msg_namelen = msg.msg_name != nullptr ? *from_len : 0;
+    n = receive_dual(s, fd, msg, flags);
+    if (n >= 0 && msg.msg_name != nullptr)
+        *from_len = msg.msg_namelen;
+    return n;
+}
+
+bool receive_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout, int &n)
+{
+    const auto kernel = [=] {
+        return static_cast<ssize_t>(libc::real.recvmmsg(fd, messages, count, flags, timeout));
+    };
+    ssize_t result = 0;
+    if (only_by_kernel(s, flags))
+        result = kernel();
+    else if (dual(s) || !receive_plain(s, fd, kernel, result))
+        return false;
+    n = static_cast<int>(result);
+    return true;
+}
+
+bool only_kernel_brings(const Socket &s)
+{
+    const State &u = state_of(s);
+    return !u.wanted.overflows && u.kernel_brings.load(std::memory_order_relaxed) && u.queue.empty();
+}
+
+int bytes_readable(Socket &s, int fd, int *count)
+{
+    if (dual(s)) {
+        engine_look();
+        const LockGuard guard(s.rx_lock);
+        if (Queued *const first = state_of(s).queue.front()) {
+            *count = static_cast<int>(first->length);
+            return 0;
+        }
+    }
+    return libc::real.ioctl(fd, FIONREAD, count);
+}
+
+} // namespace vma::sock::udp

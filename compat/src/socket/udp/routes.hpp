@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Where the datagrams of one socket go, by destination: to the endpoint of a process on this host, or to the kernel. A route
+// is what was found out when its destination was looked up; it holds until the names change, or a tick has passed.
+#pragma once
+
+#include <rdma/fabric.h>
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+
+#include "compat/src/socket/udp/names.hpp"
+#include "compat/src/socket/udp/wire.hpp"
+
+namespace vma::sock::udp {
+
+// The destination as the program gives it; all zeros for that of a connected socket.
+struct Destination {
+    std::uint64_t words[4] = {};
+
+    // False: not an internet address.
+    bool assign(const sockaddr *address, socklen_t length)
+    {
+        if (address == nullptr)
+            return true;
+        if (length < sizeof(sa_family_t))
+            return false;
+        if (address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) {
+            std::memcpy(words, address, sizeof words[0]); // family, port, address: no padding
+            return true;
+        }
+        if (address->sa_family != AF_INET6 || length < sizeof(sockaddr_in6))
+            return false;
+        std::memcpy(words, address, sizeof(sockaddr_in6));
+        return true;
+    }
+    bool operator==(const Destination &) const = default;
+    bool is_connected() const { return words[0] == 0; }
+};
+
+enum class Way : std::uint8_t {
+    kUnknown,
+    kKernel,
+    kEndpoint, // of another process
+    kOwn,      // a socket of this process
+};
+
+struct Route {
+    Destination to;
+    Way way = Way::kUnknown;
+    bool used = false;         // this place of the table
+    bool after_kernel = false; // something has gone there by the kernel since the last by the endpoint
+    bool sent = false;         // by the endpoint, since the last tick
+    std::uint8_t header_length = 0;
+    std::uint32_t generation = 0;
+    std::uint32_t tick = 0;
+    std::uint32_t lost = 0; // since the last one that was placed
+    Identity receiver;
+    fi_addr_t endpoint = FI_ADDR_NOTAVAIL;
+    std::uint64_t data = 0; // CQ data: see wire.hpp
+    Identity wished;        // whom a wish was left for
+    std::uint8_t header[kIpv6Header] = {};
+};
+
+// Those of one socket; its tx_lock held.
+class Routes
+{
+public:
+    // nullptr: there is none.
+    Route *find(const Destination &to)
+    {
+        if (last_ != nullptr && last_->to == to) [[likely]]
+            return last_;
+        return find_in_table(to);
+    }
+    Route *add(const Destination &to); // nullptr: no memory. Other routes move
+    void clear();                      // wishes are withdrawn
+    template <typename Visit> void each(Visit visit)
+    {
+        for (std::uint32_t i = 0; i < capacity_; ++i)
+            if (table_[i].used)
+                visit(table_[i]);
+    }
+
+private:
+    Route *find_in_table(const Destination &to);
+    Route &place_of(const Destination &to);
+
+    std::unique_ptr<Route[]> table_;
+    std::uint32_t capacity_ = 0; // power of two
+    std::uint32_t count_ = 0;
+    Route *last_ = nullptr;
+};
+
+} // namespace vma::sock::udp

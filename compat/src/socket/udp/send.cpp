@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Sending calls on a UDP socket: to a receiver on this host by its process's endpoint, to everybody else by the kernel.
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+
+#include <cstddef>
+
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/udp/state.hpp"
+
+namespace vma::sock::udp {
+
+namespace {
+
+constexpr int kSimple = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CONFIRM;
+constexpr std::size_t kMostParts = 3;                     // and the header
+constexpr std::size_t kMostBytes = 65507 - kIpv6Header;   // what an endpoint takes
+constexpr ssize_t kByKernel = -1000;
+
+// What a call sends, whichever it is.
+struct Message {
+    const iovec *parts;
+    std::size_t count;
+    std::size_t length;
+    const sockaddr *to;
+    socklen_t to_length;
+    int flags;
+};
+
+int give(ssize_t result)
+{
+    errno = static_cast<int>(-result);
+    return -1;
+}
+
+ssize_t by_kernel(Socket &s, ssize_t n)
+{
+    if (n >= 0) [[likely]]
+        s.operations.store(s.operations.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    else if (errno == EAGAIN)
+        s.udp.load(std::memory_order_relaxed)->ask_kernel_for_room.store(true, std::memory_order_relaxed);
+    return n;
+}
+
+bool may_be_accelerated(const Socket &s, const State &u, const Message &m)
+{
+    return s.operations.load(std::memory_order_relaxed) >= config::params().lift_after &&
+           s.mode.load(std::memory_order_relaxed) != Mode::kKernel &&
+           !u.sends_by_kernel.load(std::memory_order_relaxed) && m.length <= kMostBytes && m.count <= kMostParts &&
+           (m.flags & ~kSimple) == 0;
+}
+
+// The receiver has no room: as in the kernel, nobody is told unless he asked for it.
+ssize_t lose(const Socket &s, Route &route, const Message &m)
+{
+    ++route.lost;
+    const bool waits = (m.flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
+    return config::params().tx_nonblocked_eagains && !waits ? -EAGAIN : static_cast<ssize_t>(m.length);
+}
+
+ssize_t put_own(Route &route, const Message &m)
+{
+    About about;
+    read_header(route.data, route.header, route.header_length, about);
+    about.after_kernel = route.after_kernel;
+    engine_exclude_polling(true);
+    const bool taken = take_own(route.data, about, m.parts, m.count, m.length);
+    engine_exclude_polling(false);
+    route.after_kernel = !taken;
+    return taken ? static_cast<ssize_t>(m.length) : kByKernel;
+}
+
+// tx_lock held.
+ssize_t put(const Socket &s, Route &route, const Message &m)
+{
+    if (route.way == Way::kOwn)
+        return put_own(route, m);
+    std::memcpy(route.header + offsetof(HeaderStart, lost), &route.lost, sizeof route.lost);
+    iovec parts[1 + kMostParts];
+    parts[0] = {route.header, route.header_length};
+    for (std::size_t i = 0; i < m.count; ++i)
+        parts[1 + i] = m.parts[i];
+    fi_msg msg = {};
+    msg.msg_iov = parts;
+    msg.iov_count = 1 + m.count;
+    msg.addr = route.endpoint;
+    msg.data = route.data | (route.after_kernel ? kToAfterKernel : 0);
+    const ssize_t result =
+        fi_sendmsg(engine_datagrams().ep, &msg, FI_INJECT | FI_REMOTE_CQ_DATA | FI_VMA_TELL_DROP);
+    if (result == 0) [[likely]] {
+        route.after_kernel = false;
+        route.sent = true;
+        route.lost = 0;
+        return static_cast<ssize_t>(m.length);
+    }
+    if (result == -FI_EAGAIN)
+        return lose(s, route, m);
+    route.way = Way::kUnknown; // the process is gone: the kernel says how
+    return kByKernel;
+}
+
+[[gnu::noinline]] Route *refresh(Socket &s, int fd, Route *route, const Destination &to, ssize_t &error)
+{
+    State &u = *s.udp.load(std::memory_order_relaxed);
+    if (route == nullptr) {
+        route = u.routes.add(to);
+        if (route == nullptr)
+            return nullptr;
+        route->after_kernel = true;
+        u.used_memory.store(true, std::memory_order_relaxed);
+    }
+    error = resolve(s, fd, *route);
+    return route;
+}
+
+// kByKernel: the kernel is to send it.
+ssize_t send_accelerated(Socket &s, int fd, const Message &m)
+{
+    State &u = *s.udp.load(std::memory_order_relaxed);
+    Destination to;
+    if (!may_be_accelerated(s, u, m)) {
+        if (!u.used_memory.load(std::memory_order_relaxed) || !to.assign(m.to, m.to_length))
+            return kByKernel;
+        const LockGuard guard(s.tx_lock);
+        if (Route *const route = u.routes.find(to))
+            route->after_kernel = true;
+        return kByKernel;
+    }
+    if (!to.assign(m.to, m.to_length))
+        return kByKernel;
+    ssize_t n = 0;
+    const LockGuard guard(s.tx_lock);
+    Route *route = u.routes.find(to);
+    if (route == nullptr || is_stale(*route)) [[unlikely]]
+        route = refresh(s, fd, route, to, n);
+    if (route == nullptr || n != 0)
+        return route == nullptr ? kByKernel : n;
+    n = route->way == Way::kEndpoint || route->way == Way::kOwn ? put(s, *route, m) : kByKernel;
+    if (n == kByKernel)
+        route->after_kernel = true;
+    return n;
+}
+
+template <typename Kernel> ssize_t send_by(Socket &s, int fd, const Message &m, Kernel kernel)
+{
+    const int untold = take_error(s);
+    const ssize_t n = untold != 0 ? -untold : send_accelerated(s, fd, m);
+    if (n == kByKernel)
+        return by_kernel(s, kernel());
+    return n >= 0 ? n : give(n);
+}
+
+} // namespace
+
+bool only_kernel_sends(const Socket &s)
+{
+    const State &u = *s.udp.load(std::memory_order_relaxed);
+    return (s.operations.load(std::memory_order_relaxed) < config::params().lift_after ||
+            u.sends_by_kernel.load(std::memory_order_relaxed) ||
+            s.mode.load(std::memory_order_relaxed) == Mode::kKernel) &&
+           !u.used_memory.load(std::memory_order_relaxed);
+}
+
+int send_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags)
+{
+    const int n = libc::real.sendmmsg(fd, messages, count, flags);
+    if (n > 0)
+        s.operations.fetch_add(static_cast<std::uint32_t>(n), std::memory_order_relaxed);
+    return n;
+}
+
+ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags, const sockaddr *to, socklen_t to_len)
+{
+    const iovec part = {const_cast<void *>(buf), len};
+    return send_by(s, fd, {&part, 1, len, to, to_len, flags},
+                   [=] { return libc::real.sendto(fd, buf, len, flags, to, to_len); });
+}
+
+ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
+{
+    const auto kernel = [=] { return libc::real.sendmsg(fd, msg, flags); };
+    if (msg->msg_controllen != 0 || msg->msg_iovlen > kMostParts) {
+        const Message only_kernel = {nullptr, kMostParts + 1, 0, static_cast<const sockaddr *>(msg->msg_name),
+                                     msg->msg_namelen, flags};
+        return send_by(s, fd, only_kernel, kernel);
+    }
+    std::size_t length = 0;
+    for (std::size_t i = 0; i < msg->msg_iovlen; ++i)
+        if (__builtin_add_overflow(length, msg->msg_iov[i].iov_len, &length))
+            return kernel(); // EMSGSIZE
+    return send_by(s, fd,
+                   {msg->msg_iov, msg->msg_iovlen, length, static_cast<const sockaddr *>(msg->msg_name),
+                    msg->msg_namelen, flags},
+                   kernel);
+}
+
+} // namespace vma::sock::udp

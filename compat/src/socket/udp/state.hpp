@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What a tracked UDP socket has besides what every tracked socket has, and the operations on it. Its kernel socket stays
+// bound and open; datagrams of accelerated senders of this host come by the process's datagram endpoint (doc/datagrams.md).
+// Private to compat/src/socket.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/udp/diag.hpp"
+#include "compat/src/socket/udp/names.hpp"
+#include "compat/src/socket/udp/queue.hpp"
+#include "compat/src/socket/udp/routes.hpp"
+
+namespace vma::sock::udp {
+
+// What the program wants to know of each datagram.
+struct Wanted {
+    bool any = false;
+    bool timestamp = false;    // SO_TIMESTAMP
+    bool timestamp_ns = false; // SO_TIMESTAMPNS
+    bool timestamping = false; // SO_TIMESTAMPING, software receive stamps
+    bool overflows = false;    // SO_RXQ_OVFL
+    bool packet_info = false;  // IP_PKTINFO
+    bool ttl = false;
+    bool tos = false;
+    bool packet_info6 = false; // IPV6_RECVPKTINFO
+    bool hop_limit6 = false;
+    bool traffic_class6 = false;
+};
+
+struct State {
+    sa_family_t family = AF_UNSPEC;
+    Identity identity;                   // once asked for; inode 0: not yet
+    Glimpsed<std::uint32_t> seen = 0;    // generation of the names at our last look for a wish
+    std::atomic<bool> sends_by_kernel{false}; // an option of it is only the kernel's to follow
+    std::atomic<bool> used_memory{false};     // queue or routes have something to give back
+
+    // Receiving.
+    std::atomic<std::uint32_t> cookie{0}; // what datagrams for it show; 0: none is taken
+    std::atomic<bool> named{false};       // rx_lock: its name stands in the directory
+    Queue queue;                          // read with rx_lock, filled with the poll lock
+    Wanted wanted;                        // changed with rx_lock and the poll lock
+    bool connected = false;               // likewise: only what comes from `peer` is taken
+    in6_addr peer = {};
+    std::uint16_t peer_port = 0;
+    std::atomic<std::uint32_t> dropped{0};     // found no room here, or with the sender
+    std::atomic<bool> kernel_brings{false};    // the last datagram came by the kernel
+    std::atomic<std::uint64_t> kernel_look{0}; // ticks of the last look at the kernel that found nothing
+
+    // Sending, tx_lock.
+    Routes routes;
+    std::atomic<bool> ask_kernel_for_room{false}; // its send buffer was full
+};
+
+// ---- life (life.cpp)
+void begin(Socket &s, int family); // tracked: gets a state
+void end(Socket &s);                       // its last descriptor is closed
+void connected(Socket &s, int fd);         // after connect(), whatever it returned
+int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len);
+
+// Those that are dual or send by the endpoint, through next_live: the helper thread looks after them.
+extern Socket *g_listed; // lift lock
+void list(Socket &s);    // lift lock held
+void unlist(Socket &s);  // no lock held
+void tick(Socket &s);    // lift lock held
+std::uint32_t current_tick(); // changes some 20 times a second while there are any
+
+// In a forked child: of all sockets, then of each.
+void after_fork_in_child();
+void after_fork_in_child(Socket &s);
+void withdraw_all(); // the process ends
+
+// ---- acceleration (lift.cpp)
+bool wants_lift(Socket &s);       // cheap; a receiving call asks before it goes to the kernel
+void lift(Socket &s, int fd);     // no lock held; it may stay as it is
+void publish_if_due(Socket &s);   // rx_lock held
+void withdraw(Socket &s);         // senders go to the kernel from now on; no lock held
+void unlift(Socket &s, bool keep_unread); // lift lock held
+void finish_unlift(Socket &s);    // no lock held: plain again if all that was left has been read
+void read_options(Socket &s, int fd);
+
+// ---- arrivals (arrive.cpp)
+// A receiving call that polls: the first datagram for its socket goes straight to the program's memory.
+struct Direct {
+    Socket *socket;
+    const msghdr *msg;
+    std::size_t length = 0; // of the datagram
+    bool done = false;
+    About about = {};
+};
+int take(void *context, const void *payload, std::size_t length, std::uint64_t data); // the provider calls it
+std::uint32_t taken(); // datagrams, ever; poll lock held
+void set_direct(Direct *direct);
+// A datagram of a socket of this process to another one. False: that one takes none (any more).
+bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::size_t count, std::size_t length);
+
+// ---- sending (send.cpp, resolve.cpp)
+ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags, const sockaddr *to, socklen_t to_len);
+ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags);
+// sendmmsg() of a socket that has nobody to send to by the endpoint.
+bool only_kernel_sends(const Socket &s);
+int send_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags);
+// Looks a route up anew. tx_lock held. A negative errno is the socket's own that was waiting to be told.
+int resolve(Socket &s, int fd, Route &route);
+bool flow_on_this_host(int fd, const Destination &to, Flow &flow); // false too while the socket has no port
+void forget_endpoints();
+bool is_stale(const Route &route);
+
+// ---- receiving (receive.cpp, ancillary.cpp)
+ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len);
+ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags);
+// recvmmsg() by the kernel alone. False: it may come by the endpoint.
+bool receive_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout, int &n);
+bool only_kernel_brings(const Socket &s); // the last datagram came by the kernel, and none is in the queue
+int bytes_readable(Socket &s, int fd, int *count);
+void describe(const Socket &s, const About &about, msghdr *msg); // address and ancillary data
+void add_overflows(const Socket &s, msghdr *msg);                // ours, to the kernel's count in the message
+
+// ---- readiness (readiness.cpp)
+std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest);
+std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest);
+
+const char *name_of(int fd, char (&out)[kNameMax]); // "fd=7 UDP 127.0.0.1:5001"
+
+} // namespace vma::sock::udp
