@@ -16,6 +16,9 @@ struct Params {
     std::int64_t rx_poll;               // VMA_RX_POLL: us a blocking receive spins, -1 for ever
     std::uint32_t rx_udp_poll_os_ratio; // VMA_RX_UDP_POLL_OS_RATIO: every n-th look of a UDP socket is at the kernel
     std::uint32_t rx_bytes_min;         // VMA_RX_BYTES_MIN: least receive buffer of a UDP socket
+    bool tx_mc_loopback;                // VMA_TX_MC_LOOPBACK: IP_MULTICAST_LOOP of a new socket
+    std::int64_t rx_poll_init;          // VMA_RX_POLL_INIT: us a receive polls a UDP socket that is the kernel's alone
+    std::uint32_t select_skip_os;       // VMA_SELECT_SKIP_OS: every n-th wait looks at the kernel first
     bool tx_nonblocked_eagains;         // VMA_TX_NONBLOCKED_EAGAINS: a lost datagram is EAGAIN
     std::int64_t select_poll;           // VMA_SELECT_POLL: us select/poll/epoll spin, -1 for ever, 0 never
     std::uint32_t select_poll_os_ratio; // VMA_SELECT_POLL_OS_RATIO: every n-th spin looks at the kernel, 0 never

@@ -92,6 +92,18 @@ constexpr Parameter kTable[] = {
      .text =
          "A receive that waits on a UDP socket looks for datagrams that came by the kernel once in so many polls, and "
          "before it sleeps; 0: rarely, once in 1024."},
+    {.name = "VMA_RX_POLL_INIT",
+     .label = "Rx Poll Init Loops",
+     .field = &Params::rx_poll_init,
+     .min = -1,
+     .max = 100 * kSecond,
+     .text = "How many microseconds a blocking receive polls a UDP socket that no sender is accelerated to, before it sleeps; "
+             "-1: it never sleeps, 0: it sleeps at once."},
+    {.name = "VMA_TX_MC_LOOPBACK",
+     .label = "TX MC Loopback",
+     .field = &Params::tx_mc_loopback,
+     .fallback = 1,
+     .text = "IP_MULTICAST_LOOP and IPV6_MULTICAST_LOOP of a new UDP socket, until the program sets them."},
     {.name = "VMA_RX_BYTES_MIN",
      .label = "Rx Byte Min Limit",
      .field = &Params::rx_bytes_min,
@@ -121,6 +133,14 @@ constexpr Parameter kTable[] = {
      .overrides = {{{Spec::kLatency, 1}}},
      .text = "select(), poll() and epoll_wait() look at the descriptors that are not accelerated once in so many "
              "polls, and before they sleep; 0: rarely, once in 1024."},
+    {.name = "VMA_SELECT_SKIP_OS",
+     .label = "Select Skip OS",
+     .field = &Params::select_skip_os,
+     .fallback = 4,
+     .max = 10000,
+     .overrides = {{{Spec::kLatency, 1}}},
+     .text = "select(), poll() and epoll_wait() look at the descriptors that are not accelerated first in every n-th call, even "
+             "if an accelerated one is ready; 0: rarely."},
     {.name = "VMA_OFFLOADED_SOCKETS",
      .label = "Offloaded Sockets",
      .field = &Params::offloaded_sockets,

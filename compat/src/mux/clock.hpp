@@ -101,7 +101,10 @@ struct KernelShare { // kept by the caller from wait to wait; threads may share 
 class KernelTurn
 {
 public:
-    KernelTurn(std::uint32_t ratio, KernelShare &share) : looks_(ratio != 0 ? ratio : kRarely), share_(share) {}
+    KernelTurn(std::uint32_t ratio, std::uint32_t skip, KernelShare &share)
+        : looks_(ratio != 0 ? ratio : kRarely), skip_(skip != 0 ? skip : kRarely), share_(share)
+    {
+    }
 
     // A call's first look, which must not starve either side. `mixed`: there is something that only the kernel knows
     // of, and the program shall hear of it in the same call if there is time for it.
@@ -111,7 +114,7 @@ public:
         share_.calls.store(call, std::memory_order_relaxed);
         if (!mixed)
             return call % std::max(looks_, kLeast) == 0;
-        return begin(call % looks_ == 0 || (looks_ < kRarely && rested()));
+        return begin(call % skip_ == 0 || (looks_ < kRarely && rested()));
     }
 
     bool due_in_spin() { return ++count_ >= looks_ && begin(rested()); }
@@ -147,6 +150,7 @@ private:
     }
 
     const std::uint32_t looks_;
+    const std::uint32_t skip_;
     std::uint32_t count_ = 0;
     KernelShare &share_;
 };

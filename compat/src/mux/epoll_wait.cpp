@@ -87,7 +87,7 @@ public:
     int run()
     {
         const config::Params &params = config::params();
-        KernelTurn kernel(params.select_poll_os_ratio, set_.kernel_share);
+        KernelTurn kernel(params.select_poll_os_ratio, params.select_skip_os, set_.kernel_share);
         const bool asked = kernel.due_at_call(mixed());
         int n = look(kernel, asked);
         if (n == 0 && deadline_.immediate()) {

@@ -164,7 +164,7 @@ int PollWait::plain()
 int PollWait::aware()
 {
     const std::int64_t spin_time = config::params().select_poll;
-    KernelTurn kernel(config::params().select_poll_os_ratio, record_.poll_share);
+    KernelTurn kernel(config::params().select_poll_os_ratio, config::params().select_skip_os, record_.poll_share);
     const bool asked = kernel.due_at_call(frame_.looked_count != count_);
     int n = look(kernel, asked);
     if (n != 0 || (deadline_.immediate() && asked))

@@ -131,7 +131,8 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
 
 int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *len)
 {
-    const int result = libc::real.getsockopt(fd, level, name, value, len);
+    const int result = is_udp(s) ? udp::get_option(s, fd, level, name, value, len)
+                                 : libc::real.getsockopt(fd, level, name, value, len);
     if (result == 0 && level == SOL_SOCKET && name == SO_ERROR && *len == sizeof(int))
         if (const int error = take_error(s))
             memcpy(value, &error, sizeof error);

@@ -266,7 +266,7 @@ void track_new(int fd, bool nonblocking)
 void track_datagram(int fd, int family, bool nonblocking)
 {
     if (Socket *const s = track(fd, Role::kUnknown, nonblocking))
-        udp::begin(*s, family);
+        udp::begin(*s, fd, family);
 }
 
 void track_accepted(int, int fd, bool nonblocking)

@@ -52,11 +52,12 @@ void scatter(const msghdr &msg, const iovec *parts, std::size_t count)
         }
 }
 
-void put(Socket &s, State &u, About &about, const iovec *parts, std::size_t count, std::size_t length)
+void put(Socket &s, State &u, std::uint64_t data, About &about, const iovec *parts, std::size_t count,
+         std::size_t length)
 {
     if (about.lost != 0) [[unlikely]]
         u.dropped.fetch_add(about.lost, std::memory_order_relaxed);
-    if (filters(u, about)) [[unlikely]]
+    if (filters(u, about) || ((data & kToGroup) != 0 && !is_member(s, about))) [[unlikely]]
         return;
     if (wants_time(u.wanted)) [[unlikely]]
         about.arrived_ns = real_time();
@@ -99,7 +100,7 @@ int take(void *, const void *payload, std::size_t length, std::uint64_t data)
     if (header != 0) [[likely]] {
         const auto *const bytes = static_cast<const std::uint8_t *>(payload) + header;
         const iovec part = {const_cast<std::uint8_t *>(bytes), length - header};
-        put(*s, *s->udp.load(std::memory_order_relaxed), about, &part, 1, part.iov_len);
+        put(*s, *s->udp.load(std::memory_order_relaxed), data, about, &part, 1, part.iov_len);
     }
     return 1;
 }
@@ -120,7 +121,7 @@ bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::s
     if (s == nullptr)
         return false;
     About known = about;
-    put(*s, *s->udp.load(std::memory_order_relaxed), known, parts, count, length);
+    put(*s, *s->udp.load(std::memory_order_relaxed), data, known, parts, count, length);
     return true;
 }
 

@@ -16,6 +16,7 @@
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/lock.hpp"
+#include "compat/src/socket/offer.hpp"
 
 namespace vma::sock::udp {
 
@@ -123,6 +124,121 @@ Answer find_receiver(int fd, const Flow &flow, Identity &out)
     out.cookie = std::uint64_t{m.id.idiag_cookie[1]} << 32 | m.id.idiag_cookie[0];
     out.inode = m.idiag_inode;
     return Answer::kFound;
+}
+
+namespace {
+
+in6_addr address_of(const __be32 (&words)[4], bool v4)
+{
+    in6_addr out = {};
+    if (v4) {
+        in_addr address;
+        memcpy(&address, words, sizeof address);
+        return mapped(address);
+    }
+    memcpy(&out, words, sizeof out);
+    return out;
+}
+
+bool only_ipv6(const char *attributes, std::size_t length)
+{
+    for (std::size_t at = 0; at + sizeof(nlattr) <= length;) {
+        nlattr attribute;
+        memcpy(&attribute, attributes + at, sizeof attribute);
+        if (attribute.nla_len < NLA_HDRLEN || at + attribute.nla_len > length)
+            break;
+        if (attribute.nla_type == INET_DIAG_SKV6ONLY && attribute.nla_len > NLA_HDRLEN)
+            return attributes[at + NLA_HDRLEN] != 0;
+        at += NLA_ALIGN(attribute.nla_len);
+    }
+    return false;
+}
+
+// As __udp_is_mcast_sock() of the kernel.
+bool may_get(const inet_diag_msg &m, bool only_v6, const Flow &flow, std::uint32_t interface)
+{
+    const bool v4 = m.idiag_family == AF_INET;
+    const bool v4_group = IN6_IS_ADDR_V4MAPPED(&flow.destination.sin6_addr);
+    const in6_addr bound = address_of(m.id.idiag_src, v4);
+    const in6_addr peer = address_of(m.id.idiag_dst, v4);
+    if ((v4 && !v4_group) || (!v4 && v4_group && only_v6))
+        return false;
+    if (!is_any(bound) && !IN6_ARE_ADDR_EQUAL(&bound, &flow.destination.sin6_addr))
+        return false;
+    if (m.id.idiag_if != 0 && m.id.idiag_if != interface)
+        return false;
+    return is_any(peer) || (IN6_ARE_ADDR_EQUAL(&peer, &flow.source.sin6_addr) && m.id.idiag_dport == flow.source.sin6_port);
+}
+
+enum class Step { kMore, kDone, kFailed };
+
+Step read_list(const char *answer, std::size_t length, const Flow &flow, std::uint32_t interface,
+               std::vector<Identity> &out)
+{
+    for (std::size_t at = 0; at + NLMSG_HDRLEN <= length;) {
+        nlmsghdr header;
+        inet_diag_msg m;
+        memcpy(&header, answer + at, sizeof header);
+        if (header.nlmsg_len < NLMSG_HDRLEN || at + header.nlmsg_len > length)
+            return Step::kFailed;
+        if (header.nlmsg_type == NLMSG_DONE)
+            return Step::kDone;
+        if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY || header.nlmsg_len < NLMSG_LENGTH(sizeof m))
+            return Step::kFailed;
+        memcpy(&m, answer + at + NLMSG_HDRLEN, sizeof m);
+        const std::size_t used = NLMSG_ALIGN(NLMSG_LENGTH(sizeof m));
+        const bool only_v6 = header.nlmsg_len > used && only_ipv6(answer + at + used, header.nlmsg_len - used);
+        if (may_get(m, only_v6, flow, interface))
+            out.push_back({std::uint64_t{m.id.idiag_cookie[1]} << 32 | m.id.idiag_cookie[0], m.idiag_inode});
+        at += NLMSG_ALIGN(header.nlmsg_len);
+    }
+    return Step::kMore;
+}
+
+// Sockets of one family that are bound to the port.
+bool list_family(int netlink, std::uint8_t family, const Flow &flow, std::uint32_t interface, std::vector<Identity> &out)
+{
+    static constinit char answer[32768]; // g_lock
+    Question q = {};
+    q.header.nlmsg_len = sizeof q;
+    q.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+    q.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+    q.request.sdiag_family = family;
+    q.request.sdiag_protocol = IPPROTO_UDP;
+    q.request.idiag_states = ~0U;
+    q.request.id.idiag_sport = flow.destination.sin6_port;
+    if (libc::uncancelled::send(netlink, &q, sizeof q, 0) != sizeof q)
+        return false;
+    for (Step step = Step::kMore; step != Step::kDone;) {
+        const ssize_t n = libc::real.syscall(SYS_recvfrom, netlink, answer, sizeof answer, 0, nullptr, nullptr);
+        step = n > 0 ? read_list(answer, static_cast<std::size_t>(n), flow, interface, out) : Step::kFailed;
+        if (step == Step::kFailed)
+            return false;
+    }
+    return true;
+}
+
+} // namespace
+
+bool list_receivers(int fd, const Flow &flow, std::uint32_t interface, std::vector<Identity> &out)
+{
+    LockGuard guard(g_lock);
+    const int netlink = open_netlink();
+    if (netlink < 0 || namespace_of(netlink) != namespace_of(fd))
+        return false;
+    const bool v4 = IN6_IS_ADDR_V4MAPPED(&flow.destination.sin6_addr);
+    if ((!v4 || list_family(netlink, AF_INET, flow, interface, out)) && list_family(netlink, AF_INET6, flow, interface, out))
+        return true;
+    libc::close_private(g_socket); // what is left of an answer goes with it
+    g_socket = -1;
+    return false;
+}
+
+bool is_any(const in6_addr &a)
+{
+    static constexpr in_addr kNone = {};
+    const in6_addr any4 = mapped(kNone);
+    return IN6_IS_ADDR_UNSPECIFIED(&a) || IN6_ARE_ADDR_EQUAL(&a, &any4);
 }
 
 bool find_source(const sockaddr_in6 &destination, sockaddr_in6 &source)

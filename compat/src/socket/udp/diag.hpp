@@ -6,6 +6,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <vector>
+
 #include "compat/src/socket/udp/names.hpp"
 
 namespace vma::sock::udp {
@@ -21,6 +23,12 @@ enum class Answer { kFound, kNobody, kUnknown };
 // Who of this user gets what goes this way through the loopback interface. kNobody: none, or somebody else. kUnknown: the kernel
 // doesn't tell (said once in the log), or `fd` is in another network namespace than this process.
 Answer find_receiver(int fd, const Flow &flow, Identity &out);
+
+// All sockets of this host, whose ever, that the kernel may give a datagram to a group when it comes by this interface; which of
+// them have joined, and from whom they want it, is not looked at. False: it doesn't tell.
+bool list_receivers(int fd, const Flow &flow, std::uint32_t interface, std::vector<Identity> &out);
+
+bool is_any(const in6_addr &a); // of both families
 
 // The address that a datagram to `destination` leaves from if its socket has none. False: there is no way.
 bool find_source(const sockaddr_in6 &destination, sockaddr_in6 &source);

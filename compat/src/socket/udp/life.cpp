@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <new>
 
 #include "compat/src/config/log.hpp"
@@ -15,12 +16,14 @@
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/udp/diag.hpp"
+#include "compat/src/socket/udp/interface.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock::udp {
 
 namespace {
 
+constexpr int kIpv6MulticastAll = 29; // not in glibc's headers yet
 constexpr std::size_t kStates = 64; // mapped at a time
 
 constinit Mutex g_lock;
@@ -47,6 +50,8 @@ enum class Effect {
     kNone,       // nothing that we have a part in, or it is read when it is needed
     kReceiving,  // what is told of a datagram, or how many may wait
     kSending,    // what a datagram carries
+    kGroupSending, // where and how it sends to groups
+    kMembership,   // which groups it is in
     kSentByKernel, // only the kernel can send so
     kKernel,     // only the kernel can do it
 };
@@ -99,6 +104,7 @@ Effect effect_of_ipv4(int name)
     case IP_MULTICAST_IF:
     case IP_MULTICAST_TTL:
     case IP_MULTICAST_LOOP:
+        return Effect::kGroupSending;
     case IP_MULTICAST_ALL:
     case IP_ADD_MEMBERSHIP:
     case IP_DROP_MEMBERSHIP:
@@ -113,6 +119,8 @@ Effect effect_of_ipv4(int name)
     case MCAST_LEAVE_SOURCE_GROUP:
     case MCAST_BLOCK_SOURCE:
     case MCAST_UNBLOCK_SOURCE:
+    case MCAST_MSFILTER:
+        return Effect::kMembership;
     case IP_MTU_DISCOVER:
     case IP_RECVERR:
     case IP_FREEBIND:
@@ -137,11 +145,11 @@ Effect effect_of_ipv6(int name)
     case IPV6_UNICAST_HOPS:
     case IPV6_TCLASS:
         return Effect::kSending;
-    case IPV6_V6ONLY:
     case IPV6_MULTICAST_IF:
     case IPV6_MULTICAST_HOPS:
     case IPV6_MULTICAST_LOOP:
-    case IPV6_MULTICAST_ALL:
+        return Effect::kGroupSending;
+    case kIpv6MulticastAll:
     case IPV6_JOIN_GROUP:
     case IPV6_LEAVE_GROUP:
     case MCAST_JOIN_GROUP:
@@ -150,6 +158,9 @@ Effect effect_of_ipv6(int name)
     case MCAST_LEAVE_SOURCE_GROUP:
     case MCAST_BLOCK_SOURCE:
     case MCAST_UNBLOCK_SOURCE:
+    case MCAST_MSFILTER:
+        return Effect::kMembership;
+    case IPV6_V6ONLY:
     case IPV6_MTU_DISCOVER:
     case IPV6_RECVERR:
     case IPV6_AUTOFLOWLABEL:
@@ -200,6 +211,34 @@ void forget_routes(Socket &s)
     u.used_memory.store(false, std::memory_order_relaxed);
 }
 
+// The program's idea of it; ours of what the kernel has is the same again.
+void note_group_option(State &u, int level, int name, const void *value, socklen_t len)
+{
+    const bool v4 = level == IPPROTO_IP;
+    const int place = v4 ? 0 : 1;
+    if (name == (v4 ? IP_MULTICAST_IF : IPV6_MULTICAST_IF))
+        u.group_interface[place] = chosen_interface(level, value, len);
+    if (name != (v4 ? IP_MULTICAST_LOOP : IPV6_MULTICAST_LOOP))
+        return;
+    unsigned char first = 0; // an int, or one byte
+    int whole = 0;
+    memcpy(&first, value, sizeof first);
+    if (len >= sizeof whole)
+        memcpy(&whole, value, sizeof whole);
+    u.loops[place] = u.kernel_loops[place] = len >= sizeof whole ? whole != 0 : first != 0;
+}
+
+void take_loop_from_variable(State &u, int fd)
+{
+    const int off = 0;
+    if (config::params().tx_mc_loopback)
+        return;
+    u.loops[0] = u.kernel_loops[0] = libc::real.setsockopt(fd, IPPROTO_IP, IP_MULTICAST_LOOP, &off, sizeof off) != 0;
+    if (u.family == AF_INET6)
+        u.loops[1] = u.kernel_loops[1] =
+            libc::real.setsockopt(fd, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, &off, sizeof off) != 0;
+}
+
 // The kernel killed the receiver: what it had not read would have been lost there too, but a sender hears of it.
 void look_after_receiver(Socket &s, Route &route)
 {
@@ -212,7 +251,7 @@ void look_after_receiver(Socket &s, Route &route)
     route.sent = false;
     if (!flow_on_this_host(fd, route.to, flow) || find_receiver(fd, flow, who) != Answer::kNobody)
         return;
-    if (find_name(route.receiver, target) && cookie_of(route.data) == target.cookie) {
+    if (find_name(route.receiver.who, target) && cookie_of(route.receiver.data) == target.cookie) {
         route.way = Way::kUnknown;
         s.pending_error.store(ECONNREFUSED, std::memory_order_relaxed);
         notify(s, POLLIN | POLLERR);
@@ -221,7 +260,7 @@ void look_after_receiver(Socket &s, Route &route)
 
 } // namespace
 
-void begin(Socket &s, int family)
+void begin(Socket &s, int fd, int family)
 {
     if (s.udp_memory == nullptr)
         s.udp_memory = new_state();
@@ -242,6 +281,12 @@ void begin(Socket &s, int family)
     u->kernel_brings = false;
     u->kernel_look = 0;
     u->ask_kernel_for_room = false;
+    u->has_wire_groups = false;
+    for (int place : {0, 1}) {
+        u->group_interface[place] = 0;
+        u->loops[place] = u->kernel_loops[place] = true;
+    }
+    take_loop_from_variable(*u, fd);
     s.udp.store(u, std::memory_order_release);
 }
 
@@ -265,6 +310,20 @@ void connected(Socket &s, int fd)
         names_changed(); // other senders may mean it now
 }
 
+// Where the kernel's socket has another value than the program has given it.
+int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *len)
+{
+    const State &u = *s.udp.load(std::memory_order_relaxed);
+    const int result = libc::real.getsockopt(fd, level, name, value, len);
+    const bool v4 = level == IPPROTO_IP && name == IP_MULTICAST_LOOP;
+    const bool v6 = level == IPPROTO_IPV6 && name == IPV6_MULTICAST_LOOP;
+    if (result != 0 || (!v4 && !v6) || *len == 0)
+        return result;
+    const int loops = u.loops[v4 ? 0 : 1] ? 1 : 0;
+    memcpy(value, &loops, std::min<std::size_t>(*len, sizeof loops));
+    return result;
+}
+
 int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len)
 {
     State &u = *s.udp.load(std::memory_order_relaxed);
@@ -276,9 +335,13 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
     const int result = libc::real.setsockopt(fd, level, name, value, len);
     if (result != 0)
         return result;
-    if (effect == Effect::kSending)
+    if (effect == Effect::kGroupSending)
+        note_group_option(u, level, name, value, len);
+    if (effect == Effect::kSending || effect == Effect::kGroupSending)
         forget_routes(s);
-    if (effect == Effect::kReceiving && dual(s))
+    if (effect == Effect::kMembership)
+        names_changed(); // senders look again who is in the group
+    if ((effect == Effect::kReceiving || effect == Effect::kMembership) && dual(s))
         read_options(s, fd);
     return result;
 }
@@ -289,7 +352,7 @@ void tick(Socket &s)
     if (!u.used_memory.load(std::memory_order_relaxed) || !s.tx_lock.try_lock())
         return;
     u.routes.each([&s](Route &route) {
-        if (route.way == Way::kEndpoint)
+        if (route.way == Way::kReceiver)
             look_after_receiver(s, route);
     });
     s.tx_lock.unlock();

@@ -97,7 +97,7 @@ void become_dual(Socket &s, int fd)
     publish_if_due(s);
 }
 
-void lift_locked(Socket &s, int fd)
+void lift_locked(Socket &s, int fd, bool asked)
 {
     State &u = state_of(s);
     if (s.mode.load(std::memory_order_acquire) != Mode::kPlain)
@@ -108,7 +108,7 @@ void lift_locked(Socket &s, int fd)
     }
     const std::uint32_t now = generation();
     u.seen = now;
-    if ((u.identity.inode == 0 && !identify(fd, u.identity)) || !is_wished(u.identity))
+    if ((u.identity.inode == 0 && !identify(fd, u.identity)) || (asked && !is_wished(u.identity)))
         return;
     if (!hold_alone(s)) {
         u.seen = now - 1; // ask again: nobody tells when the other holder is gone
@@ -147,6 +147,8 @@ void read_options(Socket &s, int fd)
     u.wanted = wanted;
     u.queue.set_limit(receive_buffer(fd));
     read_peer(fd, u);
+    for (Verdict &verdict : u.verdicts)
+        verdict = {};
     engine_exclude_polling(false);
 }
 
@@ -163,12 +165,17 @@ void lift(Socket &s, int fd)
     const int saved = errno;
     if (g_lift_lock.try_lock()) {
         if (g_fork_gate.try_lock()) {
-            lift_locked(s, fd);
+            lift_locked(s, fd, true);
             g_fork_gate.unlock();
         }
         g_lift_lock.unlock();
     }
     errno = saved;
+}
+
+void lift_unasked(Socket &s, int fd)
+{
+    lift_locked(s, fd, false);
 }
 
 void publish_if_due(Socket &s)

@@ -7,6 +7,8 @@
 
 #include <rdma/fi_domain.h>
 
+#include <algorithm>
+
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
@@ -20,36 +22,16 @@ namespace vma::sock::udp {
 namespace {
 
 constexpr std::uint32_t kLoopbackInterface = 1;
+constexpr std::uint32_t kKernelTicks = 20; // a second: what goes by the kernel may find another way by then
 
 // By port of the endpoint, 0 not known yet; lift lock. Only what is used takes memory.
 constinit std::uint32_t g_endpoints[1 << 16] = {};
-
-bool is_any(const in6_addr &a)
-{
-    static constexpr in_addr kNone = {};
-    const in6_addr any4 = mapped(kNone);
-    return IN6_IS_ADDR_UNSPECIFIED(&a) || IN6_ARE_ADDR_EQUAL(&a, &any4);
-}
 
 int option(int fd, int level, int name, int otherwise)
 {
     int value = 0;
     socklen_t size = sizeof value;
     return libc::real.getsockopt(fd, level, name, &value, &size) == 0 && value >= 0 ? value : otherwise;
-}
-
-About describe_flow(int fd, const Flow &flow)
-{
-    const bool v6 = !IN6_IS_ADDR_V4MAPPED(&flow.destination.sin6_addr);
-    const int level = v6 ? IPPROTO_IPV6 : IPPROTO_IP;
-    About about = {};
-    about.source = flow.source.sin6_addr;
-    about.source_port = flow.source.sin6_port;
-    about.destination = flow.destination.sin6_addr;
-    about.interface = kLoopbackInterface;
-    about.ttl = static_cast<std::uint8_t>(option(fd, level, v6 ? IPV6_UNICAST_HOPS : IP_TTL, 64));
-    about.tos = static_cast<std::uint8_t>(option(fd, level, v6 ? IPV6_TCLASS : IP_TOS, 0));
-    return about;
 }
 
 // lift lock held
@@ -68,16 +50,6 @@ fi_addr_t endpoint_of(std::uint16_t port)
     return endpoint;
 }
 
-void wish(Route &route, const Identity &who)
-{
-    if (route.wished == who)
-        return;
-    if (route.wished.inode != 0)
-        withdraw_wish(route.wished);
-    route.wished = who;
-    route.generation = leave_wish(who);
-}
-
 void tell(Socket &s, int fd, const Flow &flow)
 {
     char source[kAddressText];
@@ -87,25 +59,16 @@ void tell(Socket &s, int fd, const Flow &flow)
             s.operations.load(std::memory_order_relaxed));
 }
 
-// lift lock held
-void point_to(Socket &s, int fd, Route &route, const Flow &flow, const Identity &who,
-              const Target &target)
+void point_route(Socket &s, int fd, Route &route, const Flow &flow, const Identity &who, const Target &target)
 {
-    const bool known = route.data != 0 && cookie_of(route.data) == target.cookie;
-    const About about = describe_flow(fd, flow);
+    const bool known = cookie_of(route.receiver.data) == target.cookie;
     const bool v6 = !IN6_IS_ADDR_V4MAPPED(&flow.destination.sin6_addr);
-    route.header_length = static_cast<std::uint8_t>(write_header(about, v6, route.header));
-    route.data = make_to(target.index, target.cookie) | (v6 ? kToIpv6 : 0);
-    route.receiver = who;
-    route.wished = {}; // the receiver has taken it away
-    if (target.process == ::getpid()) {
-        route.way = Way::kOwn;
-    } else {
-        route.endpoint = endpoint_of(target.port);
-        route.way = route.endpoint != FI_ADDR_NOTAVAIL ? Way::kEndpoint : Way::kKernel;
-    }
-    if (route.way == Way::kKernel)
+    wish_for(route, {});
+    if (!point_to(route.receiver, who, target))
         return;
+    route.header_length = static_cast<std::uint8_t>(write_header(describe_flow(fd, flow), v6, route.header));
+    route.receiver.data |= v6 ? kToIpv6 : 0;
+    route.way = Way::kReceiver;
     list(s);
     if (!known)
         tell(s, fd, flow);
@@ -117,16 +80,50 @@ void look_up(Socket &s, int fd, Route &route)
     Identity who;
     Target target = {};
     if (!flow_on_this_host(fd, route.to, flow) || find_receiver(fd, flow, who) != Answer::kFound)
-        return;
-    if (!find_name(who, target)) {
-        wish(route, who);
-        return;
-    }
+        return wish_for(route, {});
+    if (!find_name(who, target))
+        return wish_for(route, {who});
     if (engine_start_datagrams())
-        point_to(s, fd, route, flow, who, target);
+        point_route(s, fd, route, flow, who, target);
 }
 
 } // namespace
+
+About describe_flow(int fd, const Flow &flow)
+{
+    const bool v6 = !IN6_IS_ADDR_V4MAPPED(&flow.destination.sin6_addr);
+    const int level = v6 ? IPPROTO_IPV6 : IPPROTO_IP;
+    About about = {};
+    about.source = flow.source.sin6_addr;
+    about.source_port = flow.source.sin6_port;
+    about.destination = flow.destination.sin6_addr;
+    about.interface = kLoopbackInterface;
+    about.ttl = static_cast<std::uint8_t>(option(fd, level, v6 ? IPV6_UNICAST_HOPS : IP_TTL, 64));
+    about.tos = static_cast<std::uint8_t>(option(fd, level, v6 ? IPV6_TCLASS : IP_TOS, 0));
+    return about;
+}
+
+bool point_to(Receiver &receiver, const Identity &who, const Target &target)
+{
+    receiver.who = who;
+    receiver.data = make_to(target.index, target.cookie);
+    receiver.own = target.process == ::getpid();
+    if (!receiver.own)
+        receiver.endpoint = endpoint_of(target.port);
+    return receiver.own || receiver.endpoint != FI_ADDR_NOTAVAIL;
+}
+
+// Another sender may have taken back what was left for the same receiver.
+void wish_for(Route &route, const std::vector<Identity> &who)
+{
+    for (const Identity &old : route.wished)
+        if (std::find(who.begin(), who.end(), old) == who.end())
+            withdraw_wish(old);
+    route.wished = who;
+    for (const Identity &wanted : who)
+        if (!is_wished(wanted))
+            route.generation = leave_wish(wanted);
+}
 
 void forget_endpoints()
 {
@@ -162,7 +159,7 @@ int resolve(Socket &s, int fd, Route &route)
     if (g_fork_gate.try_lock()) {
         if (open_offers()) {
             route.generation = generation();
-            look_up(s, fd, route);
+            is_group(fd, route.to) ? resolve_group(s, fd, route) : look_up(s, fd, route);
         }
         g_fork_gate.unlock();
     }
@@ -172,7 +169,8 @@ int resolve(Socket &s, int fd, Route &route)
 
 bool is_stale(const Route &route)
 {
-    return route.generation != generation() || (route.tick != current_tick() && route.way != Way::kKernel);
+    const std::uint32_t age = current_tick() - route.tick;
+    return route.generation != generation() || age >= (route.way == Way::kKernel ? kKernelTicks : 1);
 }
 
 } // namespace vma::sock::udp

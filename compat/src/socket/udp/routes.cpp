@@ -50,7 +50,7 @@ Route *Routes::add(const Destination &to)
         bigger.table_.reset(new (std::nothrow) Route[bigger.capacity_]);
         if (!bigger.table_)
             return nullptr;
-        each([&bigger](Route &route) { bigger.place_of(route.to) = route; });
+        each([&bigger](Route &route) { bigger.place_of(route.to) = std::move(route); });
         table_ = std::move(bigger.table_);
         capacity_ = bigger.capacity_;
     }
@@ -65,8 +65,8 @@ Route *Routes::add(const Destination &to)
 void Routes::clear()
 {
     each([](Route &route) {
-        if (route.wished.inode != 0)
-            withdraw_wish(route.wished);
+        for (const Identity &who : route.wished)
+            withdraw_wish(who);
     });
     table_.reset();
     capacity_ = count_ = 0;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "compat/src/socket/udp/names.hpp"
 #include "compat/src/socket/udp/wire.hpp"
@@ -43,24 +44,36 @@ struct Destination {
 enum class Way : std::uint8_t {
     kUnknown,
     kKernel,
-    kEndpoint, // of another process
-    kOwn,      // a socket of this process
+    kReceiver, // of another process, or another socket of this one
+    kGroup,    // all of this host that are in a multicast group
+};
+
+// A socket of this host that takes datagrams by the endpoint of its process.
+struct Receiver {
+    Identity who;
+    fi_addr_t endpoint = FI_ADDR_NOTAVAIL;
+    std::uint64_t data = 0; // CQ data: see wire.hpp
+    std::uint32_t lost = 0; // since the last one that was placed
+    bool own = false;       // of this process: no endpoint is needed
+};
+
+struct Group {
+    std::vector<Receiver> receivers;
+    bool leaves_host = false; // the kernel sends it to the wire
 };
 
 struct Route {
     Destination to;
     Way way = Way::kUnknown;
     bool used = false;         // this place of the table
-    bool after_kernel = false; // something has gone there by the kernel since the last by the endpoint
+    bool after_kernel = false; // something has gone there by the kernel since the last by an endpoint
     bool sent = false;         // by the endpoint, since the last tick
     std::uint8_t header_length = 0;
     std::uint32_t generation = 0;
     std::uint32_t tick = 0;
-    std::uint32_t lost = 0; // since the last one that was placed
-    Identity receiver;
-    fi_addr_t endpoint = FI_ADDR_NOTAVAIL;
-    std::uint64_t data = 0; // CQ data: see wire.hpp
-    Identity wished;        // whom a wish was left for
+    Receiver receiver;
+    std::unique_ptr<Group> group;
+    std::vector<Identity> wished; // whom wishes were left for
     std::uint8_t header[kIpv6Header] = {};
 };
 

@@ -19,19 +19,7 @@ namespace vma::sock::udp {
 namespace {
 
 constexpr int kSimple = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CONFIRM;
-constexpr std::size_t kMostParts = 3;                     // and the header
-constexpr std::size_t kMostBytes = 65507 - kIpv6Header;   // what an endpoint takes
-constexpr ssize_t kByKernel = -1000;
-
-// What a call sends, whichever it is.
-struct Message {
-    const iovec *parts;
-    std::size_t count;
-    std::size_t length;
-    const sockaddr *to;
-    socklen_t to_length;
-    int flags;
-};
+constexpr std::size_t kMostBytes = 65507 - kIpv6Header; // what an endpoint takes
 
 int give(ssize_t result)
 {
@@ -57,52 +45,22 @@ bool may_be_accelerated(const Socket &s, const State &u, const Message &m)
 }
 
 // The receiver has no room: as in the kernel, nobody is told unless he asked for it.
-ssize_t lose(const Socket &s, Route &route, const Message &m)
+ssize_t lose(const Socket &s, Receiver &receiver, const Message &m)
 {
-    ++route.lost;
+    ++receiver.lost;
     const bool waits = (m.flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
     return config::params().tx_nonblocked_eagains && !waits ? -EAGAIN : static_cast<ssize_t>(m.length);
 }
 
-ssize_t put_own(Route &route, const Message &m)
+ssize_t put_own(const Route &route, const Receiver &receiver, const Message &m)
 {
     About about;
-    read_header(route.data, route.header, route.header_length, about);
+    read_header(receiver.data, route.header, route.header_length, about);
     about.after_kernel = route.after_kernel;
     engine_exclude_polling(true);
-    const bool taken = take_own(route.data, about, m.parts, m.count, m.length);
+    const bool taken = take_own(receiver.data, about, m.parts, m.count, m.length);
     engine_exclude_polling(false);
-    route.after_kernel = !taken;
     return taken ? static_cast<ssize_t>(m.length) : kByKernel;
-}
-
-// tx_lock held.
-ssize_t put(const Socket &s, Route &route, const Message &m)
-{
-    if (route.way == Way::kOwn)
-        return put_own(route, m);
-    std::memcpy(route.header + offsetof(HeaderStart, lost), &route.lost, sizeof route.lost);
-    iovec parts[1 + kMostParts];
-    parts[0] = {route.header, route.header_length};
-    for (std::size_t i = 0; i < m.count; ++i)
-        parts[1 + i] = m.parts[i];
-    fi_msg msg = {};
-    msg.msg_iov = parts;
-    msg.iov_count = 1 + m.count;
-    msg.addr = route.endpoint;
-    msg.data = route.data | (route.after_kernel ? kToAfterKernel : 0);
-    const ssize_t result =
-        fi_sendmsg(engine_datagrams().ep, &msg, FI_INJECT | FI_REMOTE_CQ_DATA | FI_VMA_TELL_DROP);
-    if (result == 0) [[likely]] {
-        route.after_kernel = false;
-        route.sent = true;
-        route.lost = 0;
-        return static_cast<ssize_t>(m.length);
-    }
-    if (result == -FI_EAGAIN)
-        return lose(s, route, m);
-    route.way = Way::kUnknown; // the process is gone: the kernel says how
-    return kByKernel;
 }
 
 [[gnu::noinline]] Route *refresh(Socket &s, int fd, Route *route, const Destination &to, ssize_t &error)
@@ -119,6 +77,15 @@ ssize_t put(const Socket &s, Route &route, const Message &m)
     return route;
 }
 
+// To a group for which the kernel is the only way, on a socket that reaches others by endpoints.
+ssize_t loop_as_asked(State &u, int fd, const Destination &to, const Message &m)
+{
+    sockaddr_in6 name = {};
+    const bool known = to.is_connected() ? read_address(fd, Side::kPeer, name) : to_v6(to.words, name);
+    const bool v4 = known && IN6_IS_ADDR_V4MAPPED(&name.sin6_addr);
+    return send_to_group_by_kernel(u, fd, m, v4, u.loops[v4 ? 0 : 1]);
+}
+
 // kByKernel: the kernel is to send it.
 ssize_t send_accelerated(Socket &s, int fd, const Message &m)
 {
@@ -128,8 +95,11 @@ ssize_t send_accelerated(Socket &s, int fd, const Message &m)
         if (!u.used_memory.load(std::memory_order_relaxed) || !to.assign(m.to, m.to_length))
             return kByKernel;
         const LockGuard guard(s.tx_lock);
-        if (Route *const route = u.routes.find(to))
+        if (Route *const route = u.routes.find(to)) {
             route->after_kernel = true;
+            if (u.has_wire_groups && m.parts != nullptr && is_group(fd, to))
+                return loop_as_asked(u, fd, to, m);
+        }
         return kByKernel;
     }
     if (!to.assign(m.to, m.to_length))
@@ -141,9 +111,14 @@ ssize_t send_accelerated(Socket &s, int fd, const Message &m)
         route = refresh(s, fd, route, to, n);
     if (route == nullptr || n != 0)
         return route == nullptr ? kByKernel : n;
-    n = route->way == Way::kEndpoint || route->way == Way::kOwn ? put(s, *route, m) : kByKernel;
-    if (n == kByKernel)
-        route->after_kernel = true;
+    if (route->way == Way::kGroup)
+        return put_to_group(s, fd, *route, m);
+    n = route->way == Way::kReceiver ? put(s, *route, route->receiver, m) : kByKernel;
+    route->after_kernel = n == kByKernel;
+    if (n == kByKernel && u.has_wire_groups && is_group(fd, to)) [[unlikely]]
+        return loop_as_asked(u, fd, to, m);
+    if (n == kByKernel && route->way == Way::kReceiver)
+        route->way = Way::kUnknown; // the process is gone: the kernel says how
     return n;
 }
 
@@ -157,6 +132,29 @@ template <typename Kernel> ssize_t send_by(Socket &s, int fd, const Message &m, 
 }
 
 } // namespace
+
+ssize_t put(const Socket &s, Route &route, Receiver &receiver, const Message &m)
+{
+    if (receiver.own)
+        return put_own(route, receiver, m);
+    std::memcpy(route.header + offsetof(HeaderStart, lost), &receiver.lost, sizeof receiver.lost);
+    iovec parts[1 + kMostParts];
+    parts[0] = {route.header, route.header_length};
+    for (std::size_t i = 0; i < m.count; ++i)
+        parts[1 + i] = m.parts[i];
+    fi_msg msg = {};
+    msg.msg_iov = parts;
+    msg.iov_count = 1 + m.count;
+    msg.addr = receiver.endpoint;
+    msg.data = receiver.data | (route.after_kernel ? kToAfterKernel : 0);
+    const ssize_t result = fi_sendmsg(engine_datagrams().ep, &msg, FI_INJECT | FI_REMOTE_CQ_DATA | FI_VMA_TELL_DROP);
+    if (result == 0) [[likely]] {
+        route.sent = true;
+        receiver.lost = 0;
+        return static_cast<ssize_t>(m.length);
+    }
+    return result == -FI_EAGAIN ? lose(s, receiver, m) : kByKernel;
+}
 
 bool only_kernel_sends(const Socket &s)
 {

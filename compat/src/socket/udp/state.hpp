@@ -33,6 +33,14 @@ struct Wanted {
     bool traffic_class6 = false;
 };
 
+// Whether a socket takes what comes from a source to a group by an interface (members.cpp); 0 is no interface.
+struct Verdict {
+    in6_addr group = {};
+    in6_addr source = {};
+    std::uint32_t interface = 0;
+    bool takes = false;
+};
+
 struct State {
     sa_family_t family = AF_UNSPEC;
     Identity identity;                   // once asked for; inode 0: not yet
@@ -48,19 +56,26 @@ struct State {
     bool connected = false;               // likewise: only what comes from `peer` is taken
     in6_addr peer = {};
     std::uint16_t peer_port = 0;
+    Verdict verdicts[4];                  // likewise
+    std::uint32_t next_verdict = 0;
     std::atomic<std::uint32_t> dropped{0};     // found no room here, or with the sender
     std::atomic<bool> kernel_brings{false};    // the last datagram came by the kernel
     std::atomic<std::uint64_t> kernel_look{0}; // ticks of the last look at the kernel that found nothing
 
     // Sending, tx_lock.
     Routes routes;
+    std::uint32_t group_interface[2] = {}; // of IP_MULTICAST_IF and IPV6_MULTICAST_IF, 0 none
+    bool loops[2] = {true, true};          // the program's IP_MULTICAST_LOOP and IPV6_MULTICAST_LOOP
+    bool kernel_loops[2] = {true, true};   // what the kernel's socket has instead
+    std::atomic<bool> has_wire_groups{false}; // so it may differ: what goes to groups by the kernel says what it wants
     std::atomic<bool> ask_kernel_for_room{false}; // its send buffer was full
 };
 
 // ---- life (life.cpp)
-void begin(Socket &s, int family); // tracked: gets a state
+void begin(Socket &s, int fd, int family); // tracked: gets a state
 void end(Socket &s);                       // its last descriptor is closed
 void connected(Socket &s, int fd);         // after connect(), whatever it returned
+int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *len);
 int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len);
 
 // Those that are dual or send by the endpoint, through next_live: the helper thread looks after them.
@@ -78,6 +93,7 @@ void withdraw_all(); // the process ends
 // ---- acceleration (lift.cpp)
 bool wants_lift(Socket &s);       // cheap; a receiving call asks before it goes to the kernel
 void lift(Socket &s, int fd);     // no lock held; it may stay as it is
+void lift_unasked(Socket &s, int fd); // lift lock held
 void publish_if_due(Socket &s);   // rx_lock held
 void withdraw(Socket &s);         // senders go to the kernel from now on; no lock held
 void unlift(Socket &s, bool keep_unread); // lift lock held
@@ -99,14 +115,39 @@ void set_direct(Direct *direct);
 // A datagram of a socket of this process to another one. False: that one takes none (any more).
 bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::size_t count, std::size_t length);
 
+bool is_member(Socket &s, const About &about); // of the group that the datagram was sent to
+
 // ---- sending (send.cpp, resolve.cpp)
 ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags, const sockaddr *to, socklen_t to_len);
 ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags);
 // sendmmsg() of a socket that has nobody to send to by the endpoint.
 bool only_kernel_sends(const Socket &s);
 int send_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags);
+// What a call sends, whichever it is.
+struct Message {
+    const iovec *parts;
+    std::size_t count;
+    std::size_t length;
+    const sockaddr *to;
+    socklen_t to_length;
+    int flags;
+};
+inline constexpr ssize_t kByKernel = -1000;
+inline constexpr std::size_t kMostParts = 3; // and the header
+// Writes it for one receiver of the route. Its length, also where it was lost and nobody is to be told; -EAGAIN, or kByKernel:
+// the receiver is gone. tx_lock held.
+ssize_t put(const Socket &s, Route &route, Receiver &receiver, const Message &m);
+ssize_t put_to_group(Socket &s, int fd, Route &route, const Message &m);
+// By the kernel, which gives it to this host as well if the program wants that.
+ssize_t send_to_group_by_kernel(State &u, int fd, const Message &m, bool v4, bool loops);
+bool is_group(int fd, const Destination &to);
 // Looks a route up anew. tx_lock held. A negative errno is the socket's own that was waiting to be told.
 int resolve(Socket &s, int fd, Route &route);
+// Parts of it; lift lock held.
+About describe_flow(int fd, const Flow &flow);
+bool point_to(Receiver &receiver, const Identity &who, const Target &target); // false: it can't be reached
+void wish_for(Route &route, const std::vector<Identity> &who);                // and for nobody else
+void resolve_group(Socket &s, int fd, Route &route);
 bool flow_on_this_host(int fd, const Destination &to, Flow &flow); // false too while the socket has no port
 void forget_endpoints();
 bool is_stale(const Route &route);

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "compat/src/socket/udp/interface.hpp"
+
+#include <ifaddrs.h>
+#include <linux/in_route.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "compat/src/libc/critical.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/socket/offer.hpp"
+
+namespace vma::sock::udp {
+
+namespace {
+
+constexpr std::size_t kAnswerRoom = 2048;
+constexpr std::uint32_t kLoopback = 1; // its index in each network namespace
+
+struct Question {
+    nlmsghdr header;
+    rtmsg message;
+    std::uint8_t attributes[64];
+};
+
+void add(Question &q, unsigned short type, const void *bytes, std::size_t length)
+{
+    auto *const attribute = reinterpret_cast<rtattr *>(reinterpret_cast<std::uint8_t *>(&q) + NLMSG_ALIGN(q.header.nlmsg_len));
+    attribute->rta_type = type;
+    attribute->rta_len = static_cast<unsigned short>(RTA_LENGTH(length));
+    memcpy(RTA_DATA(attribute), bytes, length);
+    q.header.nlmsg_len = NLMSG_ALIGN(q.header.nlmsg_len) + static_cast<std::uint32_t>(RTA_ALIGN(attribute->rta_len));
+}
+
+Question ask_for(const in6_addr &group, std::uint32_t through)
+{
+    const bool v4 = IN6_IS_ADDR_V4MAPPED(&group);
+    Question q = {};
+    q.header.nlmsg_len = NLMSG_LENGTH(sizeof q.message);
+    q.header.nlmsg_type = RTM_GETROUTE;
+    q.header.nlmsg_flags = NLM_F_REQUEST;
+    q.message.rtm_family = v4 ? AF_INET : AF_INET6;
+    q.message.rtm_dst_len = v4 ? 32 : 128;
+    add(q, RTA_DST, &group.s6_addr[v4 ? 12 : 0], v4 ? sizeof(in_addr) : sizeof(in6_addr));
+    if (through != 0)
+        add(q, RTA_OIF, &through, sizeof through);
+    return q;
+}
+
+bool read_answer(const char *answer, std::size_t length, GroupRoute &out)
+{
+    nlmsghdr header;
+    rtmsg message;
+    if (length < NLMSG_LENGTH(sizeof message))
+        return false;
+    memcpy(&header, answer, sizeof header);
+    if (header.nlmsg_type != RTM_NEWROUTE || header.nlmsg_len > length)
+        return false;
+    memcpy(&message, answer + NLMSG_HDRLEN, sizeof message);
+    const bool v4 = message.rtm_family == AF_INET;
+    out = {};
+    out.has_members = !v4 || (message.rtm_flags & RTCF_LOCAL) != 0;
+    std::size_t at = NLMSG_LENGTH(sizeof message);
+    while (at + sizeof(rtattr) <= header.nlmsg_len) {
+        rtattr attribute;
+        memcpy(&attribute, answer + at, sizeof attribute);
+        if (attribute.rta_len < RTA_LENGTH(0) || at + attribute.rta_len > header.nlmsg_len)
+            break;
+        const char *const value = answer + at + RTA_LENGTH(0);
+        const std::size_t size = attribute.rta_len - RTA_LENGTH(0);
+        if (attribute.rta_type == RTA_OIF && size >= sizeof out.interface)
+            memcpy(&out.interface, value, sizeof out.interface);
+        if (attribute.rta_type == RTA_PREFSRC && v4 && size >= sizeof(in_addr)) {
+            in_addr source;
+            memcpy(&source, value, sizeof source);
+            out.source = mapped(source);
+        } else if (attribute.rta_type == RTA_PREFSRC && size >= sizeof(in6_addr)) {
+            memcpy(&out.source, value, sizeof out.source);
+        }
+        at += RTA_ALIGN(attribute.rta_len);
+    }
+    out.is_loopback = out.interface == kLoopback;
+    return out.interface != 0;
+}
+
+std::uint32_t interface_of_address(const in_addr &address)
+{
+    ifaddrs *all = nullptr;
+    std::uint32_t found = 0;
+    if (address.s_addr == INADDR_ANY || ::getifaddrs(&all) != 0)
+        return 0;
+    for (const ifaddrs *one = all; one != nullptr && found == 0; one = one->ifa_next) {
+        sockaddr_in name;
+        if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET)
+            continue;
+        memcpy(&name, one->ifa_addr, sizeof name);
+        if (name.sin_addr.s_addr == address.s_addr)
+            found = ::if_nametoindex(one->ifa_name);
+    }
+    ::freeifaddrs(all);
+    return found;
+}
+
+} // namespace
+
+bool find_group_route(const in6_addr &group, std::uint32_t through, GroupRoute &out)
+{
+    const Question q = ask_for(group, through);
+    alignas(nlmsghdr) char answer[kAnswerRoom];
+    const int fd = libc::real.socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+    if (fd < 0)
+        return false;
+    ssize_t n = libc::uncancelled::send(fd, &q, q.header.nlmsg_len, 0);
+    if (n > 0)
+        n = libc::real.syscall(SYS_recvfrom, fd, answer, sizeof answer, 0, nullptr, nullptr);
+    libc::real.close(fd);
+    return n > 0 && read_answer(answer, static_cast<std::size_t>(n), out);
+}
+
+std::uint32_t chosen_interface(int level, const void *value, socklen_t len)
+{
+    int index = 0;
+    if (level == IPPROTO_IPV6) {
+        if (len >= sizeof index)
+            memcpy(&index, value, sizeof index);
+        return static_cast<std::uint32_t>(index);
+    }
+    ip_mreqn request = {};
+    if (len >= sizeof request)
+        memcpy(&request, value, sizeof request);
+    else if (len >= sizeof(ip_mreq))
+        memcpy(&request, value, sizeof(ip_mreq)); // the same places
+    else if (len >= sizeof request.imr_address)
+        memcpy(&request.imr_address, value, sizeof request.imr_address);
+    return request.imr_ifindex != 0 ? static_cast<std::uint32_t>(request.imr_ifindex)
+                                    : interface_of_address(request.imr_address);
+}
+
+} // namespace vma::sock::udp

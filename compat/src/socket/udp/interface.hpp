@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Which interface a datagram to a multicast group leaves by, as the kernel's routing decides (rtnetlink(7)).
+#pragma once
+
+#include <netinet/in.h>
+
+#include <cstdint>
+
+namespace vma::sock::udp {
+
+struct GroupRoute {
+    std::uint32_t interface;
+    in6_addr source;  // that of a socket that is bound to none; v4-mapped
+    bool is_loopback; // nothing that goes there leaves the host
+    bool has_members; // somebody of this host has joined the group on it (IPv4; true for IPv6)
+};
+
+// `through`: the interface of IP_MULTICAST_IF, 0 none. False: there is no way.
+bool find_group_route(const in6_addr &group, std::uint32_t through, GroupRoute &out);
+
+// That IP_MULTICAST_IF or IPV6_MULTICAST_IF would choose with this value; 0: none.
+std::uint32_t chosen_interface(int level, const void *value, socklen_t len);
+
+} // namespace vma::sock::udp
