@@ -154,8 +154,10 @@ int resolve(Socket &s, int fd, Route &route)
     route.generation = generation();
     if (const int error = option(fd, SOL_SOCKET, SO_ERROR, 0); error != 0)
         return -error; // of an earlier datagram that went by the kernel
+    const std::uint32_t now = route.generation;
+    route.generation = now - 1; // if a lock is held by another thread: at the next send
     if (!g_lift_lock.try_lock())
-        return 0; // at the next tick
+        return 0;
     if (g_fork_gate.try_lock()) {
         if (open_offers()) {
             route.generation = generation();
