@@ -33,7 +33,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", metavar="NAME", action="append",
                         help=f"only this benchmark (again for more): {names}")
     parser.add_argument("--rounds", type=int, metavar="N",
-                        help="rounds, kernel and accelerated in each (default 5, quick 2)")
+                        help="rounds, kernel and accelerated in each (default 5, 3 for what is slow to start; quick 2)")
     parser.add_argument("--quick", action="store_true", help="short runs, to see that it works; no figures to quote")
     parser.add_argument("--lib", metavar="PATH",
                         help="libvma.so (default: that of the build tree, else the installed one)")
@@ -73,7 +73,6 @@ def progress(line: str) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
     context = settings(args)
-    rounds = args.rounds or (2 if args.quick else 5)
     load = results.load_now()
     if load > 0.5:
         progress(f"note: the machine is busy (load {load:.1f}): figures of a quiet one differ")
@@ -83,10 +82,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.only and kind.name not in args.only:
             continue
         case = kind()
+        rounds = args.rounds or (2 if args.quick else case.rounds)
         modes = [mode for mode in case.modes if not (args.kernel_only and mode.key == "accelerated")]
         outcomes.append(runner.run_case(case, context, rounds, progress, modes))
 
-    result = results.collect(outcomes, rounds, args.quick, load)
+    result = results.collect(outcomes, args.quick, load)
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.json or args.out / "bench.json"
     path.write_text(json.dumps(result, indent=1) + "\n")

@@ -69,7 +69,7 @@ def main() -> int:
     load = results.load_now()
     outcomes = [runner.run_case(kind(), context, max(1, args.rounds), say) for kind in SHOWN]
 
-    result = results.collect(outcomes, args.rounds, True, load)
+    result = results.collect(outcomes, True, load)
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "demo.json").write_text(json.dumps(result, indent=1) + "\n")
     status, lines = conclusion(outcomes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -49,6 +50,15 @@ def test_sockperf_bandwidth_counts_mebibytes():
     assert parsers.sockperf_bandwidth(recorded("sockperf-throughput.txt")) > 0
 
 
+def test_sockperf_udp_throughput():
+    assert parsers.sockperf_sent(recorded("sockperf-udp-throughput-client.txt")) == (177020, 1.001)
+    assert parsers.sockperf_received(recorded("sockperf-udp-throughput-server.txt")) == 174035
+
+
+def test_vma_lat_throughput():
+    assert parsers.vma_lat_received_rate(recorded("vma_lat-throughput.json")) == 193744.4
+
+
 def test_iperf():
     assert parsers.iperf_bandwidth(recorded("iperf3.json")) == pytest.approx(14.4877, abs=1e-4)
     with pytest.raises(parsers.ParseError, match="connection refused"):
@@ -79,7 +89,8 @@ def test_last_json_line():
     assert parsers.json_line('warning\n{"a": 1}\n{"a": 2}\nbye\n') == {"a": 2}
 
 
-@pytest.mark.parametrize("parser", [parsers.sockperf_percentiles, parsers.sockperf_bandwidth, parsers.iperf_bandwidth,
+@pytest.mark.parametrize("parser", [parsers.sockperf_percentiles, parsers.sockperf_bandwidth, parsers.sockperf_sent,
+                                    parsers.sockperf_received, parsers.vma_lat_received_rate, parsers.iperf_bandwidth,
                                     parsers.redis_rates, parsers.wrk_rate, parsers.smaps_rollup, parsers.json_line])
 @pytest.mark.parametrize("text", ["", "Could not connect: Connection refused\n"])
 def test_output_without_a_figure_is_an_error_that_shows_it(parser, text):
@@ -140,6 +151,10 @@ def measurements() -> model.Measurements:
     (model.at_most("", LATENCY, 2), 2, True),
     (model.at_most_more("", RATE, "kernel", 4), 5, False),
     (model.times_better("", LATENCY, "spinning", 2), None, None),
+    (model.at_least("", RATE, 15), 15, True),
+    (model.at_least("", RATE, 16), 15, False),
+    (model.never_more("", LATENCY, 2), 3, False),
+    (model.never_more("", LATENCY, 3), 3, True),
 ])
 def test_targets(target, measured, met):
     assert target.verdict(measurements())[::2] == (measured, met)
@@ -168,7 +183,7 @@ def run(log: str):
 
     said: list[str] = []
     outcome = runner.run_case(TwoModes(log), Bench(lib=None), 2, said.append)
-    result = json.loads(json.dumps(results.collect([outcome], 2, True, 0.0)))
+    result = json.loads(json.dumps(results.collect([outcome], True, 0.0)))
     return result, "\n".join(said)
 
 
@@ -177,6 +192,7 @@ def test_report_of_an_accelerated_run():
     assert "NOT" not in said
     assert result["cases"][0]["targets"][0]["met"] is True
     assert "10.0x" in tables.report(result) and ">= 8x (aim 15x)" in tables.report(result)
+    assert "medians of 2 rounds" in tables.readme(result)
     assert "| two modes: p50 | 20.0 us | 2.00 us | 10.0x | >= 8x (aim 15x) | met |" in tables.readme(result)
 
 
@@ -239,6 +255,44 @@ def test_server_is_waited_for_and_ended(tmp_path):
         assert procs.listening(port)
     assert server.returncode is not None
     assert not procs.listening(port)
+
+
+UDP_COUNTER = """
+import signal, socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("127.0.0.1", int(sys.argv[1])))
+try:
+    signal.pause()
+except KeyboardInterrupt:
+    print("counted 7")
+"""
+
+
+def test_udp_server_is_waited_for_and_says_what_it_counted_when_interrupted(tmp_path):
+    port, other = procs.free_udp_ports(2)
+    assert not procs.bound([port])
+    with procs.udp_server([sys.executable, "-c", UDP_COUNTER, str(port)], [port], frozenset(), {}, tmp_path) as stop:
+        assert procs.bound([port]) and not procs.bound([port, other])
+        assert stop() == "counted 7\n"
+    assert not procs.bound([port])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_network_namespace_has_nothing_but_loopback_and_leaves_ours_alone(tmp_path):
+    ours = os.readlink("/proc/self/ns/net")
+    with procs.network_namespace() as namespace:
+        assert os.readlink("/proc/self/ns/net") == ours
+        with procs.stepped(["ip", "-o", "route"], frozenset(), {}, tmp_path, namespace) as process:
+            assert procs.next_line(process, 10).split() == ["224.0.0.0/4", "dev", "lo", "scope", "link"]
+
+
+def test_stepped_program_that_says_nothing_is_an_error(tmp_path):
+    with procs.stepped(["sleep", "100"], frozenset(), {}, tmp_path) as process:
+        with pytest.raises(procs.RunError, match="said nothing"):
+            procs.next_line(process, 0.1)
+    with procs.stepped(["sh", "-c", "exit 3"], frozenset(), {}, tmp_path) as process:
+        with pytest.raises(procs.RunError, match="ended with 3"):
+            procs.next_line(process, 10)
 
 
 def test_server_that_ends_at_once_is_an_error_with_its_words(tmp_path):

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,6 +66,13 @@ class Bench:
                           self.scratch) as process:
             yield process
 
+    @contextlib.contextmanager
+    def udp_server(self, mode: Mode, argv: Sequence[str], ports: Collection[int]) -> Iterator[Callable[[], str]]:
+        """Gives what ends the server and returns its output."""
+        self._say(mode, argv)
+        with procs.udp_server(argv, ports, self.server_cpu, self.environment(mode), self.scratch) as interrupt:
+            yield interrupt
+
     def client(self, mode: Mode, argv: Sequence[str], seconds: float, cpus: procs.Cpus | None = None) -> str:
         """`seconds`: how long it should take; it is ended when it takes very much longer."""
         self._say(mode, argv)
@@ -73,9 +80,11 @@ class Bench:
                             limit=seconds * 5 + 20)
 
     @contextlib.contextmanager
-    def stepped(self, mode: Mode, argv: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    def stepped(self, mode: Mode, argv: Sequence[str], cpus: procs.Cpus | None = None,
+                namespace: procs.Namespace | None = None) -> Iterator[subprocess.Popen[str]]:
         self._say(mode, argv)
-        with procs.stepped(argv, self.client_cpu, self.environment(mode), self.scratch) as process:
+        with procs.stepped(argv, self.client_cpu if cpus is None else cpus, self.environment(mode), self.scratch,
+                           namespace) as process:
             yield process
 
     def _say(self, mode: Mode, argv: Sequence[str]) -> None:

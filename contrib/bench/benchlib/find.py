@@ -24,12 +24,12 @@ def library(wanted: str | None) -> Path | None:
 
 
 def helper(name: str, lib: Path | None) -> Path | None:
-    """A program of contrib/bench, in the build tree that the library is of."""
+    """A program of contrib/bench, or vma_lat, in the build tree that the library is of."""
     trees = ([lib.parent.parent] if lib else []) + _build_trees()
     for tree in trees:
-        path = tree / "contrib" / "bench" / name
-        if path.is_file() and os.access(path, os.X_OK):
-            return path
+        for path in (tree / "contrib" / "bench" / name, tree / name):
+            if path.is_file() and os.access(path, os.X_OK):
+                return path
     return None
 
 

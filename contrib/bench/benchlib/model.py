@@ -73,11 +73,11 @@ def gain(results: Measurements, metric: Metric, base: str, mode: str = ACCELERAT
 @dataclass(frozen=True)
 class Target:
     """What is asked of one metric of the accelerated mode. `kind` says of what: "times" better than the `base` mode (at
-    least), "more" than the `base` mode in the metric's unit (at most), or "value" itself (at most). `aim` is a further
-    goal that is printed, not judged."""
+    least), "more" than the `base` mode in the metric's unit (at most), "value" itself (at most), "least" (at least), or
+    "worst", the largest of all rounds (at most). `aim` is a further goal that is printed, not judged."""
     text: str
     metric: Metric
-    kind: Literal["times", "more", "value"]
+    kind: Literal["times", "more", "value", "least", "worst"]
     limit: float | Figure
     base: str | None = None
     aim: float | None = None
@@ -88,13 +88,15 @@ class Target:
 
     @property
     def at_least(self) -> bool:
-        return self.kind == "times"
+        return self.kind in ("times", "least")
 
     def measured(self, results: Measurements) -> float | None:
         if self.kind == "times":
             return gain(results, self.metric, self.base or KERNEL.key)
+        if self.kind == "worst":
+            return max(results.values.get(ACCELERATED.key, {}).get(self.metric.key, ()), default=None)
         after = results.median(ACCELERATED.key, self.metric.key)
-        if self.kind == "value" or after is None:
+        if self.kind in ("value", "least") or after is None:
             return after
         return results.difference(self.metric.key, self.base or KERNEL.key, ACCELERATED.key)
 
@@ -119,6 +121,14 @@ def at_most_more(text: str, metric: Metric, base: str, limit: float) -> Target:
     return Target(text, metric, "more", limit, base)
 
 
+def at_least(text: str, metric: Metric, limit: float) -> Target:
+    return Target(text, metric, "least", limit)
+
+
+def never_more(text: str, metric: Metric, limit: float) -> Target:
+    return Target(text, metric, "worst", limit)
+
+
 class Case(ABC):
     """One program measured in several modes. Subclasses set the fields and run it once in run()."""
     name: str
@@ -126,6 +136,8 @@ class Case(ABC):
     by_hand: str  # the commands, as a reader would type them
     needs: tuple[str, ...] = ()  # programs that must be installed, by name
     helpers: tuple[str, ...] = ()  # our own programs that must be built
+    needs_root = False
+    rounds = 5  # unless the caller says how many
     modes: tuple[Mode, ...] = (KERNEL, ACCELERATED)
     metrics: tuple[Metric, ...] = ()
     targets: tuple[Target, ...] = ()

@@ -57,6 +57,30 @@ def sockperf_bandwidth(text: str) -> float:
     return float(match[1]) * 2**20 * 8 / 1e9
 
 
+def sockperf_sent(text: str) -> tuple[int, float]:
+    """Messages and seconds, as the client of `sockperf throughput` counted them."""
+    match = re.search(r"Total of (\d+) messages sent in ([0-9.]+) sec", _COLOUR.sub("", text))
+    if not match or float(match[2]) == 0:
+        raise _missing("count of sent messages", text)
+    return int(match[1]), float(match[2])
+
+
+def sockperf_received(text: str) -> int:
+    """Messages that `sockperf server` got, which it says when it is interrupted. The few of the warm-up are in it."""
+    match = re.search(r"Total (\d+) messages received and handled", _COLOUR.sub("", text))
+    if not match:
+        raise _missing("count of received messages", text)
+    return int(match[1])
+
+
+def vma_lat_received_rate(text: str) -> float:
+    """Messages a second that the server of `vma_lat --test throughput --json` received."""
+    try:
+        return float(json.loads(text)["tests"][0]["servers"][0]["per_second"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise _missing("rate of the server", text) from error
+
+
 def iperf_bandwidth(text: str) -> float:
     """Gigabits a second that the receiver got, from `iperf3 --json`."""
     try:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 Cpus = frozenset[int]
 _LISTEN = "0A"
+_BOUND = "07"  # as /proc/net/udp has it
 _PR_SET_PDEATHSIG = 1
+_CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None)
 
 
@@ -28,6 +32,14 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
+def free_udp_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(count)]
+        for s in sockets:
+            s.bind(("127.0.0.1", 0))
+        return [int(s.getsockname()[1]) for s in sockets]
+
+
 def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """This process's environment without anything that concerns the library, and `extra`."""
     ours = ("VMA_", "LD_PRELOAD", "FI_")
@@ -37,9 +49,45 @@ def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
     return env
 
 
-def _prepare(cpus: Cpus) -> Callable[[], None]:
+@dataclass(frozen=True)
+class Namespace:
+    """A network of its own for the programs that get it: loopback, nothing else. It is known by a descriptor only, so
+    that it goes away with the last program in it, however the benchmark ends."""
+    fd: int
+
+    def enter(self) -> None:
+        if _libc.setns(self.fd, _CLONE_NEWNET) != 0:
+            raise OSError("setns failed")
+
+
+@contextlib.contextmanager
+def network_namespace() -> Iterator[Namespace]:
+    """With a route for multicast on its loopback interface. Needs root."""
+    own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if _libc.unshare(_CLONE_NEWNET) != 0:
+            raise RunError("no network namespace: this needs root")
+        try:
+            made = Namespace(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+        finally:
+            Namespace(own).enter()
+    finally:
+        os.close(own)
+    try:
+        for command in (["ip", "link", "set", "lo", "up"], ["ip", "route", "add", "224.0.0.0/4", "dev", "lo"]):
+            done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=made.enter)
+            if done.returncode != 0:
+                raise RunError(f"{' '.join(command)}: {_last_words(done.stderr)}")
+        yield made
+    finally:
+        os.close(made.fd)
+
+
+def _prepare(cpus: Cpus, namespace: Namespace | None = None) -> Callable[[], None]:
     def prepare() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)  # nothing outlives the benchmark, however that ends
+        if namespace:
+            namespace.enter()
         if cpus:
             os.sched_setaffinity(0, cpus)
 
@@ -73,9 +121,19 @@ def listening(port: int) -> bool:
     return False
 
 
-def _wait_listening(process: subprocess.Popen[str], port: int, log: Path, limit: float) -> None:
+def bound(ports: Collection[int]) -> bool:
+    """True when each of the UDP ports is some socket's."""
+    seen = set()
+    for line in Path("/proc/net/udp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == _BOUND:
+            seen.add(int(fields[1].rpartition(":")[2], 16))
+    return seen.issuperset(ports)
+
+
+def _wait_ready(process: subprocess.Popen[str], ready: Callable[[], bool], log: Path, limit: float) -> None:
     deadline = time.monotonic() + limit
-    while not listening(port):
+    while not ready():
         if process.poll() is not None:
             raise RunError(f"{_how_ended(process)}: {_tail(log)}")
         if time.monotonic() > deadline:
@@ -104,19 +162,47 @@ def _last_words(output: str) -> str:
 
 
 @contextlib.contextmanager
-def server(argv: Sequence[str], port: int, cpus: Cpus, env: Mapping[str, str], scratch: Path,
-           limit: float = 10.0) -> Iterator[subprocess.Popen[str]]:
-    """A server that listens on `port` for as long as the context lasts."""
-    log = scratch / "server.out"
+def _served(argv: Sequence[str], ready: Callable[[], bool], cpus: Cpus, env: Mapping[str, str], scratch: Path,
+            limit: float) -> Iterator[subprocess.Popen[str]]:
+    log = _server_log(scratch)
     with log.open("w") as output:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, text=True,
                                    cwd=scratch, env=clean_environment(env), start_new_session=True,
                                    preexec_fn=_prepare(cpus))
     try:
-        _wait_listening(process, port, log, limit)
+        _wait_ready(process, ready, log, limit)
         yield process
     finally:
         _end(process)
+
+
+def _server_log(scratch: Path) -> Path:
+    return scratch / "server.out"
+
+
+@contextlib.contextmanager
+def server(argv: Sequence[str], port: int, cpus: Cpus, env: Mapping[str, str], scratch: Path,
+           limit: float = 10.0) -> Iterator[subprocess.Popen[str]]:
+    """A server that listens on `port` for as long as the context lasts."""
+    with _served(argv, lambda: listening(port), cpus, env, scratch, limit) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def udp_server(argv: Sequence[str], ports: Collection[int], cpus: Cpus, env: Mapping[str, str], scratch: Path,
+               limit: float = 10.0) -> Iterator[Callable[[], str]]:
+    """A server that has bound UDP `ports`. What is given ends it as Ctrl-C would, so that it says what it counted, and
+    returns its output."""
+    with _served(argv, lambda: bound(ports), cpus, env, scratch, limit) as process:
+        def interrupt() -> str:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(limit)
+            except subprocess.TimeoutExpired:
+                raise RunError(f"{_name(process)} did not end within {limit:g} s when interrupted") from None
+            return _server_log(scratch).read_text(errors="replace")
+
+        yield interrupt
 
 
 def client(argv: Sequence[str], cpus: Cpus, env: Mapping[str, str], scratch: Path, limit: float) -> str:
@@ -138,11 +224,12 @@ def client(argv: Sequence[str], cpus: Cpus, env: Mapping[str, str], scratch: Pat
 
 
 @contextlib.contextmanager
-def stepped(argv: Sequence[str], cpus: Cpus, env: Mapping[str, str], scratch: Path) \
-        -> Iterator[subprocess.Popen[str]]:
+def stepped(argv: Sequence[str], cpus: Cpus, env: Mapping[str, str], scratch: Path,
+            namespace: Namespace | None = None) -> Iterator[subprocess.Popen[str]]:
     """A program that talks with us over its standard input and output, line by line."""
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, cwd=scratch,
-                               env=clean_environment(env), start_new_session=True, preexec_fn=_prepare(cpus))
+                               env=clean_environment(env), start_new_session=True,
+                               preexec_fn=_prepare(cpus, namespace))
     try:
         yield process
     finally:
@@ -151,3 +238,15 @@ def stepped(argv: Sequence[str], cpus: Cpus, env: Mapping[str, str], scratch: Pa
             if stream:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
+
+
+def next_line(process: subprocess.Popen[str], limit: float) -> str:
+    """What a stepped program says next; it says a line at a time."""
+    assert process.stdout
+    if not select.select([process.stdout], [], [], limit)[0]:
+        raise RunError(f"{_name(process)} said nothing for {limit:g} s")
+    line = process.stdout.readline()
+    if not line:
+        process.wait()
+        raise RunError(_how_ended(process))
+    return line.rstrip("\n")

@@ -99,9 +99,16 @@ def _case(outcome: Outcome) -> dict[str, Any]:
             "targets": [_target(outcome, target) for target in case.targets]}
 
 
-def collect(outcomes: list[Outcome], rounds: int, quick: bool, load: float) -> dict[str, Any]:
-    return {"format": FORMAT, "date": datetime.now(timezone.utc).isoformat(timespec="seconds"), "rounds": rounds,
-            "quick": quick, "host": {**host(), "load": load}, "cases": [_case(outcome) for outcome in outcomes]}
+def _rounds(outcomes: list[Outcome]) -> str:
+    """"5", or "3 to 5" where not all have as many."""
+    numbers = sorted({outcome.rounds for outcome in outcomes if not outcome.skipped})
+    return " to ".join(str(number) for number in dict.fromkeys((*numbers[:1], *numbers[-1:]))) or "0"
+
+
+def collect(outcomes: list[Outcome], quick: bool, load: float) -> dict[str, Any]:
+    return {"format": FORMAT, "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "rounds": _rounds(outcomes), "quick": quick, "host": {**host(), "load": load},
+            "cases": [_case(outcome) for outcome in outcomes]}
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 """Runs cases: in each round every mode once, so that whatever else the machine does hits all of them alike."""
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -28,6 +29,7 @@ class Outcome:
     acceleration: trace.Trace | None = None  # None: no run with the library came to its end
     errors: list[str] = field(default_factory=list)
     skipped: str | None = None
+    rounds: int = 0
     tried: bool = False  # the accelerated mode was run, with whatever success
     seconds: float = 0.0
 
@@ -47,11 +49,13 @@ def why_not(case: Case, bench: Bench) -> str | None:
     """What is missing to run the case."""
     missing = [name for name in case.needs if not find.program(name)]
     missing += [f"contrib/bench/{name} (not built)" for name in case.helpers if not find.helper(name, bench.lib)]
+    if case.needs_root and os.geteuid() != 0:
+        missing.append("root")
     return f"missing: {', '.join(missing)}" if missing else None
 
 
 def run_case(case: Case, bench: Bench, rounds: int, say: Say, modes: Sequence[Mode] | None = None) -> Outcome:
-    outcome = Outcome(case, skipped=why_not(case, bench))
+    outcome = Outcome(case, skipped=why_not(case, bench), rounds=rounds)
     if outcome.skipped:
         say(f"{case.title}: skipped, {outcome.skipped}")
         return outcome

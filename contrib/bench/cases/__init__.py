@@ -14,6 +14,8 @@ from .nginx import NginxClose, NginxKeepAlive
 from .redis import RedisMany, RedisOne
 from .sockperf_latency import SockperfLatency
 from .sockperf_throughput import SockperfThroughput
+from .sockperf_udp import UdpEpollLatency, UdpEpollThroughput, UdpLatency, UdpThroughput
 
 ALL: tuple[type[Case], ...] = (SockperfLatency, SockperfThroughput, Iperf, RedisMany, RedisOne, NginxKeepAlive,
-                               NginxClose, AsyncioEcho, Memory, ConnectCost, CallCost, Libfabric)
+                               NginxClose, AsyncioEcho, Memory, ConnectCost, CallCost, Libfabric, UdpLatency, UdpThroughput,
+                               UdpEpollLatency, UdpEpollThroughput)
