@@ -15,6 +15,7 @@ sys.path.insert(0, str(HERE.parents[1] / "contrib" / "bench"))
 
 import cases  # noqa: E402
 import report  # noqa: E402
+from cases import udp_many, udp_multicast  # noqa: E402
 from benchlib import model, parsers, procs, results, runner, stats, tables, trace  # noqa: E402
 
 
@@ -96,6 +97,36 @@ def test_last_json_line():
 def test_output_without_a_figure_is_an_error_that_shows_it(parser, text):
     with pytest.raises(parsers.ParseError, match="refused" if text else "empty"):
         parser(text)
+
+
+def group_counts() -> list[dict]:
+    """Of the sender and of three receivers, one of which was stopped for a while."""
+    return [json.loads(line) for line in recorded("udp_group.txt").splitlines()]
+
+
+def test_group_receivers_know_what_they_missed():
+    sent, *counts = group_counts()
+    assert [udp_multicast.unexplained(count) for count in counts] == [0, 0, 0]
+    assert [count["received"] < sent["sent"] for count in counts] == [False, True, False]
+
+
+@pytest.mark.parametrize("field, by", [("received", 1), ("received", -1), ("dropped", -2), ("missing", 3),
+                                       ("misplaced", 1), ("before", 1)])
+def test_group_receiver_whose_counts_do_not_add_up(field, by):
+    count = group_counts()[2]
+    count[field] += by
+    assert udp_multicast.unexplained(count) == abs(by)
+
+
+def test_udp_many_prints_what_its_case_wants():
+    figures = parsers.json_line(recorded("udp_many.txt"))
+    assert {metric.key for metric in udp_many.UdpMany.metrics} <= set(figures)
+
+
+def test_calls_that_get_dearer_with_the_number_of_sockets_are_found():
+    results = model.Measurements()
+    results.add("accelerated", {"epoll_10_ns": 50, "epoll_10000_ns": 74, "recv_10_ns": 20, "recv_10000_ns": 31})
+    assert [target.verdict(results) for target in udp_many.UdpMany.targets] == [(74, 75, True), (31, 30, False)]
 
 
 # ---- was it accelerated? --------------------------------------------------------------------------------------------

@@ -15,7 +15,10 @@ from .redis import RedisMany, RedisOne
 from .sockperf_latency import SockperfLatency
 from .sockperf_throughput import SockperfThroughput
 from .sockperf_udp import UdpEpollLatency, UdpEpollThroughput, UdpLatency, UdpThroughput
+from .udp_many import UdpMany
+from .udp_mixed import UdpMixed
+from .udp_multicast import UdpMulticast
 
 ALL: tuple[type[Case], ...] = (SockperfLatency, SockperfThroughput, Iperf, RedisMany, RedisOne, NginxKeepAlive,
                                NginxClose, AsyncioEcho, Memory, ConnectCost, CallCost, Libfabric, UdpLatency, UdpThroughput,
-                               UdpEpollLatency, UdpEpollThroughput)
+                               UdpEpollLatency, UdpEpollThroughput, UdpMulticast, UdpMixed, UdpMany)
