@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,9 @@ sys.dont_write_bytecode = True
 
 import cases  # noqa: E402
 from benchlib import bench, find, pictures, results, runner, tables  # noqa: E402
+
+
+LIMIT = 560  # seconds, unless a number of rounds is asked for
 
 
 def two_cpus(text: str) -> tuple[int, int]:
@@ -33,7 +37,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", metavar="NAME", action="append",
                         help=f"only this benchmark (again for more): {names}")
     parser.add_argument("--rounds", type=int, metavar="N",
-                        help="rounds, kernel and accelerated in each (default 5, 3 for what is slow to start; quick 2)")
+                        help="rounds, kernel and accelerated in each (default 5, or 3 of what takes long, or so few "
+                             f"that all is done in {LIMIT} s; quick 2)")
     parser.add_argument("--quick", action="store_true", help="short runs, to see that it works; no figures to quote")
     parser.add_argument("--lib", metavar="PATH",
                         help="libvma.so (default: that of the build tree, else the installed one)")
@@ -78,11 +83,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         progress(f"note: the machine is busy (load {load:.1f}): figures of a quiet one differ")
 
     outcomes = []
-    for kind in cases.ALL:
-        if args.only and kind.name not in args.only:
-            continue
-        case = kind()
-        rounds = args.rounds or (2 if args.quick else case.rounds)
+    chosen = [kind() for kind in cases.ALL if not args.only or kind.name in args.only]
+    started, expected = time.monotonic(), 0.0
+    for i, case in enumerate(chosen):
+        elapsed = time.monotonic() - started
+        pace = max(1.0, elapsed / expected) if expected else 1.0
+        rounds = args.rounds or (2 if args.quick else runner.rounds_that_fit(chosen[i:], LIMIT - elapsed, pace))
+        expected += rounds * case.seconds
         modes = [mode for mode in case.modes if not (args.kernel_only and mode.key == "accelerated")]
         outcomes.append(runner.run_case(case, context, rounds, progress, modes))
 

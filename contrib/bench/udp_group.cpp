@@ -86,7 +86,8 @@ int open_sender(const sockaddr_in &group)
 {
     const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     check(fd >= 0, "socket");
-    in_addr interface{};
+    in_addr interface {
+    };
     interface.s_addr = htonl(INADDR_LOOPBACK);
     check(setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &interface, sizeof interface) == 0, "IP_MULTICAST_IF");
     check(connect(fd, reinterpret_cast<const sockaddr *>(&group), sizeof group) == 0, "connect");
@@ -147,11 +148,11 @@ int receive(const sockaddr_in &group)
         std::memcpy(&header, buffer.data(), sizeof header);
         note(counts, header.sequence);
         if (header.ended != 0) {
-            std::printf("{\"before\": %llu, \"received\": %llu, \"missing\": %llu, \"misplaced\": %llu, \"dropped\": %lu}\n",
-                        static_cast<unsigned long long>(header.sequence),
-                        static_cast<unsigned long long>(counts.received),
-                        static_cast<unsigned long long>(counts.missing),
-                        static_cast<unsigned long long>(counts.misplaced), static_cast<unsigned long>(dropped(message)));
+            std::printf(
+                "{\"before\": %llu, \"received\": %llu, \"missing\": %llu, \"misplaced\": %llu, \"dropped\": %lu}\n",
+                static_cast<unsigned long long>(header.sequence), static_cast<unsigned long long>(counts.received),
+                static_cast<unsigned long long>(counts.missing), static_cast<unsigned long long>(counts.misplaced),
+                static_cast<unsigned long>(dropped(message)));
             return 0;
         }
         ++counts.received;
@@ -206,8 +207,7 @@ int send_all(const sockaddr_in &group, std::size_t size, double seconds, double 
     std::vector<char> message(size);
     const double start = now();
     Header header;
-    header.sequence =
-        rate > 0 ? send_paced(fd, message, seconds, rate) : send_at_full_speed(fd, message, seconds);
+    header.sequence = rate > 0 ? send_paced(fd, message, seconds, rate) : send_at_full_speed(fd, message, seconds);
     std::printf("{\"sent\": %llu, \"seconds\": %.6f}\n", static_cast<unsigned long long>(header.sequence),
                 now() - start);
     std::fflush(stdout);
@@ -231,7 +231,6 @@ int main(int argc, char **argv)
     if ((argc == 6 || argc == 7) && std::strcmp(argv[1], "send") == 0)
         return send_all(group_address(argv[2], argv[3]), static_cast<std::size_t>(std::atol(argv[4])),
                         std::atof(argv[5]), argc == 7 ? std::atof(argv[6]) : 0);
-    std::fprintf(stderr,
-                 "usage: udp_group receive GROUP PORT | udp_group send GROUP PORT SIZE SECONDS [RATE]\n");
+    std::fprintf(stderr, "usage: udp_group receive GROUP PORT | udp_group send GROUP PORT SIZE SECONDS [RATE]\n");
     return 2;
 }

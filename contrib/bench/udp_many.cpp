@@ -21,8 +21,8 @@
 
 namespace {
 
-constexpr std::size_t kRounds = 15;     // the median of them counts
-constexpr std::size_t kCalls = 1000;    // a round, at least
+constexpr std::size_t kRounds = 15;  // the median of them counts
+constexpr std::size_t kCalls = 1000; // a round, at least
 constexpr double kKib = 1.0 / 1024;
 
 void check(bool ok, const char *what)

@@ -13,6 +13,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "contrib" / "bench"))
 
+import bench  # noqa: E402
 import cases  # noqa: E402
 import report  # noqa: E402
 from cases import udp_many, udp_multicast  # noqa: E402
@@ -195,6 +196,7 @@ class TwoModes(model.Case):
     """A case that runs nothing, to see what becomes of its figures."""
     name = "two"
     title = "two modes"
+    seconds = 3
     by_hand = "true"
     metrics = (LATENCY,)
     targets = (model.times_better("p50", LATENCY, "kernel", 8, aim=15),)
@@ -257,12 +259,22 @@ def test_a_mode_that_fails_is_reported_and_given_up():
     assert len(outcome.results.values["kernel"]["p50"]) == 5
 
 
+@pytest.mark.parametrize("left, pace, rounds", [(30, 1, 5), (29, 1, 4), (30, 1.3, 3), (1, 1, 2), (-5, 1, 2)])
+def test_rounds_are_as_many_as_the_time_allows(left, pace, rounds):
+    assert runner.rounds_that_fit([TwoModes(""), TwoModes("")], left, pace) == rounds
+
+
+def test_all_rounds_of_all_cases_fit_on_a_quiet_machine():
+    everything = [kind() for kind in cases.ALL]
+    assert runner.rounds_that_fit(everything, bench.LIMIT, 1) == everything[0].rounds
+
+
 def test_cases_are_well_formed():
     names = [case.name for case in cases.ALL]
     assert len(set(names)) == len(names)
     for case in cases.ALL:
         modes = {mode.key for mode in case.modes}
-        assert model.ACCELERATED.key in modes and case.title and case.by_hand
+        assert model.ACCELERATED.key in modes and case.title and case.by_hand and case.seconds > 0
         assert {base for _, base in case.compare} <= modes
         assert {target.base for target in case.targets} - {None} <= modes
 

@@ -133,6 +133,7 @@ class Case(ABC):
     """One program measured in several modes. Subclasses set the fields and run it once in run()."""
     name: str
     title: str
+    seconds: float  # that a round of all modes takes on a quiet machine
     by_hand: str  # the commands, as a reader would type them
     needs: tuple[str, ...] = ()  # programs that must be installed, by name
     helpers: tuple[str, ...] = ()  # our own programs that must be built

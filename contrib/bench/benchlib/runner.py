@@ -54,6 +54,14 @@ def why_not(case: Case, bench: Bench) -> str | None:
     return f"missing: {', '.join(missing)}" if missing else None
 
 
+def rounds_that_fit(upcoming: Sequence[Case], left: float, pace: float) -> int:
+    """Rounds for the first of `upcoming`: as many as it should have, or fewer where the time that is left is too short
+    for all of them. `pace` is how many times longer than on a quiet machine things take."""
+    wanted = upcoming[0].rounds
+    needed = pace * sum(case.rounds * case.seconds for case in upcoming)
+    return wanted if needed <= left else max(2, int(wanted * left / needed))
+
+
 def run_case(case: Case, bench: Bench, rounds: int, say: Say, modes: Sequence[Mode] | None = None) -> Outcome:
     outcome = Outcome(case, skipped=why_not(case, bench), rounds=rounds)
     if outcome.skipped:

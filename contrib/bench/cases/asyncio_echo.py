@@ -16,13 +16,14 @@ PROGRAM = Path(__file__).resolve().parents[1] / "asyncio_echo.py"
 class AsyncioEcho(Case):
     name = "asyncio"
     title = "Python asyncio echo, 64 B"
+    seconds = 4
     by_hand = ("LD_PRELOAD=libvma.so contrib/bench/asyncio_echo.py server PORT & "
-               "LD_PRELOAD=libvma.so contrib/bench/asyncio_echo.py client PORT 3")
+               "LD_PRELOAD=libvma.so contrib/bench/asyncio_echo.py client PORT 2")
     metrics = (RATE,)
     compare = ((RATE, KERNEL.key),)
 
     def run(self, bench: Bench, mode: Mode) -> dict[str, float]:
-        seconds = bench.size(3, 1)
+        seconds = bench.size(2, 1)
         port = procs.free_port()
         program = [sys.executable, str(PROGRAM)]
         with bench.server(mode, [*program, "server", str(port)], port):

@@ -12,6 +12,7 @@ LIMIT_NS = 5
 class CallCost(Case):
     name = "calls"
     title = "a call on a foreign descriptor"
+    seconds = 1
     by_hand = "call_cost; LD_PRELOAD=libvma.so call_cost"
     helpers = ("call_cost",)
     counts_connections = False  # there are none

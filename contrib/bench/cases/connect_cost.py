@@ -16,6 +16,7 @@ SETTLED = Metric("later_settled_us", "later connect and 65 exchanges", "us", low
 class ConnectCost(Case):
     name = "connect"
     title = "connect()"
+    seconds = 4
     by_hand = "idle_conn server PORT & LD_PRELOAD=libvma.so VMA_SPEC=latency connect_cost PORT"
     helpers = ("connect_cost", "idle_conn")
     modes = (KERNEL, Mode(ACCELERATED.key, ACCELERATED.title, preload=True, env={"VMA_SPEC": "latency"}))

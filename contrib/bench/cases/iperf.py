@@ -12,14 +12,15 @@ RATE = Metric("rate", "bandwidth", "Gbit/s")
 class Iperf(Case):
     name = "iperf3"
     title = "iperf3, one stream"
-    by_hand = "LD_PRELOAD=libvma.so iperf3 -s & LD_PRELOAD=libvma.so iperf3 -c 127.0.0.1 -t 3"
+    seconds = 4
+    by_hand = "LD_PRELOAD=libvma.so iperf3 -s & LD_PRELOAD=libvma.so iperf3 -c 127.0.0.1 -t 2"
     needs = ("iperf3",)
     metrics = (RATE,)
     targets = (times_better("bandwidth", RATE, KERNEL.key, at_least=2),)
     compare = ((RATE, KERNEL.key),)
 
     def run(self, bench: Bench, mode: Mode) -> dict[str, float]:
-        seconds = bench.size(3, 1)
+        seconds = bench.size(2, 1)
         port = procs.free_port()
         iperf = bench.program("iperf3")
         with bench.server(mode, [iperf, "-s", "-p", str(port)], port):

@@ -21,6 +21,7 @@ WRITE_1M = Metric("rma_write_1048576_gbs", "RMA write 1 MiB", "GB/s")
 class Libfabric(Case):
     name = "libfabric"
     title = "FI_EP_MSG ping-pong and RMA"
+    seconds = 12
     by_hand = "FI_PROVIDER_PATH=BUILD/.libs fi_bench --provider vma"
     helpers = ("fi_bench",)
     modes = (SHM, TCP, VMA)
@@ -30,6 +31,7 @@ class Libfabric(Case):
                times_better("RMA write 64 KiB against shm", WRITE_64K, SHM.key, at_least=1),
                times_better("RMA write 1 MiB against shm", WRITE_1M, SHM.key, at_least=1))
     compare = ((SMALL, SHM.key), (SMALL, TCP.key), (LARGE, SHM.key), (WRITE_64K, SHM.key), (WRITE_1M, SHM.key))
+    rounds = 3
     counts_connections = False  # the preload library takes no part
 
     def run(self, bench: Bench, mode: Mode) -> dict[str, float]:

@@ -32,6 +32,7 @@ def _open(client: subprocess.Popen[str], count: int, first: bool = False) -> Non
 class Memory(Case):
     name = "memory"
     title = "memory"
+    seconds = 2
     by_hand = "idle_conn server PORT & idle_conn client PORT 200; grep -E 'Rss|Pss' /proc/PID/smaps_rollup at each step"
     helpers = ("idle_conn",)
     modes = (KERNEL, Mode(ACCELERATED.key, ACCELERATED.title, preload=True, env={"VMA_SPEC": "latency"}))

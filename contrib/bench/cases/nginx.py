@@ -44,7 +44,7 @@ class _Nginx(Case):
     headers: tuple[str, ...] = ()
 
     def run(self, bench: Bench, mode: Mode) -> dict[str, float]:
-        seconds = bench.size(3, 1)
+        seconds = bench.size(2, 1)
         port = procs.free_port()
         home = prefix(bench.scratch, port)
         wrk = [bench.program("wrk"), "-t", "1", "-c", "32", "-d", f"{seconds}s", *self.headers,
@@ -56,15 +56,17 @@ class _Nginx(Case):
 class NginxKeepAlive(_Nginx):
     name = "nginx"
     title = "nginx + wrk, 1 KiB, keep-alive"
+    seconds = 4
     by_hand = ("LD_PRELOAD=libvma.so nginx -p PREFIX -c nginx.conf & "
-               "LD_PRELOAD=libvma.so wrk -t 1 -c 32 -d 3s http://127.0.0.1:PORT/page.html")
+               "LD_PRELOAD=libvma.so wrk -t 1 -c 32 -d 2s http://127.0.0.1:PORT/page.html")
     targets = (times_better("requests", RATE, KERNEL.key, at_least=1.5),)
 
 
 class NginxClose(_Nginx):
     name = "nginx-close"
     title = "nginx + wrk, 1 KiB, a connection a request"
-    by_hand = NginxKeepAlive.by_hand.replace("-d 3s", "-d 3s -H 'Connection: close'")
+    seconds = 4
+    by_hand = NginxKeepAlive.by_hand.replace("-d 2s", "-d 2s -H 'Connection: close'")
     headers = ("-H", "Connection: close")
     counts_connections = False  # they live too short to be moved, and that is what is measured
     targets = (times_better("requests", RATE, KERNEL.key, at_least=0.9),)

@@ -31,6 +31,7 @@ class _Redis(Case):
 class RedisMany(_Redis):
     name = "redis-50"
     title = "redis-benchmark, 50 clients"
+    seconds = 5
     by_hand = ("LD_PRELOAD=libvma.so redis-server --save '' --appendonly no & "
                "LD_PRELOAD=libvma.so redis-benchmark -t set,get -c 50 -n 200000")
     clients = 50
@@ -42,9 +43,10 @@ class RedisMany(_Redis):
 class RedisOne(_Redis):
     name = "redis-1"
     title = "redis-benchmark, 1 client"
+    seconds = 6
     by_hand = ("LD_PRELOAD=libvma.so redis-server --save '' --appendonly no & "
-               "LD_PRELOAD=libvma.so redis-benchmark -t set,get -c 1 -n 50000")
+               "LD_PRELOAD=libvma.so redis-benchmark -t set,get -c 1 -n 30000")
     clients = 1
-    requests = (50_000, 15_000)
+    requests = (30_000, 15_000)
     targets = (times_better("SET", SET, KERNEL.key, at_least=4),
                times_better("GET", GET, KERNEL.key, at_least=4))

@@ -27,8 +27,9 @@ def _near_the_floor(results: Measurements) -> float | None:
 class SockperfLatency(Case):
     name = "sockperf-latency"
     title = "sockperf ping-pong, TCP, 64 B"
+    seconds = 15
     by_hand = ("VMA_SPEC=latency LD_PRELOAD=libvma.so sockperf server --tcp -i 127.0.0.1 & "
-               "VMA_SPEC=latency LD_PRELOAD=libvma.so sockperf ping-pong --tcp -i 127.0.0.1 -m 64 -t 3 "
+               "VMA_SPEC=latency LD_PRELOAD=libvma.so sockperf ping-pong --tcp -i 127.0.0.1 -m 64 -t 2 "
                "--mps 5000000")
     needs = ("sockperf",)
     # Unless told, sockperf has room for 600,000 round trips a second, and gives up when there are more (a round trip of
@@ -52,7 +53,7 @@ class SockperfLatency(Case):
     def run(self, bench: Bench, mode: Mode) -> dict[str, float]:
         if mode is BARE:
             return self._bare(bench)
-        seconds = bench.size(3, 1)
+        seconds = bench.size(2, 1)
         port = procs.free_port()
         sockperf = bench.program("sockperf")
         common = ["--tcp", "-i", "127.0.0.1", "-p", str(port), *mode.options]

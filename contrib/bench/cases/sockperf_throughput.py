@@ -12,15 +12,17 @@ RATE = Metric("rate", "bandwidth", "Gbit/s")
 class SockperfThroughput(Case):
     name = "sockperf-throughput"
     title = "sockperf throughput, TCP, 64 KiB"
+    seconds = 9
+    rounds = 3
     by_hand = ("LD_PRELOAD=libvma.so sockperf server --tcp -i 127.0.0.1 -m 65536 & "
-               "LD_PRELOAD=libvma.so sockperf throughput --tcp -i 127.0.0.1 -m 65536 -t 3")
+               "LD_PRELOAD=libvma.so sockperf throughput --tcp -i 127.0.0.1 -m 65536 -t 2")
     needs = ("sockperf",)
     metrics = (RATE,)
     targets = (times_better("bandwidth", RATE, KERNEL.key, at_least=2),)
     compare = ((RATE, KERNEL.key),)
 
     def run(self, bench: Bench, mode: Mode) -> dict[str, float]:
-        seconds = bench.size(3, 1)
+        seconds = bench.size(2, 1)
         port = procs.free_port()
         sockperf = bench.program("sockperf")
         common = ["--tcp", "-i", "127.0.0.1", "-p", str(port), "-m", "65536"]

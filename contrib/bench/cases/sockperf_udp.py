@@ -73,6 +73,7 @@ def _p999(size: int) -> Metric:
 class UdpLatency(_PingPong):
     name = "udp-latency"
     title = "sockperf ping-pong, UDP"
+    seconds = 22
     by_hand = SockperfLatency.by_hand.replace("--tcp ", "")
     sizes = (14, 64)
     metrics = (_p50(14), _p999(14), _p50(64), _p999(64))
@@ -86,6 +87,7 @@ class UdpEpollLatency(_PingPong):
     """The spinning kernel calls epoll_wait() without a timeout, again and again."""
     name = "udp-epoll-latency"
     title = f"sockperf ping-pong, UDP, epoll of {SOCKETS} sockets"
+    seconds = 11
     by_hand = ("VMA_SPEC=latency LD_PRELOAD=libvma.so sockperf server -f FEED -F epoll & "
                "VMA_SPEC=latency LD_PRELOAD=libvma.so sockperf ping-pong -f FEED -F epoll -m 14 -t 1 --mps 5000000 "
                "# FEED: 200 lines U:127.0.0.1:PORT")
@@ -122,6 +124,7 @@ def _sent(size: int) -> Metric:
 class UdpThroughput(_Throughput):
     name = "udp-throughput"
     title = "sockperf throughput, UDP"
+    seconds = 14
     by_hand = ("LD_PRELOAD=libvma.so sockperf server -i 127.0.0.1 & LD_PRELOAD=libvma.so sockperf throughput "
                "-i 127.0.0.1 -m 14 -t 1; kill -INT %1  # the server says what it received")
     sizes = (14, 1472)
@@ -134,6 +137,7 @@ class UdpThroughput(_Throughput):
 class UdpEpollThroughput(_Throughput):
     name = "udp-epoll-throughput"
     title = f"sockperf throughput, UDP, epoll of {SOCKETS} sockets"
+    seconds = 7
     by_hand = UdpThroughput.by_hand.replace("-i 127.0.0.1", "-f FEED -F epoll")
     sockets = SOCKETS
     sizes = (14,)

@@ -21,6 +21,7 @@ EVERY = tuple(_metric(way, wait) for way in WAYS for wait in WAITS)
 class UdpMixed(Case):
     name = "udp-mixed"
     title = "UDP, 64 B, to and from a program without the library"
+    seconds = 6
     by_hand = ("vma_lat server & LD_PRELOAD=libvma.so vma_lat client --udp --test throughput --wait epoll "
                "--duration 0.5 127.0.0.1  # and the other way round")
     helpers = ("vma_lat",)

@@ -30,6 +30,7 @@ UNEXPLAINED = Metric("unexplained", "full speed, neither received nor counted as
 class UdpMulticast(Case):
     name = "udp-multicast"
     title = "multicast, 3 receivers, 64 B"
+    seconds = 3
     by_hand = ("LD_PRELOAD=libvma.so udp_group receive 239.9.9.9 12345 &  # three of them\n"
                f"LD_PRELOAD=libvma.so udp_group send 239.9.9.9 12345 {SIZE} {SECONDS} {RATE}")
     helpers = ("udp_group",)
@@ -73,7 +74,7 @@ def _send(bench: Bench, mode: Mode, namespace: procs.Namespace, *rate: str) \
                      for _ in range(RECEIVERS)]
         for receiver in receivers:
             if (said := procs.next_line(receiver, PATIENCE)) != "ready":
-                raise parsers.ParseError(f"a receiver is not ready: {said}")
+                raise procs.RunError(f"a receiver is not ready: {said}")
         sender = running.enter_context(bench.stepped(mode, [program, "send", *GROUP, str(SIZE), str(SECONDS), *rate],
                                                      namespace=namespace))
         sent = parsers.json_line(procs.next_line(sender, PATIENCE))
