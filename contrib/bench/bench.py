@@ -37,7 +37,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", metavar="NAME", action="append",
                         help=f"only this benchmark (again for more): {names}")
     parser.add_argument("--rounds", type=int, metavar="N",
-                        help="rounds, kernel and accelerated in each (default 5, or 3 of what takes long, or so few "
+                        help="rounds, kernel and accelerated in each (default 5, more or fewer of some, or so few "
                              f"that all is done in {LIMIT} s; quick 2)")
     parser.add_argument("--quick", action="store_true", help="short runs, to see that it works; no figures to quote")
     parser.add_argument("--lib", metavar="PATH",

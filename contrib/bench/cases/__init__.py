@@ -20,5 +20,5 @@ from .udp_mixed import UdpMixed
 from .udp_multicast import UdpMulticast
 
 ALL: tuple[type[Case], ...] = (SockperfLatency, SockperfThroughput, Iperf, RedisMany, RedisOne, NginxKeepAlive,
-                               NginxClose, AsyncioEcho, Memory, ConnectCost, CallCost, Libfabric, UdpLatency, UdpThroughput,
-                               UdpEpollLatency, UdpEpollThroughput, UdpMulticast, UdpMixed, UdpMany)
+                               NginxClose, AsyncioEcho, Memory, ConnectCost, CallCost, Libfabric, UdpLatency,
+                               UdpThroughput, UdpEpollLatency, UdpEpollThroughput, UdpMulticast, UdpMixed, UdpMany)

@@ -70,7 +70,8 @@ def _send(bench: Bench, mode: Mode, namespace: procs.Namespace, *rate: str) \
     """What the sender and what each of the receivers counted."""
     program = bench.helper("udp_group")
     with contextlib.ExitStack() as running:
-        receivers = [running.enter_context(bench.stepped(mode, [program, "receive", *GROUP], bench.server_cpu, namespace))
+        receive = [program, "receive", *GROUP]
+        receivers = [running.enter_context(bench.stepped(mode, receive, bench.server_cpu, namespace))
                      for _ in range(RECEIVERS)]
         for receiver in receivers:
             if (said := procs.next_line(receiver, PATIENCE)) != "ready":
