@@ -10,6 +10,7 @@ from pathlib import Path
 # "... connection 127.0.0.1:1 -> 127.0.0.1:2 is accelerated", "... not accelerated: the peer has no library"
 _NOT = re.compile(r"\bnot accelerated\b(?:\W+(?P<reason>.*))?", re.IGNORECASE)
 _YES = re.compile(r"\baccelerated\b", re.IGNORECASE)
+_UDP_RECEIVER = re.compile(r"\bUDP (?P<own>\S+): accelerated\b")  # one that has " -> " is a sender's
 _NUMBER = re.compile(r"\b\d+\b")  # one reason, however many bytes or calls it names
 
 
@@ -53,6 +54,12 @@ def parse(lines: list[str]) -> Trace:
         elif _YES.search(line):
             trace.accelerated += 1
     return trace
+
+
+def udp_receivers(directory: Path) -> int:
+    """UDP sockets that took messages past the kernel at some time."""
+    return sum(len({match["own"] for match in _UDP_RECEIVER.finditer(log.read_text(errors="replace"))})
+               for log in directory.glob("vma.*.log"))
 
 
 def read(directory: Path) -> Trace:
