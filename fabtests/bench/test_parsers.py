@@ -150,7 +150,7 @@ def test_trace_without_acceleration_says_why(tmp_path):
 
 
 def test_trace_tells_udp_sockets_that_receive_from_those_that_send(tmp_path):
-    (tmp_path / "vma.12.log").write_text(recorded("vma-udp.log"))
+    (tmp_path / "vma.12.log").write_text(recorded("vma-udp.txt"))
     assert trace.read(tmp_path).accelerated == 4
     assert trace.udp_receivers(tmp_path) == 2
 

@@ -35,7 +35,7 @@ def _flat(call: str) -> Target:
 class UdpMany(Case):
     name = "udp-many"
     title = "10,000 UDP sockets"
-    seconds = 1
+    seconds = 3
     by_hand = "udp_many; LD_PRELOAD=libvma.so VMA_SPEC=latency udp_many"
     helpers = ("udp_many",)
     modes = (KERNEL, Mode(ACCELERATED.key, ACCELERATED.title, preload=True, env={"VMA_SPEC": "latency"}))
