@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Network namespaces of a test: made by it, entered by the processes it starts, removed at its end."""
+
+import ctypes
+import itertools
+import os
+import subprocess
+
+import pytest
+
+_CLONE_NEWNET = 0x40000000
+_libc = ctypes.CDLL(None, use_errno=True)
+_numbers = itertools.count()
+
+
+class Host:
+    """A namespace with its loopback up, multicast on it allowed."""
+
+    def __init__(self):
+        self.name = f"fabtests-{os.getpid()}-{next(_numbers)}"
+        ip("netns", "add", self.name)
+        self.ip("link", "set", "lo", "up", "multicast", "on")
+        self.ip("route", "add", "224.0.0.0/4", "dev", "lo")
+
+    def ip(self, *args):
+        ip("-n", self.name, *args)
+
+    def enter(self):
+        """For Runner.start(preexec=...)."""
+        fd = os.open(f"/run/netns/{self.name}", os.O_RDONLY | os.O_CLOEXEC)
+        if _libc.setns(fd, _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
+        os.close(fd)
+
+    def remove(self):
+        subprocess.run(["ip", "netns", "del", self.name], capture_output=True, check=False)
+
+
+def ip(*args):
+    subprocess.run(["ip", *args], capture_output=True, text=True, check=True, timeout=30)
+
+
+class Hosts:
+    """Two hosts on one wire: 10.99.0.1 and 10.99.0.2, fd99::1 and fd99::2, interface `wire`."""
+
+    def __init__(self):
+        self.all = []
+        try:
+            for _ in range(2):
+                self.all.append(Host())
+            self.left, self.right = self.all
+            ip("link", "add", "wire", "netns", self.left.name, "type", "veth", "peer", "name", "wire", "netns",
+               self.right.name)
+            for number, host in enumerate(self.all, 1):
+                host.ip("addr", "add", f"10.99.0.{number}/24", "brd", "+", "dev", "wire")
+                host.ip("addr", "add", f"fd99::{number}/64", "dev", "wire", "nodad")
+                host.ip("link", "set", "wire", "up")
+        except BaseException:
+            self.remove()
+            raise
+
+    def remove(self):
+        for host in self.all:
+            host.remove()
+
+
+def hosts():
+    """For a fixture: two connected hosts, or the reason why this machine has none."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make network namespaces")
+    try:
+        return Hosts()
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"cannot make network namespaces: {getattr(error, 'stderr', None) or error}")
