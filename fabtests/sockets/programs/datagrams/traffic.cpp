@@ -84,7 +84,8 @@ public:
         } else if (form == 1) {
             got = ::recvmmsg(fd_, messages, static_cast<unsigned>(wanted), flags | MSG_WAITFORONE, nullptr);
         } else {
-            const ssize_t n = ::recvfrom(fd_, buffers_[0].data(), buffers_[0].size(), flags, from[0].get(), &from[0].len);
+            const ssize_t n =
+                ::recvfrom(fd_, buffers_[0].data(), buffers_[0].size(), flags, from[0].get(), &from[0].len);
             got = n < 0 ? -1 : 1;
             messages[0].msg_len = static_cast<unsigned>(n);
             messages[0].msg_hdr.msg_namelen = from[0].len;
@@ -323,12 +324,12 @@ private:
         return open;
     }
 
-    // HELLO and END may be lost in a flood: again after a second.
+    // HELLO and END may be lost in a flood: again after half a second.
     template <typename Condition> void repeat(Target &t, Kind kind, Condition done)
     {
         while (!done()) {
             send(t, kind, sizeof(Header));
-            while (!done() && hear(1000)) {
+            while (!done() && hear(500)) {
             }
         }
     }

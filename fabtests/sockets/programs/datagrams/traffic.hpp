@@ -41,7 +41,7 @@ struct Options {
     std::size_t budget = 0; // of a receiver's queue, for each sender; a datagram costs about twice its length
     std::size_t largest = kMaxLength;
     bool connected = false;
-    bool endless = false; // never END: to be killed
+    bool endless = false;  // never END: to be killed
     bool restarts = false; // receivers and senders may be killed: a flow may begin in its middle and have no end
 };
 

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Scenarios of one socket behind several descriptors, processes and programs: dup, fork, exec, descriptor passing.
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "fabtests/sockets/programs/datagrams/side.hpp"
+
+namespace {
+
+using namespace fabtest;
+
+void reap(const Datagrams &me, pid_t child)
+{
+    int status = -1;
+    must(::waitpid(child, &status, 0), "waitpid");
+    me.say("child: %s %d", WIFEXITED(status) ? "exit" : "signal", WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+}
+
+// Client: asks and prints the answers. Server: `count` answers to whoever asks, by this descriptor.
+void ask(const Datagrams &me, const char *who, int count)
+{
+    for (int i = 0; i < count; ++i) {
+        const std::string text = who + std::to_string(i);
+        must(static_cast<int>(send_to(me.link.fd, text.data(), text.size(), me.link.other)), "sendto");
+        const Received r = receive_by(Form::kRecvfrom, me.link.fd, 100);
+        if (r.data != text || me.name(r.from) != me.name(me.link.other))
+            die("%s: \"%s\" from %s", text.c_str(), r.data.c_str(), me.name(r.from).c_str());
+    }
+    me.say("%s answers %d", who, count);
+}
+
+void answer(int fd, int count)
+{
+    for (int i = 0; i < count; ++i) {
+        const Received r = receive_by(Form::kRecvfrom, fd, 100);
+        if (r.result < 0 || send_to(fd, r.data.data(), r.data.size(), r.from) < 0)
+            die("answer %d: %s", i, strerrorname_np(errno));
+    }
+}
+
+void send_descriptor(int control, int fd)
+{
+    alignas(cmsghdr) char space[CMSG_SPACE(sizeof fd)]{};
+    char byte = 'd';
+    iovec part{&byte, 1};
+    msghdr m{};
+    m.msg_iov = &part;
+    m.msg_iovlen = 1;
+    m.msg_control = space;
+    m.msg_controllen = sizeof space;
+    cmsghdr *c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof fd);
+    std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    must(static_cast<int>(::sendmsg(control, &m, 0)), "SCM_RIGHTS");
+}
+
+int receive_descriptor(int control)
+{
+    alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))];
+    char byte;
+    iovec part{&byte, 1};
+    msghdr m{};
+    m.msg_iov = &part;
+    m.msg_iovlen = 1;
+    m.msg_control = space;
+    m.msg_controllen = sizeof space;
+    must(static_cast<int>(::recvmsg(control, &m, 0)), "SCM_RIGHTS");
+    const cmsghdr *c = CMSG_FIRSTHDR(&m);
+    if (c == nullptr || c->cmsg_type != SCM_RIGHTS)
+        die("no descriptor came");
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(c), sizeof fd);
+    return fd;
+}
+
+constexpr int kCount = 100;
+
+} // namespace
+
+namespace fabtest {
+
+// A program that was started with the socket: it answers, and says when it is there.
+int inherited_socket(int fd, int control)
+{
+    Datagrams me;
+    me.control = control;
+    me.tell(0);
+    answer(fd, kCount);
+    return 0;
+}
+
+} // namespace fabtest
+
+// A copy of the descriptor, with the first closed, in both orders.
+EVERY_FAMILY(duplicates)
+{
+    if (!me.server) {
+        for (const char *who : {"by both ", "by dup ", "by dup2 ", "by F_DUPFD "})
+            ask(me, who, kCount);
+        me.step();
+        return;
+    }
+    const int copy = must(::dup(me.link.fd), "dup");
+    answer(me.link.fd, kCount / 2);
+    answer(copy, kCount / 2);
+    must(::close(me.link.fd), "close");
+    answer(copy, kCount);
+    const int again = must(::dup2(copy, copy + 20), "dup2");
+    must(::close(copy), "close");
+    answer(again, kCount);
+    const int last = must(::fcntl(again, F_DUPFD_CLOEXEC, 100), "F_DUPFD_CLOEXEC");
+    must(::close(again), "close");
+    answer(last, kCount);
+    me.say("now %s", me.name(local_address(last)).c_str());
+    me.step();
+}
+
+// dup2 over a socket closes it: its port refuses, and the descriptor is the other socket.
+SCENARIO(replaced_by_dup2)
+{
+    const Link other = me.open("D", "T");
+    if (me.server) {
+        must(::dup2(me.link.fd, other.fd), "dup2");
+        me.say("both %s", me.name(local_address(other.fd)).c_str());
+    } else {
+        must(connect_to(other.fd, other.other), "connect");
+    }
+    me.step();
+    if (!me.server) {
+        me.show("send to T", ::send(other.fd, "x", 1, 0));
+        me.show("recv", receive_by(Form::kRecv, other.fd, 10));
+        ask(me, "by D's descriptor ", kCount);
+    } else {
+        answer(other.fd, kCount);
+    }
+    me.step();
+    me.still_works(me.link);
+}
+
+// Parent and child hold the socket: each receives by it, one after the other, and the parent goes on alone.
+EVERY_FAMILY(forked)
+{
+    if (!me.server) {
+        for (const char *who : {"child ", "parent meanwhile ", "parent alone "}) {
+            me.hear();
+            ask(me, who, kCount);
+        }
+        me.warm(me.link);
+        me.still_works(me.link);
+        return;
+    }
+    int ready[2];
+    must(::pipe2(ready, O_CLOEXEC), "pipe2");
+    const pid_t child = must(::fork(), "fork");
+    if (child == 0) {
+        me.tell(0);
+        answer(me.link.fd, kCount);
+        must(static_cast<int>(::write(ready[1], "d", 1)), "write");
+        ::pause();
+        ::_exit(0);
+    }
+    char byte;
+    must(static_cast<int>(::read(ready[0], &byte, 1)), "read"); // the child waits for its end
+    me.tell(0);
+    answer(me.link.fd, kCount);
+    must(::kill(child, SIGKILL), "kill");
+    reap(me, child);
+    me.tell(0);
+    answer(me.link.fd, kCount);
+    me.warm(me.link);
+    me.still_works(me.link);
+}
+
+// Datagrams that were in the queue before fork are there for either, once.
+EVERY_FAMILY(forked_with_datagrams_there)
+{
+    me.deliver(me.link, {"one", "two", "three", "four"});
+    if (me.server) {
+        me.take("before", me.link.fd, MSG_DONTWAIT);
+        const pid_t child = must(::fork(), "fork");
+        if (child == 0) {
+            me.take("child", me.link.fd, MSG_DONTWAIT);
+            me.take("child", me.link.fd, MSG_DONTWAIT);
+            ::_exit(0);
+        }
+        reap(me, child);
+        me.take("parent", me.link.fd, MSG_DONTWAIT);
+        me.nothing_there("and", me.link.fd);
+    }
+    me.step();
+    me.still_works(me.link);
+}
+
+// As a daemon does it: the process that made the socket ends, and its child serves.
+EVERY_FAMILY(daemon_style)
+{
+    if (!me.server) {
+        me.link.other.set_port(static_cast<std::uint16_t>(me.hear()));
+        me.name_port(me.link.other.port(), "T");
+        me.warm(me.link);
+        me.hear();
+        ask(me, "daemon ", 3 * kCount);
+        me.step();
+        return;
+    }
+    must(::prctl(PR_SET_CHILD_SUBREAPER, 1), "prctl"); // to learn of the daemon's end
+    must(::close(me.link.fd), "close");
+    Datagrams its = me;
+    const pid_t first = must(::fork(), "fork");
+    if (first == 0) {
+        its.link.fd = bound_socket(make_address(me.bound.c_str(), 0));
+        its.tell(local_address(its.link.fd).port());
+        its.warm(its.link);
+        if (must(::fork(), "fork") != 0)
+            ::_exit(0);
+        ::setsid();
+        while (::getppid() == first) // the parent's end
+            ::sched_yield();
+        its.tell(0);
+        answer(its.link.fd, 3 * kCount);
+        ::_exit(0);
+    }
+    reap(me, first);
+    int status = -1;
+    must(::wait(&status), "wait");
+    me.say("daemon: %d", WEXITSTATUS(status));
+    me.step();
+}
+
+// A child with a socket of its own beside the inherited one, at the same time as its parent.
+EVERY_FAMILY(forked_server)
+{
+    const Link other = me.open("D", "T");
+    if (!me.server) {
+        Datagrams second = me;
+        second.link = other;
+        me.hear();
+        for (int i = 0; i < 5; ++i) {
+            ask(me, "parent ", kCount / 5);
+            ask(second, "child ", kCount / 5);
+        }
+        me.step();
+        return;
+    }
+    const pid_t child = must(::fork(), "fork");
+    if (child == 0) {
+        ::close(me.link.fd);
+        me.tell(0);
+        answer(other.fd, kCount);
+        ::_exit(0);
+    }
+    must(::close(other.fd), "close");
+    answer(me.link.fd, kCount);
+    reap(me, child);
+    me.step();
+}
+
+// A program that is started with the socket, by fork and exec.
+EVERY_FAMILY(started_program)
+{
+    if (!me.server) {
+        me.hear();
+        ask(me, "program ", kCount);
+        me.step();
+        me.warm(me.link);
+        me.still_works(me.link);
+        return;
+    }
+    const std::string fd = std::to_string(me.link.fd), control = std::to_string(me.control);
+    const pid_t child = must(::fork(), "fork");
+    if (child == 0) {
+        must(::fcntl(me.link.fd, F_SETFD, 0), "F_SETFD");
+        must(::fcntl(me.control, F_SETFD, 0), "F_SETFD");
+        ::execl("/proc/self/exe", "semantics", "--inherited", fd.c_str(), control.c_str(), nullptr);
+        ::_exit(9);
+    }
+    reap(me, child);
+    me.step();
+    me.warm(me.link);
+    me.still_works(me.link);
+}
+
+// A program that replaces itself and keeps the socket. Its last line is the client's.
+EVERY_FAMILY(replaced_program)
+{
+    if (!me.server) {
+        me.hear();
+        ask(me, "replaced ", kCount);
+        return;
+    }
+    const std::string fd = std::to_string(me.link.fd), control = std::to_string(me.control);
+    must(::fcntl(me.link.fd, F_SETFD, 0), "F_SETFD");
+    must(::fcntl(me.control, F_SETFD, 0), "F_SETFD");
+    me.say("done"); // this program does not come back
+    ::execl("/proc/self/exe", "semantics", "--inherited", fd.c_str(), control.c_str(), nullptr);
+    die("exec: %s", strerrorname_np(errno));
+}
+
+// The socket is given to the other side, with a datagram in its queue: both have it, then only the other.
+EVERY_FAMILY(passed)
+{
+    me.deliver(me.link, {"there before"});
+    if (me.server) {
+        send_descriptor(me.control, me.link.fd);
+        me.hear();
+        answer(me.link.fd, kCount);
+        must(::close(me.link.fd), "close");
+        me.step();
+        return;
+    }
+    const int fd = receive_descriptor(me.control);
+    me.take("passed", fd, MSG_DONTWAIT);
+    me.say("it is %s", me.name(local_address(fd)).c_str());
+    me.tell(0);
+    ask(me, "by the server ", kCount);
+    me.step();
+    for (int i = 0; i < kCount; ++i) {
+        must(static_cast<int>(send_to(me.link.fd, "own", 3, me.link.other)), "sendto");
+        const Received r = receive_by(Form::kRecv, fd, 10);
+        if (r.data != "own")
+            die("by itself: %zd \"%s\"", r.result, r.data.c_str());
+    }
+    me.say("by itself %d", kCount);
+}

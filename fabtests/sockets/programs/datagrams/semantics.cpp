@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The main program of datagram scenarios, which also is what some of them start. See side.hpp.
+#include <cstdlib>
+
+#include "fabtests/sockets/programs/datagrams/side.hpp"
+
+namespace fabtest {
+
+namespace {
+
+Registration *g_scenarios = nullptr;
+
+} // namespace
+
+Registration::Registration(const char *scenario, void (*function)(Datagrams &))
+    : name(scenario), run(function), next(g_scenarios)
+{
+    g_scenarios = this;
+}
+
+} // namespace fabtest
+
+// semantics server|client --control FD [--bind A --to A --from A] SCENARIO. The transcript goes to standard error.
+int main(int argc, char **argv)
+{
+    using namespace fabtest;
+    if (argc == 2 && std::strcmp(argv[1], "--stranger") == 0)
+        return be_a_stranger(STDIN_FILENO);
+    if (argc == 4 && std::strcmp(argv[1], "--inherited") == 0)
+        return inherited_socket(std::atoi(argv[2]), std::atoi(argv[3]));
+    Datagrams me;
+    static_cast<Peer &>(me) = parse_peer(&argc, argv);
+    std::string wanted;
+    for (int i = 1; i < argc; ++i) {
+        const std::string arg = argv[i];
+        std::string *place = arg == "--bind" ? &me.bound : arg == "--to" ? &me.to : arg == "--from" ? &me.from : nullptr;
+        (place == nullptr ? wanted : *place) = place == nullptr || i + 1 == argc ? arg : argv[++i];
+    }
+    for (const Registration *r = g_scenarios; r != nullptr; r = r->next) {
+        if (r->name != wanted)
+            continue;
+        me.link = me.open("C", "S");
+        r->run(me);
+        me.say("done");
+        return 0;
+    }
+    die("no scenario %s", wanted.c_str());
+}
