@@ -313,7 +313,7 @@ EVERY_FAMILY(reuse_port)
         if (me.server)
             me.tell(1);
         for (int block = 0; block < 2; ++block) { // two blocks: the assignment lasts
-            for (int i = 0; i < 5; ++i) // few enough for one member's queue
+            for (int i = 0; i < 5; ++i)           // few enough for one member's queue
                 for (const int fd : flows)
                     must(static_cast<int>(send_to(fd, "x", 1, make_address(me.to.c_str(), number))), "sendto");
             me.step();

@@ -17,7 +17,8 @@ void reap(const Datagrams &me, pid_t child)
 {
     int status = -1;
     must(::waitpid(child, &status, 0), "waitpid");
-    me.say("child: %s %d", WIFEXITED(status) ? "exit" : "signal", WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+    me.say("child: %s %d", WIFEXITED(status) ? "exit" : "signal",
+           WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
 }
 
 // Client: asks and prints the answers. Server: `count` answers to whoever asks, by this descriptor.

@@ -54,11 +54,11 @@ in6_addr six(const std::string &host)
 int set_int(int fd, const std::string &option, int value)
 {
     static const std::map<std::string, std::pair<int, int>> kOptions = {
-        {"reuseaddr", {SOL_SOCKET, SO_REUSEADDR}},     {"reuseport", {SOL_SOCKET, SO_REUSEPORT}},
-        {"loop", {IPPROTO_IP, IP_MULTICAST_LOOP}},     {"all", {IPPROTO_IP, IP_MULTICAST_ALL}},
-        {"ttl", {IPPROTO_IP, IP_MULTICAST_TTL}},       {"loop6", {IPPROTO_IPV6, IPV6_MULTICAST_LOOP}},
-        {"all6", {IPPROTO_IPV6, IPV6_MULTICAST_ALL}},  {"hops6", {IPPROTO_IPV6, IPV6_MULTICAST_HOPS}},
-        {"pktinfo", {IPPROTO_IP, IP_PKTINFO}},         {"recvttl", {IPPROTO_IP, IP_RECVTTL}},
+        {"reuseaddr", {SOL_SOCKET, SO_REUSEADDR}},      {"reuseport", {SOL_SOCKET, SO_REUSEPORT}},
+        {"loop", {IPPROTO_IP, IP_MULTICAST_LOOP}},      {"all", {IPPROTO_IP, IP_MULTICAST_ALL}},
+        {"ttl", {IPPROTO_IP, IP_MULTICAST_TTL}},        {"loop6", {IPPROTO_IPV6, IPV6_MULTICAST_LOOP}},
+        {"all6", {IPPROTO_IPV6, IPV6_MULTICAST_ALL}},   {"hops6", {IPPROTO_IPV6, IPV6_MULTICAST_HOPS}},
+        {"pktinfo", {IPPROTO_IP, IP_PKTINFO}},          {"recvttl", {IPPROTO_IP, IP_RECVTTL}},
         {"pktinfo6", {IPPROTO_IPV6, IPV6_RECVPKTINFO}}, {"v6only", {IPPROTO_IPV6, IPV6_V6ONLY}},
         {"broadcast", {SOL_SOCKET, SO_BROADCAST}}};
     const auto &[level, name] = kOptions.at(option);
@@ -193,13 +193,9 @@ const Command kCommands[] = {
     {"interface", 4, // NAME address|index|index6 VALUE
      [](const Words &w) { return result(set_interface(socket_of(w[1]), w[2], w[3])); }},
     {"join", 5, // NAME HOW GROUP AT [SOURCE]
-     [](const Words &w) {
-         return result(member(socket_of(w[1]), true, w[2], w[3], w[4], w.size() > 5 ? w[5] : ""));
-     }},
+     [](const Words &w) { return result(member(socket_of(w[1]), true, w[2], w[3], w[4], w.size() > 5 ? w[5] : "")); }},
     {"leave", 5,
-     [](const Words &w) {
-         return result(member(socket_of(w[1]), false, w[2], w[3], w[4], w.size() > 5 ? w[5] : ""));
-     }},
+     [](const Words &w) { return result(member(socket_of(w[1]), false, w[2], w[3], w[4], w.size() > 5 ? w[5] : "")); }},
     {"send", 5, // NAME HOST PORT TEXT
      [](const Words &w) {
          const Address to = make_address(w[2].c_str(), port_of(w[3]));

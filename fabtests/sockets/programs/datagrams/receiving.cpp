@@ -113,8 +113,7 @@ EVERY_FAMILY(recvmmsg_batches)
             for (int i = 0; i < got; ++i) {
                 from[i].len = messages[i].msg_hdr.msg_namelen;
                 me.say("%d: %u bytes from %s flags %d: %.3s", i, messages[i].msg_len, me.name(from[i]).c_str(),
-                       messages[i].msg_hdr.msg_flags,
-                       std::string(bufs[i], std::min(3U, messages[i].msg_len)).c_str());
+                       messages[i].msg_hdr.msg_flags, std::string(bufs[i], std::min(3U, messages[i].msg_len)).c_str());
             }
             me.say("left: %u", me.drain(me.link.fd));
             me.show("nothing there", ::recvmmsg(me.link.fd, messages, 2, MSG_DONTWAIT, nullptr));
@@ -294,7 +293,8 @@ EVERY_FAMILY(overflow)
             }
         me.step();
         int kept = 0;
-        for (Received r; me.server && (r = receive_by(Form::kRecvmsg, small.fd, 1000, MSG_DONTWAIT)).result >= 0; ++kept)
+        for (Received r; me.server && (r = receive_by(Form::kRecvmsg, small.fd, 1000, MSG_DONTWAIT)).result >= 0;
+             ++kept)
             if (r.data != numbered("datagram ", kept) + pattern_text(300))
                 die("%dth in the queue: %.20s", kept, r.data.c_str());
         me.step();

@@ -33,7 +33,10 @@ int main(int argc, char **argv)
     std::string wanted;
     for (int i = 1; i < argc; ++i) {
         const std::string arg = argv[i];
-        std::string *place = arg == "--bind" ? &me.bound : arg == "--to" ? &me.to : arg == "--from" ? &me.from : nullptr;
+        std::string *place = arg == "--bind"   ? &me.bound
+                             : arg == "--to"   ? &me.to
+                             : arg == "--from" ? &me.from
+                                               : nullptr;
         (place == nullptr ? wanted : *place) = place == nullptr || i + 1 == argc ? arg : argv[++i];
     }
     for (const Registration *r = g_scenarios; r != nullptr; r = r->next) {

@@ -37,7 +37,8 @@ ssize_t by_sendmsg(int fd, const std::string &text, const Address *to, int flags
 }
 
 const SendForm kSendForms[] = {
-    {"write", false, [](int fd, const std::string &t, const Address *, int) { return ::write(fd, t.data(), t.size()); }},
+    {"write", false,
+     [](int fd, const std::string &t, const Address *, int) { return ::write(fd, t.data(), t.size()); }},
     {"writev", false,
      [](int fd, const std::string &t, const Address *, int) {
          std::string copy = t;
@@ -64,8 +65,8 @@ void all_forms(const Datagrams &me, bool connected)
             if (addressed && !form.addressed)
                 continue;
             for (const std::size_t len : lengths) {
-                const std::string what = std::string(form.name) + (addressed ? " to S" : "") + " of " +
-                                         std::to_string(len);
+                const std::string what =
+                    std::string(form.name) + (addressed ? " to S" : "") + " of " + std::to_string(len);
                 if (!me.server)
                     me.show(what.c_str(),
                             form.call(me.link.fd, pattern_text(len), addressed ? &me.link.other : nullptr, 0));
@@ -124,9 +125,10 @@ EVERY_FAMILY(send_forms_connected)
 
 SCENARIO(send_flags)
 {
-    const std::vector<std::pair<const char *, int>> flags = {
-        {"DONTWAIT", MSG_DONTWAIT}, {"NOSIGNAL", MSG_NOSIGNAL}, {"CONFIRM", MSG_CONFIRM}, {"DONTROUTE", MSG_DONTROUTE},
-        {"EOR", MSG_EOR},           {"OOB", MSG_OOB},           {"FASTOPEN", MSG_FASTOPEN}, {"TRUNC", MSG_TRUNC}};
+    const std::vector<std::pair<const char *, int>> flags = {{"DONTWAIT", MSG_DONTWAIT}, {"NOSIGNAL", MSG_NOSIGNAL},
+                                                             {"CONFIRM", MSG_CONFIRM},   {"DONTROUTE", MSG_DONTROUTE},
+                                                             {"EOR", MSG_EOR},           {"OOB", MSG_OOB},
+                                                             {"FASTOPEN", MSG_FASTOPEN}, {"TRUNC", MSG_TRUNC}};
     for (const SendForm &form : kSendForms)
         for (const auto &[name, value] : flags) {
             if (!form.addressed)

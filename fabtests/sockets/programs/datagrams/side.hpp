@@ -47,13 +47,13 @@ using Prepare = std::function<void(int fd)>;
 
 struct Datagrams : Peer {
     std::string bound = "127.0.0.1", to = "127.0.0.1", from = "127.0.0.1"; // --bind, --to, --from
-    Link link;                                                            // ready when a scenario begins, named C and S
+    Link link; // ready when a scenario begins, named C and S
 
     // Both sides call these, at the same place.
     Link open(const char *client_name, const char *server_name, const Prepare &prepare = {}); // before bind()
-    void warm(const Link &link) const;                                      // round trips until it is accelerated
+    void warm(const Link &link) const; // round trips until it is accelerated
     void deliver(const Link &link, std::initializer_list<std::string> texts) const; // client sends, then step()
-    void still_works(const Link &link) const;                               // one round trip
+    void still_works(const Link &link) const;                                       // one round trip
 
     // Ports differ from run to run: the transcript has names.
     void name_port(std::uint16_t port, const std::string &name) const;
@@ -61,7 +61,7 @@ struct Datagrams : Peer {
     static std::string name(const Address &address);
 
     [[gnu::format(printf, 2, 3)]] void say(const char *format, ...) const; // one transcript line
-    long show(const char *call, long result) const;                       // "call = 5" or "call = -1 EAGAIN"
+    long show(const char *call, long result) const;                        // "call = 5" or "call = -1 EAGAIN"
     void show(const char *call, const Received &received) const;
     Received take(const char *call, int fd, int flags = 0) const; // recvmsg, with all that it tells
     void nothing_there(const char *when, int fd) const;           // MSG_DONTWAIT

@@ -73,8 +73,12 @@ enum class Way { kPoll, kPpoll, kSelect, kPselect, kEpoll, kEpollEdge, kEpollOne
 constexpr struct {
     Way way;
     const char *name;
-} kWays[] = {{Way::kPoll, "poll"},         {Way::kPpoll, "ppoll"},          {Way::kSelect, "select"},
-             {Way::kPselect, "pselect"},   {Way::kEpoll, "epoll"},          {Way::kEpollEdge, "epoll EPOLLET"},
+} kWays[] = {{Way::kPoll, "poll"},
+             {Way::kPpoll, "ppoll"},
+             {Way::kSelect, "select"},
+             {Way::kPselect, "pselect"},
+             {Way::kEpoll, "epoll"},
+             {Way::kEpollEdge, "epoll EPOLLET"},
              {Way::kEpollOneshot, "epoll EPOLLONESHOT"}};
 
 // Waits until there is something to read, without a limit; true when it says so.
@@ -124,7 +128,7 @@ EVERY_FAMILY(mixed_senders)
     }
     me.share_port(0, false, "E");
     for (const auto &[way, name] : kWays) {
-        const std::uint32_t mode = way == Way::kEpollEdge ? static_cast<std::uint32_t>(EPOLLET)
+        const std::uint32_t mode = way == Way::kEpollEdge      ? static_cast<std::uint32_t>(EPOLLET)
                                    : way == Way::kEpollOneshot ? static_cast<std::uint32_t>(EPOLLONESHOT)
                                                                : 0U;
         const int set = new_set(me.link.fd, EPOLLIN | mode);
