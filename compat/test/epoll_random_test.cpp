@@ -339,6 +339,7 @@ int main(int argc, char **argv)
     ::clock_gettime(CLOCK_REALTIME, &now);
     g_seed = argc > 1 ? ::strtoul(argv[1], nullptr, 10) : static_cast<unsigned long>(now.tv_sec) * 1000;
     vma::config::g_params.select_poll_os_ratio = 2; // so that two calls look at both sides
+    vma::config::g_params.select_skip_os = 2;
     const CMUnitTest tests[] = {cmocka_unit_test(same_as_the_kernel)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

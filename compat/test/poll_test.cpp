@@ -105,6 +105,7 @@ void poll_mixes_with_the_kernel(void **)
     assert_int_equal(fds[3].revents, POLLIN);
     fake::deliver(s.fd);
     config::g_params.select_poll_os_ratio = 1;
+    config::g_params.select_skip_os = 1;
     assert_int_equal(poll_now(fds), 3);
     config::g_params = config::Params{};
     fake::close_socket(plain);
@@ -386,6 +387,7 @@ void select_beyond_its_size(void **)
     words[static_cast<std::size_t>(s.fd) / 64] |= 1UL << (s.fd % 64);
     auto *const set = reinterpret_cast<fd_set *>(words.data());
     config::g_params.select_poll_os_ratio = 1;
+    config::g_params.select_skip_os = 1;
     assert_int_equal(mux::select(kHigh + 1, nullptr, set, nullptr, &kNow, nullptr, nullptr), 2);
     config::g_params = config::Params{};
     ::close(kHigh);

@@ -7,9 +7,9 @@ from . import pairing
 
 # The one switch: True once libvma.so accelerates UDP sockets. Scenarios then warm up until the logs say so (and fail if
 # they never do), and each test judges the logs at its end.
-UDP_IS_ACCELERATED = False
+UDP_IS_ACCELERATED = True
 # The same for datagrams to multicast groups.
-MULTICAST_IS_ACCELERATED = False
+MULTICAST_IS_ACCELERATED = True
 
 # Every pairing but the throughput profile, which only differs in when a socket is lifted.
 PAIRS = [pairing.KERNEL, pairing.VMA_LATENCY, pairing.VMA_SERVER, pairing.VMA_CLIENT]

@@ -26,11 +26,13 @@ bool disconnects(const sockaddr *address, socklen_t length)
 
 int connect_tracked(sock::Socket &s, int fd, const sockaddr *address, socklen_t length)
 {
-    if (disconnects(address, length) && !sock::is_datagram(s))
+    if (sock::is_datagram(s))
+        return sock::connect_datagram(s, fd, address, length);
+    if (disconnects(address, length))
         sock::pin_to_kernel(s, "connect() to no address");
     const int result = real.connect(fd, address, length);
     const KeepErrno keep;
-    sock::connecting(s, fd);
+    sock::connecting(s);
     return result;
 }
 

@@ -9,11 +9,11 @@ namespace vma::intercept {
 namespace {
 
 // sendto(MSG_FASTOPEN) is a connect(); its data leaves by the kernel.
-template <typename Send> ssize_t send_connecting(sock::Socket &s, int fd, Send send)
+template <typename Send> ssize_t send_connecting(sock::Socket &s, Send send)
 {
     const ssize_t result = send();
     const KeepErrno keep;
-    sock::connecting(s, fd);
+    sock::connecting(s);
     return result;
 }
 
@@ -30,7 +30,7 @@ void passing(const msghdr *message)
 ssize_t send_message(sock::Socket &s, int fd, const msghdr *message, int flags)
 {
     if ((flags & MSG_FASTOPEN) != 0 && !sock::is_datagram(s))
-        return send_connecting(s, fd, [=] { return real.sendmsg(fd, message, flags); });
+        return send_connecting(s, [=] { return real.sendmsg(fd, message, flags); });
     return sock::send_msg(s, fd, message, flags);
 }
 
@@ -85,7 +85,7 @@ VMA_EXPORT ssize_t sendto(int fd, const void *buffer, size_t size, int flags, co
     if (s == nullptr) [[likely]]
         return real.sendto(fd, buffer, size, flags, address, length);
     if ((flags & MSG_FASTOPEN) != 0 && !sock::is_datagram(*s))
-        return send_connecting(*s, fd, [=] { return real.sendto(fd, buffer, size, flags, address, length); });
+        return send_connecting(*s, [=] { return real.sendto(fd, buffer, size, flags, address, length); });
     return sock::send_to(*s, fd, buffer, size, flags, address, length);
 }
 

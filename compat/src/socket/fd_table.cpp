@@ -285,11 +285,14 @@ void track_dup(int old_fd, int new_fd)
         enter(new_fd, *s);
 }
 
-void connecting(Socket &s, int fd)
+void connecting(Socket &s)
 {
     s.role = Role::kConnector;
-    if (is_udp(s))
-        udp::connected(s, fd);
+}
+
+int connect_datagram(Socket &s, int fd, const sockaddr *address, socklen_t length)
+{
+    return udp::connect(s, fd, address, length);
 }
 
 bool is_datagram(const Socket &s)

@@ -282,6 +282,7 @@ void begin(Socket &s, int fd, int family)
     u->kernel_look = 0;
     u->ask_kernel_for_room = false;
     u->has_wire_groups = false;
+    u->corked = false;
     for (int place : {0, 1}) {
         u->group_interface[place] = 0;
         u->loops[place] = u->kernel_loops[place] = true;
@@ -299,15 +300,22 @@ void end(Socket &s)
     s.udp.store(nullptr, std::memory_order_release);
 }
 
-void connected(Socket &s, int fd)
+// What has come by then is the program's, whoever sent it.
+int connect(Socket &s, int fd, const sockaddr *address, socklen_t length)
 {
     const State &u = *s.udp.load(std::memory_order_relaxed);
+    if (dual(s))
+        engine_drain();
+    const int result = libc::real.connect(fd, address, length);
+    const int error = errno;
     forget_routes(s);
-    if (!dual(s))
-        return;
-    read_options(s, fd);
-    if (u.named.load(std::memory_order_relaxed))
-        names_changed(); // other senders may mean it now
+    if (dual(s)) {
+        read_options(s, fd);
+        if (u.named.load(std::memory_order_relaxed))
+            names_changed(); // other senders may mean it now
+    }
+    errno = error;
+    return result;
 }
 
 // Where the kernel's socket has another value than the program has given it.

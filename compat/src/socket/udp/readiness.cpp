@@ -20,6 +20,8 @@ std::uint32_t known(const Socket &s, const State &u)
         events |= kOut; // a datagram always finds room, or is lost
     if (s.pending_error.load(std::memory_order_relaxed) != 0) [[unlikely]]
         events |= kIn | POLLERR;
+    if (s.receive_shut.load(std::memory_order_relaxed)) [[unlikely]]
+        events |= kIn | POLLRDHUP;
     return events;
 }
 

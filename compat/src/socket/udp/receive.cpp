@@ -20,7 +20,8 @@ namespace vma::sock::udp {
 
 namespace {
 
-constexpr int kKernelOnly = MSG_ERRQUEUE | MSG_OOB;
+constexpr std::uintptr_t kNowhere = 65536; // addresses below it are nobody's
+constexpr int kKernelOnly = MSG_ERRQUEUE; // MSG_OOB means nothing to UDP
 constexpr std::uint32_t kRarely = 1024;       // VMA_RX_UDP_POLL_OS_RATIO=0: once in so many looks all the same
 constexpr std::uint64_t kBusyTicks = 30'000;  // who asks again within some 10 us is polling
 
@@ -53,6 +54,20 @@ std::size_t room(const msghdr &msg)
     return total;
 }
 
+// Where nothing can be, as the kernel finds out too.
+bool is_nowhere(const void *address)
+{
+    return reinterpret_cast<std::uintptr_t>(address) < kNowhere;
+}
+
+bool has_room_nowhere(const msghdr &msg)
+{
+    for (std::size_t i = 0; i < msg.msg_iovlen; ++i)
+        if (msg.msg_iov[i].iov_len != 0 && is_nowhere(msg.msg_iov[i].iov_base))
+            return true;
+    return false;
+}
+
 void copy_out(const msghdr &msg, const std::uint8_t *bytes, std::size_t length)
 {
     for (std::size_t i = 0; i < msg.msg_iovlen && length != 0; ++i) {
@@ -76,7 +91,7 @@ void finish(Receive &call, const About &about, std::size_t length)
 bool look_at_kernel(Receive &call)
 {
     State &u = state_of(call.s);
-    const ssize_t n = libc::uncancelled::recvmsg(call.fd, &call.msg, call.flags | MSG_DONTWAIT);
+    const ssize_t n = libc::uncancelled::recvmsg(live_fd(call.s, call.fd), &call.msg, call.flags | MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN) {
         u.kernel_brings.store(false, std::memory_order_relaxed);
         call.s.kernel_news.store(false, std::memory_order_relaxed);
@@ -104,8 +119,12 @@ bool take_queued(Receive &call)
             return true;
         first->about.after_kernel = false;
     }
-    copy_out(call.msg, first->bytes(), first->length);
-    finish(call, first->about, first->length);
+    if (has_room_nowhere(call.msg)) [[unlikely]] {
+        call.result = -EFAULT;
+    } else {
+        copy_out(call.msg, first->bytes(), first->length);
+        finish(call, first->about, first->length);
+    }
     if ((call.flags & MSG_PEEK) == 0)
         queue.pop();
     return true;
@@ -118,7 +137,7 @@ bool look(Receive &call)
     const LockGuard guard(s.rx_lock);
     if (take_queued(call))
         return true;
-    if ((call.flags & MSG_PEEK) != 0) {
+    if ((call.flags & MSG_PEEK) != 0 || has_room_nowhere(call.msg)) {
         engine_poll();
         return take_queued(call);
     }

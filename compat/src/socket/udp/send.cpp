@@ -36,12 +36,22 @@ ssize_t by_kernel(Socket &s, ssize_t n)
     return n;
 }
 
+// What can't be read is the kernel's to refuse.
+bool is_somewhere(const Message &m)
+{
+    constexpr std::uintptr_t kNowhere = 65536; // addresses below it are nobody's
+    for (std::size_t i = 0; m.parts != nullptr && i < m.count; ++i)
+        if (m.parts[i].iov_len != 0 && reinterpret_cast<std::uintptr_t>(m.parts[i].iov_base) < kNowhere)
+            return false;
+    return m.to == nullptr || reinterpret_cast<std::uintptr_t>(m.to) >= kNowhere;
+}
+
 bool may_be_accelerated(const Socket &s, const State &u, const Message &m)
 {
     return s.operations.load(std::memory_order_relaxed) >= config::params().lift_after &&
            s.mode.load(std::memory_order_relaxed) != Mode::kKernel &&
            !u.sends_by_kernel.load(std::memory_order_relaxed) && m.length <= kMostBytes && m.count <= kMostParts &&
-           (m.flags & ~kSimple) == 0;
+           (m.flags & ~kSimple) == 0 && !u.corked.load(std::memory_order_relaxed) && is_somewhere(m);
 }
 
 // The receiver has no room: as in the kernel, nobody is told unless he asked for it.
@@ -92,7 +102,8 @@ ssize_t send_accelerated(Socket &s, int fd, const Message &m)
     State &u = *s.udp.load(std::memory_order_relaxed);
     Destination to;
     if (!may_be_accelerated(s, u, m)) {
-        if (!u.used_memory.load(std::memory_order_relaxed) || !to.assign(m.to, m.to_length))
+        u.corked.store((m.flags & MSG_MORE) != 0, std::memory_order_relaxed);
+        if (!is_somewhere(m) || !u.used_memory.load(std::memory_order_relaxed) || !to.assign(m.to, m.to_length))
             return kByKernel;
         const LockGuard guard(s.tx_lock);
         if (Route *const route = u.routes.find(to)) {

@@ -67,6 +67,7 @@ struct State {
     std::uint32_t group_interface[2] = {}; // of IP_MULTICAST_IF and IPV6_MULTICAST_IF, 0 none
     bool loops[2] = {true, true};          // the program's IP_MULTICAST_LOOP and IPV6_MULTICAST_LOOP
     bool kernel_loops[2] = {true, true};   // what the kernel's socket has instead
+    std::atomic<bool> corked{false};       // the kernel waits for the rest of a datagram (MSG_MORE)
     std::atomic<bool> has_wire_groups{false}; // so it may differ: what goes to groups by the kernel says what it wants
     std::atomic<bool> ask_kernel_for_room{false}; // its send buffer was full
 };
@@ -74,7 +75,7 @@ struct State {
 // ---- life (life.cpp)
 void begin(Socket &s, int fd, int family); // tracked: gets a state
 void end(Socket &s);                       // its last descriptor is closed
-void connected(Socket &s, int fd);         // after connect(), whatever it returned
+int connect(Socket &s, int fd, const sockaddr *address, socklen_t length);
 int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *len);
 int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len);
 
