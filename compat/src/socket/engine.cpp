@@ -34,6 +34,7 @@ namespace {
 
 constexpr int kTickMs = 10;
 constexpr std::uint32_t kTicksPerLook = 5; // between looks whether routes of datagrams hold
+constexpr unsigned kMostPolls = 1024; // by then all that was there at the beginning is taken; a sender may go on for ever
 constexpr std::size_t kBatch = 16;
 constexpr std::size_t kHelperStack = std::size_t{128} * 1024;
 constexpr std::size_t kPrivateDataMax = 256;
@@ -429,7 +430,7 @@ void engine_poll_direct(udp::Direct &direct)
 void engine_drain()
 {
     LockGuard guard(g_engine.poll_lock);
-    while (g_engine.objects.cq != nullptr && poll_locked() != 0) {
+    for (unsigned i = 0; i < kMostPolls && g_engine.objects.cq != nullptr && poll_locked() != 0; ++i) {
     }
 }
 

@@ -61,6 +61,7 @@ void put(Socket &s, State &u, std::uint64_t data, About &about, const iovec *par
         return;
     if (wants_time(u.wanted)) [[unlikely]]
         about.arrived_ns = real_time();
+    u.arrival_tick.store(current_tick(), std::memory_order_relaxed);
     Direct *const direct = g_direct;
     if (direct != nullptr && direct->socket == &s && !direct->done && !about.after_kernel && u.queue.empty()) {
         scatter(*direct->msg, parts, count);

@@ -208,6 +208,7 @@ void forget_routes(Socket &s)
         return;
     const LockGuard guard(s.tx_lock);
     u.routes.clear();
+    u.bounce.reset();
     u.used_memory.store(false, std::memory_order_relaxed);
 }
 
@@ -283,6 +284,7 @@ void begin(Socket &s, int fd, int family)
     u->ask_kernel_for_room = false;
     u->has_wire_groups = false;
     u->corked = false;
+    u->arrival_tick = current_tick() - kMixedTicks;
     for (int place : {0, 1}) {
         u->group_interface[place] = 0;
         u->loops[place] = u->kernel_loops[place] = true;
@@ -380,6 +382,7 @@ void after_fork_in_child(Socket &s)
 {
     State &u = *s.udp.load(std::memory_order_relaxed);
     new (&u.routes) Routes;
+    new (&u.bounce) std::unique_ptr<std::uint8_t[]>;
     u.used_memory = false;
     u.cookie = 0;
     u.named = false;

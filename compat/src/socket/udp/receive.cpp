@@ -87,15 +87,20 @@ void finish(Receive &call, const About &about, std::size_t length)
     call.result = static_cast<ssize_t>((call.flags & MSG_TRUNC) != 0 ? length : fits);
 }
 
+void note_nothing(Socket &s, State &u)
+{
+    u.kernel_brings.store(false, std::memory_order_relaxed);
+    s.kernel_news.store(false, std::memory_order_relaxed);
+    u.kernel_look.store(mux::ticks(), std::memory_order_relaxed);
+}
+
 // rx_lock may be held. False: the kernel has nothing.
-bool look_at_kernel(Receive &call)
+bool take_from_kernel(Receive &call)
 {
     State &u = state_of(call.s);
     const ssize_t n = libc::uncancelled::recvmsg(live_fd(call.s, call.fd), &call.msg, call.flags | MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN) {
-        u.kernel_brings.store(false, std::memory_order_relaxed);
-        call.s.kernel_news.store(false, std::memory_order_relaxed);
-        u.kernel_look.store(mux::ticks(), std::memory_order_relaxed);
+        note_nothing(call.s, u);
         return false;
     }
     call.result = n < 0 ? -errno : n;
@@ -115,7 +120,7 @@ bool take_queued(Receive &call)
     if (first == nullptr)
         return false;
     if (first->about.after_kernel) { // those that went before it are there still
-        if (look_at_kernel(call))
+        if (take_from_kernel(call))
             return true;
         first->about.after_kernel = false;
     }
@@ -147,6 +152,33 @@ bool look(Receive &call)
         return take_queued(call);
     finish(call, direct.about, direct.length);
     return true;
+}
+
+bool has_mixed_senders(const State &u)
+{
+    return current_tick() - u.arrival_tick.load(std::memory_order_relaxed) < kMixedTicks;
+}
+
+// One look at the kernel's side. What a sender has sent by the endpoint before it sent something by the kernel comes first:
+// when the kernel has something, all of that is there to be taken.
+bool look_at_kernel(Receive &call)
+{
+    State &u = state_of(call.s);
+    if (!has_mixed_senders(u))
+        return take_from_kernel(call);
+    const int fd = live_fd(call.s, call.fd);
+    const ssize_t n = libc::real.syscall(SYS_recvfrom, fd, nullptr, 0, MSG_PEEK | MSG_DONTWAIT, nullptr, nullptr);
+    if (n < 0 && errno != EAGAIN) {
+        call.result = -errno;
+        return true;
+    }
+    if (n < 0) {
+        note_nothing(call.s, u);
+        return false;
+    }
+    engine_drain();
+    const LockGuard guard(call.s.rx_lock);
+    return take_queued(call) || take_from_kernel(call);
 }
 
 std::uint32_t kernel_ratio()

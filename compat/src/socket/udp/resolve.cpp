@@ -147,18 +147,16 @@ bool flow_on_this_host(int fd, const Destination &to, Flow &flow)
            IN6_IS_ADDR_V4MAPPED(&flow.source.sin6_addr) == IN6_IS_ADDR_V4MAPPED(&flow.destination.sin6_addr);
 }
 
+// Where a lock is held by another thread the route stays what it was, and is looked up at the next send.
 int resolve(Socket &s, int fd, Route &route)
 {
-    route.way = Way::kKernel;
-    route.tick = current_tick();
-    route.generation = generation();
     if (const int error = option(fd, SOL_SOCKET, SO_ERROR, 0); error != 0)
         return -error; // of an earlier datagram that went by the kernel
-    const std::uint32_t now = route.generation;
-    route.generation = now - 1; // if a lock is held by another thread: at the next send
     if (!g_lift_lock.try_lock())
         return 0;
     if (g_fork_gate.try_lock()) {
+        route.way = Way::kKernel;
+        route.tick = current_tick();
         if (open_offers()) {
             route.generation = generation();
             is_group(fd, route.to) ? resolve_group(s, fd, route) : look_up(s, fd, route);
@@ -172,7 +170,7 @@ int resolve(Socket &s, int fd, Route &route)
 bool is_stale(const Route &route)
 {
     const std::uint32_t age = current_tick() - route.tick;
-    return route.generation != generation() || age >= (route.way == Way::kKernel ? kKernelTicks : 1);
+    return route.way == Way::kUnknown || route.generation != generation() || age >= (route.way == Way::kKernel ? kKernelTicks : 1);
 }
 
 } // namespace vma::sock::udp

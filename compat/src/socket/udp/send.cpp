@@ -8,6 +8,7 @@
 #include <rdma/fi_errno.h>
 
 #include <cstddef>
+#include <new>
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
@@ -19,7 +20,7 @@ namespace vma::sock::udp {
 namespace {
 
 constexpr int kSimple = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CONFIRM;
-constexpr std::size_t kMostBytes = 65507 - kIpv6Header; // what an endpoint takes
+constexpr std::size_t kMostBytes = 65507; // of IPv4; the few more of IPv6 go by the kernel
 
 int give(ssize_t result)
 {
@@ -50,7 +51,7 @@ bool may_be_accelerated(const Socket &s, const State &u, const Message &m)
 {
     return s.operations.load(std::memory_order_relaxed) >= config::params().lift_after &&
            s.mode.load(std::memory_order_relaxed) != Mode::kKernel &&
-           !u.sends_by_kernel.load(std::memory_order_relaxed) && m.length <= kMostBytes && m.count <= kMostParts &&
+           !u.sends_by_kernel.load(std::memory_order_relaxed) && m.length <= kMostBytes && m.parts != nullptr &&
            (m.flags & ~kSimple) == 0 && !u.corked.load(std::memory_order_relaxed) && is_somewhere(m);
 }
 
@@ -87,6 +88,23 @@ ssize_t put_own(const Route &route, const Receiver &receiver, const Message &m)
     return route;
 }
 
+// More parts than an endpoint takes become one. False: no memory.
+bool gather(State &u, Message &m, iovec &one)
+{
+    if (!u.bounce)
+        u.bounce.reset(new (std::nothrow) std::uint8_t[kMostBytes]);
+    if (!u.bounce)
+        return false;
+    std::uint8_t *to = u.bounce.get();
+    for (std::size_t i = 0; i < m.count; to += m.parts[i++].iov_len)
+        if (m.parts[i].iov_len != 0)
+            std::memcpy(to, m.parts[i].iov_base, m.parts[i].iov_len);
+    one = {u.bounce.get(), m.length};
+    m.parts = &one;
+    m.count = 1;
+    return true;
+}
+
 // To a group for which the kernel is the only way, on a socket that reaches others by endpoints.
 ssize_t loop_as_asked(State &u, int fd, const Destination &to, const Message &m)
 {
@@ -97,10 +115,11 @@ ssize_t loop_as_asked(State &u, int fd, const Destination &to, const Message &m)
 }
 
 // kByKernel: the kernel is to send it.
-ssize_t send_accelerated(Socket &s, int fd, const Message &m)
+ssize_t send_accelerated(Socket &s, int fd, Message m)
 {
     State &u = *s.udp.load(std::memory_order_relaxed);
     Destination to;
+    iovec gathered;
     if (!may_be_accelerated(s, u, m)) {
         u.corked.store((m.flags & MSG_MORE) != 0, std::memory_order_relaxed);
         if (!is_somewhere(m) || !u.used_memory.load(std::memory_order_relaxed) || !to.assign(m.to, m.to_length))
@@ -117,6 +136,8 @@ ssize_t send_accelerated(Socket &s, int fd, const Message &m)
         return kByKernel;
     ssize_t n = 0;
     const LockGuard guard(s.tx_lock);
+    if (m.count > kMostParts && !gather(u, m, gathered)) [[unlikely]]
+        return kByKernel;
     Route *route = u.routes.find(to);
     if (route == nullptr || is_stale(*route)) [[unlikely]]
         route = refresh(s, fd, route, to, n);
@@ -194,9 +215,9 @@ ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags, con
 ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
 {
     const auto kernel = [=] { return libc::real.sendmsg(fd, msg, flags); };
-    if (msg->msg_controllen != 0 || msg->msg_iovlen > kMostParts) {
-        const Message only_kernel = {nullptr, kMostParts + 1, 0, static_cast<const sockaddr *>(msg->msg_name),
-                                     msg->msg_namelen, flags};
+    if (msg->msg_controllen != 0 || msg->msg_iovlen > IOV_MAX) {
+        const Message only_kernel = {nullptr, 0, 0, static_cast<const sockaddr *>(msg->msg_name), msg->msg_namelen,
+                                     flags};
         return send_by(s, fd, only_kernel, kernel);
     }
     std::size_t length = 0;

@@ -59,11 +59,13 @@ struct State {
     Verdict verdicts[4];                  // likewise
     std::uint32_t next_verdict = 0;
     std::atomic<std::uint32_t> dropped{0};     // found no room here, or with the sender
+    std::atomic<std::uint32_t> arrival_tick{0}; // of the last one by the endpoint
     std::atomic<bool> kernel_brings{false};    // the last datagram came by the kernel
     std::atomic<std::uint64_t> kernel_look{0}; // ticks of the last look at the kernel that found nothing
 
     // Sending, tx_lock.
     Routes routes;
+    std::unique_ptr<std::uint8_t[]> bounce; // for datagrams of many parts, once there was one
     std::uint32_t group_interface[2] = {}; // of IP_MULTICAST_IF and IPV6_MULTICAST_IF, 0 none
     bool loops[2] = {true, true};          // the program's IP_MULTICAST_LOOP and IPV6_MULTICAST_LOOP
     bool kernel_loops[2] = {true, true};   // what the kernel's socket has instead
@@ -78,6 +80,8 @@ void end(Socket &s);                       // its last descriptor is closed
 int connect(Socket &s, int fd, const sockaddr *address, socklen_t length);
 int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *len);
 int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len);
+
+inline constexpr std::uint32_t kMixedTicks = 20; // so long after the last one by the endpoint the order of both ways is kept
 
 // Those that are dual or send by the endpoint, through next_live: the helper thread looks after them.
 extern Socket *g_listed; // lift lock

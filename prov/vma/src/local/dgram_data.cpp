@@ -11,6 +11,7 @@
 #include "local/cma.hpp"
 #include "local/manager.hpp"
 #include "local/slots.hpp"
+#include "ofi/attr.hpp"
 #include "ofi/av.hpp"
 #include "ofi/cntr.hpp"
 
@@ -98,7 +99,7 @@ ssize_t DatagramEndpoint::send(const Datagram &datagram) noexcept
         if (__builtin_add_overflow(length, datagram.iov[i].iov_len, &length))
             return -FI_EMSGSIZE;
     }
-    if (length > kMaxDatagram) [[unlikely]]
+    if (length > (datagram.tell ? kMaxDatagram : ofi::kMaxDatagramSize)) [[unlikely]]
         return -FI_EMSGSIZE;
     ssize_t result;
     bool met;
