@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""TCP ports for tests: picking a free one, and seeing in the kernel's table when somebody listens on it."""
+"""Ports for tests: picking a free one, and seeing in the kernel's tables when somebody listens on it."""
 
 import os
 import random
@@ -24,14 +24,23 @@ def free_port() -> int:
 
 
 def is_listening(port: int) -> bool:
-    """True once a socket of this network namespace listens on the port. Disturbs nobody, unlike a connect()."""
+    """True once a TCP socket of this network namespace listens on the port. Disturbs nobody, unlike a connect()."""
+    return _has("tcp", port, "0A")
+
+
+def is_bound(port: int) -> bool:
+    """True once a UDP socket is bound to the port."""
+    return _has("udp", port, "07")
+
+
+def _has(table: str, port: int, state: str) -> bool:
     wanted = f":{port:04X}"
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+    for name in (f"/proc/net/{table}", f"/proc/net/{table}6"):
         try:
-            with open(table) as f:
+            with open(name) as f:
                 for line in f:
                     fields = line.split()
-                    if len(fields) > 3 and fields[3] == "0A" and fields[1].endswith(wanted):
+                    if len(fields) > 3 and fields[3] == state and fields[1].endswith(wanted):
                         return True
         except FileNotFoundError:
             pass

@@ -20,13 +20,22 @@ FAMILIES = {
     "mapped": ("::ffff:127.0.0.1", "::ffff:127.0.0.1", "::ffff:127.0.0.1"),
     "dual": ("::", "127.0.0.1", "127.0.0.1"),
 }
-_text = "".join(source.read_text() for source in SOURCES.glob("*.cpp"))
+
 _BY_THE_HARNESS = {"killed"}  # it has a part in these
-PLAIN = sorted(set(re.findall(r"^SCENARIO\((\w+)\)", _text, re.M)) - _BY_THE_HARNESS)
-IN_EVERY_FAMILY = sorted(re.findall(r"^EVERY_FAMILY\((\w+)\)", _text, re.M))
-CASES = [(name, "4") for name in PLAIN + IN_EVERY_FAMILY]
-# The other families take the same way as "4" where only one side has the library.
-OTHER_CASES = [(name, family) for name in IN_EVERY_FAMILY for family in FAMILIES if family != "4"]
+
+
+def scenarios(kind, *sources):
+    """Names of the scenarios of a kind, of all sources or of those that are named."""
+    texts = [path.read_text() for path in sorted(SOURCES.glob("*.cpp")) if not sources or path.stem in sources]
+    return sorted(set(re.findall(rf"^{kind}\((\w+)\)", "".join(texts), re.M)) - _BY_THE_HARNESS)
+
+
+CASES = [(name, "4") for name in scenarios("SCENARIO") + scenarios("EVERY_FAMILY")]
+# Each scenario with IPv6 and on a dual-stack socket; "4-any" and "mapped", which are near to these, take turns.
+OTHER_CASES = [(name, family) for i, name in enumerate(scenarios("EVERY_FAMILY"))
+               for family in ("6", "dual", ("4-any", "mapped")[i % 2])]
+_WAITING = ("handing_on", "receiving", "waiting")
+SLEEPING = [(name, "4") for name in scenarios("SCENARIO", *_WAITING) + scenarios("EVERY_FAMILY", *_WAITING)]
 
 # Transcripts of the kernel, taken once a session.
 _reference = {}
@@ -73,7 +82,9 @@ def names(cases):
 @pytest.mark.pairs(*datagrams.PAIRS)
 @pytest.mark.parametrize("scenario, family", CASES, ids=names(CASES))
 def test_as_the_kernel(run, pair, reference, scenario, family):
-    compare(reference(scenario, family), transcripts(run, pair, scenario, family))
+    wanted = reference(scenario, family)
+    if pair.server or pair.client:
+        compare(wanted, transcripts(run, pair, scenario, family))
 
 
 @pytest.mark.pairs(pairing.VMA_LATENCY)
@@ -83,7 +94,7 @@ def test_families(run, pair, reference, scenario, family):
 
 
 @pytest.mark.pairs(pairing.VMA_LATENCY)
-@pytest.mark.parametrize("scenario, family", CASES, ids=names(CASES))
+@pytest.mark.parametrize("scenario, family", SLEEPING, ids=names(SLEEPING))
 def test_sleeping(run, pair, reference, scenario, family):
     """The same where waits never spin. (In the profile "latency" they only spin.)"""
     env = {"VMA_RX_POLL": "0", "VMA_SELECT_POLL": "0"}
