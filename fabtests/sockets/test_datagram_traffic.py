@@ -171,7 +171,7 @@ def received_some(run, proc, times):
 
 
 def running_flows(proc):
-    return re.findall(r"^port \d+: flow of \S+ port \d+ is at 100$", proc.stdout(), re.M)
+    return re.findall(r"^port \d+: flow of sender \d+ at \S+ port \d+ is at 100$", proc.stdout(), re.M)
 
 
 def test_sender_is_killed(run, pair):
@@ -185,6 +185,20 @@ def test_sender_is_killed(run, pair):
     last = traffic.send(first_id=3).ok()
     server.ok()
     assert "sender 3: 302 sent" in last.stdout()
+
+
+def test_sender_is_restarted(run, pair):
+    """The same, all from one port. (In flood mode, where each datagram tells which sender's it is.)"""
+    traffic = Traffic(run, pair, 2, mode="flood", datagrams=300, restarts=1)
+    number, own = traffic.ports
+    server = traffic.receive(ports=number)
+    options = {"ports": number, "from-port": own}
+    for i in range(3):
+        client = traffic.send(endless=1, first_id=i, **options)
+        received_some(run, server, i + 1)
+        client.kill()
+    traffic.send(first_id=3, **options).ok()
+    server.ok()
 
 
 def test_receiver_is_killed(run, pair):

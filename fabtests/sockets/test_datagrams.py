@@ -4,10 +4,11 @@
 import difflib
 import pathlib
 import re
+import signal
 
 import pytest
 
-from lib import datagrams, pairing, peers
+from lib import build, datagrams, pairing, peers, vmalog
 
 PROGRAM = "sockets/programs/datagrams/semantics"
 SOURCES = pathlib.Path(__file__).parent / "programs" / "datagrams"
@@ -34,8 +35,12 @@ CASES = [(name, "4") for name in scenarios("SCENARIO") + scenarios("EVERY_FAMILY
 # Each scenario with IPv6 and on a dual-stack socket; "4-any" and "mapped", which are near to these, take turns.
 OTHER_CASES = [(name, family) for i, name in enumerate(scenarios("EVERY_FAMILY"))
                for family in ("6", "dual", ("4-any", "mapped")[i % 2])]
-_WAITING = ("handing_on", "receiving", "waiting")
+_WAITING = ("handing_on", "waiting")
 SLEEPING = [(name, "4") for name in scenarios("SCENARIO", *_WAITING) + scenarios("EVERY_FAMILY", *_WAITING)]
+# Those without fork and signals can have both sides in one process.
+_THREADS = ("binding", "control", "receiving", "sending")
+ONE_PROCESS = [(name, "4") for name in scenarios("SCENARIO", *_THREADS)] + \
+              [(name, ("4", "dual")[i % 2]) for i, name in enumerate(scenarios("EVERY_FAMILY", *_THREADS))]
 
 # Transcripts of the kernel, taken once a session.
 _reference = {}
@@ -101,6 +106,36 @@ def test_sleeping(run, pair, reference, scenario, family):
     compare(reference(scenario, family), transcripts(run, pair, scenario, family, env))
 
 
+@pytest.mark.pairs(pairing.VMA_LATENCY)
+@pytest.mark.parametrize("scenario, family", ONE_PROCESS, ids=names(ONE_PROCESS))
+def test_one_process(run, pair, reference, scenario, family):
+    """Both sides are threads of one process: what two processes see on the kernel."""
+    proc = run.start("both", [build.program(PROGRAM), "both", *arguments(family), scenario], vma=True, mode=pair.mode,
+                     env=datagrams.warm_up_env(pair)).ok()
+    compare(reference(scenario, family), {"server": proc.stderr().splitlines(), "client": proc.stdout().splitlines()})
+    datagrams.acceleration(proc, proc, receiver_has=True, sender_has=True)
+
+
+LOG = """\
+Pid: 1 Tid: 1 VMA DEBUG: fd=5 UDP 127.0.0.1:7000: accelerated: 8 slots
+Pid: 1 Tid: 1 VMA DEBUG: fd=6 UDP 0.0.0.0:7001 -> 127.0.0.1:7000: accelerated: it has the library
+Pid: 1 Tid: 1 VMA DEBUG: fd=6 UDP [::1]:7001 -> [::1]:7002: not accelerated: no such socket
+Pid: 1 Tid: 1 VMA DEBUG: fd=7 UDP 127.0.0.1:7003: not accelerated: IP_OPTIONS
+Pid: 1 Tid: 1 VMA DEBUG: fd=5 UDP 127.0.0.1:7000: back to the kernel: fork
+Pid: 1 Tid: 1 VMA DEBUG: fd=9 127.0.0.1:6379 -> 127.0.0.1:40016: accelerated
+"""
+
+
+def test_log_lines(tmp_path):
+    """What these tests take for acceleration."""
+    path = tmp_path / "log"
+    path.write_text(LOG)
+    log = vmalog.Log([path])
+    assert datagrams.receivers(log) == ["127.0.0.1:7000"]
+    assert datagrams.routes(log) == [("0.0.0.0:7001", "127.0.0.1:7000")]
+    assert datagrams.reasons(log) == ["no such socket", "IP_OPTIONS", "fork"]
+
+
 @pytest.mark.pairs(*datagrams.PAIRS)
 def test_killed(run, pair):
     """The peer of a connected socket is killed with -9: ECONNREFUSED, also for who waits."""
@@ -108,7 +143,8 @@ def test_killed(run, pair):
                                  client_options={"timeout": 30})
     for proc in (server, client):
         proc.wait_output("ready")
-    server.kill()
+    server.kill()  # and waits until it is dead: its sockets are closed
+    client.send_signal(signal.SIGUSR1)
     client.ok()
     assert client.stderr().splitlines() == ["ready", "send = 1", "recv = -1 ECONNREFUSED", "send = 1",
                                             "send = -1 ECONNREFUSED", "done"]

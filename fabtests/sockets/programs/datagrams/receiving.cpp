@@ -37,8 +37,8 @@ EVERY_FAMILY(receive_forms)
         for (const Flags &flags : kFlags) {
             if (flags.value != 0 && (form == Form::kRead || form == Form::kReadv))
                 continue;
-            for (const std::size_t sent : {0, 5, 3000})
-                for (const std::size_t room : {0, 3, 5, 4096}) {
+            for (const std::size_t sent : {0U, 5U, 3000U})
+                for (const std::size_t room : {0U, 3U, 5U, 4096U}) {
                     me.deliver(me.link, {pattern_text(sent)});
                     if (me.server) {
                         const std::string call = std::string(form_name(form)) + " " + flags.name + " of " +

@@ -4,6 +4,7 @@
 #include <sys/time.h>
 
 #include <array>
+#include <csignal>
 #include <vector>
 
 #include "fabtests/sockets/programs/datagrams/side.hpp"
@@ -398,9 +399,13 @@ EVERY_FAMILY(port_is_taken_over)
     me.still_works(me.link);
 }
 
-// The harness kills the server when it has said "ready", and starts nobody else.
+// The harness kills the server when both have said "ready", and then, when it is dead, sends SIGUSR1 to the client.
 SCENARIO(killed)
 {
+    sigset_t dead;
+    sigemptyset(&dead);
+    sigaddset(&dead, SIGUSR1);
+    must(::sigprocmask(SIG_BLOCK, &dead, nullptr), "sigprocmask");
     if (!me.server)
         must(connect_to(me.link.fd, me.link.other), "connect");
     me.warm(me.link);
@@ -409,9 +414,8 @@ SCENARIO(killed)
         ::pause();
         return;
     }
-    char byte;
-    while (::recv(me.control, &byte, 1, 0) > 0) { // its end: the server is dead, its descriptors closed
-    }
+    int number = 0;
+    must(-::sigwait(&dead, &number), "sigwait");
     me.show("send", ::send(me.link.fd, "x", 1, 0));
     me.show("recv", receive_by(Form::kRecv, me.link.fd, 10));
     me.show("send", ::send(me.link.fd, "x", 1, 0));

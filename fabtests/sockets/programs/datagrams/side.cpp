@@ -22,9 +22,10 @@ namespace {
 
 constexpr int kRounds = 200;
 
+// Of this thread: where both sides are threads of one process, each has its own.
 std::map<std::uint16_t, std::string> &port_names()
 {
-    static std::map<std::uint16_t, std::string> names;
+    static thread_local std::map<std::uint16_t, std::string> names;
     return names;
 }
 
@@ -173,7 +174,7 @@ void Datagrams::say(const char *format, ...) const
     if (len > static_cast<int>(sizeof line) - 2)
         len = static_cast<int>(sizeof line) - 2;
     line[len] = '\n';
-    must(static_cast<int>(::write(STDERR_FILENO, line, static_cast<std::size_t>(len) + 1)), "write");
+    must(static_cast<int>(::write(transcript, line, static_cast<std::size_t>(len) + 1)), "write");
 }
 
 long Datagrams::show(const char *call, long result) const

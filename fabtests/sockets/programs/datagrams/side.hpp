@@ -47,6 +47,7 @@ using Prepare = std::function<void(int fd)>;
 
 struct Datagrams : Peer {
     std::string bound = "127.0.0.1", to = "127.0.0.1", from = "127.0.0.1"; // --bind, --to, --from
+    int transcript = STDERR_FILENO;
     Link link; // ready when a scenario begins, named C and S
 
     // Both sides call these, at the same place.

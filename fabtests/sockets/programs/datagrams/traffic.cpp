@@ -155,10 +155,12 @@ private:
             if (h.from != from.bytes())
                 die("port %u: sender %u's datagram is said to be of %s", port_, h.sender, name_of(from).c_str());
         }
-        auto it = flows_.find(from.bytes());
+        // A sender that is killed and one that is started at its address are two: their datagrams may meet.
+        const auto key = std::make_pair(from.bytes(), options_.mode == "flood" ? h.sender : 0U);
+        auto it = flows_.find(key);
         const bool begins = has_header && (h.kind == kHello || options_.restarts);
         if (begins && it == flows_.end()) {
-            it = flows_.emplace(from.bytes(), Flow{from, Contents(options_, h.sender, port_)}).first;
+            it = flows_.emplace(key, Flow{from, Contents(options_, h.sender, port_)}).first;
             if (options_.restarts)
                 it->second.next = h.number;
         }
@@ -185,7 +187,7 @@ private:
                 static_cast<unsigned long long>(number), len, good);
         flow.next = number + 1;
         if (++flow.received == 100 && options_.restarts)
-            std::printf("port %u: flow of %s is at 100\n", port_, name_of(from).c_str());
+            std::printf("port %u: flow of sender %u at %s is at 100\n", port_, h.sender, name_of(from).c_str());
         if (has_header && h.kind == kEnd && !flow.ended) {
             flow.ended = true;
             ++ended_;
@@ -210,7 +212,7 @@ private:
     Random random_;
     int fd_;
     std::vector<std::string> buffers_;
-    std::map<std::array<unsigned char, 18>, Flow> flows_;
+    std::map<std::pair<std::array<unsigned char, 18>, std::uint32_t>, Flow> flows_;
     std::uint64_t drops_ = 0;
     unsigned ended_ = 0;
 };
@@ -265,7 +267,7 @@ class Sender
 {
 public:
     Sender(const Options &o, unsigned id)
-        : options_(o), id_(id), random_(o.seed * 77 + id), fd_(bound_socket(make_address(o.from.c_str(), 0))),
+        : options_(o), id_(id), random_(o.seed * 77 + id), fd_(bound_socket(make_address(o.from.c_str(), o.from_port))),
           block_(kMaxLength, '\0'), from_(local_address(fd_).bytes())
     {
         for (const std::uint16_t port : o.ports)
@@ -459,7 +461,8 @@ void send_to_self(const Options &o)
     if (::recv(fd, &byte, 1, MSG_DONTWAIT) != -1 || errno != EAGAIN)
         die("from itself: one more");
     ::close(fd);
-    std::printf("itself: %llu sent and received\n", static_cast<unsigned long long>(2 * o.datagrams));
+    const unsigned long long total = 2 * o.datagrams;
+    std::printf("itself: %llu sent and received\n", total);
 }
 
 Options parse(int argc, char **argv)
@@ -481,6 +484,8 @@ Options parse(int argc, char **argv)
             *numbers.at(name) = static_cast<unsigned>(number);
         } else if (switches.contains(name)) {
             *switches.at(name) = number != 0;
+        } else if (name == "--from-port") {
+            o.from_port = static_cast<std::uint16_t>(number);
         } else if (name == "--datagrams") {
             o.datagrams = number;
         } else if (name == "--seed") {

@@ -36,6 +36,7 @@ struct Options {
     unsigned senders = 1; // all senders, in whatever process: whom a receiver waits for
     unsigned here = 1;    // senders of this process
     unsigned first_id = 0;
+    std::uint16_t from_port = 0;
     std::uint64_t datagrams = 1000; // a flow
     std::uint64_t seed = 1;
     std::size_t budget = 0; // of a receiver's queue, for each sender; a datagram costs about twice its length

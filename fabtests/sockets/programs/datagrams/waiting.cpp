@@ -286,6 +286,7 @@ EVERY_FAMILY(threads_receive)
     std::vector<std::atomic<int>> seen(kDatagrams);
     std::atomic<int> count = 0;
     std::vector<std::thread> threads;
+    threads.reserve(kThreads);
     for (int t = 0; t < kThreads; ++t)
         threads.emplace_back([&] {
             for (;;) {
