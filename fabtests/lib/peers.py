@@ -2,10 +2,11 @@
 """Starting both sides of a test program of ours (sockets/programs): they get a control channel to each other."""
 
 import socket
+import subprocess
 
 import pytest
 
-from . import build
+from . import build, runner
 
 
 def start(run, pair, program: str, *args, lift: bool = False, env=None, server_options=None, client_options=None):
@@ -27,10 +28,16 @@ def start(run, pair, program: str, *args, lift: bool = False, env=None, server_o
     return procs
 
 
-def run_both(run, pair, program: str, *args, **options):
-    """Both sides must end with exit status 0."""
+def run_both(run, pair, program: str, *args, timeout=runner.TIMEOUT, **options):
+    """Both sides must end with exit status 0, the first of them in time."""
     server, client = start(run, pair, program, *args, **options)
-    run.wait_until(lambda: not (server.alive() and client.alive()), "either side to end")
+    run.wait_until(lambda: not (server.alive() and client.alive()), "either side to end", timeout)
+    if server.popen.poll() or client.popen.poll():
+        for proc in (server, client):  # the other may wait for ever for one that has failed
+            try:
+                proc.popen.wait(5)
+            except subprocess.TimeoutExpired:
+                proc.kill()
     for proc in (server, client):
         if not server.popen.poll() and not client.popen.poll():
             run.wait_until(lambda p=proc: not p.alive(), f"{proc.name} to end")

@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdarg>
 #include <cstdio>
@@ -90,6 +91,7 @@ void Datagrams::warm(const Link &l) const
 {
     constexpr char kMore = 'm', kEnd = 'e', kYes = 'y', kNo = 'n';
     bool seen = !lift_expected();
+    const auto start = std::chrono::steady_clock::now();
     for (int round = 0, after = 0;; ++round) {
         if (!seen && (round % 50 == 49))
             seen = log_says_accelerated(l);
@@ -108,7 +110,7 @@ void Datagrams::warm(const Link &l) const
         if (question == kEnd)
             break;
         after += seen && byte == kYes;
-        if (round > 200000)
+        if (after == 0 && std::chrono::steady_clock::now() - start > std::chrono::seconds(3))
             die("not accelerated: client says %s, server says %s", seen ? "yes" : "no", byte == kYes ? "yes" : "no");
     }
     step();
