@@ -9,7 +9,17 @@
 
 namespace vma::test {
 
-// One endpoint with a domain and a queue of its own.
+struct DgramSetup {
+    const char *port = "0";
+    std::uint64_t bind_flags = 0; // FI_SELECTIVE_COMPLETION
+    fi_threading threading = FI_THREAD_SAFE;
+    std::size_t cq_size = 1024;
+    const fi_vma_taker *taker = nullptr;
+    std::uint64_t more_caps = 0;
+    bool queue = true; // bound; else the counters are
+};
+
+// One endpoint with a domain, a queue and counters of its own.
 struct Dgram {
     ofi::InfoPtr info;
     fid_fabric *fabric = nullptr;
@@ -19,29 +29,41 @@ struct Dgram {
     fid_ep *ep = nullptr;
     sockaddr_in name{};
 
-    explicit Dgram(const char *port = "0", std::uint64_t bind_flags = 0, fi_threading threading = FI_THREAD_SAFE,
-                   std::size_t cq_size = 1024, const fi_vma_taker *taker = nullptr)
+    fid_cntr *sends = nullptr;
+    fid_cntr *receives = nullptr;
+
+    explicit Dgram(const char *port = "0", std::uint64_t bind_flags = 0, fi_threading threading = FI_THREAD_SAFE)
+        : Dgram({.port = port, .bind_flags = bind_flags, .threading = threading})
+    {
+    }
+    explicit Dgram(const DgramSetup &setup)
     {
         const ofi::InfoPtr hints = ofi::make_info(ofi::kDgramOffer);
-        info = ask("127.0.0.1", port, FI_SOURCE, hints.get());
+        hints->caps |= setup.more_caps;
+        info = ask("127.0.0.1", setup.port, FI_SOURCE, hints.get());
         REQUIRE(info->ep_attr->type == FI_EP_DGRAM);
-        info->domain_attr->threading = threading;
+        info->domain_attr->threading = setup.threading;
         info->rx_attr->size = ofi::kMaxQueueSize;
         REQUIRE(fi_prov_ini()->fabric(info->fabric_attr, &fabric, nullptr) == 0);
         REQUIRE(fi_domain(fabric, info.get(), &domain, nullptr) == 0);
         fi_cq_attr cq_attr{};
         cq_attr.format = FI_CQ_FORMAT_DATA;
-        cq_attr.size = cq_size;
+        cq_attr.size = setup.cq_size;
         cq_attr.wait_obj = FI_WAIT_FD;
         REQUIRE(fi_cq_open(domain, &cq_attr, &cq, nullptr) == 0);
         fi_av_attr av_attr{};
         av_attr.type = FI_AV_TABLE;
         REQUIRE(fi_av_open(domain, &av_attr, &av, nullptr) == 0);
         REQUIRE(fi_endpoint(domain, info.get(), &ep, this) == 0);
-        REQUIRE(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV | bind_flags) == 0);
+        REQUIRE(fi_cntr_open(domain, nullptr, &sends, nullptr) == 0);
+        REQUIRE(fi_cntr_open(domain, nullptr, &receives, nullptr) == 0);
+        if (setup.queue)
+            REQUIRE(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV | setup.bind_flags) == 0);
+        REQUIRE(fi_ep_bind(ep, &sends->fid, FI_SEND) == 0);
+        REQUIRE(fi_ep_bind(ep, &receives->fid, FI_RECV) == 0);
         REQUIRE(fi_ep_bind(ep, &av->fid, 0) == 0);
-        if (taker)
-            REQUIRE(set_taker(taker, sizeof *taker) == 0);
+        if (setup.taker)
+            REQUIRE(set_taker(setup.taker, sizeof *setup.taker) == 0);
         REQUIRE(fi_enable(ep) == 0);
         std::size_t length = sizeof name;
         REQUIRE(fi_getname(&ep->fid, &name, &length) == 0 && length == sizeof name);
@@ -52,6 +74,8 @@ struct Dgram {
     {
         if (ep)
             REQUIRE(fi_close(&ep->fid) == 0);
+        REQUIRE(fi_close(&sends->fid) == 0);
+        REQUIRE(fi_close(&receives->fid) == 0);
         REQUIRE(fi_close(&av->fid) == 0);
         REQUIRE(fi_close(&cq->fid) == 0);
         REQUIRE(fi_close(&domain->fid) == 0);

@@ -35,7 +35,7 @@ struct Taker {
 
 struct Taking : Dgram {
     explicit Taking(Taker &taker, std::size_t cq_size = 1024)
-        : Dgram("0", 0, FI_THREAD_SAFE, cq_size, &taker.option), own(taker)
+        : Dgram({.cq_size = cq_size, .taker = &taker.option}), own(taker)
     {
     }
     void read_until(std::size_t count)
@@ -228,33 +228,18 @@ void is_counted(void **)
 {
     OwnDirectory directory;
     Taker taker;
+    Dgram b({.taker = &taker.option, .queue = false});
     Dgram a;
-    a.info->src_addrlen = 0;
-    fid_cntr *counter = nullptr;
-    fid_ep *ep = nullptr;
-    std::free(a.info->src_addr);
-    a.info->src_addr = nullptr;
-    REQUIRE(fi_cntr_open(a.domain, nullptr, &counter, nullptr) == 0);
-    REQUIRE(fi_endpoint(a.domain, a.info.get(), &ep, nullptr) == 0);
-    REQUIRE(fi_ep_bind(ep, &counter->fid, FI_SEND | FI_RECV) == 0);
-    REQUIRE(fi_ep_bind(ep, &a.av->fid, 0) == 0);
-    REQUIRE(fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TAKER), &taker.option,
-                      sizeof taker.option) == 0);
-    REQUIRE(fi_enable(ep) == 0);
-    sockaddr_in name{};
-    std::size_t length = sizeof name;
-    REQUIRE(fi_getname(&ep->fid, &name, &length) == 0);
-    const fi_addr_t to = a.insert(name);
+    const fi_addr_t to = a.insert(b.name);
     taker.room = 2;
     for (int i = 0; i < 3; ++i)
         REQUIRE(fi_inject(a.ep, "x", 1, to) == 0);
-    assert_int_equal(fi_cntr_wait(counter, 2, kPatience), 0);
-    assert_int_equal(fi_cntr_read(counter), 2);
+    assert_int_equal(fi_cntr_wait(b.receives, 2, kPatience), 0);
+    assert_int_equal(fi_cntr_read(b.receives), 2);
     taker.room = 1;
-    assert_int_equal(fi_cntr_wait(counter, 3, kPatience), 0);
+    assert_int_equal(fi_cntr_wait(b.receives, 3, kPatience), 0);
     assert_int_equal(taker.taken.size(), 3);
-    REQUIRE(fi_close(&ep->fid) == 0);
-    REQUIRE(fi_close(&counter->fid) == 0);
+    assert_int_equal(fi_cntr_readerr(b.receives), 0);
 }
 
 } // namespace

@@ -52,6 +52,8 @@ void refused_hints(void **)
         [](fi_info &h) { h.caps = FI_TAGGED; },
         [](fi_info &h) { h.caps = FI_MSG | FI_ATOMIC; },
         [](fi_info &h) { h.caps = FI_MSG | FI_REMOTE_COMM; },
+        [](fi_info &h) { h.caps = FI_MSG | FI_SOURCE_ERR; },
+        [](fi_info &h) { h.caps = FI_MSG | FI_RMA | FI_SOURCE | FI_SOURCE_ERR; },
         [](fi_info &h) { h.addr_format = FI_ADDR_STR; },
         [](fi_info &h) { h.addr_format = FI_SOCKADDR_IB; },
         [](fi_info &h) { h.ep_attr->type = FI_EP_RDM; },
@@ -108,6 +110,7 @@ void accepted_hints(void **)
         [](fi_info &h) { h.ep_attr->type = FI_EP_MSG; },
         [](fi_info &h) { h.ep_attr->type = FI_EP_DGRAM; },
         [](fi_info &h) { h.caps = FI_MSG | FI_SOURCE | FI_MULTICAST; },
+        [](fi_info &h) { h.caps = FI_MSG | FI_SOURCE | FI_SOURCE_ERR; },
         [](fi_info &h) { h.ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT; },
         [](fi_info &h) { h.tx_attr->op_flags = FI_TRANSMIT_COMPLETE; },
         [](fi_info &h) { h.tx_attr->msg_order = FI_ORDER_SAS; },
@@ -147,6 +150,18 @@ void directions_are_filled_in(void **)
     assert_true((info->caps & (FI_SEND | FI_RECV)) == (FI_SEND | FI_RECV));
     assert_true((info->caps & FI_RMA) == 0);
     assert_true((info->tx_attr->caps & FI_RECV) == 0);
+}
+
+void some_are_only_for_who_asks(void **)
+{
+    const ofi::InfoPtr all = ask(nullptr, nullptr, 0, nullptr);
+    for (const fi_info *item = all.get(); item != nullptr; item = item->next)
+        assert_true(((item->caps | item->rx_attr->caps) & FI_SOURCE_ERR) == 0);
+    fi_info hints{};
+    hints.caps = FI_MSG | FI_SOURCE | FI_SOURCE_ERR;
+    const ofi::InfoPtr info = ask(nullptr, nullptr, 0, &hints);
+    assert_int_equal(info->ep_attr->type, FI_EP_DGRAM);
+    assert_true((info->caps & FI_SOURCE_ERR) != 0 && (info->rx_attr->caps & FI_SOURCE_ERR) != 0);
 }
 
 void old_programs_get_an_old_mr_mode(void **)
@@ -274,6 +289,7 @@ int main()
         cmocka_unit_test(accepted_hints),
         cmocka_unit_test(what_is_offered_is_accepted_as_hints),
         cmocka_unit_test(directions_are_filled_in),
+        cmocka_unit_test(some_are_only_for_who_asks),
         cmocka_unit_test(old_programs_get_an_old_mr_mode),
         cmocka_unit_test(names_are_there_and_the_provider_s_is_not),
         cmocka_unit_test(source_without_a_node_is_the_wildcard),

@@ -25,6 +25,7 @@ DatagramEndpoint::DatagramEndpoint(ofi::Domain &domain, const fi_info &info) noe
       rx_size_(info.rx_attr && info.rx_attr->size ? info.rx_attr->size : ofi::kDefaultQueueSize)
 {
     handle.self = this;
+    source_errors_ = (info.caps & FI_SOURCE_ERR) != 0;
     lock_.set_enabled(domain.needs_locks());
     tx_flags = info.tx_attr ? info.tx_attr->op_flags : 0;
     rx_flags = info.rx_attr ? info.rx_attr->op_flags : 0;

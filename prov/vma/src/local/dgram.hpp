@@ -152,6 +152,7 @@ private:
     bool enabled_ = false;
     bool tx_selective_ = false;
     bool rx_selective_ = false;
+    bool source_errors_ = false;       // FI_SOURCE_ERR
     std::atomic<bool> stalled_{false}; // datagrams wait for a receive to be posted
     bool met_ = false;                 // an outlet has connected to an endpoint of this process
     std::uint64_t tx_dropped_ = 0;

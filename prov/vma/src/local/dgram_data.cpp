@@ -250,6 +250,10 @@ void DatagramEndpoint::deliver(Inlet &inlet, const Arrived &arrived, const RxEnt
     }
     if (receive_counter_)
         completion.error ? receive_counter_->count_error() : receive_counter_->count();
+    // It has arrived all the same, say fi_cq(3) and the counter.
+    const bool stranger = source_errors_ && completion.source == FI_ADDR_NOTAVAIL && !completion.error;
+    if (stranger && rx_queue_->raw_sources.push({this, inlet.raw_source()})) [[unlikely]]
+        completion.error = FI_EADDRNOTAVAIL;
     if (completion.error || entry.completion)
         rx_queue_->push(completion);
 }

@@ -46,6 +46,7 @@ public:
     bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
     std::uint64_t dropped() const noexcept { return memory_ ? reader_.dropped() : 0; }
     fi_addr_t source() noexcept;
+    const ofi::Address &raw_source() const noexcept { return source_; }
     const ofi::Address &group() const noexcept { return group_; }
 
     Inlet *next = nullptr; // in one of the endpoint's lists

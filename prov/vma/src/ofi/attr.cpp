@@ -87,9 +87,9 @@ constinit const fi_ep_attr kDgramEpAttr = {
 
 } // namespace
 
-constinit const Offer kMsgOffer = {kCaps, kTxCaps, kRxCaps, kTxOpFlags, kLocalTxAttr, kLocalRxAttr, kLocalEpAttr};
-constinit const Offer kDgramOffer = {kDgramCaps,   kDgramTxCaps, kDgramRxCaps, kDgramTxOpFlags,
-                                     kDgramTxAttr, kDgramRxAttr, kDgramEpAttr};
+constinit const Offer kMsgOffer = {kCaps, 0, kTxCaps, kRxCaps, kTxOpFlags, kLocalTxAttr, kLocalRxAttr, kLocalEpAttr};
+constinit const Offer kDgramOffer = {kDgramCaps,      kAskedDgramCaps, kDgramTxCaps, kDgramRxCaps | kAskedDgramCaps,
+                                     kDgramTxOpFlags, kDgramTxAttr,    kDgramRxAttr, kDgramEpAttr};
 
 // Data progress is manual because no thread of ours runs: whoever reads a queue moves the data. Control progress counts
 // as automatic: all that it leads to is an event, and reading the event queue for it is what makes the progress.

@@ -39,6 +39,7 @@ inline constexpr std::size_t kMaxDatagramSize = 65507; // as UDP over IPv4
 inline constexpr std::uint64_t kDgramTxCaps = FI_MSG | FI_SEND | FI_MULTICAST;
 inline constexpr std::uint64_t kDgramRxCaps = FI_MSG | FI_RECV | FI_SOURCE | FI_MULTICAST;
 inline constexpr std::uint64_t kDgramCaps = kDgramTxCaps | kDgramRxCaps | kDomainCaps;
+inline constexpr std::uint64_t kAskedDgramCaps = FI_SOURCE_ERR; // only for who asks: they change what a program sees
 inline constexpr std::uint64_t kDgramTxOpFlags = FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE;
 
 inline constexpr std::uint64_t kTxOpFlags =
@@ -60,7 +61,8 @@ extern const fi_domain_attr kLocalDomainAttr;
 
 // What the device offers for one type of endpoint.
 struct Offer {
-    std::uint64_t caps;
+    std::uint64_t caps; // without those of asked_caps
+    std::uint64_t asked_caps;
     std::uint64_t tx_caps;
     std::uint64_t rx_caps;
     std::uint64_t tx_op_flags;

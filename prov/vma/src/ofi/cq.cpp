@@ -52,6 +52,26 @@ int init_cq(Cq &cq, const fi_cq_attr *attr, void *context) noexcept
     return 0;
 }
 
+namespace {
+
+// With the queue's lock held. Programs of API 1.5 and later may bring their own buffer; ours is good until the next one is
+// read. Who wants no error data may have left the fields unset, so they are looked at only where there is some.
+void give_raw_source(Cq &cq, fi_cq_err_entry &out) noexcept
+{
+    cq.last_raw_source = cq.raw_sources.front().address;
+    cq.raw_sources.pop();
+    const std::uint32_t api = cq.domain.fabric.fid.api_version;
+    const bool own_buffer = out.err_data && out.err_data_size && (api == 0 || FI_VERSION_GE(api, FI_VERSION(1, 5)));
+    const std::size_t length = cq.last_raw_source.size();
+    out.err_data_size = own_buffer ? std::min(out.err_data_size, length) : length;
+    if (own_buffer)
+        std::memcpy(out.err_data, &cq.last_raw_source, out.err_data_size);
+    else
+        out.err_data = &cq.last_raw_source;
+}
+
+} // namespace
+
 ssize_t cq_readerr(fid_cq *fid, fi_cq_err_entry *out, std::uint64_t) noexcept
 {
     Cq &cq = cq_of(fid);
@@ -70,8 +90,10 @@ ssize_t cq_readerr(fid_cq *fid, fi_cq_err_entry *out, std::uint64_t) noexcept
     out->olen = entry.excess;
     out->err = entry.error;
     out->prov_errno = entry.provider_error;
-    // Who wants error data offers a buffer and gets none of it; who doesn't may have left the field unset.
-    out->err_data_size = 0;
+    if (entry.error == FI_EADDRNOTAVAIL && !cq.raw_sources.empty())
+        give_raw_source(cq, *out);
+    else
+        out->err_data_size = 0;
     cq.entries.pop();
     return 1;
 }

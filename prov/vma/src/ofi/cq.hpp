@@ -13,10 +13,17 @@
 
 #include "core/fifo.hpp"
 #include "core/spinlock.hpp"
+#include "ofi/address.hpp"
 
 namespace vma::ofi {
 
 struct Domain;
+
+// Of an entry with FI_EADDRNOTAVAIL: where a datagram came from that no address vector knows.
+struct RawSource {
+    const void *owner;
+    Address address;
+};
 
 struct Completion {
     void *context = nullptr;
@@ -62,6 +69,9 @@ struct Cq {
     core::SpinLock lock;            // protects what follows
     core::Fifo<Completion> entries; // its limit is the queue's size: what doesn't fit waits where it comes from
 
+    core::Fifo<RawSource> raw_sources; // of such entries, in their order
+    Address last_raw_source;           // of the one that was read last
+
     explicit Cq(Domain &owner) noexcept : domain(owner) {}
 
     // Moves entries to `out`, up to the first error entry. The number moved. `sources` may be nullptr.
@@ -84,6 +94,7 @@ struct Cq {
     void forget(const void *owner) noexcept
     {
         entries.erase_if([owner](const Completion &entry) { return entry.owner == owner; });
+        raw_sources.erase_if([owner](const RawSource &source) { return source.owner == owner; });
     }
 };
 

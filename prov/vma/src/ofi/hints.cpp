@@ -170,9 +170,12 @@ template <typename Value> void prefer(Value &value, Value hint)
 bool hints_fit(std::uint32_t version, const Offer &offer, const fi_info &hints) noexcept
 {
     Verdict verdict;
-    return verdict.subset("caps", hints.caps, offer.caps) && address_format_fits(verdict, hints.addr_format) &&
-           ep_fits(verdict, offer.ep, hints.ep_attr) && tx_fits(verdict, offer, hints.tx_attr) &&
-           rx_fits(verdict, offer, hints.rx_attr) && domain_fits(verdict, version, hints.domain_attr) &&
+    const bool source_errors = (hints.caps & FI_SOURCE_ERR) != 0;
+    return verdict.subset("caps", hints.caps, offer.caps | offer.asked_caps) &&
+           verdict.subset("caps (FI_SOURCE_ERR without FI_SOURCE)", source_errors ? FI_SOURCE : 0, hints.caps) &&
+           address_format_fits(verdict, hints.addr_format) && ep_fits(verdict, offer.ep, hints.ep_attr) &&
+           tx_fits(verdict, offer, hints.tx_attr) && rx_fits(verdict, offer, hints.rx_attr) &&
+           domain_fits(verdict, version, hints.domain_attr) &&
            verdict.name("fabric_attr->name", hints.fabric_attr ? hints.fabric_attr->name : nullptr, kLocalName);
 }
 
