@@ -23,8 +23,7 @@ constexpr unsigned kBurst = 64; // datagrams of one sender before it is another'
 
 Inlet::~Inlet()
 {
-    if (socket_)
-        endpoint_.manager().unwatch(socket_.get());
+    leave_socket(true);
 }
 
 bool Inlet::start() noexcept
@@ -43,7 +42,7 @@ void Inlet::on_ready(std::uint32_t) noexcept
         return;
     }
     // It has nothing more to say: this is its end.
-    endpoint_.manager().unwatch(socket_.get());
+    leave_socket(false);
     ended_.store(true, std::memory_order_release);
     endpoint_.attend_soon();
 }
@@ -95,10 +94,19 @@ void Inlet::detach() noexcept
     attached_ = false;
     if (memory_)
         reader_.set_state(RingState::closed);
-    if (socket_)
-        endpoint_.manager().unwatch(socket_.get());
-    socket_.reset();
+    leave_socket(true);
     memory_ = {};
+}
+
+// Connection management may find its end while the queue's reader closes it, and must not mean another's descriptor then.
+void Inlet::leave_socket(bool close) noexcept
+{
+    const core::SpinGuard guard(socket_lock_);
+    if (!socket_)
+        return;
+    endpoint_.manager().unwatch(socket_.get());
+    if (close)
+        socket_.reset();
 }
 
 void Inlet::set_watched(bool watched) noexcept

@@ -9,6 +9,7 @@
 #include <rdma/fabric.h>
 
 #include "core/fd.hpp"
+#include "core/spinlock.hpp"
 #include "local/event_source.hpp"
 #include "local/inlets.hpp"
 #include "local/ring.hpp"
@@ -54,6 +55,7 @@ public:
 private:
     bool take_greeting() noexcept;
     void cut(const char *why) noexcept;
+    void leave_socket(bool close) noexcept;
 
     RingReader reader_;
     DatagramEndpoint &endpoint_;
@@ -66,6 +68,7 @@ private:
     std::uint32_t source_generation_ = 0;
     fi_addr_t source_addr_ = FI_ADDR_NOTAVAIL;
     Mapping memory_;
+    core::SpinLock socket_lock_; // under the CM lock and the queue's
     core::UniqueFd socket_;
     ofi::Address source_;
     ofi::Address group_; // empty unless the ring is for datagrams to one
