@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Two processes of this host over libfabric: message ping-pong (8 B, 64 KiB) and RMA write bandwidth (64 KiB, 1 MiB), with
-// any provider that has FI_EP_MSG, or FI_EP_RDM as `shm` has. An ordinary libfabric program: nothing in it knows ours.
-// Usage: fi_bench --provider NAME [--cpus A,B]; prints one JSON line: microseconds of half a round trip and GB/s.
+// Two processes of this host over libfabric: message ping-pong (8 B, 64 KiB), message rate (8 B) and RMA write bandwidth
+// (64 KiB, 1 MiB), with any provider that has FI_EP_MSG, or FI_EP_RDM as `shm` has; and with datagrams, where it has
+// FI_EP_DGRAM, ping-pong and rate of 8 B. An ordinary libfabric program: nothing in it knows ours.
+// Usage: fi_bench --provider NAME [--cpus A,B]; prints one JSON line: microseconds of half a round trip, millions of
+// messages a second, GB/s.
 #include "contrib/bench/fi_pair.hpp"
 
 #include <signal.h>
@@ -24,6 +26,8 @@ namespace {
 constexpr unsigned kTimeLimit = 60; // seconds; then SIGALRM ends us
 constexpr int kRounds = 101;        // short ones: the median does not see the few that are interrupted
 constexpr int kWindow = 64;         // RMA writes under way
+constexpr int kOnTheWay = 128;      // messages: few enough that no datagram is lost, also in a socket's buffer
+constexpr int kAnswer = 32;         // messages that one answers
 
 double now_us()
 {
@@ -59,6 +63,35 @@ double ping_pong(Pair &pair, bool client, std::size_t size)
     return median(rounds);
 }
 
+// Millions a second, of messages that have arrived: the client sends, and hears of each kAnswer of them.
+double message_rate(Pair &pair, bool client, std::size_t size)
+{
+    constexpr int kMessages = 1024; // a round
+    static_assert(kMessages % kAnswer == 0 && kOnTheWay % kAnswer == 0);
+    std::array<double, kRounds> rounds{};
+    pair.deepen(kOnTheWay - 1);
+    pair.barrier();
+    for (double &round : rounds) {
+        const double start = now_us();
+        for (int i = 0; i < kMessages; ++i) {
+            if (client) {
+                if (i >= kOnTheWay && i % kAnswer == 0)
+                    pair.receive();
+                pair.send(size);
+            } else {
+                pair.receive();
+                if (i % kAnswer == kAnswer - 1)
+                    pair.send(1);
+            }
+        }
+        for (int i = 0; client && i < kOnTheWay / kAnswer; ++i)
+            pair.receive();
+        round = kMessages / (now_us() - start);
+    }
+    pair.barrier();
+    return median(rounds);
+}
+
 // Gigabytes a second; the clock stops when the server has answered a message sent after the last write.
 double write_bandwidth(Pair &pair, bool client, std::size_t size)
 {
@@ -83,16 +116,39 @@ double write_bandwidth(Pair &pair, bool client, std::size_t size)
     return median(rounds);
 }
 
-void run(Pair &pair, bool client)
+void run_messages(Pair &pair, bool client)
 {
     const double small = ping_pong(pair, client, 8);
     const double large = ping_pong(pair, client, 65536);
     const double write_64k = write_bandwidth(pair, client, 65536);
     const double write_1m = write_bandwidth(pair, client, 1 << 20);
+    const double rate = message_rate(pair, client, 8);
     if (client)
         std::printf("{\"pingpong_8_us\": %.4f, \"pingpong_65536_us\": %.3f, \"rma_write_65536_gbs\": %.2f, "
-                    "\"rma_write_1048576_gbs\": %.2f}\n",
-                    small, large, write_64k, write_1m);
+                    "\"rma_write_1048576_gbs\": %.2f, \"message_rate_8_mps\": %.3f",
+                    small, large, write_64k, write_1m, rate);
+}
+
+void run_datagrams(Pair &pair, bool client)
+{
+    const double small = ping_pong(pair, client, 8);
+    const double rate = message_rate(pair, client, 8);
+    if (client)
+        std::printf(", \"dgram_pingpong_8_us\": %.4f, \"dgram_message_rate_8_mps\": %.3f", small, rate);
+}
+
+void run(const std::string &provider, bool client, int channel)
+{
+    {
+        Pair pair(provider, Pair::Kind::messages, client, channel);
+        run_messages(pair, client);
+    }
+    if (Pair::has(provider, Pair::Kind::datagrams)) {
+        Pair pair(provider, Pair::Kind::datagrams, client, channel);
+        run_datagrams(pair, client);
+    }
+    if (client)
+        std::printf("}\n");
 }
 
 int usage()
@@ -137,10 +193,7 @@ int main(int argc, char **argv)
     }
     close(channel[client ? 0 : 1]);
     pin(cpus[client ? 1 : 0]);
-    {
-        Pair pair(provider, client, channel[client ? 1 : 0]);
-        run(pair, client);
-    }
+    run(provider, client, channel[client ? 1 : 0]);
     if (!client)
         return 0;
     int status = 0;

@@ -36,12 +36,12 @@ void check(const char *what, long result)
 Info find(const std::string &provider, fi_ep_type type, const char *node, const char *service, std::uint64_t flags)
 {
     const Info hints(fi_allocinfo());
-    hints->caps = FI_MSG | FI_RMA;
+    const bool datagrams = type == FI_EP_DGRAM;
+    hints->caps = datagrams ? FI_MSG : FI_MSG | FI_RMA;
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
     hints->ep_attr->type = type;
     hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-    hints->tx_attr->msg_order = FI_ORDER_SAW | FI_ORDER_SAS;
-    hints->rx_attr->msg_order = FI_ORDER_SAW | FI_ORDER_SAS;
+    hints->tx_attr->msg_order = hints->rx_attr->msg_order = datagrams ? 0 : FI_ORDER_SAW | FI_ORDER_SAS;
     hints->fabric_attr->prov_name = strdup(provider.c_str());
     fi_info *found = nullptr;
     const int result = fi_getinfo(kApi, node, service, flags, hints.get(), &found);
@@ -71,12 +71,22 @@ void pin(int cpu)
         fail("sched_setaffinity", errno);
 }
 
-Pair::Pair(const std::string &provider, bool client, int channel)
+bool Pair::has(const std::string &provider, Kind kind)
+{
+    return kind == Kind::messages || find(provider, FI_EP_DGRAM, nullptr, nullptr, 0);
+}
+
+Pair::Pair(const std::string &provider, Kind kind, bool client, int channel)
     : channel_(channel), memory_(std::make_unique<std::byte[]>(3 * kBuffer))
 {
-    info_ = find(provider, FI_EP_MSG, kNode, "0", client ? 0 : FI_SOURCE);
-    if (!info_) {
-        connectionless(provider);
+    if (kind == Kind::datagrams)
+        info_ = find(provider, FI_EP_DGRAM, nullptr, nullptr, 0);
+    else if (info_ = find(provider, FI_EP_MSG, kNode, "0", client ? 0 : FI_SOURCE); !info_)
+        info_ = find(provider, FI_EP_RDM, nullptr, nullptr, 0);
+    if (!info_)
+        fail(("provider " + provider + " with FI_EP_MSG or FI_EP_RDM, and RMA").c_str(), FI_ENODATA);
+    if (info_->ep_attr->type != FI_EP_MSG) {
+        connectionless();
     } else if (client) {
         connect_to_server(provider);
     } else {
@@ -104,6 +114,9 @@ void Pair::open_domain()
 
 void Pair::register_memory()
 {
+    // Nobody writes to it then, and a provider may have no memory registration at all.
+    if (info_->ep_attr->type == FI_EP_DGRAM && (info_->domain_attr->mr_mode & FI_MR_LOCAL) == 0)
+        return;
     const std::uint64_t access = FI_SEND | FI_RECV | FI_WRITE | FI_REMOTE_WRITE;
     region_ = open<fid_mr>("fi_mr_reg", [&](fid_mr **place) {
         return fi_mr_reg(domain_.get(), memory_.get(), 3 * kBuffer, access, 0, 1, 0, place, nullptr);
@@ -188,13 +201,10 @@ void Pair::wait_connected()
         fail("being connected", FI_EOTHER);
 }
 
-// ---- FI_EP_RDM: addresses ----------------------------------------------------------------------------------------------
+// ---- FI_EP_RDM, FI_EP_DGRAM: addresses ---------------------------------------------------------------------------------
 
-void Pair::connectionless(const std::string &provider)
+void Pair::connectionless()
 {
-    info_ = find(provider, FI_EP_RDM, nullptr, nullptr, 0);
-    if (!info_)
-        fail(("provider " + provider + " with FI_EP_MSG or FI_EP_RDM, and RMA").c_str(), FI_ENODATA);
     open_fabric();
     open_domain();
     open_endpoint(info_.get());
@@ -213,7 +223,7 @@ void Pair::exchange_keys()
 {
     auto *target = memory_.get() + 2 * kBuffer;
     const bool by_address = (info_->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0;
-    const std::uint64_t mine[2] = {fi_mr_key(region_.get()),
+    const std::uint64_t mine[2] = {region_ ? fi_mr_key(region_.get()) : 0,
                                    by_address ? reinterpret_cast<std::uintptr_t>(target) : 2 * kBuffer};
     std::uint64_t other[2] = {};
     tell(mine, sizeof mine);
@@ -249,6 +259,12 @@ void Pair::post_receive()
                              next_context())) == -FI_EAGAIN)
         progress();
     check("fi_recv", result);
+}
+
+void Pair::deepen(int receives)
+{
+    for (int i = 0; i < receives; ++i)
+        post_receive();
 }
 
 void Pair::receive()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One side of a connected pair of libfabric endpoints, for fi_bench: finds the provider, connects (FI_EP_MSG) or
-// exchanges addresses (FI_EP_RDM), and sends, receives and writes. Any error ends the process with a line that names it.
+// One side of a pair of libfabric endpoints, for fi_bench: finds the provider, connects (FI_EP_MSG) or exchanges addresses
+// (FI_EP_RDM, FI_EP_DGRAM), and sends, receives and writes. Any error ends the process with a line that names it.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -34,14 +34,20 @@ class Pair
 public:
     static constexpr std::size_t kBuffer = 1 << 20; // the longest message or write
 
+    enum class Kind { messages, datagrams };
+
+    // Messages can be had of every provider that is named at all.
+    static bool has(const std::string &provider, Kind kind);
+
     // `channel` leads to the other process, which makes the other side. Returns when both can use their endpoints.
-    Pair(const std::string &provider, bool client, int channel);
+    Pair(const std::string &provider, Kind kind, bool client, int channel);
     Pair(const Pair &) = delete;
     Pair &operator=(const Pair &) = delete;
 
     void barrier();                           // both sides have come so far
     void send(std::size_t size);              // until the buffer is free again
-    void receive();                           // one message; the receive for the next is posted
+    void receive();                           // one message; a receive for another is posted
+    void deepen(int receives);                // so many more are posted at a time
     void write(std::size_t size, int window); // to the other side; waits while `window` writes are under way
     void finish_writes();
 
@@ -52,7 +58,7 @@ private:
     void register_memory();
     void accept_client();
     void connect_to_server(const std::string &provider);
-    void connectionless(const std::string &provider);
+    void connectionless();
     void exchange_keys();
     void wait_connected();
     void post_receive();
