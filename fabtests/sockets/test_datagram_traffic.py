@@ -44,7 +44,7 @@ class Traffic:
         bound, to, source = FAMILIES[family] if isinstance(family, str) else family
         self.ports = free_ports(count)
         self.options = {"bind": bound, "to": to, "from": source, "ports": ",".join(map(str, self.ports)), "seed": SEED,
-                        **options}
+                        "numbered": int(pair.both), **options}
 
     def start(self, role, vma, place=None, **options):
         merged = {**self.options, **options}

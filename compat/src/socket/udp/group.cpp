@@ -162,7 +162,7 @@ ssize_t put_to_group(Socket &s, int fd, Route &route, const Message &m)
     for (Receiver &receiver : route.group->receivers)
         if (put(s, route, receiver, m) == -EAGAIN)
             result = -EAGAIN;
-    route.after_kernel = false;
+    route.kernel_sends = u.kernel_sends.load(std::memory_order_relaxed);
     if (!route.group->leaves_host)
         return result;
     u.has_wire_groups.store(true, std::memory_order_relaxed);

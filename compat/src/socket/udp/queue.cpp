@@ -76,7 +76,7 @@ bool Queue::push(const About &about, const iovec *parts, std::size_t count, std:
         tail = skip_end_;
     }
     const std::uint64_t held = tail - head - (head < skip_end_ ? skipped_ : 0);
-    if ((held != 0 && held + size > limit_) || tail + size - head > capacity_) {
+    if (held > limit_ || tail + size - head > capacity_) { // as in the kernel, the last one may be beyond the limit
         if (none)
             tail_.store(tail, std::memory_order_release);
         return false;

@@ -24,7 +24,12 @@ class Queue
 {
 public:
     // ---- the reader's side
-    bool empty() const { return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_acquire); }
+    // For a moment the head is beyond the tail: when the poller starts again at the ring's beginning.
+    bool empty() const
+    {
+        const std::uint64_t head = head_.load(std::memory_order_relaxed);
+        return static_cast<std::int64_t>(tail_.load(std::memory_order_acquire) - head) <= 0;
+    }
     Queued *front(); // nullptr: empty. Stays until pop()
     void pop();
 

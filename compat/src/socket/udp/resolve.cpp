@@ -70,8 +70,14 @@ void point_route(Socket &s, int fd, Route &route, const Flow &flow, const Identi
     route.receiver.data |= v6 ? kToIpv6 : 0;
     route.way = Way::kReceiver;
     list(s);
-    if (!known)
-        tell(s, fd, flow);
+    if (known)
+        return;
+    tell(s, fd, flow);
+    // The same receiver may be named in another way, too: what goes there must not take turns with the kernel.
+    s.udp.load(std::memory_order_relaxed)->routes.each([](Route &other) {
+        if (other.way == Way::kKernel)
+            other.way = Way::kUnknown;
+    });
 }
 
 void look_up(Socket &s, int fd, Route &route)

@@ -66,11 +66,11 @@ struct Route {
     Destination to;
     Way way = Way::kUnknown;
     bool used = false;         // this place of the table
-    bool after_kernel = false; // something has gone there by the kernel since the last by an endpoint
     bool sent = false;         // by the endpoint, since the last tick
     std::uint8_t header_length = 0;
     std::uint32_t generation = 0;
     std::uint32_t tick = 0;
+    std::uint32_t kernel_sends = 0; // of the socket, at the last datagram by an endpoint
     Receiver receiver;
     std::unique_ptr<Group> group;
     std::vector<Identity> wished; // whom wishes were left for

@@ -63,11 +63,18 @@ ssize_t lose(const Socket &s, Receiver &receiver, const Message &m)
     return config::params().tx_nonblocked_eagains && !waits ? -EAGAIN : static_cast<ssize_t>(m.length);
 }
 
-ssize_t put_own(const Route &route, const Receiver &receiver, const Message &m)
+// What was sent before by the same socket may still be with the kernel.
+bool is_after_kernel(const Socket &s, const Route &route)
+{
+    const State &u = *s.udp.load(std::memory_order_relaxed);
+    return route.kernel_sends != u.kernel_sends.load(std::memory_order_relaxed);
+}
+
+ssize_t put_own(const Socket &s, const Route &route, const Receiver &receiver, const Message &m)
 {
     About about;
     read_header(receiver.data, route.header, route.header_length, about);
-    about.after_kernel = route.after_kernel;
+    about.after_kernel = is_after_kernel(s, route);
     engine_exclude_polling(true);
     const bool taken = take_own(receiver.data, about, m.parts, m.count, m.length);
     engine_exclude_polling(false);
@@ -81,7 +88,7 @@ ssize_t put_own(const Route &route, const Receiver &receiver, const Message &m)
         route = u.routes.add(to);
         if (route == nullptr)
             return nullptr;
-        route->after_kernel = true;
+        route->kernel_sends = u.kernel_sends.load(std::memory_order_relaxed) - 1;
         u.used_memory.store(true, std::memory_order_relaxed);
     }
     error = resolve(s, fd, *route);
@@ -125,11 +132,8 @@ ssize_t send_accelerated(Socket &s, int fd, Message m)
         if (!is_somewhere(m) || !u.used_memory.load(std::memory_order_relaxed) || !to.assign(m.to, m.to_length))
             return kByKernel;
         const LockGuard guard(s.tx_lock);
-        if (Route *const route = u.routes.find(to)) {
-            route->after_kernel = true;
-            if (u.has_wire_groups && m.parts != nullptr && is_group(fd, to))
-                return loop_as_asked(u, fd, to, m);
-        }
+        if (u.has_wire_groups && m.parts != nullptr && is_group(fd, to))
+            return loop_as_asked(u, fd, to, m);
         return kByKernel;
     }
     if (!to.assign(m.to, m.to_length))
@@ -146,7 +150,8 @@ ssize_t send_accelerated(Socket &s, int fd, Message m)
     if (route->way == Way::kGroup)
         return put_to_group(s, fd, *route, m);
     n = route->way == Way::kReceiver ? put(s, *route, route->receiver, m) : kByKernel;
-    route->after_kernel = n == kByKernel;
+    if (n >= 0 && route->receiver.lost == 0) [[likely]]
+        route->kernel_sends = u.kernel_sends.load(std::memory_order_relaxed);
     if (n == kByKernel && u.has_wire_groups && is_group(fd, to)) [[unlikely]]
         return loop_as_asked(u, fd, to, m);
     if (n == kByKernel && route->way == Way::kReceiver)
@@ -158,9 +163,11 @@ template <typename Kernel> ssize_t send_by(Socket &s, int fd, const Message &m, 
 {
     const int untold = take_error(s);
     const ssize_t n = untold != 0 ? -untold : send_accelerated(s, fd, m);
-    if (n == kByKernel)
-        return by_kernel(s, kernel());
-    return n >= 0 ? n : give(n);
+    if (n != kByKernel)
+        return n >= 0 ? n : give(n);
+    State &u = *s.udp.load(std::memory_order_relaxed);
+    u.kernel_sends.store(u.kernel_sends.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    return by_kernel(s, kernel());
 }
 
 } // namespace
@@ -168,7 +175,7 @@ template <typename Kernel> ssize_t send_by(Socket &s, int fd, const Message &m, 
 ssize_t put(const Socket &s, Route &route, Receiver &receiver, const Message &m)
 {
     if (receiver.own)
-        return put_own(route, receiver, m);
+        return put_own(s, route, receiver, m);
     std::memcpy(route.header + offsetof(HeaderStart, lost), &receiver.lost, sizeof receiver.lost);
     iovec parts[1 + kMostParts];
     parts[0] = {route.header, route.header_length};
@@ -178,7 +185,7 @@ ssize_t put(const Socket &s, Route &route, Receiver &receiver, const Message &m)
     msg.msg_iov = parts;
     msg.iov_count = 1 + m.count;
     msg.addr = receiver.endpoint;
-    msg.data = receiver.data | (route.after_kernel ? kToAfterKernel : 0);
+    msg.data = receiver.data | (is_after_kernel(s, route) ? kToAfterKernel : 0);
     const ssize_t result = fi_sendmsg(engine_datagrams().ep, &msg, FI_INJECT | FI_REMOTE_CQ_DATA | FI_VMA_TELL_DROP);
     if (result == 0) [[likely]] {
         route.sent = true;

@@ -44,6 +44,7 @@ struct Options {
     bool connected = false;
     bool endless = false;  // never END: to be killed
     bool restarts = false; // receivers and senders may be killed: a flow may begin in its middle and have no end
+    bool numbered = false; // no datagram is too short for its number: with the library one may overtake another
 };
 
 inline std::string name_of(const Address &address)
@@ -68,10 +69,11 @@ inline void enlarge_queue(int fd)
 struct Contents {
     std::uint64_t seed;
     std::size_t least, largest;
+    bool numbered;
     Pattern pattern;
     Contents(const Options &o, unsigned sender, std::uint16_t port)
         : seed(o.seed ^ (std::uint64_t{sender} << 40) ^ (std::uint64_t{port} << 20)),
-          least(o.mode == "window" ? 0 : sizeof(Header)), largest(o.largest), pattern(seed)
+          least(o.mode == "window" ? 0 : sizeof(Header)), largest(o.largest), numbered(o.numbered), pattern(seed)
     {
     }
     // Every magnitude up to the largest datagram; in "flood" mode small ones, as many as the processor can make.
@@ -80,9 +82,10 @@ struct Contents {
         Random random(seed + number);
         if (least > 0)
             return least + random.below(1400 - least);
+        const std::size_t shortest = numbered ? sizeof(Header) : 0;
         if (random.below(64) == 0)
-            return random.below(2) == 0 ? 0 : largest;
-        return std::min(random.size(16), largest);
+            return random.below(2) == 0 ? shortest : largest;
+        return std::clamp(random.size(16), shortest, largest);
     }
     void fill(std::uint64_t number, char *buf, std::size_t len) const { pattern.fill(number << 17, buf, len); }
     std::size_t check(std::uint64_t number, const char *buf, std::size_t from, std::size_t len) const
