@@ -97,7 +97,8 @@ constexpr Parameter kTable[] = {
      .field = &Params::rx_poll_init,
      .min = -1,
      .max = 100 * kSecond,
-     .text = "How many microseconds a blocking receive polls a UDP socket that no sender is accelerated to, before it sleeps; "
+     .text = "How many microseconds a blocking receive polls a UDP socket that no sender is accelerated to, before it "
+             "sleeps; "
              "-1: it never sleeps, 0: it sleeps at once."},
     {.name = "VMA_TX_MC_LOOPBACK",
      .label = "TX MC Loopback",
@@ -139,7 +140,8 @@ constexpr Parameter kTable[] = {
      .fallback = 4,
      .max = 10000,
      .overrides = {{{Spec::kLatency, 1}}},
-     .text = "select(), poll() and epoll_wait() look at the descriptors that are not accelerated first in every n-th call, even "
+     .text = "select(), poll() and epoll_wait() look at the descriptors that are not accelerated first in every n-th "
+             "call, even "
              "if an accelerated one is ready; 0: rarely."},
     {.name = "VMA_OFFLOADED_SOCKETS",
      .label = "Offloaded Sockets",

@@ -34,7 +34,8 @@ namespace {
 
 constexpr int kTickMs = 10;
 constexpr std::uint32_t kTicksPerLook = 5; // between looks whether routes of datagrams hold
-constexpr unsigned kMostPolls = 1024; // by then all that was there at the beginning is taken; a sender may go on for ever
+constexpr unsigned kMostPolls =
+    1024; // by then all that was there at the beginning is taken; a sender may go on for ever
 constexpr std::size_t kBatch = 16;
 constexpr std::size_t kHelperStack = std::size_t{128} * 1024;
 constexpr std::size_t kPrivateDataMax = 256;

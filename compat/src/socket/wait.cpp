@@ -87,8 +87,9 @@ int spin(Socket &s, int fd, short events, Wait &wait, std::int64_t start, std::i
 int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, int wake_fd)
 {
     const bool kernel_carries = (events & POLLOUT) == 0 || s.tx.path.load(std::memory_order_acquire) == Path::kKernel;
-    pollfd fds[] = {
-        {live_fd(s, fd), static_cast<short>(kernel_carries ? events : 0), 0}, {engine_wait_fd(), POLLIN, 0}, {wake_fd, POLLIN, 0}};
+    pollfd fds[] = {{live_fd(s, fd), static_cast<short>(kernel_carries ? events : 0), 0},
+                    {engine_wait_fd(), POLLIN, 0},
+                    {wake_fd, POLLIN, 0}};
     timespec timeout = {};
     const std::int64_t left = wait.deadline_ns - now_ns();
     if (wait.deadline_ns != kForever && left > 0)

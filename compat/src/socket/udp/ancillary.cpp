@@ -21,7 +21,8 @@ class Writer
 {
 public:
     explicit Writer(msghdr *msg)
-        : msg_(msg), at_(static_cast<std::uint8_t *>(msg->msg_control)), left_(msg->msg_control != nullptr ? msg->msg_controllen : 0)
+        : msg_(msg), at_(static_cast<std::uint8_t *>(msg->msg_control)),
+          left_(msg->msg_control != nullptr ? msg->msg_controllen : 0)
     {
     }
     ~Writer() { msg_->msg_controllen = msg_->msg_control != nullptr ? msg_->msg_controllen - left_ : 0; }

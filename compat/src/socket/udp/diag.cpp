@@ -167,7 +167,8 @@ bool may_get(const inet_diag_msg &m, bool only_v6, const Flow &flow, std::uint32
         return false;
     if (m.id.idiag_if != 0 && m.id.idiag_if != interface)
         return false;
-    return is_any(peer) || (IN6_ARE_ADDR_EQUAL(&peer, &flow.source.sin6_addr) && m.id.idiag_dport == flow.source.sin6_port);
+    return is_any(peer) ||
+           (IN6_ARE_ADDR_EQUAL(&peer, &flow.source.sin6_addr) && m.id.idiag_dport == flow.source.sin6_port);
 }
 
 enum class Step { kMore, kDone, kFailed };
@@ -196,7 +197,8 @@ Step read_list(const char *answer, std::size_t length, const Flow &flow, std::ui
 }
 
 // Sockets of one family that are bound to the port.
-bool list_family(int netlink, std::uint8_t family, const Flow &flow, std::uint32_t interface, std::vector<Identity> &out)
+bool list_family(int netlink, std::uint8_t family, const Flow &flow, std::uint32_t interface,
+                 std::vector<Identity> &out)
 {
     static constinit char answer[32768]; // g_lock
     Question q = {};
@@ -227,7 +229,8 @@ bool list_receivers(int fd, const Flow &flow, std::uint32_t interface, std::vect
     if (netlink < 0 || namespace_of(netlink) != namespace_of(fd))
         return false;
     const bool v4 = IN6_IS_ADDR_V4MAPPED(&flow.destination.sin6_addr);
-    if ((!v4 || list_family(netlink, AF_INET, flow, interface, out)) && list_family(netlink, AF_INET6, flow, interface, out))
+    if ((!v4 || list_family(netlink, AF_INET, flow, interface, out)) &&
+        list_family(netlink, AF_INET6, flow, interface, out))
         return true;
     libc::close_private(g_socket); // what is left of an answer goes with it
     g_socket = -1;
@@ -262,9 +265,10 @@ bool find_source(const sockaddr_in6 &destination, sockaddr_in6 &source)
     memcpy(&v4_destination.sin_addr, &destination.sin6_addr.s6_addr[12], sizeof(in_addr));
     const int v4_fd = libc::real.socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     length = sizeof v4_source;
-    found = v4_fd >= 0 &&
-            libc::real.connect(v4_fd, reinterpret_cast<const sockaddr *>(&v4_destination), sizeof v4_destination) == 0 &&
-            libc::real.getsockname(v4_fd, reinterpret_cast<sockaddr *>(&v4_source), &length) == 0;
+    found =
+        v4_fd >= 0 &&
+        libc::real.connect(v4_fd, reinterpret_cast<const sockaddr *>(&v4_destination), sizeof v4_destination) == 0 &&
+        libc::real.getsockname(v4_fd, reinterpret_cast<sockaddr *>(&v4_source), &length) == 0;
     if (v4_fd >= 0)
         libc::real.close(v4_fd);
     source = {};

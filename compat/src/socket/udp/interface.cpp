@@ -28,7 +28,8 @@ struct Question {
 
 void add(Question &q, unsigned short type, const void *bytes, std::size_t length)
 {
-    auto *const attribute = reinterpret_cast<rtattr *>(reinterpret_cast<std::uint8_t *>(&q) + NLMSG_ALIGN(q.header.nlmsg_len));
+    auto *const attribute =
+        reinterpret_cast<rtattr *>(reinterpret_cast<std::uint8_t *>(&q) + NLMSG_ALIGN(q.header.nlmsg_len));
     attribute->rta_type = type;
     attribute->rta_len = static_cast<unsigned short>(RTA_LENGTH(length));
     memcpy(RTA_DATA(attribute), bytes, length);

@@ -24,7 +24,7 @@ namespace vma::sock::udp {
 namespace {
 
 constexpr int kIpv6MulticastAll = 29; // not in glibc's headers yet
-constexpr std::size_t kStates = 64; // mapped at a time
+constexpr std::size_t kStates = 64;   // mapped at a time
 
 constinit Mutex g_lock;
 constinit State *g_fresh = nullptr; // mapped, not used yet; g_lock
@@ -47,13 +47,13 @@ State *new_state()
 
 // What an option makes of a socket.
 enum class Effect {
-    kNone,       // nothing that we have a part in, or it is read when it is needed
-    kReceiving,  // what is told of a datagram, or how many may wait
-    kSending,    // what a datagram carries
+    kNone,         // nothing that we have a part in, or it is read when it is needed
+    kReceiving,    // what is told of a datagram, or how many may wait
+    kSending,      // what a datagram carries
     kGroupSending, // where and how it sends to groups
     kMembership,   // which groups it is in
     kSentByKernel, // only the kernel can send so
-    kKernel,     // only the kernel can do it
+    kKernel,       // only the kernel can do it
 };
 
 Effect effect_of_socket(int name)

@@ -34,7 +34,7 @@ void withdraw_wish(const Identity &who);
 bool is_wished(const Identity &who);
 
 // Changes with each name, and with each wish, of this user; and when a socket that has a name gets another address.
-std::uint32_t generation(); // one load
+std::uint32_t generation();    // one load
 std::uint32_t names_changed(); // the new one
 
 } // namespace vma::sock::udp

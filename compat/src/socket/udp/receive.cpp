@@ -20,10 +20,10 @@ namespace vma::sock::udp {
 
 namespace {
 
-constexpr std::uintptr_t kNowhere = 65536; // addresses below it are nobody's
-constexpr int kKernelOnly = MSG_ERRQUEUE; // MSG_OOB means nothing to UDP
-constexpr std::uint32_t kRarely = 1024;       // VMA_RX_UDP_POLL_OS_RATIO=0: once in so many looks all the same
-constexpr std::uint64_t kBusyTicks = 30'000;  // who asks again within some 10 us is polling
+constexpr std::uintptr_t kNowhere = 65536;   // addresses below it are nobody's
+constexpr int kKernelOnly = MSG_ERRQUEUE;    // MSG_OOB means nothing to UDP
+constexpr std::uint32_t kRarely = 1024;      // VMA_RX_UDP_POLL_OS_RATIO=0: once in so many looks all the same
+constexpr std::uint64_t kBusyTicks = 30'000; // who asks again within some 10 us is polling
 
 int give(ssize_t result)
 {
@@ -314,9 +314,7 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockad
 
 bool receive_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout, int &n)
 {
-    const auto kernel = [=] {
-        return static_cast<ssize_t>(libc::real.recvmmsg(fd, messages, count, flags, timeout));
-    };
+    const auto kernel = [=] { return static_cast<ssize_t>(libc::real.recvmmsg(fd, messages, count, flags, timeout)); };
     ssize_t result = 0;
     if (only_by_kernel(s, flags))
         result = kernel();

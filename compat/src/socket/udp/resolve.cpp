@@ -141,16 +141,14 @@ bool flow_on_this_host(int fd, const Destination &to, Flow &flow)
     sockaddr_in6 way = {};
     if (to.is_connected() ? !read_address(fd, Side::kPeer, flow.destination) : !to_v6(to.words, flow.destination))
         return false;
-    if (!read_address(fd, Side::kLocal, flow.source) || flow.source.sin6_port == 0 ||
-        flow.destination.sin6_port == 0 || flow.destination.sin6_scope_id != 0 ||
-        !find_source(flow.destination, way))
+    if (!read_address(fd, Side::kLocal, flow.source) || flow.source.sin6_port == 0 || flow.destination.sin6_port == 0 ||
+        flow.destination.sin6_scope_id != 0 || !find_source(flow.destination, way))
         return false;
     const bool here = IN6_ARE_ADDR_EQUAL(&way.sin6_addr, &flow.destination.sin6_addr) ||
                       (is_loopback(way.sin6_addr) && is_loopback(flow.destination.sin6_addr));
     if (is_any(flow.source.sin6_addr))
         flow.source.sin6_addr = way.sin6_addr;
-    return here &&
-           IN6_IS_ADDR_V4MAPPED(&flow.source.sin6_addr) == IN6_IS_ADDR_V4MAPPED(&flow.destination.sin6_addr);
+    return here && IN6_IS_ADDR_V4MAPPED(&flow.source.sin6_addr) == IN6_IS_ADDR_V4MAPPED(&flow.destination.sin6_addr);
 }
 
 // Where a lock is held by another thread the route stays what it was, and is looked up at the next send.
@@ -176,7 +174,8 @@ int resolve(Socket &s, int fd, Route &route)
 bool is_stale(const Route &route)
 {
     const std::uint32_t age = current_tick() - route.tick;
-    return route.way == Way::kUnknown || route.generation != generation() || age >= (route.way == Way::kKernel ? kKernelTicks : 1);
+    return route.way == Way::kUnknown || route.generation != generation() ||
+           age >= (route.way == Way::kKernel ? kKernelTicks : 1);
 }
 
 } // namespace vma::sock::udp

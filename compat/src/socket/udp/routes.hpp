@@ -65,8 +65,8 @@ struct Group {
 struct Route {
     Destination to;
     Way way = Way::kUnknown;
-    bool used = false;         // this place of the table
-    bool sent = false;         // by the endpoint, since the last tick
+    bool used = false; // this place of the table
+    bool sent = false; // by the endpoint, since the last tick
     std::uint8_t header_length = 0;
     std::uint32_t generation = 0;
     std::uint32_t tick = 0;

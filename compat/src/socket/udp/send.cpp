@@ -223,18 +223,18 @@ ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
 {
     const auto kernel = [=] { return libc::real.sendmsg(fd, msg, flags); };
     if (msg->msg_controllen != 0 || msg->msg_iovlen > IOV_MAX) {
-        const Message only_kernel = {nullptr, 0, 0, static_cast<const sockaddr *>(msg->msg_name), msg->msg_namelen,
-                                     flags};
+        const Message only_kernel = {nullptr,          0,    0, static_cast<const sockaddr *>(msg->msg_name),
+                                     msg->msg_namelen, flags};
         return send_by(s, fd, only_kernel, kernel);
     }
     std::size_t length = 0;
     for (std::size_t i = 0; i < msg->msg_iovlen; ++i)
         if (__builtin_add_overflow(length, msg->msg_iov[i].iov_len, &length))
             return kernel(); // EMSGSIZE
-    return send_by(s, fd,
-                   {msg->msg_iov, msg->msg_iovlen, length, static_cast<const sockaddr *>(msg->msg_name),
-                    msg->msg_namelen, flags},
-                   kernel);
+    return send_by(
+        s, fd,
+        {msg->msg_iov, msg->msg_iovlen, length, static_cast<const sockaddr *>(msg->msg_name), msg->msg_namelen, flags},
+        kernel);
 }
 
 } // namespace vma::sock::udp

@@ -43,8 +43,8 @@ struct Verdict {
 
 struct State {
     sa_family_t family = AF_UNSPEC;
-    Identity identity;                   // once asked for; inode 0: not yet
-    Glimpsed<std::uint32_t> seen = 0;    // generation of the names at our last look for a wish
+    Identity identity;                        // once asked for; inode 0: not yet
+    Glimpsed<std::uint32_t> seen = 0;         // generation of the names at our last look for a wish
     std::atomic<bool> sends_by_kernel{false}; // an option of it is only the kernel's to follow
     std::atomic<bool> used_memory{false};     // queue or routes have something to give back
 
@@ -56,21 +56,21 @@ struct State {
     bool connected = false;               // likewise: only what comes from `peer` is taken
     in6_addr peer = {};
     std::uint16_t peer_port = 0;
-    Verdict verdicts[4];                  // likewise
+    Verdict verdicts[4]; // likewise
     std::uint32_t next_verdict = 0;
-    std::atomic<std::uint32_t> dropped{0};     // found no room here, or with the sender
+    std::atomic<std::uint32_t> dropped{0};      // found no room here, or with the sender
     std::atomic<std::uint32_t> arrival_tick{0}; // of the last one by the endpoint
-    std::atomic<bool> kernel_brings{false};    // the last datagram came by the kernel
-    std::atomic<std::uint64_t> kernel_look{0}; // ticks of the last look at the kernel that found nothing
+    std::atomic<bool> kernel_brings{false};     // the last datagram came by the kernel
+    std::atomic<std::uint64_t> kernel_look{0};  // ticks of the last look at the kernel that found nothing
 
     // Sending, tx_lock.
     Routes routes;
-    std::unique_ptr<std::uint8_t[]> bounce; // for datagrams of many parts, once there was one
-    std::uint32_t group_interface[2] = {}; // of IP_MULTICAST_IF and IPV6_MULTICAST_IF, 0 none
-    bool loops[2] = {true, true};          // the program's IP_MULTICAST_LOOP and IPV6_MULTICAST_LOOP
-    bool kernel_loops[2] = {true, true};   // what the kernel's socket has instead
+    std::unique_ptr<std::uint8_t[]> bounce;     // for datagrams of many parts, once there was one
+    std::uint32_t group_interface[2] = {};      // of IP_MULTICAST_IF and IPV6_MULTICAST_IF, 0 none
+    bool loops[2] = {true, true};               // the program's IP_MULTICAST_LOOP and IPV6_MULTICAST_LOOP
+    bool kernel_loops[2] = {true, true};        // what the kernel's socket has instead
     std::atomic<std::uint32_t> kernel_sends{0}; // changes with each datagram by the kernel, wherever to
-    std::atomic<bool> corked{false};       // the kernel waits for the rest of a datagram (MSG_MORE)
+    std::atomic<bool> corked{false};            // the kernel waits for the rest of a datagram (MSG_MORE)
     std::atomic<bool> has_wire_groups{false}; // so it may differ: what goes to groups by the kernel says what it wants
     std::atomic<bool> ask_kernel_for_room{false}; // its send buffer was full
 };
@@ -82,13 +82,14 @@ int connect(Socket &s, int fd, const sockaddr *address, socklen_t length);
 int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *len);
 int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len);
 
-inline constexpr std::uint32_t kMixedTicks = 20; // so long after the last one by the endpoint the order of both ways is kept
+inline constexpr std::uint32_t kMixedTicks =
+    20; // so long after the last one by the endpoint the order of both ways is kept
 
 // Those that are dual or send by the endpoint, through next_live: the helper thread looks after them.
-extern Socket *g_listed; // lift lock
-void list(Socket &s);    // lift lock held
-void unlist(Socket &s);  // no lock held
-void tick(Socket &s);    // lift lock held
+extern Socket *g_listed;      // lift lock
+void list(Socket &s);         // lift lock held
+void unlist(Socket &s);       // no lock held
+void tick(Socket &s);         // lift lock held
 std::uint32_t current_tick(); // changes some 20 times a second while there are any
 
 // In a forked child: of all sockets, then of each.
@@ -97,13 +98,13 @@ void after_fork_in_child(Socket &s);
 void withdraw_all(); // the process ends
 
 // ---- acceleration (lift.cpp)
-bool wants_lift(Socket &s);       // cheap; a receiving call asks before it goes to the kernel
-void lift(Socket &s, int fd);     // no lock held; it may stay as it is
-void lift_unasked(Socket &s, int fd); // lift lock held
-void publish_if_due(Socket &s);   // rx_lock held
-void withdraw(Socket &s);         // senders go to the kernel from now on; no lock held
+bool wants_lift(Socket &s);               // cheap; a receiving call asks before it goes to the kernel
+void lift(Socket &s, int fd);             // no lock held; it may stay as it is
+void lift_unasked(Socket &s, int fd);     // lift lock held
+void publish_if_due(Socket &s);           // rx_lock held
+void withdraw(Socket &s);                 // senders go to the kernel from now on; no lock held
 void unlift(Socket &s, bool keep_unread); // lift lock held
-void finish_unlift(Socket &s);    // no lock held: plain again if all that was left has been read
+void finish_unlift(Socket &s);            // no lock held: plain again if all that was left has been read
 void read_options(Socket &s, int fd);
 
 // ---- arrivals (arrive.cpp)
@@ -116,7 +117,7 @@ struct Direct {
     About about = {};
 };
 int take(void *context, const void *payload, std::size_t length, std::uint64_t data); // the provider calls it
-std::uint32_t taken(); // datagrams, ever; poll lock held
+std::uint32_t taken();                                                                // datagrams, ever; poll lock held
 void set_direct(Direct *direct);
 // A datagram of a socket of this process to another one. False: that one takes none (any more).
 bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::size_t count, std::size_t length);

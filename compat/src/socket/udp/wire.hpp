@@ -51,7 +51,8 @@ struct HeaderStart {
     std::uint32_t interface;
     std::uint32_t lost;
 };
-inline constexpr std::size_t kIpv4Header = sizeof(HeaderStart) + 2 * sizeof(in_addr); // 20: 28 bytes more fit into a line
+inline constexpr std::size_t kIpv4Header =
+    sizeof(HeaderStart) + 2 * sizeof(in_addr); // 20: 28 bytes more fit into a line
 inline constexpr std::size_t kIpv6Header = sizeof(HeaderStart) + 2 * sizeof(in6_addr);
 
 // Writes a header; returns its length. `out` has room for kIpv6Header.
