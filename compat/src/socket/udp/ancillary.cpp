@@ -86,7 +86,7 @@ void put_ipv4(Writer &out, const Wanted &wanted, const About &about)
         in_pktinfo info = {};
         info.ipi_ifindex = static_cast<int>(about.interface);
         info.ipi_addr = to_v4(about.destination);
-        info.ipi_spec_dst = info.ipi_addr;
+        info.ipi_spec_dst = IN_MULTICAST(ntohl(info.ipi_addr.s_addr)) ? to_v4(about.source) : info.ipi_addr;
         out.put(IPPROTO_IP, IP_PKTINFO, info);
     }
     if (wanted.ttl)

@@ -126,12 +126,14 @@ void resolve_group(Socket &s, int fd, Route &route)
         return;
     const bool v4 = IN6_IS_ADDR_V4MAPPED(&flow.destination.sin6_addr);
     const std::uint32_t chosen = u.group_interface[v4 ? 0 : 1];
-    if (!find_group_route(flow.destination.sin6_addr, chosen, way))
+    if (!find_group_route(flow.destination.sin6_addr, in6addr_any, chosen, way))
+        return;
+    if (is_any(flow.source.sin6_addr))
+        flow.source.sin6_addr = group_source(fd, v4, way.source);
+    if (!find_group_route(flow.destination.sin6_addr, flow.source.sin6_addr, way.interface, way))
         return;
     if (!way.has_members || (!way.is_loopback && !u.loops[v4 ? 0 : 1])) // nobody of this host gets it
         return wish_for(route, {});
-    if (is_any(flow.source.sin6_addr))
-        flow.source.sin6_addr = group_source(fd, v4, way.source);
     auto group = std::make_unique<Group>();
     group->leaves_host = !way.is_loopback;
     if (!find_receivers(s, fd, route, flow, way.interface, *group))

@@ -12,6 +12,7 @@
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/offer.hpp"
+#include "compat/src/socket/udp/diag.hpp"
 
 namespace vma::sock::udp {
 
@@ -36,7 +37,7 @@ void add(Question &q, unsigned short type, const void *bytes, std::size_t length
     q.header.nlmsg_len = NLMSG_ALIGN(q.header.nlmsg_len) + static_cast<std::uint32_t>(RTA_ALIGN(attribute->rta_len));
 }
 
-Question ask_for(const in6_addr &group, std::uint32_t through)
+Question ask_for(const in6_addr &group, const in6_addr &from, std::uint32_t through)
 {
     const bool v4 = IN6_IS_ADDR_V4MAPPED(&group);
     Question q = {};
@@ -46,6 +47,10 @@ Question ask_for(const in6_addr &group, std::uint32_t through)
     q.message.rtm_family = v4 ? AF_INET : AF_INET6;
     q.message.rtm_dst_len = v4 ? 32 : 128;
     add(q, RTA_DST, &group.s6_addr[v4 ? 12 : 0], v4 ? sizeof(in_addr) : sizeof(in6_addr));
+    if (v4 && !is_any(from)) {
+        q.message.rtm_src_len = 32;
+        add(q, RTA_SRC, &from.s6_addr[12], sizeof(in_addr));
+    }
     if (through != 0)
         add(q, RTA_OIF, &through, sizeof through);
     return q;
@@ -107,9 +112,9 @@ std::uint32_t interface_of_address(const in_addr &address)
 
 } // namespace
 
-bool find_group_route(const in6_addr &group, std::uint32_t through, GroupRoute &out)
+bool find_group_route(const in6_addr &group, const in6_addr &from, std::uint32_t through, GroupRoute &out)
 {
-    const Question q = ask_for(group, through);
+    const Question q = ask_for(group, from, through);
     alignas(nlmsghdr) char answer[kAnswerRoom];
     const int fd = libc::real.socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
     if (fd < 0)

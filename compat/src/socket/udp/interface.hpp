@@ -15,8 +15,9 @@ struct GroupRoute {
     bool has_members; // somebody of this host has joined the group on it (IPv4; true for IPv6)
 };
 
-// `through`: the interface of IP_MULTICAST_IF, 0 none. False: there is no way.
-bool find_group_route(const in6_addr &group, std::uint32_t through, GroupRoute &out);
+// `from`: the sender's address, which members may want or not; any: not known. `through`: the interface of IP_MULTICAST_IF, 0
+// none. False: there is no way.
+bool find_group_route(const in6_addr &group, const in6_addr &from, std::uint32_t through, GroupRoute &out);
 
 // That IP_MULTICAST_IF or IPV6_MULTICAST_IF would choose with this value; 0: none.
 std::uint32_t chosen_interface(int level, const void *value, socklen_t len);

@@ -229,6 +229,16 @@ void note_group_option(State &u, int level, int name, const void *value, socklen
     u.loops[place] = u.kernel_loops[place] = len >= sizeof whole ? whole != 0 : first != 0;
 }
 
+// They look again who is in the group. It may be the first that this process has to do with others.
+void tell_senders()
+{
+    g_lift_lock.lock();
+    const bool opened = open_offers();
+    g_lift_lock.unlock();
+    if (opened)
+        names_changed();
+}
+
 void take_loop_from_variable(State &u, int fd)
 {
     const int off = 0;
@@ -350,7 +360,7 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
     if (effect == Effect::kSending || effect == Effect::kGroupSending)
         forget_routes(s);
     if (effect == Effect::kMembership)
-        names_changed(); // senders look again who is in the group
+        tell_senders();
     if ((effect == Effect::kReceiving || effect == Effect::kMembership) && dual(s))
         read_options(s, fd);
     return result;
