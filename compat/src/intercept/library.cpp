@@ -16,6 +16,12 @@ namespace {
     vma::sock::register_fork_handlers();
 }
 
+[[gnu::destructor]] void process_ends()
+{
+    if (!vma::libc::in_vfork_child())
+        vma::sock::process_ends();
+}
+
 } // namespace
 
 // libvma has it, for programs that load and unload the library themselves. We can't be unloaded, as signal handlers

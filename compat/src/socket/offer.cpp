@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/random.h>
@@ -94,6 +95,24 @@ bool prepare_directory()
     return true;
 }
 
+// Also one that is dead and whose parent has not asked for it.
+bool is_dead(int pid)
+{
+    char path[32];
+    char text[256];
+    if (::kill(pid, 0) != 0)
+        return errno == ESRCH;
+    std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    const int fd = libc::real.open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    const ssize_t length = libc::real.read(fd, text, sizeof text - 1);
+    libc::real.close(fd);
+    text[length > 0 ? length : 0] = '\0';
+    const char *const name_end = strrchr(text, ')');
+    return name_end != nullptr && (strncmp(name_end, ") Z", 3) == 0 || strncmp(name_end, ") X", 3) == 0);
+}
+
 // Of an offer, or of a name or wish of a datagram socket.
 bool is_left_by_the_dead(const char *name)
 {
@@ -103,7 +122,7 @@ bool is_left_by_the_dead(const char *name)
     if (length < 0)
         return false;
     target[length] = '\0';
-    return std::sscanf(target, "1.%d.", &pid) != 1 || pid <= 0 || (::kill(pid, 0) != 0 && errno == ESRCH);
+    return std::sscanf(target, "1.%d.", &pid) != 1 || pid <= 0 || is_dead(pid);
 }
 
 bool parse_target(const char *target, Offer &offer, int &pid)

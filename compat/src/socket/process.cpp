@@ -158,6 +158,11 @@ void forked(pid_t child)
     each_in_use([child](Socket &s) { holders_after_fork(s, child); });
 }
 
+void process_ends()
+{
+    udp::withdraw_all();
+}
+
 void return_surviving_exec()
 {
     return_sockets(survives_exec, "exec");

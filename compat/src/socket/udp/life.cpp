@@ -401,11 +401,18 @@ void after_fork_in_child(Socket &s)
 
 void withdraw_all()
 {
-    if (!g_lift_lock.try_lock())
-        return;
-    for (Socket *s = g_listed; s != nullptr; s = s->next_live)
-        withdraw(*s);
-    g_lift_lock.unlock();
+    for (std::uint32_t i = 0; i < pool_size(); ++i) {
+        Socket &s = *socket_by_index(i);
+        State *const u = s.udp.load(std::memory_order_acquire);
+        if (u == nullptr || s.mode.load(std::memory_order_acquire) == Mode::kFree)
+            continue;
+        if (u->named.exchange(false, std::memory_order_relaxed))
+            withdraw_name(u->identity);
+        if (u->used_memory.load(std::memory_order_relaxed) && s.tx_lock.try_lock()) {
+            u->routes.clear();
+            s.tx_lock.unlock();
+        }
+    }
 }
 
 } // namespace vma::sock::udp
