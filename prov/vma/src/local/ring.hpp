@@ -14,7 +14,7 @@
 namespace vma::local {
 
 inline constexpr std::size_t kMaxDatagram = 65507 + 64;         // max_msg_size, and what a program puts before it
-inline constexpr std::size_t kRingBytes = std::size_t{8} << 20; // of records; a power of two
+inline constexpr std::size_t kRingBytes = std::size_t{1} << 20; // of records; a power of two
 inline constexpr std::size_t kRecordAlign = 64;
 
 enum class RingState : std::uint32_t {
