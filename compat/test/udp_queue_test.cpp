@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The queue of a UDP socket between a thread that fills it and one that empties it, and the header that stands before each
+// datagram: what went in comes out, once, whole and in order; a header that is too short is none.
+#include "fabtests/unit.hpp"
+
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "compat/src/socket/udp/queue.hpp"
+#include "compat/src/socket/udp/wire.hpp"
+
+using namespace vma::sock::udp;
+
+namespace {
+
+constexpr std::size_t kLimit = 212992;
+constexpr std::size_t kLongest = 65507;
+
+bool push(Queue &queue, unsigned number, std::size_t length)
+{
+    std::vector<unsigned char> bytes(length, static_cast<unsigned char>(number));
+    const iovec parts[] = {{bytes.data(), length / 2}, {bytes.data() + length / 2, length - length / 2}};
+    About about = {};
+    about.lost = number;
+    return queue.push(about, parts, 2, length);
+}
+
+// False: none there.
+bool pop(Queue &queue, unsigned number)
+{
+    Queued *const first = queue.front();
+    if (first == nullptr)
+        return false;
+    assert_int_equal(first->about.lost, number);
+    for (std::size_t i = 0; i < first->length; ++i)
+        assert_int_equal(first->bytes()[i], static_cast<unsigned char>(number));
+    queue.pop();
+    return true;
+}
+
+// Most of the time it is empty when the next one comes, so that it starts again at its beginning: the reader must not take
+// that moment for a filled queue.
+void two_threads(void **)
+{
+    constexpr unsigned kCount = 60000;
+    const unsigned seed = std::random_device{}();
+    print_message("seed %u\n", seed);
+    Queue queue;
+    queue.set_limit(kLimit);
+    std::thread filler([&queue, seed] {
+        std::minstd_rand random(seed);
+        for (unsigned number = 0; number < kCount;) {
+            const std::size_t length = random() % 16 == 0 ? random() % kLongest : random() % 300;
+            if (push(queue, number, length))
+                ++number;
+        }
+    });
+    for (unsigned number = 0; number < kCount;)
+        number += pop(queue, number) ? 1 : 0;
+    filler.join();
+    assert_true(queue.empty());
+    queue.release();
+}
+
+void full_queue_takes_no_more(void **)
+{
+    Queue queue;
+    queue.set_limit(kLimit);
+    unsigned count = 0;
+    while (push(queue, count, 1000))
+        ++count;
+    assert_in_range(count, kLimit / 1100, kLimit / 1000 + 1);
+    for (unsigned number = 0; number < count; ++number)
+        assert_true(pop(queue, number));
+    assert_false(pop(queue, 0));
+    assert_true(push(queue, 7, kLongest)); // the longest fits wherever it begins
+    assert_true(pop(queue, 7));
+    queue.release();
+}
+
+void headers_come_back(void **)
+{
+    About about = {};
+    about.source = vma::sock::mapped({htonl(0x7f000001)});
+    about.destination = vma::sock::mapped({htonl(0x7f000002)});
+    about.source_port = htons(4000);
+    about.tos = 0x28;
+    about.ttl = 33;
+    about.interface = 1;
+    about.lost = 5;
+    for (const bool v6 : {false, true}) {
+        std::uint8_t bytes[kIpv6Header];
+        const std::uint64_t to = make_to(0xfffff, 0xdeadbeef) | (v6 ? kToIpv6 : 0);
+        assert_int_equal(index_of(to), 0xfffff);
+        assert_int_equal(cookie_of(to), 0xdeadbeef);
+        const std::size_t length = write_header(about, v6, bytes);
+        About read = {};
+        assert_int_equal(read_header(to, bytes, length, read), length);
+        assert_memory_equal(&read.source, &about.source, sizeof read.source);
+        assert_memory_equal(&read.destination, &about.destination, sizeof read.destination);
+        assert_int_equal(read.source_port, about.source_port);
+        assert_int_equal(read.ttl, about.ttl);
+        assert_int_equal(read.lost, about.lost);
+        for (std::size_t less = 0; less < length; ++less)
+            assert_int_equal(read_header(to, bytes, less, read), 0);
+    }
+}
+
+} // namespace
+
+int main()
+{
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(two_threads),
+        cmocka_unit_test(full_queue_takes_no_more),
+        cmocka_unit_test(headers_come_back),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
