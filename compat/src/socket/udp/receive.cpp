@@ -307,7 +307,7 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockad
     msg.msg_name = from_len != nullptr ? from : nullptr;
     msg.msg_namelen = msg.msg_name != nullptr ? *from_len : 0;
     n = receive_dual(s, fd, msg, flags);
-    if (n >= 0 && msg.msg_name != nullptr)
+    if (n >= 0 && from != nullptr && from_len != nullptr)
         *from_len = msg.msg_namelen;
     return n;
 }
