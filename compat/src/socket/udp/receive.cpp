@@ -10,6 +10,7 @@
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/signals.hpp"
 #include "compat/src/mux/clock.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
@@ -216,11 +217,32 @@ ssize_t answer(const Receive &call)
     return call.result >= 0 ? call.result : give(call.result);
 }
 
+// A wait that only the kernel can end begins with looks, for VMA_RX_POLL_INIT. False: a signal ended it.
+[[gnu::noinline]] bool poll_before_sleep(const Socket &s, int fd, int flags)
+{
+    if ((flags & MSG_DONTWAIT) != 0 || s.nonblocking.load(std::memory_order_relaxed))
+        return true;
+    const std::int64_t timeout = s.receive_timeout_us.load(std::memory_order_relaxed);
+    const std::int64_t time = config::params().rx_poll_init;
+    const bool timed = timeout >= 0 && (time < 0 || timeout < time);
+    const std::int64_t end = time < 0 && !timed ? kForever : now_ns() + (timed ? timeout : time) * 1000;
+    const std::uint32_t signals = libc::signal_counts().interrupting;
+    pollfd p = {fd, POLLIN, 0};
+    while (libc::uncancelled::poll_now(&p, 1) == 0 && now_ns() < end)
+        if (libc::signal_counts().interrupting != signals)
+            return false;
+    return true;
+}
+
 // False: it became dual before we were in.
-template <typename Kernel> [[gnu::noinline]] bool receive_plain(Socket &s, int fd, Kernel kernel, ssize_t &n)
+template <typename Kernel> [[gnu::noinline]] bool receive_plain(Socket &s, int fd, int flags, Kernel kernel, ssize_t &n)
 {
     if (wants_lift(s)) [[unlikely]]
         lift(s, fd);
+    if (config::params().rx_poll_init != 0 && !dual(s) && !poll_before_sleep(s, fd, flags)) [[unlikely]] {
+        n = give(-EINTR);
+        return true;
+    }
     {
         const Call call(s, CallKind::kBareReceive);
         if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
@@ -250,7 +272,7 @@ template <typename Kernel> [[gnu::noinline]] bool receive_plain(Socket &s, int f
         call.fd = live_fd(s, call.fd);
         const auto kernel = [&call] { return libc::real.recvmsg(call.fd, &call.msg, call.flags); };
         ssize_t n = 0;
-        if (!dual(s) && receive_plain(s, call.fd, kernel, n)) // it went back to the kernel meanwhile
+        if (!dual(s) && receive_plain(s, call.fd, call.flags, kernel, n)) // it went back to the kernel meanwhile
             return n;
         if (look(call) || look_at_kernel(call))
             return answer(call);
@@ -287,7 +309,7 @@ ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
     if (only_by_kernel(s, flags) || msg->msg_iovlen > IOV_MAX)
         return kernel();
     ssize_t n = 0;
-    if (dual(s) || !receive_plain(s, fd, kernel, n))
+    if (dual(s) || !receive_plain(s, fd, flags, kernel, n))
         return receive_dual(s, fd, *msg, flags);
     return n;
 }
@@ -298,7 +320,7 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockad
     if (only_by_kernel(s, flags))
         return kernel();
     ssize_t n = 0;
-    if (!dual(s) && receive_plain(s, fd, kernel, n))
+    if (!dual(s) && receive_plain(s, fd, flags, kernel, n))
         return n;
     iovec part = {buf, len};
     msghdr msg = {};
@@ -318,7 +340,7 @@ bool receive_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count
     ssize_t result = 0;
     if (only_by_kernel(s, flags))
         result = kernel();
-    else if (dual(s) || !receive_plain(s, fd, kernel, result))
+    else if (dual(s) || !receive_plain(s, fd, flags, kernel, result))
         return false;
     n = static_cast<int>(result);
     return true;

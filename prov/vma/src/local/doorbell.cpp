@@ -103,8 +103,9 @@ void PeerDoorbell::write_wake() const noexcept
 
 namespace {
 
-// By process too: a peer may hold descriptors of another's doorbell, and must not choose that one's eventfd.
-using DoorbellId = std::tuple<pid_t, dev_t, ino_t>;
+// By process too: a peer may hold descriptors of another's doorbell, and must not choose that one's eventfd. And by our own:
+// what was mapped before a fork is not mapped in the child.
+using DoorbellId = std::tuple<std::uint32_t, pid_t, dev_t, ino_t>;
 
 struct DoorbellCache {
     std::mutex mutex;
@@ -134,7 +135,7 @@ int open_peer_doorbell(pid_t peer, core::UniqueFd &&memory, core::UniqueFd &&wak
     DoorbellCache &cache = doorbell_cache();
     const std::lock_guard guard(cache.mutex);
     std::erase_if(cache.known, [](const auto &entry) { return entry.second.expired(); });
-    const DoorbellId id{peer, status.st_dev, status.st_ino};
+    const DoorbellId id{core::fork_generation(), peer, status.st_dev, status.st_ino};
     if (const auto found = cache.known.find(id); found != cache.known.end()) {
         out = found->second.lock();
         if (out)
