@@ -118,7 +118,8 @@ def test_server_survives_garbage(serve, client, port, garbage):
 def test_server_is_killed(run, serve, client, port, env):
     for transport in ("--tcp", "--udp"):
         server = serve()
-        proc = run.start("client", [program(), "client", "--port", port, transport, "--duration", 60, "127.0.0.1"], env=env)
+        proc = run.start("client", [program(), "client", "--port", port, transport, "--duration", 60, "--warm-up", 0,
+                                    "127.0.0.1"], env=env)
         run.wait_until(lambda: cpu_seconds(proc) > 0.1, "the client to be at work", proc=proc)
         server.kill()
         assert proc.fails() == 3
