@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Starting both sides of a test program of ours (sockets/programs): they get a control channel to each other."""
 
+import difflib
 import socket
 import subprocess
 
@@ -48,3 +49,14 @@ def run_both(run, pair, program: str, *args, timeout=runner.TIMEOUT, **options):
             proc.may_fail = True
         pytest.fail(said, pytrace=False)
     return server, client
+
+
+def compare(wanted, got):
+    """Two transcripts of both sides ({"server": lines, "client": lines}): any difference fails the test."""
+    differences = []
+    for side in ("server", "client"):
+        if got[side] != wanted[side]:
+            differences += difflib.unified_diff(wanted[side], got[side], f"{side} on the kernel", f"{side} here",
+                                                n=3, lineterm="")
+    if differences:
+        pytest.fail("\n".join(differences), pytrace=False)

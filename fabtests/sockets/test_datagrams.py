@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What calls on UDP sockets return and do: each scenario prints a transcript, and the library's must be the kernel's."""
 
-import difflib
 import pathlib
 import re
 import signal
@@ -70,16 +69,6 @@ def reference(run):
     return get
 
 
-def compare(wanted, got):
-    differences = []
-    for side in ("server", "client"):
-        if got[side] != wanted[side]:
-            differences += difflib.unified_diff(wanted[side], got[side], f"{side} on the kernel", f"{side} here",
-                                                n=3, lineterm="")
-    if differences:
-        pytest.fail("\n".join(differences), pytrace=False)
-
-
 def names(cases):
     return [f"{scenario}-{family}" for scenario, family in cases]
 
@@ -89,13 +78,13 @@ def names(cases):
 def test_as_the_kernel(run, pair, reference, scenario, family):
     wanted = reference(scenario, family)
     if pair.server or pair.client:
-        compare(wanted, transcripts(run, pair, scenario, family))
+        peers.compare(wanted, transcripts(run, pair, scenario, family))
 
 
 @pytest.mark.pairs(pairing.VMA_LATENCY)
 @pytest.mark.parametrize("scenario, family", OTHER_CASES, ids=names(OTHER_CASES))
 def test_families(run, pair, reference, scenario, family):
-    compare(reference(scenario, family), transcripts(run, pair, scenario, family))
+    peers.compare(reference(scenario, family), transcripts(run, pair, scenario, family))
 
 
 @pytest.mark.pairs(pairing.VMA_LATENCY)
@@ -103,7 +92,7 @@ def test_families(run, pair, reference, scenario, family):
 def test_sleeping(run, pair, reference, scenario, family):
     """The same where waits never spin. (In the profile "latency" they only spin.)"""
     env = {"VMA_RX_POLL": "0", "VMA_SELECT_POLL": "0"}
-    compare(reference(scenario, family), transcripts(run, pair, scenario, family, env))
+    peers.compare(reference(scenario, family), transcripts(run, pair, scenario, family, env))
 
 
 @pytest.mark.pairs(pairing.VMA_LATENCY)
@@ -112,7 +101,7 @@ def test_one_process(run, pair, reference, scenario, family):
     """Both sides are threads of one process: what two processes see on the kernel."""
     proc = run.start("both", [build.program(PROGRAM), "both", *arguments(family), scenario], vma=True, mode=pair.mode,
                      env=datagrams.warm_up_env(pair)).ok(timeout=30)
-    compare(reference(scenario, family), {"server": proc.stderr().splitlines(), "client": proc.stdout().splitlines()})
+    peers.compare(reference(scenario, family), {"server": proc.stderr().splitlines(), "client": proc.stdout().splitlines()})
     datagrams.acceleration(proc, proc, receiver_has=True, sender_has=True)
 
 

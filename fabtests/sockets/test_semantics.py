@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What socket calls return and do: each scenario prints a transcript, and the library's must be the kernel's."""
 
-import difflib
 import pathlib
 import re
 
@@ -38,21 +37,11 @@ def reference(run):
     return get
 
 
-def compare(wanted, got):
-    differences = []
-    for side in ("server", "client"):
-        if got[side] != wanted[side]:
-            differences += difflib.unified_diff(wanted[side], got[side], f"{side} on the kernel", f"{side} here",
-                                                n=3, lineterm="")
-    if differences:
-        pytest.fail("\n".join(differences), pytrace=False)
-
-
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_as_the_kernel(run, pair, reference, scenario):
     if scenario == "cancelled_receive" and build.sanitized():
         pytest.skip("AddressSanitizer takes the stack of a cancelled thread for one in use")
-    compare(reference(scenario), transcripts(run, pair, scenario))
+    peers.compare(reference(scenario), transcripts(run, pair, scenario))
 
 
 @pytest.mark.pairs(pairing.VMA_LATENCY)
@@ -60,4 +49,4 @@ def test_as_the_kernel(run, pair, reference, scenario):
 def test_sleeping(run, pair, reference, scenario):
     """The same where waits never spin. (In the profile "latency" they only spin.)"""
     env = {"VMA_RX_POLL": "0", "VMA_SELECT_POLL": "0"}
-    compare(reference(scenario), transcripts(run, pair, scenario, env))
+    peers.compare(reference(scenario), transcripts(run, pair, scenario, env))

@@ -38,14 +38,6 @@ private:
     long long last_;
 };
 
-std::size_t length_of(const msghdr &message)
-{
-    std::size_t length = 0;
-    for (std::size_t i = 0; i < message.msg_iovlen; ++i)
-        length += message.msg_iov[i].iov_len;
-    return length;
-}
-
 } // namespace
 
 int receive_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout)
@@ -88,7 +80,7 @@ int send_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int flag
         if (length < 0)
             return done != 0 ? static_cast<int>(done) : -1;
         messages[done].msg_len = static_cast<unsigned>(length);
-        if (static_cast<std::size_t>(length) < length_of(messages[done].msg_hdr))
+        if (static_cast<std::size_t>(length) < total_length(messages[done].msg_hdr))
             return static_cast<int>(done) + 1; // the next message would stand where the rest of this one belongs
     }
     return static_cast<int>(wanted);

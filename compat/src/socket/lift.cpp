@@ -42,26 +42,6 @@ void stay_on_kernel(Socket &s, const char *reason)
     s.mode.store(Mode::kKernel, std::memory_order_release);
 }
 
-void add_live(Socket &s)
-{
-    s.prev_live = nullptr;
-    s.next_live = g_live_sockets;
-    if (s.next_live != nullptr)
-        s.next_live->prev_live = &s;
-    g_live_sockets = &s;
-}
-
-void remove_live(Socket &s)
-{
-    if (s.next_live != nullptr)
-        s.next_live->prev_live = s.prev_live;
-    if (s.prev_live != nullptr)
-        s.prev_live->next_live = s.next_live;
-    else if (g_live_sockets == &s)
-        g_live_sockets = s.next_live;
-    s.next_live = s.prev_live = nullptr;
-}
-
 // Opens, binds and enables an endpoint with a region. 0, or the provider's negative error with nothing left open.
 int open_endpoint(Socket &s, fi_info *info)
 {
@@ -271,7 +251,7 @@ void close_endpoint(Socket &s, bool keep_unread)
     if (!was_dual)
         return;
     if (ep != nullptr)
-        remove_live(s);
+        remove_live(g_live_sockets, s);
     engine_update_active();
     s.operations.store(0, std::memory_order_relaxed);
     if (stashed)
@@ -346,7 +326,7 @@ void on_connected(fid_ep *endpoint)
     }
     s->tx.ring = ring;
     s->connecting = false;
-    add_live(*s);
+    add_live(g_live_sockets, *s);
     engine_update_active();
     s->mode.store(Mode::kDual, std::memory_order_seq_cst);
     if (!mux::became_dual(*s)) {
@@ -380,6 +360,26 @@ void on_down(fid_ep *endpoint, const char *why)
     s->endpoint_down.store(true, std::memory_order_release);
     try_tx_work(*s);
     notify(*s, POLLIN | POLLOUT | POLLRDHUP);
+}
+
+void add_live(Socket *&list, Socket &s)
+{
+    s.prev_live = nullptr;
+    s.next_live = list;
+    if (s.next_live != nullptr)
+        s.next_live->prev_live = &s;
+    list = &s;
+}
+
+void remove_live(Socket *&list, Socket &s)
+{
+    if (s.next_live != nullptr)
+        s.next_live->prev_live = s.prev_live;
+    if (s.prev_live != nullptr)
+        s.prev_live->next_live = s.next_live;
+    else if (list == &s)
+        list = s.next_live;
+    s.next_live = s.prev_live = nullptr;
 }
 
 void try_ready(Socket &s)

@@ -21,20 +21,6 @@ namespace {
 // The kernel sees this call whole: nothing of it is stream bytes (errors), or it is urgent data.
 constexpr int kKernelOnly = MSG_ERRQUEUE | MSG_OOB;
 
-int give(ssize_t result)
-{
-    errno = static_cast<int>(-result);
-    return -1;
-}
-
-std::size_t total_length(const msghdr &msg)
-{
-    std::size_t total = 0;
-    for (std::size_t i = 0; i < msg.msg_iovlen; ++i)
-        total += msg.msg_iov[i].iov_len;
-    return total;
-}
-
 // False: it became dual before we were in.
 [[gnu::noinline]] bool receive_plain(Socket &s, int fd, msghdr *msg, int flags, ssize_t &n)
 {

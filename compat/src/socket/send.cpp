@@ -22,12 +22,6 @@ namespace {
 constexpr std::size_t kFilePiece = 16384;    // on the stack
 constexpr std::int64_t kSpillAfterUs = 2000; // a full ring that nobody reads: go on in the kernel's larger buffers
 
-int give(ssize_t result)
-{
-    errno = static_cast<int>(-result);
-    return -1;
-}
-
 [[gnu::noinline]] bool send_plain(Socket &s, int fd, const msghdr *msg, int flags, ssize_t &n)
 {
     {
@@ -61,9 +55,7 @@ int wait_for_room(Socket &s, int fd, Wait &wait)
 
 ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
 {
-    std::size_t wanted = 0;
-    for (std::size_t i = 0; i < msg->msg_iovlen; ++i)
-        wanted += msg->msg_iov[i].iov_len;
+    const std::size_t wanted = total_length(*msg);
     if (wanted == 0)
         return libc::real.sendmsg(fd, msg, flags); // moves nothing, but fails where the kernel does
     const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);

@@ -3,6 +3,8 @@
 // way, and the operations that move it. doc/stream-protocol.md is the specification. Private to compat/src/socket.
 #pragma once
 
+#include <errno.h>
+
 #include <rdma/fabric.h>
 #include <rdma/fi_endpoint.h>
 
@@ -178,6 +180,21 @@ inline int take_error(Socket &s)
     return s.pending_error.exchange(0, std::memory_order_relaxed);
 }
 
+// What a call ends with after -errno.
+inline int give(ssize_t result)
+{
+    errno = static_cast<int>(-result);
+    return -1;
+}
+
+inline std::size_t total_length(const msghdr &msg)
+{
+    std::size_t total = 0;
+    for (std::size_t i = 0; i < msg.msg_iovlen; ++i)
+        total += msg.msg_iov[i].iov_len;
+    return total;
+}
+
 // ---- operations --------------------------------------------------------------------------------------------------------
 
 // fd_table.cpp
@@ -212,7 +229,9 @@ bool has_input(const Socket &s); // endpoint bytes the program can read now; no 
 
 // lift.cpp: offers, attaching, tearing down. Lock order: lift, tx, rx, the engine's poll lock, watchers.
 void count_operation(Socket &s, int fd, bool received); // a send or receive succeeded on the kernel
-void try_ready(Socket &s);                              // rx_lock or the poll lock held
+void add_live(Socket *&list, Socket &s);                // a socket is on one such list at a time; lift lock held
+void remove_live(Socket *&list, Socket &s);
+void try_ready(Socket &s); // rx_lock or the poll lock held
 void tear_down(
     Socket &s,
     bool

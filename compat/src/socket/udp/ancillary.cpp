@@ -134,7 +134,7 @@ void put_name(const State &u, const About &about, msghdr *msg)
 
 void describe(const Socket &s, const About &about, msghdr *msg)
 {
-    const State &u = *s.udp.load(std::memory_order_relaxed);
+    const State &u = state_of(s);
     if (msg->msg_name != nullptr)
         put_name(u, about, msg);
     if (!u.wanted.any) [[likely]] {
@@ -156,7 +156,7 @@ void describe(const Socket &s, const About &about, msghdr *msg)
 
 void add_overflows(const Socket &s, msghdr *msg)
 {
-    const std::uint32_t dropped = s.udp.load(std::memory_order_relaxed)->dropped.load(std::memory_order_relaxed);
+    const std::uint32_t dropped = state_of(s).dropped.load(std::memory_order_relaxed);
     for (cmsghdr *c = CMSG_FIRSTHDR(msg); c != nullptr && dropped != 0; c = CMSG_NXTHDR(msg, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SO_RXQ_OVFL || c->cmsg_len < CMSG_LEN(sizeof dropped))
             continue;

@@ -32,7 +32,8 @@ std::int64_t real_time()
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-// Copies to where the program wants it, as far as there is room.
+} // namespace
+
 void scatter(const msghdr &msg, const iovec *parts, std::size_t count)
 {
     std::size_t at = 0; // in the program's part
@@ -51,6 +52,8 @@ void scatter(const msghdr &msg, const iovec *parts, std::size_t count)
             }
         }
 }
+
+namespace {
 
 void put(Socket &s, State &u, std::uint64_t data, About &about, const iovec *parts, std::size_t count,
          std::size_t length)
@@ -101,7 +104,7 @@ int take(void *, const void *payload, std::size_t length, std::uint64_t data)
     if (header != 0) [[likely]] {
         const auto *const bytes = static_cast<const std::uint8_t *>(payload) + header;
         const iovec part = {const_cast<std::uint8_t *>(bytes), length - header};
-        put(*s, *s->udp.load(std::memory_order_relaxed), data, about, &part, 1, part.iov_len);
+        put(*s, state_of(*s), data, about, &part, 1, part.iov_len);
     }
     return 1;
 }
@@ -122,7 +125,7 @@ bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::s
     if (s == nullptr)
         return false;
     About known = about;
-    put(*s, *s->udp.load(std::memory_order_relaxed), data, known, parts, count, length);
+    put(*s, state_of(*s), data, known, parts, count, length);
     return true;
 }
 

@@ -17,12 +17,12 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/lock.hpp"
 #include "compat/src/socket/offer.hpp"
+#include "compat/src/socket/udp/interface.hpp"
 
 namespace vma::sock::udp {
 
 namespace {
 
-constexpr std::uint32_t kLoopback = 1; // its index in each network namespace
 constexpr std::size_t kAnswerRoom = 2048;
 
 struct Question {
@@ -59,7 +59,7 @@ Question ask_for(const Flow &flow)
     q.request.sdiag_family = v4 ? AF_INET : AF_INET6;
     q.request.sdiag_protocol = IPPROTO_UDP;
     q.request.idiag_states = ~0U;
-    q.request.id.idiag_if = kLoopback;
+    q.request.id.idiag_if = kLoopbackInterface;
     q.request.id.idiag_sport = flow.source.sin6_port;
     q.request.id.idiag_dport = flow.destination.sin6_port;
     q.request.id.idiag_cookie[0] = q.request.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;

@@ -19,11 +19,6 @@ bool is_multicast(const in6_addr &a)
     return IN6_IS_ADDR_MULTICAST(&a) || (IN6_IS_ADDR_V4MAPPED(&a) && (a.s6_addr[12] & 0xf0) == 0xe0);
 }
 
-bool read_destination(int fd, const Destination &to, sockaddr_in6 &out)
-{
-    return to.is_connected() ? read_address(fd, Side::kPeer, out) : to_v6(to.words, out);
-}
-
 // Whether the kernel's socket gives its own host what it sends to groups.
 void loop_in_kernel(State &u, int fd, bool v4, bool on)
 {
@@ -34,14 +29,6 @@ void loop_in_kernel(State &u, int fd, bool v4, bool on)
     if (libc::real.setsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MULTICAST_LOOP : IPV6_MULTICAST_LOOP, &value,
                               sizeof value) == 0)
         now = on;
-}
-
-std::uint8_t group_ttl(int fd, bool v4)
-{
-    int ttl = 1;
-    socklen_t size = sizeof ttl;
-    libc::real.getsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MULTICAST_TTL : IPV6_MULTICAST_HOPS, &ttl, &size);
-    return static_cast<std::uint8_t>(ttl);
 }
 
 // That of IP_MULTICAST_IF before that of the route.
@@ -66,7 +53,7 @@ void tell(int fd, const Flow &flow, const Group &group)
 // All that the kernel might give it to. False: one of them is not accelerated (yet).
 bool find_receivers(Socket &s, int fd, Route &route, const Flow &flow, std::uint32_t interface, Group &group)
 {
-    State &u = *s.udp.load(std::memory_order_relaxed);
+    State &u = state_of(s);
     std::vector<Identity> everybody;
     std::vector<Identity> missing;
     if (!list_receivers(fd, flow, interface, everybody) || (u.identity.inode == 0 && !identify(fd, u.identity)))
@@ -118,7 +105,7 @@ ssize_t send_to_group_by_kernel(State &u, int fd, const Message &m, bool v4, boo
 
 void resolve_group(Socket &s, int fd, Route &route)
 {
-    State &u = *s.udp.load(std::memory_order_relaxed);
+    State &u = state_of(s);
     Flow flow = {};
     GroupRoute way = {};
     if (!read_destination(fd, route.to, flow.destination) || !read_address(fd, Side::kLocal, flow.source) ||
@@ -147,7 +134,8 @@ void resolve_group(Socket &s, int fd, Route &route)
         keep_losses(*route.group, *group);
     About about = describe_flow(fd, flow);
     about.interface = way.interface;
-    about.ttl = group_ttl(fd, v4);
+    about.ttl = static_cast<std::uint8_t>(v4 ? read_option(fd, IPPROTO_IP, IP_MULTICAST_TTL, 1)
+                                             : read_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, 1));
     route.header_length = static_cast<std::uint8_t>(write_header(about, !v4, route.header));
     route.group = std::move(group);
     route.way = Way::kGroup;
@@ -158,7 +146,7 @@ void resolve_group(Socket &s, int fd, Route &route)
 
 ssize_t put_to_group(Socket &s, int fd, Route &route, const Message &m)
 {
-    State &u = *s.udp.load(std::memory_order_relaxed);
+    State &u = state_of(s);
     const bool v4 = (route.group->receivers.front().data & kToIpv6) == 0;
     auto result = static_cast<ssize_t>(m.length);
     for (Receiver &receiver : route.group->receivers)

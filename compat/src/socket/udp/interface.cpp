@@ -19,7 +19,6 @@ namespace vma::sock::udp {
 namespace {
 
 constexpr std::size_t kAnswerRoom = 2048;
-constexpr std::uint32_t kLoopback = 1; // its index in each network namespace
 
 struct Question {
     nlmsghdr header;
@@ -88,7 +87,7 @@ bool read_answer(const char *answer, std::size_t length, GroupRoute &out)
         }
         at += RTA_ALIGN(attribute.rta_len);
     }
-    out.is_loopback = out.interface == kLoopback;
+    out.is_loopback = out.interface == kLoopbackInterface;
     return out.interface != 0;
 }
 

@@ -8,6 +8,8 @@
 
 namespace vma::sock::udp {
 
+inline constexpr std::uint32_t kLoopbackInterface = 1; // its index in each network namespace
+
 struct GroupRoute {
     std::uint32_t interface;
     in6_addr source;  // that of a socket that is bound to none; v4-mapped

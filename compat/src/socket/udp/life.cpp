@@ -23,8 +23,7 @@ namespace vma::sock::udp {
 
 namespace {
 
-constexpr int kIpv6MulticastAll = 29; // not in glibc's headers yet
-constexpr std::size_t kStates = 64;   // mapped at a time
+constexpr std::size_t kStates = 64; // mapped at a time
 
 constinit Mutex g_lock;
 constinit State *g_fresh = nullptr; // mapped, not used yet; g_lock
@@ -91,6 +90,23 @@ Effect effect_of_socket(int name)
     }
 }
 
+// The same of both families.
+bool is_protocol_independent_membership(int name)
+{
+    switch (name) {
+    case MCAST_JOIN_GROUP:
+    case MCAST_LEAVE_GROUP:
+    case MCAST_JOIN_SOURCE_GROUP:
+    case MCAST_LEAVE_SOURCE_GROUP:
+    case MCAST_BLOCK_SOURCE:
+    case MCAST_UNBLOCK_SOURCE:
+    case MCAST_MSFILTER:
+        return true;
+    default:
+        return false;
+    }
+}
+
 Effect effect_of_ipv4(int name)
 {
     switch (name) {
@@ -113,13 +129,6 @@ Effect effect_of_ipv4(int name)
     case IP_BLOCK_SOURCE:
     case IP_UNBLOCK_SOURCE:
     case IP_MSFILTER:
-    case MCAST_JOIN_GROUP:
-    case MCAST_LEAVE_GROUP:
-    case MCAST_JOIN_SOURCE_GROUP:
-    case MCAST_LEAVE_SOURCE_GROUP:
-    case MCAST_BLOCK_SOURCE:
-    case MCAST_UNBLOCK_SOURCE:
-    case MCAST_MSFILTER:
         return Effect::kMembership;
     case IP_MTU_DISCOVER:
     case IP_RECVERR:
@@ -152,13 +161,6 @@ Effect effect_of_ipv6(int name)
     case kIpv6MulticastAll:
     case IPV6_JOIN_GROUP:
     case IPV6_LEAVE_GROUP:
-    case MCAST_JOIN_GROUP:
-    case MCAST_LEAVE_GROUP:
-    case MCAST_JOIN_SOURCE_GROUP:
-    case MCAST_LEAVE_SOURCE_GROUP:
-    case MCAST_BLOCK_SOURCE:
-    case MCAST_UNBLOCK_SOURCE:
-    case MCAST_MSFILTER:
         return Effect::kMembership;
     case IPV6_V6ONLY:
     case IPV6_MTU_DISCOVER:
@@ -194,6 +196,8 @@ Effect effect_of(int level, int name, const void *value, socklen_t len)
         return effect_of_stamps(value, len);
     if (level == SOL_SOCKET)
         return effect_of_socket(name);
+    if ((level == IPPROTO_IP || level == IPPROTO_IPV6) && is_protocol_independent_membership(name))
+        return Effect::kMembership;
     if (level == IPPROTO_IP)
         return effect_of_ipv4(name);
     if (level == IPPROTO_IPV6)
@@ -203,7 +207,7 @@ Effect effect_of(int level, int name, const void *value, socklen_t len)
 
 void forget_routes(Socket &s)
 {
-    State &u = *s.udp.load(std::memory_order_relaxed);
+    State &u = state_of(s);
     if (!u.used_memory.load(std::memory_order_relaxed))
         return;
     const LockGuard guard(s.tx_lock);
@@ -315,7 +319,7 @@ void end(Socket &s)
 // What has come by then is the program's, whoever sent it.
 int connect(Socket &s, int fd, const sockaddr *address, socklen_t length)
 {
-    const State &u = *s.udp.load(std::memory_order_relaxed);
+    const State &u = state_of(s);
     if (dual(s))
         engine_drain();
     const int result = libc::real.connect(fd, address, length);
@@ -333,7 +337,7 @@ int connect(Socket &s, int fd, const sockaddr *address, socklen_t length)
 // Where the kernel's socket has another value than the program has given it.
 int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *len)
 {
-    const State &u = *s.udp.load(std::memory_order_relaxed);
+    const State &u = state_of(s);
     const int result = libc::real.getsockopt(fd, level, name, value, len);
     const bool v4 = level == IPPROTO_IP && name == IP_MULTICAST_LOOP;
     const bool v6 = level == IPPROTO_IPV6 && name == IPV6_MULTICAST_LOOP;
@@ -346,7 +350,7 @@ int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *l
 
 int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len)
 {
-    State &u = *s.udp.load(std::memory_order_relaxed);
+    State &u = state_of(s);
     const Effect effect = effect_of(level, name, value, len);
     if (effect == Effect::kKernel)
         pin_to_kernel(s, "an option that only the kernel can follow");
@@ -368,7 +372,7 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
 
 void tick(Socket &s)
 {
-    State &u = *s.udp.load(std::memory_order_relaxed);
+    State &u = state_of(s);
     if (!u.used_memory.load(std::memory_order_relaxed) || !s.tx_lock.try_lock())
         return;
     u.routes.each([&s](Route &route) {
@@ -390,7 +394,7 @@ void after_fork_in_child()
 
 void after_fork_in_child(Socket &s)
 {
-    State &u = *s.udp.load(std::memory_order_relaxed);
+    State &u = state_of(s);
     new (&u.routes) Routes;
     new (&u.bounce) std::unique_ptr<std::uint8_t[]>;
     u.used_memory = false;

@@ -24,16 +24,9 @@ namespace {
 
 constexpr std::uint32_t kOperationsPerLook = 8; // asking for other holders costs system calls
 
-State &state_of(const Socket &s)
-{
-    return *s.udp.load(std::memory_order_relaxed);
-}
-
 bool is_on(int fd, int level, int name, int bits = ~0)
 {
-    int value = 0;
-    socklen_t size = sizeof value;
-    return libc::real.getsockopt(fd, level, name, &value, &size) == 0 && (value & bits) != 0;
+    return (read_option(fd, level, name, 0) & bits) != 0;
 }
 
 Wanted read_wanted(int fd, sa_family_t family)
@@ -59,10 +52,8 @@ Wanted read_wanted(int fd, sa_family_t family)
 
 std::size_t receive_buffer(int fd)
 {
-    int value = 0;
-    socklen_t size = sizeof value;
-    libc::real.getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &value, &size);
-    return std::max<std::size_t>(static_cast<std::size_t>(std::max(value, 0)), config::params().rx_bytes_min);
+    const int bytes = read_option(fd, SOL_SOCKET, SO_RCVBUF, 0);
+    return std::max<std::size_t>(static_cast<std::size_t>(bytes), config::params().rx_bytes_min);
 }
 
 void read_peer(int fd, State &u)
@@ -244,11 +235,7 @@ void list(Socket &s)
     if (s.listed)
         return;
     s.listed = true;
-    s.prev_live = nullptr;
-    s.next_live = g_listed;
-    if (g_listed != nullptr)
-        g_listed->prev_live = &s;
-    g_listed = &s;
+    add_live(g_listed, s);
     engine_update_active();
 }
 
@@ -258,13 +245,7 @@ void unlist(Socket &s)
         return;
     const LockGuard guard(g_lift_lock);
     s.listed = false;
-    if (s.next_live != nullptr)
-        s.next_live->prev_live = s.prev_live;
-    if (s.prev_live != nullptr)
-        s.prev_live->next_live = s.next_live;
-    else
-        g_listed = s.next_live;
-    s.next_live = s.prev_live = nullptr;
+    remove_live(g_listed, s);
     engine_update_active();
 }
 

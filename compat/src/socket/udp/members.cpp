@@ -7,10 +7,6 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
-#ifndef IPV6_MULTICAST_ALL
-#define IPV6_MULTICAST_ALL 29
-#endif
-
 namespace vma::sock::udp {
 
 namespace {
@@ -19,10 +15,9 @@ constexpr std::size_t kMostSources = 64;
 
 bool takes_all(int fd, bool v4)
 {
-    int all = 1; // of a kernel that doesn't know the option
-    socklen_t size = sizeof all;
-    libc::real.getsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MULTICAST_ALL : IPV6_MULTICAST_ALL, &all, &size);
-    return all != 0;
+    // 1 of a kernel that doesn't know the option
+    return (v4 ? read_option(fd, IPPROTO_IP, IP_MULTICAST_ALL, 1)
+               : read_option(fd, IPPROTO_IPV6, kIpv6MulticastAll, 1)) != 0;
 }
 
 void put_address(sockaddr_storage &out, const in6_addr &address, bool v4)
@@ -64,7 +59,7 @@ bool ask(int fd, const About &about)
 
 bool is_member(Socket &s, const About &about)
 {
-    State &u = *s.udp.load(std::memory_order_relaxed);
+    State &u = state_of(s);
     for (const Verdict &known : u.verdicts)
         if (known.interface == about.interface && IN6_ARE_ADDR_EQUAL(&known.group, &about.destination) &&
             IN6_ARE_ADDR_EQUAL(&known.source, &about.source))

@@ -29,7 +29,7 @@ std::uint32_t known(const Socket &s, const State &u)
 
 std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest)
 {
-    std::uint32_t events = known(s, *s.udp.load(std::memory_order_relaxed));
+    std::uint32_t events = known(s, state_of(s));
     if (s.kernel_news.load(std::memory_order_relaxed))
         events |= kIn;
     return events & (interest | kAlways);
@@ -37,7 +37,7 @@ std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest)
 
 std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
 {
-    State &u = *s.udp.load(std::memory_order_relaxed);
+    State &u = state_of(s);
     std::uint32_t events = known(s, u);
     std::uint32_t ask = interest & POLLPRI;
     const bool news = s.kernel_news.load(std::memory_order_acquire);

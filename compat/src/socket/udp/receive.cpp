@@ -21,21 +21,9 @@ namespace vma::sock::udp {
 
 namespace {
 
-constexpr std::uintptr_t kNowhere = 65536;   // addresses below it are nobody's
 constexpr int kKernelOnly = MSG_ERRQUEUE;    // MSG_OOB means nothing to UDP
 constexpr std::uint32_t kRarely = 1024;      // VMA_RX_UDP_POLL_OS_RATIO=0: once in so many looks all the same
 constexpr std::uint64_t kBusyTicks = 30'000; // who asks again within some 10 us is polling
-
-int give(ssize_t result)
-{
-    errno = static_cast<int>(-result);
-    return -1;
-}
-
-State &state_of(const Socket &s)
-{
-    return *s.udp.load(std::memory_order_relaxed);
-}
 
 // One receiving call: where it wants the datagram, and what came of it.
 struct Receive {
@@ -47,42 +35,10 @@ struct Receive {
     ssize_t result = 0;
 };
 
-std::size_t room(const msghdr &msg)
-{
-    std::size_t total = 0;
-    for (std::size_t i = 0; i < msg.msg_iovlen; ++i)
-        total += msg.msg_iov[i].iov_len;
-    return total;
-}
-
-// Where nothing can be, as the kernel finds out too.
-bool is_nowhere(const void *address)
-{
-    return reinterpret_cast<std::uintptr_t>(address) < kNowhere;
-}
-
-bool has_room_nowhere(const msghdr &msg)
-{
-    for (std::size_t i = 0; i < msg.msg_iovlen; ++i)
-        if (msg.msg_iov[i].iov_len != 0 && is_nowhere(msg.msg_iov[i].iov_base))
-            return true;
-    return false;
-}
-
-void copy_out(const msghdr &msg, const std::uint8_t *bytes, std::size_t length)
-{
-    for (std::size_t i = 0; i < msg.msg_iovlen && length != 0; ++i) {
-        const std::size_t piece = std::min(msg.msg_iov[i].iov_len, length);
-        std::memcpy(msg.msg_iov[i].iov_base, bytes, piece);
-        bytes += piece;
-        length -= piece;
-    }
-}
-
 // The bytes are where they belong: the rest of what recvmsg() returns.
 void finish(Receive &call, const About &about, std::size_t length)
 {
-    const std::size_t fits = std::min(length, room(call.msg));
+    const std::size_t fits = std::min(length, total_length(call.msg));
     call.msg.msg_flags = (call.flags & MSG_CMSG_CLOEXEC) | (fits < length ? MSG_TRUNC : 0);
     describe(call.s, about, &call.msg);
     call.result = static_cast<ssize_t>((call.flags & MSG_TRUNC) != 0 ? length : fits);
@@ -125,10 +81,11 @@ bool take_queued(Receive &call)
             return true;
         first->about.after_kernel = false;
     }
-    if (has_room_nowhere(call.msg)) [[unlikely]] {
+    if (!are_somewhere(call.msg.msg_iov, call.msg.msg_iovlen)) [[unlikely]] {
         call.result = -EFAULT;
     } else {
-        copy_out(call.msg, first->bytes(), first->length);
+        const iovec bytes = {first->bytes(), first->length};
+        scatter(call.msg, &bytes, 1);
         finish(call, first->about, first->length);
     }
     if ((call.flags & MSG_PEEK) == 0)
@@ -143,7 +100,7 @@ bool look(Receive &call)
     const LockGuard guard(s.rx_lock);
     if (take_queued(call))
         return true;
-    if ((call.flags & MSG_PEEK) != 0 || has_room_nowhere(call.msg)) {
+    if ((call.flags & MSG_PEEK) != 0 || !are_somewhere(call.msg.msg_iov, call.msg.msg_iovlen)) {
         engine_poll();
         return take_queued(call);
     }

@@ -15,24 +15,17 @@
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
 #include "compat/src/socket/udp/diag.hpp"
+#include "compat/src/socket/udp/interface.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock::udp {
 
 namespace {
 
-constexpr std::uint32_t kLoopbackInterface = 1;
 constexpr std::uint32_t kKernelTicks = 20; // a second: what goes by the kernel may find another way by then
 
 // By port of the endpoint, 0 not known yet; lift lock. Only what is used takes memory.
 constinit std::uint32_t g_endpoints[1 << 16] = {};
-
-int option(int fd, int level, int name, int otherwise)
-{
-    int value = 0;
-    socklen_t size = sizeof value;
-    return libc::real.getsockopt(fd, level, name, &value, &size) == 0 && value >= 0 ? value : otherwise;
-}
 
 // lift lock held
 fi_addr_t endpoint_of(std::uint16_t port)
@@ -74,7 +67,7 @@ void point_route(Socket &s, int fd, Route &route, const Flow &flow, const Identi
         return;
     tell(s, fd, flow);
     // The same receiver may be named in another way, too: what goes there must not take turns with the kernel.
-    s.udp.load(std::memory_order_relaxed)->routes.each([](Route &other) {
+    state_of(s).routes.each([](Route &other) {
         if (other.way == Way::kKernel)
             other.way = Way::kUnknown;
     });
@@ -104,8 +97,8 @@ About describe_flow(int fd, const Flow &flow)
     about.source_port = flow.source.sin6_port;
     about.destination = flow.destination.sin6_addr;
     about.interface = kLoopbackInterface;
-    about.ttl = static_cast<std::uint8_t>(option(fd, level, v6 ? IPV6_UNICAST_HOPS : IP_TTL, 64));
-    about.tos = static_cast<std::uint8_t>(option(fd, level, v6 ? IPV6_TCLASS : IP_TOS, 0));
+    about.ttl = static_cast<std::uint8_t>(read_option(fd, level, v6 ? IPV6_UNICAST_HOPS : IP_TTL, 64));
+    about.tos = static_cast<std::uint8_t>(read_option(fd, level, v6 ? IPV6_TCLASS : IP_TOS, 0));
     return about;
 }
 
@@ -136,13 +129,17 @@ void forget_endpoints()
     std::memset(g_endpoints, 0, sizeof g_endpoints);
 }
 
+bool read_destination(int fd, const Destination &to, sockaddr_in6 &out)
+{
+    return to.is_connected() ? read_address(fd, Side::kPeer, out) : to_v6(to.words, out);
+}
+
 bool flow_on_this_host(int fd, const Destination &to, Flow &flow)
 {
     sockaddr_in6 way = {};
-    if (to.is_connected() ? !read_address(fd, Side::kPeer, flow.destination) : !to_v6(to.words, flow.destination))
-        return false;
-    if (!read_address(fd, Side::kLocal, flow.source) || flow.source.sin6_port == 0 || flow.destination.sin6_port == 0 ||
-        flow.destination.sin6_scope_id != 0 || !find_source(flow.destination, way))
+    if (!read_destination(fd, to, flow.destination) || !read_address(fd, Side::kLocal, flow.source) ||
+        flow.source.sin6_port == 0 || flow.destination.sin6_port == 0 || flow.destination.sin6_scope_id != 0 ||
+        !find_source(flow.destination, way))
         return false;
     const bool here = IN6_ARE_ADDR_EQUAL(&way.sin6_addr, &flow.destination.sin6_addr) ||
                       (is_loopback(way.sin6_addr) && is_loopback(flow.destination.sin6_addr));
@@ -154,7 +151,7 @@ bool flow_on_this_host(int fd, const Destination &to, Flow &flow)
 // Where a lock is held by another thread the route stays what it was, and is looked up at the next send.
 int resolve(Socket &s, int fd, Route &route)
 {
-    if (const int error = option(fd, SOL_SOCKET, SO_ERROR, 0); error != 0)
+    if (const int error = read_option(fd, SOL_SOCKET, SO_ERROR, 0); error != 0)
         return -error; // of an earlier datagram that went by the kernel
     if (!g_lift_lock.try_lock())
         return 0;

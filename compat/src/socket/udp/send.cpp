@@ -22,29 +22,19 @@ namespace {
 constexpr int kSimple = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CONFIRM;
 constexpr std::size_t kMostBytes = 65507; // of IPv4; the few more of IPv6 go by the kernel
 
-int give(ssize_t result)
-{
-    errno = static_cast<int>(-result);
-    return -1;
-}
-
 ssize_t by_kernel(Socket &s, ssize_t n)
 {
     if (n >= 0) [[likely]]
         s.operations.store(s.operations.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     else if (errno == EAGAIN)
-        s.udp.load(std::memory_order_relaxed)->ask_kernel_for_room.store(true, std::memory_order_relaxed);
+        state_of(s).ask_kernel_for_room.store(true, std::memory_order_relaxed);
     return n;
 }
 
 // What can't be read is the kernel's to refuse.
 bool is_somewhere(const Message &m)
 {
-    constexpr std::uintptr_t kNowhere = 65536; // addresses below it are nobody's
-    for (std::size_t i = 0; m.parts != nullptr && i < m.count; ++i)
-        if (m.parts[i].iov_len != 0 && reinterpret_cast<std::uintptr_t>(m.parts[i].iov_base) < kNowhere)
-            return false;
-    return m.to == nullptr || reinterpret_cast<std::uintptr_t>(m.to) >= kNowhere;
+    return (m.parts == nullptr || are_somewhere(m.parts, m.count)) && (m.to == nullptr || !is_nowhere(m.to));
 }
 
 bool may_be_accelerated(const Socket &s, const State &u, const Message &m)
@@ -66,7 +56,7 @@ ssize_t lose(const Socket &s, Receiver &receiver, const Message &m)
 // What was sent before by the same socket may still be with the kernel.
 bool is_after_kernel(const Socket &s, const Route &route)
 {
-    const State &u = *s.udp.load(std::memory_order_relaxed);
+    const State &u = state_of(s);
     return route.kernel_sends != u.kernel_sends.load(std::memory_order_relaxed);
 }
 
@@ -83,7 +73,7 @@ ssize_t put_own(const Socket &s, const Route &route, const Receiver &receiver, c
 
 [[gnu::noinline]] Route *refresh(Socket &s, int fd, Route *route, const Destination &to, ssize_t &error)
 {
-    State &u = *s.udp.load(std::memory_order_relaxed);
+    State &u = state_of(s);
     if (route == nullptr) {
         route = u.routes.add(to);
         if (route == nullptr)
@@ -116,15 +106,14 @@ bool gather(State &u, Message &m, iovec &one)
 ssize_t loop_as_asked(State &u, int fd, const Destination &to, const Message &m)
 {
     sockaddr_in6 name = {};
-    const bool known = to.is_connected() ? read_address(fd, Side::kPeer, name) : to_v6(to.words, name);
-    const bool v4 = known && IN6_IS_ADDR_V4MAPPED(&name.sin6_addr);
+    const bool v4 = read_destination(fd, to, name) && IN6_IS_ADDR_V4MAPPED(&name.sin6_addr);
     return send_to_group_by_kernel(u, fd, m, v4, u.loops[v4 ? 0 : 1]);
 }
 
 // kByKernel: the kernel is to send it.
 ssize_t send_accelerated(Socket &s, int fd, Message m)
 {
-    State &u = *s.udp.load(std::memory_order_relaxed);
+    State &u = state_of(s);
     Destination to;
     iovec gathered;
     if (!may_be_accelerated(s, u, m)) {
@@ -165,7 +154,7 @@ template <typename Kernel> ssize_t send_by(Socket &s, int fd, const Message &m, 
     const ssize_t n = untold != 0 ? -untold : send_accelerated(s, fd, m);
     if (n != kByKernel)
         return n >= 0 ? n : give(n);
-    State &u = *s.udp.load(std::memory_order_relaxed);
+    State &u = state_of(s);
     u.kernel_sends.store(u.kernel_sends.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     return by_kernel(s, kernel());
 }
@@ -197,7 +186,7 @@ ssize_t put(const Socket &s, Route &route, Receiver &receiver, const Message &m)
 
 bool only_kernel_sends(const Socket &s)
 {
-    const State &u = *s.udp.load(std::memory_order_relaxed);
+    const State &u = state_of(s);
     return (s.operations.load(std::memory_order_relaxed) < config::params().lift_after ||
             u.sends_by_kernel.load(std::memory_order_relaxed) ||
             s.mode.load(std::memory_order_relaxed) == Mode::kKernel) &&

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "compat/src/libc/real.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/diag.hpp"
 #include "compat/src/socket/udp/names.hpp"
@@ -46,7 +47,7 @@ struct State {
     Identity identity;                        // once asked for; inode 0: not yet
     Glimpsed<std::uint32_t> seen = 0;         // generation of the names at our last look for a wish
     std::atomic<bool> sends_by_kernel{false}; // an option of it is only the kernel's to follow
-    std::atomic<bool> used_memory{false};     // queue or routes have something to give back
+    std::atomic<bool> used_memory{false};     // there are routes to forget
 
     // Receiving.
     std::atomic<std::uint32_t> cookie{0}; // what datagrams for it show; 0: none is taken
@@ -74,6 +75,34 @@ struct State {
     std::atomic<bool> has_wire_groups{false}; // so it may differ: what goes to groups by the kernel says what it wants
     std::atomic<bool> ask_kernel_for_room{false}; // its send buffer was full
 };
+
+inline State &state_of(const Socket &s)
+{
+    return *s.udp.load(std::memory_order_relaxed);
+}
+
+// Addresses at which nothing can be, as the kernel finds out too.
+inline bool is_nowhere(const void *address)
+{
+    return reinterpret_cast<std::uintptr_t>(address) < 65536;
+}
+
+inline bool are_somewhere(const iovec *parts, std::size_t count)
+{
+    for (std::size_t i = 0; i < count; ++i)
+        if (parts[i].iov_len != 0 && is_nowhere(parts[i].iov_base))
+            return false;
+    return true;
+}
+
+// An option that is a number; `otherwise` where there is none, or a negative one.
+inline int read_option(int fd, int level, int name, int otherwise)
+{
+    int value = 0;
+    socklen_t size = sizeof value;
+    return libc::real.getsockopt(fd, level, name, &value, &size) == 0 && value >= 0 ? value : otherwise;
+}
+inline constexpr int kIpv6MulticastAll = 29; // not in glibc's headers yet
 
 // ---- life (life.cpp)
 void begin(Socket &s, int fd, int family); // tracked: gets a state
@@ -122,6 +151,9 @@ void set_direct(Direct *direct);
 // A datagram of a socket of this process to another one. False: that one takes none (any more).
 bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::size_t count, std::size_t length);
 
+// Copies to where the program wants it, as far as there is room.
+void scatter(const msghdr &msg, const iovec *parts, std::size_t count);
+
 bool is_member(Socket &s, const About &about); // of the group that the datagram was sent to
 
 // ---- sending (send.cpp, resolve.cpp)
@@ -155,6 +187,7 @@ About describe_flow(int fd, const Flow &flow);
 bool point_to(Receiver &receiver, const Identity &who, const Target &target); // false: it can't be reached
 void wish_for(Route &route, const std::vector<Identity> &who);                // and for nobody else
 void resolve_group(Socket &s, int fd, Route &route);
+bool read_destination(int fd, const Destination &to, sockaddr_in6 &out);
 bool flow_on_this_host(int fd, const Destination &to, Flow &flow); // false too while the socket has no port
 void forget_endpoints();
 bool is_stale(const Route &route);
