@@ -42,8 +42,9 @@ void scatter(const msghdr &msg, const iovec *parts, std::size_t count)
     for (const iovec *from = parts; from != parts + count; ++from)
         for (std::size_t done = 0; done < from->iov_len && to != end;) {
             const std::size_t piece = std::min(to->iov_len - at, from->iov_len - done);
-            std::memcpy(static_cast<std::uint8_t *>(to->iov_base) + at,
-                        static_cast<const std::uint8_t *>(from->iov_base) + done, piece);
+            if (piece != 0)
+                std::memcpy(static_cast<std::uint8_t *>(to->iov_base) + at,
+                            static_cast<const std::uint8_t *>(from->iov_base) + done, piece);
             done += piece;
             at += piece;
             if (at == to->iov_len) {

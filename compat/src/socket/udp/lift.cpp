@@ -24,11 +24,6 @@ namespace {
 
 constexpr std::uint32_t kOperationsPerLook = 8; // asking for other holders costs system calls
 
-bool is_on(int fd, int level, int name, int bits = ~0)
-{
-    return (read_option(fd, level, name, 0) & bits) != 0;
-}
-
 Wanted read_wanted(int fd, sa_family_t family)
 {
     Wanted w;

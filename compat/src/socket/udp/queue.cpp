@@ -83,9 +83,7 @@ bool Queue::push(const About &about, const iovec *parts, std::size_t count, std:
     }
     auto *const record =
         new (at(tail)) Queued{static_cast<std::uint32_t>(length), static_cast<std::uint32_t>(size), about};
-    std::uint8_t *to = record->bytes();
-    for (const iovec *part = parts; part != parts + count; to += part++->iov_len)
-        std::memcpy(to, part->iov_base, part->iov_len);
+    gather(record->bytes(), parts, count);
     tail_.store(tail + size, std::memory_order_release);
     return true;
 }

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "compat/src/socket/udp/wire.hpp"
 
@@ -19,6 +20,14 @@ struct alignas(64) Queued {
     About about;
     std::uint8_t *bytes() { return reinterpret_cast<std::uint8_t *>(this + 1); }
 };
+
+// Copies all the parts to one place that has room for them.
+inline void gather(std::uint8_t *to, const iovec *parts, std::size_t count)
+{
+    for (const iovec *part = parts; part != parts + count; to += part++->iov_len)
+        if (part->iov_len != 0) // else it may point nowhere
+            std::memcpy(to, part->iov_base, part->iov_len);
+}
 
 class Queue
 {

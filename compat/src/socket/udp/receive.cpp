@@ -3,6 +3,7 @@
 // come there, and at the kernel in between.
 #include <errno.h>
 #include <limits.h>
+#include <linux/sock_diag.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 
@@ -44,8 +45,19 @@ void finish(Receive &call, const About &about, std::size_t length)
     call.result = static_cast<ssize_t>((call.flags & MSG_TRUNC) != 0 ? length : fits);
 }
 
-void note_nothing(Socket &s, State &u)
+// What the kernel dropped after its last datagram stands in no datagram.
+[[gnu::noinline]] void read_kernel_drops(State &u, int fd)
 {
+    std::uint32_t info[SK_MEMINFO_VARS] = {};
+    socklen_t size = sizeof info;
+    if (libc::real.getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info, &size) == 0)
+        u.kernel_dropped.store(info[SK_MEMINFO_DROPS], std::memory_order_relaxed);
+}
+
+void note_nothing(Socket &s, State &u, int fd)
+{
+    if (u.wanted.overflows && u.kernel_brings.load(std::memory_order_relaxed)) [[unlikely]]
+        read_kernel_drops(u, fd);
     u.kernel_brings.store(false, std::memory_order_relaxed);
     s.kernel_news.store(false, std::memory_order_relaxed);
     u.kernel_look.store(mux::ticks(), std::memory_order_relaxed);
@@ -55,16 +67,18 @@ void note_nothing(Socket &s, State &u)
 bool take_from_kernel(Receive &call)
 {
     State &u = state_of(call.s);
-    const ssize_t n = libc::uncancelled::recvmsg(live_fd(call.s, call.fd), &call.msg, call.flags | MSG_DONTWAIT);
+    const int fd = live_fd(call.s, call.fd);
+    const std::size_t controls = call.msg.msg_controllen;
+    const ssize_t n = libc::uncancelled::recvmsg(fd, &call.msg, call.flags | MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN) {
-        note_nothing(call.s, u);
+        note_nothing(call.s, u, fd);
         return false;
     }
     call.result = n < 0 ? -errno : n;
     if (n >= 0) {
         u.kernel_brings.store(true, std::memory_order_relaxed);
         if (u.wanted.overflows)
-            add_overflows(call.s, &call.msg);
+            add_overflows(call.s, &call.msg, controls);
     }
     return true;
 }
@@ -131,7 +145,7 @@ bool look_at_kernel(Receive &call)
         return true;
     }
     if (n < 0) {
-        note_nothing(call.s, u);
+        note_nothing(call.s, u, fd);
         return false;
     }
     engine_drain();
@@ -262,7 +276,14 @@ bool only_by_kernel(const Socket &s, int flags)
 
 ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
 {
-    const auto kernel = [=] { return libc::real.recvmsg(fd, msg, flags); };
+    const auto kernel = [=, &s] {
+        const std::size_t controls = msg->msg_controllen;
+        const ssize_t length = libc::real.recvmsg(fd, msg, flags);
+        const bool lost_here = state_of(s).dropped.load(std::memory_order_relaxed) != 0; // in a better time
+        if (lost_here && length >= 0 && (flags & MSG_ERRQUEUE) == 0 && is_on(fd, SOL_SOCKET, SO_RXQ_OVFL))
+            add_overflows(s, msg, controls);
+        return length;
+    };
     if (only_by_kernel(s, flags) || msg->msg_iovlen > IOV_MAX)
         return kernel();
     ssize_t n = 0;

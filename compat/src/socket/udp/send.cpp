@@ -86,16 +86,13 @@ ssize_t put_own(const Socket &s, const Route &route, const Receiver &receiver, c
 }
 
 // More parts than an endpoint takes become one. False: no memory.
-bool gather(State &u, Message &m, iovec &one)
+bool make_one(State &u, Message &m, iovec &one)
 {
     if (!u.bounce)
         u.bounce.reset(new (std::nothrow) std::uint8_t[kMostBytes]);
     if (!u.bounce)
         return false;
-    std::uint8_t *to = u.bounce.get();
-    for (std::size_t i = 0; i < m.count; to += m.parts[i++].iov_len)
-        if (m.parts[i].iov_len != 0)
-            std::memcpy(to, m.parts[i].iov_base, m.parts[i].iov_len);
+    gather(u.bounce.get(), m.parts, m.count);
     one = {u.bounce.get(), m.length};
     m.parts = &one;
     m.count = 1;
@@ -129,7 +126,7 @@ ssize_t send_accelerated(Socket &s, int fd, Message m)
         return kByKernel;
     ssize_t n = 0;
     const LockGuard guard(s.tx_lock);
-    if (m.count > kMostParts && !gather(u, m, gathered)) [[unlikely]]
+    if (m.count > kMostParts && !make_one(u, m, gathered)) [[unlikely]]
         return kByKernel;
     Route *route = u.routes.find(to);
     if (route == nullptr || is_stale(*route)) [[unlikely]]

@@ -59,10 +59,11 @@ struct State {
     std::uint16_t peer_port = 0;
     Verdict verdicts[4]; // likewise
     std::uint32_t next_verdict = 0;
-    std::atomic<std::uint32_t> dropped{0};      // found no room here, or with the sender
-    std::atomic<std::uint32_t> arrival_tick{0}; // of the last one by the endpoint
-    std::atomic<bool> kernel_brings{false};     // the last datagram came by the kernel
-    std::atomic<std::uint64_t> kernel_look{0};  // ticks of the last look at the kernel that found nothing
+    std::atomic<std::uint32_t> dropped{0};        // found no room here, or with the sender
+    std::atomic<std::uint32_t> kernel_dropped{0}; // what the kernel told last of its own (SO_RXQ_OVFL)
+    std::atomic<std::uint32_t> arrival_tick{0};   // of the last one by the endpoint
+    std::atomic<bool> kernel_brings{false};       // the last datagram came by the kernel
+    std::atomic<std::uint64_t> kernel_look{0};    // ticks of the last look at the kernel that found nothing
 
     // Sending, tx_lock.
     Routes routes;
@@ -102,6 +103,11 @@ inline int read_option(int fd, int level, int name, int otherwise)
     socklen_t size = sizeof value;
     return libc::real.getsockopt(fd, level, name, &value, &size) == 0 && value >= 0 ? value : otherwise;
 }
+inline bool is_on(int fd, int level, int name, int bits = ~0)
+{
+    return (read_option(fd, level, name, 0) & bits) != 0;
+}
+
 inline constexpr int kIpv6MulticastAll = 29; // not in glibc's headers yet
 
 // ---- life (life.cpp)
@@ -200,7 +206,8 @@ bool receive_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count
 bool only_kernel_brings(const Socket &s); // the last datagram came by the kernel, and none is in the queue
 int bytes_readable(Socket &s, int fd, int *count);
 void describe(const Socket &s, const About &about, msghdr *msg); // address and ancillary data
-void add_overflows(const Socket &s, msghdr *msg);                // ours, to the kernel's count in the message
+// Makes of the kernel's count in a message the sum; `capacity`: of its control buffer before the kernel wrote there.
+void add_overflows(const Socket &s, msghdr *msg, std::size_t capacity);
 
 // ---- readiness (readiness.cpp)
 std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest);
