@@ -327,7 +327,8 @@ bool receive_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count
 bool only_kernel_brings(const Socket &s)
 {
     const State &u = state_of(s);
-    return !u.wanted.overflows && u.kernel_brings.load(std::memory_order_relaxed) && u.queue.empty();
+    return !u.wanted.overflows && u.kernel_brings.load(std::memory_order_relaxed) && !has_mixed_senders(u) &&
+           u.queue.empty();
 }
 
 int bytes_readable(Socket &s, int fd, int *count)
