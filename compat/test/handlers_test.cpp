@@ -326,6 +326,7 @@ void fault_handlers_see_the_fault(void **)
 
 void counts_are_of_the_thread(void **)
 {
+    needs_the_kernels_signals(); // one that comes to a thread as it begins, ThreadSanitizer keeps
     set_signal(SIGUSR1, plain);
     static sem_t started, done;
     ::sem_init(&started, 0, 0);

@@ -23,7 +23,7 @@ namespace {
 constexpr int kSimple = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CONFIRM;
 constexpr std::uint64_t kPlace = FI_INJECT | FI_REMOTE_CQ_DATA | FI_VMA_TELL_DROP;
 constexpr std::uint64_t kRoomTicks = 6000; // 2 us: what a send by the kernel costs
-constexpr unsigned kPauses = 8;
+constexpr unsigned kPauses = 32;
 constexpr std::size_t kMostBytes = 65507; // of IPv4; the few more of IPv6 go by the kernel
 
 ssize_t by_kernel(Socket &s, ssize_t n)
