@@ -183,11 +183,10 @@ bool engine_active()
     return true;
 }
 
-unsigned engine_poll()
+namespace {
+
+unsigned poll_locked(Engine &e)
 {
-    Engine &e = engine();
-    if (!e.poll_lock.try_lock())
-        return 0;
     unsigned n = 0;
     for (;; ++n) {
         e.lock.lock();
@@ -199,8 +198,25 @@ unsigned engine_poll()
         notify(*event.socket, event.events);
     }
     e.lock.unlock();
+    return n;
+}
+
+} // namespace
+
+unsigned engine_poll()
+{
+    Engine &e = engine();
+    if (!e.poll_lock.try_lock())
+        return 1;
+    const unsigned n = poll_locked(e);
     e.poll_lock.unlock();
     return n;
+}
+
+unsigned engine_drain()
+{
+    const LockGuard guard(engine().poll_lock);
+    return poll_locked(engine());
 }
 
 int engine_wait_fd()

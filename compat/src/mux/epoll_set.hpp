@@ -15,6 +15,7 @@
 #include "compat/src/mux/clock.hpp"
 #include "compat/src/mux/fence.hpp"
 #include "compat/src/mux/stable_pool.hpp"
+#include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/lock.hpp"
 #include "compat/src/socket/socket.hpp"
 
@@ -197,11 +198,11 @@ void end_storm(Set &set); // if nobody needs it any more
 
 // ---- ready.cpp: the ready list -----------------------------------------------------------------------------------------
 
-void notify_entry(sock::Watcher *watcher, std::uint32_t events); // Watcher::notify of taken entries
-void requeue(Set &set, Entry &entry);                            // look at it again; no ready_lock held
-void unqueue(Set &set, Entry &entry);                            // ready_lock held
-void kick(Set &set);                                             // wakes one sleeper, if there is one
-unsigned poll_engine(Set &set);                                  // for a thread that will harvest this set
+void notify_entry(sock::Watcher *watcher, std::uint32_t events);        // Watcher::notify of taken entries
+void requeue(Set &set, Entry &entry);                                   // look at it again; no ready_lock held
+void unqueue(Set &set, Entry &entry);                                   // ready_lock held
+void kick(Set &set);                                                    // wakes one sleeper, if there is one
+unsigned poll_engine(Set &set, unsigned (*poll)() = sock::engine_poll); // for a thread that will harvest this set
 int harvest(Set &set, epoll_event *out, int max);
 bool go_to_sleep(Set &set); // false: there is something on the list
 void wake_up(Set &set);

@@ -90,6 +90,10 @@ public:
         KernelTurn kernel(params.select_poll_os_ratio, params.select_skip_os, set_.kernel_share);
         const bool asked = kernel.due_at_call(mixed());
         int n = look(kernel, asked);
+        if (n == 0 && deadline_.immediate() && !sure_) {
+            poll_engine(set_, sock::engine_drain);
+            n = harvest_after(0);
+        }
         if (n == 0 && deadline_.immediate()) {
             n = asked ? 0 : harvest_after(look_at_kernel());
         } else if (n == 0) {
@@ -149,7 +153,7 @@ private:
 
     int look(KernelTurn &kernel, bool kernel_first)
     {
-        poll_engine(set_);
+        sure_ = poll_engine(set_) == 0;
         int n = 0;
         if (kernel_first) {
             n = look_at_kernel();
@@ -217,6 +221,7 @@ private:
     Deadline &deadline_;
     const sigset_t *const mask_;
     const std::uint32_t handlers_ = libc::signal_counts().all;
+    bool sure_ = false; // nothing was in the engine's queue at the last look
 };
 
 class AwareWait // marks the thread as being in a wait that uses the set's descriptors

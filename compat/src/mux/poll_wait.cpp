@@ -167,6 +167,10 @@ int PollWait::aware()
     KernelTurn kernel(config::params().select_poll_os_ratio, config::params().select_skip_os, record_.poll_share);
     const bool asked = kernel.due_at_call(frame_.looked_count != count_);
     int n = look(kernel, asked);
+    if (n == 0 && deadline_.immediate() && !sure_) {
+        sock::engine_drain();
+        n = ours_fast();
+    }
     if (n != 0 || (deadline_.immediate() && asked))
         return n;
     if (deadline_.immediate())
@@ -181,7 +185,7 @@ int PollWait::aware()
 
 int PollWait::look(KernelTurn &kernel, bool kernel_first)
 {
-    sock::engine_poll();
+    sure_ = sock::engine_poll() == 0;
     if (!kernel_first)
         return ours_fast();
     const int n = look_at_kernel();

@@ -60,6 +60,7 @@ private:
     Deadline &deadline_;
     const sigset_t *const mask_;
     const std::uint32_t handlers_ = libc::signal_counts().all;
+    bool sure_ = false; // nothing was in the engine's queue at the last look
     pollfd *kernel_ = nullptr;
     Looked *looked_ = nullptr;
     bool spun_ = false;

@@ -184,10 +184,10 @@ void kick(Set &set)
     kick_locked(set);
 }
 
-unsigned poll_engine(Set &set)
+unsigned poll_engine(Set &set, unsigned (*poll)())
 {
     t_polling = &set; // not for longer: a signal handler may jump out of the wait
-    const unsigned events = sock::engine_poll();
+    const unsigned events = poll();
     t_polling = nullptr;
     return events;
 }

@@ -193,8 +193,7 @@ void tick_all(std::uint32_t &polls_seen)
 {
     const std::uint32_t polls = g_engine.polls.load(std::memory_order_relaxed);
     if (polls == polls_seen)
-        while (engine_poll() != 0) {
-        }
+        engine_drain();
     polls_seen = g_engine.polls.load(std::memory_order_relaxed);
     engine_leave();
     LockGuard guard(g_lift_lock);
@@ -408,31 +407,41 @@ unsigned poll_locked()
 unsigned engine_poll()
 {
     if (!g_engine.poll_lock.try_lock())
-        return 0;
+        return 1;
     g_engine.polls.store(g_engine.polls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     const unsigned n = g_engine.objects.cq != nullptr ? poll_locked() : 0;
     g_engine.poll_lock.unlock();
     return n;
 }
 
-void engine_poll_direct(udp::Direct &direct)
+unsigned engine_poll_direct(udp::Direct &direct)
 {
     if (!g_engine.poll_lock.try_lock())
-        return;
+        return 1;
+    unsigned n = 0;
     g_engine.polls.store(g_engine.polls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     if (g_engine.objects.cq != nullptr) {
         udp::set_direct(&direct);
-        poll_locked();
+        n = poll_locked();
         udp::set_direct(nullptr);
     }
     g_engine.poll_lock.unlock();
+    return n;
 }
 
-void engine_drain()
+unsigned engine_drain()
 {
     LockGuard guard(g_engine.poll_lock);
-    for (unsigned i = 0; i < kMostPolls && g_engine.objects.cq != nullptr && poll_locked() != 0; ++i) {
+    if (g_engine.objects.cq == nullptr)
+        return 0;
+    unsigned events = 0;
+    for (unsigned i = 0; i < kMostPolls; ++i) {
+        const unsigned n = poll_locked();
+        events += n;
+        if (n == 0)
+            break;
     }
+    return events;
 }
 
 int engine_wait_fd()

@@ -10,18 +10,19 @@ namespace vma::sock {
 // True while this process has connected endpoints: waits have something to poll for. One relaxed load.
 bool engine_active();
 
-// Takes completions out of the queue and hands them to sockets and watchers. Returns the number of events handed out;
-// 0 when there was none or another thread is polling right now. No system call, no blocking.
+// Takes some completions out of the queue and hands them to sockets and watchers. Returns 0 when there was none, else at
+// least 1, as also where another thread is polling right now. No system call, no blocking.
 unsigned engine_poll();
 
 namespace udp {
 struct Direct;
 }
 // The same for a call that waits for a datagram, which may go straight to where it wants it.
-void engine_poll_direct(udp::Direct &direct);
+unsigned engine_poll_direct(udp::Direct &direct);
 
 // Takes all out of the queue, waiting for another thread that polls: what was published before the call is counted after.
-void engine_drain();
+// Returns the number of events handed out.
+unsigned engine_drain();
 
 // Descriptor that becomes readable when an armed queue gets an event; -1 without an engine. Belongs to the engine.
 int engine_wait_fd();
@@ -34,10 +35,10 @@ void engine_woken();
 // Reading the queue disarms it: whoever stops polling calls this, so that threads that sleep hear of what comes next.
 void engine_leave();
 
-// One look by a call that doesn't wait.
+// By a call that doesn't wait, before it says that there is nothing.
 inline unsigned engine_look()
 {
-    const unsigned events = engine_poll();
+    const unsigned events = engine_drain();
     engine_leave();
     return events;
 }
