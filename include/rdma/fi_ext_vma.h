@@ -95,9 +95,14 @@ struct fi_vma_taker {
  *   -FI_ECONNREFUSED  nobody has the name, or its holder is gone: counted in FI_OPT_VMA_TX_DROPS. A process that was killed
  *                     is found out some milliseconds later.
  *
+ * FI_VMA_TRY is FI_VMA_TELL_DROP, and -FI_EAGAIN also while the receiver is behind: 256 KiB wait for it. Nothing is counted
+ * then, and the caller tries again, or sends without FI_VMA_TRY: what a receiver leaves waiting, to 8 MiB, has room in
+ * memory that it takes longer to reach.
+ *
  * Bits 60 to 63 of operation flags are the providers', says <rdma/fabric.h>.
  */
 static const uint64_t FI_VMA_TELL_DROP = UINT64_C(1) << 60;
+static const uint64_t FI_VMA_TRY = UINT64_C(1) << 61;
 
 #define FI_VMA_REGION_KEY (UINT64_C(0xfffffffffffffffe))
 

@@ -107,6 +107,7 @@ int open_queues(Objects &o)
 {
     fi_eq_attr eq = {};
     eq.wait_obj = FI_WAIT_FD;
+    eq.flags = FI_WRITE; // engine_update_active()
     fi_cq_attr cq = {};
     cq.size = 4096;
     cq.format = FI_CQ_FORMAT_DATA;
@@ -367,7 +368,11 @@ const Objects &engine_objects()
 
 void engine_update_active()
 {
-    g_engine.active.store(g_live_sockets != nullptr || udp::g_listed != nullptr, std::memory_order_release);
+    const bool active = g_live_sockets != nullptr || udp::g_listed != nullptr;
+    if (g_engine.active.exchange(active, std::memory_order_acq_rel) || !active || g_engine.objects.eq == nullptr)
+        return;
+    const fi_eq_cm_entry wakes_helper = {}; // it may have gone to sleep for ever
+    fi_eq_write(g_engine.objects.eq, FI_NOTIFY, &wakes_helper, sizeof wakes_helper, 0);
 }
 
 bool engine_active()

@@ -247,7 +247,9 @@ void random_rings(void **)
         Hostile peer(directory.path(), port_of(b));
         for (std::size_t at = 0; at < local::kRingBytes; at += local::kRecordAlign) {
             const std::uint64_t flags = random.below(8) == 0 ? random() << 32 : local::kRecordValid;
-            const std::uint64_t wrap = random.below(16) == 0 ? local::kRecordWrap : 0;
+            const std::uint64_t wrap = random.below(16) == 0   ? local::kRecordWrap
+                                       : random.below(64) == 0 ? local::kRecordTurn
+                                                               : 0;
             const std::uint64_t length = random.below(random.below(64) == 0 ? UINT32_MAX : 2000);
             reinterpret_cast<local::Record *>(peer.ring->data + at)->word.store(flags | wrap | length);
         }

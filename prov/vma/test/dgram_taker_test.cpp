@@ -185,7 +185,7 @@ void a_full_room_loses(void **)
     Dgram a;
     const fi_addr_t to = a.insert(b.name);
     taker.room = 0;
-    constexpr std::uint64_t kSent = 20000;
+    constexpr std::uint64_t kSent = 150000; // more than ring and spill have room for
     for (std::uint64_t i = 0; i < kSent; ++i) {
         REQUIRE(fi_inject(a.ep, &i, sizeof i, to) == 0);
         if (i % 1000 == 0)

@@ -149,13 +149,9 @@ ssize_t put_to_group(Socket &s, int fd, Route &route, const Message &m)
     State &u = state_of(s);
     const bool v4 = (route.group->receivers.front().data & kToIpv6) == 0;
     auto result = static_cast<ssize_t>(m.length);
-    for (Receiver &receiver : route.group->receivers) {
-        const ssize_t n = put(s, route, receiver, m);
-        if (n == -EAGAIN)
-            result = n;
-        if (n == -EAGAIN || n == kNoRoom)
-            ++receiver.lost; // the kernel can't send it to this one alone
-    }
+    for (Receiver &receiver : route.group->receivers)
+        if (put(s, route, receiver, m) == -EAGAIN)
+            result = -EAGAIN;
     route.kernel_sends = u.kernel_sends.load(std::memory_order_relaxed);
     if (!route.group->leaves_host)
         return result;

@@ -53,9 +53,9 @@ struct Receiver {
     Identity who;
     fi_addr_t endpoint = FI_ADDR_NOTAVAIL;
     std::uint64_t data = 0;    // CQ data: see wire.hpp
-    std::uint32_t lost = 0;    // of a group: since the last one that was placed
+    std::uint32_t lost = 0;    // since the last one that was placed
     bool own = false;          // of this process: no endpoint is needed
-    bool stands_still = false; // had no room, and made none in some time
+    bool stands_still = false; // is behind, and did not catch up in some time
 };
 
 struct Group {

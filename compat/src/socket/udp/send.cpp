@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kSimple = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CONFIRM;
 constexpr std::uint64_t kPlace = FI_INJECT | FI_REMOTE_CQ_DATA | FI_VMA_TELL_DROP;
-constexpr std::uint64_t kRoomTicks = 6000; // 2 us: what a send by the kernel costs
+constexpr std::uint64_t kRoomTicks = 6000; // 2 us
 constexpr unsigned kPauses = 32;
 constexpr std::size_t kMostBytes = 65507; // of IPv4; the few more of IPv6 go by the kernel
 
@@ -49,28 +49,30 @@ bool may_be_accelerated(const Socket &s, const State &u, const Message &m)
            (m.flags & ~kSimple) == 0 && !u.corked.load(std::memory_order_relaxed) && is_somewhere(m);
 }
 
-// VMA_TX_NONBLOCKED_EAGAINS
-bool tells_of_no_room(const Socket &s, const Message &m)
+// The receiver has no room: as in the kernel, nobody is told unless he asked for it.
+ssize_t lose(const Socket &s, Receiver &receiver, const Message &m)
 {
+    ++receiver.lost;
     const bool waits = (m.flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
-    return !waits && config::params().tx_nonblocked_eagains;
+    return config::params().tx_nonblocked_eagains && !waits ? -EAGAIN : static_cast<ssize_t>(m.length);
 }
 
-// A receiver that reads makes room before the kernel could have sent it. One that didn't is not waited for again.
-[[gnu::noinline]] ssize_t place_late(Receiver &receiver, const fi_msg &msg)
+// A receiver that reads makes room in less time than the kernel takes to send, and then all stays in the caches. One that
+// didn't is not waited for again.
+[[gnu::noinline]] ssize_t place_behind(Receiver &receiver, const fi_msg &msg)
 {
-    if (receiver.stands_still)
-        return -FI_EAGAIN;
-    const std::uint64_t start = mux::ticks();
-    while (mux::ticks() - start < kRoomTicks) {
-        for (unsigned i = 0; i < kPauses; ++i)
-            cpu_relax();
-        const ssize_t result = fi_sendmsg(engine_datagrams().ep, &msg, kPlace);
-        if (result != -FI_EAGAIN)
-            return result;
+    if (!receiver.stands_still) {
+        const std::uint64_t start = mux::ticks();
+        while (mux::ticks() - start < kRoomTicks) {
+            for (unsigned i = 0; i < kPauses; ++i)
+                cpu_relax();
+            const ssize_t result = fi_sendmsg(engine_datagrams().ep, &msg, kPlace | FI_VMA_TRY);
+            if (result != -FI_EAGAIN)
+                return result;
+        }
+        receiver.stands_still = true;
     }
-    receiver.stands_still = true;
-    return -FI_EAGAIN;
+    return fi_sendmsg(engine_datagrams().ep, &msg, kPlace);
 }
 
 // What was sent before by the same socket may still be with the kernel.
@@ -156,10 +158,8 @@ ssize_t send_accelerated(Socket &s, int fd, Message m)
     if (route->way == Way::kGroup)
         return put_to_group(s, fd, *route, m);
     n = route->way == Way::kReceiver ? put(s, *route, route->receiver, m) : kByKernel;
-    if (n >= 0) [[likely]]
+    if (n >= 0 && route->receiver.lost == 0) [[likely]]
         route->kernel_sends = u.kernel_sends.load(std::memory_order_relaxed);
-    if (n == kNoRoom) [[unlikely]]
-        return kByKernel; // whose queue is as long as SO_RCVBUF says
     if (n == kByKernel && u.has_wire_groups && is_group(fd, to)) [[unlikely]]
         return loop_as_asked(u, fd, to, m);
     if (n == kByKernel && route->way == Way::kReceiver)
@@ -194,9 +194,9 @@ ssize_t put(const Socket &s, Route &route, Receiver &receiver, const Message &m)
     msg.iov_count = 1 + m.count;
     msg.addr = receiver.endpoint;
     msg.data = receiver.data | (is_after_kernel(s, route) ? kToAfterKernel : 0);
-    ssize_t result = fi_sendmsg(engine_datagrams().ep, &msg, kPlace);
+    ssize_t result = fi_sendmsg(engine_datagrams().ep, &msg, kPlace | FI_VMA_TRY);
     if (result == -FI_EAGAIN) [[unlikely]]
-        result = place_late(receiver, msg);
+        result = place_behind(receiver, msg);
     else
         receiver.stands_still = false;
     if (result == 0) [[likely]] {
@@ -204,9 +204,7 @@ ssize_t put(const Socket &s, Route &route, Receiver &receiver, const Message &m)
         receiver.lost = 0;
         return static_cast<ssize_t>(m.length);
     }
-    if (result != -FI_EAGAIN)
-        return kByKernel;
-    return tells_of_no_room(s, m) ? -EAGAIN : kNoRoom;
+    return result == -FI_EAGAIN ? lose(s, receiver, m) : kByKernel;
 }
 
 bool only_kernel_sends(const Socket &s)

@@ -178,10 +178,9 @@ struct Message {
     int flags;
 };
 inline constexpr ssize_t kByKernel = -1000;
-inline constexpr ssize_t kNoRoom = -1001;
 inline constexpr std::size_t kMostParts = 3; // and the header
-// Writes it for one receiver of the route. Its length; kNoRoom, or -EAGAIN where the program wants to be told of that; or
-// kByKernel: the receiver is gone. tx_lock held.
+// Writes it for one receiver of the route. Its length, also where it was lost and nobody is to be told; -EAGAIN, or kByKernel:
+// the receiver is gone. tx_lock held.
 ssize_t put(const Socket &s, Route &route, Receiver &receiver, const Message &m);
 ssize_t put_to_group(Socket &s, int fd, Route &route, const Message &m);
 // By the kernel, which gives it to this host as well if the program wants that.

@@ -56,7 +56,8 @@ struct Datagram {
     fi_addr_t to;
     void *context;
     bool completion;
-    bool tell = false; // FI_VMA_TELL_DROP
+    bool tell = false;      // FI_VMA_TELL_DROP
+    bool only_ring = false; // FI_VMA_TRY
 };
 
 class DatagramEndpoint final : public EventSource, public BellHandler

@@ -58,9 +58,9 @@ Outlet *DatagramEndpoint::new_outlet(fi_addr_t to) noexcept
 // False: it is lost, and counted.
 bool DatagramEndpoint::write(Outlet &outlet, const Datagram &datagram, std::size_t length) noexcept
 {
-    std::byte *place = outlet.claim(length);
+    std::byte *place = outlet.claim(length, datagram.only_ring);
     if (!place) [[unlikely]] {
-        ++tx_dropped_;
+        tx_dropped_ += !datagram.only_ring || outlet.refusal() != -FI_EAGAIN;
         return false;
     }
     if (length <= kSlotPayload && datagram.count == 1) {

@@ -159,8 +159,9 @@ ssize_t sendmsg(fid_ep *ep, const fi_msg *message, std::uint64_t flags)
 {
     DatagramEndpoint &endpoint = DatagramEndpoint::from(ep);
     const std::uint64_t *data = (flags & FI_REMOTE_CQ_DATA) ? &message->data : nullptr;
+    const bool tries = (flags & FI_VMA_TRY) != 0;
     return endpoint.send({message->msg_iov, message->iov_count, data, message->addr, message->context,
-                          endpoint.wants_tx_completion(flags), (flags & FI_VMA_TELL_DROP) != 0});
+                          endpoint.wants_tx_completion(flags), tries || (flags & FI_VMA_TELL_DROP) != 0, tries});
 }
 
 ssize_t inject(fid_ep *ep, const void *buffer, std::size_t length, fi_addr_t to)

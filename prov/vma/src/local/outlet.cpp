@@ -126,13 +126,15 @@ bool Outlet::read_answer() noexcept
 }
 
 // No room: the receiver is slow, or dead, in which case another may have its name.
-std::byte *Outlet::claim_again(std::size_t length) noexcept
+std::byte *Outlet::claim_again(std::size_t length, bool only_ring) noexcept
 {
     look_for_end();
     if (!connected_)
         return connect() ? writer_.claim(length) : nullptr;
-    writer_.count_drop();
-    return nullptr;
+    std::byte *place = writer_.claim_behind(length, !only_ring);
+    if (place == nullptr && !only_ring)
+        writer_.count_drop();
+    return place;
 }
 
 void Outlet::ring() noexcept

@@ -39,8 +39,9 @@ public:
     }
     ~Outlet() { disconnect(); } // with the CM lock held
 
-    // Where a datagram of this length is to be written, or nullptr: it is dropped (and counted where there is a ring).
-    std::byte *claim(std::size_t length) noexcept
+    // Where a datagram of this length is to be written, or nullptr: it is dropped (and counted where there is a ring). Or, with
+    // `only_ring`, neither, if the receiver is behind.
+    std::byte *claim(std::size_t length, bool only_ring) noexcept
     {
         if (!connected_ || news_.load(std::memory_order_relaxed)) [[unlikely]] {
             if (!look_after())
@@ -48,7 +49,7 @@ public:
         }
         std::byte *place = writer_.claim(length);
         if (place == nullptr) [[unlikely]]
-            place = claim_again(length);
+            place = claim_again(length, only_ring);
         return place;
     }
     // False: the receiver is gone, and the datagram lost.
@@ -76,7 +77,7 @@ private:
     bool connect() noexcept;
     bool hand_over(int socket) noexcept;
     bool read_answer() noexcept;
-    std::byte *claim_again(std::size_t length) noexcept;
+    std::byte *claim_again(std::size_t length, bool only_ring) noexcept;
     void ring() noexcept;
 
     RingWriter writer_;

@@ -7,14 +7,20 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <new>
+#include <utility>
 
 #include "core/spinlock.hpp"
 #include "local/layout.hpp"
 
 namespace vma::local {
 
-inline constexpr std::size_t kMaxDatagram = 65507 + 64;         // max_msg_size, and what a program puts before it
-inline constexpr std::size_t kRingBytes = std::size_t{1} << 20; // of records; a power of two
+inline constexpr std::size_t kMaxDatagram = 65507 + 64; // max_msg_size, and what a program puts before it
+// Sizes of records, powers of two. The ring stays in the caches; what a receiver that is behind leaves no room for there goes
+// to the spill, of which no memory is taken before.
+inline constexpr std::size_t kRingBytes = std::size_t{256} << 10;
+inline constexpr std::size_t kSpillBytes = std::size_t{8} << 20;
 inline constexpr std::size_t kRecordAlign = 64;
 
 enum class RingState : std::uint32_t {
@@ -25,9 +31,10 @@ enum class RingState : std::uint32_t {
 
 // Each group of words has one writer and lines of its own.
 struct RingControl {
-    alignas(128) std::atomic<std::uint32_t> state;   // the receiver's
-    alignas(128) std::atomic<std::uint64_t> head;    // the receiver's: bytes consumed since the beginning
-    alignas(128) std::atomic<std::uint64_t> dropped; // the sender's: datagrams that found no room
+    alignas(128) std::atomic<std::uint32_t> state;     // the receiver's
+    alignas(128) std::atomic<std::uint64_t> head;      // the receiver's: bytes of the ring consumed since the beginning
+    alignas(64) std::atomic<std::uint64_t> spill_head; // and of the spill
+    alignas(128) std::atomic<std::uint64_t> dropped;   // the sender's: datagrams that found no room
     alignas(128) std::byte unused[128];
 };
 static_assert(sizeof(RingControl) == kControlSize);
@@ -35,8 +42,9 @@ static_assert(sizeof(RingControl) == kControlSize);
 struct RingMemory {
     RingControl control;
     alignas(4096) std::byte data[kRingBytes];
+    std::byte spill[kSpillBytes];
 };
-static_assert(sizeof(RingMemory) == 4096 + kRingBytes); // whole pages
+static_assert(sizeof(RingMemory) == 4096 + kRingBytes + kSpillBytes); // whole pages
 
 // Each record begins at a multiple of kRecordAlign. `word` is 0 until the record is there, so that no payload of earlier is
 // ever taken for a header: the reader clears the words of records that it has taken, and the writer, before it publishes a
@@ -48,31 +56,45 @@ struct alignas(16) Record {
 
 inline constexpr std::uint64_t kRecordValid = UINT64_C(1) << 32;
 inline constexpr std::uint64_t kRecordData = UINT64_C(1) << 33; // `data` is FI_REMOTE_CQ_DATA
-inline constexpr std::uint64_t kRecordWrap = UINT64_C(1) << 34; // no datagram; the next record is at the start
+// No datagrams, but marks. Wrap: the next record is at the start. Turn: it is in the other part, ring or spill; with Wrap, at
+// that one's start.
+inline constexpr std::uint64_t kRecordWrap = UINT64_C(1) << 34;
+inline constexpr std::uint64_t kRecordTurn = UINT64_C(1) << 35;
 
 constexpr std::size_t record_bytes(std::size_t length) noexcept
 {
     return (sizeof(Record) + length + kRecordAlign - 1) & ~(kRecordAlign - 1);
 }
 
-class RingWriter
+constexpr std::uint64_t round_up(std::uint64_t position, std::size_t bytes) noexcept
+{
+    return (position + bytes - 1) & ~static_cast<std::uint64_t>(bytes - 1);
+}
+
+// Writes one of the two parts. There is always room for one more mark after what was claimed.
+class PartWriter
 {
 public:
-    void attach(RingMemory *memory) noexcept
+    // `payload`: a bit a line, which may begin with payload; all 0.
+    void attach(std::byte *data, std::size_t bytes, const std::atomic<std::uint64_t> &head,
+                std::uint64_t *payload) noexcept
     {
-        memory_ = memory;
+        data_ = data;
+        bytes_ = bytes;
+        head_ = &head;
+        payload_ = payload;
         next_ = freed_ = 0;
-        payload_.fill(0);
     }
+    bool attached() const noexcept { return data_ != nullptr; }
 
     // Where the payload of the next datagram goes; nullptr where it has no room.
     std::byte *claim(std::size_t length) noexcept
     {
         const std::size_t need = record_bytes(length);
-        const std::size_t left = kRingBytes - (next_ & (kRingBytes - 1));
+        const std::size_t left = bytes_ - (next_ & (bytes_ - 1));
         const std::size_t gap = need > left ? left : 0;
-        if (next_ + gap + need + kRecordAlign - freed_ > kRingBytes) [[unlikely]] {
-            if (!refresh() || next_ + gap + need + kRecordAlign - freed_ > kRingBytes)
+        if (next_ + gap + need + kRecordAlign - freed_ > bytes_) [[unlikely]] {
+            if (!refresh() || next_ + gap + need + kRecordAlign - freed_ > bytes_)
                 return nullptr;
         }
         if (gap != 0) [[unlikely]] {
@@ -98,6 +120,94 @@ public:
         __builtin_prefetch(&at(next_ + kRecordAlign), 1);
     }
 
+    // The reader has taken everything, and gone to the other part if it was told to.
+    bool drained() noexcept { return refresh() && freed_ == next_; }
+    // The other part goes on, after what was published here.
+    void turn(std::uint64_t flags) noexcept
+    {
+        const std::uint64_t mark = next_;
+        next_ += kRecordAlign;
+        at(mark).word.store(kRecordValid | kRecordTurn | flags, std::memory_order_release);
+    }
+    // Before the reader is sent here: the place that it will look at, and everything from the start if all was taken.
+    void enter() noexcept { clear(next_); }
+    void restart() noexcept { next_ = freed_ = round_up(next_, bytes_); }
+
+private:
+    // False where the reader's word can't be true: then everything counts as full.
+    bool refresh() noexcept
+    {
+        const std::uint64_t head = head_->load(std::memory_order_acquire);
+        if (head - freed_ > next_ - freed_)
+            return false;
+        freed_ = head;
+        return true;
+    }
+    void clear(std::uint64_t position) noexcept
+    {
+        if ((payload_[word_of(position)] & mask_of(position)) != 0) [[unlikely]] {
+            payload_[word_of(position)] &= ~mask_of(position);
+            at(position).word.store(0, std::memory_order_relaxed);
+        }
+    }
+    std::size_t word_of(std::uint64_t position) const noexcept
+    {
+        return static_cast<std::size_t>((position & (bytes_ - 1)) / kRecordAlign / 64);
+    }
+    static std::uint64_t mask_of(std::uint64_t position) noexcept
+    {
+        return UINT64_C(1) << (position / kRecordAlign % 64);
+    }
+    Record &at(std::uint64_t position) const noexcept
+    {
+        return *reinterpret_cast<Record *>(data_ + (position & (bytes_ - 1)));
+    }
+
+    std::uint64_t next_ = 0;  // bytes published since the beginning
+    std::uint64_t freed_ = 0; // bytes known to be consumed
+    std::byte *data_ = nullptr;
+    std::size_t bytes_ = 0;
+    std::uint64_t *payload_ = nullptr;
+    const std::atomic<std::uint64_t> *head_ = nullptr;
+};
+
+class RingWriter
+{
+public:
+    void attach(RingMemory *memory) noexcept
+    {
+        memory_ = memory;
+        payload_.fill(0);
+        ring_.attach(memory->data, kRingBytes, memory->control.head, payload_.data());
+        spill_ = {};
+        spill_payload_.reset();
+        spilling_ = false;
+    }
+
+    // Where the payload of the next datagram goes; nullptr: ask claim_behind().
+    std::byte *claim(std::size_t length) noexcept { return spilling_ ? nullptr : ring_.claim(length); }
+
+    // The same for a receiver that is behind; nullptr where there is no room, or only in the spill, which was not wanted.
+    [[gnu::noinline]] std::byte *claim_behind(std::size_t length, bool may_spill) noexcept
+    {
+        if (spilling_ && ring_.drained()) { // it reads the spill
+            ring_.enter();
+            spill_.turn(0);
+            spilling_ = false;
+            if (std::byte *place = ring_.claim(length))
+                return place;
+        }
+        if (!may_spill)
+            return nullptr;
+        return spilling_ ? spill_.claim(length) : turn_to_spill(length);
+    }
+
+    // What was claimed becomes the reader's.
+    void publish(std::size_t length, bool has_data, std::uint64_t data) noexcept
+    {
+        (spilling_ ? spill_ : ring_).publish(length, has_data, data);
+    }
+
     // After publish(): what the reader wants.
     RingState state() const noexcept
     {
@@ -112,39 +222,32 @@ public:
     }
 
 private:
-    // False where the reader's word can't be true: then everything counts as full.
-    bool refresh() noexcept
+    std::byte *turn_to_spill(std::size_t length) noexcept
     {
-        const std::uint64_t head = memory_->control.head.load(std::memory_order_acquire);
-        if (head - freed_ > next_ - freed_)
-            return false;
-        freed_ = head;
-        return true;
-    }
-    void clear(std::uint64_t position) noexcept
-    {
-        if ((payload_[word_of(position)] & mask_of(position)) != 0) [[unlikely]] {
-            payload_[word_of(position)] &= ~mask_of(position);
-            at(position).word.store(0, std::memory_order_relaxed);
+        if (!spill_.attached()) {
+            spill_payload_.reset(new (std::nothrow) std::uint64_t[kSpillBytes / kRecordAlign / 64]());
+            if (!spill_payload_)
+                return nullptr;
+            spill_.attach(memory_->spill, kSpillBytes, memory_->control.spill_head, spill_payload_.get());
         }
-    }
-    static std::size_t word_of(std::uint64_t position) noexcept
-    {
-        return static_cast<std::size_t>((position & (kRingBytes - 1)) / kRecordAlign / 64);
-    }
-    static std::uint64_t mask_of(std::uint64_t position) noexcept
-    {
-        return UINT64_C(1) << (position / kRecordAlign % 64);
-    }
-    Record &at(std::uint64_t position) const noexcept
-    {
-        return *reinterpret_cast<Record *>(memory_->data + (position & (kRingBytes - 1)));
+        const bool unused = spill_.drained();
+        if (unused)
+            spill_.restart();
+        std::byte *place = spill_.claim(length);
+        if (place == nullptr)
+            return nullptr;
+        spill_.enter();
+        ring_.turn(unused ? kRecordWrap : 0);
+        spilling_ = true;
+        return place;
     }
 
+    PartWriter ring_;
+    bool spilling_ = false; // what comes next goes to the spill
+    PartWriter spill_;
     RingMemory *memory_ = nullptr;
-    std::uint64_t next_ = 0;                                              // bytes published since the beginning
-    std::uint64_t freed_ = 0;                                             // bytes known to be consumed
-    std::array<std::uint64_t, kRingBytes / kRecordAlign / 64> payload_{}; // one bit a line: it may begin with payload
+    std::array<std::uint64_t, kRingBytes / kRecordAlign / 64> payload_{};
+    std::unique_ptr<std::uint64_t[]> spill_payload_;
 };
 
 // A datagram in the ring, its header copied out of shared memory once.
@@ -160,43 +263,48 @@ class RingReader
 public:
     enum class Peek { nothing, datagram, lie };
 
-    void attach(RingMemory *memory) noexcept { memory_ = memory; }
+    void attach(RingMemory *memory) noexcept
+    {
+        memory_ = memory;
+        now_ = {memory->data, kRingBytes, &memory->control.head};
+        other_ = {memory->spill, kSpillBytes, &memory->control.spill_head};
+    }
 
-    bool ready() const noexcept { return at(next_).word.load(std::memory_order_relaxed) != 0; }
+    bool ready() const noexcept { return at(now_.next).word.load(std::memory_order_relaxed) != 0; }
 
-    // What stands in front, checked to lie inside of the ring.
+    // What stands in front, checked to lie inside of its part.
     Peek peek(Arrived &arrived) noexcept
     {
-        std::uint64_t word = at(next_).word.load(std::memory_order_acquire);
+        std::uint64_t word = at(now_.next).word.load(std::memory_order_acquire);
+        for (unsigned marks = 0; (word & (kRecordWrap | kRecordTurn)) != 0; ++marks) { // few follow each other
+            if (marks == kMostMarks)
+                return Peek::nothing; // not for ever, at a stretch
+            if (!follow(word))
+                return Peek::lie;
+            word = at(now_.next).word.load(std::memory_order_acquire);
+        }
         if (word == 0)
             return Peek::nothing;
-        if (word == (kRecordValid | kRecordWrap) && (next_ & (kRingBytes - 1)) != 0) [[unlikely]] {
-            at(next_).word.store(0, std::memory_order_relaxed);
-            next_ = (next_ | (kRingBytes - 1)) + 1;
-            word = at(next_).word.load(std::memory_order_acquire);
-            if (word == 0)
-                return Peek::nothing;
-        }
-        const std::size_t offset = next_ & (kRingBytes - 1);
+        const std::size_t offset = now_.next & (now_.bytes - 1);
         const auto length = static_cast<std::uint32_t>(word);
         if ((word & ~(kRecordData | UINT32_MAX)) != kRecordValid || length > kMaxDatagram ||
-            record_bytes(length) > kRingBytes - offset)
+            record_bytes(length) > now_.bytes - offset)
             return Peek::lie;
-        const Record &record = at(next_);
-        arrived = {memory_->data + offset + sizeof(Record), length, (word & kRecordData) != 0, record.data};
+        const Record &record = at(now_.next);
+        arrived = {now_.data + offset + sizeof(Record), length, (word & kRecordData) != 0, record.data};
         return Peek::datagram;
     }
     void consume(const Arrived &arrived) noexcept
     {
-        at(next_).word.store(0, std::memory_order_relaxed);
-        next_ += record_bytes(arrived.length);
+        at(now_.next).word.store(0, std::memory_order_relaxed);
+        now_.next += record_bytes(arrived.length);
     }
 
     // Gives back what was consumed.
     void publish() noexcept
     {
-        if (next_ != published_)
-            memory_->control.head.store(published_ = next_, std::memory_order_release);
+        if (now_.next != now_.published)
+            now_.head->store(now_.published = now_.next, std::memory_order_release);
     }
 
     // After RingState::ring look at ready() once more.
@@ -209,14 +317,43 @@ public:
     std::uint64_t dropped() const noexcept { return memory_->control.dropped.load(std::memory_order_relaxed); }
 
 private:
+    static constexpr unsigned kMostMarks = 4;
+
+    struct Part {
+        std::byte *data = nullptr;
+        std::size_t bytes = 0;
+        std::atomic<std::uint64_t> *head = nullptr;
+        std::uint64_t next = 0;
+        std::uint64_t published = 0;
+    };
+
+    // Goes where a mark says. False: no mark.
+    bool follow(std::uint64_t word) noexcept
+    {
+        const bool turn = (word & kRecordTurn) != 0;
+        const bool wrap = (word & kRecordWrap) != 0;
+        if ((word & ~(kRecordTurn | kRecordWrap)) != kRecordValid)
+            return false;
+        if (!turn && (now_.next & (now_.bytes - 1)) == 0)
+            return false; // it is at the start
+        at(now_.next).word.store(0, std::memory_order_relaxed);
+        now_.next = turn ? now_.next + kRecordAlign : round_up(now_.next, now_.bytes);
+        if (!turn)
+            return true;
+        publish();
+        std::swap(now_, other_);
+        if (wrap)
+            now_.next = round_up(now_.next, now_.bytes);
+        return true;
+    }
     Record &at(std::uint64_t position) const noexcept
     {
-        return *reinterpret_cast<Record *>(memory_->data + (position & (kRingBytes - 1)));
+        return *reinterpret_cast<Record *>(now_.data + (position & (now_.bytes - 1)));
     }
 
+    Part now_; // read at the moment
+    Part other_;
     RingMemory *memory_ = nullptr;
-    std::uint64_t next_ = 0;
-    std::uint64_t published_ = 0;
 };
 
 } // namespace vma::local
