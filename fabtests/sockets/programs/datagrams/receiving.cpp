@@ -287,17 +287,17 @@ EVERY_FAMILY(overflow)
     for (int round = 0; round < 3; ++round) {
         if (!me.server)
             for (int i = 0; i < kSent; ++i) {
-                const std::string text = numbered("datagram ", i) + pattern_text(300);
+                const std::string text = numbered("datagram ", i) + pattern_text(1300);
                 if (send_to(small.fd, text.data(), text.size(), small.other) != static_cast<ssize_t>(text.size()))
                     me.say("%d: %s", i, strerrorname_np(errno)); // drops are not the sender's business
             }
         me.step();
         int kept = 0;
         int last = -1;
-        for (Received r; me.server && (r = receive_by(Form::kRecvmsg, small.fd, 1000, MSG_DONTWAIT)).result >= 0;
+        for (Received r; me.server && (r = receive_by(Form::kRecvmsg, small.fd, 2000, MSG_DONTWAIT)).result >= 0;
              ++kept) {
             const int number = std::atoi(r.data.c_str() + std::strlen("datagram "));
-            if (number <= last || r.data != numbered("datagram ", number) + pattern_text(300))
+            if (number <= last || r.data != numbered("datagram ", number) + pattern_text(1300))
                 die("after %d came %.20s", last, r.data.c_str());
             last = number;
         }
