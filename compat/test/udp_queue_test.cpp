@@ -80,6 +80,27 @@ void full_queue_takes_no_more(void **)
     queue.release();
 }
 
+// One that was refused where the ring ends is not counted: the next one has the room that the reader has made.
+void a_refused_one_leaves_no_trace(void **)
+{
+    Queue queue;
+    queue.set_limit(1500);
+    unsigned number = 0;
+    assert_true(push(queue, number, 1000));
+    for (std::size_t filled = 0; filled < (std::size_t{256} << 10) - kLongest; filled += 1000) {
+        assert_true(push(queue, number + 1, 1000));
+        assert_true(pop(queue, number++));
+    }
+    assert_true(push(queue, number + 1, 1000));
+    assert_false(push(queue, 0, kLongest));
+    assert_true(pop(queue, number++));
+    assert_true(push(queue, number + 1, 1000));
+    assert_true(pop(queue, number++));
+    assert_true(pop(queue, number));
+    assert_true(queue.empty());
+    queue.release();
+}
+
 void headers_come_back(void **)
 {
     About about = {};
@@ -115,6 +136,7 @@ int main()
     const CMUnitTest tests[] = {
         cmocka_unit_test(two_threads),
         cmocka_unit_test(full_queue_takes_no_more),
+        cmocka_unit_test(a_refused_one_leaves_no_trace),
         cmocka_unit_test(headers_come_back),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

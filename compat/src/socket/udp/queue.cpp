@@ -65,20 +65,19 @@ bool Queue::push(const About &about, const iovec *parts, std::size_t count, std:
     const std::size_t size = record_size(length);
     const std::size_t left = capacity_ - (tail & (capacity_ - 1));
     const bool none = head == tail;
+    const std::uint64_t held = tail - head - (head < skip_end_ ? skipped_ : 0);
+    if (held > limit_ || size > capacity_) // as in the kernel, the last one may be beyond the limit
+        return false;
     if (left < size || (none && capacity_ - left > kRestartAfter)) {
         if (!none && tail + left + size - head > capacity_)
             return false;
         new (at(tail)) Queued{0, kSkip, {}};
-        skip_end_ = tail + left;
+        skip_end_ = tail + left; // from here on it is pushed: else the next one would count what was not skipped
         skipped_ = left;
         if (none) // a reader that still sees the old place finds the way from there
             head_.store(head = skip_end_, std::memory_order_relaxed);
         tail = skip_end_;
-    }
-    const std::uint64_t held = tail - head - (head < skip_end_ ? skipped_ : 0);
-    if (held > limit_ || tail + size - head > capacity_) { // as in the kernel, the last one may be beyond the limit
-        if (none)
-            tail_.store(tail, std::memory_order_release);
+    } else if (tail + size - head > capacity_) {
         return false;
     }
     auto *const record =
