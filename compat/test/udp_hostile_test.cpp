@@ -498,7 +498,8 @@ void endless_claims_of_order_hold_nobody_up(void **)
             victim.send_by_kernel("by the kernel");
         for (int i = 0; i < others + claims; ++i) {
             char bytes[64];
-            const ssize_t n = sock::udp::receive(victim.socket(), victim.fd(), bytes, sizeof bytes, 0, nullptr, nullptr);
+            const ssize_t n =
+                sock::udp::receive(victim.socket(), victim.fd(), bytes, sizeof bytes, 0, nullptr, nullptr);
             assert_int_equal(n, i < others ? 13 : 7);
         }
     }
@@ -509,7 +510,7 @@ void prepare(char *directory)
     if (::mkdtemp(directory) == nullptr)
         ::abort();
     ::setenv("VMA_SHM_DIR", directory, 1);
-    ::setenv("VMA_RX_BYTES_MIN", "1", 1);             // queues are as short as SO_RCVBUF
+    ::setenv("VMA_RX_BYTES_MIN", "1", 1);              // queues are as short as SO_RCVBUF
     ::setenv("VMA_PROVIDER", ".libs/libvma-fi.so", 0); // make check runs at the top of the build
     ::setenv("VMA_TRACELEVEL", "warn", 0);
     libc::resolve_real();
