@@ -505,6 +505,34 @@ void endless_claims_of_order_hold_nobody_up(void **)
     }
 }
 
+// The endpoint always has one more; and yet what comes by the kernel is read, with what was there before it before it.
+void endless_datagrams_do_not_shut_the_kernel_out(void **)
+{
+    Random random = seeded();
+    const Victim victim(AF_INET);
+    const std::int64_t until = sock::now_ns() + 20'000'000'000;
+    for (int round = 0; round < 5; ++round) {
+        for (int i = 0; i < 10; ++i)
+            assert_int_equal(hand_over(make_random(random, victim.data(), 20 + 7)), 1);
+        victim.send_by_kernel("by the kernel");
+        ssize_t n = 0;
+        int others = 0;
+        for (; n != 13; ++others) {
+            assert_true(sock::now_ns() < until);
+            assert_int_equal(hand_over(make_random(random, victim.data(), 20 + 7)), 1);
+            char bytes[64];
+            const int flags = random() % 4 == 0 ? MSG_PEEK : 0;
+            n = sock::udp::receive(victim.socket(), victim.fd(), bytes, sizeof bytes, flags, nullptr, nullptr);
+            if (flags == MSG_PEEK) {
+                char again[64];
+                assert_int_equal(
+                    sock::udp::receive(victim.socket(), victim.fd(), again, sizeof again, 0, nullptr, nullptr), n);
+            }
+        }
+        assert_true(others > 10);
+    }
+}
+
 void prepare(char *directory)
 {
     if (::mkdtemp(directory) == nullptr)
@@ -526,6 +554,7 @@ int main()
     static const CMUnitTest tests[] = {
         cmocka_unit_test(records_become_what_they_say_or_nothing),
         cmocka_unit_test(endless_claims_of_order_hold_nobody_up),
+        cmocka_unit_test(endless_datagrams_do_not_shut_the_kernel_out),
     };
     const int failed = cmocka_run_group_tests(tests, nullptr, nullptr);
     const std::string cleanup = std::string("rm -rf ") + directory;

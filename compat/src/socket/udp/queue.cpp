@@ -102,7 +102,7 @@ void Queue::release()
     capacity_ = 0;
     head_.store(0, std::memory_order_relaxed);
     tail_.store(0, std::memory_order_relaxed);
-    skip_end_ = skipped_ = 0;
+    skip_end_ = skipped_ = mark_ = 0;
 }
 
 } // namespace vma::sock::udp

@@ -41,6 +41,10 @@ public:
     }
     Queued *front(); // nullptr: empty. Stays until pop()
     void pop();
+    void mark() { mark_ = tail_.load(std::memory_order_acquire) + 1; } // all that is in it stands before the mark
+    void unmark() { mark_ = 0; }
+    bool is_marked() const { return mark_ != 0; }
+    bool is_read_to_mark() const { return mark_ != 0 && head_.load(std::memory_order_relaxed) + 1 >= mark_; }
 
     // ---- the poller's side. False: there is no room, or no memory
     bool push(const About &about, const iovec *parts, std::size_t count, std::size_t length);
@@ -58,6 +62,7 @@ private:
     std::size_t limit_ = 0;
     std::uint64_t skip_end_ = 0; // of the last skipped stretch
     std::uint64_t skipped_ = 0;
+    std::uint64_t mark_ = 0;                         // the reader's; one more than the place, 0: none
     alignas(64) std::atomic<std::uint64_t> head_{0}; // bytes read
     alignas(64) std::atomic<std::uint64_t> tail_{0}; // bytes filled
 };

@@ -40,6 +40,7 @@ struct Receive {
 // The bytes are where they belong: the rest of what recvmsg() returns.
 void finish(Receive &call, const About &about, std::size_t length)
 {
+    ++state_of(call.s).since_turn;
     const std::size_t fits = std::min(length, total_length(call.msg));
     call.msg.msg_flags = (call.flags & MSG_CMSG_CLOEXEC) | (fits < length ? MSG_TRUNC : 0);
     describe(call.s, about, &call.msg);
@@ -84,6 +85,14 @@ bool take_from_kernel(Receive &call)
     return true;
 }
 
+// rx_lock held
+void end_turn(State &u)
+{
+    u.turn_tick = current_tick();
+    u.since_turn = 0;
+    u.queue.unmark();
+}
+
 // What is first in the queue. rx_lock held.
 bool take_queued(Receive &call)
 {
@@ -92,8 +101,10 @@ bool take_queued(Receive &call)
     if (first == nullptr)
         return false;
     if (first->about.after_kernel) { // those that went before it are there still
-        if (take_from_kernel(call))
+        if (take_from_kernel(call)) {
+            end_turn(state_of(call.s));
             return true;
+        }
         first->about.after_kernel = false;
     }
     if (!are_somewhere(call.msg.msg_iov, call.msg.msg_iovlen)) [[unlikely]] {
@@ -108,11 +119,51 @@ bool take_queued(Receive &call)
     return true;
 }
 
+std::uint32_t kernel_ratio()
+{
+    const std::uint32_t ratio = config::params().rx_udp_poll_os_ratio;
+    return ratio != 0 ? ratio : kRarely;
+}
+
+// Senders by the endpoint that never pause must not keep those by the kernel from being heard.
+bool is_kernels_turn(const State &u)
+{
+    return u.turn_tick != current_tick() || u.queue.is_marked() ||
+           (u.since_turn >= kernel_ratio() && u.kernel_brings.load(std::memory_order_relaxed));
+}
+
+// What came by the endpoint before the kernel's first one was seen is read before it. rx_lock held. False: none of it yet.
+[[gnu::noinline]] bool take_in_turn(Receive &call)
+{
+    State &u = state_of(call.s);
+    if (!u.queue.is_marked()) {
+        const int fd = live_fd(call.s, call.fd);
+        const ssize_t n = libc::real.syscall(SYS_recvfrom, fd, nullptr, 0, MSG_PEEK | MSG_DONTWAIT, nullptr, nullptr);
+        if (n < 0) {
+            end_turn(u);
+            if (errno == EAGAIN)
+                note_nothing(call.s, u, fd);
+            else
+                call.result = -errno;
+            return call.result < 0;
+        }
+        engine_drain();
+        u.queue.mark();
+    }
+    if (!u.queue.is_read_to_mark())
+        return false;
+    if ((call.flags & MSG_PEEK) == 0) // else the next call has to find the same one
+        end_turn(u);
+    return take_from_kernel(call);
+}
+
 // One look at the endpoint's side.
 bool look(Receive &call)
 {
     Socket &s = call.s;
     const LockGuard guard(s.rx_lock);
+    if (is_kernels_turn(state_of(s)) && take_in_turn(call)) [[unlikely]]
+        return true;
     if (take_queued(call))
         return true;
     if ((call.flags & MSG_PEEK) != 0 || !are_somewhere(call.msg.msg_iov, call.msg.msg_iovlen)) {
@@ -159,13 +210,11 @@ bool look_at_kernel(Receive &call)
     }
     engine_drain();
     const LockGuard guard(call.s.rx_lock);
-    return take_queued(call) || take_from_kernel(call);
-}
-
-std::uint32_t kernel_ratio()
-{
-    const std::uint32_t ratio = config::params().rx_udp_poll_os_ratio;
-    return ratio != 0 ? ratio : kRarely;
+    if (take_queued(call))
+        return true;
+    if ((call.flags & MSG_PEEK) == 0)
+        end_turn(u);
+    return take_from_kernel(call);
 }
 
 // In the spin of a waiting call: both sides, in turn.
@@ -347,7 +396,8 @@ int bytes_readable(Socket &s, int fd, int *count)
     if (dual(s)) {
         engine_look();
         const LockGuard guard(s.rx_lock);
-        if (Queued *const first = state_of(s).queue.front()) {
+        Queue &queue = state_of(s).queue;
+        if (Queued *const first = queue.front(); first != nullptr && !queue.is_read_to_mark()) {
             *count = static_cast<int>(first->length);
             return 0;
         }

@@ -64,6 +64,8 @@ struct State {
     std::atomic<std::uint32_t> arrival_tick{0};   // of the last one by the endpoint
     std::atomic<bool> kernel_brings{false};       // the last datagram came by the kernel
     std::atomic<std::uint64_t> kernel_look{0};    // ticks of the last look at the kernel that found nothing
+    std::uint32_t turn_tick = 0;                  // rx_lock: of the kernel's last turn, while the endpoint has plenty
+    std::uint32_t since_turn = 0;                 // rx_lock: datagrams by the endpoint
 
     // Sending, tx_lock.
     Routes routes;

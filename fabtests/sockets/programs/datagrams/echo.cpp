@@ -49,7 +49,8 @@ bool is_ours(std::uint64_t seed, Message &m)
     std::memcpy(static_cast<void *>(&m.header), m.bytes.data(), sizeof m.header);
     const std::size_t rest = m.length - sizeof m.header;
     return m.header.magic == kMagic && m.header.length == m.length &&
-           Pattern(seed).check((m.header.number << 17) + sizeof m.header, m.bytes.data() + sizeof m.header, rest) == rest;
+           Pattern(seed).check((m.header.number << 17) + sizeof m.header, m.bytes.data() + sizeof m.header, rest) ==
+               rest;
 }
 
 void ask_for_everything(int fd)
@@ -155,7 +156,8 @@ class Client
 {
 public:
     Client(std::uint16_t port, std::uint64_t seed)
-        : seed_(seed), random_(seed), to_(make_address("127.0.0.1", port)), fd_(bound_socket(make_address("127.0.0.1", 0)))
+        : seed_(seed), random_(seed), to_(make_address("127.0.0.1", port)),
+          fd_(bound_socket(make_address("127.0.0.1", 0)))
     {
         ask_for_everything(fd_);
     }
@@ -172,8 +174,7 @@ public:
             ask(kData);
         const unsigned long long after = number_ - until_then, repeated = repeated_;
         ask(kEnd);
-        std::printf("asked %llu, then %llu, repeated %llu, strange %llu\n", until_then, after, repeated,
-                    strange_);
+        std::printf("asked %llu, then %llu, repeated %llu, strange %llu\n", until_then, after, repeated, strange_);
     }
 
 private:

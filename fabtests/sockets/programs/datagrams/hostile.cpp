@@ -146,8 +146,8 @@ std::vector<Target> find_targets(const std::string &directory, Endpoint &endpoin
         t.name = entry.path().filename();
         t.text = read_link(entry.path());
         int process = 0;
-        if (t.name.starts_with("u-") && std::sscanf(t.text.c_str(), "1.%d.%u.%" SCNu32 ".%" SCNx32, &process, &t.port,
-                                                    &t.index, &t.cookie) == 4) {
+        if (t.name.starts_with("u-") &&
+            std::sscanf(t.text.c_str(), "1.%d.%u.%" SCNu32 ".%" SCNx32, &process, &t.port, &t.index, &t.cookie) == 4) {
             t.endpoint = endpoint.insert(static_cast<std::uint16_t>(t.port));
             found.push_back(t);
         }
@@ -179,7 +179,8 @@ public:
             send_one(targets_[random_.below(targets_.size())]);
         }
         take_back();
-        std::printf("attacked %zu, sent %u, nobody there %u, tricks %u\n", targets_.size(), datagrams, nobody_, tricks_);
+        std::printf("attacked %zu, sent %u, nobody there %u, tricks %u\n", targets_.size(), datagrams, nobody_,
+                    tricks_);
     }
 
 private:
@@ -221,7 +222,8 @@ void Enemy::attach_words()
 void Enemy::scribble_words()
 {
     if (random_.below(16) == 0)
-        __atomic_store_n(&words_[random_.below(word_count_)], static_cast<std::uint32_t>(random_.next()), __ATOMIC_RELAXED);
+        __atomic_store_n(&words_[random_.below(word_count_)], static_cast<std::uint32_t>(random_.next()),
+                         __ATOMIC_RELAXED);
 }
 
 std::string Enemy::random_text(std::size_t length)
