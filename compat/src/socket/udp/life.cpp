@@ -284,6 +284,7 @@ void begin(Socket &s, int fd, int family)
         s.mode.store(Mode::kKernel, std::memory_order_release);
         return;
     }
+    forget_routes(s); // of a call that was late when the socket was closed that had this place before
     u->family = static_cast<sa_family_t>(family);
     u->identity = {};
     u->seen = ~0U;
@@ -307,11 +308,15 @@ void begin(Socket &s, int fd, int family)
     s.udp.store(u, std::memory_order_release);
 }
 
+// A call of another thread that lifts it, or looks a route of it up, has done so before, or sees that it is closed.
 void end(Socket &s)
 {
-    if (dual(s))
-        tear_down(s, false);
-    unlist(s);
+    {
+        const LockGuard guard(g_lift_lock);
+        unlift(s, false);
+        s.mode.store(Mode::kFree, std::memory_order_release);
+        unlist(s);
+    }
     forget_routes(s);
     s.udp.store(nullptr, std::memory_order_release);
 }

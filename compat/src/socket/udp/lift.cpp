@@ -238,7 +238,6 @@ void unlist(Socket &s)
 {
     if (!s.listed)
         return;
-    const LockGuard guard(g_lift_lock);
     s.listed = false;
     remove_live(g_listed, s);
     engine_update_active();

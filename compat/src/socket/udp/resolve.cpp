@@ -158,7 +158,7 @@ int resolve(Socket &s, int fd, Route &route)
     if (g_fork_gate.try_lock()) {
         route.way = Way::kKernel;
         route.tick = current_tick();
-        if (open_offers()) {
+        if (s.mode.load(std::memory_order_relaxed) != Mode::kFree && open_offers()) {
             route.generation = generation();
             is_group(fd, route.to) ? resolve_group(s, fd, route) : look_up(s, fd, route);
         }

@@ -79,9 +79,10 @@ struct State {
     std::atomic<bool> ask_kernel_for_room{false}; // its send buffer was full
 };
 
+// Of a socket that is, or was when the call began, a UDP socket: another thread may have closed it since.
 inline State &state_of(const Socket &s)
 {
-    return *s.udp.load(std::memory_order_relaxed);
+    return *s.udp_memory;
 }
 
 // Addresses at which nothing can be, as the kernel finds out too.
@@ -125,7 +126,7 @@ inline constexpr std::uint32_t kMixedTicks =
 // Those that are dual or send by the endpoint, through next_live: the helper thread looks after them.
 extern Socket *g_listed;      // lift lock
 void list(Socket &s);         // lift lock held
-void unlist(Socket &s);       // no lock held
+void unlist(Socket &s);       // lift lock held
 void tick(Socket &s);         // lift lock held
 std::uint32_t current_tick(); // changes some 20 times a second while there are any
 
