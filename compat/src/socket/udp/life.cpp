@@ -292,6 +292,7 @@ void begin(Socket &s, int fd, int family)
     u->cookie = 0;
     u->named = false;
     u->wanted = {};
+    u->tells_losses = false;
     u->connected = false;
     u->dropped = 0;
     u->kernel_brings = false;

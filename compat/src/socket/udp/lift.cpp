@@ -131,6 +131,7 @@ void read_options(Socket &s, int fd)
     const LockGuard rx(s.rx_lock);
     engine_exclude_polling(true);
     u.wanted = wanted;
+    u.tells_losses = wanted.overflows;
     u.queue.set_limit(receive_buffer(fd));
     read_peer(fd, u);
     for (Verdict &verdict : u.verdicts)

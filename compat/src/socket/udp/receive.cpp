@@ -58,7 +58,7 @@ void finish(Receive &call, const About &about, std::size_t length)
 
 void note_nothing(Socket &s, State &u, int fd)
 {
-    if (u.wanted.overflows && u.kernel_brings.load(std::memory_order_relaxed)) [[unlikely]]
+    if (u.tells_losses && u.kernel_brings.load(std::memory_order_relaxed)) [[unlikely]]
         read_kernel_drops(u, fd);
     u.kernel_brings.store(false, std::memory_order_relaxed);
     s.kernel_news.store(false, std::memory_order_relaxed);
@@ -79,7 +79,7 @@ bool take_from_kernel(Receive &call)
     call.result = n < 0 ? -errno : n;
     if (n >= 0) {
         u.kernel_brings.store(true, std::memory_order_relaxed);
-        if (u.wanted.overflows)
+        if (u.tells_losses)
             add_overflows(call.s, &call.msg, controls);
     }
     return true;
@@ -387,7 +387,7 @@ bool receive_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count
 bool only_kernel_brings(const Socket &s)
 {
     const State &u = state_of(s);
-    return !u.wanted.overflows && u.kernel_brings.load(std::memory_order_relaxed) && !has_mixed_senders(u) &&
+    return !u.tells_losses && u.kernel_brings.load(std::memory_order_relaxed) && !has_mixed_senders(u) &&
            u.queue.empty();
 }
 

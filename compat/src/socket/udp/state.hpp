@@ -54,6 +54,7 @@ struct State {
     std::atomic<bool> named{false};       // rx_lock: its name stands in the directory
     Queue queue;                          // read with rx_lock, filled with the poll lock
     Wanted wanted;                        // changed with rx_lock and the poll lock
+    Glimpsed<bool> tells_losses = false;  // wanted.overflows, for those who hold neither
     bool connected = false;               // likewise: only what comes from `peer` is taken
     in6_addr peer = {};
     std::uint16_t peer_port = 0;
