@@ -205,15 +205,20 @@ Effect effect_of(int level, int name, const void *value, socklen_t len)
     return level == IPPROTO_UDP && (name == UDP_CORK || name == UDP_SEGMENT) ? Effect::kSentByKernel : Effect::kKernel;
 }
 
+void clear_routes(State &u) // tx_lock held
+{
+    u.routes.clear();
+    u.bounce.reset();
+    u.used_memory.store(false, std::memory_order_relaxed);
+}
+
 void forget_routes(Socket &s)
 {
     State &u = state_of(s);
     if (!u.used_memory.load(std::memory_order_relaxed))
         return;
     const LockGuard guard(s.tx_lock);
-    u.routes.clear();
-    u.bounce.reset();
-    u.used_memory.store(false, std::memory_order_relaxed);
+    clear_routes(u);
 }
 
 // The program's idea of it; ours of what the kernel has is the same again.
@@ -231,6 +236,19 @@ void note_group_option(State &u, int level, int name, const void *value, socklen
     if (len >= sizeof whole)
         memcpy(&whole, value, sizeof whole);
     u.loops[place] = u.kernel_loops[place] = len >= sizeof whole ? whole != 0 : first != 0;
+}
+
+// A sender changes the same option of the kernel's (loop_in_kernel()): both as one.
+int set_group_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len)
+{
+    State &u = state_of(s);
+    const LockGuard guard(s.tx_lock);
+    const int result = libc::real.setsockopt(fd, level, name, value, len);
+    if (result != 0)
+        return result;
+    note_group_option(u, level, name, value, len);
+    clear_routes(u);
+    return 0;
 }
 
 // They look again who is in the group. It may be the first that this process has to do with others.
@@ -343,13 +361,13 @@ int connect(Socket &s, int fd, const sockaddr *address, socklen_t length)
 // Where the kernel's socket has another value than the program has given it.
 int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *len)
 {
-    const State &u = state_of(s);
     const int result = libc::real.getsockopt(fd, level, name, value, len);
     const bool v4 = level == IPPROTO_IP && name == IP_MULTICAST_LOOP;
     const bool v6 = level == IPPROTO_IPV6 && name == IPV6_MULTICAST_LOOP;
     if (result != 0 || (!v4 && !v6) || *len == 0)
         return result;
-    const int loops = u.loops[v4 ? 0 : 1] ? 1 : 0;
+    const LockGuard guard(s.tx_lock);
+    const int loops = state_of(s).loops[v4 ? 0 : 1] ? 1 : 0;
     memcpy(value, &loops, std::min<std::size_t>(*len, sizeof loops));
     return result;
 }
@@ -362,12 +380,12 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
         pin_to_kernel(s, "an option that only the kernel can follow");
     if (effect == Effect::kSentByKernel)
         u.sends_by_kernel.store(true, std::memory_order_relaxed);
+    if (effect == Effect::kGroupSending)
+        return set_group_option(s, fd, level, name, value, len);
     const int result = libc::real.setsockopt(fd, level, name, value, len);
     if (result != 0)
         return result;
-    if (effect == Effect::kGroupSending)
-        note_group_option(u, level, name, value, len);
-    if (effect == Effect::kSending || effect == Effect::kGroupSending)
+    if (effect == Effect::kSending)
         forget_routes(s);
     if (effect == Effect::kMembership)
         tell_senders();
