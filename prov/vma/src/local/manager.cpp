@@ -80,6 +80,7 @@ void ConnectionManager::progress(bool wait) noexcept
         epoll_event event{};
         if (::epoll_wait(epoll_.get(), &event, 1, 0) != 1)
             return;
+        watches_.load(std::memory_order_acquire);
         static_cast<EventSource *>(event.data.ptr)->on_ready(event.events);
     }
 }
@@ -111,6 +112,7 @@ bool ConnectionManager::watch(EventSource &source, int fd, std::uint32_t events,
     epoll_event interest{};
     interest.events = events;
     interest.data.ptr = &source;
+    watches_.fetch_add(1, std::memory_order_release);
     return ::epoll_ctl(epoll_.get(), first ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &interest) == 0;
 }
 

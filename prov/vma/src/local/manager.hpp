@@ -3,6 +3,7 @@
 // down. It has no thread. Whoever reads an event queue (or, rarely, a completion queue) makes it progress.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -90,6 +91,7 @@ private:
     ofi::Fabric &fabric_;
     std::mutex mutex_;
     core::UniqueFd epoll_;
+    std::atomic<unsigned> watches_{0}; // orders watch() before on_ready(), as the kernel does unseen by the language
     Retries retries_{*this};
     std::shared_ptr<Directory> directory_;
     std::unordered_map<std::uint16_t, Link *> link_by_port_; // links that we made, by the port they were made for
