@@ -149,10 +149,11 @@ ssize_t put_to_group(Socket &s, int fd, Route &route, const Message &m)
     State &u = state_of(s);
     const bool v4 = (route.group->receivers.front().data & kToIpv6) == 0;
     auto result = static_cast<ssize_t>(m.length);
+    const std::uint32_t kernel_sends = u.kernel_sends.load(std::memory_order_relaxed);
     for (Receiver &receiver : route.group->receivers)
         if (put(s, route, receiver, m) == -EAGAIN)
             result = -EAGAIN;
-    route.kernel_sends = u.kernel_sends.load(std::memory_order_relaxed);
+    route.kernel_sends = kernel_sends;
     if (!route.group->leaves_host)
         return result;
     u.has_wire_groups.store(true, std::memory_order_relaxed);

@@ -157,9 +157,10 @@ ssize_t send_accelerated(Socket &s, int fd, Message m)
         return route == nullptr ? kByKernel : n;
     if (route->way == Way::kGroup)
         return put_to_group(s, fd, *route, m);
+    const std::uint32_t kernel_sends = u.kernel_sends.load(std::memory_order_relaxed); // others may add to it
     n = route->way == Way::kReceiver ? put(s, *route, route->receiver, m) : kByKernel;
     if (n >= 0 && route->receiver.lost == 0) [[likely]]
-        route->kernel_sends = u.kernel_sends.load(std::memory_order_relaxed);
+        route->kernel_sends = kernel_sends;
     if (n == kByKernel && u.has_wire_groups && is_group(fd, to)) [[unlikely]]
         return loop_as_asked(u, fd, to, m);
     if (n == kByKernel && route->way == Way::kReceiver)
@@ -173,9 +174,10 @@ template <typename Kernel> ssize_t send_by(Socket &s, int fd, const Message &m, 
     const ssize_t n = untold != 0 ? -untold : send_accelerated(s, fd, m);
     if (n != kByKernel)
         return n >= 0 ? n : give(n);
-    State &u = state_of(s);
-    u.kernel_sends.store(u.kernel_sends.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    return by_kernel(s, kernel());
+    const ssize_t sent = kernel();
+    // Not before: what another thread sends by an endpoint in between must not count as the one that went after it.
+    state_of(s).kernel_sends.fetch_add(1, std::memory_order_relaxed);
+    return by_kernel(s, sent);
 }
 
 } // namespace
