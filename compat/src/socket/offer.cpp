@@ -32,7 +32,7 @@ constexpr std::size_t kPathMax = 256;
 struct Directory {
     char path[kPathMax] = {};
     std::uint64_t netns = 0;
-    Generations *generations = nullptr;
+    std::atomic<Generations *> generations{nullptr}; // set with the lift lock, read by every call
 };
 constinit Directory g_directory;
 constinit Generations g_no_generations;
@@ -231,13 +231,14 @@ const char *print_address(const sockaddr_in6 &a, char (&out)[kAddressText])
 
 bool open_offers()
 {
-    if (g_directory.generations != nullptr)
+    if (g_directory.generations.load(std::memory_order_relaxed) != nullptr)
         return true;
     if (!prepare_directory())
         return false;
-    g_directory.generations = map_generations(g_directory.path);
-    if (g_directory.generations == nullptr)
+    Generations *const words = map_generations(g_directory.path);
+    if (words == nullptr)
         return false;
+    g_directory.generations.store(words, std::memory_order_release);
     remove_offers_of_the_dead();
     return true;
 }
@@ -262,7 +263,7 @@ bool publish_offer(const Addresses &a, const Offer &offer)
                 strerror(errno));
         return false;
     }
-    g_directory.generations->offers.fetch_add(1, std::memory_order_release);
+    generations().offers.fetch_add(1, std::memory_order_release);
     return true;
 }
 
@@ -279,7 +280,8 @@ void remove_offer(const Addresses &a, bool as_acceptor)
 
 Generations &generations()
 {
-    return g_directory.generations != nullptr ? *g_directory.generations : g_no_generations;
+    Generations *const words = g_directory.generations.load(std::memory_order_acquire);
+    return words != nullptr ? *words : g_no_generations;
 }
 
 std::uint32_t offers_generation()
