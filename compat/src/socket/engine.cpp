@@ -275,8 +275,16 @@ void introduce(const fi_ops_vma_process &process)
     libc::g_provider_owns.store(process.owns_fd, std::memory_order_release);
 }
 
-int open_objects(Objects &o)
+// Whoever polls meanwhile sees none of them, or all.
+void publish(const Objects &o)
 {
+    const LockGuard guard(g_engine.poll_lock);
+    g_engine.objects = o;
+}
+
+int open_objects()
+{
+    Objects o;
     fi_provider *const provider = load_provider();
     if (provider == nullptr || !open_offers())
         return -1; // said already
@@ -293,8 +301,10 @@ int open_objects(Objects &o)
         result = open_queues(o);
     if (result == 0)
         result = open_listener(o);
-    if (result == 0)
+    if (result == 0) {
+        publish(o);
         result = start_helper();
+    }
     return result == 0 ? 0 : fail("cannot start on the provider", strerror(-result));
 }
 
@@ -357,7 +367,7 @@ std::uint32_t udp::current_tick()
 bool engine_start()
 {
     if (g_engine.state == State::kNone)
-        g_engine.state = open_objects(g_engine.objects) == 0 ? State::kRunning : State::kFailed;
+        g_engine.state = open_objects() == 0 ? State::kRunning : State::kFailed;
     return g_engine.state == State::kRunning;
 }
 
