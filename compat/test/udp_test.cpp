@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// UDP sockets over the real provider, to another socket of this process and by shared memory to another process: that they are
+// accelerated, and that the datagrams of one sender keep their order whichever way they go. For ThreadSanitizer too.
+#include "compat/test/udp_socket.hpp"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+using namespace vma;
+using namespace vma::test;
+
+namespace {
+
+constexpr std::uint32_t kRounds = 2000;
+constexpr std::uint32_t kOrdered = 3000;
+constexpr int kWindow = 24;
+
+// ---- the other process: sends back all it gets
+
+struct Peer {
+    pid_t process = -1;
+    sockaddr_in address = {};
+};
+Peer g_peer;
+
+enum PeerStatus { kGood, kLost, kBroken, kNotAccelerated };
+
+PeerStatus echo(const UdpSocket &socket, std::uint32_t &by_kernel)
+{
+    const std::uint32_t before = socket.kernel_sends();
+    Datagram datagram;
+    for (;;) {
+        sockaddr_in from = {};
+        socklen_t size = sizeof from;
+        const ssize_t n = sock::receive_from(*socket.s, socket.fd, &datagram, sizeof datagram, 0,
+                                             reinterpret_cast<sockaddr *>(&from), &size);
+        if (n < 0)
+            return kLost;
+        if (!datagram.is_whole(n))
+            return kBroken;
+        if (datagram.number == kEnd)
+            break;
+        if (socket.send(datagram, from) != n)
+            return kLost;
+    }
+    by_kernel = socket.kernel_sends() - before;
+    return kGood;
+}
+
+void start_peer()
+{
+    int channel[2];
+    if (::pipe(channel) != 0)
+        return;
+    g_peer.process = ::fork();
+    if (g_peer.process != 0) {
+        if (::read(channel[0], &g_peer.address, sizeof g_peer.address) != sizeof g_peer.address)
+            print_error("the peer says nothing\n");
+        ::close(channel[0]);
+        ::close(channel[1]);
+        return;
+    }
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    UdpSocket socket;
+    socket.set(SOL_SOCKET, SO_RCVTIMEO, timeval{60, 0});
+    std::uint32_t by_kernel = 0;
+    PeerStatus status = kLost;
+    if (::write(channel[1], &socket.address, sizeof socket.address) == sizeof socket.address)
+        status = echo(socket, by_kernel);
+    if (status == kGood && !socket.takes_by_endpoint())
+        status = kNotAccelerated;
+    ::_exit(status);
+}
+
+std::uint32_t taken_from_ring()
+{
+    sock::engine_exclude_polling(true);
+    const std::uint32_t taken = sock::udp::taken();
+    sock::engine_exclude_polling(false);
+    return taken;
+}
+
+// Until both ways are by the endpoint.
+bool accelerate_with_peer(const UdpSocket &socket)
+{
+    const std::int64_t until = sock::now_ns() + kPatienceNs;
+    while (sock::now_ns() < until) {
+        const std::uint32_t sent = socket.kernel_sends();
+        const std::uint32_t taken = taken_from_ring();
+        Datagram datagram;
+        if (!socket.send_number(0, 0, g_peer.address) || !datagram.is_whole(socket.receive(datagram)))
+            return false;
+        if (socket.kernel_sends() == sent && taken_from_ring() != taken)
+            return true;
+    }
+    return false;
+}
+
+// ---- ping-pong
+
+// How many rounds were good, of kRounds, and all by the endpoint.
+std::uint32_t ping_pong(const UdpSocket &socket, const sockaddr_in &to)
+{
+    const std::uint32_t before = socket.kernel_sends();
+    for (std::uint32_t number = 1; number <= kRounds; ++number) {
+        Datagram datagram;
+        if (!socket.send_number(1, number, to) || !datagram.is_whole(socket.receive(datagram)) ||
+            datagram.number != number || socket.kernel_sends() != before)
+            return number - 1;
+    }
+    return kRounds;
+}
+
+void ping_pong_with_another_process(void **)
+{
+    const UdpSocket socket;
+    assert_true(accelerate_with_peer(socket));
+    const std::uint32_t taken = taken_from_ring();
+    assert_int_equal(ping_pong(socket, g_peer.address), kRounds);
+    assert_int_equal(taken_from_ring() - taken, kRounds);
+}
+
+void ping_pong_between_threads(void **)
+{
+    const UdpSocket socket;
+    const UdpSocket other;
+    assert_true(accelerate(socket, other));
+    assert_true(accelerate(other, socket));
+    const std::uint32_t taken = taken_from_ring();
+    std::uint32_t by_kernel = ~0U;
+    PeerStatus status = kLost;
+    std::thread thread([&] { status = echo(other, by_kernel); });
+    const std::uint32_t good = ping_pong(socket, other.address);
+    socket.send_number(1, kEnd, other.address);
+    thread.join();
+    assert_int_equal(good, kRounds);
+    assert_int_equal(status, kGood);
+    assert_int_equal(by_kernel, 0);
+    assert_int_equal(taken_from_ring(), taken); // from hand to hand, by no ring
+}
+
+// ---- order
+
+// In the kernel's hands until the next part, which ends the datagram.
+bool send_in_two_parts(const UdpSocket &socket, const Datagram &datagram, const sockaddr_in &to)
+{
+    const auto *const bytes = reinterpret_cast<const std::uint8_t *>(&datagram);
+    const auto *const name = reinterpret_cast<const sockaddr *>(&to);
+    const std::size_t half = datagram.length() / 2;
+    const std::size_t rest = datagram.length() - half;
+    return sock::send_to(*socket.s, socket.fd, bytes, half, MSG_MORE, name, sizeof to) == static_cast<ssize_t>(half) &&
+           sock::send_to(*socket.s, socket.fd, bytes + half, rest, 0, name, sizeof to) == static_cast<ssize_t>(rest);
+}
+
+// Three parts; with ancillary data only the kernel sends it.
+bool send_message(const UdpSocket &socket, Datagram &datagram, const sockaddr_in &to, bool with_ttl)
+{
+    sockaddr_in name = to;
+    iovec parts[] = {{&datagram.sender, sizeof datagram.sender},
+                     {&datagram.number, sizeof datagram.number},
+                     {datagram.body, datagram.length() - kHead}};
+    alignas(cmsghdr) std::uint8_t room[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message = {};
+    message.msg_name = &name;
+    message.msg_namelen = sizeof name;
+    message.msg_iov = parts;
+    message.msg_iovlen = std::size(parts);
+    if (with_ttl) {
+        const int ttl = 3;
+        message.msg_control = room;
+        message.msg_controllen = sizeof room;
+        cmsghdr *const header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = IPPROTO_IP;
+        header->cmsg_type = IP_TTL;
+        header->cmsg_len = CMSG_LEN(sizeof ttl);
+        std::memcpy(CMSG_DATA(header), &ttl, sizeof ttl);
+    }
+    return sock::send_msg(*socket.s, socket.fd, &message, 0) == static_cast<ssize_t>(datagram.length());
+}
+
+bool send_somehow(const UdpSocket &socket, Datagram &datagram, const sockaddr_in &to, unsigned dice)
+{
+    switch (dice % 12) {
+    case 0:
+        return send_in_two_parts(socket, datagram, to);
+    case 1:
+        return send_message(socket, datagram, to, true);
+    case 2:
+        return send_message(socket, datagram, to, false);
+    default:
+        return socket.send(datagram, to) == static_cast<ssize_t>(datagram.length());
+    }
+}
+
+// Which of them went by the kernel; empty: a send failed.
+std::vector<bool> send_all(const UdpSocket &socket, const sockaddr_in &to, Window &window, unsigned seed)
+{
+    std::minstd_rand random(seed);
+    std::vector<bool> by_kernel;
+    for (std::uint32_t number = 0; number < kOrdered; ++number) {
+        Datagram datagram;
+        datagram.fill(2, number);
+        const std::uint32_t before = socket.kernel_sends();
+        if (!window.enter() || !send_somehow(socket, datagram, to, static_cast<unsigned>(random() >> 8)))
+            return {};
+        by_kernel.push_back(socket.kernel_sends() != before);
+    }
+    return by_kernel;
+}
+
+// Where the kernel's datagrams stand among the others, which they may leave only as doc/datagrams.md says.
+struct Order {
+    std::uint32_t late = 0;  // came after a later one by the endpoint: the kernel took its time
+    std::uint32_t early = 0; // came before an earlier one by the endpoint, which follows one of the kernel's
+};
+
+// Each way for itself is in order. Of those by the endpoint only one that follows one by the kernel lets the kernel's go before
+// it, of which the receiver can't tell whether they are the ones that it follows.
+Order order_of(const std::vector<std::uint32_t> &received, const std::vector<bool> &by_kernel)
+{
+    Order order;
+    std::int64_t last_kernel = -1;
+    std::uint32_t next = 0; // by the endpoint
+    const auto find_next = [&] {
+        while (next < by_kernel.size() && by_kernel[next])
+            ++next;
+    };
+    find_next();
+    for (const std::uint32_t number : received) {
+        if (!by_kernel[number]) {
+            if (number != next)
+                UNIT_FAIL("out of order by the endpoint");
+            ++next;
+            find_next();
+            continue;
+        }
+        if (number < last_kernel)
+            UNIT_FAIL("out of order by the kernel");
+        last_kernel = number;
+        const bool after_kernel = next == 0 || by_kernel[next - 1];
+        if (number > next && !after_kernel)
+            UNIT_FAIL("the kernel's overtook one by the endpoint");
+        order.early += number > next ? 1 : 0;
+        order.late += next > number + 1 && !std::all_of(by_kernel.begin() + number, by_kernel.begin() + next,
+                                                        [](bool k) { return k; })
+                          ? 1
+                          : 0;
+    }
+    return order;
+}
+
+void keeps_order(const UdpSocket &from, const sockaddr_in &to, const UdpSocket &at)
+{
+    const unsigned random = seed();
+    Window window(kWindow);
+    std::vector<std::uint32_t> received;
+    std::thread receiver([&] {
+        Datagram datagram;
+        while (received.size() < kOrdered && datagram.is_whole(at.receive(datagram))) {
+            received.push_back(std::min(datagram.number, kOrdered - 1));
+            window.leave();
+        }
+    });
+    const std::vector<bool> by_kernel = send_all(from, to, window, random);
+    receiver.join();
+    assert_int_equal(by_kernel.size(), kOrdered);
+    assert_int_equal(received.size(), kOrdered);
+    const auto kernels = static_cast<std::uint32_t>(std::count(by_kernel.begin(), by_kernel.end(), true));
+    assert_in_range(kernels, kOrdered / 12, kOrdered / 4); // of which a sixth is meant
+    const Order order = order_of(received, by_kernel);
+    print_message("# %u of %u by the kernel, %u late, %u early\n", kernels, kOrdered, order.late, order.early);
+    assert_in_range(order.late, 0, kernels / 4);
+    std::sort(received.begin(), received.end());
+    for (std::uint32_t number = 0; number < kOrdered; ++number)
+        assert_int_equal(received[number], number);
+}
+
+void order_of_both_ways_between_processes(void **)
+{
+    const UdpSocket socket;
+    assert_true(accelerate_with_peer(socket));
+    keeps_order(socket, g_peer.address, socket);
+}
+
+void order_of_both_ways_between_threads(void **)
+{
+    const UdpSocket from;
+    const UdpSocket to;
+    assert_true(accelerate(from, to));
+    keeps_order(from, to.address, to);
+}
+
+// One thread's every sixth goes by the kernel; what it sends then by the endpoint waits for that, whatever others send between.
+void send_every_sixth_by_kernel(const UdpSocket &from, const sockaddr_in &to, Window &window, std::uint32_t sender)
+{
+    for (std::uint32_t number = 0; number < kOrdered && window.enter(); ++number) {
+        Datagram datagram;
+        datagram.fill(sender, number);
+        send_message(from, datagram, to, number % 6 == 0);
+    }
+}
+
+void order_of_threads_that_share_a_socket(void **)
+{
+    const UdpSocket from;
+    const UdpSocket to;
+    assert_true(accelerate(from, to));
+    Window window(kWindow);
+    std::thread senders[] = {
+        std::thread([&] { send_every_sixth_by_kernel(from, to.address, window, 0); }),
+        std::thread([&] { send_every_sixth_by_kernel(from, to.address, window, 1); }),
+    };
+    std::uint32_t received = 0;
+    std::uint32_t late = 0;
+    std::uint32_t last[2] = {};
+    Datagram datagram;
+    while (received < 2 * kOrdered && datagram.is_whole(to.receive(datagram))) {
+        std::uint32_t &latest = last[datagram.sender % 2];
+        if (datagram.number % 6 == 0)
+            late += datagram.number < latest ? 1 : 0;
+        else
+            latest = std::max(latest, datagram.number);
+        ++received;
+        window.leave();
+    }
+    for (std::thread &sender : senders)
+        sender.join();
+    print_message("# %u of %u late\n", late, 2 * kOrdered / 6);
+    assert_int_equal(received, 2 * kOrdered);
+    assert_in_range(late, 0, kOrdered / 50);
+}
+
+void peer_was_accelerated(void **)
+{
+    const UdpSocket socket;
+    assert_true(socket.send_number(1, kEnd, g_peer.address));
+    int status = -1;
+    assert_int_equal(::waitpid(g_peer.process, &status, 0), g_peer.process);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), kGood);
+}
+
+} // namespace
+
+int main()
+{
+    const Library library;
+    start_peer(); // before there is a thread: ThreadSanitizer's child of several makes no more of them
+    static const CMUnitTest tests[] = {
+        cmocka_unit_test(ping_pong_with_another_process),
+        cmocka_unit_test(order_of_both_ways_between_processes),
+        cmocka_unit_test(peer_was_accelerated),
+        cmocka_unit_test(ping_pong_between_threads),
+        cmocka_unit_test(order_of_both_ways_between_threads),
+        cmocka_unit_test(order_of_threads_that_share_a_socket),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
