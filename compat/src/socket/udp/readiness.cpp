@@ -39,13 +39,14 @@ std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
 {
     State &u = state_of(s);
     std::uint32_t events = known(s, u);
-    std::uint32_t ask = interest & POLLPRI;
     const bool news = s.kernel_news.load(std::memory_order_acquire);
+    std::uint32_t ask = news ? interest & POLLPRI : 0; // comes with an error (SO_SELECT_ERR_QUEUE)
     if ((events & kIn) == 0 && news)
         ask |= interest & kIn;
     if ((events & kOut) == 0)
         ask |= interest & kOut;
-    if (ask != 0 || news) {
+    const bool told = (events & interest & kIn) != 0; // what else the kernel has is told when that has been read
+    if (ask != 0 || (news && !told)) {
         pollfd p = {fd, static_cast<short>(ask), 0};
         libc::uncancelled::poll_now(&p, 1);
         const auto kernel = static_cast<std::uint32_t>(static_cast<unsigned short>(p.revents));
