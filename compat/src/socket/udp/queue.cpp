@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kLeastRing = std::size_t{256} << 10; // has room for the longest datagram wherever it begins
 constexpr std::size_t kMostRing = std::size_t{1} << 30;
-constexpr std::size_t kRestartAfter = std::size_t{16} << 10;
+constexpr std::size_t kRestartAfter = std::size_t{1} << 10; // so that many queues fit into a cache together
 constexpr std::size_t kAlign = sizeof(Queued); // what is left of the ring always has room for one that says so
 constexpr std::uint32_t kSkip = ~0U;
 
