@@ -170,7 +170,9 @@ def stage_asan(stage):
     if not configure(stage, folder, "--enable-asan", "CXXFLAGS=-O1 -g"):
         return [Case("configure", FAIL)]
     cases = make_check(stage, folder, "TESTS=$(unit_tests)")
-    return cases + pytest(stage, folder, "fabtests/sockets/test_semantics.py", "-k", "as_the_kernel and vma-vma-latency")
+    programs = [f"fabtests/sockets/test_{name}.py" for name in ("semantics", "datagrams", "datagram_hostile")]
+    chosen = "(as_the_kernel and vma-vma-latency) or hostile"
+    return cases + pytest(stage, folder, *programs, "-k", chosen)
 
 
 def stage_tsan(stage):

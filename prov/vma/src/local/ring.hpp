@@ -3,6 +3,7 @@
 // it before the receiver knows of it; the receiver takes no word in it for true before it has copied and checked it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -116,8 +117,11 @@ public:
             payload_[word_of(line)] |= mask_of(line);
         next_ = end;
         record.word.store(length | kRecordValid | (has_data ? kRecordData : 0), std::memory_order_release);
-        // For the next one but one: on its way here while the program does something else.
+        // For the next ones, likely as long: on their way here while the program does something else.
         __builtin_prefetch(&at(next_ + kRecordAlign), 1);
+        const std::uint64_t ahead = next_ + std::min(record_bytes(length), kPrefetch);
+        for (std::uint64_t line = next_ + 2 * kRecordAlign; line < ahead; line += kRecordAlign)
+            __builtin_prefetch(&at(line), 1);
     }
 
     // The reader has taken everything, and gone to the other part if it was told to.
@@ -134,6 +138,8 @@ public:
     void restart() noexcept { next_ = freed_ = round_up(next_, bytes_); }
 
 private:
+    static constexpr std::size_t kPrefetch = 2048; // bytes: a datagram of an Ethernet frame
+
     // False where the reader's word can't be true: then everything counts as full.
     bool refresh() noexcept
     {
