@@ -112,7 +112,8 @@ bool point_to(Receiver &receiver, const Identity &who, const Target &target)
     return receiver.own || receiver.endpoint != FI_ADDR_NOTAVAIL;
 }
 
-// Another sender may have taken back what was left for the same receiver.
+// Another sender may have taken back what was left for the same receiver. Of our own changes the route need not hear; one of
+// somebody else's in between, a receiver's that was quick, must not be missed.
 void wish_for(Route &route, const std::vector<Identity> &who)
 {
     for (const Identity &old : route.wished)
@@ -121,7 +122,7 @@ void wish_for(Route &route, const std::vector<Identity> &who)
     route.wished = who;
     for (const Identity &wanted : who)
         if (!is_wished(wanted))
-            route.generation = leave_wish(wanted);
+            route.generation += leave_wish(wanted) == route.generation + 1 ? 1 : 0;
 }
 
 void forget_endpoints()
