@@ -60,7 +60,7 @@ bool Queue::push(const About &about, const iovec *parts, std::size_t count, std:
 {
     if (ring_ == nullptr && !make_ring()) [[unlikely]]
         return false;
-    std::uint64_t head = head_.load(std::memory_order_acquire);
+    const std::uint64_t head = head_.load(std::memory_order_acquire);
     std::uint64_t tail = tail_.load(std::memory_order_relaxed);
     const std::size_t size = record_size(length);
     const std::size_t left = capacity_ - (tail & (capacity_ - 1));
@@ -75,7 +75,7 @@ bool Queue::push(const About &about, const iovec *parts, std::size_t count, std:
         skip_end_ = tail + left; // from here on it is pushed: else the next one would count what was not skipped
         skipped_ = left;
         if (none) // a reader that still sees the old place finds the way from there
-            head_.store(head = skip_end_, std::memory_order_relaxed);
+            head_.store(skip_end_, std::memory_order_relaxed);
         tail = skip_end_;
     } else if (tail + size - head > capacity_) {
         return false;
