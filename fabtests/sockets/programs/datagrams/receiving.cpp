@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Scenarios of receiving: every call with every flag, lengths, errors, time-outs, what is left in the queue.
+#include <netinet/udp.h>
 #include <sys/time.h>
 
 #include <vector>
@@ -276,12 +277,13 @@ SCENARIO(receive_faults)
 // A queue that is full drops what comes, keeps what it has, and counts.
 EVERY_FAMILY(overflow)
 {
-    const Link small = me.open("D", "T", [&me](int fd) {
+    const auto prepare = [&me](int fd) {
         const int size = 4096, on = 1;
         must(set_option(fd, SOL_SOCKET, SO_RCVBUF, size), "SO_RCVBUF");
         if (me.server)
             must(set_option(fd, SOL_SOCKET, SO_RXQ_OVFL, on), "SO_RXQ_OVFL");
-    });
+    };
+    const Link small = me.open("D", "T", prepare);
     constexpr int kSent = 8000; // more than any buffer on the way holds
     unsigned dropped_before = 0;
     for (int round = 0; round < 3; ++round) {
@@ -315,6 +317,23 @@ EVERY_FAMILY(overflow)
         me.step();
     }
     me.still_works(small);
+    if (!me.server) { // what the kernel drops, too; who sends so has the kernel send
+        const int off = 0;
+        must(set_option(small.fd, IPPROTO_UDP, UDP_CORK, off), "UDP_CORK");
+        for (int i = 0; i < kSent; ++i)
+            if (send_to(small.fd, "", 0, small.other) != 0)
+                die("send: %s", strerrorname_np(errno));
+    }
+    me.step();
+    while (me.server && receive_by(Form::kRecvmsg, small.fd, 1, MSG_DONTWAIT, 100).result >= 0) {
+    }
+    ::close(small.fd);
+    const Link fresh = me.open("E", "U", prepare); // in the place of the closed one
+    me.deliver(fresh, {"nothing is lost yet"});
+    if (me.server)
+        me.say("losses of a new socket: \"%s\"",
+               receive_by(Form::kRecvmsg, fresh.fd, 100, MSG_DONTWAIT, 100).control.c_str());
+    me.step();
     me.still_works(me.link);
 }
 
