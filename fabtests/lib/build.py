@@ -12,6 +12,10 @@ import pytest
 TOP = pathlib.Path(__file__).resolve().parents[2]
 
 
+# Without it sockperf ends with an error when there are more than 600,000 round trips a second.
+SOCKPERF_MANY = ("--mps", 5_000_000)
+
+
 @functools.lru_cache(maxsize=None)
 def build_dir() -> pathlib.Path:
     """The build directory: $VMA_BUILD, else build/ beside the sources, else the sources themselves."""

@@ -55,13 +55,10 @@ def sockperf(serve, client, port, pair, *options):
     judge(pair, server, done)
 
 
-MOST = ("--mps", 5_000_000)  # sockperf gives up where there are more answers than its table for 600,000 a second has room for
-
-
 # It waits for 2 s before it begins: few tests.
 @pytest.mark.pairs(pairing.KERNEL, pairing.VMA_LATENCY)
 def test_sockperf_ping_pong(serve, client, port, pair):
-    sockperf(serve, client, port, pair, "ping-pong", *MOST, "-m", 14)
+    sockperf(serve, client, port, pair, "ping-pong", *build.SOCKPERF_MANY, "-m", 14)
 
 
 @pytest.mark.pairs(pairing.VMA_LATENCY)
@@ -74,7 +71,7 @@ def test_sockperf_many_sockets(run, serve, client, port, pair):
     feed = run.work / "feed"
     feed.write_text("".join(f"U:127.0.0.{host}:{port}\n" for host in (1, 2, 3)))
     server = serve(build.tool("sockperf"), "server", "-f", feed, "-F", "epoll")
-    done = client(build.tool("sockperf"), "ping-pong", *MOST, "-f", feed, "-F", "epoll", "-t", 1)
+    done = client(build.tool("sockperf"), "ping-pong", *build.SOCKPERF_MANY, "-f", feed, "-F", "epoll", "-t", 1)
     right_answers(done)
     server.stop()
     judge(pair, server, done)

@@ -59,14 +59,10 @@ def check_ping_pong(client):
     assert "Summary: Latency is" in text
 
 
-# Without it sockperf ends with an error when there are more than 600,000 round trips a second.
-MANY = ("--mps", 5_000_000)
-
-
 def sockperf_ping_pong(run, port, pair, size):
     server = sockperf_server(run, pair, port)
     client = run.run("client", [build.tool("sockperf"), "ping-pong", "--tcp", "-i", "127.0.0.1", "-p", port, "-t", 1,
-                                "-m", size, *MANY, "--data-integrity"], vma=pair.client, mode=pair.mode)
+                                "-m", size, *build.SOCKPERF_MANY, "--data-integrity"], vma=pair.client, mode=pair.mode)
     check_ping_pong(client)
     server.stop()
     expect.acceleration(pair, port, server, client)
@@ -87,7 +83,7 @@ def test_sockperf_ping_pong_large(run, port, pair):
 def test_sockperf_multiplexed(run, port, pair, how):
     server = sockperf_server(run, pair, port, how)
     client = run.run("client", [build.tool("sockperf"), "ping-pong", "-f", run.work / "feed", "-F", how, "-t", 1,
-                                *MANY],
+                                *build.SOCKPERF_MANY],
                      vma=pair.client, mode=pair.mode)
     check_ping_pong(client)
     server.stop()
@@ -345,7 +341,8 @@ def test_python_http_server(run, port, pair):
     www = run.work / "www"
     www.mkdir()
     sums = {name: random_file(www / name, size) for name, size in (("small", 3000), ("large", 4 << 20))}
-    server = run.start("server", [PYTHON, "-m", "http.server", port, "--bind", "127.0.0.1", "--directory", www],
+    server = run.start("server", [PYTHON, "-m", "http.server", port, "--bind", "127.0.0.1", "--directory", www,
+                                  "--protocol", "HTTP/1.1"],  # else each connection ends with its first answer
                        vma=pair.server, mode=pair.mode)
     run.wait_port(port, server)
     names = ["small", "large", "small"]

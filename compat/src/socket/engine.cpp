@@ -417,31 +417,31 @@ unsigned poll_locked()
     return static_cast<unsigned>(n) + (udp::taken() - taken);
 }
 
-} // namespace
-
-unsigned engine_poll()
+template <typename Poll> unsigned poll_if_free(Poll poll)
 {
     if (!g_engine.poll_lock.try_lock())
         return 1;
     g_engine.polls.store(g_engine.polls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    const unsigned n = g_engine.objects.cq != nullptr ? poll_locked() : 0;
+    const unsigned n = g_engine.objects.cq != nullptr ? poll() : 0;
     g_engine.poll_lock.unlock();
     return n;
 }
 
+} // namespace
+
+unsigned engine_poll()
+{
+    return poll_if_free(poll_locked);
+}
+
 unsigned engine_poll_direct(udp::Direct &direct)
 {
-    if (!g_engine.poll_lock.try_lock())
-        return 1;
-    unsigned n = 0;
-    g_engine.polls.store(g_engine.polls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    if (g_engine.objects.cq != nullptr) {
+    return poll_if_free([&direct] {
         udp::set_direct(&direct);
-        n = poll_locked();
+        const unsigned n = poll_locked();
         udp::set_direct(nullptr);
-    }
-    g_engine.poll_lock.unlock();
-    return n;
+        return n;
+    });
 }
 
 unsigned engine_drain()

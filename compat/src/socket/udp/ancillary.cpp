@@ -132,6 +132,16 @@ void put_name(const State &u, const About &about, msghdr *msg)
 
 } // namespace
 
+namespace {
+
+// By both ways, as SO_RXQ_OVFL tells.
+std::uint32_t all_dropped(const State &u)
+{
+    return u.dropped.load(std::memory_order_relaxed) + u.kernel_dropped.load(std::memory_order_relaxed);
+}
+
+} // namespace
+
 void describe(const Socket &s, const About &about, msghdr *msg)
 {
     const State &u = state_of(s);
@@ -144,12 +154,8 @@ void describe(const Socket &s, const About &about, msghdr *msg)
     Writer out(msg);
     if (about.arrived_ns != 0)
         put_time(out, u.wanted, about.arrived_ns);
-    if (u.wanted.overflows) {
-        const std::uint32_t dropped =
-            u.dropped.load(std::memory_order_relaxed) + u.kernel_dropped.load(std::memory_order_relaxed);
-        if (dropped != 0)
-            out.put(SOL_SOCKET, SO_RXQ_OVFL, dropped);
-    }
+    if (const std::uint32_t dropped = all_dropped(u); u.wanted.overflows && dropped != 0)
+        out.put(SOL_SOCKET, SO_RXQ_OVFL, dropped);
     if (u.family == AF_INET6 && u.wanted.packet_info6)
         put_packet_info6(out, about);
     if (IN6_IS_ADDR_V4MAPPED(&about.destination))
@@ -161,25 +167,24 @@ void describe(const Socket &s, const About &about, msghdr *msg)
 void add_overflows(const Socket &s, msghdr *msg, std::size_t capacity)
 {
     State &u = state_of(s);
-    const std::uint32_t here = u.dropped.load(std::memory_order_relaxed);
+    std::uint32_t count = 0;
     for (cmsghdr *c = CMSG_FIRSTHDR(msg); c != nullptr; c = CMSG_NXTHDR(msg, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SO_RXQ_OVFL || c->cmsg_len < CMSG_LEN(sizeof here))
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SO_RXQ_OVFL || c->cmsg_len < CMSG_LEN(sizeof count))
             continue;
-        std::uint32_t count = 0;
         std::memcpy(&count, CMSG_DATA(c), sizeof count);
         u.kernel_dropped.store(count, std::memory_order_relaxed);
-        count += here;
+        count = all_dropped(u);
         std::memcpy(CMSG_DATA(c), &count, sizeof count);
         return;
     }
-    if (here == 0 || msg->msg_control == nullptr)
+    if (u.dropped.load(std::memory_order_relaxed) == 0 || msg->msg_control == nullptr)
         return; // the kernel, too, is silent as long as nothing is lost
     msghdr rest = *msg;
     rest.msg_control = static_cast<std::uint8_t *>(msg->msg_control) + msg->msg_controllen;
     rest.msg_controllen = capacity - msg->msg_controllen;
     {
         Writer out(&rest);
-        out.put(SOL_SOCKET, SO_RXQ_OVFL, here + u.kernel_dropped.load(std::memory_order_relaxed));
+        out.put(SOL_SOCKET, SO_RXQ_OVFL, all_dropped(u));
     }
     msg->msg_controllen += rest.msg_controllen;
     msg->msg_flags = rest.msg_flags;

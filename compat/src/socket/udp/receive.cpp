@@ -93,6 +93,26 @@ void end_turn(State &u)
     u.queue.unmark();
 }
 
+// The kernel's turn, after what was to be read before. rx_lock held.
+bool take_turn(Receive &call)
+{
+    if ((call.flags & MSG_PEEK) == 0) // else the next call has to find the same one
+        end_turn(state_of(call.s));
+    return take_from_kernel(call);
+}
+
+// False: it has nothing, or there is an error to tell.
+bool kernel_has_one(Receive &call)
+{
+    const int fd = live_fd(call.s, call.fd);
+    const ssize_t n = libc::real.syscall(SYS_recvfrom, fd, nullptr, 0, MSG_PEEK | MSG_DONTWAIT, nullptr, nullptr);
+    if (n < 0 && errno == EAGAIN)
+        note_nothing(call.s, state_of(call.s), fd);
+    else if (n < 0)
+        call.result = -errno;
+    return n >= 0;
+}
+
 // What is first in the queue. rx_lock held.
 bool take_queued(Receive &call)
 {
@@ -137,24 +157,14 @@ bool is_kernels_turn(const State &u)
 {
     State &u = state_of(call.s);
     if (!u.queue.is_marked()) {
-        const int fd = live_fd(call.s, call.fd);
-        const ssize_t n = libc::real.syscall(SYS_recvfrom, fd, nullptr, 0, MSG_PEEK | MSG_DONTWAIT, nullptr, nullptr);
-        if (n < 0) {
+        if (!kernel_has_one(call)) {
             end_turn(u);
-            if (errno == EAGAIN)
-                note_nothing(call.s, u, fd);
-            else
-                call.result = -errno;
             return call.result < 0;
         }
         engine_drain();
         u.queue.mark();
     }
-    if (!u.queue.is_read_to_mark())
-        return false;
-    if ((call.flags & MSG_PEEK) == 0) // else the next call has to find the same one
-        end_turn(u);
-    return take_from_kernel(call);
+    return u.queue.is_read_to_mark() && take_turn(call);
 }
 
 // One look at the endpoint's side.
@@ -195,26 +205,13 @@ bool has_mixed_senders(const State &u)
 // when the kernel has something, all of that is there to be taken.
 bool look_at_kernel(Receive &call)
 {
-    State &u = state_of(call.s);
-    if (!has_mixed_senders(u))
+    if (!has_mixed_senders(state_of(call.s)))
         return take_from_kernel(call);
-    const int fd = live_fd(call.s, call.fd);
-    const ssize_t n = libc::real.syscall(SYS_recvfrom, fd, nullptr, 0, MSG_PEEK | MSG_DONTWAIT, nullptr, nullptr);
-    if (n < 0 && errno != EAGAIN) {
-        call.result = -errno;
-        return true;
-    }
-    if (n < 0) {
-        note_nothing(call.s, u, fd);
-        return false;
-    }
+    if (!kernel_has_one(call))
+        return call.result < 0;
     engine_drain();
     const LockGuard guard(call.s.rx_lock);
-    if (take_queued(call))
-        return true;
-    if ((call.flags & MSG_PEEK) == 0)
-        end_turn(u);
-    return take_from_kernel(call);
+    return take_queued(call) || take_turn(call);
 }
 
 // In the spin of a waiting call: both sides, in turn.
