@@ -15,14 +15,16 @@
 #include "core/log.hpp"
 #include "local/dgram.hpp"
 #include "local/endpoint.hpp"
+#include "local/list.hpp"
 #include "local/pep.hpp"
 #include "local/queue.hpp"
 #include "local/srx.hpp"
 #include "ofi/attr.hpp"
+#include "ofi/mr.hpp"
 
 namespace vma::ofi {
 
-constinit const Device kLocalDevice = {kLocalName, local::ConnectionManager::open};
+constinit const Device kLocalDevice = {kLocalName, local::list_infos, local::ConnectionManager::open};
 
 } // namespace vma::ofi
 
@@ -83,6 +85,17 @@ void ConnectionManager::progress(bool wait) noexcept
         watches_.load(std::memory_order_acquire);
         static_cast<EventSource *>(event.data.ptr)->on_ready(event.events);
     }
+}
+
+int ConnectionManager::domain(ofi::Domain &domain, const fi_info &info) noexcept
+{
+    const char *name = info.domain_attr->name;
+    if (name != nullptr && std::strcmp(name, ofi::kLocalName) != 0) {
+        VMA_WARN(domain, "there is no domain of the name %s", name);
+        return -FI_EINVAL;
+    }
+    domain.fid.mr = &ofi::mr_ops;
+    return 0;
 }
 
 int ConnectionManager::passive_ep(fi_info *info, fid_pep **pep, void *context) noexcept

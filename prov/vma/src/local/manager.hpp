@@ -31,6 +31,7 @@ public:
 
     void progress(bool wait) noexcept override;
     int wait_fd() const noexcept override { return epoll_.get(); }
+    int domain(ofi::Domain &domain, const fi_info &info) noexcept override;
     int passive_ep(fi_info *info, fid_pep **pep, void *context) noexcept override;
     int endpoint(ofi::Domain &domain, fi_info *info, fid_ep **ep, void *context) noexcept override;
     int shared_receive(ofi::Domain &domain, fi_rx_attr *attr, fid_ep **ep, void *context) noexcept override;

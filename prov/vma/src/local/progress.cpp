@@ -254,14 +254,10 @@ ssize_t sread_from(fid_cq *fid, void *buffer, std::size_t count, fi_addr_t *sour
     if (cond && queue.wait_cond == FI_CQ_COND_THRESHOLD)
         wanted = std::clamp<std::size_t>(*static_cast<const std::size_t *>(cond), 1, std::max<std::size_t>(count, 1));
     const Clock::time_point end = Clock::now() + std::chrono::milliseconds(std::max(timeout, 0));
-    constexpr std::size_t kEntry = Format == FI_CQ_FORMAT_CONTEXT ? sizeof(fi_cq_entry)
-                                   : Format == FI_CQ_FORMAT_MSG   ? sizeof(fi_cq_msg_entry)
-                                   : Format == FI_CQ_FORMAT_DATA  ? sizeof(fi_cq_data_entry)
-                                                                  : sizeof(fi_cq_tagged_entry);
     std::size_t taken = 0;
     for (bool last = false;;) {
-        const ssize_t got = read_from<Format>(fid, static_cast<std::byte *>(buffer) + taken * kEntry, count - taken,
-                                              sources ? sources + taken : nullptr);
+        const ssize_t got = read_from<Format>(fid, static_cast<std::byte *>(buffer) + taken * ofi::entry_size(Format),
+                                              count - taken, sources ? sources + taken : nullptr);
         if (got > 0)
             taken += static_cast<std::size_t>(got);
         if (taken >= wanted || last || (got < 0 && got != -FI_EAGAIN) || (got == 0 && !count))
@@ -329,20 +325,7 @@ int close(fid *fid)
 int control(fid *fid, int command, void *argument)
 {
     Queue &queue = static_cast<Queue &>(ofi::cq_of(fid));
-    switch (command) {
-    case FI_GETWAIT:
-        if (queue.wait_obj == FI_WAIT_NONE || !argument)
-            return -FI_ENODATA;
-        *static_cast<int *>(argument) = queue.wait_fd();
-        return 0;
-    case FI_GETWAITOBJ:
-        if (!argument)
-            return -FI_EINVAL;
-        *static_cast<fi_wait_obj *>(argument) = queue.wait_obj == FI_WAIT_NONE ? FI_WAIT_NONE : FI_WAIT_FD;
-        return 0;
-    default:
-        return -FI_ENOSYS;
-    }
+    return ofi::cq_control(queue, queue.wait_fd(), command, argument);
 }
 
 fi_ops cq_fid_ops = {

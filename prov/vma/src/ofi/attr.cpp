@@ -2,8 +2,9 @@
 #include "ofi/attr.hpp"
 
 namespace vma::ofi {
+namespace {
 
-constinit const fi_tx_attr kLocalTxAttr = {
+constinit const fi_tx_attr kMsgTxAttr = {
     .caps = kTxCaps,
     .mode = 0,
     .op_flags = 0,
@@ -16,7 +17,7 @@ constinit const fi_tx_attr kLocalTxAttr = {
     .tclass = FI_TC_UNSPEC,
 };
 
-constinit const fi_rx_attr kLocalRxAttr = {
+constinit const fi_rx_attr kMsgRxAttr = {
     .caps = kRxCaps,
     .mode = 0,
     .op_flags = 0,
@@ -27,7 +28,7 @@ constinit const fi_rx_attr kLocalRxAttr = {
     .iov_limit = kIovLimit,
 };
 
-constinit const fi_ep_attr kLocalEpAttr = {
+constinit const fi_ep_attr kMsgEpAttr = {
     .type = FI_EP_MSG,
     .protocol = kProtocol,
     .protocol_version = kProtocolVersion,
@@ -42,8 +43,6 @@ constinit const fi_ep_attr kLocalEpAttr = {
     .auth_key_size = 0,
     .auth_key = nullptr,
 };
-
-namespace {
 
 constinit const fi_tx_attr kDgramTxAttr = {
     .caps = kDgramTxCaps,
@@ -85,15 +84,9 @@ constinit const fi_ep_attr kDgramEpAttr = {
     .auth_key = nullptr,
 };
 
-} // namespace
-
-constinit const Offer kMsgOffer = {kCaps, 0, kTxCaps, kRxCaps, kTxOpFlags, kLocalTxAttr, kLocalRxAttr, kLocalEpAttr};
-constinit const Offer kDgramOffer = {kDgramCaps,      kAskedDgramCaps, kDgramTxCaps, kDgramRxCaps | kAskedDgramCaps,
-                                     kDgramTxOpFlags, kDgramTxAttr,    kDgramRxAttr, kDgramEpAttr};
-
 // Data progress is manual because no thread of ours runs: whoever reads a queue moves the data. Control progress counts
 // as automatic: all that it leads to is an event, and reading the event queue for it is what makes the progress.
-constinit const fi_domain_attr kLocalDomainAttr = {
+constinit const fi_domain_attr kDomainAttr = {
     .domain = nullptr,
     .name = nullptr,
     .threading = FI_THREAD_SAFE,
@@ -121,6 +114,40 @@ constinit const fi_domain_attr kLocalDomainAttr = {
     .max_err_data = kCmDataSize,
     .mr_cnt = 65536,
     .tclass = FI_TC_UNSPEC,
+};
+
+} // namespace
+
+constinit const Offer kMsgOffer = {
+    .fabric = kLocalName,
+    .name = kLocalName,
+    .caps = kCaps,
+    .asked_caps = 0,
+    .tx_caps = kTxCaps,
+    .rx_caps = kRxCaps,
+    .tx_op_flags = kTxOpFlags,
+    .mode = 0,
+    .most_size = kMaxQueueSize,
+    .tx = kMsgTxAttr,
+    .rx = kMsgRxAttr,
+    .ep = kMsgEpAttr,
+    .domain = kDomainAttr,
+};
+
+constinit const Offer kDgramOffer = {
+    .fabric = kLocalName,
+    .name = kLocalName,
+    .caps = kDgramCaps,
+    .asked_caps = kAskedDgramCaps,
+    .tx_caps = kDgramTxCaps,
+    .rx_caps = kDgramRxCaps | kAskedDgramCaps,
+    .tx_op_flags = kDgramTxOpFlags,
+    .mode = 0,
+    .most_size = kMaxQueueSize,
+    .tx = kDgramTxAttr,
+    .rx = kDgramRxAttr,
+    .ep = kDgramEpAttr,
+    .domain = kDomainAttr,
 };
 
 } // namespace vma::ofi

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the local device offers, as data. Nothing is decided here: getinfo.cpp checks hints against it, the
+// What a device offers, as data, and the local device's. Nothing is decided here: hints.cpp checks hints against it, the
 // objects check their arguments against the same numbers.
 #pragma once
 
@@ -16,6 +16,7 @@ inline constexpr char kLocalName[] = "local"; // name of the device's fabric and
 
 inline constexpr std::uint32_t kProviderVersion = FI_VERSION(0, 1);
 inline constexpr std::uint32_t kProtocol = FI_PROV_SPECIFIC | 0x564d0001U;
+inline constexpr std::uint32_t kVerbsProtocol = FI_PROV_SPECIFIC | 0x564d0002U;
 inline constexpr std::uint32_t kProtocolVersion = 1;
 
 inline constexpr std::size_t kCmDataSize = 256;  // private data of connect, accept and reject, bytes
@@ -54,21 +55,21 @@ inline constexpr std::uint64_t kRxCompletionOrder = FI_ORDER_STRICT | FI_ORDER_D
 // mr_mode bits that a domain honours when it is opened with them. None of them is ever required.
 inline constexpr int kMrModes = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
 
-extern const fi_tx_attr kLocalTxAttr;
-extern const fi_rx_attr kLocalRxAttr;
-extern const fi_ep_attr kLocalEpAttr;
-extern const fi_domain_attr kLocalDomainAttr;
-
-// What the device offers for one type of endpoint.
+// What a device offers for one type of endpoint. Strings are the owner's.
 struct Offer {
+    const char *fabric;
+    const char *name;   // of the domain
     std::uint64_t caps; // without those of asked_caps
     std::uint64_t asked_caps;
     std::uint64_t tx_caps;
     std::uint64_t rx_caps;
     std::uint64_t tx_op_flags;
-    const fi_tx_attr &tx;
-    const fi_rx_attr &rx;
-    const fi_ep_attr &ep;
+    std::uint64_t mode;    // what the program has to do for some of it: granted to those that say they do
+    std::size_t most_size; // that hints may ask for as a queue's size
+    fi_tx_attr tx;
+    fi_rx_attr rx;
+    fi_ep_attr ep;
+    fi_domain_attr domain; // its mr_mode is what the device needs
 };
 extern const Offer kMsgOffer;
 extern const Offer kDgramOffer;

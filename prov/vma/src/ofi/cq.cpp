@@ -72,6 +72,24 @@ void give_raw_source(Cq &cq, fi_cq_err_entry &out) noexcept
 
 } // namespace
 
+int cq_control(Cq &cq, int wait_fd, int command, void *argument) noexcept
+{
+    switch (command) {
+    case FI_GETWAIT:
+        if (cq.wait_obj == FI_WAIT_NONE || argument == nullptr)
+            return -FI_ENODATA;
+        *static_cast<int *>(argument) = wait_fd;
+        return 0;
+    case FI_GETWAITOBJ:
+        if (argument == nullptr)
+            return -FI_EINVAL;
+        *static_cast<fi_wait_obj *>(argument) = cq.wait_obj == FI_WAIT_NONE ? FI_WAIT_NONE : FI_WAIT_FD;
+        return 0;
+    default:
+        return -FI_ENOSYS;
+    }
+}
+
 ssize_t cq_readerr(fid_cq *fid, fi_cq_err_entry *out, std::uint64_t) noexcept
 {
     Cq &cq = cq_of(fid);

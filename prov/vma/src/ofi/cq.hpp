@@ -58,6 +58,20 @@ inline std::size_t write_entry(std::byte *out, void *context, std::uint64_t flag
     }
 }
 
+constexpr std::size_t entry_size(fi_cq_format format) noexcept
+{
+    switch (format) {
+    case FI_CQ_FORMAT_CONTEXT:
+        return sizeof(fi_cq_entry);
+    case FI_CQ_FORMAT_MSG:
+        return sizeof(fi_cq_msg_entry);
+    case FI_CQ_FORMAT_TAGGED:
+        return sizeof(fi_cq_tagged_entry);
+    default:
+        return sizeof(fi_cq_data_entry);
+    }
+}
+
 struct Cq {
     fid_cq fid{}; // first
     Domain &domain;
@@ -111,6 +125,7 @@ inline Cq &cq_of(fid_cq *fid) noexcept
 int init_cq(Cq &cq, const fi_cq_attr *attr, void *context) noexcept;
 
 // Operations that need nothing of the device. The lock is taken inside.
+int cq_control(Cq &cq, int wait_fd, int command, void *argument) noexcept; // fi_control(3)
 ssize_t cq_readerr(fid_cq *fid, fi_cq_err_entry *out, std::uint64_t flags) noexcept;
 const char *cq_strerror(fid_cq *fid, int provider_error, const void *data, char *out, std::size_t length) noexcept;
 

@@ -13,6 +13,15 @@ namespace vma::ofi {
 
 struct Fabric;
 struct Domain;
+struct Query;
+class InfoList;
+
+// A device's part of one open domain.
+class DeviceDomain
+{
+public:
+    virtual ~DeviceDomain() = default;
+};
 
 // A device's part of one open fabric.
 class DeviceFabric
@@ -24,6 +33,8 @@ public:
     virtual void progress(bool wait) noexcept = 0;
     // Readable when progress() has something to do. Event queues nest it in their own wait sets.
     virtual int wait_fd() const noexcept = 0;
+    // Fills the domain's `fid.mr` and `device`. The info has a domain_attr whose name, if any, is to be compared.
+    virtual int domain(Domain &domain, const fi_info &info) noexcept = 0;
     virtual int passive_ep(fi_info *info, fid_pep **pep, void *context) noexcept = 0;
     virtual int endpoint(Domain &domain, fi_info *info, fid_ep **ep, void *context) noexcept = 0;
     virtual int shared_receive(Domain &domain, fi_rx_attr *attr, fid_ep **ep, void *context) noexcept = 0;
@@ -31,10 +42,13 @@ public:
 };
 
 struct Device {
-    const char *name; // of its fabric and of its domain
+    const char *name; // of its fabric
+    // Adds what it offers for a call of fi_getinfo.
+    void (*list)(const Query &query, InfoList &list) noexcept;
     std::unique_ptr<DeviceFabric> (*open)(Fabric &fabric, int *error) noexcept;
 };
 
 extern const Device kLocalDevice;
+extern const Device kVerbsDevice;
 
 } // namespace vma::ofi

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "ofi/domain.hpp"
 
-#include <cstring>
 #include <memory>
 #include <new>
 
@@ -9,7 +8,6 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 
-#include "core/log.hpp"
 #include "ofi/attr.hpp"
 #include "ofi/av.hpp"
 #include "ofi/cntr.hpp"
@@ -122,10 +120,6 @@ bool info_fits(const fi_info *info)
     if (info == nullptr || info->domain_attr == nullptr)
         return false;
     const fi_domain_attr &attr = *info->domain_attr;
-    if (attr.name != nullptr && std::strcmp(attr.name, kLocalDevice.name) != 0) {
-        VMA_WARN(domain, "there is no domain of the name %s", attr.name);
-        return false;
-    }
     return attr.threading <= FI_THREAD_ENDPOINT && attr.data_progress != FI_PROGRESS_AUTO;
 }
 
@@ -157,7 +151,8 @@ int open_domain(fid_fabric *fid, fi_info *info, fid_domain **domain, void *conte
     take_promises(*opened, *info);
     opened->fid.fid = {FI_CLASS_DOMAIN, context, &g_fid_ops};
     opened->fid.ops = &g_domain_ops;
-    opened->fid.mr = &mr_ops;
+    if (const int error = fabric.device->domain(*opened, *info))
+        return error;
     fabric.refs.fetch_add(1, std::memory_order_relaxed);
     *domain = &opened.release()->fid;
     return 0;

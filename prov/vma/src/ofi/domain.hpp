@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
@@ -30,6 +31,7 @@ struct Domain {
     Eq *eq = nullptr;       // bound for asynchronous events, or none
 
     void *mr_table = nullptr; // registrations, mr.cpp's
+    std::unique_ptr<DeviceDomain> device;
 
     explicit Domain(Fabric &owner) : fabric(owner) {}
 

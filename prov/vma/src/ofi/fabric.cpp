@@ -96,13 +96,24 @@ constinit fi_ops_fabric g_fabric_ops = {
     .domain2 = no_op,
 };
 
+// Without a name: the one that every host has.
+const Device *find_device(const char *name)
+{
+    for (const Device *device : {&kLocalDevice, &kVerbsDevice}) {
+        if (name == nullptr || std::strcmp(name, device->name) == 0)
+            return device;
+    }
+    return nullptr;
+}
+
 } // namespace
 
 int open_fabric(fi_fabric_attr *attr, fid_fabric **fabric, void *context)
 {
     if (attr == nullptr || fabric == nullptr)
         return -FI_EINVAL;
-    if (attr->name != nullptr && std::strcmp(attr->name, kLocalDevice.name) != 0) {
+    const Device *device = find_device(attr->name);
+    if (device == nullptr) {
         VMA_WARN(fabric, "there is no fabric of the name %s", attr->name);
         return -FI_ENODATA;
     }
@@ -110,7 +121,7 @@ int open_fabric(fi_fabric_attr *attr, fid_fabric **fabric, void *context)
     if (!opened)
         return -FI_ENOMEM;
     int error = 0;
-    opened->device = kLocalDevice.open(*opened, &error);
+    opened->device = device->open(*opened, &error);
     if (!opened->device)
         return error;
     opened->fid.fid = {FI_CLASS_FABRIC, context, &g_fid_ops};

@@ -63,7 +63,7 @@ bool tx_fits(Verdict &verdict, const Offer &offer, const fi_tx_attr *hint)
            verdict.subset("tx_attr->msg_order", hint->msg_order, offer.tx.msg_order) &&
            verdict.subset("tx_attr->comp_order", hint->comp_order, offer.tx.comp_order) &&
            verdict.at_most("tx_attr->inject_size", hint->inject_size, offer.tx.inject_size) &&
-           verdict.at_most("tx_attr->size", hint->size, kMaxQueueSize) &&
+           verdict.at_most("tx_attr->size", hint->size, offer.most_size) &&
            verdict.at_most("tx_attr->iov_limit", hint->iov_limit, offer.tx.iov_limit) &&
            verdict.at_most("tx_attr->rma_iov_limit", hint->rma_iov_limit, offer.tx.rma_iov_limit);
 }
@@ -77,7 +77,7 @@ bool rx_fits(Verdict &verdict, const Offer &offer, const fi_rx_attr *hint)
            verdict.subset("rx_attr->msg_order", hint->msg_order, offer.rx.msg_order) &&
            verdict.subset("rx_attr->comp_order", hint->comp_order, offer.rx.comp_order) &&
            verdict.at_most("rx_attr->total_buffered_recv", hint->total_buffered_recv, 0) &&
-           verdict.at_most("rx_attr->size", hint->size, kMaxQueueSize) &&
+           verdict.at_most("rx_attr->size", hint->size, offer.most_size) &&
            verdict.at_most("rx_attr->iov_limit", hint->iov_limit, offer.rx.iov_limit);
 }
 
@@ -98,9 +98,8 @@ bool ep_fits(Verdict &verdict, const fi_ep_attr &offer, const fi_ep_attr *hint)
            verdict.at_most("ep_attr->auth_key_size", hint->auth_key_size, 0);
 }
 
-bool domain_counts_fit(Verdict &verdict, const fi_domain_attr &hint)
+bool domain_counts_fit(Verdict &verdict, const fi_domain_attr &offer, const fi_domain_attr &hint)
 {
-    const fi_domain_attr &offer = kLocalDomainAttr;
     return verdict.at_most("domain_attr->mr_key_size", hint.mr_key_size, offer.mr_key_size) &&
            verdict.at_most("domain_attr->cq_data_size", hint.cq_data_size, offer.cq_data_size) &&
            verdict.at_most("domain_attr->cq_cnt", hint.cq_cnt, offer.cq_cnt) &&
@@ -118,39 +117,11 @@ bool domain_counts_fit(Verdict &verdict, const fi_domain_attr &hint)
            verdict.at_most("domain_attr->auth_key_size", hint.auth_key_size, 0);
 }
 
-bool is_old_mr_mode(int mode)
-{
-    return mode == FI_MR_BASIC || mode == FI_MR_SCALABLE;
-}
-
-// We need nothing of the program, so any set of bits fits. The two values of old mean a whole mode and stand alone.
-bool mr_mode_fits(Verdict &verdict, std::uint32_t version, int mode)
-{
-    if (mode == FI_MR_UNSPEC || is_old_mr_mode(mode))
-        return true;
-    const bool bits = (mode & (FI_MR_BASIC | FI_MR_SCALABLE)) == 0;
-    return verdict.subset("domain_attr->mr_mode", static_cast<unsigned>(mode),
-                          FI_VERSION_GE(version, FI_VERSION(1, 5)) && bits ? UINT32_MAX : 0);
-}
-
-bool domain_fits(Verdict &verdict, std::uint32_t version, const fi_domain_attr *hint)
-{
-    if (hint == nullptr)
-        return true;
-    return verdict.name("domain_attr->name", hint->name, kLocalName) &&
-           verdict.at_most("domain_attr->threading", hint->threading, FI_THREAD_ENDPOINT) &&
-           verdict.at_most("domain_attr->control_progress", hint->control_progress, FI_PROGRESS_MANUAL) &&
-           verdict.one_of("domain_attr->data_progress", hint->data_progress, FI_PROGRESS_MANUAL) &&
-           verdict.at_most("domain_attr->av_type", hint->av_type, FI_AV_TABLE) &&
-           mr_mode_fits(verdict, version, hint->mr_mode) &&
-           verdict.subset("domain_attr->caps", hint->caps, kDomainCaps) && domain_counts_fit(verdict, *hint);
-}
-
 std::uint64_t granted_caps(const Offer &offer, std::uint64_t asked)
 {
     if (asked == 0)
         return offer.caps;
-    std::uint64_t caps = asked | kDomainCaps;
+    std::uint64_t caps = asked | offer.domain.caps;
     if ((caps & FI_MSG) != 0 && (caps & kMessageDirections) == 0)
         caps |= kMessageDirections;
     if ((caps & FI_RMA) != 0 && (caps & kRmaDirections) == 0)
@@ -158,11 +129,75 @@ std::uint64_t granted_caps(const Offer &offer, std::uint64_t asked)
     return caps;
 }
 
+bool is_old_mr_mode(int mode)
+{
+    return mode == FI_MR_BASIC || mode == FI_MR_SCALABLE;
+}
+
+bool takes_bits(std::uint32_t version)
+{
+    return FI_VERSION_GE(version, FI_VERSION(1, 5));
+}
+
+// What the device needs of a program with these capabilities: keys and addresses concern who lets its memory be accessed.
+int needed_mr_mode(const Offer &offer, std::uint64_t caps)
+{
+    return (caps & FI_RMA) != 0 ? offer.domain.mr_mode : offer.domain.mr_mode & FI_MR_LOCAL;
+}
+
+// Bits that a device doesn't need do no harm. The two values of old mean a whole mode and stand alone; before API 1.5
+// there was nothing else.
+bool mr_mode_fits(Verdict &verdict, std::uint32_t version, const Offer &offer, const fi_info &hints)
+{
+    const int mode = hints.domain_attr != nullptr ? hints.domain_attr->mr_mode : FI_MR_UNSPEC;
+    const int needed = needed_mr_mode(offer, granted_caps(offer, hints.caps));
+    const bool local = (needed & FI_MR_LOCAL) == 0 || (hints.mode & FI_LOCAL_MR) != 0;
+    if (mode == FI_MR_BASIC || (mode == FI_MR_UNSPEC && !takes_bits(version)))
+        return verdict.subset("mode (FI_LOCAL_MR)", local ? 0 : FI_LOCAL_MR, 0);
+    if (mode == FI_MR_SCALABLE)
+        return verdict.subset("domain_attr->mr_mode (needed)", static_cast<unsigned>(needed), 0);
+    const bool bits = takes_bits(version) && (mode & (FI_MR_BASIC | FI_MR_SCALABLE)) == 0;
+    return verdict.subset("domain_attr->mr_mode", bits ? 0 : static_cast<unsigned>(mode), 0) &&
+           verdict.subset("domain_attr->mr_mode (needed)", static_cast<unsigned>(needed), static_cast<unsigned>(mode));
+}
+
+bool domain_fits(Verdict &verdict, const Offer &offer, const fi_domain_attr *hint)
+{
+    if (hint == nullptr)
+        return true;
+    return verdict.name("domain_attr->name", hint->name, offer.name) &&
+           verdict.at_most("domain_attr->threading", hint->threading, FI_THREAD_ENDPOINT) &&
+           verdict.at_most("domain_attr->control_progress", hint->control_progress, FI_PROGRESS_MANUAL) &&
+           verdict.one_of("domain_attr->data_progress", hint->data_progress, FI_PROGRESS_MANUAL) &&
+           verdict.at_most("domain_attr->av_type", hint->av_type, FI_AV_TABLE) &&
+           verdict.subset("domain_attr->caps", hint->caps, offer.domain.caps) &&
+           domain_counts_fit(verdict, offer.domain, *hint);
+}
+
+// Remote CQ data of a write takes a posted receive, where the device says so.
+bool cq_data_fits(Verdict &verdict, const Offer &offer, const fi_info &hints)
+{
+    const std::size_t asked = hints.domain_attr != nullptr ? hints.domain_attr->cq_data_size : 0;
+    const bool rma = (granted_caps(offer, hints.caps) & FI_RMA) != 0;
+    return verdict.subset("mode (FI_RX_CQ_DATA)", asked != 0 && rma ? offer.mode & FI_RX_CQ_DATA : 0, hints.mode);
+}
+
 // A hint of zero leaves the offered value.
 template <typename Value> void prefer(Value &value, Value hint)
 {
     if (hint != Value{})
         value = hint;
+}
+
+int granted_mr_mode(std::uint32_t version, const Offer &offer, std::uint64_t caps, const fi_domain_attr *hint)
+{
+    const int asked = hint != nullptr ? hint->mr_mode : FI_MR_UNSPEC;
+    if (is_old_mr_mode(asked))
+        return asked;
+    const int needed = needed_mr_mode(offer, caps);
+    if (takes_bits(version))
+        return needed;
+    return needed != 0 ? FI_MR_BASIC : FI_MR_SCALABLE;
 }
 
 } // namespace
@@ -175,8 +210,9 @@ bool hints_fit(std::uint32_t version, const Offer &offer, const fi_info &hints) 
            verdict.subset("caps (FI_SOURCE_ERR without FI_SOURCE)", source_errors ? FI_SOURCE : 0, hints.caps) &&
            address_format_fits(verdict, hints.addr_format) && ep_fits(verdict, offer.ep, hints.ep_attr) &&
            tx_fits(verdict, offer, hints.tx_attr) && rx_fits(verdict, offer, hints.rx_attr) &&
-           domain_fits(verdict, version, hints.domain_attr) &&
-           verdict.name("fabric_attr->name", hints.fabric_attr ? hints.fabric_attr->name : nullptr, kLocalName);
+           domain_fits(verdict, offer, hints.domain_attr) && mr_mode_fits(verdict, version, offer, hints) &&
+           cq_data_fits(verdict, offer, hints) &&
+           verdict.name("fabric_attr->name", hints.fabric_attr ? hints.fabric_attr->name : nullptr, offer.fabric);
 }
 
 void apply_hints(std::uint32_t version, const Offer &offer, const fi_info &hints, fi_info &info) noexcept
@@ -197,11 +233,10 @@ void apply_hints(std::uint32_t version, const Offer &offer, const fi_info &hints
         prefer(info.ep_attr->rx_ctx_cnt, hints.ep_attr->rx_ctx_cnt);
     if (hints.fabric_attr != nullptr)
         info.fabric_attr->fabric = hints.fabric_attr->fabric;
-    const int asked_mr_mode = hints.domain_attr != nullptr ? hints.domain_attr->mr_mode : 0;
-    if (is_old_mr_mode(asked_mr_mode))
-        info.domain_attr->mr_mode = asked_mr_mode;
-    else if (FI_VERSION_LT(version, FI_VERSION(1, 5)))
-        info.domain_attr->mr_mode = FI_MR_SCALABLE;
+    info.domain_attr->mr_mode = granted_mr_mode(version, offer, info.caps, hints.domain_attr);
+    info.mode = offer.mode & hints.mode;
+    if (info.mode != offer.mode && (info.caps & FI_RMA) != 0)
+        info.domain_attr->cq_data_size = 0; // FI_RX_CQ_DATA is the price of it
     if (hints.domain_attr != nullptr) {
         info.domain_attr->domain = hints.domain_attr->domain;
         prefer(info.domain_attr->control_progress, hints.domain_attr->control_progress);

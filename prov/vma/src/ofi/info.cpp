@@ -91,11 +91,12 @@ InfoPtr make_info(const Offer &offer) noexcept
     if (!info)
         return info;
     info->caps = offer.caps;
+    info->mode = offer.mode;
     *info->tx_attr = offer.tx;
     *info->rx_attr = offer.rx;
     *info->ep_attr = offer.ep;
-    *info->domain_attr = kLocalDomainAttr;
-    if (!copy_string(info->domain_attr->name, kLocalName) || !copy_string(info->fabric_attr->name, kLocalName))
+    *info->domain_attr = offer.domain;
+    if (!copy_string(info->domain_attr->name, offer.name) || !copy_string(info->fabric_attr->name, offer.fabric))
         info.reset();
     return info;
 }

@@ -20,7 +20,7 @@ struct InfoDeleter {
 };
 using InfoPtr = std::unique_ptr<fi_info, InfoDeleter>;
 
-// An info of the local device with its attributes and names but no addresses. Empty without memory.
+// An info of a device with its attributes and names but no addresses. Empty without memory.
 InfoPtr make_info(const Offer &offer = kMsgOffer) noexcept;
 // One info, deep; not what is linked behind it. Attributes that the source doesn't have are zero.
 InfoPtr copy_info(const fi_info &source) noexcept;

@@ -15,6 +15,7 @@ constexpr const char *kLibraries[] = {"libibverbs.so.1", "librdmacm.so.1"};
 std::mutex g_mutex;
 std::atomic<const Table *> g_table{nullptr};
 std::atomic<bool> g_known{false};
+std::atomic<bool> g_replaced{false};
 constinit Table g_loaded{};
 
 template <typename Function> bool find(void *const (&libraries)[2], const char *symbol, Function &function)
@@ -63,8 +64,14 @@ const Table *table() noexcept
 
 void use_table(const Table *other) noexcept
 {
+    g_replaced.store(true, std::memory_order_relaxed);
     g_table.store(other, std::memory_order_relaxed);
     g_known.store(true, std::memory_order_release);
+}
+
+bool is_replaced() noexcept
+{
+    return g_replaced.load(std::memory_order_relaxed);
 }
 
 } // namespace vma::verbs

@@ -29,6 +29,7 @@ namespace vma::verbs {
     X(create_comp_channel, ibv_create_comp_channel)                                                                    \
     X(destroy_comp_channel, ibv_destroy_comp_channel)                                                                  \
     X(create_cq, ibv_create_cq)                                                                                        \
+    X(resize_cq, ibv_resize_cq)                                                                                        \
     X(destroy_cq, ibv_destroy_cq)                                                                                      \
     X(get_cq_event, ibv_get_cq_event)                                                                                  \
     X(ack_cq_events, ibv_ack_cq_events)                                                                                \
@@ -79,5 +80,6 @@ const Table *table() noexcept;
 // For tests, before the first call of table(): what it gives from now on. It must stay for ever; nullptr: as on a machine
 // without rdma-core.
 void use_table(const Table *other) noexcept;
+bool is_replaced() noexcept;
 
 } // namespace vma::verbs

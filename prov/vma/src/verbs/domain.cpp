@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "verbs/domain.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <memory>
+#include <new>
+
+#include <rdma/fi_errno.h>
+
+#include "core/log.hpp"
+#include "ofi/noop.hpp"
+#include "verbs/endpoint.hpp"
+
+namespace vma::verbs {
+namespace {
+
+ibv_context *open_device(const char *name)
+{
+    int count = 0;
+    ibv_device **list = table()->get_device_list(&count);
+    if (list == nullptr)
+        return nullptr;
+    ibv_context *context = nullptr;
+    errno = ENODEV;
+    for (int i = 0; i < count && context == nullptr; ++i) {
+        if (std::strcmp(table()->get_device_name(list[i]), name) == 0)
+            context = table()->open_device(list[i]);
+    }
+    const int error = errno;
+    table()->free_device_list(list);
+    errno = error;
+    return context;
+}
+
+} // namespace
+
+int NicDomain::open() noexcept
+{
+    context_ = open_device(nic_.name);
+    if (context_ != nullptr)
+        pd_ = table()->alloc_pd(context_);
+    if (pd_ == nullptr) {
+        const int error = last_error();
+        VMA_WARN(domain, "cannot open RDMA device %s: %s", nic_.name, std::strerror(-error));
+        return error;
+    }
+    source_ = {this, [](void *object) noexcept { static_cast<NicDomain *>(object)->read_event(); }};
+    const int flags = ::fcntl(context_->async_fd, F_GETFL);
+    if (flags < 0 || ::fcntl(context_->async_fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
+        !manager_.watch(source_, context_->async_fd))
+        return last_error();
+    return 0;
+}
+
+NicDomain::~NicDomain()
+{
+    if (context_ != nullptr && source_.object != nullptr) {
+        const std::lock_guard guard(manager_.mutex());
+        manager_.unwatch(context_->async_fd);
+    }
+    if (pd_ != nullptr)
+        table()->dealloc_pd(pd_);
+    if (context_ != nullptr)
+        table()->close_device(context_);
+}
+
+void NicDomain::read_event() noexcept
+{
+    ibv_async_event event{};
+    if (table()->get_async_event(context_, &event) != 0)
+        return;
+    const char *text = table()->event_type_str(event.event_type);
+    ibv_qp *qp = nullptr;
+    switch (event.event_type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_PATH_MIG_ERR:
+        qp = event.element.qp;
+        break;
+    case IBV_EVENT_DEVICE_FATAL:
+        gone_ = true; // librdmacm tells each connection of it
+        [[fallthrough]];
+    case IBV_EVENT_CQ_ERR:
+    case IBV_EVENT_PORT_ERR:
+        VMA_WARN(domain, "RDMA device %s: %s", nic_.name, text);
+        break;
+    default:
+        VMA_DEBUG(domain, "RDMA device %s: %s", nic_.name, text);
+    }
+    auto *endpoint = qp != nullptr ? static_cast<Endpoint *>(qp->qp_context) : nullptr;
+    if (endpoint != nullptr)
+        endpoint->on_broken(text);
+    table()->ack_async_event(&event); // ibv_destroy_qp() waits for it, and so does the endpoint's end
+}
+
+int open_nic_domain(Manager &manager, ofi::Domain &domain, const fi_info &info) noexcept
+{
+    const char *name = info.domain_attr->name;
+    const Nic *nic = name != nullptr ? find_nic(name) : nullptr;
+    if (nic == nullptr) {
+        VMA_WARN(domain, "there is no RDMA device of the name %s", name != nullptr ? name : "(none)");
+        return -FI_EINVAL;
+    }
+    std::unique_ptr<NicDomain> opened(new (std::nothrow) NicDomain(manager, *nic));
+    if (!opened)
+        return -FI_ENOMEM;
+    const std::lock_guard guard(manager.mutex());
+    if (const int error = opened->open())
+        return error;
+    domain.device = std::move(opened);
+    domain.fid.mr = &region_ops;
+    return 0;
+}
+
+// ---- registrations -------------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::uint64_t kAccessBits = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+
+// What a device may do to memory (ibv_reg_mr(3)): writing by a peer includes writing by the device itself.
+int access_flags(std::uint64_t access)
+{
+    int flags = 0;
+    if ((access & (FI_RECV | FI_READ | FI_REMOTE_WRITE)) != 0)
+        flags |= IBV_ACCESS_LOCAL_WRITE;
+    if ((access & FI_REMOTE_WRITE) != 0)
+        flags |= IBV_ACCESS_REMOTE_WRITE;
+    if ((access & FI_REMOTE_READ) != 0)
+        flags |= IBV_ACCESS_REMOTE_READ;
+    return flags;
+}
+
+int close_region(fid *fid)
+{
+    auto *closed = reinterpret_cast<Region *>(fid);
+    if (closed->domain.fabric.orphaned())
+        return 0;
+    if (const int error = table()->dereg_mr(closed->mr))
+        return -error;
+    closed->domain.refs.fetch_sub(1, std::memory_order_relaxed);
+    delete closed;
+    return 0;
+}
+
+constinit fi_ops g_fid_ops = {
+    .size = sizeof(fi_ops),
+    .close = close_region,
+    .bind = ofi::no_op,
+    .control = ofi::no_op,
+    .ops_open = ofi::no_op,
+    .tostr = ofi::no_op,
+    .ops_set = ofi::no_op,
+};
+
+int regattr(fid *fid, const fi_mr_attr *attr, std::uint64_t, fid_mr **out)
+{
+    if (fid->fclass != FI_CLASS_DOMAIN || attr == nullptr || out == nullptr || attr->mr_iov == nullptr ||
+        attr->iov_count != 1 || (attr->access & ~kAccessBits) != 0 || attr->offset != 0)
+        return -FI_EINVAL;
+    if (attr->iface != FI_HMEM_SYSTEM)
+        return -FI_ENOSYS;
+    ofi::Domain &domain = *reinterpret_cast<ofi::Domain *>(fid);
+    if (domain.fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    std::unique_ptr<Region> region(new (std::nothrow) Region(domain));
+    if (!region)
+        return -FI_ENOMEM;
+    region->mr = table()->reg_mr(nic_domain(domain).pd(), attr->mr_iov[0].iov_base, attr->mr_iov[0].iov_len,
+                                 access_flags(attr->access));
+    if (region->mr == nullptr) {
+        const int error = last_error();
+        VMA_WARN(mr, "cannot register %zu bytes: %s%s", attr->mr_iov[0].iov_len, std::strerror(-error),
+                 error == -ENOMEM ? " (ulimit -l says how much memory may be locked)" : "");
+        return error;
+    }
+    region->fid.fid = {FI_CLASS_MR, attr->context, &g_fid_ops};
+    region->fid.mem_desc = region.get();
+    region->fid.key = region->mr->rkey;
+    domain.refs.fetch_add(1, std::memory_order_relaxed);
+    *out = &region.release()->fid;
+    return 0;
+}
+
+int regv(fid *fid, const iovec *iov, std::size_t count, std::uint64_t access, std::uint64_t offset,
+         std::uint64_t requested_key, std::uint64_t flags, fid_mr **out, void *context)
+{
+    fi_mr_attr attr{};
+    attr.mr_iov = iov;
+    attr.iov_count = count;
+    attr.access = access;
+    attr.offset = offset;
+    attr.requested_key = requested_key;
+    attr.context = context;
+    return regattr(fid, &attr, flags, out);
+}
+
+int reg(fid *fid, const void *buffer, std::size_t length, std::uint64_t access, std::uint64_t offset,
+        std::uint64_t requested_key, std::uint64_t flags, fid_mr **out, void *context)
+{
+    const iovec iov{const_cast<void *>(buffer), length};
+    return regv(fid, &iov, 1, access, offset, requested_key, flags, out, context);
+}
+
+} // namespace
+
+fi_ops_mr region_ops = {
+    .size = sizeof(fi_ops_mr),
+    .reg = reg,
+    .regv = regv,
+    .regattr = regattr,
+};
+
+} // namespace vma::verbs

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// One RDMA device as a program opened it: its context and protection domain, what happens to the device meanwhile, and the
+// registrations of memory.
+#pragma once
+
+#include <cstdint>
+
+#include "ofi/domain.hpp"
+#include "verbs/manager.hpp"
+#include "verbs/nic.hpp"
+
+namespace vma::verbs {
+
+class NicDomain final : public ofi::DeviceDomain
+{
+public:
+    NicDomain(Manager &manager, const Nic &nic) noexcept : manager_(manager), nic_(nic) {}
+    ~NicDomain() override;
+    // 0 or a negative fi_errno. With the manager's mutex held.
+    int open() noexcept;
+
+    const Nic &nic() const noexcept { return nic_; }
+    ibv_context *context() const noexcept { return context_; }
+    ibv_pd *pd() const noexcept { return pd_; }
+    bool is_gone() const noexcept { return gone_; } // with the manager's mutex held
+
+private:
+    void read_event() noexcept;
+
+    Manager &manager_;
+    const Nic &nic_;
+    ibv_context *context_ = nullptr;
+    ibv_pd *pd_ = nullptr;
+    EventSource source_;
+    bool gone_ = false;
+};
+
+inline NicDomain &nic_domain(ofi::Domain &domain) noexcept
+{
+    return static_cast<NicDomain &>(*domain.device);
+}
+
+int open_nic_domain(Manager &manager, ofi::Domain &domain, const fi_info &info) noexcept;
+
+// What fi_mr_desc() stands for: the operations' local descriptor is the registration itself.
+struct Region {
+    fid_mr fid{}; // first
+    ofi::Domain &domain;
+    ibv_mr *mr = nullptr;
+
+    explicit Region(ofi::Domain &owner) noexcept : domain(owner) {}
+};
+
+// The local key of a descriptor, 0 without one.
+inline std::uint32_t local_key(void *descriptor) noexcept
+{
+    return descriptor != nullptr ? static_cast<const Region *>(descriptor)->mr->lkey : 0;
+}
+
+extern fi_ops_mr region_ops;
+
+} // namespace vma::verbs

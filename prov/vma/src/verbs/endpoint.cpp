@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The life of an endpoint: opening, binding, its queue pair, the end.
+#include "verbs/endpoint.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include <rdma/fi_errno.h>
+
+#include "core/log.hpp"
+#include "ofi/noop.hpp"
+#include "ofi/op_flags.hpp"
+#include "verbs/srx.hpp"
+
+namespace vma::verbs {
+
+Endpoint::Endpoint(ofi::Domain &owner, const fi_info *info) noexcept
+    : domain(owner), manager(manager_of(owner.fabric))
+{
+    const ofi::Offer &offer = nic_domain(domain).nic().offer;
+    const fi_tx_attr *tx_attr = info->tx_attr;
+    const fi_rx_attr *rx_attr = info->rx_attr;
+    tx_size_ = std::min(tx_attr && tx_attr->size ? tx_attr->size : offer.tx.size, offer.most_size);
+    rx_size_ = std::min(rx_attr && rx_attr->size ? rx_attr->size : offer.rx.size, offer.most_size);
+    tx_flags = tx_attr ? tx_attr->op_flags : 0;
+    rx_flags = rx_attr ? rx_attr->op_flags : 0;
+    cq_data = (info->mode & FI_RX_CQ_DATA) != 0;
+    tx_lock.set_enabled(domain.needs_locks());
+    rx_lock.set_enabled(domain.needs_locks());
+    handler = {this, [](void *object, CmEvent &event) noexcept { static_cast<Endpoint *>(object)->on_event(event); }};
+}
+
+int Endpoint::bind_queue(Queue &queue, std::uint64_t flags) noexcept
+{
+    if ((flags & ~(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION)) || !(flags & (FI_TRANSMIT | FI_RECV)))
+        return -FI_EBADFLAGS;
+    if (&queue.domain != &domain || ((flags & FI_TRANSMIT) && tx_queue) || ((flags & FI_RECV) && rx_queue))
+        return -FI_EINVAL;
+    const bool selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
+    if (flags & FI_TRANSMIT) {
+        tx_queue = &queue;
+        tx_selective = selective;
+    }
+    if (flags & FI_RECV) {
+        rx_queue = &queue;
+        rx_selective = selective;
+    }
+    return 0;
+}
+
+// What a peer writes or reads is between two devices: nobody counts it here.
+int Endpoint::bind_counter(ofi::Cntr &counter, std::uint64_t flags) noexcept
+{
+    constexpr std::uint64_t kEvents = FI_SEND | FI_RECV | FI_READ | FI_WRITE;
+    if ((flags & ~kEvents) || !flags || &counter.domain != &domain)
+        return -FI_EINVAL;
+    if (flags & FI_SEND)
+        send_counter = &counter;
+    if (flags & FI_WRITE)
+        write_counter = &counter;
+    if (flags & FI_READ)
+        read_counter = &counter;
+    if (flags & FI_RECV)
+        receive_counter = &counter;
+    return 0;
+}
+
+int Endpoint::bind(struct fid *what, std::uint64_t flags) noexcept
+{
+    if (is_enabled)
+        return -FI_EOPBADSTATE;
+    switch (what->fclass) {
+    case FI_CLASS_CQ:
+        return bind_queue(static_cast<Queue &>(ofi::cq_of(what)), flags);
+    case FI_CLASS_CNTR:
+        return bind_counter(ofi::cntr_of(what), flags);
+    case FI_CLASS_EQ: {
+        ofi::Eq &bound = *reinterpret_cast<ofi::Eq *>(what);
+        const std::lock_guard guard(manager.mutex());
+        if (eq != nullptr || &bound.fabric != &domain.fabric)
+            return -FI_EINVAL;
+        bound.refs.fetch_add(1, std::memory_order_relaxed);
+        eq = &bound;
+        return 0;
+    }
+    case FI_CLASS_SRX_CTX:
+        if (shared != nullptr || &reinterpret_cast<SharedReceive *>(what)->domain != &domain)
+            return -FI_EINVAL;
+        shared = reinterpret_cast<SharedReceive *>(what);
+        shared->refs.fetch_add(1, std::memory_order_relaxed);
+        return 0;
+    default:
+        return -FI_EINVAL;
+    }
+}
+
+// Without a queue of the program's, counters are what tells of completions, and reading them makes the progress.
+int Endpoint::own_queue(Queue *&queue) noexcept
+{
+    if (!hidden_queue_) {
+        fid_cq *hidden = nullptr;
+        if (const int error = open_cq(domain, nullptr, &hidden, nullptr))
+            return error;
+        hidden_queue_.reset(&queue_of(hidden));
+        domain.refs.fetch_sub(1, std::memory_order_relaxed); // nobody but us knows it
+    }
+    queue = hidden_queue_.get();
+    return 0;
+}
+
+void Endpoint::for_counters(void (ofi::Cntr::*action)(const ofi::ProgressSource &) noexcept) noexcept
+{
+    for (ofi::Cntr *counter : {send_counter, write_counter, read_counter}) {
+        if (counter)
+            (counter->*action)(tx_queue->source());
+    }
+    if (receive_counter)
+        (receive_counter->*action)(rx_queue->source());
+}
+
+int Endpoint::create_qp() noexcept
+{
+    const NicDomain &nic = nic_domain(domain);
+    const auto sge = std::min<std::uint32_t>(nic.nic().max_sge, kMostIov);
+    ibv_qp_init_attr attr{};
+    attr.qp_context = this;
+    attr.send_cq = tx_queue->cq;
+    attr.recv_cq = rx_queue->cq;
+    attr.srq = shared ? shared->srq : nullptr;
+    attr.cap = {.max_send_wr = static_cast<std::uint32_t>(tx_size_),
+                .max_recv_wr = shared ? 0 : static_cast<std::uint32_t>(rx_size_),
+                .max_send_sge = sge,
+                .max_recv_sge = shared ? 0 : sge,
+                .max_inline_data = nic.nic().max_inline};
+    attr.qp_type = IBV_QPT_RC;
+    qp = table()->create_qp(nic.pd(), &attr);
+    if (qp == nullptr) {
+        const int error = last_error();
+        VMA_WARN(ep_ctrl, "cannot make a queue pair of %zu sends and %zu receives: %s", tx_size_, rx_size_,
+                 std::strerror(-error));
+        return error;
+    }
+    max_inline = attr.cap.max_inline_data;
+    return 0;
+}
+
+// From now on receives can be posted, as libfabric lets a program do before it connects.
+int Endpoint::move_to_init() noexcept
+{
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = id && id->port_num != 0 ? id->port_num : 1;
+    attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    const int error =
+        table()->modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    return -error;
+}
+
+int Endpoint::enable() noexcept
+{
+    if (is_enabled)
+        return -FI_EOPBADSTATE;
+    const bool counts_tx = send_counter || write_counter || read_counter;
+    if ((!tx_queue && !counts_tx) || (!rx_queue && !receive_counter))
+        return -FI_ENOCQ;
+    int error = 0;
+    if ((!tx_queue && (error = own_queue(tx_queue))) || (!rx_queue && (error = own_queue(rx_queue))))
+        return error;
+    if (!tx.allocate(tx_size_) || !rx.allocate(rx_size_))
+        return -FI_ENOMEM;
+    {
+        const core::SpinGuard guard(tx_queue->lock);
+        if ((error = tx_queue->reserve(tx_size_)))
+            return error;
+        tx_reserved_ = tx_size_;
+    }
+    {
+        const core::SpinGuard guard(rx_queue->lock);
+        const std::size_t receives = !shared ? rx_size_ : rx_queue->shared[shared]++ == 0 ? shared->size : 0;
+        if ((error = rx_queue->reserve(receives)))
+            return error;
+        rx_reserved_ = receives;
+    }
+    if ((error = create_qp()) || (error = move_to_init()))
+        return error;
+    for (Queue *queue : {tx_queue, rx_queue}) {
+        const core::SpinGuard guard(queue->lock);
+        queue->add(*this, qp->qp_num);
+    }
+    for_counters(&ofi::Cntr::add_source);
+    is_enabled = true;
+    return 0;
+}
+
+int Endpoint::get_option(int name, void *value, std::size_t *length) noexcept
+{
+    if (name != FI_OPT_CM_DATA_SIZE)
+        return -FI_ENOPROTOOPT;
+    const std::size_t size = kCmDataSize;
+    if (!value || !length || *length < sizeof size)
+        return -FI_ETOOSMALL;
+    std::memcpy(value, &size, sizeof size);
+    *length = sizeof size;
+    return 0;
+}
+
+// With the queue's lock held.
+void Endpoint::note_broken(Queue &queue, const char *why) noexcept
+{
+    if (broken.exchange(true, std::memory_order_acq_rel))
+        return;
+    broken_why = why;
+    broken_next = queue.broken;
+    queue.broken = this;
+}
+
+// The device keeps what has completed in its queues until somebody reads it there: for this endpoint that is now.
+void Endpoint::leave_queues() noexcept
+{
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_ERR;
+    table()->modify_qp(qp, &attr, IBV_QP_STATE);
+    const std::uint32_t number = qp->qp_num;
+    for (Queue *queue : {tx_queue, rx_queue}) {
+        const core::SpinGuard guard(queue->lock);
+        queue->drain();
+    }
+    table()->destroy_qp(qp);
+    for (Queue *queue : {tx_queue, rx_queue}) {
+        const core::SpinGuard guard(queue->lock);
+        queue->drain();
+        queue->remove(number);
+        queue->forget(this);
+        for (Endpoint **at = &queue->broken; *at; at = &(*at)->broken_next) {
+            if (*at == this) {
+                *at = broken_next;
+                break;
+            }
+        }
+        while (queue->reporting == this) {
+            queue->lock.unlock();
+            core::cpu_relax();
+            queue->lock.lock();
+        }
+    }
+}
+
+Endpoint::~Endpoint()
+{
+    if (is_enabled)
+        for_counters(&ofi::Cntr::remove_source);
+    if (qp != nullptr)
+        leave_queues();
+    if (tx_reserved_ != 0) {
+        const core::SpinGuard guard(tx_queue->lock);
+        tx_queue->release(tx_reserved_);
+    }
+    if (rx_reserved_ != 0 || (shared && is_enabled)) {
+        const core::SpinGuard guard(rx_queue->lock);
+        if (shared && --rx_queue->shared[shared] == 0) {
+            rx_queue->shared.erase(shared);
+            rx_reserved_ = shared->size;
+        } else if (shared) {
+            rx_reserved_ = 0; // stays for the others
+        }
+        rx_queue->release(rx_reserved_);
+    }
+    if (shared)
+        shared->refs.fetch_sub(1, std::memory_order_relaxed);
+}
+
+namespace {
+
+int close_endpoint(fid *fid)
+{
+    if (Endpoint::from(fid).domain.fabric.orphaned())
+        return 0;
+    const std::unique_ptr<Endpoint> endpoint(&Endpoint::from(fid));
+    {
+        const std::lock_guard guard(endpoint->manager.mutex());
+        endpoint->close_connection();
+    }
+    endpoint->domain.refs.fetch_sub(1, std::memory_order_relaxed);
+    return 0;
+}
+
+int bind(fid *fid, struct fid *what, std::uint64_t flags)
+{
+    return what ? Endpoint::from(fid).bind(what, flags) : -FI_EINVAL;
+}
+
+int control(fid *fid, int command, void *argument)
+{
+    Endpoint &endpoint = Endpoint::from(fid);
+    switch (command) {
+    case FI_ENABLE:
+        return endpoint.enable();
+    case FI_GETOPSFLAG:
+    case FI_SETOPSFLAG:
+        return ofi::control_op_flags(endpoint.tx_flags, endpoint.rx_flags, command,
+                                     static_cast<std::uint64_t *>(argument));
+    default:
+        return -FI_ENOSYS;
+    }
+}
+
+int getopt(fid_t fid, int level, int name, void *value, std::size_t *length)
+{
+    return level == FI_OPT_ENDPOINT ? Endpoint::from(fid).get_option(name, value, length) : -FI_ENOPROTOOPT;
+}
+
+ssize_t rx_size_left(fid_ep *ep)
+{
+    Endpoint &endpoint = Endpoint::from(ep);
+    if (!endpoint.is_enabled)
+        return -FI_EOPBADSTATE;
+    return static_cast<ssize_t>(endpoint.shared ? endpoint.shared->left() : endpoint.rx.left());
+}
+
+ssize_t tx_size_left(fid_ep *ep)
+{
+    Endpoint &endpoint = Endpoint::from(ep);
+    return endpoint.is_enabled ? static_cast<ssize_t>(endpoint.tx.left()) : -FI_EOPBADSTATE;
+}
+
+constinit fi_ops g_fid_ops = {
+    .size = sizeof(fi_ops),
+    .close = close_endpoint,
+    .bind = bind,
+    .control = control,
+    .ops_open = ofi::no_op,
+    .tostr = ofi::no_op,
+    .ops_set = ofi::no_op,
+};
+
+constinit fi_ops_ep g_ep_ops = {
+    .size = sizeof(fi_ops_ep),
+    .cancel = ofi::no_op, // what the device has, it keeps
+    .getopt = getopt,
+    .setopt = ofi::no_op,
+    .tx_ctx = ofi::no_op,
+    .rx_ctx = ofi::no_op,
+    .rx_size_left = rx_size_left,
+    .tx_size_left = tx_size_left,
+};
+
+} // namespace
+
+int open_endpoint(ofi::Domain &domain, const fi_info *info, fid_ep **ep, void *context) noexcept
+{
+    if (info->ep_attr != nullptr && info->ep_attr->type == FI_EP_DGRAM)
+        return -FI_EINVAL;
+    std::unique_ptr<Endpoint> endpoint(new (std::nothrow) Endpoint(domain, info));
+    if (!endpoint)
+        return -FI_ENOMEM;
+    endpoint->fid.fid = {FI_CLASS_EP, context, &g_fid_ops};
+    endpoint->fid.ops = &g_ep_ops;
+    endpoint->fid.cm = &endpoint_cm_ops;
+    endpoint->fid.msg = &endpoint_msg_ops;
+    endpoint->fid.rma = &endpoint_rma_ops;
+    {
+        const std::lock_guard guard(endpoint->manager.mutex());
+        if (const int error = endpoint->open_connection(*info))
+            return error;
+    }
+    domain.refs.fetch_add(1, std::memory_order_relaxed);
+    *ep = &endpoint.release()->fid;
+    return 0;
+}
+
+} // namespace vma::verbs

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A connected message endpoint over a reliable queue pair: its two halves that move data, what it is bound to, and how it is
+// joined with a peer (connect.cpp).
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_endpoint.h>
+
+#include "core/spinlock.hpp"
+#include "ofi/address.hpp"
+#include "ofi/cntr.hpp"
+#include "ofi/domain.hpp"
+#include "ofi/eq.hpp"
+#include "verbs/domain.hpp"
+#include "verbs/manager.hpp"
+#include "verbs/queue.hpp"
+#include "verbs/wire.hpp"
+#include "verbs/work.hpp"
+
+namespace vma::verbs {
+
+struct SharedReceive;
+
+inline constexpr std::size_t kMostIov = ofi::kIovLimit;
+
+// Sends that wait for the call that ends a row of FI_MORE, so that the device's doorbell rings once for all.
+struct Batch {
+    static constexpr unsigned kMost = 16;
+    unsigned count = 0;
+    ibv_send_wr wr[kMost];
+    ibv_sge sge[kMost][kMostIov];
+};
+
+struct Endpoint {
+    enum class Phase : std::uint8_t {
+        idle,       // opened
+        requested,  // made from a connection request that waits for fi_accept
+        connecting, // fi_connect was called
+        accepting,  // fi_accept was called
+        connected,
+        closed, // shut down by either side, or refused
+    };
+
+    fid_ep fid{}; // first
+    ofi::Domain &domain;
+    Manager &manager;
+
+    Endpoint(ofi::Domain &owner, const fi_info *info) noexcept;
+    ~Endpoint();
+
+    static Endpoint &from(struct fid *fid) noexcept { return *reinterpret_cast<Endpoint *>(fid); }
+    static Endpoint &from(fid_ep *fid) noexcept { return *reinterpret_cast<Endpoint *>(fid); }
+
+    // ---- the calls of the fi_ops tables
+    int bind(struct fid *what, std::uint64_t flags) noexcept;
+    int enable() noexcept;
+    int get_option(int name, void *value, std::size_t *length) noexcept;
+
+    // Whether a call with these flags makes a completion.
+    bool wants_tx_completion(std::uint64_t flags) const noexcept { return !tx_selective || (flags & FI_COMPLETION); }
+    bool wants_rx_completion(std::uint64_t flags) const noexcept { return !rx_selective || (flags & FI_COMPLETION); }
+
+    // Posts a work request whose sge list may be the caller's. `flags` are the operation's. 0 or a negative fi_errno.
+    ssize_t post(ibv_send_wr &wr, const Work &work, std::uint64_t flags) noexcept;
+    ssize_t post_receive(const iovec *iov, void **desc, std::size_t count, void *context, bool wanted) noexcept;
+
+    // ---- for the completion queues, with the queue's lock held: what a completed work request was
+    Work complete_sends(std::uint64_t number) noexcept;
+    Work complete_receive(std::uint64_t number) noexcept;
+    // The queue pair broke; connection management hears of it when no lock is held.
+    void note_broken(Queue &queue, const char *why) noexcept;
+
+    // ---- connection management (connect.cpp), with the manager's mutex held if it doesn't say otherwise
+    int open_connection(const fi_info &info) noexcept;
+    void on_event(CmEvent &event) noexcept;
+    void on_broken(const char *why) noexcept;
+    void report_broken() noexcept; // takes the mutex
+    void close_connection() noexcept;
+
+    // ---- data path
+    ibv_qp *qp = nullptr;
+    std::atomic<bool> open_for_sends{false};
+    core::SpinLock tx_lock; // protects posting: tx, unsignaled, batch; taken with a queue's lock held by nobody
+    WorkRing tx;
+    unsigned unsignaled = 0; // since the last one that makes the device tell
+    std::unique_ptr<Batch> batch;
+    core::SpinLock rx_lock;
+    WorkRing rx;
+    SharedReceive *shared = nullptr;
+    Queue *tx_queue = nullptr;
+    Queue *rx_queue = nullptr;
+    std::uint64_t tx_flags = 0; // of the calls that don't carry flags
+    std::uint64_t rx_flags = 0;
+    std::uint32_t max_inline = 0;
+    bool tx_selective = false;
+    bool rx_selective = false;
+    bool cq_data = false; // remote writes may carry data: the peer's program has agreed to lose a receive by it
+    ofi::Cntr *send_counter = nullptr;
+    ofi::Cntr *write_counter = nullptr;
+    ofi::Cntr *read_counter = nullptr;
+    ofi::Cntr *receive_counter = nullptr;
+
+    // ---- its end on the data path
+    const char *broken_why = nullptr; // protected by the lock of the queue that noted it
+    Endpoint *broken_next = nullptr;
+    std::atomic<bool> broken{false};
+
+    // ---- connection, protected by the manager's mutex
+    Phase phase = Phase::idle;
+    ofi::Eq *eq = nullptr;
+    IdPtr id;
+    CmHandler handler;
+    ofi::Address local;
+    ofi::Address peer;
+    ConnectMessage outgoing;             // of a connection on its way up
+    std::uint8_t responder_resources = 0; // reads that the peer may have under way here
+    std::uint8_t initiator_depth = 0;     // reads that we may have under way there
+    bool is_enabled = false;
+
+private:
+    int bind_queue(Queue &queue, std::uint64_t flags) noexcept;
+    int bind_counter(ofi::Cntr &counter, std::uint64_t flags) noexcept;
+    int own_queue(Queue *&queue) noexcept;
+    int create_qp() noexcept;
+    int move_to_init() noexcept;
+    void for_counters(void (ofi::Cntr::*action)(const ofi::ProgressSource &) noexcept) noexcept;
+    void leave_queues() noexcept;
+    ssize_t flush(std::uint64_t first) noexcept;
+    ssize_t ring_doorbell(ibv_send_wr *first, std::uint64_t number) noexcept;
+
+    std::size_t tx_size_ = 0;
+    std::size_t rx_size_ = 0;
+    std::size_t tx_reserved_ = 0;
+    std::size_t rx_reserved_ = 0;
+    std::unique_ptr<Queue> hidden_queue_; // where only counters are bound
+};
+
+int open_endpoint(ofi::Domain &domain, const fi_info *info, fid_ep **ep, void *context) noexcept;
+
+extern fi_ops_cm endpoint_cm_ops;
+extern fi_ops_msg endpoint_msg_ops;
+extern fi_ops_rma endpoint_rma_ops;
+
+} // namespace vma::verbs

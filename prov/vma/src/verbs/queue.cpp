@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "verbs/queue.hpp"
+
+#include <algorithm>
+#include <arpa/inet.h>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <fcntl.h>
+#include <memory>
+#include <new>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <rdma/fi_errno.h>
+
+#include "core/log.hpp"
+#include "ofi/noop.hpp"
+#include "verbs/domain.hpp"
+#include "verbs/endpoint.hpp"
+
+namespace vma::verbs {
+namespace {
+
+constexpr int kBurst = 16;              // entries that are asked of the device at a time
+constexpr unsigned kCmInterval = 65536; // empty reads between looks at connection management
+
+// ibv_poll_cq(3) and the statuses of the InfiniBand specification, 11.6.2.
+int errno_of(ibv_wc_status status) noexcept
+{
+    switch (status) {
+    case IBV_WC_SUCCESS:
+        return 0;
+    case IBV_WC_LOC_LEN_ERR:
+        return FI_ETRUNC;
+    case IBV_WC_LOC_PROT_ERR:
+    case IBV_WC_MW_BIND_ERR:
+    case IBV_WC_REM_ACCESS_ERR:
+        return FI_EACCES;
+    case IBV_WC_WR_FLUSH_ERR:
+        return FI_ECANCELED;
+    case IBV_WC_BAD_RESP_ERR:
+    case IBV_WC_REM_INV_REQ_ERR:
+    case IBV_WC_LOC_QP_OP_ERR:
+        return FI_EINVAL;
+    case IBV_WC_RETRY_EXC_ERR:
+    case IBV_WC_RESP_TIMEOUT_ERR:
+        return FI_ETIMEDOUT;
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+        return FI_ENORX;
+    case IBV_WC_REM_ABORT_ERR:
+        return FI_ECONNABORTED;
+    default:
+        return FI_EIO;
+    }
+}
+
+void describe_receive(const ibv_wc &wc, ofi::Completion &entry) noexcept
+{
+    const bool write = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+    entry.flags = write ? FI_RMA | FI_REMOTE_WRITE : FI_MSG | FI_RECV;
+    entry.length = wc.byte_len;
+    if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) {
+        entry.flags |= FI_REMOTE_CQ_DATA;
+        entry.data = ntohl(wc.imm_data);
+    }
+}
+
+} // namespace
+
+int Queue::open(std::size_t size) noexcept
+{
+    NicDomain &nic = nic_domain(domain);
+    channel = table()->create_comp_channel(nic.context());
+    if (channel != nullptr) {
+        const int flags = ::fcntl(channel->fd, F_GETFL);
+        if (flags >= 0 && ::fcntl(channel->fd, F_SETFL, flags | O_NONBLOCK) == 0)
+            cq = table()->create_cq(nic.context(),
+                                    static_cast<int>(std::min<std::size_t>(size, static_cast<std::size_t>(
+                                                                                     nic.nic().attr.max_cqe))),
+                                    nullptr, channel, 0);
+    }
+    if (cq == nullptr)
+        return last_error();
+    signal = core::make_fd([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+    return signal ? 0 : -errno;
+}
+
+Queue::~Queue()
+{
+    if (cq != nullptr)
+        table()->destroy_cq(cq);
+    if (channel != nullptr)
+        table()->destroy_comp_channel(channel);
+}
+
+int Queue::reserve(std::size_t count) noexcept
+{
+    const std::size_t wanted = reserved + count;
+    if (wanted > static_cast<std::size_t>(cq->cqe)) {
+        const auto most = static_cast<std::size_t>(nic_domain(domain).nic().attr.max_cqe);
+        if (wanted > most) {
+            VMA_WARN(cq, "%zu operations may be under way, the device's queue has room for %zu", wanted, most);
+            return -FI_ENOSPC;
+        }
+        if (const int error = table()->resize_cq(cq, static_cast<int>(std::min(std::bit_ceil(wanted), most))))
+            return -error;
+    }
+    reserved = wanted;
+    return 0;
+}
+
+void Queue::add(Endpoint &endpoint, std::uint32_t qp_num) noexcept
+{
+    by_qp[qp_num] = &endpoint;
+}
+
+void Queue::remove(std::uint32_t qp_num) noexcept
+{
+    by_qp.erase(qp_num);
+    if (last_qp == qp_num)
+        last_endpoint = nullptr;
+}
+
+Endpoint *Queue::find(std::uint32_t qp_num) noexcept
+{
+    if (last_endpoint != nullptr && last_qp == qp_num) [[likely]]
+        return last_endpoint;
+    const auto found = by_qp.find(qp_num);
+    if (found == by_qp.end())
+        return nullptr; // closed meanwhile
+    last_qp = qp_num;
+    last_endpoint = found->second;
+    return last_endpoint;
+}
+
+void Queue::push(const ofi::Completion &completion) noexcept
+{
+    if (!entries.push(completion)) [[unlikely]]
+        VMA_WARN(cq, "no memory: a completion is lost");
+}
+
+// True: an entry was written to `out`.
+template <fi_cq_format Format> bool Queue::take_in(const ibv_wc &wc, std::byte *&out, bool direct) noexcept
+{
+    Endpoint *endpoint = find(wc.qp_num);
+    if (endpoint == nullptr) [[unlikely]]
+        return false;
+    const bool success = wc.status == IBV_WC_SUCCESS;
+    const bool is_receive = (wc.wr_id & kReceiveBit) != 0;
+    const Work work = is_receive ? endpoint->complete_receive(wc.wr_id & ~kReceiveBit)
+                                 : endpoint->complete_sends(wc.wr_id);
+    ofi::Completion entry;
+    entry.context = work.context;
+    entry.flags = work.flags;
+    entry.owner = endpoint;
+    if (!success) [[unlikely]] {
+        const bool flushed = wc.status == IBV_WC_WR_FLUSH_ERR;
+        if (!flushed)
+            endpoint->note_broken(*this, table()->wc_status_str(wc.status));
+        if (work.counter != nullptr)
+            work.counter->count_error();
+        entry.error = errno_of(wc.status);
+        entry.provider_error = wc.status;
+        if (work.wanted || !flushed)
+            push(entry);
+        return false;
+    }
+    if (work.counter != nullptr) [[unlikely]]
+        work.counter->count();
+    if (!work.wanted)
+        return false;
+    if (is_receive)
+        describe_receive(wc, entry);
+    if (!direct) {
+        push(entry);
+        return false;
+    }
+    out += ofi::write_entry<Format>(out, entry.context, entry.flags, entry.length, nullptr, entry.data);
+    return true;
+}
+
+// The number of entries written to `out`.
+template <fi_cq_format Format> std::size_t Queue::poll(std::byte *&out, std::size_t room) noexcept
+{
+    std::size_t taken = 0;
+    while (taken < room) {
+        ibv_wc wc[kBurst];
+        const int asked = static_cast<int>(std::min<std::size_t>(room - taken, kBurst));
+        const int got = ibv_poll_cq(cq, asked, wc);
+        for (int i = 0; i < got; ++i)
+            taken += take_in<Format>(wc[i], out, entries.empty());
+        if (got < asked || !entries.empty())
+            break;
+    }
+    return taken;
+}
+
+void Queue::drain() noexcept
+{
+    std::byte *nowhere = nullptr;
+    ibv_wc wc[kBurst];
+    int got;
+    while ((got = ibv_poll_cq(cq, kBurst, wc)) > 0) {
+        for (int i = 0; i < got; ++i)
+            take_in<FI_CQ_FORMAT_CONTEXT>(wc[i], nowhere, false);
+    }
+}
+
+void Queue::progress() noexcept
+{
+    lock.lock();
+    drain();
+    const bool failures = broken != nullptr;
+    lock.unlock();
+    if (failures)
+        report_broken();
+}
+
+// An event stands for the completions after the last request for one. It is taken off the channel only here, so that
+// everybody who sleeps on the descriptor sees it.
+bool Queue::arm() noexcept
+{
+    ibv_cq *which = nullptr;
+    void *context = nullptr;
+    unsigned events = 0;
+    while (table()->get_cq_event(channel, &which, &context) == 0)
+        ++events;
+    if (events > 0) {
+        table()->ack_cq_events(cq, events);
+        armed = false;
+    }
+    if (!armed && ibv_req_notify_cq(cq, 0) == 0)
+        armed = true;
+    drain();
+    return entries.empty();
+}
+
+void Queue::report_broken() noexcept
+{
+    lock.lock();
+    while (broken != nullptr && reporting == nullptr) {
+        Endpoint &endpoint = *broken;
+        broken = endpoint.broken_next;
+        reporting = &endpoint; // fi_close() of it waits
+        lock.unlock();
+        endpoint.report_broken();
+        lock.lock();
+        reporting = nullptr;
+    }
+    lock.unlock();
+}
+
+ofi::ProgressSource Queue::source() noexcept
+{
+    return {
+        .object = this,
+        .progress = [](void *object) noexcept { static_cast<Queue *>(object)->progress(); },
+        .arm =
+            [](void *object) noexcept {
+                Queue &queue = *static_cast<Queue *>(object);
+                const core::SpinGuard guard(queue.lock);
+                // Entries are for fi_cq_read(); who waits for a counter doesn't care.
+                return queue.arm() || !queue.entries.empty() ? queue.wait_fd() : -1;
+            },
+    };
+}
+
+template <fi_cq_format Format> ssize_t Queue::read(fid_cq *fid, void *buffer, std::size_t count) noexcept
+{
+    Queue &queue = queue_of(fid);
+    auto *out = static_cast<std::byte *>(buffer);
+    std::size_t taken = 0;
+    queue.lock.lock();
+    if (!queue.entries.empty()) [[unlikely]]
+        taken = queue.take<Format>(out, count, nullptr);
+    if (count == 0)
+        queue.drain();
+    else if (queue.entries.empty())
+        taken += queue.poll<Format>(out, count - taken);
+    const bool error = queue.error_first();
+    const bool left = !queue.entries.empty();
+    const bool failures = queue.broken != nullptr;
+    const bool look_at_cm = taken == 0 && ++queue.idle_reads % kCmInterval == 0;
+    queue.lock.unlock();
+
+    if (failures) [[unlikely]]
+        queue.report_broken();
+    if (look_at_cm) [[unlikely]]
+        queue.domain.fabric.cm_progress();
+    if (taken > 0)
+        return static_cast<ssize_t>(taken);
+    if (error)
+        return -FI_EAVAIL;
+    return count == 0 && left ? 0 : -FI_EAGAIN;
+}
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+template <fi_cq_format Format>
+ssize_t readfrom(fid_cq *fid, void *buffer, std::size_t count, fi_addr_t *sources)
+{
+    for (std::size_t i = 0; sources != nullptr && i < count; ++i)
+        sources[i] = FI_ADDR_NOTAVAIL; // a connection has one peer, which no address vector knows
+    return Queue::read<Format>(fid, buffer, count);
+}
+
+int nap_length(int timeout, Clock::time_point end) noexcept
+{
+    constexpr int kLongest = 1000; // ms; another thread may have taken the event that was for us
+    if (timeout < 0)
+        return kLongest;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+    return static_cast<int>(std::clamp<std::int64_t>(left, 0, kLongest));
+}
+
+// False: fi_cq_signal() was called.
+bool sleep_once(Queue &queue, int milliseconds) noexcept
+{
+    queue.domain.fabric.cm_progress();
+    {
+        const core::SpinGuard guard(queue.lock);
+        if (!queue.arm() || queue.broken != nullptr)
+            return true;
+    }
+    pollfd fds[] = {{queue.wait_fd(), POLLIN, 0},
+                    {queue.signal.get(), POLLIN, 0},
+                    {queue.domain.fabric.device->wait_fd(), POLLIN, 0}};
+    ::poll(fds, std::size(fds), milliseconds);
+    std::uint64_t signals = 0;
+    return ::read(queue.signal.get(), &signals, sizeof signals) != sizeof signals;
+}
+
+template <fi_cq_format Format>
+ssize_t sreadfrom(fid_cq *fid, void *buffer, std::size_t count, fi_addr_t *sources, const void *cond, int timeout)
+{
+    Queue &queue = queue_of(fid);
+    if (queue.domain.fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    std::size_t wanted = 1;
+    if (cond != nullptr && queue.wait_cond == FI_CQ_COND_THRESHOLD)
+        wanted = std::clamp<std::size_t>(*static_cast<const std::size_t *>(cond), 1, std::max<std::size_t>(count, 1));
+    const Clock::time_point end = Clock::now() + std::chrono::milliseconds(std::max(timeout, 0));
+    std::size_t taken = 0;
+    for (bool last = false;;) {
+        const ssize_t got =
+            readfrom<Format>(fid, static_cast<std::byte *>(buffer) + taken * ofi::entry_size(Format), count - taken,
+                             sources != nullptr ? sources + taken : nullptr);
+        if (got > 0)
+            taken += static_cast<std::size_t>(got);
+        if (taken >= wanted || last || (got < 0 && got != -FI_EAGAIN) || (got == 0 && count == 0))
+            return taken > 0 ? static_cast<ssize_t>(taken) : got;
+        const int nap = nap_length(timeout, end);
+        last = nap == 0 || !sleep_once(queue, nap);
+    }
+}
+
+template <fi_cq_format Format>
+ssize_t sread(fid_cq *fid, void *buffer, std::size_t count, const void *cond, int timeout)
+{
+    return sreadfrom<Format>(fid, buffer, count, nullptr, cond, timeout);
+}
+
+template <fi_cq_format Format> ssize_t read(fid_cq *fid, void *buffer, std::size_t count)
+{
+    return Queue::read<Format>(fid, buffer, count);
+}
+
+int wake(fid_cq *fid)
+{
+    Queue &queue = queue_of(fid);
+    if (queue.domain.fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    const std::uint64_t one = 1;
+    return ::write(queue.signal.get(), &one, sizeof one) == sizeof one ? 0 : -errno;
+}
+
+const char *strerror(fid_cq *, int provider_error, const void *, char *out, std::size_t length)
+{
+    const char *text = table()->wc_status_str(static_cast<ibv_wc_status>(provider_error));
+    if (out != nullptr && length > 0)
+        std::snprintf(out, length, "%s", text);
+    return text;
+}
+
+template <fi_cq_format Format>
+constinit fi_ops_cq g_ops = {
+    .size = sizeof(fi_ops_cq),
+    .read = read<Format>,
+    .readfrom = readfrom<Format>,
+    .readerr = ofi::cq_readerr,
+    .sread = sread<Format>,
+    .sreadfrom = sreadfrom<Format>,
+    .signal = wake,
+    .strerror = strerror,
+};
+
+fi_ops_cq *ops_for(fi_cq_format format) noexcept
+{
+    switch (format) {
+    case FI_CQ_FORMAT_CONTEXT:
+        return &g_ops<FI_CQ_FORMAT_CONTEXT>;
+    case FI_CQ_FORMAT_MSG:
+        return &g_ops<FI_CQ_FORMAT_MSG>;
+    case FI_CQ_FORMAT_TAGGED:
+        return &g_ops<FI_CQ_FORMAT_TAGGED>;
+    default:
+        return &g_ops<FI_CQ_FORMAT_DATA>;
+    }
+}
+
+int close(fid *fid)
+{
+    std::unique_ptr<Queue> queue(&static_cast<Queue &>(ofi::cq_of(fid)));
+    const bool orphaned = queue->domain.fabric.orphaned();
+    if (orphaned || !queue->by_qp.empty()) {
+        static_cast<void>(queue.release());
+        return orphaned ? 0 : -FI_EBUSY;
+    }
+    queue->domain.refs.fetch_sub(1, std::memory_order_relaxed);
+    return 0;
+}
+
+int control(fid *fid, int command, void *argument)
+{
+    Queue &queue = static_cast<Queue &>(ofi::cq_of(fid));
+    return ofi::cq_control(queue, queue.wait_fd(), command, argument);
+}
+
+constinit fi_ops g_fid_ops = {
+    .size = sizeof(fi_ops),
+    .close = close,
+    .bind = ofi::no_op,
+    .control = control,
+    .ops_open = ofi::no_op,
+    .tostr = ofi::no_op,
+    .ops_set = ofi::no_op,
+};
+
+int trywait(ofi::Cq &cq) noexcept
+{
+    Queue &queue = static_cast<Queue &>(cq);
+    if (queue.domain.fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    queue.domain.fabric.cm_progress();
+    const core::SpinGuard guard(queue.lock);
+    return queue.arm() && queue.broken == nullptr ? 0 : -FI_EAGAIN;
+}
+
+} // namespace
+
+int open_cq(ofi::Domain &domain, const fi_cq_attr *attr, fid_cq **cq, void *context) noexcept
+{
+    std::unique_ptr<Queue> queue(new (std::nothrow) Queue(domain));
+    if (!queue)
+        return -FI_ENOMEM;
+    if (const int error = ofi::init_cq(*queue, attr, context))
+        return error;
+    if (const int error = queue->open(queue->entries.limit()))
+        return error;
+    queue->fid.fid.ops = &g_fid_ops;
+    queue->fid.ops = ops_for(queue->format);
+    queue->trywait = trywait;
+    domain.refs.fetch_add(1, std::memory_order_relaxed);
+    *cq = &queue.release()->fid;
+    return 0;
+}
+
+} // namespace vma::verbs

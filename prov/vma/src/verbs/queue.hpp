@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The completion queue of the verbs device: one queue of the device, whose entries go straight into the reader's buffer.
+// Entries that nobody asked for yet, and errors, wait in ofi::Cq's list.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_eq.h>
+
+#include "core/fd.hpp"
+#include "ofi/cntr.hpp"
+#include "ofi/cq.hpp"
+#include "verbs/table.hpp"
+
+namespace vma::verbs {
+
+struct Endpoint;
+
+// Marks the number of a receive among the work requests of a queue pair.
+inline constexpr std::uint64_t kReceiveBit = UINT64_C(1) << 63;
+
+struct Queue : ofi::Cq {
+    explicit Queue(ofi::Domain &owner) noexcept : Cq(owner) {}
+    ~Queue();
+    // 0 or a negative fi_errno.
+    int open(std::size_t size) noexcept;
+
+    // All below: with `lock` held, if they don't say otherwise.
+
+    // Room in the device's queue for all that an endpoint may have under way. 0 or a negative fi_errno.
+    int reserve(std::size_t count) noexcept;
+    void release(std::size_t count) noexcept { reserved -= count; }
+    void add(Endpoint &endpoint, std::uint32_t qp_num) noexcept;
+    void remove(std::uint32_t qp_num) noexcept;
+
+    template <fi_cq_format Format> static ssize_t read(fid_cq *fid, void *buffer, std::size_t count) noexcept;
+    // Reads nothing: what the device has goes to the list.
+    void drain() noexcept;
+    // The same, and takes the lock; reports broken endpoints.
+    void progress() noexcept;
+    // Whether a sleeper would miss nothing. After `true` the wait descriptor becomes readable with the next completion.
+    bool arm() noexcept;
+    void disarm() noexcept;
+    // Tells connection management about endpoints whose queue pairs broke. Takes the lock itself.
+    void report_broken() noexcept;
+
+    ofi::ProgressSource source() noexcept;
+    int wait_fd() const noexcept { return channel->fd; }
+
+    ibv_comp_channel *channel = nullptr;
+    ibv_cq *cq = nullptr;
+    std::size_t reserved = 0;
+    std::unordered_map<std::uint32_t, Endpoint *> by_qp;
+    std::uint32_t last_qp = 0; // of the endpoint that was looked up last
+    Endpoint *last_endpoint = nullptr;
+    std::unordered_map<const void *, unsigned> shared; // contexts of receives that complete here, and their endpoints
+    Endpoint *broken = nullptr;    // linked through Endpoint::broken_next
+    Endpoint *reporting = nullptr; // fi_close() of it waits
+    core::UniqueFd signal;         // eventfd of fi_cq_signal()
+    unsigned idle_reads = 0;
+    bool armed = false;
+
+private:
+    template <fi_cq_format Format> std::size_t poll(std::byte *&out, std::size_t room) noexcept;
+    template <fi_cq_format Format> bool take_in(const ibv_wc &wc, std::byte *&out, bool direct) noexcept;
+    Endpoint *find(std::uint32_t qp_num) noexcept;
+    void push(const ofi::Completion &completion) noexcept;
+};
+
+inline Queue &queue_of(fid_cq *fid) noexcept
+{
+    return static_cast<Queue &>(ofi::cq_of(fid));
+}
+
+int open_cq(ofi::Domain &domain, const fi_cq_attr *attr, fid_cq **cq, void *context) noexcept;
+
+} // namespace vma::verbs

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "verbs/srx.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <new>
+
+#include <rdma/fi_errno.h>
+
+#include "ofi/noop.hpp"
+#include "verbs/endpoint.hpp"
+
+namespace vma::verbs {
+
+bool fill_list(const iovec *iov, void **desc, std::size_t count, ibv_sge *list) noexcept
+{
+    if (count > kMostIov || (count > 0 && iov == nullptr))
+        return false;
+    for (std::size_t i = 0; i < count; ++i) {
+        if (iov[i].iov_len > UINT32_MAX)
+            return false;
+        list[i] = {.addr = reinterpret_cast<std::uintptr_t>(iov[i].iov_base),
+                   .length = static_cast<std::uint32_t>(iov[i].iov_len),
+                   .lkey = local_key(desc != nullptr ? desc[i] : nullptr)};
+    }
+    return true;
+}
+
+SharedReceive::~SharedReceive()
+{
+    if (srq != nullptr)
+        table()->destroy_srq(srq);
+}
+
+int SharedReceive::open() noexcept
+{
+    const NicDomain &nic = nic_domain(domain);
+    ibv_srq_init_attr attr{};
+    attr.attr.max_wr = static_cast<std::uint32_t>(size);
+    attr.attr.max_sge = std::min<std::uint32_t>(nic.nic().max_sge, kMostIov);
+    srq = table()->create_srq(nic.pd(), &attr);
+    if (srq == nullptr)
+        return last_error();
+    works.resize(size);
+    free.reserve(size);
+    for (std::size_t i = size; i > 0; --i)
+        free.push_back(static_cast<std::uint32_t>(i - 1));
+    lock.set_enabled(domain.needs_locks());
+    return 0;
+}
+
+ssize_t SharedReceive::post(const iovec *iov, void **desc, std::size_t count, void *context) noexcept
+{
+    ibv_sge list[kMostIov];
+    if (!fill_list(iov, desc, count, list))
+        return -FI_EINVAL;
+    const core::SpinGuard guard(lock);
+    if (free.empty())
+        return -FI_EAGAIN;
+    const std::uint32_t number = free.back();
+    works[number] = {.context = context, .flags = FI_RECV | FI_MSG, .counter = nullptr, .wanted = true};
+    ibv_recv_wr wr{.wr_id = number | kReceiveBit, .next = nullptr, .sg_list = list, .num_sge = static_cast<int>(count)};
+    ibv_recv_wr *refused = nullptr;
+    if (const int error = ibv_post_srq_recv(srq, &wr, &refused))
+        return error == ENOMEM ? -FI_EAGAIN : -error;
+    free.pop_back();
+    return 0;
+}
+
+Work SharedReceive::complete(std::uint64_t number) noexcept
+{
+    const core::SpinGuard guard(lock);
+    free.push_back(static_cast<std::uint32_t>(number));
+    return works[number];
+}
+
+std::size_t SharedReceive::left() noexcept
+{
+    const core::SpinGuard guard(lock);
+    return free.size();
+}
+
+namespace {
+
+SharedReceive &from(fid_ep *ep) noexcept
+{
+    return *reinterpret_cast<SharedReceive *>(ep);
+}
+
+ssize_t recv(fid_ep *ep, void *buffer, std::size_t length, void *desc, fi_addr_t, void *context)
+{
+    const iovec iov{buffer, length};
+    return from(ep).post(&iov, &desc, 1, context);
+}
+
+ssize_t recvv(fid_ep *ep, const iovec *iov, void **desc, std::size_t count, fi_addr_t, void *context)
+{
+    return from(ep).post(iov, desc, count, context);
+}
+
+ssize_t recvmsg(fid_ep *ep, const fi_msg *message, std::uint64_t)
+{
+    return from(ep).post(message->msg_iov, message->desc, message->iov_count, message->context);
+}
+
+ssize_t rx_size_left(fid_ep *ep)
+{
+    return static_cast<ssize_t>(from(ep).left());
+}
+
+int close(fid *fid)
+{
+    auto *shared = reinterpret_cast<SharedReceive *>(fid);
+    if (shared->domain.fabric.orphaned())
+        return 0;
+    if (shared->refs.load(std::memory_order_relaxed) != 0)
+        return -FI_EBUSY;
+    shared->domain.refs.fetch_sub(1, std::memory_order_relaxed);
+    delete shared;
+    return 0;
+}
+
+// Some programs enable every endpoint-like object they have.
+int control(fid *, int command, void *)
+{
+    return command == FI_ENABLE ? 0 : -FI_ENOSYS;
+}
+
+constinit fi_ops g_fid_ops = {
+    .size = sizeof(fi_ops),
+    .close = close,
+    .bind = ofi::no_op,
+    .control = control,
+    .ops_open = ofi::no_op,
+    .tostr = ofi::no_op,
+    .ops_set = ofi::no_op,
+};
+
+constinit fi_ops_ep g_ep_ops = {
+    .size = sizeof(fi_ops_ep),
+    .cancel = ofi::no_op,
+    .getopt = ofi::no_op,
+    .setopt = ofi::no_op,
+    .tx_ctx = ofi::no_op,
+    .rx_ctx = ofi::no_op,
+    .rx_size_left = rx_size_left,
+    .tx_size_left = ofi::no_op,
+};
+
+constinit fi_ops_msg g_msg_ops = {
+    .size = sizeof(fi_ops_msg),
+    .recv = recv,
+    .recvv = recvv,
+    .recvmsg = recvmsg,
+    .send = ofi::no_op,
+    .sendv = ofi::no_op,
+    .sendmsg = ofi::no_op,
+    .inject = ofi::no_op,
+    .senddata = ofi::no_op,
+    .injectdata = ofi::no_op,
+};
+
+} // namespace
+
+int open_srx(ofi::Domain &domain, const fi_rx_attr *attr, fid_ep **srx, void *context) noexcept
+{
+    const ofi::Offer &offer = nic_domain(domain).nic().offer;
+    const std::size_t size = attr != nullptr && attr->size != 0 ? attr->size : offer.rx.size;
+    if (size > offer.most_size)
+        return -FI_EINVAL;
+    std::unique_ptr<SharedReceive> shared(new (std::nothrow) SharedReceive(domain, size));
+    if (!shared)
+        return -FI_ENOMEM;
+    if (const int error = shared->open())
+        return error;
+    shared->fid.fid = {FI_CLASS_SRX_CTX, context, &g_fid_ops};
+    shared->fid.ops = &g_ep_ops;
+    shared->fid.msg = &g_msg_ops;
+    domain.refs.fetch_add(1, std::memory_order_relaxed);
+    *srx = &shared.release()->fid;
+    return 0;
+}
+
+} // namespace vma::verbs
