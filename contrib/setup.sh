@@ -13,6 +13,8 @@ PACKAGES=(
     binutils util-linux procps iproute2 strace
     # programs that are run, unmodified, over libvma.so
     sockperf redis-server redis-tools nginx-light wrk iperf3 netcat-openbsd socat memcached curl openssl
+    # contrib/lab: QEMU guests with RDMA devices
+    qemu-system-x86 busybox-static kmod rdmacm-utils ibverbs-utils ibverbs-providers
     # pictures of benchmarks
     python3-matplotlib
 )
