@@ -42,9 +42,14 @@ int modify_qp(Endpoint &endpoint, ibv_qp_state state)
     return -table()->modify_qp(endpoint.qp, &attr, mask);
 }
 
+// With what the peer said in `incoming`.
 int make_ready(Endpoint &endpoint)
 {
-    const int error = modify_qp(endpoint, IBV_QPS_RTR);
+    int error = 0;
+    if (endpoint.region)
+        error = endpoint.region->join(nic_domain(endpoint.domain).pd(), endpoint.incoming.header);
+    if (error == 0)
+        error = modify_qp(endpoint, IBV_QPS_RTR);
     return error != 0 ? error : modify_qp(endpoint, IBV_QPS_RTS);
 }
 
@@ -143,6 +148,7 @@ void on_response(Endpoint &endpoint, const CmEvent &event)
         table()->reject(endpoint.id.get(), nullptr, 0);
         return fail(endpoint, FI_ECONNREFUSED, 0);
     }
+    endpoint.incoming = message;
     int error = make_ready(endpoint);
     if (error == 0 && table()->establish(endpoint.id.get()) != 0)
         error = last_error();
@@ -248,6 +254,7 @@ int take_request(Endpoint &endpoint, fid_t handle)
     endpoint.peer = peer_address(endpoint.id.get());
     endpoint.responder_resources = least(endpoint.responder_resources, request->event.responder_resources);
     endpoint.initiator_depth = least(endpoint.initiator_depth, request->event.initiator_depth);
+    endpoint.incoming = request->message;
     endpoint.phase = Phase::requested;
     endpoint.manager.drop_request(*request);
     return 0;

@@ -111,7 +111,7 @@ int open_nic_domain(Manager &manager, ofi::Domain &domain, const fi_info &info) 
     if (const int error = opened->open())
         return error;
     domain.device = std::move(opened);
-    domain.fid.mr = &region_ops;
+    domain.fid.mr = &registration_ops;
     return 0;
 }
 
@@ -136,7 +136,7 @@ int access_flags(std::uint64_t access)
 
 int close_region(fid *fid)
 {
-    auto *closed = reinterpret_cast<Region *>(fid);
+    auto *closed = reinterpret_cast<Registration *>(fid);
     if (closed->domain.fabric.orphaned())
         return 0;
     if (const int error = table()->dereg_mr(closed->mr))
@@ -166,7 +166,7 @@ int regattr(fid *fid, const fi_mr_attr *attr, std::uint64_t, fid_mr **out)
     ofi::Domain &domain = *reinterpret_cast<ofi::Domain *>(fid);
     if (domain.fabric.orphaned())
         return -FI_EOPBADSTATE;
-    std::unique_ptr<Region> region(new (std::nothrow) Region(domain));
+    std::unique_ptr<Registration> region(new (std::nothrow) Registration(domain));
     if (!region)
         return -FI_ENOMEM;
     region->mr = table()->reg_mr(nic_domain(domain).pd(), attr->mr_iov[0].iov_base, attr->mr_iov[0].iov_len,
@@ -207,7 +207,7 @@ int reg(fid *fid, const void *buffer, std::size_t length, std::uint64_t access, 
 
 } // namespace
 
-fi_ops_mr region_ops = {
+fi_ops_mr registration_ops = {
     .size = sizeof(fi_ops_mr),
     .reg = reg,
     .regv = regv,

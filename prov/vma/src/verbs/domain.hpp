@@ -43,20 +43,20 @@ inline NicDomain &nic_domain(ofi::Domain &domain) noexcept
 int open_nic_domain(Manager &manager, ofi::Domain &domain, const fi_info &info) noexcept;
 
 // What fi_mr_desc() stands for: the operations' local descriptor is the registration itself.
-struct Region {
+struct Registration {
     fid_mr fid{}; // first
     ofi::Domain &domain;
     ibv_mr *mr = nullptr;
 
-    explicit Region(ofi::Domain &owner) noexcept : domain(owner) {}
+    explicit Registration(ofi::Domain &owner) noexcept : domain(owner) {}
 };
 
 // The local key of a descriptor, 0 without one.
 inline std::uint32_t local_key(void *descriptor) noexcept
 {
-    return descriptor != nullptr ? static_cast<const Region *>(descriptor)->mr->lkey : 0;
+    return descriptor != nullptr ? static_cast<const Registration *>(descriptor)->mr->lkey : 0;
 }
 
-extern fi_ops_mr region_ops;
+extern fi_ops_mr registration_ops;
 
 } // namespace vma::verbs

@@ -11,12 +11,12 @@
 #include "core/log.hpp"
 #include "ofi/noop.hpp"
 #include "ofi/op_flags.hpp"
+#include "rdma/fi_ext_vma.h"
 #include "verbs/srx.hpp"
 
 namespace vma::verbs {
 
-Endpoint::Endpoint(ofi::Domain &owner, const fi_info *info) noexcept
-    : domain(owner), manager(manager_of(owner.fabric))
+Endpoint::Endpoint(ofi::Domain &owner, const fi_info *info) noexcept : domain(owner), manager(manager_of(owner.fabric))
 {
     const ofi::Offer &offer = nic_domain(domain).nic().offer;
     const fi_tx_attr *tx_attr = info->tx_attr;
@@ -182,7 +182,7 @@ int Endpoint::enable() noexcept
             return error;
         rx_reserved_ = receives;
     }
-    if ((error = create_qp()) || (error = move_to_init()))
+    if ((error = create_qp()) || (error = move_to_init()) || (region_bytes_ != 0 && (error = open_region())))
         return error;
     for (Queue *queue : {tx_queue, rx_queue}) {
         const core::SpinGuard guard(queue->lock);
@@ -193,16 +193,79 @@ int Endpoint::enable() noexcept
     return 0;
 }
 
+int Endpoint::open_region() noexcept
+{
+    if (shared)
+        return -FI_EINVAL; // its receives are the notes'
+    region.reset(new (std::nothrow) RegionLink);
+    if (!region)
+        return -FI_ENOMEM;
+    if (const int error = region->open(nic_domain(domain).pd(), region_bytes_, rx_size_))
+        return error;
+    region->describe(outgoing.header);
+    return post_notes();
+}
+
+std::size_t Endpoint::sends_left() const noexcept
+{
+    const std::size_t left = tx.left();
+    if (!region)
+        return left;
+    return std::min<std::size_t>(left > kReservedSends ? left - kReservedSends : 0, region->left());
+}
+
+int Endpoint::set_option(int name, const void *value, std::size_t length) noexcept
+{
+    if (static_cast<unsigned>(name) != FI_OPT_VMA_REGION)
+        return -FI_ENOPROTOOPT;
+    if (is_enabled)
+        return -FI_EOPBADSTATE;
+    std::size_t bytes;
+    if (!value || length != sizeof bytes)
+        return -FI_EINVAL;
+    std::memcpy(&bytes, value, sizeof bytes);
+    if (bytes == 0 || bytes > kMaxRegion)
+        return -FI_EINVAL;
+    region_bytes_ = bytes;
+    return 0;
+}
+
+namespace {
+
+template <typename Value> int give_option(const Value &option, void *value, std::size_t *length) noexcept
+{
+    if (!value || !length || *length < sizeof option)
+        return -FI_ETOOSMALL;
+    std::memcpy(value, &option, sizeof option);
+    *length = sizeof option;
+    return 0;
+}
+
+} // namespace
+
 int Endpoint::get_option(int name, void *value, std::size_t *length) noexcept
 {
-    if (name != FI_OPT_CM_DATA_SIZE)
+    const bool joined = region && region->mirror;
+    switch (static_cast<unsigned>(name)) {
+    case FI_OPT_CM_DATA_SIZE:
+        return give_option<std::size_t>(kCmDataSize, value, length);
+    case FI_OPT_VMA_REGION:
+        if (!is_enabled)
+            return -FI_EOPBADSTATE;
+        return give_option(fi_vma_region{region ? region->base() : nullptr, region_bytes_, FI_VMA_REGION_KEY}, value,
+                           length);
+    case FI_OPT_VMA_PEER_REGION:
+    case FI_OPT_VMA_REGION_INJECT:
+        if (!open_for_sends.load(std::memory_order_acquire) && !joined)
+            return -FI_ENOTCONN;
+        return give_option<std::size_t>(joined ? region->peer_length : 0, value, length);
+    case FI_OPT_VMA_PEER_VIEW:
+        if (!joined)
+            return -FI_ENOTCONN;
+        return give_option<const void *>(region->mirror.bytes(), value, length);
+    default:
         return -FI_ENOPROTOOPT;
-    const std::size_t size = kCmDataSize;
-    if (!value || !length || *length < sizeof size)
-        return -FI_ETOOSMALL;
-    std::memcpy(value, &size, sizeof size);
-    *length = sizeof size;
-    return 0;
+    }
 }
 
 // With the queue's lock held.
@@ -305,6 +368,11 @@ int control(fid *fid, int command, void *argument)
     }
 }
 
+int setopt(fid_t fid, int level, int name, const void *value, std::size_t length)
+{
+    return level == FI_OPT_ENDPOINT ? Endpoint::from(fid).set_option(name, value, length) : -FI_ENOPROTOOPT;
+}
+
 int getopt(fid_t fid, int level, int name, void *value, std::size_t *length)
 {
     return level == FI_OPT_ENDPOINT ? Endpoint::from(fid).get_option(name, value, length) : -FI_ENOPROTOOPT;
@@ -321,7 +389,7 @@ ssize_t rx_size_left(fid_ep *ep)
 ssize_t tx_size_left(fid_ep *ep)
 {
     Endpoint &endpoint = Endpoint::from(ep);
-    return endpoint.is_enabled ? static_cast<ssize_t>(endpoint.tx.left()) : -FI_EOPBADSTATE;
+    return endpoint.is_enabled ? static_cast<ssize_t>(endpoint.sends_left()) : -FI_EOPBADSTATE;
 }
 
 constinit fi_ops g_fid_ops = {
@@ -338,7 +406,7 @@ constinit fi_ops_ep g_ep_ops = {
     .size = sizeof(fi_ops_ep),
     .cancel = ofi::no_op, // what the device has, it keeps
     .getopt = getopt,
-    .setopt = ofi::no_op,
+    .setopt = setopt,
     .tx_ctx = ofi::no_op,
     .rx_ctx = ofi::no_op,
     .rx_size_left = rx_size_left,

@@ -20,6 +20,7 @@
 #include "verbs/domain.hpp"
 #include "verbs/manager.hpp"
 #include "verbs/queue.hpp"
+#include "verbs/region.hpp"
 #include "verbs/wire.hpp"
 #include "verbs/work.hpp"
 
@@ -60,6 +61,7 @@ struct Endpoint {
     // ---- the calls of the fi_ops tables
     int bind(struct fid *what, std::uint64_t flags) noexcept;
     int enable() noexcept;
+    int set_option(int name, const void *value, std::size_t length) noexcept;
     int get_option(int name, void *value, std::size_t *length) noexcept;
 
     // Whether a call with these flags makes a completion.
@@ -70,9 +72,15 @@ struct Endpoint {
     ssize_t post(ibv_send_wr &wr, const Work &work, std::uint64_t flags) noexcept;
     ssize_t post_receive(const iovec *iov, void **desc, std::size_t count, void *context, bool wanted) noexcept;
 
+    // A write to the peer's region (region.cpp).
+    ssize_t write_region(const iovec *iov, std::size_t count, std::uint64_t offset, const std::uint64_t *data,
+                         const Work &work) noexcept;
+    std::size_t sends_left() const noexcept;
+
     // ---- for the completion queues, with the queue's lock held: what a completed work request was
     Work complete_sends(std::uint64_t number) noexcept;
     Work complete_receive(std::uint64_t number) noexcept;
+    bool take_note(const ibv_wc &wc, ofi::Completion &entry) noexcept;
     // The queue pair broke; connection management hears of it when no lock is held.
     void note_broken(Queue &queue, const char *why) noexcept;
 
@@ -93,6 +101,7 @@ struct Endpoint {
     core::SpinLock rx_lock;
     WorkRing rx;
     SharedReceive *shared = nullptr;
+    std::unique_ptr<RegionLink> region; // or none
     Queue *tx_queue = nullptr;
     Queue *rx_queue = nullptr;
     std::uint64_t tx_flags = 0; // of the calls that don't carry flags
@@ -118,7 +127,8 @@ struct Endpoint {
     CmHandler handler;
     ofi::Address local;
     ofi::Address peer;
-    ConnectMessage outgoing;             // of a connection on its way up
+    ConnectMessage outgoing; // of a connection on its way up
+    ConnectMessage incoming;
     std::uint8_t responder_resources = 0; // reads that the peer may have under way here
     std::uint8_t initiator_depth = 0;     // reads that we may have under way there
     bool is_enabled = false;
@@ -129,11 +139,19 @@ private:
     int own_queue(Queue *&queue) noexcept;
     int create_qp() noexcept;
     int move_to_init() noexcept;
+    int open_region() noexcept;
     void for_counters(void (ofi::Cntr::*action)(const ofi::ProgressSource &) noexcept) noexcept;
     void leave_queues() noexcept;
-    ssize_t flush(std::uint64_t first) noexcept;
-    ssize_t ring_doorbell(ibv_send_wr *first, std::uint64_t number) noexcept;
+    ssize_t flush(std::uint64_t last) noexcept;
+    void number(ibv_send_wr &wr, const Work &work) noexcept;
+    ssize_t post_locked(ibv_send_wr &wr, const Work &work) noexcept;
+    ssize_t write_region_locked(std::uint64_t offset, std::size_t length, const std::uint64_t *data,
+                                const Work &work) noexcept;
+    int post_note(std::uint64_t number) noexcept;
+    int post_notes() noexcept;
+    void tell_taken() noexcept;
 
+    std::size_t region_bytes_ = 0;
     std::size_t tx_size_ = 0;
     std::size_t rx_size_ = 0;
     std::size_t tx_reserved_ = 0;

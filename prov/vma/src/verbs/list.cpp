@@ -63,8 +63,7 @@ void list_pair(const ofi::Query &query, const std::vector<Place> &places, const 
     AddressPair pair = asked;
     if (pair.source.empty())
         pair.source = route_source(pair.destination);
-    if (pair.source.empty() ||
-        (!pair.destination.empty() && pair.destination.sa.sa_family != pair.source.sa.sa_family))
+    if (pair.source.empty() || (!pair.destination.empty() && pair.destination.sa.sa_family != pair.source.sa.sa_family))
         return;
     const bool anywhere = pair.source.is_wildcard();
     for (const Place &place : places) {

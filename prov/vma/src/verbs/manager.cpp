@@ -139,7 +139,7 @@ void Manager::unwatch(int fd) noexcept
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
-Request *Manager::add_request(CmEvent &event, PassiveEndpoint &pep) noexcept
+Request *Manager::add_request(CmEvent &event, const ConnectMessage &message, PassiveEndpoint &pep) noexcept
 {
     auto *request = new (std::nothrow) Request;
     if (request == nullptr)
@@ -148,6 +148,7 @@ Request *Manager::add_request(CmEvent &event, PassiveEndpoint &pep) noexcept
     request->id.reset(event.id);
     request->pep = &pep;
     request->event = event;
+    request->message = message;
     // Whatever comes now, a rejection by time-out or a disconnection, says that the peer waits no longer.
     request->handler = {request, [](void *object, CmEvent &) noexcept { static_cast<Request *>(object)->over = true; }};
     event.id->context = &request->handler;

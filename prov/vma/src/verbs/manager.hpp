@@ -12,6 +12,7 @@
 #include "core/fd.hpp"
 #include "ofi/fabric.hpp"
 #include "verbs/table.hpp"
+#include "verbs/wire.hpp"
 
 namespace vma::verbs {
 
@@ -53,6 +54,7 @@ struct Request {
     PassiveEndpoint *pep = nullptr; // nullptr once that is closed
     bool over = false;              // the peer has given up
     CmEvent event{};
+    ConnectMessage message; // of the peer
 
     static Request &from(fid_t handle) noexcept { return *reinterpret_cast<Request *>(handle); }
 };
@@ -83,7 +85,7 @@ public:
     void unwatch(int fd) noexcept;
 
     // A request becomes the manager's until it is taken or dropped.
-    Request *add_request(CmEvent &event, PassiveEndpoint &pep) noexcept;
+    Request *add_request(CmEvent &event, const ConnectMessage &message, PassiveEndpoint &pep) noexcept;
     Request *pending(fid_t handle) noexcept; // nullptr unless it is one
     void drop_request(Request &request) noexcept;
     // A closing passive endpoint: requests that the program has seen live on without it.

@@ -42,11 +42,8 @@ std::uint32_t find_max_inline(ibv_context *context, std::uint32_t sge)
         ibv_qp_init_attr attr{};
         attr.send_cq = attr.recv_cq = cq.get();
         attr.qp_type = IBV_QPT_RC;
-        attr.cap = {.max_send_wr = 1,
-                    .max_recv_wr = 1,
-                    .max_send_sge = sge,
-                    .max_recv_sge = sge,
-                    .max_inline_data = bytes};
+        attr.cap = {
+            .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = sge, .max_recv_sge = sge, .max_inline_data = bytes};
         if (const Owned<ibv_qp> qp(table()->create_qp(pd.get(), &attr), table()->destroy_qp); qp)
             return std::min(attr.cap.max_inline_data, kMostInline);
     }

@@ -98,7 +98,7 @@ void PassiveEndpoint::on_event(CmEvent &event) noexcept
     if (!ours)
         VMA_WARN(ep_ctrl, "a connection request at %s is not of this provider: it is refused",
                  ofi::AddressText(address).c_str());
-    Request *request = ours ? manager.add_request(event, *this) : nullptr;
+    Request *request = ours ? manager.add_request(event, message, *this) : nullptr;
     ofi::InfoPtr request_of;
     if (request != nullptr)
         request_of = request_info(*this, *request);

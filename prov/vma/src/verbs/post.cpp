@@ -8,6 +8,7 @@
 #include <rdma/fi_rma.h>
 
 #include "ofi/noop.hpp"
+#include "rdma/fi_ext_vma.h"
 #include "verbs/endpoint.hpp"
 #include "verbs/srx.hpp"
 
@@ -52,6 +53,27 @@ ssize_t Endpoint::flush(std::uint64_t last) noexcept
     return to_result(error);
 }
 
+void Endpoint::number(ibv_send_wr &wr, const Work &work) noexcept
+{
+    wr.wr_id = tx.next();
+    if (work.wanted || work.counter || ++unsignaled >= tx.limit() / 4) {
+        wr.send_flags |= IBV_SEND_SIGNALED;
+        unsignaled = 0;
+    }
+    tx.push(work);
+}
+
+ssize_t Endpoint::post_locked(ibv_send_wr &wr, const Work &work) noexcept
+{
+    number(wr, work);
+    ibv_send_wr *refused = nullptr;
+    const int error = ibv_post_send(qp, &wr, &refused);
+    if (error == 0) [[likely]]
+        return 0;
+    tx.drop(wr.wr_id);
+    return to_result(error);
+}
+
 ssize_t Endpoint::post(ibv_send_wr &wr, const Work &work, std::uint64_t flags) noexcept
 {
     const core::SpinGuard guard(tx_lock);
@@ -65,27 +87,14 @@ ssize_t Endpoint::post(ibv_send_wr &wr, const Work &work, std::uint64_t flags) n
         if (tx.full())
             return -FI_EAGAIN;
     }
-    wr.wr_id = tx.next();
-    if (work.wanted || work.counter || ++unsignaled >= tx.limit() / 4) {
-        wr.send_flags |= IBV_SEND_SIGNALED;
-        unsignaled = 0;
-    }
-    tx.push(work);
     const bool more = (flags & FI_MORE) && !(flags & FI_INJECT);
-    if (!more && (!batch || batch->count == 0)) [[likely]] {
-        ibv_send_wr *refused = nullptr;
-        const int error = ibv_post_send(qp, &wr, &refused);
-        if (error == 0) [[likely]]
-            return 0;
-        tx.drop(wr.wr_id);
-        return to_result(error);
-    }
+    if (!more && (!batch || batch->count == 0)) [[likely]]
+        return post_locked(wr, work);
     if (!batch)
         batch.reset(new (std::nothrow) Batch);
-    if (!batch) {
-        tx.drop(wr.wr_id);
+    if (!batch)
         return -FI_ENOMEM;
-    }
+    number(wr, work);
     const unsigned at = batch->count++;
     batch->wr[at] = wr;
     batch->wr[at].sg_list = batch->sge[at];
@@ -121,15 +130,14 @@ ssize_t Endpoint::post_receive(const iovec *iov, void **desc, std::size_t count,
     ibv_sge list[kMostIov];
     if (!is_enabled)
         return -FI_EOPBADSTATE;
-    if (shared || !fill_list(iov, desc, count, list))
+    if (shared || region || !fill_list(iov, desc, count, list))
         return -FI_EINVAL;
     const core::SpinGuard guard(rx_lock);
     if (rx.full())
         return -FI_EAGAIN;
     const std::uint64_t number = rx.next();
     rx.push({.context = context, .flags = FI_RECV | FI_MSG, .counter = receive_counter, .wanted = wanted});
-    ibv_recv_wr wr{
-        .wr_id = number | kReceiveBit, .next = nullptr, .sg_list = list, .num_sge = static_cast<int>(count)};
+    ibv_recv_wr wr{.wr_id = number | kReceiveBit, .next = nullptr, .sg_list = list, .num_sge = static_cast<int>(count)};
     ibv_recv_wr *refused = nullptr;
     const int error = ibv_post_recv(qp, &wr, &refused);
     if (error == 0) [[likely]]
@@ -172,6 +180,8 @@ ssize_t send_message(Endpoint &endpoint, const Operation &op, const std::uint64_
 {
     ibv_sge list[kMostIov];
     ibv_send_wr wr{};
+    if (endpoint.region) [[unlikely]]
+        return -FI_EOPNOTSUPP; // the peer's receives are for notes
     if (const ssize_t error = fill(endpoint, op, wr, list))
         return error;
     wr.opcode = data ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
@@ -258,6 +268,12 @@ ssize_t access(Endpoint &endpoint, const Operation &op, const Target &target, ib
                const std::uint64_t *data) noexcept
 {
     const bool reads = opcode == IBV_WR_RDMA_READ;
+    const Work work = {.context = op.context,
+                       .flags = FI_RMA | (reads ? FI_READ : FI_WRITE),
+                       .counter = reads ? endpoint.read_counter : endpoint.write_counter,
+                       .wanted = op.wanted};
+    if (target.key == FI_VMA_REGION_KEY)
+        return reads ? -FI_EINVAL : endpoint.write_region(op.iov, op.count, target.address, data, work);
     if (data && !endpoint.cq_data)
         return -FI_EINVAL; // without FI_RX_CQ_DATA there is none
     ibv_sge list[kMostIov];
@@ -269,12 +285,7 @@ ssize_t access(Endpoint &endpoint, const Operation &op, const Target &target, ib
         wr.imm_data = htonl(static_cast<std::uint32_t>(*data));
     wr.wr.rdma.remote_addr = target.address;
     wr.wr.rdma.rkey = static_cast<std::uint32_t>(target.key);
-    return endpoint.post(wr,
-                         {.context = op.context,
-                          .flags = FI_RMA | (reads ? FI_READ : FI_WRITE),
-                          .counter = reads ? endpoint.read_counter : endpoint.write_counter,
-                          .wanted = op.wanted},
-                         op.flags);
+    return endpoint.post(wr, work, op.flags);
 }
 
 ssize_t readv(fid_ep *ep, const iovec *iov, void **desc, std::size_t count, fi_addr_t, std::uint64_t address,

@@ -77,10 +77,10 @@ int Queue::open(std::size_t size) noexcept
     if (channel != nullptr) {
         const int flags = ::fcntl(channel->fd, F_GETFL);
         if (flags >= 0 && ::fcntl(channel->fd, F_SETFL, flags | O_NONBLOCK) == 0)
-            cq = table()->create_cq(nic.context(),
-                                    static_cast<int>(std::min<std::size_t>(size, static_cast<std::size_t>(
-                                                                                     nic.nic().attr.max_cqe))),
-                                    nullptr, channel, 0);
+            cq = table()->create_cq(
+                nic.context(),
+                static_cast<int>(std::min<std::size_t>(size, static_cast<std::size_t>(nic.nic().attr.max_cqe))),
+                nullptr, channel, 0);
     }
     if (cq == nullptr)
         return last_error();
@@ -142,6 +142,33 @@ void Queue::push(const ofi::Completion &completion) noexcept
         VMA_WARN(cq, "no memory: a completion is lost");
 }
 
+template <fi_cq_format Format> bool Queue::give(const ofi::Completion &entry, std::byte *&out, bool direct) noexcept
+{
+    if (!direct) {
+        push(entry);
+        return false;
+    }
+    out += ofi::write_entry<Format>(out, entry.context, entry.flags, entry.length, nullptr, entry.data);
+    return true;
+}
+
+template <fi_cq_format Format>
+bool Queue::take_note(const ibv_wc &wc, Endpoint &endpoint, std::byte *&out, bool direct) noexcept
+{
+    ofi::Completion entry;
+    entry.owner = &endpoint;
+    if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
+        if (wc.status != IBV_WC_WR_FLUSH_ERR)
+            endpoint.note_broken(*this, table()->wc_status_str(wc.status));
+        return false; // nobody's receive
+    }
+    if (!endpoint.take_note(wc, entry)) [[unlikely]] {
+        endpoint.note_broken(*this, "the peer does not keep to the rules of regions");
+        return false;
+    }
+    return give<Format>(entry, out, direct);
+}
+
 // True: an entry was written to `out`.
 template <fi_cq_format Format> bool Queue::take_in(const ibv_wc &wc, std::byte *&out, bool direct) noexcept
 {
@@ -150,8 +177,10 @@ template <fi_cq_format Format> bool Queue::take_in(const ibv_wc &wc, std::byte *
         return false;
     const bool success = wc.status == IBV_WC_SUCCESS;
     const bool is_receive = (wc.wr_id & kReceiveBit) != 0;
-    const Work work = is_receive ? endpoint->complete_receive(wc.wr_id & ~kReceiveBit)
-                                 : endpoint->complete_sends(wc.wr_id);
+    if (is_receive && endpoint->region)
+        return take_note<Format>(wc, *endpoint, out, direct);
+    const Work work =
+        is_receive ? endpoint->complete_receive(wc.wr_id & ~kReceiveBit) : endpoint->complete_sends(wc.wr_id);
     ofi::Completion entry;
     entry.context = work.context;
     entry.flags = work.flags;
@@ -174,12 +203,7 @@ template <fi_cq_format Format> bool Queue::take_in(const ibv_wc &wc, std::byte *
         return false;
     if (is_receive)
         describe_receive(wc, entry);
-    if (!direct) {
-        push(entry);
-        return false;
-    }
-    out += ofi::write_entry<Format>(out, entry.context, entry.flags, entry.length, nullptr, entry.data);
-    return true;
+    return give<Format>(entry, out, direct);
 }
 
 // The number of entries written to `out`.
@@ -301,8 +325,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-template <fi_cq_format Format>
-ssize_t readfrom(fid_cq *fid, void *buffer, std::size_t count, fi_addr_t *sources)
+template <fi_cq_format Format> ssize_t readfrom(fid_cq *fid, void *buffer, std::size_t count, fi_addr_t *sources)
 {
     for (std::size_t i = 0; sources != nullptr && i < count; ++i)
         sources[i] = FI_ADDR_NOTAVAIL; // a connection has one peer, which no address vector knows
@@ -347,9 +370,8 @@ ssize_t sreadfrom(fid_cq *fid, void *buffer, std::size_t count, fi_addr_t *sourc
     const Clock::time_point end = Clock::now() + std::chrono::milliseconds(std::max(timeout, 0));
     std::size_t taken = 0;
     for (bool last = false;;) {
-        const ssize_t got =
-            readfrom<Format>(fid, static_cast<std::byte *>(buffer) + taken * ofi::entry_size(Format), count - taken,
-                             sources != nullptr ? sources + taken : nullptr);
+        const ssize_t got = readfrom<Format>(fid, static_cast<std::byte *>(buffer) + taken * ofi::entry_size(Format),
+                                             count - taken, sources != nullptr ? sources + taken : nullptr);
         if (got > 0)
             taken += static_cast<std::size_t>(got);
         if (taken >= wanted || last || (got < 0 && got != -FI_EAGAIN) || (got == 0 && count == 0))

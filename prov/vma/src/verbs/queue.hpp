@@ -56,15 +56,18 @@ struct Queue : ofi::Cq {
     std::uint32_t last_qp = 0; // of the endpoint that was looked up last
     Endpoint *last_endpoint = nullptr;
     std::unordered_map<const void *, unsigned> shared; // contexts of receives that complete here, and their endpoints
-    Endpoint *broken = nullptr;    // linked through Endpoint::broken_next
-    Endpoint *reporting = nullptr; // fi_close() of it waits
-    core::UniqueFd signal;         // eventfd of fi_cq_signal()
+    Endpoint *broken = nullptr;                        // linked through Endpoint::broken_next
+    Endpoint *reporting = nullptr;                     // fi_close() of it waits
+    core::UniqueFd signal;                             // eventfd of fi_cq_signal()
     unsigned idle_reads = 0;
     bool armed = false;
 
 private:
     template <fi_cq_format Format> std::size_t poll(std::byte *&out, std::size_t room) noexcept;
     template <fi_cq_format Format> bool take_in(const ibv_wc &wc, std::byte *&out, bool direct) noexcept;
+    template <fi_cq_format Format>
+    bool take_note(const ibv_wc &wc, Endpoint &endpoint, std::byte *&out, bool direct) noexcept;
+    template <fi_cq_format Format> bool give(const ofi::Completion &entry, std::byte *&out, bool direct) noexcept;
     Endpoint *find(std::uint32_t qp_num) noexcept;
     void push(const ofi::Completion &completion) noexcept;
 };

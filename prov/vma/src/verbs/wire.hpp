@@ -15,11 +15,11 @@ inline constexpr std::uint8_t kWireVersion = 1;
 struct ConnectHeader {
     std::uint8_t magic = kWireMagic;
     std::uint8_t version = kWireVersion;
-    std::uint8_t length = 0; // bytes of the program's data
-    std::uint8_t spare = 0;
-    std::uint32_t block_key = 0;     // of the memory that the peer may write, 0: none
-    std::uint64_t block_address = 0; // big-endian on no path: both ends are of one build, and of one byte order
-    std::uint32_t block_length = 0;
+    std::uint8_t length = 0;         // bytes of the program's data
+    std::uint8_t notes = 0;          // 2^notes of them may be under way to us
+    std::uint32_t block_key = 0;     // of the memory that the peer may write (region.hpp)
+    std::uint64_t block_address = 0; // all of it in the byte order of this machine: its peers are of the same kind
+    std::uint32_t block_length = 0;  // of the region in it, 0: there is none
 };
 static_assert(sizeof(ConnectHeader) == 24);
 
