@@ -19,6 +19,7 @@ namespace vma::verbs {
     X(close_device, ibv_close_device)                                                                                  \
     X(query_device, ibv_query_device)                                                                                  \
     X(query_port, ibv_query_port)                                                                                      \
+    X(query_gid, ibv_query_gid)                                                                                        \
     X(get_async_event, ibv_get_async_event)                                                                            \
     X(ack_async_event, ibv_ack_async_event)                                                                            \
     X(event_type_str, ibv_event_type_str)                                                                              \
@@ -35,11 +36,14 @@ namespace vma::verbs {
     X(ack_cq_events, ibv_ack_cq_events)                                                                                \
     X(wc_status_str, ibv_wc_status_str)                                                                                \
     X(create_srq, ibv_create_srq)                                                                                      \
+    X(modify_srq, ibv_modify_srq)                                                                                      \
     X(destroy_srq, ibv_destroy_srq)                                                                                    \
     X(create_qp, ibv_create_qp)                                                                                        \
     X(modify_qp, ibv_modify_qp)                                                                                        \
     X(query_qp, ibv_query_qp)                                                                                          \
     X(destroy_qp, ibv_destroy_qp)                                                                                      \
+    X(create_ah, ibv_create_ah)                                                                                        \
+    X(destroy_ah, ibv_destroy_ah)                                                                                      \
     X(create_event_channel, rdma_create_event_channel)                                                                 \
     X(destroy_event_channel, rdma_destroy_event_channel)                                                               \
     X(create_id, rdma_create_id)                                                                                       \
