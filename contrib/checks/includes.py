@@ -7,9 +7,11 @@
     a device    ofi and core; ether also inet
     compat      its own, never the provider's
     util        compat/src/stats, and the tool's own folder
+    the sim     the verbs device's table of functions
     every one   include/ (inet and core excepted) and headers that are not ours
 
-Tests follow the rule of what they test, and may include fabtests/unit.hpp; a provider test sees all of the provider.
+Tests follow the rule of what they test, and may include fabtests/unit.hpp; a provider test sees all of the provider
+and the simulated NIC.
 """
 
 import pathlib
@@ -24,6 +26,7 @@ GENERATED = {"config.h"}
 
 PROV = "prov/vma/src/"
 UNIT = "fabtests/unit.hpp"
+SIM = "contrib/lab/sim/"
 
 # Prefix of the including file -> prefixes of what it may include. The longest prefix that fits decides.
 RULES = {
@@ -33,13 +36,14 @@ RULES = {
     PROV + "local/": [PROV + "local/", PROV + "ofi/", PROV + "core/", "include/"],
     PROV + "verbs/": [PROV + "verbs/", PROV + "ofi/", PROV + "core/", "include/"],
     PROV + "ether/": [PROV + "ether/", PROV + "inet/", PROV + "ofi/", PROV + "core/", "include/"],
-    "prov/vma/test/": ["prov/vma/", "include/", UNIT],
+    "prov/vma/test/": ["prov/vma/", "include/", SIM, UNIT],
     "compat/src/": ["compat/src/", "include/"],
     "compat/test/": ["compat/", "include/", UNIT],
     "util/": ["compat/src/stats/", "include/"],
     "include/": ["include/"],
     "fabtests/": ["fabtests/", "include/"],
     "contrib/": ["contrib/", "include/"],
+    SIM: [SIM, PROV + "verbs/table.hpp", UNIT],
 }
 
 # inet is sans-I/O: types and byte order of the system's headers are fine, what acts is not.
