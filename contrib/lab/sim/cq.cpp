@@ -227,6 +227,16 @@ int destroy_cq(ibv_cq *queue)
     return 0;
 }
 
+int resize_cq(ibv_cq *queue, int cqe)
+{
+    const std::lock_guard guard(world().mutex);
+    Cq *cq = of(queue);
+    if (cqe < 1 || cqe > nic(cq->context).config.max_cqe || static_cast<std::size_t>(cqe) < cq->entries.size())
+        return EINVAL;
+    cq->cqe = cqe;
+    return 0;
+}
+
 int get_cq_event(ibv_comp_channel *channel, ibv_cq **cq, void **user)
 {
     const bool taken = of(channel)->events.take(world().mutex, [cq, user](Cq *ready) {

@@ -111,9 +111,9 @@ struct Net {
     fid_domain *domain = nullptr; // with the first endpoint
     fid_cq *cq = nullptr;
 
-    explicit Net(const char *node = "127.0.0.1")
+    explicit Net(const char *node = "127.0.0.1", const fi_info *hints = nullptr)
     {
-        info = ask(node, "0", FI_SOURCE, nullptr);
+        info = ask(node, "0", FI_SOURCE, hints);
         assert_int_equal(fi_prov_ini()->fabric(info->fabric_attr, &fabric, nullptr), 0);
         fi_eq_attr attr{};
         attr.wait_obj = FI_WAIT_UNSPEC;

@@ -121,6 +121,8 @@ void Endpoint::for_counters(void (ofi::Cntr::*action)(const ofi::ProgressSource 
 
 int Endpoint::create_qp() noexcept
 {
+    if (qp != nullptr)
+        return 0;
     const NicDomain &nic = nic_domain(domain);
     const auto sge = std::min<std::uint32_t>(nic.nic().max_sge, kMostIov);
     ibv_qp_init_attr attr{};
@@ -157,6 +159,46 @@ int Endpoint::move_to_init() noexcept
     return -error;
 }
 
+// Room in the queues for all that may be under way. Receives that endpoints share are counted once.
+int Endpoint::join_queues() noexcept
+{
+    if (joined_)
+        return 0; // by an fi_enable that failed later
+    int error = reserve_receives();
+    if (error)
+        return error;
+    {
+        const core::SpinGuard guard(tx_queue->lock);
+        error = tx_queue->reserve(tx_size_);
+    }
+    joined_ = error == 0;
+    if (error)
+        release_receives();
+    return error;
+}
+
+int Endpoint::reserve_receives() noexcept
+{
+    const core::SpinGuard guard(rx_queue->lock);
+    const auto found = rx_queue->shared.find(shared);
+    const std::size_t receives = !shared ? rx_size_ : found == rx_queue->shared.end() ? shared->size : 0;
+    const int error = rx_queue->reserve(receives);
+    if (shared && !error)
+        ++rx_queue->shared[shared];
+    return error;
+}
+
+void Endpoint::release_receives() noexcept
+{
+    const core::SpinGuard guard(rx_queue->lock);
+    if (!shared) {
+        rx_queue->release(rx_size_);
+    } else if (--rx_queue->shared[shared] == 0) {
+        rx_queue->shared.erase(shared);
+        rx_queue->release(shared->size);
+    }
+}
+
 int Endpoint::enable() noexcept
 {
     if (is_enabled)
@@ -169,20 +211,8 @@ int Endpoint::enable() noexcept
         return error;
     if (!tx.allocate(tx_size_) || !rx.allocate(rx_size_))
         return -FI_ENOMEM;
-    {
-        const core::SpinGuard guard(tx_queue->lock);
-        if ((error = tx_queue->reserve(tx_size_)))
-            return error;
-        tx_reserved_ = tx_size_;
-    }
-    {
-        const core::SpinGuard guard(rx_queue->lock);
-        const std::size_t receives = !shared ? rx_size_ : rx_queue->shared[shared]++ == 0 ? shared->size : 0;
-        if ((error = rx_queue->reserve(receives)))
-            return error;
-        rx_reserved_ = receives;
-    }
-    if ((error = create_qp()) || (error = move_to_init()) || (region_bytes_ != 0 && (error = open_region())))
+    if ((error = join_queues()) || (error = create_qp()) || (error = move_to_init()) ||
+        (region_bytes_ != 0 && (error = open_region())))
         return error;
     for (Queue *queue : {tx_queue, rx_queue}) {
         const core::SpinGuard guard(queue->lock);
@@ -315,19 +345,10 @@ Endpoint::~Endpoint()
         for_counters(&ofi::Cntr::remove_source);
     if (qp != nullptr)
         leave_queues();
-    if (tx_reserved_ != 0) {
+    if (joined_) {
+        release_receives();
         const core::SpinGuard guard(tx_queue->lock);
-        tx_queue->release(tx_reserved_);
-    }
-    if (rx_reserved_ != 0 || (shared && is_enabled)) {
-        const core::SpinGuard guard(rx_queue->lock);
-        if (shared && --rx_queue->shared[shared] == 0) {
-            rx_queue->shared.erase(shared);
-            rx_reserved_ = shared->size;
-        } else if (shared) {
-            rx_reserved_ = 0; // stays for the others
-        }
-        rx_queue->release(rx_reserved_);
+        tx_queue->release(tx_size_);
     }
     if (shared)
         shared->refs.fetch_sub(1, std::memory_order_relaxed);

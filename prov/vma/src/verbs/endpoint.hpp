@@ -141,6 +141,9 @@ private:
     int move_to_init() noexcept;
     int open_region() noexcept;
     void for_counters(void (ofi::Cntr::*action)(const ofi::ProgressSource &) noexcept) noexcept;
+    int join_queues() noexcept;
+    int reserve_receives() noexcept;
+    void release_receives() noexcept;
     void leave_queues() noexcept;
     ssize_t flush(std::uint64_t last) noexcept;
     void number(ibv_send_wr &wr, const Work &work) noexcept;
@@ -154,8 +157,7 @@ private:
     std::size_t region_bytes_ = 0;
     std::size_t tx_size_ = 0;
     std::size_t rx_size_ = 0;
-    std::size_t tx_reserved_ = 0;
-    std::size_t rx_reserved_ = 0;
+    bool joined_ = false;                 // the queues have room for us
     std::unique_ptr<Queue> hidden_queue_; // where only counters are bound
 };
 

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Regions on the verbs device: what libvma.so's streams between hosts are made of, over the simulated NIC.
+#include "prov/vma/test/verbs_pair.hpp"
+
+#include "verbs/endpoint.hpp"
+
+using namespace vma;
+using namespace vma::test;
+
+namespace {
+
+constexpr std::size_t kRegion = 65536;
+const PairSetup kSetup = {.bind_flags = FI_SELECTIVE_COMPLETION, .region = kRegion};
+
+const unsigned char *region_of(fid_ep *ep)
+{
+    fi_vma_region region{};
+    std::size_t length = sizeof region;
+    assert_int_equal(fi_getopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_REGION), &region, &length), 0);
+    assert_int_equal(region.len, kRegion);
+    assert_int_equal(region.key, FI_VMA_REGION_KEY);
+    return static_cast<const unsigned char *>(region.base);
+}
+
+template <typename Value> Value option(fid_ep *ep, unsigned name)
+{
+    Value value{};
+    std::size_t length = sizeof value;
+    assert_int_equal(fi_getopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(name), &value, &length), 0);
+    return value;
+}
+
+ssize_t write_data(fid_ep *ep, const void *bytes, std::size_t length, std::uint64_t data, std::uint64_t offset)
+{
+    return fi_inject_writedata(ep, bytes, length, data, 0, offset, FI_VMA_REGION_KEY);
+}
+
+void bytes_and_data_arrive_together(void **)
+{
+    const SimulatedHost host;
+    RdmaPair pair(kSetup);
+    const unsigned char *theirs = region_of(pair.b.ep);
+    assert_int_equal(option<std::size_t>(pair.a.ep, FI_OPT_VMA_PEER_REGION), kRegion);
+    assert_int_equal(option<std::size_t>(pair.a.ep, FI_OPT_VMA_REGION_INJECT), kRegion);
+    std::vector<unsigned char> bytes(kRegion);
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+        bytes[i] = static_cast<unsigned char>(i * 13);
+    const std::uint64_t kData[] = {0, 1, (1ULL << 31) - 1, 1ULL << 31, 0x0123456789abcdef, ~0ULL};
+    for (const std::size_t length : {0UL, 1UL, 256UL, 257UL, 32768UL, kRegion}) {
+        for (const std::uint64_t data : kData) {
+            const std::size_t offset = length == kRegion ? 0 : 77;
+            assert_int_equal(write_data(pair.a.ep, bytes.data(), length, data, offset), 0);
+            const fi_cq_data_entry entry = entry_of(pair.b.cq());
+            assert_ptr_equal(entry.op_context, &pair.b);
+            assert_int_equal(entry.flags, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA);
+            assert_int_equal(entry.len, length);
+            assert_int_equal(entry.data, data);
+            assert_memory_equal(theirs + offset, bytes.data(), length);
+            bytes[0] = static_cast<unsigned char>(bytes[0] + 1);
+        }
+    }
+    // What was written can be read back on this side.
+    const auto *view = static_cast<const unsigned char *>(option<const void *>(pair.a.ep, FI_OPT_VMA_PEER_VIEW));
+    assert_memory_equal(view, theirs, kRegion);
+    assert_true(is_quiet(pair.a.cq()) && is_quiet(pair.b.cq()));
+}
+
+void small_data_takes_one_message(void **)
+{
+    const SimulatedHost host;
+    RdmaPair pair(kSetup);
+    const sim::Stats before = sim::stats();
+    assert_int_equal(write_data(pair.a.ep, "x", 1, 7, 0), 0);
+    assert_int_equal(sim::stats().sends - before.sends, 1);
+    assert_int_equal(write_data(pair.a.ep, "", 0, 1ULL << 40, 0), 0);
+    assert_int_equal(sim::stats().sends - before.sends, 2);
+    assert_int_equal(write_data(pair.a.ep, "x", 1, 1ULL << 40, 0), 0);
+    assert_int_equal(sim::stats().sends - before.sends, 4);
+    for (int i = 0; i < 3; ++i)
+        entry_of(pair.b.cq());
+}
+
+// A receiver that doesn't look stops the sender, and nothing is lost.
+void the_peer_has_to_look(void **)
+{
+    const SimulatedHost host;
+    RdmaPair pair({.bind_flags = FI_SELECTIVE_COMPLETION, .region = kRegion, .tx_size = 256, .rx_size = 64});
+    std::uint64_t sent = 0;
+    std::uint64_t seen = 0;
+    for (int round = 0; round < 50; ++round) {
+        ssize_t result;
+        while ((result = write_data(pair.a.ep, &sent, sizeof sent, sent, (sent % 1000) * 8)) == 0)
+            ++sent;
+        assert_int_equal(result, -FI_EAGAIN);
+        assert_true(sent - seen <= 64 && sent > seen);
+        assert_int_equal(pair.a.ep->ops->tx_size_left(pair.a.ep), 0);
+        while (seen < sent) {
+            assert_int_equal(entry_of(pair.b.cq()).data, seen);
+            ++seen;
+        }
+    }
+    assert_true(sent > 1000);
+    assert_int_equal(sim::stats().rnr_naks, 0);
+}
+
+void outside_of_the_region(void **)
+{
+    const SimulatedHost host;
+    RdmaPair pair(kSetup);
+    assert_int_equal(write_data(pair.a.ep, "x", 1, 0, kRegion), -FI_EINVAL);
+    assert_int_equal(write_data(pair.a.ep, "xy", 2, 0, kRegion - 1), -FI_EINVAL);
+    assert_int_equal(write_data(pair.a.ep, "x", 1, 0, ~0ULL), -FI_EINVAL);
+    assert_int_equal(write_data(pair.a.ep, "x", 1, 5, kRegion - 1), 0);
+    assert_int_equal(entry_of(pair.b.cq()).data, 5);
+    // The receives are the notes'.
+    char byte = 0;
+    assert_int_equal(fi_recv(pair.b.ep, &byte, 1, nullptr, 0, nullptr), -FI_EINVAL);
+    assert_int_equal(fi_send(pair.a.ep, &byte, 1, nullptr, 0, nullptr), -FI_EOPNOTSUPP);
+}
+
+void one_without_a_region(void **)
+{
+    const SimulatedHost host;
+    RdmaPair pair;
+    assert_int_equal(write_data(pair.a.ep, "x", 1, 0, 0), -FI_EINVAL);
+    assert_int_equal(option<std::size_t>(pair.a.ep, FI_OPT_VMA_PEER_REGION), 0);
+}
+
+void options_in_their_time(void **)
+{
+    const SimulatedHost host;
+    RdmaPair pair(kSetup);
+    const std::size_t bytes = 4096;
+    assert_int_equal(
+        fi_setopt(&pair.a.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_REGION), &bytes, sizeof bytes),
+        -FI_EOPBADSTATE);
+    fid_ep *fresh = pair.a.open(pair.a.net.info.get(), nullptr);
+    std::size_t value = 0;
+    std::size_t length = sizeof value;
+    assert_int_equal(
+        fi_getopt(&fresh->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_PEER_REGION), &value, &length),
+        -FI_ENOTCONN);
+    for (const std::size_t wrong : {std::size_t{0}, (std::size_t{1} << 30) + 1})
+        assert_int_equal(
+            fi_setopt(&fresh->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_REGION), &wrong, sizeof wrong),
+            -FI_EINVAL);
+    assert_int_equal(fi_close(&fresh->fid), 0);
+}
+
+// A peer that sends a message of its own making where a note is due.
+void a_note_that_is_none(void **)
+{
+    const SimulatedHost host;
+    RdmaPair pair(kSetup);
+    auto &liar = *reinterpret_cast<verbs::Endpoint *>(pair.a.ep);
+    const std::uint64_t words[2] = {1, kRegion + 1};
+    ibv_sge list{.addr = reinterpret_cast<std::uintptr_t>(words), .length = sizeof words, .lkey = 0};
+    ibv_send_wr wr{};
+    wr.sg_list = &list;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_INLINE;
+    assert_int_equal(liar.post(wr, {}, 0), 0);
+    assert_true(is_quiet(pair.b.cq()));
+    assert_int_equal(next_event(pair.b.net, pair.a.net).event, FI_SHUTDOWN);
+    assert_int_equal(next_event(pair.a.net, pair.b.net).event, FI_SHUTDOWN);
+}
+
+} // namespace
+
+int main()
+{
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_and_data_arrive_together),
+        cmocka_unit_test(small_data_takes_one_message),
+        cmocka_unit_test(the_peer_has_to_look),
+        cmocka_unit_test(outside_of_the_region),
+        cmocka_unit_test(one_without_a_region),
+        cmocka_unit_test(options_in_their_time),
+        cmocka_unit_test(a_note_that_is_none),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
