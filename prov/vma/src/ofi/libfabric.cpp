@@ -25,6 +25,18 @@ constexpr ParamEntry kParams[] = {
      "Directory in which processes of one user find each other's endpoints. It must belong to the user and be closed "
      "to "
      "others (mode 0700); it is made if it is missing (default: /dev/shm/vma-<uid>)."},
+    {"device", "FI_VMA_DEVICE", nullptr,
+     "Names of the devices that may be used, separated by commas: local, mlx5_0 ... After a ^ at the beginning: those "
+     "that may not (default: all may)."},
+    {"interface", "FI_VMA_INTERFACE", nullptr,
+     "Names of the network interfaces over which devices may be used, as FI_VMA_DEVICE; the device local has none and "
+     "is not concerned (default: all)."},
+    {"address", "FI_VMA_ADDRESS", nullptr,
+     "IPv4 and IPv6 addresses or prefixes (192.0.2.0/24) of this host over which devices may be used, as "
+     "FI_VMA_INTERFACE (default: all)."},
+    {"port", "FI_VMA_PORT", nullptr,
+     "Port, or range of ports as 5000-5009, on which a passive endpoint of an RDMA device listens that is given none "
+     "(default: any)."},
 };
 
 constinit std::atomic<const char *> g_overrides[std::size(kParams)] = {};

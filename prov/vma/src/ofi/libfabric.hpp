@@ -17,7 +17,7 @@ bool libfabric_attached() noexcept;
 fi_info *allocate_info() noexcept;
 
 // Parameters of the environment.
-enum class Param : int { directory };
+enum class Param : int { directory, device, interface, address, port };
 // The value of FI_VMA_<NAME>, else of its other name, else nullptr.
 const char *param(Param which) noexcept;
 // From now on `value`, which must stay for ever, stands for the variables; nullptr: they do again.

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "core/sysfs.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <climits>
+#include <dirent.h>
+#include <fcntl.h>
+#include <memory>
+#include <unistd.h>
+
+#include "core/fd.hpp"
+
+namespace vma::core {
+namespace {
+
+// As a single step of a path. The kernel gives no other names; who asks for "../x" gets nothing.
+bool is_file_name(std::string_view name)
+{
+    return !name.empty() && name.size() <= NAME_MAX && name != "." && name != ".." &&
+           name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
+}
+
+std::string path_of(std::string_view device, const char *root)
+{
+    return is_file_name(device) ? std::string(root) + "/class/infiniband/" + std::string(device) : std::string();
+}
+
+// The first line, without its end; empty where it can't be read.
+std::string read_line(const std::string &path)
+{
+    const UniqueFd file = make_fd([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
+    std::array<char, NAME_MAX + 2> text;
+    const ssize_t length = file ? ::read(file.get(), text.data(), text.size()) : 0;
+    const std::string_view all(text.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
+    return std::string(all.substr(0, all.find('\n')));
+}
+
+struct DirCloser {
+    void operator()(DIR *list) const noexcept { ::closedir(list); }
+};
+
+std::vector<std::string> entries(const std::string &path)
+{
+    std::vector<std::string> names;
+    const std::unique_ptr<DIR, DirCloser> list(::opendir(path.c_str()));
+    while (const dirent *entry = list ? ::readdir(list.get()) : nullptr) {
+        if (entry->d_name[0] != '.')
+            names.emplace_back(entry->d_name);
+    }
+    return names;
+}
+
+// All of `text` as a number.
+template <typename Number> bool parse(std::string_view text, Number &number, int base)
+{
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+    return error == std::errc() && end == text.data() + text.size();
+}
+
+} // namespace
+
+std::optional<PciAddress> parse_pci_address(std::string_view text) noexcept
+{
+    PciAddress address;
+    constexpr std::size_t kLength = std::string_view("0000:00:00.0").size();
+    if (text.size() != kLength || text[4] != ':' || text[7] != ':' || text[10] != '.')
+        return std::nullopt;
+    if (!parse(text.substr(0, 4), address.domain, 16) || !parse(text.substr(5, 2), address.bus, 16) ||
+        !parse(text.substr(8, 2), address.device, 16) || !parse(text.substr(11), address.function, 16))
+        return std::nullopt;
+    return address;
+}
+
+std::optional<PciAddress> rdma_pci_address(std::string_view device, const char *root) noexcept
+{
+    std::array<char, PATH_MAX> target;
+    const std::string path_of_device = path_of(device, root);
+    if (path_of_device.empty())
+        return std::nullopt;
+    const ssize_t length = ::readlink((path_of_device + "/device").c_str(), target.data(), target.size());
+    if (length <= 0)
+        return std::nullopt;
+    const std::string_view path(target.data(), static_cast<std::size_t>(length));
+    return parse_pci_address(path.substr(path.rfind('/') + 1));
+}
+
+int rdma_numa_node(std::string_view device, const char *root) noexcept
+{
+    int node = -1;
+    const std::string path = path_of(device, root);
+    return !path.empty() && parse(read_line(path + "/device/numa_node"), node, 10) && node >= 0 ? node : -1;
+}
+
+std::vector<std::string> rdma_interfaces(std::string_view device, const char *root) noexcept
+{
+    const std::string path = path_of(device, root);
+    if (path.empty())
+        return {};
+    std::vector<std::string> names = entries(path + "/device/net");
+    for (const std::string &port : entries(path + "/ports")) {
+        std::string table = path;
+        table.append("/ports/").append(port).append("/gid_attrs/ndevs/");
+        for (const std::string &gid : entries(table))
+            names.push_back(read_line(table + gid)); // empty for an entry of the table that has no address
+    }
+    std::erase_if(names, [](const std::string &name) { return !is_file_name(name); });
+    std::ranges::sort(names);
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    return names;
+}
+
+} // namespace vma::core

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What Linux's sysfs says of an RDMA device: the PCI function it is, its NUMA node, the network interfaces over which
+// addresses reach it. `root` is where sysfs is mounted; tests put a folder of their own there. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace vma::core {
+
+inline constexpr const char *kSysfs = "/sys";
+
+struct PciAddress {
+    std::uint16_t domain = 0;
+    std::uint8_t bus = 0;
+    std::uint8_t device = 0;
+    std::uint8_t function = 0;
+
+    bool operator==(const PciAddress &) const = default;
+};
+
+// "0000:3b:00.0"; nothing for any other text, and for a domain above 0xffff (of a virtual bridge), which libfabric's
+// fi_pci_attr has no room for.
+std::optional<PciAddress> parse_pci_address(std::string_view text) noexcept;
+
+// Nothing for a device that is not there, and for one that is not a PCI function (rxe, siw).
+std::optional<PciAddress> rdma_pci_address(std::string_view device, const char *root = kSysfs) noexcept;
+
+// -1: not known, as the kernel says it.
+int rdma_numa_node(std::string_view device, const char *root = kSysfs) noexcept;
+
+// Names, sorted, each once; empty for a device that is not there. Ports that carry addresses name their interfaces
+// (RoCE, iWARP, rxe); an IPoIB interface hangs under the device's PCI function.
+std::vector<std::string> rdma_interfaces(std::string_view device, const char *root = kSysfs) noexcept;
+
+} // namespace vma::core

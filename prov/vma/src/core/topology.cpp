@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Questions to a topology. How it is read is in topology_read.cpp.
+#include "core/topology.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstdint>
+#include <cstring>
+#include <linux/mempolicy.h>
+#include <memory>
+#include <numeric>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <utility>
+
+#include "core/log.hpp"
+
+namespace vma::core {
+namespace {
+
+constexpr std::size_t kBitsPerWord = sizeof(unsigned long) * CHAR_BIT;
+constexpr unsigned kHundredths = 100;
+constexpr unsigned kFarAway = UINT_MAX; // of an unknown device
+
+constinit std::atomic<const Topology *> g_machine{nullptr};
+
+CpuSet single(int cpu)
+{
+    CpuSet set;
+    if (cpu >= 0 && static_cast<std::size_t>(cpu) < kMaxCpus)
+        set.set(static_cast<std::size_t>(cpu));
+    return set;
+}
+
+} // namespace
+
+Where calling_thread() noexcept
+{
+    Where where;
+    where.cpu = ::sched_getcpu();
+    // Past glibc's, whose cpu_set_t ends at 1024 processors.
+    std::array<unsigned long, kMaxCpus / kBitsPerWord> words{};
+    const long bytes = ::syscall(SYS_sched_getaffinity, 0, sizeof(words), words.data());
+    for (std::size_t cpu = 0; bytes > 0 && cpu < kMaxCpus; ++cpu)
+        where.cpus[cpu] = ((words[cpu / kBitsPerWord] >> (cpu % kBitsPerWord)) & 1U) != 0;
+    return where;
+}
+
+const Topology::Device *Topology::find(std::string_view name) const noexcept
+{
+    const auto found = std::ranges::find(devices_, name, &Device::name);
+    return found != devices_.end() ? &*found : nullptr;
+}
+
+int Topology::node_of(std::string_view device) const noexcept
+{
+    const Device *const found = find(device);
+    return found != nullptr && found->near.size() == 1 ? nodes_[found->near.front()].number : kNoNode;
+}
+
+CpuSet Topology::cpus_of(int node) const noexcept
+{
+    const auto found = std::ranges::find(nodes_, node, &Node::number);
+    return found != nodes_.end() ? found->cpus : CpuSet();
+}
+
+std::optional<unsigned> Topology::mean_distance(std::span<const std::size_t> from, const CpuSet &cpus) const noexcept
+{
+    std::uint64_t sum = 0;
+    std::uint64_t count = 0;
+    for (std::size_t to = 0; to < nodes_.size(); ++to) {
+        const std::size_t cpus_there = (nodes_[to].cpus & cpus).count();
+        for (const std::size_t node : from)
+            sum += std::uint64_t{distances_[node * nodes_.size() + to]} * cpus_there;
+        count += from.size() * cpus_there;
+    }
+    if (count == 0)
+        return std::nullopt;
+    return static_cast<unsigned>(sum * kHundredths / count);
+}
+
+std::optional<unsigned> Topology::distance(std::string_view device, const CpuSet &cpus) const noexcept
+{
+    const Device *const found = find(device);
+    return found != nullptr ? mean_distance(found->near, cpus) : std::nullopt;
+}
+
+std::optional<unsigned> Topology::distance(int node, const CpuSet &cpus) const noexcept
+{
+    const auto found = std::ranges::find(nodes_, node, &Node::number);
+    if (found == nodes_.end())
+        return std::nullopt;
+    const std::size_t place[] = {static_cast<std::size_t>(found - nodes_.begin())};
+    return mean_distance(place, cpus);
+}
+
+std::vector<std::size_t> Topology::rank(std::span<const DeviceRef> devices, const Where &where) const noexcept
+{
+    using Key = std::pair<unsigned, unsigned>; // from where the thread runs, from where it may run
+    const CpuSet now = single(where.cpu);
+    std::vector<Key> keys;
+    for (const DeviceRef &device : devices) {
+        const bool known = find(device.name) != nullptr;
+        const auto from = [&](const CpuSet &cpus) {
+            const auto distance_found = known ? distance(device.name, cpus) : distance(device.node, cpus);
+            return distance_found.value_or(kFarAway);
+        };
+        keys.emplace_back(from(now), from(where.cpus));
+    }
+    std::vector<std::size_t> order(devices.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return keys[i]; });
+    return order;
+}
+
+bool Topology::bind_memory(void *address, std::size_t length, int node) const noexcept
+{
+    return this_machine_ && nodes_.size() > 1 && node != kNoNode && bind_to_node(address, length, node);
+}
+
+bool bind_to_node(void *address, std::size_t length, int node) noexcept
+{
+    if (node < 0 || node >= kMaxNodes) {
+        VMA_WARN(core, "memory is not bound: node %d, expected 0 to %d", node, kMaxNodes - 1);
+        return false;
+    }
+    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto first = reinterpret_cast<std::uintptr_t>(address);
+    const std::uintptr_t begin = (first + page - 1) & ~(page - 1);
+    const std::uintptr_t end = (first + length) & ~(page - 1);
+    if (begin >= end)
+        return true; // no whole page
+    const auto bit = static_cast<std::size_t>(node);
+    std::array<unsigned long, kMaxNodes / kBitsPerWord> mask{};
+    mask[bit / kBitsPerWord] = 1UL << (bit % kBitsPerWord);
+    // The kernel reads one bit less than it is told.
+    if (::syscall(SYS_mbind, begin, end - begin, MPOL_PREFERRED, mask.data(), kMaxNodes + 1, MPOL_MF_MOVE) == 0)
+        return true;
+    VMA_INFO(core, "%zu bytes are not bound to NUMA node %d: %s; they stay where the kernel puts them",
+             static_cast<std::size_t>(end - begin), node, std::strerror(errno));
+    return false;
+}
+
+// Without a lock, which a fork() in another thread would leave taken for ever: two threads may both read, and the
+// second one's is thrown away.
+const Topology &machine_topology() noexcept
+{
+    if (const Topology *known = g_machine.load(std::memory_order_acquire))
+        return *known;
+    auto read = std::make_unique<const Topology>(Topology::this_machine().value_or(Topology()));
+    const Topology *known = nullptr;
+    if (g_machine.compare_exchange_strong(known, read.get(), std::memory_order_acq_rel))
+        known = read.release();
+    return *known;
+}
+
+} // namespace vma::core
