@@ -92,8 +92,10 @@ void a_machine_of_one_node(void **)
 void a_device_on_none_of_four_nodes(void **)
 {
     const Topology four = read("four_nodes.xml");
-    assert_int_equal(four.nodes(), 4); // the fifth has no processors
-    assert_int_equal(four.node_of("mlx5_2"), 2);
+    assert_int_equal(four.nodes(), 4); // node 0 has no processors
+    assert_true(four.cpus_of(0).none());
+    assert_true(four.cpus_of(1) == cpus({0, 1}));
+    assert_int_equal(four.node_of("mlx5_2"), 3);
     assert_int_equal(four.node_of("mlx5_9"), kNoNode);
     assert_int_equal(four.node_of("0001:01:00.0"), kNoNode);
     assert_false(four.distance("mlx5_9", cpus({0})).has_value());
@@ -104,16 +106,16 @@ void a_device_on_none_of_four_nodes(void **)
 void distances_are_the_firmware_s(void **)
 {
     const Topology four = read("four_nodes.xml");
-    const unsigned from[] = {2200, 1600, 1000, 1600}; // of node 2, which stands opposite to node 0
+    const unsigned from[] = {2200, 1600, 1000, 1600}; // of node 3, which stands opposite to node 1
     for (std::size_t node = 0; node < 4; ++node) {
         assert_int_equal(four.distance("mlx5_2", cpus({2 * node})).value_or(0), from[node]);
-        assert_int_equal(four.distance(2, cpus({2 * node, 2 * node + 1})).value_or(0), from[node]);
+        assert_int_equal(four.distance(3, cpus({2 * node, 2 * node + 1})).value_or(0), from[node]);
     }
     assert_int_equal(four.distance("mlx5_2", cpus({0, 4})).value_or(0), 1600);
     assert_int_equal(four.distance("mlx5_2", cpus({0, 1, 4})).value_or(0), 1800);
     assert_false(four.distance("mlx5_2", CpuSet()).has_value());
     assert_false(four.distance("mlx5_2", cpus({8, 9})).has_value()); // there are no such
-    assert_false(four.distance(4, cpus({0})).has_value());
+    assert_false(four.distance(0, cpus({0})).has_value());
     assert_false(four.distance(kNoNode, cpus({0})).has_value());
 }
 
