@@ -24,11 +24,13 @@ struct Params {
     std::uint32_t select_poll_os_ratio; // VMA_SELECT_POLL_OS_RATIO: every n-th spin looks at the kernel, 0 never
     bool offloaded_sockets;             // VMA_OFFLOADED_SOCKETS
     std::int32_t thread_mode;           // VMA_THREAD_MODE
-    bool spec_latency;                  // follows from `spec`
-    std::uint32_t lift_after;           // VMA_LIFT_AFTER: sends and receives before a stream leaves the kernel
-    std::uint32_t stream_ring;          // VMA_STREAM_RING: bytes of receive ring a stream, power of two
-    const char *shm_dir;                // VMA_SHM_DIR: nullptr for the default
-    const char *provider;               // VMA_PROVIDER: nullptr to look for it
+    const char *internal_thread_affinity; // VMA_INTERNAL_THREAD_AFFINITY, as the variable says it; nullptr for none
+    const char *internal_thread_cpuset;   // VMA_INTERNAL_THREAD_CPUSET, as the variable says it; nullptr for none
+    bool spec_latency;                    // follows from `spec`
+    std::uint32_t lift_after;             // VMA_LIFT_AFTER: sends and receives before a stream leaves the kernel
+    std::uint32_t stream_ring;            // VMA_STREAM_RING: bytes of receive ring a stream, power of two
+    const char *shm_dir;                  // VMA_SHM_DIR: nullptr for the default
+    const char *provider;                 // VMA_PROVIDER: nullptr to look for it
 };
 
 extern Params g_params; // the defaults until load_params()

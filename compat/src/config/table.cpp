@@ -158,6 +158,18 @@ constexpr Parameter kTable[] = {
          "How the program's threads use its sockets: 0 one thread, 1 several, 2 several that sleep for a lock, 3 more "
          "threads than processors. It is shown in the header and changes nothing: sockets are safe for threads "
          "always."},
+    {.name = "VMA_INTERNAL_THREAD_AFFINITY",
+     .label = "Internal Thread Affinity",
+     .field = &Params::internal_thread_affinity,
+     .text =
+         "The processors that the library's own thread runs on: a hexadecimal mask (0x3: 0 and 1), or a list "
+         "(0,4,7-10; 0-10:2 is every second one). -1, as without the variable: those of the thread that starts it."},
+    {.name = "VMA_INTERNAL_THREAD_CPUSET",
+     .label = "Internal Thread Cpuset",
+     .field = &Params::internal_thread_cpuset,
+     .text = "The folder of a cpuset that the library's own thread enters when it starts "
+             "(/sys/fs/cgroup/cpuset/my_set), before VMA_INTERNAL_THREAD_AFFINITY is followed in it; empty for the "
+             "process's."},
     {.name = "VMA_LIFT_AFTER",
      .label = "Lift After (calls)",
      .field = &Params::lift_after,

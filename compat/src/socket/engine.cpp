@@ -5,8 +5,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +23,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/socket/helper_thread.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
@@ -37,7 +36,6 @@ constexpr std::uint32_t kTicksPerLook = 5; // between looks whether routes of da
 constexpr unsigned kMostPolls =
     1024; // by then all that was there at the beginning is taken; a sender may go on for ever
 constexpr std::size_t kBatch = 16;
-constexpr std::size_t kHelperStack = std::size_t{128} * 1024;
 constexpr std::size_t kPrivateDataMax = 256;
 
 enum class State { kNone, kRunning, kFailed };
@@ -227,23 +225,6 @@ void *help(void *)
     }
 }
 
-int start_helper()
-{
-    sigset_t all;
-    sigset_t before;
-    pthread_attr_t attributes;
-    pthread_t thread;
-    sigfillset(&all);
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, kHelperStack);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int result = pthread_create(&thread, &attributes, help, nullptr);
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    pthread_attr_destroy(&attributes);
-    return -result;
-}
-
 config::Level level_of(int provider_level)
 {
     switch (provider_level) {
@@ -303,7 +284,7 @@ int open_objects()
         result = open_listener(o);
     if (result == 0) {
         publish(o);
-        result = start_helper();
+        result = start_helper_thread(help);
     }
     return result == 0 ? 0 : fail("cannot start on the provider", strerror(-result));
 }

@@ -35,10 +35,8 @@ constexpr Surroundings kSurroundings = {counted_topology, thread_on_a_cpu};
 const std::vector<Candidate> &machine()
 {
     static const std::vector<Candidate> candidates = {
-        {"rxe0", true, {{"eth0", {}}}, kNoNode},
-        {"near0", true, {{"eth1", {}}, {"eth2", {}}}, 0},
-        {"near1", true, {{"eth3", {}}}, 1},
-        {"local", false, {}, kNoNode},
+        {"rxe0", true, {{"eth0", {}}}, kNoNode}, {"near0", true, {{"eth1", {}}, {"eth2", {}}}, 0},
+        {"near1", true, {{"eth3", {}}}, 1},      {"local", false, {}, kNoNode},
         {"also1", true, {{"eth4", {}}}, 1},
     };
     return candidates;

@@ -128,7 +128,8 @@ void ports(void **)
         const char *text;
         int low;
         int high;
-    } good[] = {{"1", 1, 1}, {"65535", 65535, 65535}, {"5000-5009", 5000, 5009}, {" 7-7 ", 7, 7}, {"1-65535", 1, 65535}};
+    } good[] = {
+        {"1", 1, 1}, {"65535", 65535, 65535}, {"5000-5009", 5000, 5009}, {" 7-7 ", 7, 7}, {"1-65535", 1, 65535}};
     for (const auto &each : good) {
         const Filters filters = parsed({nullptr, nullptr, nullptr, each.text});
         assert_true(filters.ports.has_value());
@@ -163,11 +164,12 @@ void what_means_nothing_is_named(void **)
     expect_fault(&FilterTexts::devices, "a,b\x01\xff", "\"b??\"");
     expect_fault(&FilterTexts::devices, long_name.c_str(), cut.c_str());
     expect_fault(&FilterTexts::interfaces, "eth0,/", "\"/\"");
-    for (const char *bad : {"192.0.2", "192.0.2.256", "192.0.2.0/33", "192.0.2.0/-1", "192.0.2.0/", "192.0.2.0/8x", "/8", "::/129",
-                            "fe80::1%eth0", "[::1]", "::1/", "host.example", "192.0.2.1:80", "1.2.3.4/4294967296"})
+    for (const char *bad :
+         {"192.0.2", "192.0.2.256", "192.0.2.0/33", "192.0.2.0/-1", "192.0.2.0/", "192.0.2.0/8x", "/8", "::/129",
+          "fe80::1%eth0", "[::1]", "::1/", "host.example", "192.0.2.1:80", "1.2.3.4/4294967296"})
         expect_fault(&FilterTexts::addresses, bad, ("\"" + std::string(bad) + "\"").c_str());
-    for (const char *bad : {"0", "65536", "-1", "5000-", "-5000", "5009-5000", "5000-65536", "0-10", "5000 - 5009", "http",
-                            "+5", "5000,5001", "99999999999999999999", "5000-5009-1"})
+    for (const char *bad : {"0", "65536", "-1", "5000-", "-5000", "5009-5000", "5000-65536", "0-10", "5000 - 5009",
+                            "http", "+5", "5000,5001", "99999999999999999999", "5000-5009-1"})
         expect_fault(&FilterTexts::ports, bad, ("\"" + std::string(bad) + "\"").c_str());
 }
 
@@ -199,9 +201,10 @@ void the_environment(void **)
     assert_false(ofi::device_filters().has_value());
     assert_false(ofi::device_filters().has_value());
     assert_int_equal(g_warnings, 1);
-    assert_string_equal(g_text.c_str(),
-                        "FI_VMA_ADDRESS: \"192.0.2.0/99\" is not an IPv4 or IPv6 address or prefix (192.0.2.7, 2001:db8::/32), "
-                        "or several separated by commas, after one ^ for all but these: no device of this provider is used");
+    assert_string_equal(
+        g_text.c_str(),
+        "FI_VMA_ADDRESS: \"192.0.2.0/99\" is not an IPv4 or IPv6 address or prefix (192.0.2.7, 2001:db8::/32), "
+        "or several separated by commas, after one ^ for all but these: no device of this provider is used");
     for (const char *name : {"FI_VMA_DEVICE", "FI_VMA_INTERFACE", "FI_VMA_ADDRESS", "FI_VMA_PORT"})
         ::unsetenv(name);
     assert_true(ofi::device_filters().has_value());
@@ -213,10 +216,13 @@ void the_environment(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_set_admits_everything), cmocka_unit_test(lists_of_names),
-        cmocka_unit_test(prefixes),                      cmocka_unit_test(addresses_of_other_families),
+        cmocka_unit_test(nothing_set_admits_everything),
+        cmocka_unit_test(lists_of_names),
+        cmocka_unit_test(prefixes),
+        cmocka_unit_test(addresses_of_other_families),
         cmocka_unit_test(interface_and_address_must_fit_together),
-        cmocka_unit_test(ports),                         cmocka_unit_test(what_means_nothing_is_named),
+        cmocka_unit_test(ports),
+        cmocka_unit_test(what_means_nothing_is_named),
         cmocka_unit_test(the_environment),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

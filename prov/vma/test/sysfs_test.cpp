@@ -149,8 +149,9 @@ void pci_addresses(void **)
 {
     assert_true(parse_pci_address("0000:3b:00.0") == (PciAddress{0, 0x3b, 0, 0}));
     assert_true(parse_pci_address("ffff:ff:1f.7") == (PciAddress{0xffff, 0xff, 0x1f, 7}));
-    for (const char *bad : {"", "3b:00.0", "0000:3b:00", "0000:3b:00.", "0000:3b:00.00", "10000:3b:00.0", "0000-3b:00.0",
-                            "0000:3g:00.0", "000x:3b:00.0", "0000:3b:-1.0", "0000:3b:00.g", " 000:3b:00.0", "mlx5_core.eth.0"})
+    for (const char *bad :
+         {"", "3b:00.0", "0000:3b:00", "0000:3b:00.", "0000:3b:00.00", "10000:3b:00.0", "0000-3b:00.0", "0000:3g:00.0",
+          "000x:3b:00.0", "0000:3b:-1.0", "0000:3b:00.g", " 000:3b:00.0", "mlx5_core.eth.0"})
         assert_false(parse_pci_address(bad).has_value());
 }
 
@@ -159,9 +160,12 @@ void pci_addresses(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(a_card_is_read),       cmocka_unit_test(software_is_no_pci_function),
-        cmocka_unit_test(unknown_nodes),        cmocka_unit_test(names_are_single_steps),
-        cmocka_unit_test(interface_names_are_checked), cmocka_unit_test(pci_addresses),
+        cmocka_unit_test(a_card_is_read),
+        cmocka_unit_test(software_is_no_pci_function),
+        cmocka_unit_test(unknown_nodes),
+        cmocka_unit_test(names_are_single_steps),
+        cmocka_unit_test(interface_names_are_checked),
+        cmocka_unit_test(pci_addresses),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -59,7 +59,8 @@ std::string parse_list(const char *value, const char *expected, Parse parse, Lis
         const std::string_view item = trimmed(text.substr(0, comma));
         std::optional<Item> parsed = parse(item);
         if (!parsed)
-            return quoted(item) + " is not " + expected + ", or several separated by commas, after one ^ for all but these";
+            return quoted(item) + " is not " + expected +
+                   ", or several separated by commas, after one ^ for all but these";
         list.items.push_back(std::move(*parsed));
         if (comma == text.npos)
             return {};

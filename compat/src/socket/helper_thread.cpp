@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "compat/src/socket/helper_thread.hpp"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/vfs.h>
+
+#include "compat/src/config/cpu_list.hpp"
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/private_fd.hpp"
+#include "compat/src/libc/real.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::size_t kHelperStack = std::size_t{128} * 1024;
+constexpr const char *kStays = "the internal thread stays where it is";
+
+struct Place {
+    void *(*work)(void *) = nullptr;
+    int tasks = -1; // of the cpuset
+    bool bound = false;
+    config::CpuMask cpus; // if so
+};
+constinit Place g_place; // written before the thread is started, then its own
+
+bool is_minus_one(const char *text)
+{
+    int value = 0;
+    int length = 0;
+    return sscanf(text, " %d %n", &value, &length) == 1 && value == -1 && text[length] == '\0';
+}
+
+void read_affinity()
+{
+    const char *const value = config::params().internal_thread_affinity;
+    g_place.bound = false;
+    if (value == nullptr || is_minus_one(value))
+        return;
+    g_place.bound = config::parse_cpus(value, g_place.cpus);
+    if (!g_place.bound)
+        VMA_LOG(kWarn,
+                "VMA_INTERNAL_THREAD_AFFINITY=%s is not valid (expected a mask as 0x3, a list of processors as 0,4-7, "
+                "or -1): %s",
+                value, kStays);
+}
+
+// Only a file of a control group is written to, whatever else may have the name.
+bool in_control_groups(int fd)
+{
+    struct statfs system = {};
+    if (::fstatfs(fd, &system) != 0)
+        return false;
+    if (system.f_type == CGROUP_SUPER_MAGIC || system.f_type == CGROUP2_SUPER_MAGIC)
+        return true;
+    errno = EMEDIUMTYPE;
+    return false;
+}
+
+// The list of threads that a cpuset has, to write to; version 1 of control groups calls it so, version 2 otherwise.
+int open_threads(const char *cpuset)
+{
+    for (const char *const name : {"tasks", "cgroup.threads"}) {
+        char path[PATH_MAX];
+        if (snprintf(path, sizeof path, "%s/%s", cpuset, name) >= static_cast<int>(sizeof path)) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        const int fd = libc::real.open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+        if (fd >= 0 || errno != ENOENT)
+            return fd;
+    }
+    return -1;
+}
+
+void warn_about_cpuset(const char *value)
+{
+    VMA_LOG(kWarn, "VMA_INTERNAL_THREAD_CPUSET=%s can't be entered (expected the folder of a cpuset): %s: %s", value,
+            errno == EMEDIUMTYPE ? "it is none" : strerror(errno), kStays);
+}
+
+// By the thread that starts it, so that the program's descriptors don't change under it in the middle of its work.
+void open_cpuset()
+{
+    const char *const value = config::params().internal_thread_cpuset;
+    g_place.tasks = -1;
+    if (value == nullptr)
+        return;
+    const int fd = open_threads(value);
+    if (fd >= 0 && in_control_groups(fd)) {
+        g_place.tasks = libc::make_private(fd);
+        return;
+    }
+    warn_about_cpuset(value);
+    if (fd >= 0)
+        libc::real.close(fd);
+}
+
+void enter_cpuset()
+{
+    if (libc::real.write(g_place.tasks, "0", 1) != 1) // the thread that writes
+        warn_about_cpuset(config::params().internal_thread_cpuset);
+    libc::close_private(g_place.tasks);
+}
+
+void *take_place(void *)
+{
+    // In this order: entering a cpuset may give the thread all the set's processors.
+    if (g_place.tasks >= 0)
+        enter_cpuset();
+    if (g_place.bound && ::sched_setaffinity(0, sizeof g_place.cpus.words,
+                                             reinterpret_cast<const cpu_set_t *>(g_place.cpus.words.data())) != 0)
+        VMA_LOG(kWarn, "VMA_INTERNAL_THREAD_AFFINITY=%s: none of these processors is to be had (%s): %s",
+                config::params().internal_thread_affinity, strerror(errno), kStays);
+    return g_place.work(nullptr);
+}
+
+} // namespace
+
+int start_helper_thread(void *(*work)(void *))
+{
+    sigset_t all;
+    sigset_t before;
+    pthread_attr_t attributes;
+    pthread_t thread;
+    g_place.work = work;
+    read_affinity();
+    open_cpuset();
+    sigfillset(&all);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, kHelperStack);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int result = pthread_create(&thread, &attributes, take_place, nullptr);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    pthread_attr_destroy(&attributes);
+    if (result != 0 && g_place.tasks >= 0)
+        libc::close_private(g_place.tasks);
+    return -result;
+}
+
+} // namespace vma::sock
