@@ -21,17 +21,6 @@ const Topology &counted_topology() noexcept
     return g_topology;
 }
 
-// A thread that may run anywhere, and runs on g_cpu.
-Where thread_on_a_cpu() noexcept
-{
-    Where where;
-    where.cpus = CpuSet(0xff);
-    where.cpu = g_cpu;
-    return where;
-}
-
-constexpr Surroundings kSurroundings = {counted_topology, thread_on_a_cpu};
-
 const std::vector<Candidate> &machine()
 {
     static const std::vector<Candidate> candidates = {
@@ -48,7 +37,10 @@ std::string chosen(const std::vector<Candidate> &candidates, const FilterTexts &
     assert_true(parse_filters(texts, filters).where == nullptr);
     g_looks = 0;
     std::string names;
-    for (const std::size_t i : choose(candidates, filters, kSurroundings))
+    Where anywhere; // and just now on g_cpu
+    anywhere.cpus = CpuSet(0xff);
+    anywhere.cpu = g_cpu;
+    for (const std::size_t i : choose(candidates, filters, {counted_topology, &anywhere}))
         names += (names.empty() ? "" : " ") + candidates[i].name;
     return names;
 }
@@ -98,6 +90,21 @@ void the_machine_is_not_looked_at_for_one(void **)
     assert_string_equal(chosen(machine(), {"near1,local", nullptr, nullptr, nullptr}).c_str(), "local near1");
 }
 
+void it_is_for_the_calling_thread(void **)
+{
+    const std::vector<Candidate> candidates = {{"a", true, {}, 1}, {"b", true, {}, 0}};
+    const Topology before = g_topology;
+    for (const char *description : {"numa:2 pu:512", "numa:2(indexes=1,0) pu:512"}) {
+        const auto topology = Topology::from_synthetic(description); // every processor of ours is in the first node
+        assert_true(topology.has_value());
+        g_topology = *topology;
+        const auto order = choose(candidates, {}, {counted_topology, nullptr});
+        assert_int_equal(order.size(), 2);
+        assert_int_equal(order[0], g_topology.cpus_of(0).test(0) ? 1 : 0);
+    }
+    g_topology = before;
+}
+
 void without_a_topology_the_order_stays(void **)
 {
     const Topology before = g_topology;
@@ -128,11 +135,9 @@ void what_is_left_out_is_in_the_log(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(the_nearest_is_first),
-        cmocka_unit_test(filters_come_before),
-        cmocka_unit_test(filters_may_leave_nothing),
-        cmocka_unit_test(the_machine_is_not_looked_at_for_one),
-        cmocka_unit_test(without_a_topology_the_order_stays),
+        cmocka_unit_test(the_nearest_is_first),           cmocka_unit_test(filters_come_before),
+        cmocka_unit_test(filters_may_leave_nothing),      cmocka_unit_test(the_machine_is_not_looked_at_for_one),
+        cmocka_unit_test(it_is_for_the_calling_thread),   cmocka_unit_test(without_a_topology_the_order_stays),
         cmocka_unit_test(what_is_left_out_is_in_the_log),
     };
     return cmocka_run_group_tests(tests, set_up, nullptr);

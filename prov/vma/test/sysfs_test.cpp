@@ -145,6 +145,21 @@ void interface_names_are_checked(void **)
     assert_string_equal(joined(rdma_interfaces("rxe0", tree.root())).c_str(), "eth1 eth2");
 }
 
+void nodes_of_the_machine(void **)
+{
+    const Tree tree;
+    assert_true(has_one_numa_node(tree.root())); // a kernel without NUMA
+    const std::string folder = "devices/system/node";
+    for (const char *one : {"0\n", "", "3\n"}) {
+        tree.file(folder, "online", one);
+        assert_true(has_one_numa_node(tree.root()));
+    }
+    for (const char *several : {"0-1\n", "0,8\n", "0-1,4\n"}) {
+        tree.file(folder, "online", several);
+        assert_false(has_one_numa_node(tree.root()));
+    }
+}
+
 void pci_addresses(void **)
 {
     assert_true(parse_pci_address("0000:3b:00.0") == (PciAddress{0, 0x3b, 0, 0}));
@@ -165,6 +180,7 @@ int main()
         cmocka_unit_test(unknown_nodes),
         cmocka_unit_test(names_are_single_steps),
         cmocka_unit_test(interface_names_are_checked),
+        cmocka_unit_test(nodes_of_the_machine),
         cmocka_unit_test(pci_addresses),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

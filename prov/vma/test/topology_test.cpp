@@ -13,6 +13,7 @@
 #include <string>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/hwloc_table.hpp"
@@ -279,6 +280,27 @@ void values_out_of_range_are_not_taken(void **)
     assert_false(numbered->distance(3, cpus({2})).has_value());
 }
 
+// In a process of its own, for it is read once.
+int nodes_of_the_machine(const char *variable, const std::string &value)
+{
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::setenv(variable, value.c_str(), 1);
+        char page = 0;
+        const bool bound = machine_topology().bind_memory(&page, 1, 0);
+        _exit(bound ? 255 : static_cast<int>(machine_topology().nodes()));
+    }
+    int status = -1;
+    assert_int_equal(::waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+void hwloc_s_variables_are_followed(void **)
+{
+    assert_int_equal(nodes_of_the_machine("HWLOC_SYNTHETIC", "numa:3 pu:2"), 3);
+    assert_int_equal(nodes_of_the_machine("HWLOC_XMLFILE", recorded("four_nodes.xml")), 4);
+}
+
 void without_hwloc(void **)
 {
     use_hwloc_library("libnothing-of-that-name.so.15");
@@ -287,7 +309,9 @@ void without_hwloc(void **)
     assert_false(Topology::this_machine().has_value());
     use_hwloc_library("libm.so.6"); // has none of the functions
     assert_false(Topology::this_machine().has_value());
-    const Topology &machine = machine_topology(); // read now, and never again
+    ::setenv("HWLOC_SYNTHETIC", "numa:2 pu:2", 1); // else it may be known without hwloc that there is one node
+    const Topology &machine = machine_topology();  // read now, and never again
+    ::unsetenv("HWLOC_SYNTHETIC");
     assert_int_equal(machine.nodes(), 0);
     use_hwloc_library(nullptr);
     assert_true(Topology::from_synthetic("numa:2 pu:2").has_value());
@@ -387,6 +411,7 @@ int main()
         cmocka_unit_test(bad_descriptions_are_errors),
         cmocka_unit_test(broken_files_are_errors),
         cmocka_unit_test(values_out_of_range_are_not_taken),
+        cmocka_unit_test(hwloc_s_variables_are_followed),
         cmocka_unit_test(without_hwloc),
         cmocka_unit_test(this_machine_has_this_thread),
         cmocka_unit_test(a_thread_s_set_is_its_own),

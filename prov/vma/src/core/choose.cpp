@@ -40,7 +40,8 @@ std::vector<std::size_t> choose(std::span<const Candidate> candidates, const Fil
     devices.reserve(wired.size());
     for (const std::size_t i : wired)
         devices.push_back({candidates[i].name, candidates[i].node});
-    for (const std::size_t place : surroundings.topology().rank(devices, surroundings.thread()))
+    const Where where = surroundings.where != nullptr ? *surroundings.where : calling_thread();
+    for (const std::size_t place : surroundings.topology().rank(devices, where))
         order.push_back(wired[place]);
     return order;
 }

@@ -19,10 +19,11 @@ struct Candidate {
     int node = kNoNode;                // as sysfs says
 };
 
-// What choosing asks for when there is something to choose; tests put something of their own there.
+// What choosing asks for when there is something to choose. Reading the topology must not be waited for by a program's
+// connect(): who chooses in a thread of our own says here which thread it is for.
 struct Surroundings {
     const Topology &(*topology)() noexcept = machine_topology;
-    Where (*thread)() noexcept = calling_thread;
+    const Where *where = nullptr; // nullptr: the calling thread
 };
 
 bool admitted(const Candidate &candidate, const Filters &filters) noexcept;

@@ -17,7 +17,8 @@ namespace vma::core {
     X(abi_check, hwloc_topology_abi_check)                                                                             \
     X(set_components, hwloc_topology_set_components)                                                                   \
     X(set_flags, hwloc_topology_set_flags)                                                                             \
-    X(set_io_types_filter, hwloc_topology_set_io_types_filter)                                                         \
+    X(set_all_types_filter, hwloc_topology_set_all_types_filter)                                                       \
+    X(set_type_filter, hwloc_topology_set_type_filter)                                                                 \
     X(set_xml, hwloc_topology_set_xml)                                                                                 \
     X(set_synthetic, hwloc_topology_set_synthetic)                                                                     \
     X(load, hwloc_topology_load)                                                                                       \

@@ -61,6 +61,12 @@ template <typename Number> bool parse(std::string_view text, Number &number, int
 
 } // namespace
 
+bool has_one_numa_node(const char *root) noexcept
+{
+    const std::string online = read_line(std::string(root) + "/devices/system/node/online"); // "0", "0-3", "0,2"
+    return online.find_first_of("-,") == online.npos;
+}
+
 std::optional<PciAddress> parse_pci_address(std::string_view text) noexcept
 {
     PciAddress address;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What Linux's sysfs says of an RDMA device: the PCI function it is, its NUMA node, the network interfaces over which
-// addresses reach it. `root` is where sysfs is mounted; tests put a folder of their own there. Thread-safe.
+// addresses reach it; and of the machine, whether it has several nodes at all. `root` is where sysfs is mounted; tests put a folder of their own there. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,9 @@
 namespace vma::core {
 
 inline constexpr const char *kSysfs = "/sys";
+
+// Whether all memory of this machine is equally far from all its processors; so it is where the kernel doesn't say.
+bool has_one_numa_node(const char *root = kSysfs) noexcept;
 
 struct PciAddress {
     std::uint16_t domain = 0;

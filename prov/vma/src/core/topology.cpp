@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <linux/mempolicy.h>
 #include <memory>
@@ -18,6 +19,7 @@
 #include <utility>
 
 #include "core/log.hpp"
+#include "core/sysfs.hpp"
 
 namespace vma::core {
 namespace {
@@ -45,7 +47,8 @@ Where calling_thread() noexcept
     // Past glibc's, whose cpu_set_t ends at 1024 processors.
     std::array<unsigned long, kMaxCpus / kBitsPerWord> words{};
     const long bytes = ::syscall(SYS_sched_getaffinity, 0, sizeof(words), words.data());
-    for (std::size_t cpu = 0; bytes > 0 && cpu < kMaxCpus; ++cpu)
+    const std::size_t bits = bytes > 0 ? static_cast<std::size_t>(bytes) * CHAR_BIT : 0;
+    for (std::size_t cpu = 0; cpu < bits; ++cpu)
         where.cpus[cpu] = ((words[cpu / kBitsPerWord] >> (cpu % kBitsPerWord)) & 1U) != 0;
     return where;
 }
@@ -151,7 +154,9 @@ const Topology &machine_topology() noexcept
 {
     if (const Topology *known = g_machine.load(std::memory_order_acquire))
         return *known;
-    auto read = std::make_unique<const Topology>(Topology::this_machine().value_or(Topology()));
+    auto read = std::make_unique<Topology>();
+    if (!has_one_numa_node() || std::getenv("HWLOC_XMLFILE") != nullptr || std::getenv("HWLOC_SYNTHETIC") != nullptr)
+        *read = Topology::this_machine().value_or(Topology());
     const Topology *known = nullptr;
     if (g_machine.compare_exchange_strong(known, read.get(), std::memory_order_acq_rel))
         known = read.release();

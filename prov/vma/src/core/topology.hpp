@@ -84,7 +84,9 @@ private:
     bool this_machine_ = false;
 };
 
-// This machine's, read at the first call; with no nodes where that failed. Stays for ever. Thread-safe.
+// This machine's, read at the first call, which takes milliseconds, tens of them on a large or busy machine. It has no
+// nodes, and is had at once, where there is only one (and no variable of hwloc's says otherwise); none either where
+// reading failed. Stays for ever. Thread-safe.
 const Topology &machine_topology() noexcept;
 
 // The kernel takes pages of the range from that node as long as it has any; those that are there already move if they

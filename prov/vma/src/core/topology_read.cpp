@@ -69,7 +69,12 @@ public:
             hwloc_.set_components(topology_, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, name);
         // A container that may use one node only has its devices on others nevertheless.
         hwloc_.set_flags(topology_, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
-        hwloc_.set_io_types_filter(topology_, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+        // Each kind of object is some more files of sysfs for each processor; nodes and processors are read always.
+        hwloc_.set_all_types_filter(topology_, HWLOC_TYPE_FILTER_KEEP_NONE);
+        hwloc_.set_type_filter(topology_, HWLOC_OBJ_PACKAGE, HWLOC_TYPE_FILTER_KEEP_ALL);
+        hwloc_.set_type_filter(topology_, HWLOC_OBJ_GROUP, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
+        hwloc_.set_type_filter(topology_, HWLOC_OBJ_PCI_DEVICE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+        hwloc_.set_type_filter(topology_, HWLOC_OBJ_OS_DEVICE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
         return (source == nullptr || source(topology_, argument) == 0) && hwloc_.load(topology_) == 0;
     }
 
