@@ -114,26 +114,46 @@ def test_affinity_that_is_not_to_be_had(run, pair):
 # ---- cpusets ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def cpuset():
-    """A cpuset with the last processor only (version 1 of control groups; version 2 has none for single threads by
-    default)."""
-    place = CPUSETS / f"fabtests-{os.getpid()}"
+@contextlib.contextmanager
+def group(parent: pathlib.Path, threads_file: str, **settings):
+    """A control group below `parent`; skips where the test may not make one."""
+    place = parent / f"fabtests-{os.getpid()}"
     try:
         place.mkdir()
     except OSError as why:
-        pytest.skip(f"no cpuset can be made: {why}")
+        pytest.skip(f"no control group can be made: {why}")
     try:
         try:
-            (place / "cpuset.mems").write_text((CPUSETS / "cpuset.mems").read_text())
-            (place / "cpuset.cpus").write_text(str(LAST))
+            for name, value in settings.items():
+                (place / name.replace("_", ".")).write_text(value)
         except OSError as why:
-            pytest.skip(f"no cpuset can be made: {why}")
+            pytest.skip(f"no control group can be made: {why}")
         yield place
     finally:
-        for task in (place / "tasks").read_text().split():
-            (CPUSETS / "tasks").write_text(task)
+        for thread in (place / threads_file).read_text().split():
+            (parent / threads_file).write_text(thread)
         place.rmdir()
+
+
+@pytest.fixture
+def cpuset():
+    """A cpuset with the last processor only (version 1 of control groups)."""
+    if not (CPUSETS / "tasks").exists():
+        pytest.skip("no cpusets of version 1 here")
+    mems = (CPUSETS / "cpuset.mems").read_text()
+    with group(CPUSETS, "tasks", cpuset_mems=mems, cpuset_cpus=str(LAST)) as place:
+        yield place
+
+
+@pytest.fixture
+def threaded():
+    """A control group of version 2 that takes single threads."""
+    own = re.search(r"^0::/(.*)$", pathlib.Path("/proc/self/cgroup").read_text(), re.M)
+    mount = re.search(r"^\S+ (\S+) cgroup2 ", pathlib.Path("/proc/mounts").read_text(), re.M)
+    if not own or not mount:
+        pytest.skip("no control groups of version 2 here")
+    with group(pathlib.Path(mount[1]) / own[1], "cgroup.threads", cgroup_type="threaded") as place:
+        yield place
 
 
 @several
@@ -141,6 +161,13 @@ def test_cpuset(run, pair, cpuset):
     with accelerated(run, pair, VMA_INTERNAL_THREAD_CPUSET=str(cpuset)) as server:
         wait_for(run, server, {LAST})
         assert (cpuset / "tasks").read_text().split() == threads(server.pid)
+    assert not warnings(server)
+
+
+def test_threaded_group(run, pair, threaded):
+    with accelerated(run, pair, VMA_INTERNAL_THREAD_CPUSET=str(threaded)) as server:
+        helper = threads(server.pid)
+        run.wait_until(lambda: (threaded / "cgroup.threads").read_text().split() == helper, "the thread to enter")
     assert not warnings(server)
 
 

@@ -167,9 +167,9 @@ constexpr Parameter kTable[] = {
     {.name = "VMA_INTERNAL_THREAD_CPUSET",
      .label = "Internal Thread Cpuset",
      .field = &Params::internal_thread_cpuset,
-     .text = "The folder of a cpuset that the library's own thread enters when it starts "
-             "(/sys/fs/cgroup/cpuset/my_set), before VMA_INTERNAL_THREAD_AFFINITY is followed in it; empty for the "
-             "process's."},
+     .text = "The folder of a cpuset that the library's own thread enters when it starts, as "
+             "/sys/fs/cgroup/cpuset/my_set, or of a threaded control group of version 2; in it "
+             "VMA_INTERNAL_THREAD_AFFINITY is followed. Empty for the process's."},
     {.name = "VMA_LIFT_AFTER",
      .label = "Lift After (calls)",
      .field = &Params::lift_after,
