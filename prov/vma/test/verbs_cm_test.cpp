@@ -85,6 +85,66 @@ void a_peer_is_reached_by_the_device_of_the_route(void **)
     assert_null(info->next);
 }
 
+void the_user_chooses(void **)
+{
+    const SimulatedHost host;
+    const ofi::InfoPtr any = ofi::make_info();
+    std::free(any->domain_attr->name);
+    std::free(any->fabric_attr->name);
+    *any->domain_attr = {};
+    any->fabric_attr->name = nullptr;
+    any->domain_attr->mr_mode = kRdmaModes;
+    *any->ep_attr = {};
+    *any->tx_attr = {};
+    *any->rx_attr = {};
+    any->caps = FI_MSG;
+    const auto names = [&any] {
+        int error = 0;
+        const ofi::InfoPtr info = ask("127.0.0.1", "0", FI_SOURCE, any.get(), &error);
+        std::string found;
+        for (const fi_info *one = info.get(); one != nullptr; one = one->next) {
+            if (one->ep_attr->type == FI_EP_MSG)
+                found += std::string(one->domain_attr->name) + ' ';
+        }
+        return found;
+    };
+    assert_true(names() == "local sim0 ");
+    const struct {
+        const char *variable;
+        const char *value;
+        const char *left;
+    } cases[] = {
+        {"FI_VMA_DEVICE", "sim0", "sim0 "},         {"FI_VMA_DEVICE", "^sim0", "local "},
+        {"FI_VMA_INTERFACE", "lo", "local sim0 "},  {"FI_VMA_INTERFACE", "^lo", "local "},
+        {"FI_VMA_ADDRESS", "10.0.0.0/8", "local "}, {"FI_VMA_ADDRESS", "127.0.0.0/8", "local sim0 "},
+        {"FI_VMA_ADDRESS", "nonsense", ""},
+    };
+    for (const auto &one : cases) {
+        ::setenv(one.variable, one.value, 1);
+        assert_string_equal(names().c_str(), one.left);
+        ::unsetenv(one.variable);
+    }
+}
+
+// Where the program asks for no port, the user may.
+void ports_of_the_user(void **)
+{
+    const SimulatedHost host;
+    RdmaSide b({});
+    ::setenv("FI_VMA_PORT", "7000-7001", 1);
+    ofi::Address first;
+    ofi::Address second;
+    fid_pep *one = b.net.listen(first);
+    fid_pep *two = b.net.listen(second);
+    assert_int_equal(first.port(), 7000);
+    assert_int_equal(second.port(), 7001);
+    fid_pep *none = nullptr;
+    assert_int_equal(fi_passive_ep(b.net.fabric, b.net.info.get(), &none, nullptr), -FI_EADDRINUSE);
+    ::unsetenv("FI_VMA_PORT");
+    assert_int_equal(fi_close(&one->fid), 0);
+    assert_int_equal(fi_close(&two->fid), 0);
+}
+
 // As on a machine without rdma-core.
 void no_library_no_device(void **)
 {
@@ -344,6 +404,8 @@ int main()
         cmocka_unit_test(devices_are_listed_behind_the_local_one),
         cmocka_unit_test(what_a_program_must_promise),
         cmocka_unit_test(a_peer_is_reached_by_the_device_of_the_route),
+        cmocka_unit_test(the_user_chooses),
+        cmocka_unit_test(ports_of_the_user),
         cmocka_unit_test(no_library_no_device),
         cmocka_unit_test(private_data_of_the_longest),
         cmocka_unit_test(a_rejection_carries_its_data),

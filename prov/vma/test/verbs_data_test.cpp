@@ -175,9 +175,8 @@ void rma_reads_writes_and_tells(void **)
     Memory mine(pair.a.domain(), 100000);
     Memory theirs(pair.b.domain(), 100000);
     mine.fill(3);
-    assert_int_equal(fi_write(pair.a.ep, mine.bytes.data(), 70000, mine.desc(), 0, theirs.address(100), theirs.key(),
-                              tag(1)),
-                     0);
+    assert_int_equal(
+        fi_write(pair.a.ep, mine.bytes.data(), 70000, mine.desc(), 0, theirs.address(100), theirs.key(), tag(1)), 0);
     assert_int_equal(entry_of(pair.a.cq()).flags, FI_RMA | FI_WRITE);
     assert_memory_equal(&theirs.bytes[100], mine.bytes.data(), 70000);
 
@@ -193,9 +192,8 @@ void rma_reads_writes_and_tells(void **)
 
     assert_int_equal(fi_inject_write(pair.a.ep, "inject", 6, 0, theirs.address(50), theirs.key()), 0);
     Memory back(pair.a.domain(), 100000);
-    assert_int_equal(fi_read(pair.a.ep, back.bytes.data(), 90000, back.desc(), 0, theirs.address(), theirs.key(),
-                             tag(4)),
-                     0);
+    assert_int_equal(
+        fi_read(pair.a.ep, back.bytes.data(), 90000, back.desc(), 0, theirs.address(), theirs.key(), tag(4)), 0);
     const fi_cq_data_entry read = entry_of(pair.a.cq());
     assert_ptr_equal(read.op_context, tag(4));
     assert_int_equal(read.flags, FI_RMA | FI_READ);

@@ -58,8 +58,8 @@ struct Memory {
     std::vector<unsigned char> bytes;
     fid_mr *mr = nullptr;
 
-    Memory(fid_domain *domain, std::size_t length, std::uint64_t access = FI_SEND | FI_RECV | FI_READ | FI_WRITE |
-                                                                         FI_REMOTE_READ | FI_REMOTE_WRITE)
+    Memory(fid_domain *domain, std::size_t length,
+           std::uint64_t access = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
         : bytes(length)
     {
         assert_int_equal(fi_mr_reg(domain, bytes.data(), length, access, 0, 0, 0, &mr, nullptr), 0);

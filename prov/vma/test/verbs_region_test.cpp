@@ -137,9 +137,8 @@ void options_in_their_time(void **)
     fid_ep *fresh = pair.a.open(pair.a.net.info.get(), nullptr);
     std::size_t value = 0;
     std::size_t length = sizeof value;
-    assert_int_equal(
-        fi_getopt(&fresh->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_PEER_REGION), &value, &length),
-        -FI_ENOTCONN);
+    assert_int_equal(fi_getopt(&fresh->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_PEER_REGION), &value, &length),
+                     -FI_ENOTCONN);
     for (const std::size_t wrong : {std::size_t{0}, (std::size_t{1} << 30) + 1})
         assert_int_equal(
             fi_setopt(&fresh->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_REGION), &wrong, sizeof wrong),

@@ -58,6 +58,8 @@ bool complete(AddressPair &pair)
 
 void list_infos(const ofi::Query &query, ofi::InfoList &list) noexcept
 {
+    if (!query.filters.admits_device(ofi::kLocalName))
+        return;
     const ofi::Offer *offers[2];
     std::size_t count = 0;
     for (const ofi::Offer *offer : {&ofi::kMsgOffer, &ofi::kDgramOffer}) {

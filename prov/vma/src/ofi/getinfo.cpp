@@ -14,6 +14,7 @@
 #include "ofi/address.hpp"
 #include "ofi/attr.hpp"
 #include "ofi/device.hpp"
+#include "ofi/device_filters.hpp"
 #include "ofi/info.hpp"
 
 namespace vma::ofi {
@@ -162,7 +163,10 @@ int getinfo(std::uint32_t version, const char *node, const char *service, std::u
             fi_info **info)
 {
     *info = nullptr;
-    Query query{version, hints, (flags & FI_PROV_ATTR_ONLY) != 0, {}};
+    const std::optional<core::Filters> filters = device_filters();
+    if (!filters)
+        return -FI_ENODATA;
+    Query query{version, hints, *filters, (flags & FI_PROV_ATTR_ONLY) != 0, {}};
     if (!query.attributes_only) {
         if (const int error = asked_addresses(node, service, flags, hints, query.pairs))
             return error;

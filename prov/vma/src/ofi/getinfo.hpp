@@ -8,6 +8,7 @@
 
 #include <rdma/fabric.h>
 
+#include "core/filters.hpp"
 #include "ofi/address.hpp"
 #include "ofi/info.hpp"
 
@@ -24,6 +25,7 @@ struct AddressPair {
 struct Query {
     std::uint32_t version;
     const fi_info *hints;           // or nullptr
+    const core::Filters &filters;   // of the user
     bool attributes_only;           // FI_PROV_ATTR_ONLY: addresses don't matter
     std::vector<AddressPair> pairs; // either may be empty; none at all: any address of the host will do
 

@@ -9,7 +9,8 @@
 #include <unistd.h>
 #include <vector>
 
-#include "core/log.hpp"
+#include "core/choose.hpp"
+#include "core/sysfs.hpp"
 #include "ofi/getinfo.hpp"
 #include "verbs/nic.hpp"
 
@@ -51,14 +52,14 @@ bool is_meant(const fi_info *hints)
            (hints->ep_attr == nullptr || hints->ep_attr->type == FI_EP_UNSPEC || hints->ep_attr->type == FI_EP_MSG);
 }
 
-void list_place(const ofi::Query &query, const Place &place, const AddressPair &pair, ofi::InfoList &list)
-{
-    if (query.takes(place.nic->offer))
-        list.add(query, place.nic->offer, pair);
-}
+// Which device may carry which pair.
+struct Choice {
+    const Nic *nic;
+    AddressPair pair;
+};
 
 // Each place of the source's; a wildcard is everywhere.
-void list_pair(const ofi::Query &query, const std::vector<Place> &places, const AddressPair &asked, ofi::InfoList &list)
+void find_choices(const std::vector<Place> &places, const AddressPair &asked, std::vector<Choice> &choices)
 {
     AddressPair pair = asked;
     if (pair.source.empty())
@@ -72,20 +73,49 @@ void list_pair(const ofi::Query &query, const std::vector<Place> &places, const 
             continue;
         AddressPair here = {place.address, pair.destination};
         here.source.set_port(pair.source.port());
-        list_place(query, place, here, list);
+        choices.push_back({place.nic, here});
     }
 }
 
-// Attributes alone: each device once.
-void list_devices(const ofi::Query &query, const std::vector<Place> &places, ofi::InfoList &list)
+// The devices in the order of preference: the nearest to the calling thread first.
+std::vector<const Nic *> ranked(const ofi::Query &query, const std::vector<Choice> &choices)
 {
-    std::vector<const Nic *> seen;
-    for (const Place &place : places) {
-        if (std::find(seen.begin(), seen.end(), place.nic) == seen.end()) {
-            seen.push_back(place.nic);
-            list_place(query, place, {}, list);
+    std::vector<const Nic *> nics;
+    std::vector<core::Candidate> candidates;
+    for (const Choice &choice : choices) {
+        if (std::find(nics.begin(), nics.end(), choice.nic) != nics.end())
+            continue;
+        nics.push_back(choice.nic);
+        core::Candidate &candidate = candidates.emplace_back();
+        candidate.name = choice.nic->name;
+        candidate.node = core::rdma_numa_node(choice.nic->name);
+    }
+    core::Filters devices_only; // each address has passed the others already
+    devices_only.devices = query.filters.devices;
+    std::vector<const Nic *> result;
+    for (const std::size_t place : core::choose(candidates, devices_only))
+        result.push_back(nics[place]);
+    return result;
+}
+
+void list_choices(const ofi::Query &query, const std::vector<Choice> &choices, ofi::InfoList &list)
+{
+    for (const Nic *nic : ranked(query, choices)) {
+        if (!query.takes(nic->offer))
+            continue;
+        for (const Choice &choice : choices) {
+            if (choice.nic == nic)
+                list.add(query, nic->offer, choice.pair);
+            if (choice.nic == nic && query.attributes_only)
+                break;
         }
     }
+}
+
+bool is_admitted(const core::Filters &filters, const Place &place)
+{
+    const std::optional<in6_addr> address = core::ip_of(&place.address.sa);
+    return address && filters.admits(place.interface, *address);
 }
 
 } // namespace
@@ -94,17 +124,20 @@ void list_infos(const ofi::Query &query, ofi::InfoList &list) noexcept
 {
     if (!is_meant(query.hints) || !may_have_devices())
         return;
-    const std::vector<Place> all = places();
-    if (query.attributes_only)
-        return list_devices(query, all, list);
+    std::vector<Place> all = places();
+    std::erase_if(all, [&query](const Place &place) { return !is_admitted(query.filters, place); });
+    std::vector<Choice> choices;
     for (const AddressPair &pair : query.pairs)
-        list_pair(query, all, pair, list);
-    if (!query.pairs.empty())
-        return;
-    for (const Place &place : all) {
-        if (query.takes(place.address))
-            list_place(query, place, {place.address, {}}, list);
+        find_choices(all, pair, choices);
+    if (query.attributes_only || query.pairs.empty()) {
+        for (const Place &place : all) {
+            if (query.attributes_only)
+                choices.push_back({place.nic, {}});
+            else if (query.takes(place.address))
+                choices.push_back({place.nic, {place.address, {}}});
+        }
     }
+    list_choices(query, choices, list);
 }
 
 } // namespace vma::verbs

@@ -128,7 +128,7 @@ const Nic *nic_of(ibv_context *context, std::uint8_t port)
 }
 
 // Binding an id to an address is what tells the device behind it.
-void probe(rdma_event_channel *channel, const ofi::Address &address, std::vector<Place> &found)
+void probe(rdma_event_channel *channel, const char *interface, const ofi::Address &address, std::vector<Place> &found)
 {
     rdma_cm_id *raw = nullptr;
     if (table()->create_id(channel, &raw, nullptr, RDMA_PS_TCP) != 0)
@@ -139,7 +139,7 @@ void probe(rdma_event_channel *channel, const ofi::Address &address, std::vector
     if (table()->bind_addr(raw, &bound.sa) != 0 || raw->verbs == nullptr)
         return;
     if (const Nic *nic = nic_of(raw->verbs, raw->port_num))
-        found.push_back({nic, raw->port_num, bound});
+        found.push_back({nic, raw->port_num, bound, interface});
 }
 
 bool is_usable(const ifaddrs &item)
@@ -163,7 +163,7 @@ void probe_all(rdma_event_channel *channel, std::vector<Place> &found)
             ofi::Address address;
             if (is_usable(*item) && item->ifa_addr->sa_family == family &&
                 address.assign(item->ifa_addr, sizeof(sockaddr_in6)))
-                probe(channel, address, found);
+                probe(channel, item->ifa_name, address, found);
         }
     }
 }

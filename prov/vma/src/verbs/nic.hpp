@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "ofi/address.hpp"
@@ -30,6 +31,7 @@ struct Place {
     const Nic *nic;
     std::uint8_t port;
     ofi::Address address; // port number 0
+    std::string interface;
 };
 
 // Whether it is worth asking at all. Costs one look into a directory; loads nothing.

@@ -9,6 +9,7 @@
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
+#include "ofi/device_filters.hpp"
 #include "ofi/noop.hpp"
 #include "verbs/wire.hpp"
 
@@ -34,6 +35,31 @@ PassiveEndpoint::PassiveEndpoint(Manager &owner) noexcept : manager(owner)
                [](void *object, CmEvent &event) noexcept { static_cast<PassiveEndpoint *>(object)->on_event(event); }};
 }
 
+namespace {
+
+// Where no port is asked for: one of FI_VMA_PORT, else any.
+int bind_to(rdma_cm_id *id, ofi::Address wanted)
+{
+    core::PortRange range{wanted.port(), wanted.port()};
+    if (wanted.port() == 0) {
+        const std::optional<core::Filters> filters = ofi::device_filters();
+        if (filters && filters->ports)
+            range = *filters->ports;
+    }
+    int error = 0;
+    for (unsigned port = range.low; port <= range.high; ++port) {
+        wanted.set_port(static_cast<std::uint16_t>(port));
+        if (table()->bind_addr(id, &wanted.sa) == 0)
+            return 0;
+        error = last_error();
+        if (error != -FI_EADDRINUSE)
+            break;
+    }
+    return error;
+}
+
+} // namespace
+
 int PassiveEndpoint::set_address(const ofi::Address &wanted) noexcept
 {
     if (listening)
@@ -41,9 +67,7 @@ int PassiveEndpoint::set_address(const ofi::Address &wanted) noexcept
     IdPtr bound;
     if (const int error = manager.create_id(handler, bound))
         return error;
-    ofi::Address target = wanted;
-    if (table()->bind_addr(bound.get(), &target.sa) != 0) {
-        const int error = last_error();
+    if (const int error = bind_to(bound.get(), wanted)) {
         VMA_WARN(ep_ctrl, "cannot have the address %s: %s", ofi::AddressText(wanted).c_str(), std::strerror(-error));
         return error;
     }
