@@ -190,7 +190,11 @@ def stage_tidy(stage):
 
 
 def stage_fabtests(stage):
-    return pytest(stage, BUILD, "fabtests")
+    return pytest(stage, BUILD, "fabtests", "--ignore=fabtests/lab")
+
+
+def stage_lab(stage):
+    return pytest(stage, BUILD, "fabtests/lab")
 
 
 def stage_distcheck(stage):
@@ -206,6 +210,7 @@ STAGES = {
     "asan": (stage_asan, "unit tests and whole programs with AddressSanitizer and UBSan"),
     "tsan": (stage_tsan, "unit tests with ThreadSanitizer"),
     "fabtests": (stage_fabtests, "pytest: whole programs over both libraries"),
+    "lab": (stage_lab, "pytest: programs in two QEMU guests with RDMA devices"),
     "distcheck": (stage_distcheck, "the tarball, from unpacking to installing"),
 }
 

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Programs in the two guests of the rxe lab (contrib/lab), and what is made of their figures.
+
+Times are an emulated processor's on a machine that others use: only the ratio of two that were taken in turn means something."""
+
+import json
+import re
+import statistics
+import sys
+
+from . import build
+
+sys.path.insert(0, str(build.TOP / "contrib" / "lab"))
+
+from rxelab import Lab, missing  # noqa: E402,F401
+
+DOMAIN = "rxe0"
+LIMIT = 90.0  # seconds for a program that is done in five on an idle machine
+
+
+def fabric_env() -> dict[str, str]:
+    """The same for every provider that is compared."""
+    # Libraries that Debian's libfabric drags in catch SIGSEGV and end with status 1: no crash would be seen.
+    return {"FI_PROVIDER_PATH": str(build.provider_dir()), "IPATH_NO_BACKTRACE": "1"}
+
+
+def preload_env(name: str) -> dict[str, str]:
+    """The preload library in a guest, with a log that log() reads."""
+    return {"LD_PRELOAD": build.preload(), "VMA_TRACELEVEL": "debug", "VMA_LOG_FILE": f"/tmp/{name}.log"}
+
+
+def offers(guest, provider: str, domain: str = DOMAIN) -> bool:
+    """Does the provider have message endpoints on the device?"""
+    info = guest.start(["fi_info", "-p", provider, "-d", domain, "-t", "FI_EP_MSG"], env=fabric_env())
+    return info.wait(LIMIT) == 0 and f"domain: {domain}" in info.stdout()
+
+
+def pair(lab, server, client, *, env=None):
+    """Starts a program in each guest, the client when the server listens. Returns both commands."""
+    before = lab.server.listeners()
+    first = lab.server.start(server, env=env)
+    if not lab.server.wait_listening(first, before, LIMIT):
+        raise AssertionError(f"{first} ended with status {first.status} before it listened\n{first.output()}")
+    return first, lab.client.start(client, env=env)
+
+
+def run_pair(lab, server, client, *, env=None):
+    """Both must end with exit status 0."""
+    first, second = pair(lab, server, client, env=env)
+    second.ok(LIMIT)
+    first.ok(LIMIT)
+    return first, second
+
+
+def pingpong(lab, provider: str, size: int, iterations: int, *, check: bool = False) -> float:
+    """fi_pingpong over message endpoints: half a round trip in microseconds, the mean. `check`: compares what arrives."""
+    argv = ["fi_pingpong", "-p", provider, "-d", DOMAIN, "-e", "msg", "-I", iterations, "-S", size]
+    argv += ["-c"] if check else []
+    _, client = run_pair(lab, argv, [*argv, lab.server.address], env=fabric_env())
+    rows = re.findall(r"^\S+\s+(\d+)\s+=(\d+)\s.*?(\d+\.\d+)\s+\d+\.\d+$", client.stdout(), re.MULTILINE)
+    assert [row[:2] for row in rows] == [(str(iterations), str(iterations))], client.stdout()
+    return float(rows[0][2])
+
+
+def latency_ratio(lab, first: str, second: str, size: int, *, count: int = 200, rounds: int = 3, wait: str = "spin"):
+    """Median latency over the provider `first` over that over `second`, and a line that says so. Taken in turn, so that
+    what slows the machine down slows both; each is the median of `rounds` medians of `count` round trips."""
+    tool = build.build_dir() / "vma_lat"
+    before = lab.server.listeners()
+    server = lab.server.start([tool, "server", "--address", lab.server.address, "--clients", 2 * rounds],
+                              env=fabric_env())
+    assert lab.server.wait_listening(server, before, LIMIT), server.output()
+    medians = {first: [], second: []}
+    for _ in range(rounds):
+        for provider, found in medians.items():
+            lab.client.start([tool, "client", "--fabric", "msg", "--provider", provider, "--size", size, "--wait", wait,
+                              "--count", count, "--warm-up", 20, "--timeout", 20000, "--check", "--json", "/tmp/vma_lat",
+                              lab.server.address], env=fabric_env()).ok(LIMIT)
+            (test,) = json.loads(lab.client.read("/tmp/vma_lat"))["tests"]
+            assert test["provider"] == provider and test["client"]["received"] == count, test
+            found.append(test["rtt_ns"]["p50"] / 2000)
+    server.ok(LIMIT)
+    mine, other = (statistics.median(found) for found in medians.values())
+    return mine / other, f"{size} B, {wait}: {first} {mine:.1f} us, {second} {other:.1f} us, ratio {mine / other:.2f}"
+
+
+def sockperf(lab, *options, server_env=None, client_env=None, seconds: int = 1) -> str:
+    """sockperf ping-pong with the client's and the server's side over the wire. What the client said."""
+    port = "5001"
+    before = lab.server.listeners()
+    server = lab.server.start(["sockperf", "server", *options, "-i", lab.server.address, "-p", port], env=server_env)
+    assert lab.server.wait_listening(server, before, LIMIT), server.output()
+    client = lab.client.start(["sockperf", "ping-pong", *options, "-i", lab.server.address, "-p", port, "-t", seconds],
+                              env=client_env).ok(LIMIT)
+    server.stop()
+    received = re.search(r"ReceivedMessages=(\d+)", client.stdout())
+    assert received and int(received[1]) > 0, client.output()
+    assert "# dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0" in client.stdout()
+    return client.stdout()
