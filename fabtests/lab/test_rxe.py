@@ -8,7 +8,7 @@ import pytest
 
 from lib import build, rxe as rxe_lib
 
-# ---- the lab itself: if one of these fails, look there first --------------------------------------------------------------
+# ---- the lab itself: if one of these fails, look there first ---------------------------------------------------------
 
 
 def test_devices(rxe):
@@ -41,7 +41,7 @@ def test_rping(rxe, address):
     assert client.stdout().count("ping data") == 10
 
 
-# ---- libfabric over the device --------------------------------------------------------------------------------------------
+# ---- libfabric over the device ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size, iterations", [(64, 50), (65536, 5)])
@@ -68,7 +68,7 @@ def test_pingpong_in_one_guest(rxe):
     assert re.search(r"^1k\s+100\s+=100\s", client.stdout(), re.MULTILINE), client.stdout()
 
 
-# ---- sockets over the wire ------------------------------------------------------------------------------------------------
+# ---- sockets over the wire -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [["--tcp"], []], ids=["tcp", "udp"])

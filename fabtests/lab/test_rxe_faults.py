@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What can happen to an RDMA device and its host in mid-transfer. First with programs that are not ours: what ours are to
-survive is what the kernel really does."""
+"""What can happen to an RDMA device and its host in mid-transfer. First with programs that are not ours: what ours are
+to survive is what the kernel really does."""
 
 import time
 

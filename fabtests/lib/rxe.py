@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Programs in the two guests of the rxe lab (contrib/lab), and what is made of their figures.
 
-Times are an emulated processor's on a machine that others use: only the ratio of two that were taken in turn means something."""
+Times are an emulated processor's, on a machine that others use: only the ratio of two taken in turn means something."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def run_pair(lab, server, client, *, env=None):
 
 
 def pingpong(lab, provider: str, size: int, iterations: int, *, check: bool = False) -> float:
-    """fi_pingpong over message endpoints: half a round trip in microseconds, the mean. `check`: compares what arrives."""
+    """fi_pingpong over message endpoints: mean of half a round trip in microseconds. `check`: compares what arrives."""
     argv = ["fi_pingpong", "-p", provider, "-d", DOMAIN, "-e", "msg", "-I", iterations, "-S", size]
     argv += ["-c"] if check else []
     _, client = run_pair(lab, argv, [*argv, lab.server.address], env=fabric_env())
@@ -73,9 +73,9 @@ def latency_ratio(lab, first: str, second: str, size: int, *, count: int = 200, 
     medians = {first: [], second: []}
     for _ in range(rounds):
         for provider, found in medians.items():
-            lab.client.start([tool, "client", "--fabric", "msg", "--provider", provider, "--size", size, "--wait", wait,
-                              "--count", count, "--warm-up", 20, "--timeout", 20000, "--check", "--json", "/tmp/vma_lat",
-                              lab.server.address], env=fabric_env()).ok(LIMIT)
+            lab.client.run([tool, "client", "--fabric", "msg", "--provider", provider, "--size", size, "--wait", wait,
+                            "--count", count, "--warm-up", 20, "--timeout", 20000, "--check",
+                            "--json", "/tmp/vma_lat", lab.server.address], env=fabric_env(), timeout=LIMIT)
             (test,) = json.loads(lab.client.read("/tmp/vma_lat"))["tests"]
             assert test["provider"] == provider and test["client"]["received"] == count, test
             found.append(test["rtt_ns"]["p50"] / 2000)

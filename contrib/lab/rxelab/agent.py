@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs in a guest, as its process 1: starts commands, passes on what they print, tells how they ended. It speaks JSON, a
-message a line, over a virtio-serial port with guest.py, which has the list of messages. Few imports: each costs boot time."""
+"""Runs in a guest, as its process 1: starts commands, passes on what they print, tells how they ended. It speaks JSON,
+a message a line, over a virtio-serial port with guest.py, which lists the messages. Few imports: each costs time."""
 
 import json
 import os

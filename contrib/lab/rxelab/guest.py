@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A guest as the host sees it: its QEMU process, and the commands that its agent (agent.py) runs for us.
 
-Messages are JSON, one a line. To the agent: do=start id argv env cwd; do=signal id number all (its session, or it alone);
-do=read id path. From it: ready; id with out or err (what was printed, a byte a character); id with exit (status)."""
+Messages are JSON, one a line. To the agent: do=start id argv env cwd; do=signal id number all (its session, or it
+alone); do=read id path. From it: ready; id with out or err (what was printed, a byte a character); id with exit."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ _ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 
 
 
 class Command:
-    """One started command, as fabtests' Runner has them. `status` is None while it runs, negative of a signal's number."""
+    """One started command, as fabtests' Runner has them. `status`: None while it runs, -N if signal N ended it."""
 
     def __init__(self, guest, number: int, name: str, on_output=None):
         self.guest, self.number, self.name, self.on_output = guest, number, name, on_output

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What a guest starts from: busybox, kernel modules and a script that mounts the machine's file system and starts the
-agent in it. Written as a cpio archive ("newc", the kernel's Documentation/driver-api/early-userspace/buffer-format.rst)."""
+agent in it. A cpio archive ("newc", see the kernel's Documentation/driver-api/early-userspace/buffer-format.rst)."""
 
 import pathlib
 import shlex

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The guests' kernel: Debian's package, downloaded once by apt, unpacked and not installed, so that no boot loader runs.
-What is kept, in the user's cache directory, is the kernel's image and the modules that the guests load."""
+"""The guests' kernel: Debian's package, downloaded by apt, unpacked and not installed: no boot loader runs. What is
+kept, in the user's cache directory, is the kernel's image and the modules that the guests load."""
 
 import lzma
 import os

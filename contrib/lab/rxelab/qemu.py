@@ -14,7 +14,7 @@ from .errors import find
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
-# quiet: a serial line is slow. mitigations: they cost time, and there is nobody to be guarded from. panic: see no-reboot.
+# quiet: a serial line is slow. mitigations: there is nobody to be guarded from. panic: QEMU ends then (-no-reboot).
 _KERNEL_ARGUMENTS = "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check random.trust_cpu=on"
 
 
@@ -22,7 +22,8 @@ class Machine:
     def __init__(self, guest, kernel, wire: socket.socket, port: socket.socket, memory: int):
         """`wire`, `port`: the guest's ends of its network and of its agent's channel; stay the caller's."""
         self._console = tempfile.TemporaryFile()
-        archive = initramfs.build(kernel, role=guest.role, address=guest.address, address6=guest.address6, mtu=guest.mtu)
+        archive = initramfs.build(kernel, role=guest.role, mtu=guest.mtu, address=guest.address,
+                                  address6=guest.address6)
         initrd = os.memfd_create("initramfs")
         try:
             with open(initrd, "wb", closefd=False) as file:
