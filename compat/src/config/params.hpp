@@ -31,6 +31,8 @@ struct Params {
     std::uint32_t stream_ring;            // VMA_STREAM_RING: bytes of receive ring a stream, power of two
     const char *shm_dir;                  // VMA_SHM_DIR: nullptr for the default
     const char *provider;                 // VMA_PROVIDER: nullptr to look for it
+
+    bool operator==(const Params &) const = default; // texts are the same if their addresses are
 };
 
 extern Params g_params; // the defaults until load_params()
