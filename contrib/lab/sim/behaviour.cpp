@@ -38,7 +38,7 @@ std::vector<Case> cases()
 
 std::string run(const verbs::Table &verbs, const std::string &address, const Case &one)
 {
-    Lab lab{verbs, address, {}};
+    Lab lab{verbs, address};
     one.run(lab);
     return lab.failure;
 }
@@ -137,8 +137,10 @@ Pair::~Pair()
     }
     if (srq != nullptr)
         lab_.expect_equal(v.destroy_srq(srq), 0, __FILE__, __LINE__, "destroy_srq");
-    if (pd != nullptr)
-        lab_.expect_equal(v.dealloc_pd(pd), 0, __FILE__, __LINE__, "dealloc_pd");
+    if (b.pd != nullptr && b.pd != a.pd)
+        lab_.expect_equal(v.dealloc_pd(b.pd), 0, __FILE__, __LINE__, "dealloc_pd");
+    if (a.pd != nullptr)
+        lab_.expect_equal(v.dealloc_pd(a.pd), 0, __FILE__, __LINE__, "dealloc_pd");
 }
 
 #define NEED(condition)                                                                                                \
@@ -153,7 +155,7 @@ bool Pair::make_end(End &end)
     ibv_context *context = end.id->verbs;
     NEED(end.channel = v.create_comp_channel(context));
     NEED(end.cq = v.create_cq(context, options_.cqe, this, end.channel, 0));
-    NEED(end.mr = v.reg_mr(pd, end.memory.data(), end.memory.size(), static_cast<int>(options_.access)));
+    NEED(end.mr = v.reg_mr(end.pd, end.memory.data(), end.memory.size(), static_cast<int>(options_.access)));
     ibv_qp_init_attr init{};
     init.qp_context = &end;
     init.send_cq = init.recv_cq = end.cq;
@@ -161,7 +163,7 @@ bool Pair::make_end(End &end)
     init.cap = {options_.max_send_wr, options_.max_recv_wr, options_.max_sge, options_.max_sge, options_.max_inline};
     init.qp_type = IBV_QPT_RC;
     init.sq_sig_all = options_.all_signaled ? 1 : 0;
-    NEED(end.qp = v.create_qp(pd, &init));
+    NEED(end.qp = v.create_qp(end.pd, &init));
     return move(end, IBV_QPS_INIT);
 }
 
@@ -183,7 +185,7 @@ bool Pair::move(End &end, ibv_qp_state state)
 bool Pair::resolve()
 {
     const verbs::Table &v = lab_.verbs;
-    sockaddr_storage to = address_of(lab_.address, port_of(listener_));
+    sockaddr_storage to = address_of(lab_.passive.empty() ? lab_.address : lab_.passive, port_of(listener_));
     sockaddr_storage from = address_of(lab_.address);
     NEED(v.set_option(a.id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &options_.ack_timeout, 1) == 0);
     NEED(v.resolve_addr(a.id, reinterpret_cast<sockaddr *>(&from), reinterpret_cast<sockaddr *>(&to), 2000) == 0);
@@ -196,17 +198,17 @@ bool Pair::resolve()
 bool Pair::connect()
 {
     const verbs::Table &v = lab_.verbs;
-    sockaddr_storage here = address_of(lab_.address);
+    sockaddr_storage here = address_of(lab_.passive.empty() ? lab_.address : lab_.passive);
     NEED(listener_ = manager.create());
     NEED(v.bind_addr(listener_, reinterpret_cast<sockaddr *>(&here)) == 0);
     NEED(v.listen(listener_, 4) == 0);
     NEED(a.id = manager.create());
     NEED(resolve());
-    NEED(pd = v.alloc_pd(a.id->verbs));
+    NEED(a.pd = v.alloc_pd(a.id->verbs));
     if (options_.shared_receives) {
         ibv_srq_init_attr init{};
         init.attr = {options_.max_recv_wr, options_.max_sge, 0};
-        NEED(srq = v.create_srq(pd, &init));
+        NEED(srq = v.create_srq(a.pd, &init));
     }
     NEED(make_end(a));
     rdma_conn_param param{};
@@ -219,7 +221,7 @@ bool Pair::connect()
     NEED(event != nullptr);
     b.id = event->id;
     manager.adopt(b.id);
-    NEED(b.id->verbs == a.id->verbs);
+    NEED(b.pd = b.id->verbs == a.id->verbs ? a.pd : v.alloc_pd(b.id->verbs));
     NEED(make_end(b) && move(b, IBV_QPS_RTR) && move(b, IBV_QPS_RTS));
     param.qp_num = b.qp->qp_num;
     NEED(v.accept(b.id, &param) == 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The behaviour suite: what the provider counts on in an RDMA device, written once and run against the simulated NIC
-// (contrib/lab/sim/test/behaviour_test) and against rdma-core's devices (contrib/lab/sim/behaviour). Both ends of each connection are in
-// the process, over one device.
+// (contrib/lab/sim/test/behaviour_test) and against rdma-core's devices (contrib/lab/sim/behaviour). Both ends of each
+// connection are in the process, over one device.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,9 @@ namespace vma::sim::behaviour {
 
 struct Lab {
     const verbs::Table &verbs;
-    std::string address; // of the device
-    std::string failure; // of the case that runs; empty: none so far
+    std::string address;   // of the device
+    std::string failure{}; // of the case that runs; empty: none so far
+    std::string passive{}; // of the passive side's device; empty: the same
 
     // Returns `good`. The first failure is kept.
     bool expect(bool good, const char *file, int line, const char *what);
@@ -106,6 +107,7 @@ struct Options {
 // One end of a connection, with 64 KiB of registered memory.
 struct End {
     rdma_cm_id *id = nullptr;
+    ibv_pd *pd = nullptr; // one for both if they are on one device
     ibv_comp_channel *channel = nullptr;
     ibv_cq *cq = nullptr;
     ibv_qp *qp = nullptr;
@@ -127,8 +129,7 @@ public:
 
     End a;
     End b;
-    ibv_pd *pd = nullptr;
-    ibv_srq *srq = nullptr;
+    ibv_srq *srq = nullptr; // with a's PD
     Manager manager;
 
     explicit operator bool() const { return ready_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Behaviour of a reliable connection when something is wrong: which status each side gets, what is flushed, what is tried
-// again and how often.
+// Behaviour of a reliable connection when something is wrong: which status each side gets, what is flushed, what is
+// tried again and how often.
 #include "contrib/lab/sim/behaviour.hpp"
 
 namespace vma::sim::behaviour {
@@ -89,7 +89,7 @@ void a_region_without_remote_write(Lab &lab)
     Pair pair(lab);
     EXPECT(pair);
     ibv_mr *shy =
-        lab.verbs.reg_mr(pair.pd, pair.b.memory.data(), 1000, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+        lab.verbs.reg_mr(pair.a.pd, pair.b.memory.data(), 1000, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
     EXPECT(shy != nullptr);
     refused_rdma(lab, pair, IBV_WR_RDMA_WRITE, pair.b.at(0), shy->rkey);
     EXPECT_EQ(lab.verbs.dereg_mr(shy), 0);
@@ -240,7 +240,7 @@ void what_is_used_is_not_destroyed(Lab &lab)
 {
     Pair pair(lab, {.shared_receives = true});
     EXPECT(pair);
-    EXPECT_EQ(lab.verbs.dealloc_pd(pair.pd), EBUSY);
+    EXPECT_EQ(lab.verbs.dealloc_pd(pair.a.pd), EBUSY);
     EXPECT_EQ(lab.verbs.destroy_cq(pair.a.cq), EBUSY);
     EXPECT_EQ(lab.verbs.destroy_srq(pair.srq), EBUSY);
     EXPECT_EQ(lab.verbs.destroy_comp_channel(pair.a.channel), EBUSY);
@@ -256,17 +256,17 @@ void limits_are_checked(Lab &lab)
     init.send_cq = init.recv_cq = pair.a.cq;
     init.qp_type = IBV_QPT_RC;
     init.cap = {static_cast<std::uint32_t>(device.max_qp_wr) + 1, 1, 1, 1, 0};
-    EXPECT(lab.verbs.create_qp(pair.pd, &init) == nullptr);
+    EXPECT(lab.verbs.create_qp(pair.a.pd, &init) == nullptr);
     EXPECT_EQ(errno, EINVAL);
     init.cap = {1, 1, static_cast<std::uint32_t>(device.max_sge) + 1, 1, 0};
-    EXPECT(lab.verbs.create_qp(pair.pd, &init) == nullptr);
+    EXPECT(lab.verbs.create_qp(pair.a.pd, &init) == nullptr);
     EXPECT_EQ(errno, EINVAL);
     EXPECT(lab.verbs.create_cq(pair.a.id->verbs, device.max_cqe + 1, nullptr, nullptr, 0) == nullptr);
     EXPECT_EQ(errno, EINVAL);
     EXPECT(lab.verbs.create_cq(pair.a.id->verbs, 1, nullptr, nullptr, pair.a.id->verbs->num_comp_vectors) == nullptr);
     EXPECT_EQ(errno, EINVAL);
     // A region that is written from outside must be writable here.
-    EXPECT(lab.verbs.reg_mr(pair.pd, pair.a.memory.data(), 10, IBV_ACCESS_REMOTE_WRITE) == nullptr);
+    EXPECT(lab.verbs.reg_mr(pair.a.pd, pair.a.memory.data(), 10, IBV_ACCESS_REMOTE_WRITE) == nullptr);
     EXPECT_EQ(errno, EINVAL);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The behaviour suite against rdma-core and the device that has an address: `behaviour --address A [CASE...]`. It prints TAP and
-// exits 1 if a case fails; cases in which rxe is right to do otherwise are skipped, with the reason.
+// The behaviour suite against rdma-core and the device that has an address: `behaviour --address A [CASE...]`. It
+// prints TAP and exits 1 if a case fails; cases in which rxe is right to do otherwise are skipped, with the reason.
 #include "contrib/lab/sim/behaviour.hpp"
 
 #include <algorithm>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The connection manager of the simulated NIC: its ids, events and channels, and the state an id is in. As the rest, all
-// of it is under World::mutex.
+// The connection manager of the simulated NIC: its ids, events and channels, and the state an id is in. As the rest,
+// all of it is under World::mutex.
 #pragma once
 
 #include "contrib/lab/sim/world.hpp"
 
 namespace vma::sim {
 
-// Private data that a message of the CM has room for (RDMA_PS_TCP over InfiniBand's CM), and that its event shows, filled
-// up with zeros.
+// Private data that a message of the CM has room for (RDMA_PS_TCP over InfiniBand's CM), and that its event shows,
+// filled up with zeros.
 constexpr std::size_t kRequestData = 56;
 constexpr std::size_t kReplyData = 196;
 constexpr std::size_t kRejectData = 148;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Connections of the simulated connection manager: the handshake, its refusals and time-outs, the end. A message that finds
-// no way, or no answer, is repeated until Config::cm_timeout; a reject is sent once.
+// Connections of the simulated connection manager: the handshake, its refusals and time-outs, the end. A message that
+// finds no way, or no answer, is repeated until Config::cm_timeout; a reject is sent once.
 #include "contrib/lab/sim/cm.hpp"
 
 #include <algorithm>

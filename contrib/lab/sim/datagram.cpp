@@ -78,7 +78,7 @@ ibv_wc_status send_datagram(Qp &qp, const SendWr &wr)
     put_header(whole.data(), wr);
     whole.insert(whole.end(), data.begin(), data.end());
     ibv_wc wc{};
-    wc.status = scatter(*of(to->pd), receive.sges, whole.data(), whole.size());
+    wc.status = scatter(*of(to->srq != nullptr ? to->srq->pd : to->pd), receive.sges, whole.data(), whole.size());
     wc.byte_len = static_cast<std::uint32_t>(whole.size());
     wc.src_qp = qp.qp_num;
     wc.wc_flags = IBV_WC_GRH;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A simulated RDMA NIC behind the provider's table of rdma-core's functions, and what tests do to it: choose devices and
-// limits, turn the clock, cut the wire, make calls and messages fail, count. doc/simulated-nic.md tells what it does as a real one.
+// A simulated RDMA NIC behind the provider's table of rdma-core's functions, and what tests do to it: choose devices
+// and limits, turn the clock, cut the wire, make calls and messages fail, count. See doc/simulated-nic.md.
 //
 // Every function here is thread-safe but reset(). Devices are named by their place in Config::devices.
 #pragma once
@@ -48,8 +48,8 @@ struct Config {
     Clock clock = Clock::real;
     Ns cm_timeout = std::chrono::seconds(60); // until a request or a reply that nobody answers is given up
     Ns timewait = std::chrono::seconds(4);    // from the end of a connection to TIMEWAIT_EXIT
-    // Destroying waits until all events are acknowledged, as rdma-core does; after this much real time it is taken for a
-    // fault of the caller, and the process is aborted with a message.
+    // Destroying waits until all events are acknowledged, as rdma-core does; after this much real time it is taken for
+    // a fault of the caller, and the process is aborted with a message.
     std::chrono::seconds ack_patience{10};
 };
 
@@ -74,8 +74,8 @@ void join(unsigned device, unsigned other);
 // The port's state and its async event. A port that is down loses all messages, its own to itself too.
 void port_down(unsigned device);
 void port_up(unsigned device);
-// As if it was pulled out: DEVICE_FATAL to each context, DEVICE_REMOVAL to each id on it, its QPs flushed. Objects on it
-// can only be destroyed.
+// As if it was pulled out: DEVICE_FATAL to each context, DEVICE_REMOVAL to each id on it, its QPs flushed. Objects on
+// it can only be destroyed.
 void remove_device(unsigned device);
 
 // ---------------------------------------------------------------- faults
@@ -87,8 +87,8 @@ void break_qp(std::uint32_t qp_num);
 void force_rnr(std::uint32_t qp_num, unsigned times);
 // The QP's next ibv_post_send() fails with this errno at its first request.
 void fail_post(std::uint32_t qp_num, int error);
-// The n-th call from now (1: the next) of this function fails with this errno. `function` is a member of verbs::Table, or
-// one of alloc_dm, reg_dm_mr, create_cq_ex, create_qp_ex, modify_qp_rate_limit, create_flow, query_device_ex,
+// The n-th call from now (1: the next) of this function fails with this errno. `function` is a member of verbs::Table,
+// or one of alloc_dm, reg_dm_mr, create_cq_ex, create_qp_ex, modify_qp_rate_limit, create_flow, query_device_ex,
 // req_notify_cq, post_recv, post_srq_recv. One fault for each function at a time. False: no such name.
 bool fail_call(std::string_view function, unsigned n, int error);
 // resolve_route() to this address ends in ROUTE_ERROR with this (negative) status; 0: no longer.

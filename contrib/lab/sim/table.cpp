@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The table of the simulated NIC's functions, each behind a look for a fault that a test ordered for it; and the names of
-// statuses and events.
+// The table of the simulated NIC's functions, each behind a look for a fault that a test ordered for it; and the names
+// of statuses and events.
 #include "contrib/lab/sim/world.hpp"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace vma::sim {
 namespace {
 
-// Members of the table that are functions of verbs.h's inline calls there.
+// Faults can be ordered for these too, which verbs.h calls inline and are in no table.
 constexpr std::string_view kInlineCalls[] = {"alloc_dm",        "reg_dm_mr",           "create_cq_ex",  "create_qp_ex",
                                              "create_flow",     "post_recv",           "post_srq_recv", "req_notify_cq",
                                              "query_device_ex", "modify_qp_rate_limit"};

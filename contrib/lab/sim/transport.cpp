@@ -136,6 +136,12 @@ void received(Qp &peer, const SendWr &wr, const RecvWr &receive)
     complete_receive(peer, receive, wc, (wr.flags & IBV_SEND_SOLICITED) != 0);
 }
 
+// Keys of shared receives are the shared queue's, whatever the QP's PD.
+const Pd &receive_pd(const Qp &qp)
+{
+    return *of(qp.srq != nullptr ? qp.srq->pd : qp.pd);
+}
+
 Outcome answer_send(Qp &peer, const SendWr &wr, const RecvWr &receive, const std::vector<std::byte> &bytes)
 {
     std::uint64_t room = 0;
@@ -143,7 +149,7 @@ Outcome answer_send(Qp &peer, const SendWr &wr, const RecvWr &receive, const std
         room += sge.length;
     if (wr.length > room)
         return spoil(peer, receive, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR);
-    const ibv_wc_status put = scatter(*of(peer.pd), receive.sges, bytes.data(), bytes.size());
+    const ibv_wc_status put = scatter(receive_pd(peer), receive.sges, bytes.data(), bytes.size());
     return put == IBV_WC_SUCCESS ? Outcome{} : spoil(peer, receive, put, IBV_WC_REM_OP_ERR);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The inside of the simulated NIC: its objects, each derived from what the caller sees of it, and the world they are in.
-// One lock, World::mutex, is held for all of it; functions here expect it to be held.
+// The inside of the simulated NIC: its objects, each derived from what the caller sees of it, and the world they are
+// in. One lock, World::mutex, is held for all of it; functions here expect it to be held.
 #pragma once
 
 #include <array>
@@ -254,8 +254,8 @@ inline std::nullptr_t null_errno(int error)
     return nullptr;
 }
 
-// Waits, with the lock given up, until `done()`; aborts the process after Config::ack_patience, as the caller has events
-// that it never acknowledges.
+// Waits, with the lock given up, until `done()`; aborts the process after Config::ack_patience, as the caller has
+// events that it never acknowledges.
 void wait_acknowledged(std::unique_lock<std::mutex> &lock, const char *what, const std::function<bool()> &done);
 
 // The errno that a test ordered for this call, or 0. See fail_call().
