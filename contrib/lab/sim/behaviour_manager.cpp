@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fcntl.h>
+#include <string_view>
 
 namespace vma::sim::behaviour {
 namespace {
@@ -43,7 +44,8 @@ bool resolves(Lab &lab, Talk &talk, std::uint16_t port)
            talk.manager.wait(RDMA_CM_EVENT_ROUTE_RESOLVED) != nullptr;
 }
 
-rdma_conn_param values(const std::string &data)
+// `data` has to stay as long as the result is used.
+rdma_conn_param values(std::string_view data)
 {
     rdma_conn_param made{};
     made.private_data = data.data();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Faults that tests order from the simulated NIC, devices that go, device memory, flow rules, and the connection manager
-// without an answer.
+// Faults that tests order from the simulated NIC, devices that go, device memory, flow rules, and the connection
+// manager without an answer.
 #include "contrib/lab/sim/test/wire.hpp"
 
 #include <algorithm>
