@@ -6,6 +6,12 @@
 namespace vma::sim::behaviour {
 namespace {
 
+// The requester's own NIC refuses: by the specification a protection error, rxe calls it one of the operation.
+bool own_fault(ibv_wc_status status)
+{
+    return status == IBV_WC_LOC_PROT_ERR || status == IBV_WC_LOC_QP_OP_ERR;
+}
+
 void a_wrong_local_key(Lab &lab)
 {
     Pair pair(lab);
@@ -17,7 +23,7 @@ void a_wrong_local_key(Lab &lab)
     EXPECT(pair.send(pair.a, wr));
     // Errors complete, signaled or not.
     const ibv_wc failed = pair.wait(pair.a);
-    EXPECT_EQ(failed.status, IBV_WC_LOC_PROT_ERR);
+    EXPECT(own_fault(failed.status));
     EXPECT_EQ(failed.wr_id, 4);
     EXPECT_EQ(pair.state(pair.a), IBV_QPS_ERR);
     EXPECT(pair.empty(pair.b));
@@ -29,9 +35,9 @@ void memory_beyond_the_region(Lab &lab)
     EXPECT(pair);
     std::vector<ibv_sge> sges{pair.a.sge(60000, 10000)};
     ibv_send_wr wr = request(IBV_WR_SEND, 4, sges);
-    EXPECT(pair.receive(pair.b, 1, {pair.b.sge(0, 10)}));
+    EXPECT(pair.receive(pair.b, 1, {pair.b.sge(0, 20000)}));
     EXPECT(pair.send(pair.a, wr));
-    EXPECT_EQ(pair.wait(pair.a).status, IBV_WC_LOC_PROT_ERR);
+    EXPECT(own_fault(pair.wait(pair.a).status));
 }
 
 void refused_rdma(Lab &lab, Pair &pair, ibv_wr_opcode opcode, std::uint64_t remote, std::uint32_t rkey)
@@ -115,11 +121,12 @@ void a_receive_that_is_too_small(Lab &lab)
     std::vector<ibv_sge> sges{pair.a.sge(0, 100)};
     ibv_send_wr wr = request(IBV_WR_SEND, 5, sges);
     EXPECT(pair.send(pair.a, wr));
-    EXPECT_EQ(pair.wait(pair.a).status, IBV_WC_REM_INV_REQ_ERR);
+    // rxe finds that its receive is no good: another error than the specification's, on both sides.
+    const ibv_wc_status told = pair.wait(pair.a).status;
+    EXPECT(told == IBV_WC_REM_INV_REQ_ERR || told == IBV_WC_REM_OP_ERR);
     const ibv_wc spoilt = pair.wait(pair.b);
     EXPECT_EQ(spoilt.wr_id, 1);
-    // rxe tells its own side what it tells the other.
-    EXPECT(spoilt.status == IBV_WC_LOC_LEN_ERR || spoilt.status == IBV_WC_REM_INV_REQ_ERR);
+    EXPECT(spoilt.status == IBV_WC_LOC_LEN_ERR || own_fault(spoilt.status));
     EXPECT_EQ(pair.wait(pair.b).status, IBV_WC_WR_FLUSH_ERR);
     EXPECT_EQ(pair.state(pair.b), IBV_QPS_ERR);
 }
@@ -135,8 +142,7 @@ void a_receive_with_a_wrong_key(Lab &lab)
     ibv_send_wr wr = request(IBV_WR_SEND, 5, sges);
     EXPECT(pair.send(pair.a, wr));
     EXPECT_EQ(pair.wait(pair.a).status, IBV_WC_REM_OP_ERR);
-    const ibv_wc_status own = pair.wait(pair.b).status;
-    EXPECT(own == IBV_WC_LOC_PROT_ERR || own == IBV_WC_LOC_QP_OP_ERR);
+    EXPECT(own_fault(pair.wait(pair.b).status));
 }
 
 void a_late_receive_is_waited_for(Lab &lab)
@@ -197,7 +203,7 @@ void the_error_state_flushes_in_order(Lab &lab)
     EXPECT(pair.empty(pair.a));
 }
 
-void posting_in_the_error_state_flushes(Lab &lab)
+void sends_in_the_error_state_are_flushed(Lab &lab)
 {
     Pair pair(lab);
     EXPECT(pair);
@@ -205,11 +211,18 @@ void posting_in_the_error_state_flushes(Lab &lab)
     std::vector<ibv_sge> sges{pair.a.sge(0, 100)};
     ibv_send_wr wr = request(IBV_WR_SEND, 5, sges, 0);
     EXPECT(pair.send(pair.a, wr));
-    ibv_wc flushed = pair.wait(pair.a);
+    const ibv_wc flushed = pair.wait(pair.a);
     EXPECT_EQ(flushed.wr_id, 5);
     EXPECT_EQ(flushed.status, IBV_WC_WR_FLUSH_ERR);
+}
+
+void receives_in_the_error_state_are_flushed(Lab &lab)
+{
+    Pair pair(lab);
+    EXPECT(pair);
+    EXPECT(pair.fail(pair.a));
     EXPECT(pair.receive(pair.a, 6, {pair.a.sge(0, 100)}));
-    flushed = pair.wait(pair.a);
+    const ibv_wc flushed = pair.wait(pair.a);
     EXPECT_EQ(flushed.wr_id, 6);
     EXPECT_EQ(flushed.status, IBV_WC_WR_FLUSH_ERR);
 }
@@ -284,7 +297,9 @@ constexpr Case kCases[] = {
     {"a_receive_that_never_comes", a_receive_that_never_comes},
     {"a_peer_that_is_gone", a_peer_that_is_gone},
     {"the_error_state_flushes_in_order", the_error_state_flushes_in_order},
-    {"posting_in_the_error_state_flushes", posting_in_the_error_state_flushes},
+    {"sends_in_the_error_state_are_flushed", sends_in_the_error_state_are_flushed},
+    {"receives_in_the_error_state_are_flushed", receives_in_the_error_state_are_flushed,
+     "its post_recv does not tell the kernel: what comes after the flush stays"},
     {"wrong_steps_are_refused", wrong_steps_are_refused},
     {"what_is_used_is_not_destroyed", what_is_used_is_not_destroyed},
     {"limits_are_checked", limits_are_checked},

@@ -11,30 +11,36 @@ namespace {
 constexpr int kMaxBacklog = 1024;
 constexpr std::uint16_t kFirstPort = 32768;
 
-bool conflict(const CmId &a, const CmId &b)
+// The errno of two ids on one port, or 0: the kernel tells a wildcard in another way than the same address twice.
+int conflict(const CmId &a, const CmId &b)
 {
     if (&a == &b || !b.owns_port || a.source.port != b.source.port)
-        return false;
-    const bool overlap = is_any(a.source) || is_any(b.source) || same_ip(a.source.ip, b.source.ip);
-    const bool shared = a.reuses && b.reuses && a.state != CmState::listening && b.state != CmState::listening;
-    return overlap && !shared;
+        return 0;
+    if (a.reuses && b.reuses && a.state != CmState::listening && b.state != CmState::listening)
+        return 0;
+    if (is_any(a.source) || is_any(b.source))
+        return EADDRNOTAVAIL;
+    return same_ip(a.source.ip, b.source.ip) ? EADDRINUSE : 0;
 }
 
-bool port_taken(const CmId &id)
+int port_taken(const CmId &id)
 {
-    const auto &ids = world().ids;
-    return std::any_of(ids.begin(), ids.end(), [&id](const CmId *other) { return conflict(id, *other); });
+    for (const CmId *other : world().ids) {
+        if (const int error = conflict(id, *other))
+            return error;
+    }
+    return 0;
 }
 
 int take_port(CmId &id)
 {
     if (id.source.port != 0)
-        return port_taken(id) ? EADDRINUSE : 0;
+        return port_taken(id);
     for (int tries = 0; tries < 65536 - kFirstPort; ++tries) {
         std::uint16_t &next = world().next_port;
         id.source.port = next;
         next = next == UINT16_MAX ? kFirstPort : static_cast<std::uint16_t>(next + 1);
-        if (!port_taken(id))
+        if (port_taken(id) == 0)
             return 0;
     }
     return EADDRNOTAVAIL;
@@ -239,9 +245,9 @@ int listen(rdma_cm_id *handle, int backlog)
     if (id.state != CmState::bound)
         return failed(EINVAL);
     id.state = CmState::listening;
-    if (port_taken(id)) {
+    if (const int error = port_taken(id)) {
         id.state = CmState::bound;
-        return failed(EADDRINUSE);
+        return failed(error);
     }
     id.backlog = backlog <= 0 || backlog > kMaxBacklog ? kMaxBacklog : backlog;
     return 0;

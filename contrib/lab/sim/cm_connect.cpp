@@ -293,8 +293,12 @@ int disconnect(rdma_cm_id *handle)
         enter_timewait(id);
         return 0;
     }
-    if (id.state != CmState::connected)
+    const CmState state = id.state;
+    if (state == CmState::idle || state == CmState::bound || state == CmState::resolving || state == CmState::address ||
+        state == CmState::route)
         return failed(EINVAL);
+    if (state != CmState::connected)
+        return 0; // the kernel finds nothing to send, and is content
     id.state = CmState::leaving;
     start(id, CmMessage::goodbye);
     return 0;
