@@ -86,6 +86,45 @@ struct fi_vma_taker {
 };
 
 /*
+ * FI_OPT_VMA_RATE_LIMIT (FI_EP_MSG, FI_EP_DGRAM): how fast this endpoint sends. By the device's own limiter where it has one,
+ * else in software, which sleeps on no thread: the endpoint's progress carries it out.
+ *
+ * fi_setopt, fi_getopt: optval is a struct fi_vma_rate_limit, at any time; a new rate holds from its moment on. fi_getopt
+ *     gives back what was set, and in `max_burst` the burst that holds. Errors: -FI_EINVAL (length of optval), a
+ *     negative errno where no timer can be made, and nothing is changed. Thread-safe as the endpoint's data calls are.
+ *
+ * Counted are the bytes of messages, datagrams, writes (one without bytes is free), not those that fi_read*() asks for. No more than
+ * `max_burst` bytes go at once, nor in any stretch of time more than that and what the rate gives for it; but what is longer than
+ * half a burst and can't be cut goes whole, and what follows waits until it is paid for.
+ *
+ * FI_EP_MSG: operations are taken into the transmit queue as ever, go in their order when they are due, and complete then; long ones
+ *     go in pieces. One with FI_INJECT, a write to a region included, fails with -FI_EAGAIN when it is not due.
+ * FI_EP_DGRAM: what is not due fails with -FI_EAGAIN, and is neither sent nor counted as lost.
+ *
+ * Whoever sleeps on the completion queue (fi_cq_sread, its wait descriptor, a counter) is woken when the next is due.
+ */
+#define FI_OPT_VMA_RATE_LIMIT (FI_PROV_SPECIFIC | 0x564d0008)
+
+struct fi_vma_rate_limit {
+    uint64_t rate;           /* bytes a second. 0, UINT64_MAX: no limit */
+    uint32_t max_burst;      /* bytes. 0: the provider's choice, 2 ms of the rate and at least 2 packets */
+    uint16_t typical_packet; /* bytes, a hint for it and for NICs. 0: 1500 */
+};
+
+/*
+ * FI_OPT_VMA_RATE_DUE: fi_getopt only: optval is a uint64_t: when what was refused last, or is first in the transmit queue, is due,
+ * in ns of CLOCK_MONOTONIC. 0: it is not the rate limit that anything waits for.
+ */
+#define FI_OPT_VMA_RATE_DUE (FI_PROV_SPECIFIC | 0x564d0009)
+
+/*
+ * FI_VMA_UNTIMED, in the flags of fi_cq_attr: nobody who sleeps on this queue is woken because something is due by the rate limit, and
+ * FI_GETWAIT gives a plain eventfd. For a program that keeps time itself (FI_OPT_VMA_RATE_DUE), or limits nothing: one epoll set
+ * less below its own.
+ */
+static const uint64_t FI_VMA_UNTIMED = UINT64_C(1) << 60;
+
+/*
  * FI_VMA_TELL_DROP, a flag of fi_sendmsg() on an FI_EP_DGRAM: a datagram that can't be placed is an error of the call, and not
  * only a number in FI_OPT_VMA_TX_DROPS. No completion is made, no counter counts, and the datagram is gone. To a group
  * the flag means nothing.

@@ -16,6 +16,8 @@
 #include "ofi/av.hpp"
 #include "ofi/cntr.hpp"
 #include "ofi/eq.hpp"
+#include "ofi/give_option.hpp"
+#include "ofi/rate_limit.hpp"
 #include "rdma/fi_ext_vma.h"
 
 namespace vma::local {
@@ -180,6 +182,8 @@ int DatagramEndpoint::enable() noexcept
     int error = 0;
     if ((!tx_queue_ && (error = own_queue(tx_queue_))) || (!rx_queue_ && (error = own_queue(rx_queue_))))
         return error;
+    if (paced_ && (error = open_timer()))
+        return error;
     if (!has_taker()) {
         receives_.reset(new (std::nothrow) RxQueue(rx_size_, domain_.needs_locks()));
         if (!receives_)
@@ -201,8 +205,36 @@ int DatagramEndpoint::enable() noexcept
     return manager_.watch(*this, name_.socket(), EPOLLIN | EPOLLET, true) ? 0 : -errno;
 }
 
+int DatagramEndpoint::open_timer() noexcept
+{
+    const core::SpinGuard guard(tx_queue_->lock);
+    return tx_queue_->open_timer();
+}
+
+int DatagramEndpoint::set_limit(const void *value, std::size_t length) noexcept
+{
+    fi_vma_rate_limit limit;
+    if (const int error = ofi::read_rate_limit(value, length, limit))
+        return error;
+    if (enabled_ && limit.rate) {
+        if (const int error = open_timer())
+            return error;
+    }
+    const core::SpinGuard guard(lock_);
+    pacer_.set(monotonic_now(), limit.rate, limit.max_burst, limit.typical_packet);
+    paced_ = pacer_.limited();
+    if (!held_until_)
+        return 0;
+    held_until_ = 0;
+    const core::SpinGuard queue_guard(tx_queue_->lock);
+    tx_queue_->wait_until(timer_, 0); // who was refused may try again
+    return 0;
+}
+
 int DatagramEndpoint::set_option(int name, const void *value, std::size_t length) noexcept
 {
+    if (static_cast<unsigned>(name) == FI_OPT_VMA_RATE_LIMIT)
+        return set_limit(value, length);
     if (static_cast<unsigned>(name) != FI_OPT_VMA_TAKER)
         return -FI_ENOPROTOOPT;
     if (enabled_)
@@ -221,6 +253,14 @@ int DatagramEndpoint::get_option(int name, void *value, std::size_t *length) noe
 {
     std::uint64_t count = 0;
     switch (static_cast<unsigned>(name)) {
+    case FI_OPT_VMA_RATE_LIMIT: {
+        const core::SpinGuard guard(lock_);
+        return ofi::give_option(ofi::limit_of(pacer_), value, length);
+    }
+    case FI_OPT_VMA_RATE_DUE: {
+        const core::SpinGuard guard(lock_);
+        return ofi::give_option(held_until_, value, length);
+    }
     case FI_OPT_VMA_TX_DROPS: {
         const core::SpinGuard guard(lock_);
         count = tx_dropped_;
@@ -238,11 +278,7 @@ int DatagramEndpoint::get_option(int name, void *value, std::size_t *length) noe
     default:
         return -FI_ENOPROTOOPT;
     }
-    if (!value || !length || *length < sizeof count)
-        return -FI_ETOOSMALL;
-    std::memcpy(value, &count, sizeof count);
-    *length = sizeof count;
-    return 0;
+    return ofi::give_option(count, value, length);
 }
 
 // ---- who comes and goes: connection management's side, with the CM lock held -------------------------------------------
@@ -363,6 +399,7 @@ void DatagramEndpoint::leave_queues() noexcept
         --rx_queue_->endpoints;
     }
     const core::SpinGuard guard(tx_queue_->lock);
+    tx_queue_->paced.wheel.remove(timer_);
     tx_queue_->forget(this);
     --tx_queue_->endpoints;
 }

@@ -20,10 +20,12 @@
 #include "local/event_source.hpp"
 #include "local/inlet.hpp"
 #include "local/outlet.hpp"
+#include "local/pacing.hpp"
 #include "local/queue.hpp"
 #include "local/rxqueue.hpp"
 #include "ofi/domain.hpp"
 #include "rdma/fi_ext_vma.h"
+#include "vma/pacer.hpp"
 
 namespace vma::ofi {
 struct Av;
@@ -135,6 +137,9 @@ private:
     void find_members(Membership &group) noexcept;
     ssize_t send_locked(const Datagram &datagram, std::size_t length) noexcept;
     ssize_t send_or_tell(Outlet &outlet, const Datagram &datagram, std::size_t length) noexcept;
+    bool is_due(std::size_t length) noexcept;
+    int open_timer() noexcept;
+    int set_limit(const void *value, std::size_t length) noexcept;
     void push_sent(const Datagram &datagram, std::size_t length) noexcept;
     bool write(Outlet &outlet, const Datagram &datagram, std::size_t length) noexcept;
     [[gnu::cold]] void welcome() noexcept;
@@ -151,12 +156,16 @@ private:
     Queue *tx_queue_ = nullptr;
     ofi::Cntr *send_counter_ = nullptr;
     bool enabled_ = false;
+    bool paced_ = false; // there is a rate limit
     bool tx_selective_ = false;
     bool rx_selective_ = false;
     bool source_errors_ = false;       // FI_SOURCE_ERR
     std::atomic<bool> stalled_{false}; // datagrams wait for a receive to be posted
     bool met_ = false;                 // an outlet has connected to an endpoint of this process
     std::uint64_t tx_dropped_ = 0;
+    Pacer pacer_;
+    std::uint64_t held_until_ = 0; // ns: when what was refused is due; 0: nothing was
+    PacedTimer timer_;
 
     Queue *rx_queue_ = nullptr;
     ofi::Cntr *receive_counter_ = nullptr;

@@ -132,6 +132,8 @@ ssize_t DatagramEndpoint::send_locked(const Datagram &datagram, std::size_t leng
     Outlet *const outlet = group ? nullptr : outlet_of(datagram.to);
     if (!outlet && !group) [[unlikely]]
         return -FI_EINVAL;
+    if (paced_ && !is_due(length)) [[unlikely]]
+        return -FI_EAGAIN;
     if (datagram.tell && outlet)
         return send_or_tell(*outlet, datagram, length);
     if (datagram.completion) {
@@ -140,6 +142,8 @@ ssize_t DatagramEndpoint::send_locked(const Datagram &datagram, std::size_t leng
             return -FI_EAGAIN;
         push_sent(datagram, length);
     }
+    if (paced_) [[unlikely]]
+        pacer_.take(length); // also what is lost afterwards has been sent
     if (outlet) [[likely]] {
         write(*outlet, datagram, length);
     } else {
@@ -152,6 +156,21 @@ ssize_t DatagramEndpoint::send_locked(const Datagram &datagram, std::size_t leng
     return 0;
 }
 
+// There is no queue of datagrams to send: who is too early comes again, and is woken for it if he sleeps.
+bool DatagramEndpoint::is_due(std::size_t length) noexcept
+{
+    const std::uint64_t now = length ? monotonic_now() : 0;
+    const std::uint64_t due = length ? pacer_.due(now, length) : 0;
+    if (due == now) {
+        held_until_ = 0;
+        return true;
+    }
+    held_until_ = due;
+    const core::SpinGuard guard(tx_queue_->lock);
+    tx_queue_->wait_until(timer_, due);
+    return false;
+}
+
 ssize_t DatagramEndpoint::send_or_tell(Outlet &outlet, const Datagram &datagram, std::size_t length) noexcept
 {
     if (datagram.completion) {
@@ -162,6 +181,8 @@ ssize_t DatagramEndpoint::send_or_tell(Outlet &outlet, const Datagram &datagram,
     outlet.look_for_end();
     if (!write(outlet, datagram, length))
         return outlet.refusal();
+    if (paced_) [[unlikely]]
+        pacer_.take(length);
     if (datagram.completion) { // others may have filled the queue meanwhile: it takes one more
         const core::SpinGuard queue_guard(tx_queue_->lock);
         push_sent(datagram, length);

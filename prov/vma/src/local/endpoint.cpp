@@ -14,6 +14,8 @@
 #include "local/srx.hpp"
 #include "ofi/cntr.hpp"
 #include "ofi/eq.hpp"
+#include "ofi/give_option.hpp"
+#include "ofi/rate_limit.hpp"
 #include "rdma/fi_ext_vma.h"
 
 namespace vma::local {
@@ -35,6 +37,7 @@ Endpoint::Endpoint(ofi::Domain &domain, const fi_info *info) noexcept : domain_(
     sender.lock.set_enabled(locks);
     sender.ops.set_limit(tx && tx->size ? tx->size : kDefaultQueueSize);
     sender.endpoint = this;
+    sender.timer.sender = &sender;
     receiver.endpoint = this;
     rx_size_ = rx && rx->size ? rx->size : kDefaultQueueSize;
     tx_flags = tx ? tx->op_flags : 0;
@@ -149,6 +152,8 @@ int Endpoint::enable() noexcept
         return error;
     if (!receiver.queue && (error = own_queue(receiver.queue)))
         return error;
+    if (sender.paced && (error = open_timer()))
+        return error;
     mrs_ = ofi::mr_table(domain_);
     if (!mrs_)
         return -FI_ENOMEM;
@@ -178,8 +183,29 @@ int Endpoint::enable() noexcept
     return 0;
 }
 
+int Endpoint::open_timer() noexcept
+{
+    const core::SpinGuard guard(sender.queue->lock);
+    return sender.queue->open_timer();
+}
+
+int Endpoint::set_limit(const void *value, std::size_t length) noexcept
+{
+    fi_vma_rate_limit limit;
+    if (const int error = ofi::read_rate_limit(value, length, limit))
+        return error;
+    if (enabled_ && limit.rate) {
+        if (const int error = open_timer())
+            return error;
+    }
+    sender.set_limit(limit);
+    return 0;
+}
+
 int Endpoint::set_option(int name, const void *value, std::size_t length) noexcept
 {
+    if (static_cast<unsigned>(name) == FI_OPT_VMA_RATE_LIMIT)
+        return set_limit(value, length);
     if (static_cast<unsigned>(name) != FI_OPT_VMA_REGION)
         return -FI_ENOPROTOOPT;
     if (enabled_)
@@ -194,35 +220,30 @@ int Endpoint::set_option(int name, const void *value, std::size_t length) noexce
     return 0;
 }
 
-namespace {
-
-template <typename Value> int give_option(const Value &option, void *value, std::size_t *length) noexcept
-{
-    if (!value || !length || *length < sizeof option)
-        return -FI_ETOOSMALL;
-    std::memcpy(value, &option, sizeof option);
-    *length = sizeof option;
-    return 0;
-}
-
-} // namespace
-
 int Endpoint::get_option(int name, void *value, std::size_t *length) noexcept
 {
     switch (static_cast<unsigned>(name)) {
     case FI_OPT_CM_DATA_SIZE:
-        return give_option<std::size_t>(256, value, length);
+        return ofi::give_option<std::size_t>(256, value, length);
     case FI_OPT_VMA_REGION:
         if (!enabled_)
             return -FI_EOPBADSTATE;
-        return give_option(fi_vma_region{region_bytes_ ? receiver.region : nullptr, region_bytes_, FI_VMA_REGION_KEY},
-                           value, length);
+        return ofi::give_option(
+            fi_vma_region{region_bytes_ ? receiver.region : nullptr, region_bytes_, FI_VMA_REGION_KEY}, value, length);
     case FI_OPT_VMA_PEER_REGION:
-        return attached_ ? give_option<std::size_t>(sender.region_length, value, length) : -FI_ENOTCONN;
+        return attached_ ? ofi::give_option<std::size_t>(sender.region_length, value, length) : -FI_ENOTCONN;
     case FI_OPT_VMA_REGION_INJECT:
-        return give_option<std::size_t>(kMaxRegion, value, length);
+        return ofi::give_option<std::size_t>(kMaxRegion, value, length);
     case FI_OPT_VMA_PEER_VIEW:
-        return attached_ ? give_option<const void *>(sender.region_view(), value, length) : -FI_ENOTCONN;
+        return attached_ ? ofi::give_option<const void *>(sender.region_view(), value, length) : -FI_ENOTCONN;
+    case FI_OPT_VMA_RATE_LIMIT: {
+        const core::SpinGuard guard(sender.lock);
+        return ofi::give_option(ofi::limit_of(sender.pacer), value, length);
+    }
+    case FI_OPT_VMA_RATE_DUE: {
+        const core::SpinGuard guard(sender.lock);
+        return ofi::give_option(sender.held_until, value, length);
+    }
     default:
         return -FI_ENOPROTOOPT;
     }

@@ -63,17 +63,21 @@ bool Sender::issue(TxOp &op) noexcept
 bool Sender::issue_send(TxOp &op) noexcept
 {
     unsigned flags = op.has_data ? kSlotData : 0;
-    if (!cma && op.length > kBounceChunk)
+    // The receiver would pull a long message all at once.
+    const bool pull = cma && !paced && op.done == 0 && op.length > kEager;
+    if (!pull && !op.inject && (op.done || op.length > std::min<std::uint64_t>(kBounceChunk, longest_piece())))
         return issue_segments(op);
+    if (!turn(op.length))
+        return false;
     Slot *slot = claim();
     if (!slot)
         return false;
-    const bool pull = cma && op.length > kEager;
     if (op.delivery || pull)
         flags |= kSlotWantAck;
     op.needs_ack = (flags & kSlotWantAck) != 0;
     if (op.length <= kSlotPayload) {
         gather(slot->payload, op.iov, op.iov_count, 0, op.length);
+        spend(op.length);
         publish(op, SlotOp::send_inline, flags, op.length, 0);
         return true;
     }
@@ -85,6 +89,7 @@ bool Sender::issue_send(TxOp &op) noexcept
         gather(bounce + share.offset, op.iov, op.iov_count, 0, op.length);
         const Bounce payload{share.offset, share.length};
         std::memcpy(slot->payload, &payload, sizeof payload);
+        spend(op.length);
         publish(op, SlotOp::send_bounce, flags, 0, 0);
         share.slot = op.slot;
         return keep(share);
@@ -110,18 +115,22 @@ bool Sender::keep(const BounceRing::Share &share) noexcept
     return true;
 }
 
-// A long message where the kernel doesn't let the receiver pull.
+// A long message where the kernel doesn't let the receiver pull, or the rate limit wants it in pieces.
 bool Sender::issue_segments(TxOp &op) noexcept
 {
     while (op.done < op.length) {
+        const std::uint64_t piece = std::min({op.length - op.done, std::uint64_t{kBounceChunk}, longest_piece()});
+        if (!turn(piece))
+            return false;
         Slot *slot = claim();
         BounceRing::Share share{};
-        share.length = static_cast<std::uint32_t>(std::min<std::uint64_t>(op.length - op.done, kBounceChunk));
+        share.length = static_cast<std::uint32_t>(piece);
         if (!slot || !shares.allocate(share.length, share.offset))
             return false;
         gather(bounce + share.offset, op.iov, op.iov_count, op.done, share.length);
         const MessagePart part{op.length, op.done, share.offset, share.length};
         std::memcpy(slot->payload, &part, sizeof part);
+        spend(piece);
         op.done += share.length;
         unsigned flags = op.has_data ? kSlotData : 0;
         if (op.done == op.length) {
@@ -210,7 +219,7 @@ bool Sender::issue_rma(TxOp &op) noexcept
     }
     if (op.kind == TxKind::write && op.rma_count == 1 && op.length <= kWriteInline)
         return issue_write_inline(op);
-    if (cma && (op.kind == TxKind::read || op.length > kRmaBounce))
+    if (cma && (op.kind == TxKind::read || (!paced && op.done == 0 && op.length > kRmaBounce)))
         return issue_cma(op);
     return issue_chunks(op);
 }
@@ -228,16 +237,27 @@ bool Sender::issue_region(TxOp &op) noexcept
         scatter(op.iov, op.iov_count, 0, region + offset, op.length);
         return true;
     }
+    while (paced && !op.inject && op.length - op.done > longest_piece()) {
+        const std::uint64_t piece = longest_piece();
+        if (!is_due(piece))
+            return false;
+        pacer.take(piece);
+        gather(region + offset + op.done, op.iov, op.iov_count, op.done, piece);
+        op.done += piece;
+    }
+    if (!turn(op.length - op.done))
+        return false;
     Slot *slot = claim();
     if (!slot)
         return false;
+    spend(op.length - op.done);
     const unsigned flags = (op.has_data ? kSlotData : 0) | (op.delivery ? kSlotWantAck : 0);
     op.needs_ack = op.delivery;
     if (op.length <= kSlotPayload) {
         gather(slot->payload, op.iov, op.iov_count, 0, op.length);
         publish(op, SlotOp::region_inline, flags, op.length, offset);
     } else {
-        gather(region + offset, op.iov, op.iov_count, 0, op.length);
+        gather(region + offset + op.done, op.iov, op.iov_count, op.done, op.length - op.done);
         const Direct direct{op.length};
         std::memcpy(slot->payload, &direct, sizeof direct);
         publish(op, SlotOp::region_direct, flags, 0, offset);
@@ -247,9 +267,12 @@ bool Sender::issue_region(TxOp &op) noexcept
 
 bool Sender::issue_write_inline(TxOp &op) noexcept
 {
+    if (!turn(op.length))
+        return false;
     Slot *slot = claim();
     if (!slot)
         return false;
+    spend(op.length);
     const unsigned flags = (op.has_data ? kSlotData : 0) | (op.delivery ? kSlotWantAck : 0) | kSlotLast;
     op.needs_ack = op.delivery;
     std::memcpy(slot->payload, &op.rma[0].key, sizeof op.rma[0].key);
@@ -261,6 +284,9 @@ bool Sender::issue_write_inline(TxOp &op) noexcept
 // Writes and reads through the bounce ring, a share a slot.
 bool Sender::issue_chunks(TxOp &op) noexcept
 {
+    const bool pays = op.kind == TxKind::write;
+    if (op.inject && !turn(op.length))
+        return false;
     if (op.inject && (slots.free_slots() < op.rma_count || !shares.fits(op.length)))
         return claim() && slots.free_slots() >= op.rma_count && shares.fits(op.length) && issue_chunks(op);
     while (op.done < op.length) {
@@ -268,8 +294,14 @@ bool Sender::issue_chunks(TxOp &op) noexcept
         unsigned part = 0;
         while (at >= op.rma[part].len)
             at -= op.rma[part++].len;
+        std::uint64_t piece = std::min<std::uint64_t>(op.rma[part].len - at, kBounceChunk);
+        if (pays && !op.inject) {
+            piece = std::min(piece, longest_piece());
+            if (!turn(piece))
+                return false;
+        }
         BounceRing::Share share{};
-        share.length = static_cast<std::uint32_t>(std::min<std::uint64_t>(op.rma[part].len - at, kBounceChunk));
+        share.length = static_cast<std::uint32_t>(piece);
         Slot *slot = claim();
         if (!slot || !shares.allocate(share.length, share.offset))
             return false;
@@ -278,6 +310,8 @@ bool Sender::issue_chunks(TxOp &op) noexcept
         share.position = op.done;
         if (!share.read)
             gather(bounce + share.offset, op.iov, op.iov_count, op.done, share.length);
+        if (pays)
+            spend(piece);
         const RmaBounce rma{op.rma[part].key, op.length, share.offset, share.length};
         std::memcpy(slot->payload, &rma, sizeof rma);
         op.done += share.length;

@@ -11,6 +11,7 @@
 #include "core/log.hpp"
 #include "local/endpoint.hpp"
 #include "ofi/noop.hpp"
+#include "rdma/fi_ext_vma.h"
 
 namespace vma::local {
 
@@ -129,6 +130,8 @@ template <fi_cq_format Format> void Queue::poll(Sink &sink) noexcept
         inlets.poll();
     if (doorbell.rung())
         answer_doorbell<Format>(sink);
+    if (!paced.wheel.empty()) [[unlikely]]
+        collect_due();
     if (waiting)
         advance_senders(nullptr);
 }
@@ -235,7 +238,9 @@ bool sleep_once(Queue &queue, int milliseconds) noexcept
     }
     if (ready || milliseconds == 0)
         return true;
-    pollfd fds[] = {{queue.doorbell.wake_fd(), POLLIN, 0}, {queue.domain.fabric.device->wait_fd(), POLLIN, 0}};
+    pollfd fds[] = {{queue.doorbell.wake_fd(), POLLIN, 0},
+                    {queue.domain.fabric.device->wait_fd(), POLLIN, 0},
+                    {queue.paced.timer.get(), POLLIN, 0}}; // poll() passes over -1
     if (::poll(fds, std::size(fds), milliseconds) == 0) {
         const core::SpinGuard guard(queue.lock);
         queue.ring_all();
@@ -325,6 +330,8 @@ int close(fid *fid)
 int control(fid *fid, int command, void *argument)
 {
     Queue &queue = static_cast<Queue &>(ofi::cq_of(fid));
+    if (command == FI_GETWAIT && queue.wait_obj != FI_WAIT_NONE && argument)
+        return queue.give_wait_fd(*static_cast<int *>(argument));
     return ofi::cq_control(queue, queue.wait_fd(), command, argument);
 }
 
@@ -359,6 +366,7 @@ int open_cq(ofi::Domain &domain, const fi_cq_attr *attr, fid_cq **cq, void *cont
         return error;
     if (const int error = queue->open())
         return error;
+    queue->untimed = attr && (attr->flags & FI_VMA_UNTIMED);
     if (domain.datagrams) {
         if (const int error = queue->open_wait_set())
             return error;

@@ -32,13 +32,27 @@ int Queue::open() noexcept
 // A sender that is new to us knows no doorbell of ours yet: it is connection management that hears of it.
 int Queue::open_wait_set() noexcept
 {
-    wait_set = core::make_fd([] { return ::epoll_create1(EPOLL_CLOEXEC); });
-    for (const int fd : {doorbell.wake_fd(), domain.fabric.device->wait_fd()}) {
+    if (wait_set)
+        return 0;
+    core::UniqueFd set = core::make_fd([] { return ::epoll_create1(EPOLL_CLOEXEC); });
+    for (const int fd : {doorbell.wake_fd(), domain.datagrams ? domain.fabric.device->wait_fd() : -1}) {
         epoll_event interest{};
         interest.events = EPOLLIN;
-        if (::epoll_ctl(wait_set.get(), EPOLL_CTL_ADD, fd, &interest) != 0)
+        if (fd >= 0 && ::epoll_ctl(set.get(), EPOLL_CTL_ADD, fd, &interest) != 0)
             return -errno;
     }
+    wait_set = std::move(set);
+    return 0;
+}
+
+// A timer may join the set at any time, but not a bare eventfd that the program has already.
+int Queue::give_wait_fd(int &fd) noexcept
+{
+    const core::SpinGuard guard(lock);
+    const bool bare = untimed && !domain.datagrams;
+    if (const int error = bare ? 0 : open_wait_set())
+        return error;
+    fd = bare ? doorbell.wake_fd() : wait_set.get();
     return 0;
 }
 
@@ -96,19 +110,33 @@ void Queue::remove(Endpoint &endpoint) noexcept
     }
 }
 
-void Queue::watch(Sender &sender) noexcept
+void Queue::enlist(Sender &sender) noexcept
 {
     if (!sender.waiting) {
         sender.waiting = true;
         sender.waiting_next = waiting;
         waiting = &sender;
     }
+}
+
+void Queue::watch(Sender &sender) noexcept
+{
+    enlist(sender);
     // What it waits for may have come already.
     wake_sleepers();
 }
 
+void Queue::follow(Sender &sender) noexcept
+{
+    if (sender.held_until)
+        wait_until(sender.timer, sender.held_until);
+    if (!sender.only_paced())
+        watch(sender);
+}
+
 void Queue::unwatch(Sender &sender) noexcept
 {
+    paced.wheel.remove(sender.timer);
     for (Sender **at = &waiting; *at; at = &(*at)->waiting_next) {
         if (*at == &sender) {
             *at = sender.waiting_next;
@@ -211,9 +239,17 @@ bool Queue::arm() noexcept
         armed_by = this_thread();
     }
     bool news = false;
+    if (!paced.wheel.empty())
+        collect_due();
     advance_senders(&news);
-    if (!news && !anything())
+    if (paced.refused_is_due) {
+        paced.refused_is_due = false;
+        news = true;
+    }
+    if (!news && !anything()) {
+        set_timer();
         return true;
+    }
     disarm();
     return false;
 }
@@ -232,9 +268,11 @@ void Queue::advance_senders(bool *news) noexcept
         sender.advance(true);
         if (news && sender.fed())
             *news = true;
-        const bool idle = sender.idle();
+        const bool rests = sender.idle() || sender.only_paced();
+        if (sender.held_until && !sender.idle())
+            wait_until(sender.timer, sender.held_until);
         sender.lock.unlock();
-        if (idle) {
+        if (rests) {
             *at = sender.waiting_next;
             sender.waiting = false;
         } else {

@@ -11,6 +11,7 @@
 
 #include "local/doorbell.hpp"
 #include "local/inlets.hpp"
+#include "local/pacing.hpp"
 #include "ofi/cntr.hpp"
 #include "ofi/cq.hpp"
 
@@ -49,6 +50,11 @@ struct Queue : ofi::Cq {
     // A sending half with operations under way.
     void watch(Sender &sender) noexcept;
     void unwatch(Sender &sender) noexcept;
+    // The same, or until it is due, for one that waits for its time; its own lock is held too.
+    void follow(Sender &sender) noexcept;
+    // Rate limits (pacing.cpp). The first limited endpoint needs the timer: 0 or a negative errno.
+    int open_timer() noexcept;
+    void wait_until(PacedTimer &timer, std::uint64_t due) noexcept;
 
     // Takes in what arrived until the sink or the queue is full.
     template <fi_cq_format Format> void poll(Sink &sink) noexcept;
@@ -94,10 +100,14 @@ struct Queue : ofi::Cq {
     std::uint32_t by_bit_size = 0;
     unsigned endpoints = 0; // bound, receiving or sending
     Inlets inlets{*this};
-    core::UniqueFd wait_set; // in a domain of datagrams: the doorbell's descriptor, and what brings new senders
+    // The doorbell's descriptor, in a domain of datagrams what brings new senders, and the timer of rate limits.
+    core::UniqueFd wait_set;
+    bool untimed = false; // FI_VMA_UNTIMED
+    PacedWork paced;
 
     bool rings_often(std::uint32_t bit) noexcept;
     int open_wait_set() noexcept;
+    int give_wait_fd(int &fd) noexcept; // to the program. 0 or a negative errno
     int wait_fd() const noexcept { return wait_set ? wait_set.get() : doorbell.wake_fd(); }
 
 private:
@@ -108,6 +118,9 @@ private:
     void touch(unsigned index) noexcept;
     void deactivate(unsigned index) noexcept;
     void advance_senders(bool *news) noexcept;
+    void collect_due() noexcept;
+    void enlist(Sender &sender) noexcept;
+    void set_timer() noexcept;
     void give_back(Endpoint &endpoint) noexcept;
     void attend(Endpoint &endpoint) noexcept;
     [[gnu::cold]] static void note_loss() noexcept;

@@ -63,6 +63,11 @@ ssize_t Sender::write_region(const void *buffer, std::size_t length, const std::
         if (!slot)
             return try_again();
     }
+    if (paced) [[unlikely]] {
+        if (!is_due(length))
+            return try_again();
+        pacer.take(length);
+    }
     const unsigned flags = data ? kSlotData : 0;
     const std::uint64_t word = data ? *data : 0;
     if (length <= kSlotPayload) {
@@ -86,9 +91,9 @@ ssize_t Sender::send_small(const void *buffer, std::size_t length, const std::ui
     const core::SpinGuard guard(lock);
     if (!connected.load(std::memory_order_acquire)) [[unlikely]]
         return -FI_ENOTCONN;
-    if (!ops.empty()) [[unlikely]] {
+    if (paced || !ops.empty()) [[unlikely]] {
         advance(false);
-        if (!ops.empty())
+        if (paced || !ops.empty())
             return 1;
     }
     Slot *slot = claim();
@@ -147,6 +152,8 @@ void Sender::advance(bool queue_locked) noexcept
         return;
     refresh();
     issue_waiting();
+    if (held_until && issue_at == ops.size() && monotonic_now() >= held_until)
+        held_until = 0; // what was refused may go now
     settle(queue_locked);
     if (!rang)
         notify();
@@ -303,13 +310,14 @@ bool Sender::complete(const TxOp &op, bool queue_locked) noexcept
     return true;
 }
 
-// As long as something is under way the queue looks at us each time it is read.
+// As long as something is under way the queue looks at us each time it is read; where only the clock can bring anything new,
+// when it is due.
 void Sender::watch_progress() noexcept
 {
     if (idle())
         return;
     const core::SpinGuard guard(queue->lock);
-    queue->watch(*this);
+    queue->follow(*this);
 }
 
 // The answer when there is no room. Whoever sleeps on the queue after it is woken when there is.
@@ -323,6 +331,8 @@ ssize_t Sender::try_again() noexcept
 bool Sender::fed() noexcept
 {
     if (!starved || ops.full() || issue_at != ops.size() || !slots.claim())
+        return false;
+    if (held_until)
         return false;
     starved = false;
     return true;
@@ -360,6 +370,8 @@ void Sender::flush(int error, bool report) noexcept
     }
     issue_at = 0;
     ack_at = 0;
+    queue->paced.wheel.remove(timer);
+    held_until = 0;
 }
 
 std::size_t Sender::slots_left() noexcept

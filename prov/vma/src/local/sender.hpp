@@ -17,8 +17,11 @@
 #include "local/bounce.hpp"
 #include "local/doorbell.hpp"
 #include "local/layout.hpp"
+#include "local/pacing.hpp"
 #include "local/segment.hpp"
 #include "local/slots.hpp"
+#include "rdma/fi_ext_vma.h"
+#include "vma/pacer.hpp"
 
 namespace vma::ofi {
 struct Cntr;
@@ -79,6 +82,7 @@ struct Sender {
     core::SpinLock lock;
     // Calls go on while it is true. Atomic: in a domain without locks connection management changes it from its thread.
     std::atomic<bool> connected{false};
+    bool paced = false;   // there is a rate limit
     bool ended = false;   // disconnect() was called
     bool waiting = false; // in the queue's list of endpoints with something under way; protected by queue->lock
     bool rang = true;     // no slot was published that the peer was not told of
@@ -96,7 +100,11 @@ struct Sender {
     std::byte *bounce = nullptr; // the peer's
     bool cma = false;
     bool broken = false;  // the peer lied; nothing more is done until CM ends the connection
-    bool starved = false; // a call ended with -FI_EAGAIN for want of slots
+    bool starved = false; // a call ended with -FI_EAGAIN for want of slots, or because it was not due
+    Pacer pacer;
+    std::uint64_t held_until =
+        0;            // ns: when what is first in `ops`, or was refused, is due; 0: it waits for something else
+    PacedTimer timer; // of it, on the queue's wheel
 
     Queue *queue = nullptr;
     Sender *waiting_next = nullptr;
@@ -120,6 +128,10 @@ struct Sender {
     // caller holds queue->lock.
     void advance(bool queue_locked) noexcept;
     bool idle() const noexcept { return ops.empty() && !starved; }
+    // Nothing but the clock brings anything new.
+    bool only_paced() const noexcept { return held_until != 0 && issue_at == 0; }
+    // See FI_OPT_VMA_RATE_LIMIT; a valid one.
+    void set_limit(const fi_vma_rate_limit &limit) noexcept;
     // Whether a starved caller should try again; says so once.
     bool fed() noexcept;
 
@@ -161,6 +173,15 @@ private:
     void notify() noexcept;
     void watch_progress() noexcept;
     ssize_t try_again() noexcept;
+    bool is_due(std::uint64_t bytes) noexcept;
+    // So many bytes go now. After is_due().
+    void spend(std::uint64_t bytes) noexcept
+    {
+        if (paced) [[unlikely]]
+            pacer.take(bytes);
+    }
+    bool turn(std::uint64_t bytes) noexcept { return !paced || is_due(bytes); }
+    std::uint64_t longest_piece() const noexcept;
 };
 
 } // namespace vma::local
