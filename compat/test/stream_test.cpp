@@ -21,130 +21,12 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/test/stream_pair.hpp"
 
 using namespace vma;
-using sock::Socket;
+using namespace vma::test;
 
 namespace {
-
-// The n-th byte of a stream, so that a reader needs nothing but its position to check it.
-std::uint8_t byte_at(std::uint64_t position, std::uint64_t key)
-{
-    std::uint64_t x = (position / 8 + key) * 0x9e3779b97f4a7c15ULL;
-    x ^= x >> 29;
-    return static_cast<std::uint8_t>(x >> (8 * (position % 8)));
-}
-
-struct End {
-    int fd = -1;
-    Socket *s = nullptr;
-    std::uint64_t sent = 0;
-    std::uint64_t received = 0;
-    std::uint64_t key = 0; // of what it sends
-};
-
-struct Pair {
-    End a; // connector
-    End b; // acceptor
-
-    Pair()
-    {
-        const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        sockaddr_in address = {};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        socklen_t length = sizeof address;
-        assert_int_equal(::bind(listener, reinterpret_cast<sockaddr *>(&address), length), 0);
-        assert_int_equal(::listen(listener, 1), 0);
-        ::getsockname(listener, reinterpret_cast<sockaddr *>(&address), &length);
-        a.fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        assert_int_equal(::connect(a.fd, reinterpret_cast<sockaddr *>(&address), length), 0);
-        b.fd = ::accept(listener, nullptr, nullptr);
-        ::close(listener);
-        sock::track_new(a.fd, false);
-        a.s = sock::lookup(a.fd);
-        sock::connecting(*a.s);
-        sock::track_accepted(listener, b.fd, false);
-        b.s = sock::lookup(b.fd);
-        a.key = 1;
-        b.key = 2;
-    }
-    ~Pair()
-    {
-        for (End *end : {&a, &b}) {
-            if (end->fd < 0)
-                continue;
-            sock::forget(end->fd);
-            ::close(end->fd);
-        }
-    }
-    Pair(const Pair &) = delete;
-    Pair &operator=(const Pair &) = delete;
-};
-
-// Sends up to `len` bytes without blocking; what was taken counts.
-void send_some(End &end, std::size_t len)
-{
-    std::vector<std::uint8_t> bytes(len);
-    for (std::size_t i = 0; i < len; ++i)
-        bytes[i] = byte_at(end.sent + i, end.key);
-    const ssize_t n = sock::send(*end.s, end.fd, bytes.data(), len, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (n < 0)
-        assert_int_equal(errno, EAGAIN);
-    else
-        end.sent += static_cast<std::uint64_t>(n);
-}
-
-void check_bytes(const End &to, std::uint64_t key, const std::uint8_t *bytes, std::size_t len)
-{
-    for (std::size_t i = 0; i < len; ++i)
-        if (bytes[i] != byte_at(to.received + i, key))
-            UNIT_FAIL("a byte differs");
-}
-
-void receive_some(End &to, const End &from, std::size_t len, int flags)
-{
-    std::vector<std::uint8_t> bytes(len);
-    const ssize_t n = sock::receive(*to.s, to.fd, bytes.data(), len, MSG_DONTWAIT | flags);
-    if (n < 0) {
-        assert_int_equal(errno, EAGAIN);
-        return;
-    }
-    assert_true(n > 0);
-    check_bytes(to, from.key, bytes.data(), static_cast<std::size_t>(n));
-    if ((flags & MSG_PEEK) == 0)
-        to.received += static_cast<std::uint64_t>(n);
-}
-
-void drain(Pair &pair)
-{
-    const std::int64_t until = sock::now_ns() + 20'000'000'000;
-    while ((pair.a.received < pair.b.sent || pair.b.received < pair.a.sent) && sock::now_ns() < until) {
-        receive_some(pair.a, pair.b, 65536, 0);
-        receive_some(pair.b, pair.a, 65536, 0);
-    }
-    assert_int_equal(pair.a.received, pair.b.sent);
-    assert_int_equal(pair.b.received, pair.a.sent);
-}
-
-// Exchanges bytes until both ends are dual and both directions are on the endpoint.
-bool lift(Pair &pair)
-{
-    const std::int64_t until = sock::now_ns() + 20'000'000'000;
-    const auto lifted = [](const End &end) {
-        return sock::is_dual(*end.s) && end.s->tx.path.load() == sock::Path::kEndpoint;
-    };
-    while (sock::now_ns() < until) {
-        for (End *end : {&pair.a, &pair.b})
-            send_some(*end, 10);
-        receive_some(pair.a, pair.b, 100, 0);
-        receive_some(pair.b, pair.a, 100, 0);
-        if (lifted(pair.a) && lifted(pair.b))
-            return true;
-        sched_yield();
-    }
-    return false;
-}
 
 std::uint64_t seed()
 {
@@ -293,16 +175,7 @@ void a_lying_peer_ends_the_connection(void **)
 
 int main()
 {
-    char directory[] = "/tmp/vma-stream-XXXXXX";
-    if (::mkdtemp(directory) == nullptr)
-        return 1;
-    ::setenv("VMA_SHM_DIR", directory, 1);
-    ::setenv("VMA_SPEC", "latency", 1);
-    ::setenv("VMA_STREAM_RING", "65536", 1);
-    ::setenv("VMA_PROVIDER", ".libs/libvma-fi.so", 0); // make check runs at the top of the build
-    ::setenv("VMA_TRACELEVEL", "warn", 0);
-    libc::resolve_real();
-    config::load_params();
+    const StreamLibrary library;
     static const CMUnitTest tests[] = {
         cmocka_unit_test(lifts_at_all),
         cmocka_unit_test(random_traffic_stays_whole),
@@ -313,7 +186,5 @@ int main()
         cmocka_unit_test(nothing_to_move_returns_at_once),
         cmocka_unit_test(a_lying_peer_ends_the_connection),
     };
-    const int failed = cmocka_run_group_tests(tests, nullptr, nullptr);
-    const std::string cleanup = std::string("rm -rf ") + directory;
-    return ::system(cleanup.c_str()) != 0 ? 1 : failed;
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -95,7 +95,8 @@ struct fi_vma_taker {
  *
  * Counted are the bytes of messages, datagrams, writes (one without bytes is free), not those that fi_read*() asks for. No more than
  * `max_burst` bytes go at once, nor in any stretch of time more than that and what the rate gives for it; but what is longer than
- * half a burst and can't be cut goes whole, and what follows waits until it is paid for.
+ * half a burst and can't be cut goes whole, and what follows waits until it is paid for. A sender that had something to send and
+ * came too late for its turn, as on a busy processor, makes up for up to 50 ms: it then goes at up to twice the rate.
  *
  * FI_EP_MSG: operations are taken into the transmit queue as ever, go in their order when they are due, and complete then; long ones
  *     go in pieces. One with FI_INJECT, a write to a region included, fails with -FI_EAGAIN when it is not due.

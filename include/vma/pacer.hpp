@@ -31,6 +31,8 @@ public:
         burst_ = max_burst ? max_burst : default_burst(rate, typical_packet ? typical_packet : kTypicalPacket);
         last_ = now;
         credit_ = fresh ? units(burst_) / 2 : std::min(credit_, units(burst_));
+        held_ = false;
+        lost_ = 0;
     }
 
     bool limited() const noexcept { return rate_ != 0; }
@@ -50,19 +52,23 @@ public:
         return credit_ >= needed(bytes);
     }
 
-    // When ready() turns true if nothing goes before: `now` or later, to the nanosecond.
+    // When ready() turns true if nothing goes before: `now` or later, to the nanosecond. Whoever is told to wait has something to
+    // send: if he comes back so late that the bucket is full, what he lost is made up for, at up to twice the rate.
     std::uint64_t due(std::uint64_t now, std::uint64_t bytes) noexcept
     {
         if (ready(now, bytes))
             return now;
+        held_ = true;
         const auto missing = static_cast<std::uint64_t>(needed(bytes)) - static_cast<std::uint64_t>(credit_);
-        const std::uint64_t wait = missing / rate_ + (missing % rate_ != 0);
+        const std::uint64_t time = missing / rate_ + (missing % rate_ != 0);
+        const std::uint64_t wait = time > 2 * lost_ ? time - lost_ : time - time / 2;
         return wait > kUnlimited - now ? kUnlimited : now + wait;
     }
 
-    // They go. After ready(), at the same time.
+    // They go. After ready() or due(), at the same time.
     void take(std::uint64_t bytes) noexcept
     {
+        held_ = false;
         if (rate_)
             credit_ -= units(std::min(bytes, kMostAtOnce));
     }
@@ -70,6 +76,7 @@ public:
 private:
     static constexpr std::int64_t kUnit = 1'000'000'000;
     static constexpr std::uint64_t kMostAtOnce = UINT32_MAX; // a longer one counts as so long: the sums fit 64 bits
+    static constexpr std::uint64_t kMostLost = 50'000'000;   // ns
 
     static constexpr std::int64_t units(std::uint64_t bytes) noexcept
     {
@@ -83,29 +90,34 @@ private:
         return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(rate / 500, std::uint64_t{packet} * 2, UINT32_MAX));
     }
 
-    std::int64_t needed(std::uint64_t bytes) const noexcept
-    {
-        return units(std::min<std::uint64_t>(bytes, piece()));
-    }
+    std::int64_t needed(std::uint64_t bytes) const noexcept { return units(std::min<std::uint64_t>(bytes, piece())); }
 
     void earn(std::uint64_t now) noexcept
     {
         if (now <= last_)
             return;
-        const std::uint64_t elapsed = now - last_;
+        std::uint64_t elapsed = now - last_;
         last_ = now;
         if (!rate_)
             return;
+        const std::uint64_t made_up = std::min({elapsed, lost_, kUnlimited - elapsed});
+        lost_ -= made_up;
+        elapsed += made_up;
         const auto room = static_cast<std::uint64_t>(units(burst_)) - static_cast<std::uint64_t>(credit_);
-        if (elapsed > room / rate_)
-            credit_ = units(burst_);
-        else
+        const std::uint64_t until_full = room / rate_;
+        if (elapsed <= until_full) {
             credit_ += static_cast<std::int64_t>(elapsed * rate_);
+            return;
+        }
+        credit_ = units(burst_);
+        lost_ = held_ ? std::min(lost_ + std::min(elapsed - until_full, kMostLost), kMostLost) : 0;
     }
 
     std::uint64_t rate_ = 0;
     std::uint64_t last_ = 0;  // time of `credit_`
     std::int64_t credit_ = 0; // 1e-9 bytes that may go; negative: owed
+    std::uint64_t lost_ = 0;  // ns that somebody who waited came too late
+    bool held_ = false;       // somebody waits
     std::uint32_t burst_ = 0;
     std::uint32_t wanted_burst_ = 0;
     std::uint16_t typical_packet_ = 0;

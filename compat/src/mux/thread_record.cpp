@@ -110,6 +110,7 @@ bool Frame::watch_one(sock::Socket &socket)
     notified.store(false, std::memory_order_relaxed);
     *item = {};
     item->watcher.notify = notify_frame;
+    item->watcher.keeps_time = true;
     item->frame = this;
     item->socket = &socket;
     item->watched = true;

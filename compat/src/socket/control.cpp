@@ -119,6 +119,8 @@ int shut_down(Socket &s, int fd, int how)
 
 int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len)
 {
+    if (level == SOL_SOCKET && name == SO_MAX_PACING_RATE)
+        return set_pacing_rate(s, fd, value, len);
     const char *const reason = is_udp(s) ? nullptr : needs_kernel(level, name);
     if (reason != nullptr)
         pin_to_kernel(s, reason);
@@ -131,6 +133,8 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
 
 int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *len)
 {
+    if (level == SOL_SOCKET && name == SO_MAX_PACING_RATE)
+        return get_pacing_rate(s, fd, value, len);
     const int result = is_udp(s) ? udp::get_option(s, fd, level, name, value, len)
                                  : libc::real.getsockopt(fd, level, name, value, len);
     if (result == 0 && level == SOL_SOCKET && name == SO_ERROR && *len == sizeof(int))

@@ -110,6 +110,7 @@ int open_queues(Objects &o)
     cq.size = 4096;
     cq.format = FI_CQ_FORMAT_DATA;
     cq.wait_obj = FI_WAIT_FD;
+    cq.flags = FI_VMA_UNTIMED; // pacing.cpp keeps time
     int result = fi_eq_open(o.fabric, &eq, &o.eq, nullptr);
     if (result == 0)
         result = fi_control(&o.eq->fid, FI_GETWAIT, &o.eq_fd);
@@ -211,11 +212,10 @@ void *help(void *)
     std::uint32_t polls_seen = 0;
     std::uint32_t ticks = 0;
     for (;;) {
-        pollfd p = {g_engine.objects.eq_fd, POLLIN, 0};
         const bool active = engine_active();
         fid *const waits[] = {&g_engine.objects.eq->fid};
         if (fi_trywait(g_engine.objects.fabric, const_cast<fid **>(waits), 1) == 0)
-            libc::real.poll(&p, 1, active ? kTickMs : -1);
+            sleep_and_give_turns(g_engine.objects.eq_fd, active ? kTickMs : -1);
         read_events();
         if (!engine_active())
             continue;

@@ -134,6 +134,8 @@ void watch(Socket &s, Watcher &w)
     if (w.next != nullptr)
         w.next->prev = &w;
     __atomic_store_n(&s.watchers, &w, __ATOMIC_SEQ_CST);
+    if (!w.keeps_time && is_held(s)) [[unlikely]]
+        tell_when_due(s);
 }
 
 void unwatch(Watcher &w)

@@ -101,6 +101,7 @@ Socket *take_from_pool()
     g_pool.free_list = s->next_free;
     reset(s->tx);
     reset(s->rx);
+    forget_pacing(*s);
     s->role = Role::kUnknown;
     s->evaluated = false;
     s->holders = nullptr;
@@ -216,6 +217,7 @@ void release(Socket &s, int fd)
     else
         end_stream(s, fd);
     leave_holders(s);
+    forget_pacing_turn(s);
     s.generation.fetch_add(1, std::memory_order_acq_rel);
     s.mode.store(Mode::kFree, std::memory_order_release);
     s.any_fd = -1;

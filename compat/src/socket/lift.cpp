@@ -71,6 +71,7 @@ int open_endpoint(Socket &s, fi_info *info)
     s.endpoint = ep;
     s.connecting = true;
     s.endpoint_down = false;
+    adopt_pacing_rate(s, s.any_fd.load(std::memory_order_relaxed));
     return 0;
 }
 
@@ -179,6 +180,7 @@ void clear_transmit(Socket &s) // tx_lock, rx_lock, poll lock held
     s.tx.resend_from = kNone;
     s.tx.end_pending = kNone;
     s.tx.return_at = kNone;
+    forget_pacing_turn(s);
     s.ready_due = false;
     s.tx_work = false;
 }

@@ -122,6 +122,7 @@ void after_fork_in_child()
 {
     engine_after_fork_in_child();
     udp::after_fork_in_child();
+    pacing_after_fork_in_child();
     unlock_pool_after_fork();
     g_lift_lock.reset();
     g_live_sockets = nullptr;
@@ -138,6 +139,8 @@ void after_fork_in_child()
         s.bare_senders = 0;
         s.waiters = 0;
         s.cookie = 0;
+        s.pacing.turn = {};
+        s.pacing.held_until = 0;
         if (is_udp(s))
             udp::after_fork_in_child(s);
         holders_after_fork_in_child(s);

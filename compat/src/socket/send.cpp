@@ -41,6 +41,8 @@ constexpr std::int64_t kSpillAfterUs = 2000; // a full ring that nobody reads: g
 // The peer has not made room for a while: what it has not read and what follows goes by the kernel, whose buffers are larger.
 int wait_for_room(Socket &s, int fd, Wait &wait)
 {
+    if (is_held(s))
+        return wait_for(s, fd, POLLOUT, wait);
     Wait brief = wait;
     brief.deadline_ns = std::min(wait.deadline_ns, now_ns() + kSpillAfterUs * 1000);
     const int result = wait_for(s, fd, POLLOUT, brief);

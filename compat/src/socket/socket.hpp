@@ -95,6 +95,7 @@ struct Watcher {
     Watcher *next = nullptr;
     Watcher *prev = nullptr;
     Socket *socket = nullptr; // set by watch(), cleared by unwatch()
+    bool keeps_time = false;  // its owner knows himself when a send that the rate limit holds is due
 };
 void watch(Socket &s, Watcher &w);
 void unwatch(Watcher &w); // after return no notify() of w is running or will run

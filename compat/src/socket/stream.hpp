@@ -17,6 +17,7 @@
 #include "compat/src/socket/holders.hpp"
 #include "compat/src/socket/lock.hpp"
 #include "compat/src/socket/offer.hpp"
+#include "compat/src/socket/pacing.hpp"
 #include "compat/src/socket/socket.hpp"
 
 namespace vma::sock {
@@ -76,6 +77,7 @@ struct Sender {
     std::atomic<std::uint64_t> credit{0};          // endpoint bytes the peer has consumed
     std::uint64_t ring = 0;                        // bytes of the peer's region, power of two
     std::uint32_t slots_left = 0;                  // free slots, about
+    std::uint32_t piece = 32768;                   // most bytes of one write
     std::atomic<bool> found_full{false};           // a write did not fit since the last POLLOUT news
     std::atomic<bool> slots_blocked{false};        // a write found none: wait for the next CREDIT
     bool asked = false;                            // ASK is out: the RETURN that answers it is not the last word
@@ -137,6 +139,7 @@ public:
     Mutex rx_lock;
     Sender tx;
     Receiver rx;
+    Pacing pacing;
 
     // The endpoint. Changed with tx_lock, rx_lock and the engine's poll lock held.
     fid_ep *endpoint = nullptr;

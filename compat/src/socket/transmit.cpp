@@ -19,7 +19,6 @@ namespace vma::sock {
 
 namespace {
 
-constexpr std::size_t kPiece = 32768; // one write: long enough to copy well, short enough to overlap with the reader
 constexpr std::uint32_t kReservedSlots = 4; // for control tags
 
 bool refresh_slots(Socket &s)
@@ -41,14 +40,18 @@ bool has_slot(Socket &s)
     return true;
 }
 
-// One write of at most kPiece contiguous bytes. 0, or the provider's negative error.
+// One write of contiguous bytes, no more than a piece: long enough to copy well, short enough to overlap with the reader, and
+// half a burst of a socket with a rate limit. 0, or the provider's negative error.
 int write_piece(Socket &s, const void *bytes, std::size_t len)
 {
     const std::uint64_t offset = s.tx.position & (s.tx.ring - 1);
     const ssize_t result =
         fi_inject_writedata(s.endpoint, bytes, len, make_tag(Tag::kData, len), 0, offset, FI_VMA_REGION_KEY);
-    if (result != 0) [[unlikely]]
+    if (result != 0) [[unlikely]] {
+        if (result == -FI_EAGAIN && s.pacing.limited.load(std::memory_order_relaxed))
+            note_refusal(s);
         return static_cast<int>(result);
+    }
     s.tx.position += len;
     --s.tx.slots_left;
     return 0;
@@ -61,7 +64,8 @@ std::size_t write_ring(Socket &s, const std::uint8_t *bytes, std::size_t len, bo
     while (done < len) {
         const std::uint64_t room = s.tx.ring - (s.tx.position - s.tx.credit.load(std::memory_order_acquire));
         const std::uint64_t to_end = s.tx.ring - (s.tx.position & (s.tx.ring - 1));
-        const std::size_t piece = std::min({len - done, std::size_t{room}, std::size_t{to_end}, kPiece});
+        const std::size_t piece =
+            std::min({len - done, std::size_t{room}, std::size_t{to_end}, std::size_t{s.tx.piece}});
         if (piece == 0 || !has_slot(s))
             break;
         const int result = write_piece(s, bytes + done, piece);
@@ -226,7 +230,7 @@ void answer_return(Socket &s, std::uint64_t consumed)
 
 bool can_transmit(const Socket &s)
 {
-    return !s.tx.slots_blocked.load(std::memory_order_acquire) &&
+    return !s.tx.slots_blocked.load(std::memory_order_acquire) && !is_held(s) &&
            s.tx.position - s.tx.credit.load(std::memory_order_acquire) <= s.tx.ring - s.tx.ring / 8;
 }
 
@@ -238,7 +242,7 @@ bool transmit_small(Socket &s, const void *bytes, std::size_t len)
         return false;
     const std::uint64_t room = tx.ring - (tx.position - tx.credit.load(std::memory_order_acquire));
     const std::uint64_t to_end = tx.ring - (tx.position & (tx.ring - 1));
-    return len <= std::min({room, to_end, std::uint64_t{kPiece}}) && has_slot(s) && write_piece(s, bytes, len) == 0;
+    return len <= std::min({room, to_end, std::uint64_t{tx.piece}}) && has_slot(s) && write_piece(s, bytes, len) == 0;
 }
 
 namespace {

@@ -8,6 +8,8 @@
 #include <sys/eventfd.h>
 #include <time.h>
 
+#include <algorithm>
+
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
@@ -86,15 +88,18 @@ int spin(Socket &s, int fd, short events, Wait &wait, std::int64_t start, std::i
 // What the kernel is to tell meanwhile. 0: look again.
 int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, int wake_fd)
 {
-    const bool kernel_carries = (events & POLLOUT) == 0 || s.tx.path.load(std::memory_order_acquire) == Path::kKernel;
+    const std::int64_t turn = (events & POLLOUT) != 0 ? held_until(s) : kForever; // by its rate
+    const bool kernel_carries =
+        (events & POLLOUT) == 0 || (s.tx.path.load(std::memory_order_acquire) == Path::kKernel && turn == kForever);
     pollfd fds[] = {{live_fd(s, fd), static_cast<short>(kernel_carries ? events : 0), 0},
                     {engine_wait_fd(), POLLIN, 0},
                     {wake_fd, POLLIN, 0}};
     timespec timeout = {};
-    const std::int64_t left = wait.deadline_ns - now_ns();
-    if (wait.deadline_ns != kForever && left > 0)
+    const std::int64_t until = std::min(wait.deadline_ns, turn);
+    const std::int64_t left = until - now_ns();
+    if (until != kForever && left > 0)
         timeout = {left / kNsPerSecond, left % kNsPerSecond};
-    if (libc::real.ppoll(fds, std::size(fds), wait.deadline_ns == kForever ? nullptr : &timeout, nullptr) > 0 &&
+    if (libc::real.ppoll(fds, std::size(fds), until == kForever ? nullptr : &timeout, nullptr) > 0 &&
         fds[0].revents != 0)
         note_kernel_events(s, static_cast<std::uint32_t>(fds[0].revents));
     engine_woken();
@@ -146,7 +151,8 @@ int wait_for(Socket &s, int fd, short events, Wait &wait)
 {
     const std::int64_t poll_us = config::params().rx_poll;
     int result = check(s, events, wait);
-    if (result == 0 && poll_us != 0) {
+    const bool sleeps = (events & POLLOUT) != 0 && is_held(s); // nobody hastens the clock
+    if (result == 0 && poll_us != 0 && !sleeps) {
         const std::int64_t start = now_ns();
         result = spin(s, fd, events, wait, start, poll_us < 0 ? kForever : start + poll_us * kNsPerUs);
     }

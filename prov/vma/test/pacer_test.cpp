@@ -154,6 +154,52 @@ void a_long_message_goes_whole_and_is_paid_for(void **)
     assert_true(pacer.ready(kStart + bytes * kSecond / kMbit, 1));
 }
 
+// Whoever waits, and comes too late by more than a burst: no more than a burst goes at once, and over the second nothing is lost.
+void a_busy_processor_is_made_up_for(void **)
+{
+    for (const std::uint64_t rate : kRates) {
+        Pacer pacer = pacer_of(rate);
+        const std::uint64_t chunk = std::min<std::uint64_t>(pacer.piece(), 32768);
+        std::uint64_t now = kStart;
+        std::uint64_t sent = 0;
+        std::uint64_t stall = kStart;
+        while (now < kStart + kSecond) {
+            std::uint64_t at_once = 0;
+            for (; pacer.due(now, chunk) == now; at_once += chunk)
+                pacer.take(chunk);
+            assert_true(at_once <= pacer.burst());
+            sent += at_once;
+            now = pacer.due(now, chunk);
+            if (now >= stall) {
+                now += 15'000'000;
+                stall = now + 60'000'000;
+            }
+        }
+        near(sent, rate, now - kStart, 2 * pacer.burst() + rate * 15 / 1000); // the last stall is not made up for yet
+    }
+}
+
+// It is not made up for by more than 50 ms, at twice the rate.
+void lost_time_is_bounded(void **)
+{
+    const std::uint64_t rate = 100 * kMbit;
+    Pacer pacer = pacer_of(rate);
+    pacer.take(pacer.piece());
+    std::uint64_t now = pacer.due(kStart, 1000) + 3600 * kSecond;
+    const std::uint64_t start = now;
+    const auto punctual = [](std::uint64_t) { return 0; };
+    const std::uint64_t soon = run(pacer, now, start + kSecond / 50, 1000, punctual);
+    assert_true(soon <= pacer.burst() + 1000 + rate / 25);
+    const std::uint64_t later = run(pacer, now, start + kSecond, 1000, punctual);
+    near(soon + later, rate, now - start, pacer.burst() + 1000 + rate / 20);
+    // Who had nothing to send has lost nothing.
+    pacer.take(1000);
+    now += 3600 * kSecond;
+    const std::uint64_t idle = now;
+    const std::uint64_t afterwards = run(pacer, now, idle + kSecond / 10, 1000, punctual);
+    near(afterwards, rate, now - idle, pacer.burst() + 1000);
+}
+
 void a_new_rate_holds_from_its_moment(void **)
 {
     Pacer pacer = pacer_of(100 * kMbit);
@@ -229,6 +275,8 @@ int main()
         cmocka_unit_test(no_drift),
         cmocka_unit_test(bursts_are_bounded),
         cmocka_unit_test(a_long_message_goes_whole_and_is_paid_for),
+        cmocka_unit_test(a_busy_processor_is_made_up_for),
+        cmocka_unit_test(lost_time_is_bounded),
         cmocka_unit_test(a_new_rate_holds_from_its_moment),
         cmocka_unit_test(setting_earns_nothing),
         cmocka_unit_test(extremes_do_not_overflow),

@@ -167,9 +167,8 @@ void long_ones_arrive_whole(void **)
 
         std::fill(in.begin(), in.end(), std::uint8_t{0});
         fid_mr *mr = nullptr;
-        assert_int_equal(fi_mr_reg(pair.b.domain, in.data(), in.size(), FI_REMOTE_WRITE | FI_REMOTE_READ, 0, 5, 0, &mr,
-                                   nullptr),
-                         0);
+        assert_int_equal(
+            fi_mr_reg(pair.b.domain, in.data(), in.size(), FI_REMOTE_WRITE | FI_REMOTE_READ, 0, 5, 0, &mr, nullptr), 0);
         assert_int_equal(fi_write(pair.a.ep, out.data(), out.size(), nullptr, 0, 0, 5, nullptr), 0);
         progress(pair.a.cq);
         std::vector<unsigned char> back(in.size());

@@ -82,7 +82,6 @@ Effect effect_of_socket(int name)
     case SO_MARK:
     case SO_DONTROUTE:
     case SO_TXTIME:
-    case SO_MAX_PACING_RATE:
     case SO_ZEROCOPY:
         return Effect::kSentByKernel;
     default:

@@ -68,6 +68,7 @@ void stay_on_kernel(Socket &s, const char *reason)
 void become_dual(Socket &s, int fd)
 {
     read_options(s, fd);
+    adopt_pacing_rate(s, fd);
     s.kernel_news.store(true, std::memory_order_relaxed);
     s.mode.store(Mode::kDual, std::memory_order_seq_cst);
     if (!mux::became_dual(s)) {
@@ -147,17 +148,33 @@ bool wants_lift(Socket &s)
            (s.holders.load(std::memory_order_relaxed) == nullptr || operations % kOperationsPerLook == 0);
 }
 
-void lift(Socket &s, int fd)
+namespace {
+
+void try_to_lift(Socket &s, int fd, bool asked)
 {
     const int saved = errno;
     if (g_lift_lock.try_lock()) {
         if (g_fork_gate.try_lock()) {
-            lift_locked(s, fd, true);
+            lift_locked(s, fd, asked);
             g_fork_gate.unlock();
         }
         g_lift_lock.unlock();
     }
     errno = saved;
+}
+
+} // namespace
+
+void lift(Socket &s, int fd)
+{
+    try_to_lift(s, fd, true);
+}
+
+bool lift_to_pace(Socket &s, int fd)
+{
+    if (!dual(s) && s.operations.load(std::memory_order_relaxed) % kOperationsPerLook == 0)
+        try_to_lift(s, fd, false);
+    return dual(s);
 }
 
 void lift_unasked(Socket &s, int fd)

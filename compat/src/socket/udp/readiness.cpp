@@ -16,7 +16,7 @@ constexpr std::uint32_t kAlways = POLLHUP | POLLERR | POLLNVAL;
 std::uint32_t known(const Socket &s, const State &u)
 {
     std::uint32_t events = u.queue.empty() ? 0 : kIn;
-    if (!u.ask_kernel_for_room.load(std::memory_order_relaxed)) [[likely]]
+    if (!u.ask_kernel_for_room.load(std::memory_order_relaxed) && !is_held(s)) [[likely]]
         events |= kOut; // a datagram always finds room, or is lost
     if (s.pending_error.load(std::memory_order_relaxed) != 0) [[unlikely]]
         events |= kIn | POLLERR;
@@ -43,7 +43,7 @@ std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
     std::uint32_t ask = news ? interest & POLLPRI : 0; // comes with an error (SO_SELECT_ERR_QUEUE)
     if ((events & kIn) == 0 && news)
         ask |= interest & kIn;
-    if ((events & kOut) == 0)
+    if ((events & kOut) == 0 && !is_held(s))
         ask |= interest & kOut;
     const bool told = (events & interest & kIn) != 0; // what else the kernel has is told when that has been read
     if (ask != 0 || (news && !told)) {

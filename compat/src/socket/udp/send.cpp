@@ -13,6 +13,7 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/clock.hpp"
+#include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
@@ -129,7 +130,19 @@ ssize_t loop_as_asked(State &u, int fd, const Destination &to, const Message &m)
     return send_to_group_by_kernel(u, fd, m, v4, u.loops[v4 ? 0 : 1]);
 }
 
-// kByKernel: the kernel is to send it.
+ssize_t send_by_route(Socket &s, int fd, Route &route, const Message &m)
+{
+    State &u = state_of(s);
+    if (route.way == Way::kGroup)
+        return put_to_group(s, fd, route, m);
+    const std::uint32_t kernel_sends = u.kernel_sends.load(std::memory_order_relaxed); // others may add to it
+    const ssize_t n = route.way == Way::kReceiver ? put(s, route, route.receiver, m) : kByKernel;
+    if (n >= 0 && route.receiver.lost == 0) [[likely]]
+        route.kernel_sends = kernel_sends;
+    return n;
+}
+
+// kByKernel: the kernel is to send it. kNotDue: it is too early.
 ssize_t send_accelerated(Socket &s, int fd, Message m)
 {
     State &u = state_of(s);
@@ -146,6 +159,9 @@ ssize_t send_accelerated(Socket &s, int fd, Message m)
     }
     if (!to.assign(m.to, m.to_length))
         return kByKernel;
+    const bool limited = s.pacing.limited.load(std::memory_order_relaxed);
+    if (limited && !lift_to_pace(s, fd)) [[unlikely]]
+        return kByKernel;
     ssize_t n = 0;
     const LockGuard guard(s.tx_lock);
     if (m.count > kMostParts && !make_one(u, m, gathered)) [[unlikely]]
@@ -155,12 +171,11 @@ ssize_t send_accelerated(Socket &s, int fd, Message m)
         route = refresh(s, fd, route, to, n);
     if (route == nullptr || n != 0)
         return route == nullptr ? kByKernel : n;
+    if (limited && route->way != Way::kKernel && !may_go(s, m.length)) [[unlikely]]
+        return kNotDue;
+    n = send_by_route(s, fd, *route, m);
     if (route->way == Way::kGroup)
-        return put_to_group(s, fd, *route, m);
-    const std::uint32_t kernel_sends = u.kernel_sends.load(std::memory_order_relaxed); // others may add to it
-    n = route->way == Way::kReceiver ? put(s, *route, route->receiver, m) : kByKernel;
-    if (n >= 0 && route->receiver.lost == 0) [[likely]]
-        route->kernel_sends = kernel_sends;
+        return n;
     if (n == kByKernel && u.has_wire_groups && is_group(fd, to)) [[unlikely]]
         return loop_as_asked(u, fd, to, m);
     if (n == kByKernel && route->way == Way::kReceiver)
@@ -168,10 +183,30 @@ ssize_t send_accelerated(Socket &s, int fd, Message m)
     return n;
 }
 
+// A call that may wait, waits for its turn.
+[[gnu::noinline]] ssize_t send_when_due(Socket &s, int fd, const Message &m)
+{
+    if ((m.flags & MSG_DONTWAIT) != 0 || s.nonblocking.load(std::memory_order_relaxed))
+        return -EAGAIN;
+    Wait wait = begin_wait(s, s.send_timeout_us.load(std::memory_order_relaxed));
+    const Call call(s, CallKind::kWait);
+    for (;;) {
+        if (const int error = wait_for(s, fd, POLLOUT, wait))
+            return error;
+        if (const int untold = take_error(s))
+            return -untold;
+        const ssize_t n = send_accelerated(s, live_fd(s, fd), m);
+        if (n != kNotDue)
+            return n;
+    }
+}
+
 template <typename Kernel> ssize_t send_by(Socket &s, int fd, const Message &m, Kernel kernel)
 {
     const int untold = take_error(s);
-    const ssize_t n = untold != 0 ? -untold : send_accelerated(s, fd, m);
+    ssize_t n = untold != 0 ? -untold : send_accelerated(s, fd, m);
+    if (n == kNotDue) [[unlikely]]
+        n = send_when_due(s, fd, m);
     if (n != kByKernel)
         return n >= 0 ? n : give(n);
     const ssize_t sent = kernel();

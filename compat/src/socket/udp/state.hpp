@@ -137,9 +137,11 @@ void after_fork_in_child(Socket &s);
 void withdraw_all(); // the process ends
 
 // ---- acceleration (lift.cpp)
-bool wants_lift(Socket &s);               // cheap; a receiving call asks before it goes to the kernel
-void lift(Socket &s, int fd);             // no lock held; it may stay as it is
-void lift_unasked(Socket &s, int fd);     // lift lock held
+bool wants_lift(Socket &s);           // cheap; a receiving call asks before it goes to the kernel
+void lift(Socket &s, int fd);         // no lock held; it may stay as it is
+void lift_unasked(Socket &s, int fd); // lift lock held
+// A sender with a rate limit: where it waits for its turn, poll() and its kin have to look here too. False: the kernel sends.
+bool lift_to_pace(Socket &s, int fd);     // no lock held
 void publish_if_due(Socket &s);           // rx_lock held
 void withdraw(Socket &s);                 // senders go to the kernel from now on; no lock held
 void unlift(Socket &s, bool keep_unread); // lift lock held
@@ -182,6 +184,7 @@ struct Message {
     int flags;
 };
 inline constexpr ssize_t kByKernel = -1000;
+inline constexpr ssize_t kNotDue = -1001;    // by its rate
 inline constexpr std::size_t kMostParts = 3; // and the header
 // Writes it for one receiver of the route. Its length, also where it was lost and nobody is to be told; -EAGAIN, or kByKernel:
 // the receiver is gone. tx_lock held.

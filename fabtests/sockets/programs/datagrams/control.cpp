@@ -339,3 +339,37 @@ EVERY_FAMILY(options_as_set)
     me.step();
     me.still_works(me.link);
 }
+
+// What is set is told, in both lengths, and datagrams at a rate come in their order.
+SCENARIO(pacing_rates)
+{
+    const auto rate = [&me](const char *when) {
+        for (const socklen_t size : {8u, 4u, 3u}) {
+            unsigned long long value = 0;
+            socklen_t len = size;
+            const int result = ::getsockopt(me.link.fd, SOL_SOCKET, SO_MAX_PACING_RATE, &value, &len);
+            me.say("%s, %u bytes: %d, %llu in %u", when, size, result, value, len);
+        }
+    };
+    rate("at first");
+    const std::uint64_t wide = 8'000'000'000;
+    me.show("8 bytes", set_option(me.link.fd, SOL_SOCKET, SO_MAX_PACING_RATE, wide));
+    rate("8 GB");
+    me.show("short", ::setsockopt(me.link.fd, SOL_SOCKET, SO_MAX_PACING_RATE, &wide, 2));
+    me.show("nowhere", ::setsockopt(me.link.fd, SOL_SOCKET, SO_MAX_PACING_RATE, nullptr, 8));
+    const std::uint32_t narrow = 400'000;
+    me.show("4 bytes", set_option(me.link.fd, SOL_SOCKET, SO_MAX_PACING_RATE, narrow));
+    rate("400 kB");
+    me.step();
+    const std::string text = pattern_text(1000);
+    for (std::size_t i = 0; i < 20 && !me.server; ++i)
+        me.show("send", send_to(me.link.fd, text.data() + i, text.size() - i, me.link.other));
+    me.step();
+    for (int i = 0; i < 20 && me.server; ++i)
+        me.say("came: %zd", ::recv(me.link.fd, nullptr, 0, MSG_TRUNC));
+    me.step();
+    const std::uint32_t none = ~0U;
+    me.show("none", set_option(me.link.fd, SOL_SOCKET, SO_MAX_PACING_RATE, none));
+    rate("at last");
+    me.still_works(me.link);
+}

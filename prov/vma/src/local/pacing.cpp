@@ -62,8 +62,7 @@ int Queue::open_timer() noexcept
 {
     if (paced.timer || untimed)
         return 0;
-    core::UniqueFd timer =
-        core::make_fd([] { return ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK); });
+    core::UniqueFd timer = core::make_fd([] { return ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK); });
     if (!timer)
         return -errno;
     if (const int error = open_wait_set())

@@ -22,9 +22,9 @@ struct PacedTimer : Timer {
 // Protected by the queue's lock.
 struct PacedWork {
     Wheel wheel;
-    core::UniqueFd timer;         // made for the queue's first limited endpoint
-    std::uint64_t timer_set = 0;  // ns: what it is armed for; 0: it isn't, or has fired and was read
-    bool refused_is_due = false;  // a datagram that was refused may go: whoever sleeps should try again
+    core::UniqueFd timer;        // made for the queue's first limited endpoint
+    std::uint64_t timer_set = 0; // ns: what it is armed for; 0: it isn't, or has fired and was read
+    bool refused_is_due = false; // a datagram that was refused may go: whoever sleeps should try again
 };
 
 } // namespace vma::local

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// SO_MAX_PACING_RATE of accelerated sockets: the rate a socket has, and who waits for its turn. The kernel's socket has the
+// rate too, in its own form, and limits what goes by it. Streams are paced by their endpoint, datagrams here. doc/pacing.md
+#pragma once
+
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "vma/pacer.hpp"
+#include "vma/wheel.hpp"
+
+namespace vma::sock {
+
+class Socket;
+
+// The form of the option that libvma's programs know (vma_rate_limit_t): 12 bytes.
+struct VmaRateLimit {
+    std::uint32_t rate;           // kbit a second, 0: no limit
+    std::uint32_t max_burst;      // bytes, 0: ours to choose
+    std::uint16_t typical_packet; // bytes, 0: not known
+};
+static_assert(sizeof(VmaRateLimit) == 12);
+
+// Of one socket. Changed with its tx_lock held.
+struct Pacing {
+    struct Turn : Timer {
+        Socket *socket = nullptr;
+    };
+
+    std::atomic<bool> limited{false};
+    std::uint64_t rate = Pacer::kUnlimited; // bytes a second
+    std::uint32_t max_burst = 0;
+    std::uint16_t typical_packet = 0;
+    Pacer pacer;                               // datagrams
+    std::atomic<std::uint64_t> held_until{0};  // ns: a send was refused before this; 0: none was
+    Turn turn;                                 // the list's lock
+};
+
+// The option's calls.
+int set_pacing_rate(Socket &s, int fd, const void *value, socklen_t len);
+int get_pacing_rate(Socket &s, int fd, void *value, socklen_t *len);
+
+// What the kernel's socket has is what holds: it may have come by accept() or from another process. Before a socket sends by an
+// endpoint. Lift lock held.
+void adopt_pacing_rate(Socket &s, int fd);
+void forget_pacing(Socket &s); // the socket is made
+
+// tx_lock held. Whether a datagram of this length may go now, and counts it; if not, it is held until it may.
+bool may_go(Socket &s, std::size_t length);
+// The endpoint has refused a write: notes until when, if that is because of the rate.
+void note_refusal(Socket &s);
+
+// A send would be refused still; no lock needed. Only the clock changes that: whoever watches the socket hears of it.
+bool is_held(const Socket &s);
+// ns; INT64_MAX when it is not held
+std::int64_t held_until(const Socket &s);
+
+// Its watchers are told when it is held no more. No lock needed.
+void tell_when_due(Socket &s);
+
+// The helper thread's sleep: on `fd` for so many ms (-1: for ever), telling watchers meanwhile whose turn has come.
+void sleep_and_give_turns(int fd, int milliseconds);
+void pacing_after_fork_in_child(); // before forget_pacing_turn() of each socket
+void forget_pacing_turn(Socket &s);
+
+} // namespace vma::sock
