@@ -71,6 +71,7 @@ int open_endpoint(Socket &s, fi_info *info)
     s.endpoint = ep;
     s.connecting = true;
     s.endpoint_down = false;
+    const LockGuard guard(s.tx_lock);
     adopt_pacing_rate(s, s.any_fd.load(std::memory_order_relaxed));
     return 0;
 }

@@ -170,7 +170,6 @@ int get_pacing_rate(Socket &s, int fd, void *value, socklen_t *len)
 void adopt_pacing_rate(Socket &s, int fd)
 {
     const std::uint64_t rate = kernel_rate(fd);
-    const LockGuard guard(s.tx_lock);
     if (rate != s.pacing.rate)
         apply(s, rate, {});
     else if (s.pacing.limited.load(std::memory_order_relaxed))
@@ -230,7 +229,10 @@ void tell_when_due(Socket &s)
 bool is_held(const Socket &s)
 {
     const std::uint64_t until = s.pacing.held_until.load(std::memory_order_seq_cst);
-    return until != 0 && now() < until;
+    if (until == 0) [[likely]]
+        return false;
+    const bool by_endpoint = is_udp(s) || s.tx.path.load(std::memory_order_acquire) == Path::kEndpoint;
+    return by_endpoint && now() < until;
 }
 
 std::int64_t held_until(const Socket &s)

@@ -43,7 +43,7 @@ int set_pacing_rate(Socket &s, int fd, const void *value, socklen_t len);
 int get_pacing_rate(Socket &s, int fd, void *value, socklen_t *len);
 
 // What the kernel's socket has is what holds: it may have come by accept() or from another process. Before a socket sends by an
-// endpoint. Lift lock held.
+// endpoint. tx_lock held.
 void adopt_pacing_rate(Socket &s, int fd);
 void forget_pacing(Socket &s); // the socket is made
 

@@ -68,7 +68,6 @@ void stay_on_kernel(Socket &s, const char *reason)
 void become_dual(Socket &s, int fd)
 {
     read_options(s, fd);
-    adopt_pacing_rate(s, fd);
     s.kernel_news.store(true, std::memory_order_relaxed);
     s.mode.store(Mode::kDual, std::memory_order_seq_cst);
     if (!mux::became_dual(s)) {

@@ -102,6 +102,7 @@ ssize_t put_own(const Socket &s, const Route &route, const Receiver &receiver, c
         if (route == nullptr)
             return nullptr;
         route->kernel_sends = u.kernel_sends.load(std::memory_order_relaxed) - 1;
+        adopt_pacing_rate(s, fd);
         u.used_memory.store(true, std::memory_order_relaxed);
     }
     error = resolve(s, fd, *route);
