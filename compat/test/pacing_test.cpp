@@ -33,7 +33,7 @@ std::uint64_t kernel_rate(int fd)
 
 void give_send_timeout(Socket &s, int fd, int ms)
 {
-    const timeval time = {ms / 1000, ms % 1000 * 1000};
+    const timeval time = {ms / 1000, static_cast<suseconds_t>(ms % 1000) * 1000};
     assert_int_equal(sock::set_option(s, fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time), 0);
 }
 

@@ -6,8 +6,8 @@
 
 #include <errno.h>
 #include <netinet/in.h>
-#include <stdlib.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

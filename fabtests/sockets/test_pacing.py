@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """SO_MAX_PACING_RATE of accelerated sockets, measured by the receiver: the rate is held within 2 % over a second, whoever
-waits for it how, and nobody spins meanwhile. On a machine that is busy elsewhere a run may be repeated."""
+waits for it how, and nobody spins meanwhile. A machine that is busy elsewhere gets more tries, and may be too slow; too fast is
+never right."""
 
+import os
 import re
 
 import pytest
@@ -31,6 +33,9 @@ def holds(run, pair, rate, *args, env=None, busy=1.0):
         found, cpu = measure(run, pair, args[0], args[1], rate, *args[2:], env=env)
         if abs(found / rate - 1) <= 0.02 and cpu <= busy:
             return
+    load = os.getloadavg()[0]
+    if found < rate and cpu <= busy and load > os.cpu_count():
+        pytest.skip(f"others keep {load:.1f} threads busy: only {found / rate:.0%} of the rate was reached")
     pytest.fail(f"asked for {rate} bytes a second, got {found:.0f}, with {cpu:.2f} of a processor")
 
 

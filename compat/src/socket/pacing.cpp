@@ -107,8 +107,8 @@ void limit_endpoint(Socket &s)
     if (s.endpoint == nullptr)
         return;
     const fi_vma_rate_limit limit = {p.rate, p.max_burst, p.typical_packet};
-    const int result = fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_RATE_LIMIT), &limit,
-                                 sizeof limit);
+    const int result =
+        fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_RATE_LIMIT), &limit, sizeof limit);
     if (result != 0)
         VMA_LOG(kWarn, "fd=%d: the endpoint takes no rate limit (%s): it is not paced while it is accelerated",
                 s.any_fd.load(std::memory_order_relaxed), strerror(-result));
@@ -247,7 +247,8 @@ void sleep_and_give_turns(int fd, int milliseconds)
         const int timer = g_turns.timer.load(std::memory_order_acquire);
         pollfd fds[] = {{fd, POLLIN, 0}, {timer, POLLIN, 0}};
         const std::int64_t left = end - now_ns();
-        const int timeout = milliseconds < 0 ? -1 : static_cast<int>(std::max<std::int64_t>(left + kMilli - 1, 0) / kMilli);
+        const int timeout =
+            milliseconds < 0 ? -1 : static_cast<int>(std::max<std::int64_t>(left + kMilli - 1, 0) / kMilli);
         libc::real.poll(fds, std::size(fds), timeout);
         std::uint64_t expirations;
         if ((fds[1].revents & POLLIN) != 0)

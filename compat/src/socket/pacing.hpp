@@ -33,9 +33,9 @@ struct Pacing {
     std::uint64_t rate = Pacer::kUnlimited; // bytes a second
     std::uint32_t max_burst = 0;
     std::uint16_t typical_packet = 0;
-    Pacer pacer;                               // datagrams
-    std::atomic<std::uint64_t> held_until{0};  // ns: a send was refused before this; 0: none was
-    Turn turn;                                 // the list's lock
+    Pacer pacer;                              // datagrams
+    std::atomic<std::uint64_t> held_until{0}; // ns: a send was refused before this; 0: none was
+    Turn turn;                                // the list's lock
 };
 
 // The option's calls.

@@ -175,7 +175,8 @@ void a_busy_processor_is_made_up_for(void **)
                 stall = now + 60'000'000;
             }
         }
-        near(sent, rate, now - kStart, 2 * pacer.burst() + rate * 15 / 1000); // the last stall is not made up for yet
+        near(sent, rate, now - kStart,
+             std::uint64_t{2} * pacer.burst() + rate * 15 / 1000); // the last stall is not made up for yet
     }
 }
 
