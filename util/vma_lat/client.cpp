@@ -42,6 +42,7 @@ public:
         Local local;
         local.host = peer_address(controls_[0].fd());
         local.self = local_address(controls_[0].fd());
+        local.domain = options_.domain;
         local.interface = options_.interface;
         local.ttl = options_.ttl;
         local.loop = options_.loop;

@@ -42,7 +42,7 @@ Failure Control::send(Type type, const Bytes &body)
     return {};
 }
 
-Failure Control::receive(Type type, Bytes &body, int timeout_ms, Stop stop)
+Failure Control::receive_any(Type &type, Bytes &body, int timeout_ms, Stop stop)
 {
     const std::uint64_t deadline = now_ns() + static_cast<std::uint64_t>(timeout_ms) * kMillisecond;
     std::array<std::byte, kControlHeader> bytes{};
@@ -60,9 +60,18 @@ Failure Control::receive(Type type, Bytes &body, int timeout_ms, Stop stop)
             return failure;
         return error(kExitServer, "the other side refuses: %s", text.c_str());
     }
-    if (header.type != type)
+    type = header.type;
+    return {};
+}
+
+Failure Control::receive(Type type, Bytes &body, int timeout_ms, Stop stop)
+{
+    Type came = type;
+    if (auto failure = receive_any(came, body, timeout_ms, stop))
+        return failure;
+    if (came != type)
         return error(kExitServer, "the other side sent message %u where %u was expected; the test ends",
-                     static_cast<unsigned>(header.type), static_cast<unsigned>(type));
+                     static_cast<unsigned>(came), static_cast<unsigned>(type));
     return {};
 }
 

@@ -20,6 +20,9 @@ public:
     enum class Stop { kEnds, kWaits };
     Failure receive(Type type, Bytes &body, int timeout_ms, Stop stop = Stop::kEnds);
 
+    // The same of any type.
+    Failure receive_any(Type &type, Bytes &body, int timeout_ms, Stop stop = Stop::kEnds);
+
     // Nothing is read: is there something to read, or the end of the connection?
     bool pending() const;
 

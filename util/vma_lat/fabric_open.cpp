@@ -5,31 +5,14 @@
 #include "clock.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 namespace vma::lat {
 
 namespace {
 
-constexpr std::uint32_t kApi = FI_VERSION(1, 17);
 constexpr std::size_t kMostReceives = 256;      // posted a channel
 constexpr std::size_t kMostMemory = 64UL << 20; // for all of them, if that leaves two each
-
-Error failed(const char *what, long result)
-{
-    return error(kExitFailed, "%s: %s", what, libfabric().strerror(static_cast<int>(result < 0 ? -result : result)));
-}
-
-template <typename T, typename Open> Failure open(const char *what, Fid<T> &into, Open &&call)
-{
-    T *object = nullptr;
-    const int result = call(&object);
-    if (result != 0)
-        return failed(what, result);
-    into.reset(object);
-    return {};
-}
 
 } // namespace
 
@@ -40,30 +23,12 @@ std::unique_ptr<Transport> make_fabric_transport(const Plan &plan, const Local &
 
 Failure FabricTransport::find(const Address &address, std::uint64_t flags, Info &info) const
 {
-    const Info hints(libfabric().dupinfo(nullptr));
-    if (!hints)
-        return failed("fi_dupinfo", FI_ENOMEM);
-    hints->caps = FI_MSG;
-    hints->mode = FI_CONTEXT | FI_CONTEXT2;
-    hints->ep_attr->type = connected() ? FI_EP_MSG : FI_EP_DGRAM;
-    hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-    hints->fabric_attr->prov_name = strdup(plan_.provider.c_str()); // freed with the hints
-    fi_info *found = nullptr;
-    const int result = libfabric().getinfo(kApi, address.host().c_str(), std::to_string(address.port()).c_str(), flags,
-                                           hints.get(), &found);
-    if (result == -FI_ENODATA || result == -FI_ENOSYS)
-        return error(kExitFailed,
-                     "libfabric has no %s endpoint of provider %s for %s; 'fi_info -p %s' shows what there is, and "
-                     "FI_PROVIDER_PATH says where providers are",
-                     connected() ? "FI_EP_MSG" : "FI_EP_DGRAM", plan_.provider.c_str(), address.host().c_str(),
-                     plan_.provider.c_str());
-    if (result != 0)
-        return failed("fi_getinfo", result);
-    info.reset(found);
-    if (info->ep_attr->max_msg_size < plan_.size)
-        return error(kExitUsage, "a message of provider %s can't have %u bytes: %zu are possible",
-                     plan_.provider.c_str(), plan_.size, info->ep_attr->max_msg_size);
-    return {};
+    Wanted wanted;
+    wanted.provider = plan_.provider;
+    wanted.domain = local_.domain.empty() ? plan_.domain : local_.domain;
+    wanted.type = connected() ? FI_EP_MSG : FI_EP_DGRAM;
+    wanted.size = plan_.size;
+    return find_endpoints(wanted, address, flags, info);
 }
 
 Failure FabricTransport::prepare(Places &mine)
@@ -80,21 +45,23 @@ Failure FabricTransport::prepare(Places &mine)
 
 Failure FabricTransport::open_fabric()
 {
-    if (auto failure = open("fi_fabric", fabric_,
-                            [&](fid_fabric **place) { return libfabric().fabric(info_->fabric_attr, place, nullptr); }))
+    if (auto failure = open_object("fi_fabric", fabric_, [&](fid_fabric **place) {
+            return libfabric().fabric(info_->fabric_attr, place, nullptr);
+        }))
         return failure;
     if (!connected())
         return {};
     fi_eq_attr attributes{};
     attributes.wait_obj = FI_WAIT_UNSPEC;
-    return open("fi_eq_open", events_,
-                [&](fid_eq **place) { return fi_eq_open(fabric_.get(), &attributes, place, nullptr); });
+    return open_object("fi_eq_open", events_,
+                       [&](fid_eq **place) { return fi_eq_open(fabric_.get(), &attributes, place, nullptr); });
 }
 
 Failure FabricTransport::open_domain()
 {
-    if (auto failure = open("fi_domain", domain_,
-                            [&](fid_domain **place) { return fi_domain(fabric_.get(), info_.get(), place, nullptr); }))
+    if (auto failure = open_object("fi_domain", domain_, [&](fid_domain **place) {
+            return fi_domain(fabric_.get(), info_.get(), place, nullptr);
+        }))
         return failure;
     stride_ = (plan_.size + 63UL) & ~63UL;
     depth_ = static_cast<std::uint32_t>(std::clamp<std::size_t>(
@@ -109,8 +76,8 @@ Failure FabricTransport::open_domain()
         return {};
     fi_av_attr table{};
     table.type = FI_AV_TABLE;
-    return open("fi_av_open", addresses_,
-                [&](fid_av **place) { return fi_av_open(domain_.get(), &table, place, nullptr); });
+    return open_object("fi_av_open", addresses_,
+                       [&](fid_av **place) { return fi_av_open(domain_.get(), &table, place, nullptr); });
 }
 
 Failure FabricTransport::register_memory()
@@ -124,7 +91,7 @@ Failure FabricTransport::register_memory()
     }
     if ((info_->domain_attr->mr_mode & FI_MR_LOCAL) == 0)
         return {};
-    if (auto failure = open("fi_mr_reg", region_, [&](fid_mr **place) {
+    if (auto failure = open_object("fi_mr_reg", region_, [&](fid_mr **place) {
             return fi_mr_reg(domain_.get(), memory_.get(), (count + 1) * stride_, FI_SEND | FI_RECV, 0, 1, 0, place,
                              nullptr);
         }))
@@ -140,21 +107,22 @@ Failure FabricTransport::open_queue(std::uint64_t size, bool receives, Fid<fid_c
     attributes.size = size;
     attributes.format = FI_CQ_FORMAT_MSG;
     attributes.wait_obj = !receives || plan_.wait == Wait::kSpin ? FI_WAIT_NONE : by_fd ? FI_WAIT_FD : FI_WAIT_UNSPEC;
-    if (auto failure = open("fi_cq_open", queue,
-                            [&](fid_cq **place) { return fi_cq_open(domain_.get(), &attributes, place, nullptr); }))
+    if (auto failure = open_object("fi_cq_open", queue, [&](fid_cq **place) {
+            return fi_cq_open(domain_.get(), &attributes, place, nullptr);
+        }))
         return failure;
     if (!receives || !by_fd)
         return {};
     int fd = -1;
     if (const int result = fi_control(&queue->fid, FI_GETWAIT, &fd); result != 0)
-        return failed("the completion queue's descriptor", result);
+        return fabric_error("the completion queue's descriptor", result);
     return waiter_.add(fd);
 }
 
 Failure FabricTransport::open_endpoint(Channel &channel, fi_info *info)
 {
-    if (auto failure = open("fi_endpoint", channel.endpoint,
-                            [&](fid_ep **place) { return fi_endpoint(domain_.get(), info, place, nullptr); }))
+    if (auto failure = open_object("fi_endpoint", channel.endpoint,
+                                   [&](fid_ep **place) { return fi_endpoint(domain_.get(), info, place, nullptr); }))
         return failure;
     fid *other = connected() ? &events_->fid : &addresses_->fid;
     int result = fi_ep_bind(channel.endpoint.get(), other, 0);
@@ -163,9 +131,9 @@ Failure FabricTransport::open_endpoint(Channel &channel, fi_info *info)
     if (result == 0)
         result = fi_ep_bind(channel.endpoint.get(), &received_->fid, FI_RECV);
     if (result != 0)
-        return failed("fi_ep_bind", result);
+        return fabric_error("fi_ep_bind", result);
     result = fi_enable(channel.endpoint.get());
-    return result != 0 ? failed("fi_enable", result) : Failure();
+    return result != 0 ? fabric_error("fi_enable", result) : Failure();
 }
 
 Failure FabricTransport::post_receives(std::uint32_t number)
@@ -175,7 +143,7 @@ Failure FabricTransport::post_receives(std::uint32_t number)
         if (result == -FI_EAGAIN && i > 0)
             break; // it takes no more; receive() posts them one by one
         if (result != 0)
-            return failed("fi_recv", result);
+            return fabric_error("fi_recv", result);
     }
     return {};
 }
@@ -200,7 +168,7 @@ Failure FabricTransport::open_datagram(Places &mine)
         Bytes name(kMaxAddress);
         std::size_t length = name.size();
         if (const int result = fi_getname(&channels_[i].endpoint->fid, name.data(), &length); result != 0)
-            return failed("fi_getname", result);
+            return fabric_error("fi_getname", result);
         name.resize(length);
         mine.addresses.push_back(std::move(name));
     }
@@ -249,7 +217,7 @@ Failure FabricTransport::listen(Places &mine)
     if (auto failure = open_fabric())
         return failure;
     for (Channel &channel : channels_) {
-        if (auto failure = open("fi_passive_ep", channel.listener, [&](fid_pep **place) {
+        if (auto failure = open_object("fi_passive_ep", channel.listener, [&](fid_pep **place) {
                 return fi_passive_ep(fabric_.get(), info_.get(), place, nullptr);
             }))
             return failure;
@@ -257,12 +225,12 @@ Failure FabricTransport::listen(Places &mine)
         if (result == 0)
             result = fi_listen(channel.listener.get());
         if (result != 0)
-            return failed("fi_listen", result);
+            return fabric_error("fi_listen", result);
         Address name;
         std::size_t length = sizeof name.storage;
         result = fi_getname(&channel.listener->fid, &name.storage, &length);
         if (result != 0)
-            return failed("fi_getname", result);
+            return fabric_error("fi_getname", result);
         mine.ports.push_back(name.port());
     }
     return {};
@@ -276,7 +244,7 @@ Failure FabricTransport::await_event(std::uint32_t wanted, fi_eq_cm_entry &entry
         if (got == -FI_EAVAIL) {
             fi_eq_err_entry why{};
             fi_eq_readerr(events_.get(), &why, 0);
-            return failed("connecting an endpoint", why.err);
+            return fabric_error("connecting an endpoint", why.err);
         }
         if (got >= 0 && event == wanted)
             return {};
@@ -284,7 +252,7 @@ Failure FabricTransport::await_event(std::uint32_t wanted, fi_eq_cm_entry &entry
             return error(kExitServer, "connecting an endpoint: event %u came instead of %u; the test ends", event,
                          wanted);
         if (got != -FI_EAGAIN && got != -FI_EINTR)
-            return failed("fi_eq_sread", got);
+            return fabric_error("fi_eq_sread", got);
         if (given_up())
             return error(kExitServer, "the other side went away before all endpoints were connected; the test ends");
     }
@@ -307,7 +275,7 @@ Failure FabricTransport::accept(Channel &channel, std::uint32_t number, const st
     if (auto failure = post_receives(number))
         return failure;
     if (const int result = fi_accept(channel.endpoint.get(), nullptr, 0); result != 0)
-        return failed("fi_accept", result);
+        return fabric_error("fi_accept", result);
     return await_event(FI_CONNECTED, entry, given_up);
 }
 
@@ -331,7 +299,7 @@ Failure FabricTransport::connect(Channel &channel, std::uint32_t number, std::ui
     if (auto failure = post_receives(number))
         return failure;
     if (const int result = fi_connect(channel.endpoint.get(), info->dest_addr, nullptr, 0); result != 0)
-        return failed("fi_connect", result);
+        return fabric_error("fi_connect", result);
     fi_eq_cm_entry entry{};
     return await_event(FI_CONNECTED, entry, given_up);
 }

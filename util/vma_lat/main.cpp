@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // vma_lat: latency and message rate of UDP and TCP sockets and of libfabric endpoints. See man/vma_lat.1.
 #include "clock.hpp"
+#include "mesh.hpp"
 #include "session.hpp"
+#include "sweep.hpp"
 
 #include "config.h"
 
@@ -55,5 +57,15 @@ int main(int argc, char **argv)
         return complain(*failure);
     options.load.progress = isatty(STDERR_FILENO) != 0;
     catch_signals();
-    return options.server ? be_server(options) : be_client(options);
+    switch (options.role) {
+    case Role::kServer:
+        return be_server(options);
+    case Role::kClient:
+        return be_client(options);
+    case Role::kSweep:
+        return be_sweep(options);
+    case Role::kMesh:
+        return be_mesh(options);
+    }
+    return kExitFailed;
 }

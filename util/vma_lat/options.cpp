@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "options.hpp"
 
+#include "options_fabric.hpp"
+
 #include <getopt.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
+#include <iterator>
+#include <utility>
 
 namespace vma::lat {
 
@@ -46,6 +50,20 @@ enum Option : int {
     kVersion,
     kAddress,
     kClients,
+    kDomain,
+    kConnections,
+    kOperations,
+    kCq,
+    kThreads,
+    kFrom,
+    kTo,
+    kWindow,
+    kStream,
+    kProcesses,
+    kRank,
+    kPeers,
+    kListenFd,
+    kSeed,
 };
 
 constexpr option kOptions[] = {
@@ -80,8 +98,43 @@ constexpr option kOptions[] = {
     {"version", no_argument, nullptr, kVersion},
     {"address", required_argument, nullptr, kAddress},
     {"clients", required_argument, nullptr, kClients},
+    {"domain", required_argument, nullptr, kDomain},
+    {"verify", no_argument, nullptr, kCheck},
+    {"connections", required_argument, nullptr, kConnections},
+    {"operations", required_argument, nullptr, kOperations},
+    {"cq", required_argument, nullptr, kCq},
+    {"threads", required_argument, nullptr, kThreads},
+    {"from", required_argument, nullptr, kFrom},
+    {"to", required_argument, nullptr, kTo},
+    {"window", required_argument, nullptr, kWindow},
+    {"stream", required_argument, nullptr, kStream},
+    {"processes", required_argument, nullptr, kProcesses},
+    {"rank", required_argument, nullptr, kRank},
+    {"peers", required_argument, nullptr, kPeers},
+    {"listen-fd", required_argument, nullptr, kListenFd},
+    {"seed", required_argument, nullptr, kSeed},
     {nullptr, 0, nullptr, 0},
 };
+
+constexpr const char *kRoles[] = {"server", "client", "sweep", "mesh"};
+
+// A sweep and a mesh are told of options that mean nothing to them; and the others of theirs.
+bool goes_with(Role role, int option)
+{
+    const auto among = [option](std::initializer_list<int> list) {
+        return std::find(list.begin(), list.end(), option) != list.end();
+    };
+    if (among({'4', '6', kPort, kCpu, kProvider, kDomain, kHelpOption, kVersion}))
+        return true;
+    const bool both = among({kCq, kThreads, kWindow});
+    const bool sweep = both || among({kConnections, kOperations, kFrom, kTo, kStream});
+    const bool mesh = both || among({kProcesses, kRank, kPeers, kListenFd, kSeed});
+    if (role == Role::kSweep)
+        return sweep || among({kWait, kSize, kCheck, kCount, kWarmUpOption, kTimeout, kRtt, kCsv, kJson});
+    if (role == Role::kMesh)
+        return mesh || among({kWait, kSize, kCount, kTimeout, kAddress});
+    return !sweep && !mesh;
+}
 
 class Parser
 {
@@ -95,6 +148,7 @@ public:
             if (code == '?' || code == ':')
                 return error(kExitUsage, "%s: %s; 'vma_lat --help' lists them all", argv[optind - 1],
                              code == ':' ? "this option needs a value" : "there is no such option");
+            seen_.emplace_back(code, code < 256 ? "" : kOptions[index_].name);
             if (auto failure = take(code))
                 return failure;
         }
@@ -103,31 +157,25 @@ public:
         if (optind == argc)
             return error(kExitUsage, "what to be is missing: 'vma_lat server' or 'vma_lat client HOST'");
         const std::string role = argv[optind];
-        if (role != "server" && role != "client")
-            return error(kExitUsage, "'%s' is nothing that vma_lat can be: 'server' or 'client' is expected",
+        const auto *const found = std::find(std::begin(kRoles), std::end(kRoles), role);
+        if (found == std::end(kRoles))
+            return error(kExitUsage,
+                         "'%s' is nothing that vma_lat can be: 'server', 'client', 'sweep' or 'mesh' is expected",
                          role.c_str());
-        out_.server = role == "server";
+        out_.role = static_cast<Role>(found - kRoles);
+        for (const auto &[code, name] : seen_) {
+            if (!goes_with(out_.role, code))
+                return error(kExitUsage, "--%s does not go with '%s'; 'vma_lat --help' says what it is for", name,
+                             role.c_str());
+        }
         out_.hosts.assign(argv + optind + 1, argv + argc);
-        return out_.server ? finish_server() : finish_client();
+        return finish();
     }
 
 private:
     template <typename T> Failure number(T &value, std::uint64_t least, std::uint64_t most)
     {
-        return number_in(optarg, optarg + std::strlen(optarg), value, least, most);
-    }
-
-    template <typename T>
-    Failure number_in(const char *first, const char *last, T &value, std::uint64_t least, std::uint64_t most)
-    {
-        std::uint64_t read = 0;
-        const auto [rest, problem] = std::from_chars(first, last, read);
-        if (problem != std::errc() || rest != last || read < least || read > most)
-            return error(kExitUsage, "--%s: '%.*s' is no number from %llu to %llu", kOptions[index_].name,
-                         static_cast<int>(last - first), first, static_cast<unsigned long long>(least),
-                         static_cast<unsigned long long>(most));
-        value = static_cast<T>(read);
-        return {};
+        return parse_number(kOptions[index_].name, optarg, value, least, most);
     }
 
     Failure take(int code)
@@ -151,10 +199,20 @@ private:
             return name(plan_.group);
         case kTest:
             return test_from(optarg, plan_.test) ? Failure() : one_of("ping-pong, throughput or under-load");
+        case kDomain:
+            return name(out_.domain);
         case kWait:
-            return wait_from(optarg, plan_.wait) ? Failure() : one_of("recvfrom, spin, select, poll or epoll");
+            return text(texts_.wait);
         case kSize:
-            return sizes();
+            return text(texts_.sizes);
+        case kOperations:
+            return text(texts_.operations);
+        case kCq:
+            return text(texts_.cq);
+        case kThreads:
+            return text(texts_.threads);
+        case kPeers:
+            return text(texts_.peers);
         case kDuration:
             return duration();
         case kCheck:
@@ -205,7 +263,7 @@ private:
         case kCount:
             return number(out_.load.count, 1, kMany);
         case kWarmUpOption:
-            return number(out_.load.warm_up, 0, kMany);
+            return number(texts_.warm_up, 0, kMany);
         case kTimeout: {
             auto failure = number(out_.load.timeout_ns, 1, 60000);
             out_.load.timeout_ns *= 1000000;
@@ -221,14 +279,35 @@ private:
             return number(out_.port, 1, 65535);
         case kCpu:
             return number(out_.cpu, 0, 1023);
+        case kConnections:
+            return number(texts_.connections, 1, kMaxConnections);
+        case kFrom:
+            return number(texts_.from, 1, kMaxSize);
+        case kTo:
+            return number(texts_.to, 1, kMaxSize);
+        case kWindow:
+            return number(texts_.window, 1, kMaxWindow);
+        case kStream:
+            return number(texts_.stream, 0, kMaxStreamed);
+        case kProcesses:
+            return number(out_.mesh.processes, 2, kMaxConnections);
+        case kRank:
+            return number(out_.rank, 0, kMaxConnections - 1);
+        case kListenFd:
+            return number(out_.listen_fd, 3, 1 << 20);
+        case kSeed:
+            return number(out_.mesh.seed, 0, UINT64_MAX);
         default:
             return number(out_.clients, 1, kMany);
         }
     }
 
-    Failure one_of(const char *names)
+    Failure one_of(const char *names) { return unknown(kOptions[index_].name, optarg, names); }
+
+    Failure text(std::string &into)
     {
-        return error(kExitUsage, "--%s: '%s' is unknown: %s is expected", kOptions[index_].name, optarg, names);
+        into = optarg;
+        return into.empty() ? Failure(error(kExitUsage, "--%s: a value is missing", kOptions[index_].name)) : Failure();
     }
 
     Failure name(std::string &into)
@@ -247,21 +326,6 @@ private:
         return {};
     }
 
-    Failure sizes()
-    {
-        sizes_.clear();
-        const char *end = optarg + std::strlen(optarg);
-        for (const char *first = optarg;;) {
-            const char *last = std::find(first, end, ',');
-            sizes_.push_back(0);
-            if (auto failure = number_in(first, last, sizes_.back(), kMinSize, kMaxSize))
-                return failure;
-            if (last == end)
-                return {};
-            first = last + 1;
-        }
-    }
-
     Failure duration()
     {
         char *rest = nullptr;
@@ -269,6 +333,23 @@ private:
         if (*optarg == '\0' || *rest != '\0' || !(seconds >= 0.001 && seconds <= 86400))
             return error(kExitUsage, "--duration: '%s' is no number of seconds from 0.001 to 86400", optarg);
         out_.load.duration_ns = static_cast<std::uint64_t>(std::llround(seconds * 1e9));
+        return {};
+    }
+
+    Failure finish()
+    {
+        texts_.provider = plan_.provider;
+        texts_.verify = plan_.check;
+        switch (out_.role) {
+        case Role::kServer:
+            return finish_server();
+        case Role::kClient:
+            return finish_client();
+        case Role::kSweep:
+            return finish_sweep(texts_, out_);
+        case Role::kMesh:
+            return finish_mesh(texts_, out_);
+        }
         return {};
     }
 
@@ -291,7 +372,12 @@ private:
         if (plan_.test == Test::kThroughput && (!out_.csv.empty() || out_.histogram))
             return error(kExitUsage,
                          "--csv and --histogram show samples, and a throughput test takes none; use --json");
+        if (!texts_.wait.empty() && !wait_from(texts_.wait, plan_.wait))
+            return unknown("wait", texts_.wait, "recvfrom, spin, select, poll or epoll");
+        if (auto failure = parse_list("size", texts_.sizes, kMinSize, kMaxSize, sizes_))
+            return failure;
         Load &load = out_.load;
+        load.warm_up = texts_.warm_up.value_or(load.warm_up);
         if (load.count == 0 && load.duration_ns == 0)
             load.duration_ns = 5000000000;
         if (load.timeout_ns == 0)
@@ -316,6 +402,7 @@ private:
                 Plan plan = plan_;
                 plan.kind = kind;
                 plan.size = size;
+                plan.domain = fabric(kind) ? out_.domain : "";
                 plan.provider = !fabric(kind) ? "" : plan_.provider.empty() ? "vma" : plan_.provider;
                 if (auto failure = fault_of(plan))
                     return failure;
@@ -327,6 +414,8 @@ private:
 
     Options &out_;
     Plan plan_;
+    Texts texts_;
+    std::vector<std::pair<int, const char *>> seen_;
     std::vector<Kind> kinds_;
     std::vector<std::uint32_t> sizes_;
     int index_ = 0;

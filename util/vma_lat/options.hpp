@@ -4,6 +4,7 @@
 
 #include "plan.hpp"
 #include "run.hpp"
+#include "step.hpp"
 
 #include <cstdint>
 #include <string>
@@ -13,14 +14,28 @@ namespace vma::lat {
 
 inline constexpr std::uint16_t kDefaultPort = 11111;
 
+enum class Role : std::uint8_t { kServer, kClient, kSweep, kMesh };
+
+// What a member of a mesh does; all of them say the same.
+struct MeshPlan {
+    std::uint32_t processes = 0;
+    std::uint32_t size = 65536; // bytes a block
+    std::uint32_t window = 16;  // blocks under way to each other member
+    std::uint64_t count = 1000; // blocks to each other member
+    std::uint64_t seed = 1;
+    Progress progress{Model::kPoll, true, false};
+    std::string provider;
+};
+
 struct Options {
-    bool server = false;
+    Role role = Role::kServer;
     bool help = false;
     bool version = false;
     std::uint16_t port = kDefaultPort; // of the control connection
     int family = 0;                    // AF_UNSPEC
     int cpu = -1;
     std::string interface;
+    std::string domain; // libfabric's; empty: any
 
     // server
     std::string address;       // empty: every one
@@ -36,6 +51,15 @@ struct Options {
     bool round_trip = false; // show whole round trips, not half of them
     std::string csv;
     std::string json;
+
+    // sweep
+    std::vector<Step> steps;
+
+    // mesh
+    MeshPlan mesh;
+    int rank = -1; // -1: all members are to be started here
+    std::vector<std::string> peers;
+    int listen_fd = -1; // where this member listens already
 };
 
 Failure parse(int argc, char **argv, Options &options);

@@ -2,7 +2,6 @@
 #include "plan.hpp"
 
 #include <array>
-#include <cstddef>
 
 namespace vma::lat {
 
@@ -11,17 +10,6 @@ namespace {
 constexpr std::array<const char *, 4> kKinds = {"udp", "tcp", "msg", "dgram"};
 constexpr std::array<const char *, 3> kTests = {"ping-pong", "throughput", "under-load"};
 constexpr std::array<const char *, 5> kWaits = {"recvfrom", "spin", "select", "poll", "epoll"};
-
-template <typename Names, typename Value> bool find(const Names &names, std::string_view name, Value &value)
-{
-    for (std::size_t i = 0; i < names.size(); ++i) {
-        if (name == names[i]) {
-            value = static_cast<Value>(i);
-            return true;
-        }
-    }
-    return false;
-}
 
 } // namespace
 
@@ -42,12 +30,12 @@ const char *name_of(Wait wait)
 
 bool wait_from(std::string_view name, Wait &wait)
 {
-    return find(kWaits, name, wait);
+    return find_name(kWaits, name, wait);
 }
 
 bool test_from(std::string_view name, Test &test)
 {
-    return find(kTests, name, test);
+    return find_name(kTests, name, test);
 }
 
 Failure fault_of(const Plan &plan)

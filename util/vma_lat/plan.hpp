@@ -4,6 +4,7 @@
 
 #include "text.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -30,12 +31,25 @@ struct Plan {
     std::uint32_t size = 64;     // bytes a message
     std::uint32_t sockets = 1;   // sockets or endpoints, each with a port of its own
     std::string provider;        // libfabric's; empty for sockets
+    std::string domain;          // of that provider's; empty for any
     std::string group;           // multicast address; empty for unicast
 };
 
 const char *name_of(Kind kind);
 const char *name_of(Test test);
 const char *name_of(Wait wait);
+// The value whose place in `names` is that of the name.
+template <typename Names, typename Value> bool find_name(const Names &names, std::string_view name, Value &value)
+{
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        if (name == names[i]) {
+            value = static_cast<Value>(i);
+            return true;
+        }
+    }
+    return false;
+}
+
 bool wait_from(std::string_view name, Wait &wait);
 bool test_from(std::string_view name, Test &test);
 

@@ -1,89 +1,24 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "protocol.hpp"
 
+#include "wire.hpp"
+
 #include <algorithm>
-#include <concepts>
 
 namespace vma::lat {
 
 namespace {
 
 constexpr std::uint32_t kMagic = 0x564c4154; // VLAT
-constexpr std::uint16_t kVersion = 1;
+constexpr std::uint16_t kVersion = 2;
 constexpr std::size_t kMaxText = 1000;
 
-class Writer
-{
-public:
-    template <std::unsigned_integral T> void number(T value)
-    {
-        for (std::size_t i = sizeof value; i-- > 0;)
-            bytes_.push_back(static_cast<std::byte>(value >> (8 * i)));
-    }
-    void run(std::span<const std::byte> bytes) // at most 65535
-    {
-        number(static_cast<std::uint16_t>(bytes.size()));
-        bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
-    }
-    void text(const std::string &text) { run(std::as_bytes(std::span(text))); }
-    Bytes take() { return std::move(bytes_); }
-
-private:
-    Bytes bytes_;
-};
-
-// Reads nothing beyond the end: what is missing reads as 0, and complete() tells it.
-class Reader
-{
-public:
-    explicit Reader(std::span<const std::byte> bytes) : rest_(bytes) {}
-    template <std::unsigned_integral T> void number(T &value)
-    {
-        value = 0;
-        for (const std::byte byte : take(sizeof value))
-            value = static_cast<T>(static_cast<std::uint64_t>(value) << 8 | std::to_integer<std::uint64_t>(byte));
-    }
-    std::span<const std::byte> run(std::size_t most)
-    {
-        std::uint16_t length = 0;
-        number(length);
-        if (length > most)
-            broken_ = true;
-        return take(length);
-    }
-    std::string text(std::size_t most)
-    {
-        std::string text;
-        for (const std::byte byte : run(most)) {
-            const char c = std::to_integer<char>(byte);
-            text.push_back(c >= ' ' && c <= '~' ? c : '?'); // it goes to somebody's terminal
-        }
-        return text;
-    }
-    bool complete() const { return !broken_ && rest_.empty(); }
-
-private:
-    std::span<const std::byte> take(std::size_t length)
-    {
-        if (broken_ || length > rest_.size()) {
-            broken_ = true;
-            return {};
-        }
-        const auto taken = rest_.first(length);
-        rest_ = rest_.subspan(length);
-        return taken;
-    }
-
-    std::span<const std::byte> rest_;
-    bool broken_ = false;
-};
+} // namespace
 
 Error malformed(const char *what)
 {
     return error(kExitServer, "the other side sent a %s that is no message of vma_lat; the connection is ended", what);
 }
-
-} // namespace
 
 std::array<std::byte, kControlHeader> encode_header(Header header)
 {
@@ -115,7 +50,7 @@ Failure decode_header(std::span<const std::byte, kControlHeader> bytes, Header &
         return error(kExitServer,
                      "the other side's vma_lat speaks version %u, this one version %u; use the same on both sides",
                      version, kVersion);
-    if (type < static_cast<std::uint16_t>(Type::kPlan) || type > static_cast<std::uint16_t>(Type::kResult))
+    if (type < static_cast<std::uint16_t>(Type::kPlan) || type > static_cast<std::uint16_t>(Type::kHello))
         return malformed("type");
     if (header.length > kMaxBody)
         return malformed("length");
@@ -135,6 +70,7 @@ Bytes encode(const Plan &plan)
     writer.number(plan.size);
     writer.number(plan.sockets);
     writer.text(plan.provider);
+    writer.text(plan.domain);
     writer.text(plan.group);
     return writer.take();
 }
@@ -153,6 +89,7 @@ Failure decode(std::span<const std::byte> bytes, Plan &plan)
     reader.number(plan.size);
     reader.number(plan.sockets);
     plan.provider = reader.text(kMaxName);
+    plan.domain = reader.text(kMaxName);
     plan.group = reader.text(kMaxName);
     if (!reader.complete() || kind > static_cast<std::uint8_t>(Kind::kFabricDgram) ||
         test > static_cast<std::uint8_t>(Test::kUnderLoad) || wait > static_cast<std::uint8_t>(Wait::kEpoll) ||

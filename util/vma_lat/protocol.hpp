@@ -11,6 +11,11 @@
 //   FINISH                   ->             how many were sent
 //                            <-    RESULT   what arrived
 //   PLAN of the next test, or the end of the connection
+//
+// A step of a sweep has STEP instead of PLAN, and after GO
+//   REGIONS                  <->   REGIONS  what each may write to and read from
+// and its RESULT has other numbers. Members of a mesh send each other
+//   HELLO, REGIONS, GO (what was to come has come), RESULT
 #pragma once
 
 #include "plan.hpp"
@@ -24,7 +29,7 @@
 
 namespace vma::lat {
 
-enum class Type : std::uint16_t { kPlan = 1, kReady, kRefused, kJoin, kGo, kFinish, kResult };
+enum class Type : std::uint16_t { kPlan = 1, kReady, kRefused, kJoin, kGo, kFinish, kResult, kStep, kRegions, kHello };
 
 using Bytes = std::vector<std::byte>;
 

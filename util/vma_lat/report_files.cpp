@@ -1,53 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // CSV and JSON for programs. All times are in ns, all latencies whole round trips.
 #include "report.hpp"
+#include "result_file.hpp"
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <memory>
 
 namespace vma::lat {
 
 namespace {
 
 using Big = unsigned long long;
-
-// A file that is complete once done() said so.
-class File
-{
-public:
-    explicit File(const std::string &path) : path_(path), file_(std::fopen(path.c_str(), "we"), std::fclose) {}
-    Failure fault(const char *what) const
-    {
-        return error(kExitFailed, "can't %s %s: %s; the results above are all there is", what, path_.c_str(),
-                     std::strerror(errno));
-    }
-    std::FILE *get() const { return file_.get(); }
-    Failure done()
-    {
-        const bool bad = std::ferror(file_.get()) != 0 || std::fflush(file_.get()) != 0;
-        return bad ? fault("write") : Failure();
-    }
-
-private:
-    std::string path_;
-    std::unique_ptr<std::FILE, int (*)(std::FILE *)> file_;
-};
-
-std::string quoted(const std::string &text)
-{
-    std::string out = "\"";
-    for (const char c : text) {
-        if (c == '"' || c == '\\')
-            out += '\\';
-        if (static_cast<unsigned char>(c) < 0x20)
-            out += format("\\u%04x", static_cast<unsigned>(c));
-        else
-            out += c;
-    }
-    return out + "\"";
-}
 
 std::string counts_json(const Counts &counts)
 {

@@ -2,6 +2,7 @@
 #include "clock.hpp"
 #include "report.hpp"
 #include "session.hpp"
+#include "sweep.hpp"
 #include "transport.hpp"
 
 #include <poll.h>
@@ -31,9 +32,15 @@ public:
             }
             if (control_.ended())
                 return {};
-            if (auto failure = control_.receive(Type::kPlan, body, kPatienceMs))
+            Type type = Type::kPlan;
+            if (auto failure = control_.receive_any(type, body, kPatienceMs))
                 return failure;
-            if (auto failure = serve(body))
+            if (type != Type::kPlan && type != Type::kStep)
+                return error(kExitServer,
+                             "the other side sent message %u where a test was expected; the connection is "
+                             "ended",
+                             static_cast<unsigned>(type));
+            if (auto failure = type == Type::kPlan ? serve(body) : serve_step(options_, control_, body))
                 return failure;
         }
     }
@@ -54,6 +61,7 @@ private:
         local.server = true;
         local.self = local_address(control_.fd());
         local.host = local.self;
+        local.domain = options_.domain;
         local.interface = options_.interface;
         const auto transport =
             fabric(plan.kind) ? make_fabric_transport(plan, local) : make_socket_transport(plan, local);

@@ -20,6 +20,7 @@ struct Local {
     bool server = false;
     Address host;          // the server's address as the control connection has it
     Address self;          // this side's
+    std::string domain;    // libfabric's; empty for the plan's
     std::string interface; // for multicast; empty for the one with the address `self`
     int ttl = 1;
     bool loop = true;

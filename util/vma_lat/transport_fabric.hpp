@@ -3,29 +3,17 @@
 // endpoint a channel; one completion queue for all sends, one for all receives, so that one thread may do each.
 #pragma once
 
-#include "libfabric.hpp"
+#include "fabric_objects.hpp"
 #include "transport.hpp"
 #include "waiter.hpp"
 
 #include <rdma/fi_cm.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
 
 #include <memory>
 #include <vector>
 
 namespace vma::lat {
-
-template <typename T> struct FidCloser {
-    void operator()(T *object) const { fi_close(&object->fid); }
-};
-template <typename T> using Fid = std::unique_ptr<T, FidCloser<T>>;
-
-struct InfoFree {
-    void operator()(fi_info *info) const { libfabric().freeinfo(info); }
-};
-using Info = std::unique_ptr<fi_info, InfoFree>;
 
 class FabricTransport final : public Transport
 {
