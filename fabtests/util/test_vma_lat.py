@@ -213,6 +213,14 @@ def test_other_providers(serve, client, kind, provider):
     all_arrived(result["tests"][0], COUNT)
 
 
+def test_domain(serve, client):
+    serve()
+    proc, _ = client("--fabric", "msg", "--domain", "nosuch", "--count", 5, status=3)
+    assert "of provider vma, domain nosuch" in proc.stderr()
+    _, result = client("--fabric", "msg", "--domain", "local", "--count", COUNT)
+    all_arrived(result["tests"][0], COUNT)
+
+
 # ---- files and text ----------------------------------------------------------------------------------------------------
 
 

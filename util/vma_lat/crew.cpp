@@ -86,14 +86,15 @@ bool Crew::fail(Error why)
 
 void Crew::work(Worker &worker)
 {
-    worker.active_ns = now_ns();
+    constexpr unsigned kLooks = 1024; // at the queues, between two at the clock, unless it slept
+    const bool polls = endpoints_.shape().progress.wait == Model::kPoll;
     bool streaming = false;
     if (!pump_all(worker))
         return;
     while (!over()) {
         bool any = false;
         for (const std::uint32_t number : worker.sleeper.ready()) {
-            if (!read_queue(worker, worker.queues[number], any))
+            if (!read_queue(worker, number, any))
                 return;
         }
         // The last of the lanes that worked one by one has ended: all begin the second part, and other threads may sleep.
@@ -108,7 +109,10 @@ void Crew::work(Worker &worker)
         bool stalled = false;
         if (!pump_stalled(worker, stalled))
             return;
-        if (!any && !rest(worker, stalled))
+        if (!any)
+            rest(worker, stalled);
+        const bool look = ++worker.looks % kLooks == 0 || (!any && !polls);
+        if (look && timeout_ns_ != 0 && !worker.counted && !in_time(worker))
             return;
     }
 }
@@ -134,33 +138,28 @@ bool Crew::pump_stalled(Worker &worker, bool &stalled)
     return true;
 }
 
-bool Crew::late(Worker &worker) const
+// A peer of one lane may be silent while others keep the thread busy.
+bool Crew::in_time(Worker &worker)
 {
     const std::uint64_t now = now_ns();
-    if (worker.active)
-        worker.active_ns = now;
-    worker.active = false;
-    return now - worker.active_ns > timeout_ns_;
+    for (Lane *lane : worker.lanes) {
+        if (lane->late(now, timeout_ns_))
+            return fail(error(kExitServer, "%s of %u bytes, %s: nothing came for %llu ms; the test ends",
+                              name_of(endpoints_.shape().operation), endpoints_.shape().size,
+                              endpoints_.name(lane->connection()).c_str(),
+                              static_cast<unsigned long long>(timeout_ns_ / kMillisecond)));
+    }
+    return true;
 }
 
-// Nothing came: is all done, is it taking too long, or is it time to sleep?
-bool Crew::rest(Worker &worker, bool stalled)
+// Nothing came: is all done, or is it time to sleep?
+void Crew::rest(Worker &worker, bool stalled)
 {
-    constexpr unsigned kLooks = 1024; // of a thread that polls, between two looks at the clock
-    const bool polls = endpoints_.shape().progress.wait == Model::kPoll;
     if (!worker.counted &&
         std::all_of(worker.lanes.begin(), worker.lanes.end(), [](const Lane *lane) { return lane->done(); })) {
         worker.counted = true;
         if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1)
             report();
-    }
-    if (!worker.counted && timeout_ns_ != 0 && (!polls || ++worker.looks % kLooks == 0) && late(worker)) {
-        for (const Lane *lane : worker.lanes) {
-            if (!lane->done())
-                return fail(error(kExitServer, "%s of %u bytes, %s: nothing came for %llu ms; the test ends",
-                                  name_of(endpoints_.shape().operation), endpoints_.shape().size, endpoints_.name(lane->connection()).c_str(),
-                                  static_cast<unsigned long long>(timeout_ns_ / kMillisecond)));
-        }
     }
     if (stalled) {
         worker.sleeper.look_at_all(); // what makes room may be no event of ours
@@ -168,11 +167,12 @@ bool Crew::rest(Worker &worker, bool stalled)
     } else {
         worker.sleeper.sleep();
     }
-    return true;
 }
 
-bool Crew::read_queue(Worker &worker, fid_cq *queue, bool &any)
+bool Crew::read_queue(Worker &worker, std::uint32_t number, bool &any)
 {
+    fid_cq *queue = worker.queues[number];
+    const Lane *only = endpoints_.shape().progress.shared ? nullptr : worker.lanes[number];
     std::array<fi_cq_data_entry, 16> entries;
     const ssize_t got = fi_cq_read(queue, entries.data(), entries.size());
     if (got == -FI_EAGAIN || got == 0)
@@ -182,9 +182,8 @@ bool Crew::read_queue(Worker &worker, fid_cq *queue, bool &any)
     if (got < 0)
         return fail(fabric_error("fi_cq_read", got));
     any = true;
-    worker.active = true;
     for (ssize_t i = 0; i < got; ++i) {
-        if (!take(entries[static_cast<std::size_t>(i)]))
+        if (!take(entries[static_cast<std::size_t>(i)], only))
             return false;
     }
     worker.completions.store(worker.completions.load(std::memory_order_relaxed) + static_cast<std::uint64_t>(got),
@@ -192,16 +191,16 @@ bool Crew::read_queue(Worker &worker, fid_cq *queue, bool &any)
     return true;
 }
 
-bool Crew::take(const fi_cq_data_entry &entry)
+// `only`: the one lane whose queue it came from, if lanes have their own.
+bool Crew::take(const fi_cq_data_entry &entry, const Lane *only)
 {
     // A peer's write that used up no receive has no context of ours: its data say which connection it is on.
-    const bool stranger =
-        (entry.flags & (FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA)) != 0 && !endpoints_.takes_receives();
+    const bool stranger = (entry.flags & (FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA)) != 0 && !endpoints_.takes_receives();
     Lane *lane = nullptr;
     if ((entry.flags & FI_REMOTE_CQ_DATA) != 0) {
         lane = entry.data >> kSequenceBits < by_tag_.size() ? by_tag_[entry.data >> kSequenceBits] : nullptr;
-        if (lane == nullptr)
-            return fail(error(kExitServer, "immediate data came that name no connection; the test ends"));
+        if (lane == nullptr || (only != nullptr && lane != only))
+            return fail(error(kExitServer, "immediate data came that do not name their connection; the test ends"));
     }
     bool fine = true;
     if (stranger) {

@@ -43,20 +43,18 @@ private:
         Sleeper sleeper;
         std::atomic<std::uint64_t> completions{0};
         std::thread thread;
-        std::uint64_t active_ns = 0; // when a completion was seen last
-        bool active = false;         // one came since
         unsigned looks = 0;
         bool counted = false; // done
     };
 
     bool over() const { return stop_.load(std::memory_order_acquire) || failed() || stopped(); }
     void work(Worker &worker);
-    bool read_queue(Worker &worker, fid_cq *queue, bool &any);
-    bool take(const fi_cq_data_entry &entry);
+    bool read_queue(Worker &worker, std::uint32_t number, bool &any);
+    bool take(const fi_cq_data_entry &entry, const Lane *only);
     bool pump_all(Worker &worker);
     bool pump_stalled(Worker &worker, bool &stalled);
-    bool late(Worker &worker) const;
-    bool rest(Worker &worker, bool stalled);
+    bool in_time(Worker &worker);
+    void rest(Worker &worker, bool stalled);
     bool queue_error(fid_cq *queue);
     bool fail(Error why);
     void report();

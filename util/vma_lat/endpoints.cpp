@@ -53,9 +53,8 @@ Failure Endpoints::open_domain(fi_info *info)
                      "provider %s carries %zu bytes of immediate data, and write-imm needs 4: leave it out of "
                      "--operations",
                      shape_.provider.c_str(), info->domain_attr->cq_data_size);
-    if (auto failure = open_object("fi_domain", domain_, [&](fid_domain **place) {
-            return fi_domain(fabric_.get(), info, place, nullptr);
-        }))
+    if (auto failure = open_object("fi_domain", domain_,
+                                   [&](fid_domain **place) { return fi_domain(fabric_.get(), info, place, nullptr); }))
         return failure;
     takes_receives_ = ((info->mode | info->rx_attr->mode) & FI_RX_CQ_DATA) != 0;
     choose_slots(*info);
@@ -99,16 +98,15 @@ Failure Endpoints::register_memory(const fi_info &info)
                              nullptr);
         });
     };
-    if (auto failure =
-            enroll(exposed_.get(), theirs, FI_REMOTE_READ | FI_REMOTE_WRITE, kExposedKey, exposed_region_))
+    if (auto failure = enroll(exposed_.get(), theirs, FI_REMOTE_READ | FI_REMOTE_WRITE, kExposedKey, exposed_region_))
         return failure;
     if (fi_mr_key(exposed_region_.get()) == FI_KEY_NOTAVAIL)
         return error(kExitFailed, "provider %s gives a key of no 8 bytes, which vma_lat does not use",
                      shape_.provider.c_str());
     if ((mode & FI_MR_LOCAL) == 0)
         return {};
-    if (auto failure = enroll(private_.get(), own, FI_SEND | FI_RECV | FI_READ | FI_WRITE, kExposedKey + 1,
-                              private_region_))
+    if (auto failure =
+            enroll(private_.get(), own, FI_SEND | FI_RECV | FI_READ | FI_WRITE, kExposedKey + 1, private_region_))
         return failure;
     descriptor_ = fi_mr_desc(private_region_.get());
     return {};

@@ -102,10 +102,10 @@ private:
 
     Shape shape_;
     std::uint32_t slots_ = 1;
-    std::uint32_t receives_ = 1;      // posted on each connection
-    std::size_t stride_ = 0;          // of a slot
+    std::uint32_t receives_ = 1; // posted on each connection
+    std::size_t stride_ = 0;     // of a slot
     std::size_t receive_stride_ = 0;
-    std::size_t each_ = 0;            // bytes of a connection's private memory
+    std::size_t each_ = 0;                     // bytes of a connection's private memory
     std::unique_ptr<std::byte, Free> private_; // sources, receives and control messages
     std::unique_ptr<std::byte, Free> exposed_; // what peers reach
     bool virtual_ = false;                     // by its addresses, not by offsets

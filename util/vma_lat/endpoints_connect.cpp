@@ -67,9 +67,8 @@ Failure Endpoints::open_endpoint(std::uint32_t connection, fi_info *info)
     if (auto failure = open_domain(info))
         return failure;
     Place &place = places_[connection];
-    if (auto failure = open_object("fi_endpoint", place.endpoint, [&](fid_ep **object) {
-            return fi_endpoint(domain_.get(), info, object, nullptr);
-        }))
+    if (auto failure = open_object("fi_endpoint", place.endpoint,
+                                   [&](fid_ep **object) { return fi_endpoint(domain_.get(), info, object, nullptr); }))
         return failure;
     int result = fi_ep_bind(place.endpoint.get(), &events_->fid, 0);
     if (result == 0)

@@ -40,6 +40,16 @@ bool Lane::done() const
     return out && in && completed_ == posted_ && controls_under_way_ == 0 && reposts_.empty();
 }
 
+bool Lane::late(std::uint64_t now, std::uint64_t timeout_ns)
+{
+    const bool waits = completed_ < posted_ || controls_under_way_ != 0 ||
+                       (work_.initiates && acknowledged_ < posted_) || (work_.answers && arrived_ < total());
+    if (moved_ || !waits)
+        moved_ns_ = now;
+    moved_ = false;
+    return now - moved_ns_ > timeout_ns;
+}
+
 bool Lane::may_initiate() const
 {
     if (posted_ == total())
@@ -97,6 +107,7 @@ bool Lane::post_data()
         return false;
     if (taken) {
         posted.under_way = true;
+        moved_ = true;
         ++posted_;
     }
     return true;
@@ -129,8 +140,8 @@ bool Lane::pump_controls()
     bool sent = true;
     const std::uint64_t step = std::max<std::uint64_t>(slots_ / 2, 1);
     if (work_.initiates && operation_ == Operation::kWrite && work_.verify && posted_ > looked_) {
-        const bool due = posted_ <= work_.single ? completed_ == posted_
-                                                 : posted_ - looked_ >= step || posted_ == total();
+        const bool due =
+            posted_ <= work_.single ? completed_ == posted_ : posted_ - looked_ >= step || posted_ == total();
         if (due) {
             if (!send_control(kLook, posted_, sent))
                 return false;
@@ -172,8 +183,9 @@ bool Lane::took(ssize_t result, const char *what, bool &posted)
     stalled_ = stalled_ || result == -FI_EAGAIN;
     if (result == 0 || result == -FI_EAGAIN)
         return true;
-    return fail(kExitFailed, format("posting %s of %u bytes on %s: %s", what, endpoints_.shape().size, endpoints_.name(connection_).c_str(),
-                       libfabric().strerror(static_cast<int>(-result))));
+    return fail(kExitFailed,
+                format("posting %s of %u bytes on %s: %s", what, endpoints_.shape().size,
+                       endpoints_.name(connection_).c_str(), libfabric().strerror(static_cast<int>(-result))));
 }
 
 bool Lane::fail(int status, std::string why)

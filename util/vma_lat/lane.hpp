@@ -34,7 +34,8 @@ class Lane
 {
 public:
     // `singles_left`: lanes with operations to do one at a time; the second part begins when it is 0.
-    Lane(Endpoints &endpoints, std::uint32_t connection, const LaneWork &work, std::atomic<std::uint32_t> &singles_left);
+    Lane(Endpoints &endpoints, std::uint32_t connection, const LaneWork &work,
+         std::atomic<std::uint32_t> &singles_left);
 
     // Posts what may be posted now. False: it failed.
     bool pump();
@@ -43,6 +44,9 @@ public:
 
     bool stalled() const { return stalled_; } // the provider took no more: to be pumped again
     bool done() const;
+
+    // Something is to come from the peer, and nothing has moved for so long. To be asked now and then.
+    bool late(std::uint64_t now, std::uint64_t timeout_ns);
 
     const std::string &fault() const { return fault_; } // why something returned false
     int fault_status() const { return fault_status_; }
@@ -90,6 +94,8 @@ private:
     std::uint64_t credited_ = 0; // of what arrived
     std::uint32_t controls_under_way_ = 0;
     bool singles_counted_ = false;
+    bool moved_ = true; // since late() was asked
+    std::uint64_t moved_ns_ = 0;
     bool stalled_ = false;
 
     std::uint64_t posted_at_ = 0;

@@ -9,6 +9,7 @@ namespace vma::lat {
 
 bool Lane::on_completion(const fi_cq_data_entry &entry, Posted &posted)
 {
+    moved_ = true;
     switch (posted.kind) {
     case Posted::Kind::kReceive:
         return on_received(entry, posted);
@@ -66,8 +67,8 @@ bool Lane::on_received(const fi_cq_data_entry &entry, Posted &receive)
     if ((entry.flags & FI_REMOTE_CQ_DATA) != 0)
         fine = on_arrival(static_cast<std::uint32_t>(entry.data) & kSequenceMask); // it used up this receive
     else if (entry.len > place.size())
-        fine = fail(kExitServer, format("a message of %zu bytes came on %s, into %zu", entry.len, endpoints_.name(connection_).c_str(),
-                           place.size()));
+        fine = fail(kExitServer, format("a message of %zu bytes came on %s, into %zu", entry.len,
+                                        endpoints_.name(connection_).c_str(), place.size()));
     else if (operation_ == Operation::kSend && (work_.answers || acknowledged_ < work_.single))
         fine = arrive(place.first(entry.len));
     else
@@ -88,18 +89,20 @@ void Lane::repost(Posted &receive)
 bool Lane::on_arrival(std::uint32_t sequence)
 {
     if (operation_ != Operation::kWriteImm || sequence != (arrived_ & kSequenceMask))
-        return fail(kExitServer, format("operation %u came on %s where %llu was expected", sequence, endpoints_.name(connection_).c_str(),
-                           static_cast<unsigned long long>(arrived_ & kSequenceMask)));
+        return fail(kExitServer, format("operation %u came on %s where %llu was expected", sequence,
+                                        endpoints_.name(connection_).c_str(),
+                                        static_cast<unsigned long long>(arrived_ & kSequenceMask)));
     return arrive(endpoints_.exposed(connection_, static_cast<std::uint32_t>(arrived_ % slots_)));
 }
 
 // Data: of the peer's own accord, or its answer.
 bool Lane::arrive(std::span<const std::byte> data)
 {
+    moved_ = true;
     const std::uint64_t most = work_.answers ? total() : posted_;
     if (arrived_ == most)
-        return fail(kExitServer, format("more operations came on %s than the %llu that were announced", endpoints_.name(connection_).c_str(),
-                           static_cast<unsigned long long>(most)));
+        return fail(kExitServer, format("more operations came on %s than the %llu that were announced",
+                                        endpoints_.name(connection_).c_str(), static_cast<unsigned long long>(most)));
     if (!work_.answers)
         sample(); // before the look at it
     if (work_.verify || data.size() != endpoints_.shape().size)
@@ -123,27 +126,30 @@ void Lane::verify(std::span<const std::byte> data, std::uint64_t seed, std::uint
         return;
     }
     if (tally_.damaged++ == 0)
-        tally_.first = format("%s %llu on %s: %s", name_of(operation_),
-                              static_cast<unsigned long long>(number), endpoints_.name(connection_).c_str(), words.c_str());
+        tally_.first = format("%s %llu on %s: %s", name_of(operation_), static_cast<unsigned long long>(number),
+                              endpoints_.name(connection_).c_str(), words.c_str());
 }
 
 bool Lane::on_control(const fi_cq_data_entry &entry, std::span<const std::byte> message)
 {
     if (entry.len != kControlBytes)
-        return fail(kExitServer, format("a control message of %zu bytes came on %s", entry.len, endpoints_.name(connection_).c_str()));
+        return fail(kExitServer, format("a control message of %zu bytes came on %s", entry.len,
+                                        endpoints_.name(connection_).c_str()));
     const ControlMessage said = read_control(message);
     if (said.kind == kCredit)
         return on_credit(said.number);
     if (said.kind == kLook)
         return on_look(said.number);
-    return fail(kExitServer, format("a control message of unknown kind came on %s", endpoints_.name(connection_).c_str()));
+    return fail(kExitServer,
+                format("a control message of unknown kind came on %s", endpoints_.name(connection_).c_str()));
 }
 
 bool Lane::on_credit(std::uint64_t number)
 {
     if (!work_.initiates || !acknowledges_by_message() || number <= acknowledged_ || number > posted_)
-        return fail(kExitServer, format("on %s the other side says that %llu operations came, of %llu", endpoints_.name(connection_).c_str(),
-                           static_cast<unsigned long long>(number), static_cast<unsigned long long>(posted_)));
+        return fail(kExitServer, format("on %s the other side says that %llu operations came, of %llu",
+                                        endpoints_.name(connection_).c_str(), static_cast<unsigned long long>(number),
+                                        static_cast<unsigned long long>(posted_)));
     acknowledge(number);
     return true;
 }
@@ -152,8 +158,9 @@ bool Lane::on_look(std::uint64_t number)
 {
     if (!work_.answers || operation_ != Operation::kWrite || number <= arrived_ || number > total() ||
         number - arrived_ > slots_)
-        return fail(kExitServer, format("on %s the other side says that %llu writes are there, after %llu", endpoints_.name(connection_).c_str(),
-                           static_cast<unsigned long long>(number), static_cast<unsigned long long>(arrived_)));
+        return fail(kExitServer, format("on %s the other side says that %llu writes are there, after %llu",
+                                        endpoints_.name(connection_).c_str(), static_cast<unsigned long long>(number),
+                                        static_cast<unsigned long long>(arrived_)));
     while (arrived_ < number) {
         verify(endpoints_.exposed(connection_, static_cast<std::uint32_t>(arrived_ % slots_)), work_.in_seed, arrived_);
         ++arrived_;

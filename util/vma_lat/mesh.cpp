@@ -40,8 +40,8 @@ public:
         std::vector<Fd> listeners(children_.size());
         for (Fd &listener : listeners) {
             Address address;
-            if (auto failure = resolve(options_.address.empty() ? loopback() : options_.address, 0, options_.family,
-                                       address))
+            if (auto failure =
+                    resolve(options_.address.empty() ? loopback() : options_.address, 0, options_.family, address))
                 return failure;
             if (auto failure = listen_control(address, listener))
                 return failure;
@@ -132,32 +132,19 @@ private:
     std::vector<std::string> arguments(std::size_t rank, const std::string &peers, int listener) const
     {
         const MeshPlan &plan = options_.mesh;
-        std::vector<std::string> all = {"vma_lat",
-                                        "mesh",
-                                        "--rank",
-                                        std::to_string(rank),
-                                        "--peers",
-                                        peers,
-                                        "--listen-fd",
-                                        std::to_string(listener),
-                                        "--size",
-                                        std::to_string(plan.size),
-                                        "--window",
-                                        std::to_string(plan.window),
-                                        "--count",
-                                        std::to_string(plan.count),
-                                        "--seed",
-                                        std::to_string(plan.seed),
-                                        "--provider",
-                                        plan.provider,
-                                        "--wait",
-                                        name_of(plan.progress.wait),
-                                        "--cq",
-                                        plan.progress.shared ? "shared" : "own",
-                                        "--threads",
-                                        plan.progress.each ? "each" : "one",
-                                        "--timeout",
-                                        std::to_string(options_.load.timeout_ns / kMillisecond)};
+        std::vector<std::string> all = {"vma_lat",     "mesh",
+                                        "--rank",      std::to_string(rank),
+                                        "--peers",     peers,
+                                        "--listen-fd", std::to_string(listener),
+                                        "--size",      std::to_string(plan.size),
+                                        "--window",    std::to_string(plan.window),
+                                        "--count",     std::to_string(plan.count),
+                                        "--seed",      std::to_string(plan.seed),
+                                        "--provider",  plan.provider,
+                                        "--wait",      name_of(plan.progress.wait),
+                                        "--cq",        plan.progress.shared ? "shared" : "own",
+                                        "--threads",   plan.progress.each ? "each" : "one",
+                                        "--timeout",   std::to_string(options_.load.timeout_ns / kMillisecond)};
         if (!options_.domain.empty())
             all.insert(all.end(), {"--domain", options_.domain});
         return all;

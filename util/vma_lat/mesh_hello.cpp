@@ -39,9 +39,9 @@ Failure disagreement(const Hello &mine, const Hello &theirs)
     };
     const MeshPlan &a = mine.plan;
     const MeshPlan &b = theirs.plan;
-    for (const Field &field : {Field{"number of members", a.processes, b.processes}, Field{"--size", a.size, b.size},
-                               Field{"--window", a.window, b.window}, Field{"--count", a.count, b.count},
-                               Field{"--seed", a.seed, b.seed}}) {
+    for (const Field &field :
+         {Field{"number of members", a.processes, b.processes}, Field{"--size", a.size, b.size},
+          Field{"--window", a.window, b.window}, Field{"--count", a.count, b.count}, Field{"--seed", a.seed, b.seed}}) {
         if (field.mine != field.theirs)
             return error(kExitUsage, "rank %u has %s %llu, and rank %u has %llu: say the same to all members",
                          theirs.rank, field.name, static_cast<unsigned long long>(field.theirs), mine.rank,

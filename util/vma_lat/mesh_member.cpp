@@ -25,7 +25,8 @@ class Member
 public:
     explicit Member(const Options &options)
         : options_(options), plan_(options.mesh), rank_(static_cast<std::uint32_t>(options.rank)),
-          controls_(plan_.processes), said_(plan_.processes), endpoints_(shape()), crew_(endpoints_, options.load.timeout_ns)
+          controls_(plan_.processes), said_(plan_.processes), endpoints_(shape()),
+          crew_(endpoints_, options.load.timeout_ns)
     {
     }
 
@@ -289,8 +290,8 @@ private:
                 return why_crew_failed();
             if (!told && crew_.done()) {
                 told = true;
-                if (auto failure = each_other(
-                        [](std::uint32_t, Control &control) { return control.send(Type::kGo, {}); }))
+                if (auto failure =
+                        each_other([](std::uint32_t, Control &control) { return control.send(Type::kGo, {}); }))
                     return failure;
             }
             if (options_.load.progress && rank_ == 0 && now_ns() >= next_line) {
@@ -350,8 +351,8 @@ private:
                     static_cast<Big>(mine.arrived), static_cast<Big>(mine.damaged));
         std::fflush(stdout);
         all = mine;
-        if (auto failure = each_other(
-                [&](std::uint32_t, Control &control) { return control.send(Type::kResult, encode(mine)); }))
+        if (auto failure =
+                each_other([&](std::uint32_t, Control &control) { return control.send(Type::kResult, encode(mine)); }))
             return failure;
         const auto add = [&](std::uint32_t, Control &control) -> Failure {
             Bytes body;

@@ -8,9 +8,9 @@ namespace vma::lat {
 
 namespace {
 
-constexpr std::uint32_t kLargest = 8U << 20;             // bytes, of a sweep unless it names sizes
-constexpr std::uint64_t kSingleBytes = 128ULL << 20;     // what the first part of a step moves at most by itself
-constexpr std::uint64_t kStreamBytes = 512ULL << 20;     // the second part
+constexpr std::uint32_t kLargest = 8U << 20;         // bytes, of a sweep unless it names sizes
+constexpr std::uint64_t kSingleBytes = 128ULL << 20; // what the first part of a step moves at most by itself
+constexpr std::uint64_t kStreamBytes = 512ULL << 20; // the second part
 constexpr std::uint64_t kDefaultTimeout = 10 * 1000000000ULL;
 
 Failure parse_progress(const Texts &texts, Progress &progress)
@@ -71,8 +71,8 @@ Failure finish_sweep(const Texts &texts, Options &options)
     if (auto failure = parse_progress(texts, step.progress))
         return failure;
     std::vector<Operation> operations;
-    if (auto failure = parse_operations(texts.operations.empty() ? "send,write,read,write-imm" : texts.operations,
-                                        operations))
+    if (auto failure =
+            parse_operations(texts.operations.empty() ? "send,write,read,write-imm" : texts.operations, operations))
         return failure;
     std::vector<std::uint32_t> sizes;
     if (auto failure = sweep_sizes(texts, sizes))
@@ -137,8 +137,9 @@ Failure finish_mesh(const Texts &texts, Options &options)
     if (by_hand && options.rank >= static_cast<int>(mesh.processes))
         return error(kExitUsage, "--rank %d: --peers names members 0 to %u", options.rank, mesh.processes - 1);
     if (std::uint64_t{mesh.size} * mesh.processes > kMostExposed)
-        return error(kExitUsage, "blocks of %u bytes from each of %u members are too many: %llu MiB in all are the most",
-                     mesh.size, mesh.processes, static_cast<unsigned long long>(kMostExposed >> 20));
+        return error(kExitUsage,
+                     "blocks of %u bytes from each of %u members are too many: %llu MiB in all are the most", mesh.size,
+                     mesh.processes, static_cast<unsigned long long>(kMostExposed >> 20));
     return fault_of(mesh.progress, mesh.processes - 1);
 }
 

@@ -20,9 +20,9 @@ inline constexpr std::uint32_t kMaxConnections = 256; // an operation's immediat
 inline constexpr std::uint32_t kMaxWindow = 1024;
 inline constexpr std::uint32_t kMaxSingle = 1000000;
 inline constexpr std::uint32_t kMaxStreamed = 1000000000;
-inline constexpr std::uint64_t kMostSampled = 16000000;    // samples of all connections
-inline constexpr std::uint64_t kMostExposed = 1ULL << 30;  // bytes: one operation of each connection
-inline constexpr std::size_t kStepMemory = 128ULL << 20;   // bytes that the windows of a step may take
+inline constexpr std::uint64_t kMostSampled = 16000000;   // samples of all connections
+inline constexpr std::uint64_t kMostExposed = 1ULL << 30; // bytes: one operation of each connection
+inline constexpr std::size_t kStepMemory = 128ULL << 20;  // bytes that the windows of a step may take
 
 // A progress model: how completions are waited for, who reads which queue.
 struct Progress {
@@ -37,11 +37,11 @@ struct Step {
     bool verify = false;
     std::uint32_t size = 1; // bytes
     std::uint32_t connections = 1;
-    std::uint32_t window = 64;   // operations under way in the second part
-    std::uint32_t warm_up = 0;   // first operations of a connection, one at a time: not sampled
-    std::uint32_t single = 0;    // then those that are
-    std::uint32_t streamed = 0;  // then those of the second part
-    std::uint64_t seed = 0;      // of the bytes
+    std::uint32_t window = 64;  // operations under way in the second part
+    std::uint32_t warm_up = 0;  // first operations of a connection, one at a time: not sampled
+    std::uint32_t single = 0;   // then those that are
+    std::uint32_t streamed = 0; // then those of the second part
+    std::uint64_t seed = 0;     // of the bytes
     std::string provider;
     std::string domain; // empty: any
 };

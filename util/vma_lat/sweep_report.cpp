@@ -95,13 +95,13 @@ Failure write_sweep_json(const std::string &path, const Options &options, const 
     if (file.get() == nullptr)
         return file.fault("open");
     const Step &first = options.steps[0];
-    std::string text = format("{\"tool\": \"vma_lat\", \"test\": \"sweep\", \"clock\": \"CLOCK_MONOTONIC\", "
-                              "\"host\": %s, \"provider\": %s, \"domain\": %s, \"connections\": %u, \"cq\": \"%s\", "
-                              "\"threads\": \"%s\", \"wait\": \"%s\", \"verify\": %s,\n \"steps\": [",
-                              quoted(options.hosts[0]).c_str(), quoted(first.provider).c_str(),
-                              quoted(first.domain).c_str(), first.connections, first.progress.shared ? "shared" : "own",
-                              first.progress.each ? "each" : "one", name_of(first.progress.wait),
-                              first.verify ? "true" : "false");
+    std::string text =
+        format("{\"tool\": \"vma_lat\", \"test\": \"sweep\", \"clock\": \"CLOCK_MONOTONIC\", "
+               "\"host\": %s, \"provider\": %s, \"domain\": %s, \"connections\": %u, \"cq\": \"%s\", "
+               "\"threads\": \"%s\", \"wait\": \"%s\", \"verify\": %s,\n \"steps\": [",
+               quoted(options.hosts[0]).c_str(), quoted(first.provider).c_str(), quoted(first.domain).c_str(),
+               first.connections, first.progress.shared ? "shared" : "own", first.progress.each ? "each" : "one",
+               name_of(first.progress.wait), first.verify ? "true" : "false");
     const char *comma = "\n";
     for (const StepOutcome &outcome : outcomes) {
         const Step &step = outcome.step;
