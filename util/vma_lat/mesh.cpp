@@ -154,6 +154,7 @@ private:
     {
         std::vector<std::string> words = arguments(rank, peers, listener);
         std::vector<char *> argv;
+        argv.reserve(words.size() + 1);
         for (std::string &word : words)
             argv.push_back(word.data());
         argv.push_back(nullptr);

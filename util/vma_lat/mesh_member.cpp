@@ -332,7 +332,7 @@ private:
     // A member that died breaks its connections, too: that it is gone says more.
     Failure why_crew_failed()
     {
-        const auto why = crew_.stop();
+        auto why = crew_.stop();
         const std::uint64_t end = now_ns() + kSecond;
         while (now_ns() < end && !stopped()) {
             if (auto failure = hear())

@@ -28,7 +28,7 @@ Failure watch(const Fd &set, int fd, std::uint32_t number)
 
 } // namespace
 
-Failure Sleeper::open(Model how, fid_fabric *fabric, std::vector<fid_cq *> queues)
+Failure Sleeper::open(Model how, fid_fabric *fabric, const std::vector<fid_cq *> &queues)
 {
     how_ = how;
     fabric_ = fabric;

@@ -20,7 +20,7 @@ class Sleeper
 {
 public:
     // For one thread. `queues` stay open as long as this. Another thread ends a sleep by wake().
-    Failure open(Model how, fid_fabric *fabric, std::vector<fid_cq *> queues);
+    Failure open(Model how, fid_fabric *fabric, const std::vector<fid_cq *> &queues);
 
     // Sleeps until a queue may have something, wake(), kTickMs or a signal. Not at all where that would lose an event.
     void sleep();

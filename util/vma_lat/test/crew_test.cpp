@@ -232,10 +232,9 @@ int clean_up(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(no_wake_up_is_lost),   cmocka_unit_test(every_operation_in_every_model),
-        cmocka_unit_test(damage_is_found),      cmocka_unit_test(more_than_was_announced),
-        cmocka_unit_test(silence_ends_the_test),
-        cmocka_unit_test(data_for_another_connection),
+        cmocka_unit_test(no_wake_up_is_lost),    cmocka_unit_test(every_operation_in_every_model),
+        cmocka_unit_test(damage_is_found),       cmocka_unit_test(more_than_was_announced),
+        cmocka_unit_test(silence_ends_the_test), cmocka_unit_test(data_for_another_connection),
     };
     return cmocka_run_group_tests(tests, prepare, clean_up);
 }

@@ -47,9 +47,12 @@ void sweep_has_every_operation_and_power_of_two(void **)
 void sweep_options_are_taken(void **)
 {
     Options options;
-    assert_false(read({"sweep", "h", "--operations", "read,send", "--from", "3", "--to", "13", "--count", "7",
-                       "--stream", "0", "--window", "5", "--connections", "2", "--cq", "shared", "--wait", "channel",
-                       "--verify", "--provider", "verbs", "--domain", "rxe0", "--warm-up", "0", "--timeout", "50"},
+    assert_false(read({"sweep",     "h",          "--operations", "read,send", "--from",
+                       "3",         "--to",       "13",           "--count",   "7",
+                       "--stream",  "0",          "--window",     "5",         "--connections",
+                       "2",         "--cq",       "shared",       "--wait",    "channel",
+                       "--verify",  "--provider", "verbs",        "--domain",  "rxe0",
+                       "--warm-up", "0",          "--timeout",    "50"},
                       options)
                      .has_value());
     assert_int_equal(options.steps.size(), 2 * 3);
