@@ -99,7 +99,12 @@ void complete(Endpoint &endpoint, const void *data, std::size_t length)
     endpoint.phase = Phase::connected;
     endpoint.local = local_address(endpoint.id.get());
     endpoint.peer = peer_address(endpoint.id.get());
-    endpoint.open_for_sends.store(true, std::memory_order_release);
+    {
+        const core::SpinGuard guard(endpoint.tx_lock);
+        endpoint.open_for_sends.store(true, std::memory_order_release);
+        if (endpoint.limit.rate != 0)
+            endpoint.apply_limit();
+    }
     endpoint.eq->post_cm(FI_CONNECTED, &endpoint.fid.fid, nullptr, data, length);
 }
 

@@ -9,8 +9,10 @@
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
+#include "ofi/give_option.hpp"
 #include "ofi/noop.hpp"
 #include "ofi/op_flags.hpp"
+#include "ofi/rate_limit.hpp"
 #include "rdma/fi_ext_vma.h"
 #include "verbs/srx.hpp"
 
@@ -246,6 +248,8 @@ std::size_t Endpoint::sends_left() const noexcept
 
 int Endpoint::set_option(int name, const void *value, std::size_t length) noexcept
 {
+    if (static_cast<unsigned>(name) == FI_OPT_VMA_RATE_LIMIT)
+        return set_limit(value, length);
     if (static_cast<unsigned>(name) != FI_OPT_VMA_REGION)
         return -FI_ENOPROTOOPT;
     if (is_enabled)
@@ -260,39 +264,34 @@ int Endpoint::set_option(int name, const void *value, std::size_t length) noexce
     return 0;
 }
 
-namespace {
-
-template <typename Value> int give_option(const Value &option, void *value, std::size_t *length) noexcept
-{
-    if (!value || !length || *length < sizeof option)
-        return -FI_ETOOSMALL;
-    std::memcpy(value, &option, sizeof option);
-    *length = sizeof option;
-    return 0;
-}
-
-} // namespace
-
 int Endpoint::get_option(int name, void *value, std::size_t *length) noexcept
 {
     const bool joined = region && region->mirror;
     switch (static_cast<unsigned>(name)) {
     case FI_OPT_CM_DATA_SIZE:
-        return give_option<std::size_t>(kCmDataSize, value, length);
+        return ofi::give_option<std::size_t>(kCmDataSize, value, length);
     case FI_OPT_VMA_REGION:
         if (!is_enabled)
             return -FI_EOPBADSTATE;
-        return give_option(fi_vma_region{region ? region->base() : nullptr, region_bytes_, FI_VMA_REGION_KEY}, value,
-                           length);
+        return ofi::give_option(fi_vma_region{region ? region->base() : nullptr, region_bytes_, FI_VMA_REGION_KEY},
+                                value, length);
     case FI_OPT_VMA_PEER_REGION:
     case FI_OPT_VMA_REGION_INJECT:
         if (!open_for_sends.load(std::memory_order_acquire) && !joined)
             return -FI_ENOTCONN;
-        return give_option<std::size_t>(joined ? region->peer_length : 0, value, length);
+        return ofi::give_option<std::size_t>(joined ? region->peer_length : 0, value, length);
     case FI_OPT_VMA_PEER_VIEW:
         if (!joined)
             return -FI_ENOTCONN;
-        return give_option<const void *>(region->mirror.bytes(), value, length);
+        return ofi::give_option<const void *>(region->mirror.bytes(), value, length);
+    case FI_OPT_VMA_RATE_LIMIT: {
+        const core::SpinGuard guard(tx_lock);
+        return ofi::give_option(pacer.limited() ? ofi::limit_of(pacer) : limit, value, length);
+    }
+    case FI_OPT_VMA_RATE_DUE: {
+        const core::SpinGuard guard(tx_lock);
+        return ofi::give_option(due, value, length);
+    }
     default:
         return -FI_ENOPROTOOPT;
     }

@@ -17,12 +17,14 @@
 #include "ofi/cntr.hpp"
 #include "ofi/domain.hpp"
 #include "ofi/eq.hpp"
+#include "rdma/fi_ext_vma.h"
 #include "verbs/domain.hpp"
 #include "verbs/manager.hpp"
 #include "verbs/queue.hpp"
 #include "verbs/region.hpp"
 #include "verbs/wire.hpp"
 #include "verbs/work.hpp"
+#include "vma/pacer.hpp"
 
 namespace vma::verbs {
 
@@ -77,6 +79,11 @@ struct Endpoint {
                          const Work &work) noexcept;
     std::size_t sends_left() const noexcept;
 
+    // The rate limit (rate.cpp). The last two with tx_lock held.
+    int set_limit(const void *value, std::size_t length) noexcept;
+    void apply_limit() noexcept;
+    bool may_go(std::uint64_t bytes) noexcept;
+
     // ---- for the completion queues, with the queue's lock held: what a completed work request was
     Work complete_sends(std::uint64_t number) noexcept;
     Work complete_receive(std::uint64_t number) noexcept;
@@ -98,6 +105,10 @@ struct Endpoint {
     WorkRing tx;
     unsigned unsignaled = 0; // since the last one that makes the device tell
     std::unique_ptr<Batch> batch;
+    Pacer pacer;                 // limited where the device is not
+    std::uint64_t due = 0;       // ns of CLOCK_MONOTONIC: when what was refused may go; 0: nothing was
+    fi_vma_rate_limit limit{};   // as the program set it
+    bool device_limited = false; // the device keeps it
     core::SpinLock rx_lock;
     WorkRing rx;
     SharedReceive *shared = nullptr;
@@ -146,6 +157,7 @@ private:
     void release_receives() noexcept;
     void leave_queues() noexcept;
     ssize_t flush(std::uint64_t last) noexcept;
+    int limit_device() noexcept;
     void number(ibv_send_wr &wr, const Work &work) noexcept;
     ssize_t post_locked(ibv_send_wr &wr, const Work &work) noexcept;
     ssize_t write_region_locked(std::uint64_t offset, std::size_t length, const std::uint64_t *data,

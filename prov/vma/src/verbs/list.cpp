@@ -12,6 +12,7 @@
 #include "core/choose.hpp"
 #include "core/sysfs.hpp"
 #include "ofi/getinfo.hpp"
+#include "verbs/describe.hpp"
 #include "verbs/nic.hpp"
 
 namespace vma::verbs {
@@ -104,9 +105,12 @@ void list_choices(const ofi::Query &query, const std::vector<Choice> &choices, o
         if (!query.takes(nic->offer))
             continue;
         for (const Choice &choice : choices) {
-            if (choice.nic == nic)
-                list.add(query, nic->offer, choice.pair);
-            if (choice.nic == nic && query.attributes_only)
+            if (choice.nic != nic)
+                continue;
+            list.add(query, nic->offer, choice.pair);
+            if (list.last() != nullptr && list.last()->nic == nullptr)
+                describe(*nic, choice.pair.source, *list.last());
+            if (query.attributes_only)
                 break;
         }
     }

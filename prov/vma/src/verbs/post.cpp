@@ -20,6 +20,14 @@ static ssize_t to_result(int error) noexcept
     return error == ENOMEM ? -FI_EAGAIN : -error;
 }
 
+static std::uint64_t bytes_of(const ibv_send_wr &wr) noexcept
+{
+    std::uint64_t bytes = 0;
+    for (int i = 0; i < wr.num_sge; ++i)
+        bytes += wr.sg_list[i].length;
+    return bytes;
+}
+
 // Posts the batch, of which the last one is the caller's. The others were promised: what the device refuses of them gets
 // error completions. tx_lock held.
 ssize_t Endpoint::flush(std::uint64_t last) noexcept
@@ -87,6 +95,8 @@ ssize_t Endpoint::post(ibv_send_wr &wr, const Work &work, std::uint64_t flags) n
         if (tx.full())
             return -FI_EAGAIN;
     }
+    if (pacer.limited() && wr.opcode != IBV_WR_RDMA_READ && !may_go(bytes_of(wr))) [[unlikely]]
+        return -FI_EAGAIN;
     const bool more = (flags & FI_MORE) && !(flags & FI_INJECT);
     if (!more && (!batch || batch->count == 0)) [[likely]]
         return post_locked(wr, work);

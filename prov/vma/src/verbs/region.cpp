@@ -215,7 +215,8 @@ ssize_t Endpoint::write_region(const iovec *iov, std::size_t count, std::uint64_
         result = -FI_ENOTCONN;
     else if (offset > region->peer_length || length > region->peer_length - offset)
         result = -FI_EINVAL;
-    else if (tx.left() < kReservedSends + 2 || (data && region->left() == 0))
+    else if (tx.left() < kReservedSends + 2 || (data && region->left() == 0) ||
+             (pacer.limited() && length > 0 && !may_go(length)))
         result = -FI_EAGAIN;
     if (result == 0) {
         std::byte *to = region->mirror.bytes() + offset;
