@@ -282,6 +282,39 @@ void a_stranger_is_refused(void **)
     assert_int_equal(fi_close(&pep->fid), 0);
 }
 
+// The peer gives up while its request waits for an answer, before or after an endpoint was made of it.
+void a_peer_that_gives_up(void **)
+{
+    for (const bool opened_before : {false, true}) {
+        const SimulatedHost host;
+        RdmaSide a({});
+        RdmaSide b({});
+        ofi::Address address;
+        fid_pep *pep = b.net.listen(address);
+        a.ep = a.open(a.net.info.get(), nullptr);
+        assert_int_equal(fi_connect(a.ep, &address.v6, nullptr, 0), 0);
+        const Event request = next_event(b.net, a.net);
+        fid_ep *ep = nullptr;
+        if (opened_before)
+            assert_int_equal(fi_endpoint(b.domain(), request.info.get(), &ep, nullptr), 0);
+        assert_int_equal(fi_close(&a.ep->fid), 0);
+        a.ep = nullptr;
+        for (int i = 0; i < 100; ++i)
+            assert_int_equal(b.net.poll().result, -FI_EAGAIN);
+        if (!opened_before) {
+            const int result = fi_endpoint(b.domain(), request.info.get(), &ep, nullptr);
+            assert_true(result == 0 || result == -FI_ECONNABORTED);
+        }
+        if (ep != nullptr) {
+            assert_int_equal(fi_ep_bind(ep, &b.net.eq->fid, 0), 0);
+            assert_int_equal(fi_ep_bind(ep, &b.cq()->fid, FI_TRANSMIT | FI_RECV), 0);
+            static_cast<void>(fi_accept(ep, nullptr, 0)); // too late, or the device finds out
+            assert_int_equal(fi_close(&ep->fid), 0);
+        }
+        assert_int_equal(fi_close(&pep->fid), 0);
+    }
+}
+
 // ---- the end of connections ----------------------------------------------------------------------------------------
 
 void expect_flushed(RdmaSide &side, void *context)
@@ -412,6 +445,7 @@ int main()
         cmocka_unit_test(nobody_listens),
         cmocka_unit_test(requests_of_a_closed_listener_are_refused),
         cmocka_unit_test(a_stranger_is_refused),
+        cmocka_unit_test(a_peer_that_gives_up),
         cmocka_unit_test(shutdown_reaches_both_sides),
         cmocka_unit_test(closing_leaves_nothing_in_the_queue),
         cmocka_unit_test(a_device_that_is_pulled_out),

@@ -82,7 +82,8 @@ void fail(Endpoint &endpoint, int error, int status, const void *data = nullptr,
 {
     endpoint.phase = Phase::closed;
     flush_qp(endpoint);
-    endpoint.eq->post_error(&endpoint.fid.fid, error, status, data, length);
+    if (endpoint.eq != nullptr) // else nobody has accepted yet, and fi_accept will say it
+        endpoint.eq->post_error(&endpoint.fid.fid, error, status, data, length);
 }
 
 void shut(Endpoint &endpoint)

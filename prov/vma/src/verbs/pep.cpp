@@ -52,7 +52,7 @@ int bind_to(rdma_cm_id *id, ofi::Address wanted)
         if (table()->bind_addr(id, &wanted.sa) == 0)
             return 0;
         error = last_error();
-        if (error != -FI_EADDRINUSE)
+        if (error != -FI_EADDRINUSE && error != -FI_EADDRNOTAVAIL) // a wildcard's, when one address has the port
             break;
     }
     return error;
