@@ -119,6 +119,23 @@ struct fi_vma_rate_limit {
 #define FI_OPT_VMA_RATE_DUE (FI_PROV_SPECIFIC | 0x564d0009)
 
 /*
+ * FI_OPT_VMA_DEVICE_MEMORY (FI_EP_MSG of an RDMA device): memory on the NIC that this endpoint copies what it sends into, if it is
+ * more than goes inline and there is room; else it is sent from where it is. Buffers need their registration all the same.
+ *
+ * fi_setopt: optval is a size_t, bytes wanted, 1 .. 1 MiB, before fi_enable(). A device that has none, or none left, is no error:
+ *     `allocated` is then 0. Errors: -FI_EINVAL (size, length of optval), -FI_EOPBADSTATE (enabled already).
+ * fi_getopt: optval is a struct fi_vma_device_memory.
+ */
+#define FI_OPT_VMA_DEVICE_MEMORY (FI_PROV_SPECIFIC | 0x564d000a)
+
+struct fi_vma_device_memory {
+    uint64_t allocated;     /* bytes on the device, 0: there is none */
+    uint64_t bytes;         /* sent from there */
+    uint64_t packets;       /* operations sent from there */
+    uint64_t out_of_buffer; /* operations that found no room */
+};
+
+/*
  * FI_VMA_UNTIMED, in the flags of fi_cq_attr: nobody who sleeps on this queue is woken because something is due by the rate limit, and
  * FI_GETWAIT gives a plain eventfd. For a program that keeps time itself (FI_OPT_VMA_RATE_DUE), or limits nothing: one epoll set
  * less below its own.

@@ -163,9 +163,9 @@ void nonsense_is_refused(void **)
     const SimulatedHost host;
     RdmaPair pair;
     const std::uint64_t word = 1000;
-    assert_int_equal(fi_setopt(&pair.a.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_RATE_LIMIT), &word,
-                               sizeof word),
-                     -FI_EINVAL);
+    assert_int_equal(
+        fi_setopt(&pair.a.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_RATE_LIMIT), &word, sizeof word),
+        -FI_EINVAL);
     assert_int_equal(fi_setopt(&pair.a.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_RATE_LIMIT), nullptr,
                                sizeof(fi_vma_rate_limit)),
                      -FI_EINVAL);

@@ -14,7 +14,7 @@ namespace {
 // Bits per second. Both are sets of one bit: lanes, and what each carries (InfiniBand specification, PortInfo).
 std::size_t link_speed(const ibv_port_attr &port)
 {
-    constexpr std::size_t kLanes[] = {1, 4, 8, 12, 2};                                     // of bits 0, 1, 2, 3, 4
+    constexpr std::size_t kLanes[] = {1, 4, 8, 12, 2}; // of bits 0, 1, 2, 3, 4
     constexpr std::size_t kMegabits[] = {2500, 5000, 10000, 10000, 14000, 25000, 50000, 100000}; // of bits 0 to 7
     const auto width = static_cast<unsigned>(std::countr_zero(port.active_width));
     const auto speed = static_cast<unsigned>(std::countr_zero(port.active_speed));

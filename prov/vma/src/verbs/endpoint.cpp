@@ -17,6 +17,11 @@
 #include "verbs/srx.hpp"
 
 namespace vma::verbs {
+namespace {
+
+constexpr std::size_t kMaxDeviceMemory = std::size_t{1} << 20;
+
+} // namespace
 
 Endpoint::Endpoint(ofi::Domain &owner, const fi_info *info) noexcept : domain(owner), manager(manager_of(owner.fabric))
 {
@@ -216,6 +221,8 @@ int Endpoint::enable() noexcept
     if ((error = join_queues()) || (error = create_qp()) || (error = move_to_init()) ||
         (region_bytes_ != 0 && (error = open_region())))
         return error;
+    if (device_memory_bytes_ != 0)
+        device_memory.open(nic_domain(domain).pd(), device_memory_bytes_);
     for (Queue *queue : {tx_queue, rx_queue}) {
         const core::SpinGuard guard(queue->lock);
         queue->add(*this, qp->qp_num);
@@ -250,7 +257,8 @@ int Endpoint::set_option(int name, const void *value, std::size_t length) noexce
 {
     if (static_cast<unsigned>(name) == FI_OPT_VMA_RATE_LIMIT)
         return set_limit(value, length);
-    if (static_cast<unsigned>(name) != FI_OPT_VMA_REGION)
+    const bool is_region = static_cast<unsigned>(name) == FI_OPT_VMA_REGION;
+    if (!is_region && static_cast<unsigned>(name) != FI_OPT_VMA_DEVICE_MEMORY)
         return -FI_ENOPROTOOPT;
     if (is_enabled)
         return -FI_EOPBADSTATE;
@@ -258,9 +266,9 @@ int Endpoint::set_option(int name, const void *value, std::size_t length) noexce
     if (!value || length != sizeof bytes)
         return -FI_EINVAL;
     std::memcpy(&bytes, value, sizeof bytes);
-    if (bytes == 0 || bytes > kMaxRegion)
+    if (bytes == 0 || bytes > (is_region ? kMaxRegion : kMaxDeviceMemory))
         return -FI_EINVAL;
-    region_bytes_ = bytes;
+    (is_region ? region_bytes_ : device_memory_bytes_) = bytes;
     return 0;
 }
 
@@ -287,6 +295,10 @@ int Endpoint::get_option(int name, void *value, std::size_t *length) noexcept
     case FI_OPT_VMA_RATE_LIMIT: {
         const core::SpinGuard guard(tx_lock);
         return ofi::give_option(pacer.limited() ? ofi::limit_of(pacer) : limit, value, length);
+    }
+    case FI_OPT_VMA_DEVICE_MEMORY: {
+        const core::SpinGuard guard(tx_lock);
+        return ofi::give_option(device_memory.statistics(), value, length);
     }
     case FI_OPT_VMA_RATE_DUE: {
         const core::SpinGuard guard(tx_lock);

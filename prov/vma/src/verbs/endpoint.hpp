@@ -18,6 +18,7 @@
 #include "ofi/domain.hpp"
 #include "ofi/eq.hpp"
 #include "rdma/fi_ext_vma.h"
+#include "verbs/device_memory.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/manager.hpp"
 #include "verbs/queue.hpp"
@@ -105,10 +106,12 @@ struct Endpoint {
     WorkRing tx;
     unsigned unsignaled = 0; // since the last one that makes the device tell
     std::unique_ptr<Batch> batch;
-    Pacer pacer;                 // limited where the device is not
-    std::uint64_t due = 0;       // ns of CLOCK_MONOTONIC: when what was refused may go; 0: nothing was
-    fi_vma_rate_limit limit{};   // as the program set it
-    bool device_limited = false; // the device keeps it
+    DeviceMemory device_memory;
+    std::atomic<std::uint64_t> memory_done{0}; // what the device has sent of it
+    Pacer pacer;                               // limited where the device is not
+    std::uint64_t due = 0;                     // ns of CLOCK_MONOTONIC: when what was refused may go; 0: nothing was
+    fi_vma_rate_limit limit{};                 // as the program set it
+    bool device_limited = false;               // the device keeps it
     core::SpinLock rx_lock;
     WorkRing rx;
     SharedReceive *shared = nullptr;
@@ -157,7 +160,9 @@ private:
     void release_receives() noexcept;
     void leave_queues() noexcept;
     ssize_t flush(std::uint64_t last) noexcept;
+    ssize_t post_open(ibv_send_wr &wr, const Work &work, std::uint64_t flags) noexcept;
     int limit_device() noexcept;
+    void release_memory(const Work &work) noexcept;
     void number(ibv_send_wr &wr, const Work &work) noexcept;
     ssize_t post_locked(ibv_send_wr &wr, const Work &work) noexcept;
     ssize_t write_region_locked(std::uint64_t offset, std::size_t length, const std::uint64_t *data,
@@ -167,6 +172,7 @@ private:
     void tell_taken() noexcept;
 
     std::size_t region_bytes_ = 0;
+    std::size_t device_memory_bytes_ = 0;
     std::size_t tx_size_ = 0;
     std::size_t rx_size_ = 0;
     bool joined_ = false;                 // the queues have room for us

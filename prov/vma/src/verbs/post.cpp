@@ -97,6 +97,21 @@ ssize_t Endpoint::post(ibv_send_wr &wr, const Work &work, std::uint64_t flags) n
     }
     if (pacer.limited() && wr.opcode != IBV_WR_RDMA_READ && !may_go(bytes_of(wr))) [[unlikely]]
         return -FI_EAGAIN;
+    if (!device_memory.there() || (wr.send_flags & IBV_SEND_INLINE) || wr.opcode == IBV_WR_RDMA_READ) [[likely]]
+        return post_open(wr, work, flags);
+    ibv_sge place;
+    Work there = work;
+    const std::uint64_t done = memory_done.load(std::memory_order_acquire);
+    if (device_memory.put(wr.sg_list, wr.num_sge, done, place, there.device_memory)) {
+        wr.sg_list = &place;
+        wr.num_sge = 1;
+    }
+    return post_open(wr, there, flags);
+}
+
+// At once, or with others in a row of FI_MORE. With tx_lock held and room in the ring.
+ssize_t Endpoint::post_open(ibv_send_wr &wr, const Work &work, std::uint64_t flags) noexcept
+{
     const bool more = (flags & FI_MORE) && !(flags & FI_INJECT);
     if (!more && (!batch || batch->count == 0)) [[likely]]
         return post_locked(wr, work);
@@ -112,13 +127,21 @@ ssize_t Endpoint::post(ibv_send_wr &wr, const Work &work, std::uint64_t flags) n
     return more && batch->count < Batch::kMost ? 0 : flush(wr.wr_id);
 }
 
+void Endpoint::release_memory(const Work &work) noexcept
+{
+    if (work.device_memory != 0) [[unlikely]]
+        memory_done.store(work.device_memory, std::memory_order_release);
+}
+
 Work Endpoint::complete_sends(std::uint64_t number) noexcept
 {
     for (std::uint64_t i = tx.done(); i < number; ++i) {
         if (ofi::Cntr *counter = tx.at(i).counter)
             counter->count();
+        release_memory(tx.at(i));
     }
     const Work work = tx.at(number);
+    release_memory(work);
     tx.set_done(number + 1);
     return work;
 }

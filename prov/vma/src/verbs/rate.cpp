@@ -55,8 +55,7 @@ int Endpoint::limit_device() noexcept
 // By the device once it can, else in software. With tx_lock held.
 void Endpoint::apply_limit() noexcept
 {
-    const bool by_device =
-        open_for_sends.load(std::memory_order_relaxed) && limit_device() == 0 && device_limited;
+    const bool by_device = open_for_sends.load(std::memory_order_relaxed) && limit_device() == 0 && device_limited;
     const bool in_software = !by_device && !is_none(limit.rate);
     pacer.set(now_ns(), in_software ? limit.rate : 0, limit.max_burst, limit.typical_packet);
     due = 0;

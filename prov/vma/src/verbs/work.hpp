@@ -19,9 +19,10 @@ namespace vma::verbs {
 
 struct Work {
     void *context;
-    std::uint64_t flags; // of its completion
-    ofi::Cntr *counter;  // or nullptr
-    bool wanted;         // by the program: it gets a completion
+    std::uint64_t flags;             // of its completion
+    ofi::Cntr *counter;              // or nullptr
+    bool wanted;                     // by the program: it gets a completion
+    std::uint64_t device_memory = 0; // to release when it is done; 0: nothing
 };
 
 // Posted by one thread at a time, completed by one thread at a time, which may be another.
