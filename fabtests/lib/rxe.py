@@ -73,8 +73,8 @@ def latency_ratio(lab, first: str, second: str, size: int, *, count: int = 200, 
     medians = {first: [], second: []}
     for _ in range(rounds):
         for provider, found in medians.items():
-            lab.client.run([tool, "client", "--fabric", "msg", "--provider", provider, "--size", size, "--wait", wait,
-                            "--count", count, "--warm-up", 20, "--timeout", 20000, "--check",
+            lab.client.run([tool, "client", "--fabric", "msg", "--provider", provider, "--domain", DOMAIN, "--size", size,
+                            "--wait", wait, "--count", count, "--warm-up", 20, "--timeout", 20000, "--check",
                             "--json", "/tmp/vma_lat", lab.server.address], env=fabric_env(), timeout=LIMIT)
             (test,) = json.loads(lab.client.read("/tmp/vma_lat"))["tests"]
             assert test["provider"] == provider and test["client"]["received"] == count, test

@@ -38,6 +38,32 @@ void devices_are_listed_behind_the_local_one(void **)
     assert_int_equal(address.port(), 7471);
 }
 
+void the_nic_is_described(void **)
+{
+    const SimulatedHost host;
+    const ofi::InfoPtr info = ask("127.0.0.1", "0", FI_SOURCE, rdma_hints().get());
+    assert_non_null(info->nic);
+    fid_nic *copy = nullptr;
+    assert_int_equal(fi_control(&info->nic->fid, FI_DUP, &copy), 0);
+    assert_ptr_not_equal(copy->device_attr->name, info->nic->device_attr->name);
+    for (const fid_nic *nic : {info->nic, copy}) {
+        assert_int_equal(nic->fid.fclass, FI_CLASS_NIC);
+        assert_string_equal(nic->device_attr->name, "sim0");
+        assert_int_equal(nic->bus_attr->bus_type, FI_BUS_UNKNOWN);
+        assert_string_equal(nic->link_attr->address, "127.0.0.1");
+        assert_int_equal(nic->link_attr->mtu, 4096);
+        assert_int_equal(nic->link_attr->state, FI_LINK_UP);
+        char text[1000] = "before\n";
+        assert_int_equal(nic->fid.ops->tostr(&nic->fid, text, sizeof text), 0);
+        assert_non_null(std::strstr(text, "before\n"));
+        assert_non_null(std::strstr(text, "name: sim0\n"));
+        char small[20] = "before\n";
+        assert_int_equal(nic->fid.ops->tostr(&nic->fid, small, sizeof small), 0);
+        assert_true(std::strlen(small) < sizeof small);
+    }
+    assert_int_equal(fi_close(&copy->fid), 0);
+}
+
 void what_a_program_must_promise(void **)
 {
     const SimulatedHost host;
@@ -435,6 +461,7 @@ int main()
 {
     const CMUnitTest tests[] = {
         cmocka_unit_test(devices_are_listed_behind_the_local_one),
+        cmocka_unit_test(the_nic_is_described),
         cmocka_unit_test(what_a_program_must_promise),
         cmocka_unit_test(a_peer_is_reached_by_the_device_of_the_route),
         cmocka_unit_test(the_user_chooses),

@@ -131,9 +131,9 @@ void sizes_that_are_none(void **)
     RdmaSide side({});
     side.ep = side.open(side.net.info.get(), nullptr);
     for (const std::size_t wrong : {std::size_t{0}, (std::size_t{1} << 20) + 1})
-        assert_int_equal(fi_setopt(&side.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_DEVICE_MEMORY), &wrong,
-                                   sizeof wrong),
-                         -FI_EINVAL);
+        assert_int_equal(
+            fi_setopt(&side.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_DEVICE_MEMORY), &wrong, sizeof wrong),
+            -FI_EINVAL);
 }
 
 } // namespace

@@ -3,7 +3,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <utility>
 
 #include "ofi/attr.hpp"
 #include "ofi/libfabric.hpp"
@@ -122,16 +121,6 @@ InfoPtr copy_info(const fi_info &source) noexcept
 bool set_source(fi_info &info, const Address &address) noexcept
 {
     return copy_bytes(info.src_addr, info.src_addrlen, &address.v6, address.size());
-}
-
-void set_nic(fi_info &info, fid_nic &model) noexcept
-{
-    // libfabric prints and frees one by operations of its own, so its copy is what we give out.
-    fi_info around{};
-    around.nic = &model;
-    const InfoPtr copy(duplicate_info(around));
-    if (copy)
-        info.nic = std::exchange(copy->nic, nullptr);
 }
 
 bool set_destination(fi_info &info, const Address &address) noexcept

@@ -28,7 +28,5 @@ InfoPtr copy_info(const fi_info &source) noexcept;
 // False without memory. An empty address clears it.
 bool set_source(fi_info &info, const Address &address) noexcept;
 bool set_destination(fi_info &info, const Address &address) noexcept;
-// A deep copy of a description whose attributes are all there. Without libfabric, or memory, the info stays without one.
-void set_nic(fi_info &info, fid_nic &model) noexcept;
 
 } // namespace vma::ofi

@@ -121,11 +121,6 @@ bool libfabric_attached() noexcept
     return g_attached.load(std::memory_order_acquire);
 }
 
-fi_info *duplicate_info(const fi_info &info) noexcept
-{
-    return g_attached.load(std::memory_order_acquire) ? g_libfabric.dupinfo(&info) : nullptr;
-}
-
 fi_info *allocate_info() noexcept
 {
     if (g_attached.load(std::memory_order_acquire))

@@ -15,8 +15,6 @@ bool libfabric_attached() noexcept;
 
 // All attribute structures are there, zeroed. nullptr without memory. For fi_freeinfo() or free_info().
 fi_info *allocate_info() noexcept;
-// As fi_dupinfo() makes it; nullptr where libfabric is not there.
-fi_info *duplicate_info(const fi_info &info) noexcept;
 
 // Parameters of the environment.
 enum class Param : int { directory, device, interface, address, port };

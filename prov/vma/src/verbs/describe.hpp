@@ -9,7 +9,7 @@
 
 namespace vma::verbs {
 
-// Into the info's `nic`; leaves it empty without memory, and where libfabric is not what loaded us: nobody asks there.
+// Into the info's `nic`, which is empty; stays so without memory. fi_freeinfo() closes it.
 void describe(const Nic &nic, const ofi::Address &address, fi_info &info) noexcept;
 
 } // namespace vma::verbs
