@@ -12,6 +12,12 @@ namespace {
 
 using Big = unsigned long long;
 
+// At both ends.
+Big damaged(const StepOutcome &outcome)
+{
+    return Big{outcome.client.damaged} + outcome.server.damaged;
+}
+
 constexpr std::size_t kShown = 4; // of kPercentiles: to 99.9
 
 double divisor(const Options &options, const Step &step)
@@ -83,8 +89,7 @@ Failure write_sweep_csv(const std::string &path, const std::vector<StepOutcome> 
             std::fprintf(file.get(), ",%llu", static_cast<Big>(ns));
         std::fprintf(file.get(), ",%llu,%u,%llu,%llu,%.1f,%.1f,%llu\n", static_cast<Big>(latency.max), outcome.window,
                      static_cast<Big>(outcome.streamed), static_cast<Big>(outcome.stream_ns),
-                     outcome.per_second() * step.size, outcome.per_second(),
-                     static_cast<Big>(outcome.client.damaged + outcome.server.damaged));
+                     outcome.per_second() * step.size, outcome.per_second(), damaged(outcome));
     }
     return file.done();
 }
@@ -116,8 +121,7 @@ Failure write_sweep_json(const std::string &path, const Options &options, const 
                        "\"bytes_per_second\": %.1f, \"per_second\": %.1f, \"arrived\": %llu, \"damaged\": %llu}",
                        static_cast<Big>(latency.max), outcome.window, static_cast<Big>(outcome.streamed),
                        static_cast<Big>(outcome.stream_ns), outcome.per_second() * step.size, outcome.per_second(),
-                       static_cast<Big>(outcome.server.arrived),
-                       static_cast<Big>(outcome.client.damaged + outcome.server.damaged));
+                       static_cast<Big>(outcome.server.arrived), damaged(outcome));
         comma = ",\n";
     }
     text += "]}\n";

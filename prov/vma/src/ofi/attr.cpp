@@ -4,7 +4,7 @@
 namespace vma::ofi {
 namespace {
 
-constinit const fi_tx_attr kMsgTxAttr = {
+constexpr fi_tx_attr kMsgTxAttr = {
     .caps = kTxCaps,
     .mode = 0,
     .op_flags = 0,
@@ -17,7 +17,7 @@ constinit const fi_tx_attr kMsgTxAttr = {
     .tclass = FI_TC_UNSPEC,
 };
 
-constinit const fi_rx_attr kMsgRxAttr = {
+constexpr fi_rx_attr kMsgRxAttr = {
     .caps = kRxCaps,
     .mode = 0,
     .op_flags = 0,
@@ -28,7 +28,7 @@ constinit const fi_rx_attr kMsgRxAttr = {
     .iov_limit = kIovLimit,
 };
 
-constinit const fi_ep_attr kMsgEpAttr = {
+constexpr fi_ep_attr kMsgEpAttr = {
     .type = FI_EP_MSG,
     .protocol = kProtocol,
     .protocol_version = kProtocolVersion,
@@ -44,7 +44,7 @@ constinit const fi_ep_attr kMsgEpAttr = {
     .auth_key = nullptr,
 };
 
-constinit const fi_tx_attr kDgramTxAttr = {
+constexpr fi_tx_attr kDgramTxAttr = {
     .caps = kDgramTxCaps,
     .mode = 0,
     .op_flags = 0,
@@ -57,7 +57,7 @@ constinit const fi_tx_attr kDgramTxAttr = {
     .tclass = FI_TC_UNSPEC,
 };
 
-constinit const fi_rx_attr kDgramRxAttr = {
+constexpr fi_rx_attr kDgramRxAttr = {
     .caps = kDgramRxCaps,
     .mode = 0,
     .op_flags = 0,
@@ -68,7 +68,7 @@ constinit const fi_rx_attr kDgramRxAttr = {
     .iov_limit = kIovLimit,
 };
 
-constinit const fi_ep_attr kDgramEpAttr = {
+constexpr fi_ep_attr kDgramEpAttr = {
     .type = FI_EP_DGRAM,
     .protocol = kProtocol,
     .protocol_version = kProtocolVersion,
@@ -86,7 +86,7 @@ constinit const fi_ep_attr kDgramEpAttr = {
 
 // Data progress is manual because no thread of ours runs: whoever reads a queue moves the data. Control progress counts
 // as automatic: all that it leads to is an event, and reading the event queue for it is what makes the progress.
-constinit const fi_domain_attr kDomainAttr = {
+constexpr fi_domain_attr kDomainAttr = {
     .domain = nullptr,
     .name = nullptr,
     .threading = FI_THREAD_SAFE,
