@@ -92,10 +92,12 @@ def configure(stage, folder, *arguments):
 def make_check(stage, folder, *arguments, prefix=()):
     """Runs `make check` and counts what automake's test drivers print of each case."""
     # Built first and apart: a compile error then is the build's failure, and stops here. check-TESTS is `check` without
-    # the programs that only pytest starts.
-    if stage.run("make", "-C", folder, f"-j{stage.jobs}", "all", "check-TESTS", "TESTS="):
+    # the programs that only pytest starts. One after the other: each of the two goals is a make of its own, and two of them
+    # at once compile the same files.
+    make = ["make", "-C", folder, f"-j{stage.jobs}"]
+    if stage.run(*make, "all") or stage.run(*make, "check-TESTS", "TESTS="):
         return [Case("build", FAIL)]
-    status = stage.run(*prefix, "make", "-C", folder, f"-j{stage.jobs}", "check-TESTS", *arguments)
+    status = stage.run(*prefix, *make, "check-TESTS", *arguments)
     cases = []
     for verdict, name in re.findall(r"^(PASS|FAIL|SKIP|ERROR|XPASS|XFAIL): (.*)$", stage.text(), re.MULTILINE):
         name, _, reason = name.partition(" # SKIP")
