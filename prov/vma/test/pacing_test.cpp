@@ -95,7 +95,7 @@ void messages_wait_in_order(void **)
         Setup setup;
         setup.cma = cma;
         Pair pair(setup);
-        std::vector<unsigned char> out(40'000);
+        std::vector<unsigned char> out(41'000); // the longest, from the furthest place
         std::vector<unsigned char> in(out.size() * 4);
         Random().fill(out.data(), out.size());
         const std::size_t lengths[] = {10, 100, 40'000, 300}; // inline, in the bounce ring, long
