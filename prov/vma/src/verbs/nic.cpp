@@ -53,7 +53,7 @@ std::uint32_t find_max_inline(ibv_context *context, std::uint32_t sge)
 int query_port(ibv_context *context, std::uint8_t number, ibv_port_attr &port)
 {
     port = {};
-    if (const verbs_context *extended = verbs_get_ctx_op(context, query_port))
+    if (const verbs_context *extended = __extension__ verbs_get_ctx_op(context, query_port))
         return extended->query_port(context, number, &port, sizeof port);
     return table()->query_port(context, number, reinterpret_cast<_compat_ibv_port_attr *>(&port));
 }
@@ -108,7 +108,7 @@ void fill_offer(Nic &nic)
 void query_pacing(ibv_context *context, Nic &nic)
 {
     ibv_device_attr_ex attr{};
-    const verbs_context *extended = verbs_get_ctx_op(context, query_device_ex);
+    const verbs_context *extended = __extension__ verbs_get_ctx_op(context, query_device_ex);
     if (extended == nullptr || extended->query_device_ex(context, nullptr, &attr, sizeof attr) != 0 ||
         (attr.packet_pacing_caps.supported_qpts & 1U << IBV_QPT_RC) == 0)
         return;
