@@ -36,7 +36,7 @@ std::uint64_t run(Pacer &pacer, std::uint64_t &now, std::uint64_t end, std::uint
         }
         const std::uint64_t due = pacer.due(now, chunk);
         assert_true(due > now);
-        now = due + late(i);
+        now = due + static_cast<std::uint64_t>(late(i));
     }
     return sent;
 }
