@@ -309,9 +309,9 @@ def test_server_is_waited_for_and_ended(tmp_path):
 
 UDP_COUNTER = """
 import signal, socket, sys
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.bind(("127.0.0.1", int(sys.argv[1])))
-try:
+try:  # who sees the port may interrupt at once
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.bind(("127.0.0.1", int(sys.argv[1])))
     signal.pause()
 except KeyboardInterrupt:
     print("counted 7")
