@@ -177,13 +177,13 @@ void options_change_meanwhile(void **)
     UdpSocket to;
     UdpSocket from;
     Traffic traffic(to, 2);
-    const std::uint32_t by_kernel =
-        run(traffic, {.from = {&from, &from},
-                      .sending = {send_singly},
-                      .receiving = {receive_in_batches, receive_singly},
-                      .beside = {[&to](Traffic &t) { change_receiving_options(to, t); },
-                                 [&from](Traffic &t) { change_sending_options(from, t); }}});
-    assert_in_range(by_kernel, 0, kEach / 4); // a route may be looked up while another thread holds the lock for it
+    // How many go by the kernel depends on the scheduler: a sender does not wait for a thread that looks up the route.
+    run(traffic, {.from = {&from, &from},
+                  .sending = {send_singly},
+                  .receiving = {receive_in_batches, receive_singly},
+                  .beside = {[&to](Traffic &t) { change_receiving_options(to, t); },
+                             [&from](Traffic &t) { change_sending_options(from, t); }}});
+    assert_true(accelerate(from, to));
 }
 
 int connect_to(const UdpSocket &socket, const sockaddr_in &to)
@@ -212,6 +212,16 @@ void sender_connects_meanwhile(void **)
     assert_true(accelerate(from, to));
 }
 
+// The receiver's queue may be full, or its thread late: what ends it is sent until it has been heard.
+void end_receiver(Traffic &traffic, const UdpSocket &from, const std::atomic<bool> &ended)
+{
+    while (!ended.load() && traffic.check(from.send_number(0, kEnd, traffic.to().address)))
+        std::this_thread::yield();
+    Datagram superfluous;
+    while (traffic.to().receive(superfluous, MSG_DONTWAIT) > 0) {
+    }
+}
+
 // What it gets while it is connected to one of two senders depends on the moment; but nothing twice, nothing in pieces, and
 // it is as before when it is disconnected again.
 void receiver_connects_meanwhile(void **)
@@ -223,6 +233,7 @@ void receiver_connects_meanwhile(void **)
     Traffic traffic(to, 2);
     std::vector<std::thread> threads;
     std::atomic<std::uint32_t> received{0};
+    std::atomic<bool> ended{false};
     threads.emplace_back([&] {
         while (!traffic.stop.load())
             traffic.check(connect_to(to, from[0].address) == 0 && disconnect(to) == 0);
@@ -231,13 +242,14 @@ void receiver_connects_meanwhile(void **)
         Datagram datagram;
         while (traffic.account(datagram, to.receive(datagram)))
             received.fetch_add(1);
+        ended = true;
     });
     for (std::uint32_t number = 0; number < kEach; ++number)
         for (std::uint32_t i : {0U, 1U})
             traffic.check(from[i].send_number(i, number, to.address));
     traffic.stop = true;
     threads[0].join();
-    traffic.check(from[0].send_number(0, kEnd, to.address));
+    end_receiver(traffic, from[0], ended);
     threads[1].join();
     assert_int_equal(traffic.errors(), 0);
     assert_true(received.load() > 0);
