@@ -88,12 +88,11 @@ void pin_to_kernel(Socket &s, const char *reason)
     share_for_good(s); // what the kernel moves by itself is not counted
     if (s.pinned.exchange(true, std::memory_order_acq_rel) && s.endpoint == nullptr && dual(s))
         return; // but for what is left to read it is there
+    stop_lifting(s);
     if (dual(s)) {
         char name[kNameMax];
         VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(s, name), reason);
         return_one(s);
-    } else if (s.evaluated) {
-        tear_down(s, true); // an offer, or an endpoint that is being connected
     }
     Mode plain = Mode::kPlain;
     s.mode.compare_exchange_strong(plain, Mode::kKernel, std::memory_order_acq_rel);

@@ -285,8 +285,8 @@ void count_operation(Socket &s, int fd, bool received)
         g_lift_lock.unlock();
         return;
     }
-    if (s.mode.load(std::memory_order_acquire) == Mode::kPlain && s.endpoint == nullptr && hold_alone(s) &&
-        is_candidate(s, fd)) {
+    if (s.mode.load(std::memory_order_acquire) == Mode::kPlain && s.endpoint == nullptr && !s.pinned &&
+        hold_alone(s) && is_candidate(s, fd)) {
         if (s.role == Role::kAcceptor)
             look_for_offer(s, fd);
         else if (engine_start())
@@ -396,6 +396,15 @@ void try_ready(Socket &s)
         return;
     if (!send_tag(s, Tag::kReady, 0))
         s.ready_due.store(true, std::memory_order_release);
+}
+
+void stop_lifting(Socket &s)
+{
+    LockGuard guard(g_lift_lock);
+    if (dual(s) || is_udp(s))
+        return;
+    withdraw_offer(s);
+    close_endpoint(s, true);
 }
 
 void tear_down(Socket &s, bool keep_unread)

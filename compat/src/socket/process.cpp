@@ -23,11 +23,27 @@ namespace {
 
 std::uint32_t g_depth_before_fork = 0; // of the forking thread; lift lock
 
-// Gives every socket of the pool that `chosen` says back to the kernel: all are asked first, then all are waited for.
+template <class Visit> void each_in_use(Visit visit)
+{
+    const std::uint32_t count = pool_size();
+    for (std::uint32_t i = 0; i < count; ++i) {
+        Socket &s = *socket_by_index(i);
+        const Mode mode = s.mode.load(std::memory_order_acquire);
+        if (mode == Mode::kPlain || mode == Mode::kDual)
+            visit(s);
+    }
+}
+
+// Gives every socket of the pool that `chosen` says back to the kernel: all are asked first, then all are waited for. None
+// must become dual meanwhile: bytes that its peer then sent would be lost with its endpoint.
 template <class Chosen> void return_sockets(Chosen chosen, const char *why)
 {
     const std::uint32_t count = pool_size();
     bool any = false;
+    each_in_use([&chosen](Socket &s) {
+        if (chosen(s))
+            stop_lifting(s);
+    });
     for (std::uint32_t i = 0; i < count; ++i) {
         Socket &s = *socket_by_index(i);
         if (dual(s) && chosen(s)) {
@@ -48,26 +64,8 @@ template <class Chosen> void return_sockets(Chosen chosen, const char *why)
     }
 }
 
-template <class Visit> void each_in_use(Visit visit)
-{
-    const std::uint32_t count = pool_size();
-    for (std::uint32_t i = 0; i < count; ++i) {
-        Socket &s = *socket_by_index(i);
-        const Mode mode = s.mode.load(std::memory_order_acquire);
-        if (mode == Mode::kPlain || mode == Mode::kDual)
-            visit(s);
-    }
-}
-
-void take_back(Socket &s)
-{
-    if (s.evaluated)
-        tear_down(s, true); // an offer, or an endpoint that is being connected
-}
-
 void stay_on_kernel(Socket &s)
 {
-    take_back(s);
     share_for_good(s);
     Mode plain = Mode::kPlain;
     if (s.mode.compare_exchange_strong(plain, Mode::kKernel, std::memory_order_acq_rel))
@@ -81,6 +79,19 @@ void share(Socket &s)
         s.pinned.store(true, std::memory_order_release);
     else
         share_with_child(s);
+}
+
+// An endpoint, or somebody may be about to connect one.
+bool is_lifted(const Socket &s)
+{
+    return s.endpoint != nullptr || s.cookie != 0 || (is_udp(s) && dual(s) && udp::state_of(s).cookie.load() != 0);
+}
+
+bool any_lifted()
+{
+    bool any = false;
+    each_in_use([&any](const Socket &s) { any |= is_lifted(s); });
+    return any;
 }
 
 bool survives_exec(const Socket &s)
@@ -100,9 +111,13 @@ bool survives_exec(const Socket &s)
 
 void return_all_shared_by_fork()
 {
-    return_sockets([](const Socket &) { return true; }, "fork");
-    each_in_use(take_back);
-    g_lift_lock.lock();
+    for (bool again = true; again;) { // where a fork goes past our wrappers, other threads may lift sockets meanwhile
+        return_sockets([](const Socket &) { return true; }, "fork");
+        g_lift_lock.lock();
+        again = any_lifted();
+        if (again)
+            g_lift_lock.unlock();
+    }
     g_depth_before_fork = libc::t_critical.depth - 1;
     each_in_use(share);
     mux::fork_prepare();

@@ -235,6 +235,9 @@ void count_operation(Socket &s, int fd, bool received); // a send or receive suc
 void add_live(Socket *&list, Socket &s);                // a socket is on one such list at a time; lift lock held
 void remove_live(Socket *&list, Socket &s);
 void try_ready(Socket &s); // rx_lock or the poll lock held
+// Takes the offer back, and an endpoint that is being connected. A socket that is dual by now stays so: its peer may have sent
+// bytes, which only RETURN brings back. No lock held.
+void stop_lifting(Socket &s);
 void tear_down(
     Socket &s,
     bool
