@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "fabtests/unit.hpp"
@@ -171,6 +172,37 @@ void a_lying_peer_ends_the_connection(void **)
     assert_true(n <= 0);
 }
 
+void a_dual_socket_is_not_torn_down_by_who_stops_lifting(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    send_some(pair.a, 5000);
+    sock::stop_lifting(*pair.b.s);
+    assert_non_null(pair.b.s->endpoint);
+    drain(pair);
+}
+
+// The peer writes on while the socket goes to the kernel just when it becomes dual.
+void pinned_at_the_moment_of_the_lift(void **)
+{
+    std::mt19937_64 random(seed());
+    for (int round = 0; round < 300; ++round) {
+        constexpr std::uint64_t kBytes = 20000;
+        constexpr std::uint64_t kFewToLift = 2000;
+        Pair pair;
+        std::thread writer([&pair] {
+            while (pair.a.sent < kBytes)
+                send_some(pair.a, 10);
+        });
+        const std::uint64_t until = random() % kFewToLift;
+        while (pair.b.received < until || (until % 2 == 0 && !sock::is_dual(*pair.b.s) && pair.b.received < kBytes / 2))
+            receive_some(pair.b, pair.a, 100, 0);
+        sock::pin_to_kernel(*pair.b.s, "the test wants it");
+        writer.join();
+        drain(pair);
+    }
+}
+
 } // namespace
 
 int main()
@@ -185,6 +217,8 @@ int main()
         cmocka_unit_test(unread_bytes_reset_the_peer),
         cmocka_unit_test(nothing_to_move_returns_at_once),
         cmocka_unit_test(a_lying_peer_ends_the_connection),
+        cmocka_unit_test(a_dual_socket_is_not_torn_down_by_who_stops_lifting),
+        cmocka_unit_test(pinned_at_the_moment_of_the_lift),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -201,6 +201,8 @@ namespace {
 void end_stream(Socket &s, int fd)
 {
     reset_if_unread(s, fd);
+    if (s.evaluated)
+        stop_lifting(s);
     if (dual(s))
         start_return(s); // what the peer writes from now on is the kernel's to refuse
     explain(s);

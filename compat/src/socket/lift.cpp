@@ -285,8 +285,8 @@ void count_operation(Socket &s, int fd, bool received)
         g_lift_lock.unlock();
         return;
     }
-    if (s.mode.load(std::memory_order_acquire) == Mode::kPlain && s.endpoint == nullptr && !s.pinned &&
-        hold_alone(s) && is_candidate(s, fd)) {
+    if (s.mode.load(std::memory_order_acquire) == Mode::kPlain && s.endpoint == nullptr && !s.pinned && hold_alone(s) &&
+        is_candidate(s, fd)) {
         if (s.role == Role::kAcceptor)
             look_for_offer(s, fd);
         else if (engine_start())
