@@ -136,6 +136,26 @@ struct fi_vma_device_memory {
 };
 
 /*
+ * Time-outs of a connection (FI_EP_MSG of an RDMA device). fi_setopt, fi_getopt: optval is a uint64_t, microseconds, 1,000 (1 ms) to
+ * 86,400,000,000 (a day), 0: none, as it is from the start. At any time, also before the connection is there. Errors: -FI_EINVAL
+ * (value, length of optval), a negative errno where no timer can be made. Thread-safe as fi_connect() is.
+ *
+ * FI_OPT_VMA_KEEPALIVE_TIMEOUT: when nothing was received or acknowledged for so long, the peer's device is probed, of which
+ *     the peer's program notices nothing. Without an answer for as long again the connection ends. It is looked at four
+ *     times in the time. While operations are under way it is the device that watches the peer (FI_VMA_RETRY_COUNT,
+ *     FI_VMA_ACK_TIMEOUT).
+ * FI_OPT_VMA_SEND_TIMEOUT: an operation (send, write, read) that is not complete after so long, and at most an eighth
+ *     longer, fails with FI_ETIMEDOUT, and the connection ends, because the device can't take back a single one. Those
+ *     posted later are cancelled (FI_ECANCELED). A peer that posts no receive counts as much as one that is dead.
+ *
+ * The end is FI_SHUTDOWN, as every end of a connection that was there. Time passes for who reads an event queue of the fabric, sleeps in
+ * fi_eq_sread(), fi_cq_sread() or on an event queue's descriptor, or goes on reading completion queues without a pause. The
+ * descriptor of a completion queue alone doesn't wake for it.
+ */
+#define FI_OPT_VMA_KEEPALIVE_TIMEOUT (FI_PROV_SPECIFIC | 0x564d0010)
+#define FI_OPT_VMA_SEND_TIMEOUT (FI_PROV_SPECIFIC | 0x564d0011)
+
+/*
  * FI_VMA_UNTIMED, in the flags of fi_cq_attr: nobody who sleeps on this queue is woken because something is due by the rate limit, and
  * FI_GETWAIT gives a plain eventfd. For a program that keeps time itself (FI_OPT_VMA_RATE_DUE), or limits nothing: one epoll set
  * less below its own.

@@ -88,6 +88,7 @@ struct PairSetup {
     std::size_t rx_size = 0;
     bool shared_receive = false;
     fi_wait_obj wait = FI_WAIT_FD;
+    fi_threading threading = FI_THREAD_UNSPEC;
 };
 
 // One side of a connection: everything from the fabric on is its own.
@@ -104,6 +105,8 @@ struct RdmaSide {
             net.info->tx_attr->size = setup.tx_size;
         if (setup.rx_size)
             net.info->rx_attr->size = setup.rx_size;
+        if (setup.threading != FI_THREAD_UNSPEC)
+            net.info->domain_attr->threading = setup.threading;
         fi_cq_attr attr{};
         attr.format = FI_CQ_FORMAT_DATA;
         attr.wait_obj = setup.wait;

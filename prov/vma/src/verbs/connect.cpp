@@ -106,6 +106,8 @@ void complete(Endpoint &endpoint, const void *data, std::size_t length)
         if (endpoint.limit.rate != 0)
             endpoint.apply_limit();
     }
+    if (endpoint.watch)
+        endpoint.start_watch();
     endpoint.eq->post_cm(FI_CONNECTED, &endpoint.fid.fid, nullptr, data, length);
 }
 
@@ -231,6 +233,8 @@ void Endpoint::close_connection() noexcept
     else if (phase == Phase::requested)
         table()->reject(id.get(), nullptr, 0);
     phase = Phase::closed;
+    if (watch)
+        manager.clear_alarm(watch->alarm);
     open_for_sends.store(false, std::memory_order_relaxed);
     id.reset();
     if (eq == nullptr)

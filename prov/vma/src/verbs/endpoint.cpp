@@ -228,6 +228,8 @@ int Endpoint::enable() noexcept
         queue->add(*this, qp->qp_num);
     }
     for_counters(&ofi::Cntr::add_source);
+    if (watch)
+        need_locks();
     is_enabled = true;
     return 0;
 }
@@ -257,6 +259,9 @@ int Endpoint::set_option(int name, const void *value, std::size_t length) noexce
 {
     if (static_cast<unsigned>(name) == FI_OPT_VMA_RATE_LIMIT)
         return set_limit(value, length);
+    if (static_cast<unsigned>(name) == FI_OPT_VMA_KEEPALIVE_TIMEOUT ||
+        static_cast<unsigned>(name) == FI_OPT_VMA_SEND_TIMEOUT)
+        return set_timeout(name, value, length);
     const bool is_region = static_cast<unsigned>(name) == FI_OPT_VMA_REGION;
     if (!is_region && static_cast<unsigned>(name) != FI_OPT_VMA_DEVICE_MEMORY)
         return -FI_ENOPROTOOPT;
@@ -304,6 +309,9 @@ int Endpoint::get_option(int name, void *value, std::size_t *length) noexcept
         const core::SpinGuard guard(tx_lock);
         return ofi::give_option(due, value, length);
     }
+    case FI_OPT_VMA_KEEPALIVE_TIMEOUT:
+    case FI_OPT_VMA_SEND_TIMEOUT:
+        return ofi::give_option(timeout(name), value, length);
     default:
         return -FI_ENOPROTOOPT;
     }
@@ -314,7 +322,7 @@ void Endpoint::note_broken(Queue &queue, const char *why) noexcept
 {
     if (broken.exchange(true, std::memory_order_acq_rel))
         return;
-    broken_why = why;
+    broken_why.store(why, std::memory_order_release);
     broken_next = queue.broken;
     queue.broken = this;
 }

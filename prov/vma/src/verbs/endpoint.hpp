@@ -23,6 +23,7 @@
 #include "verbs/manager.hpp"
 #include "verbs/queue.hpp"
 #include "verbs/region.hpp"
+#include "verbs/watch.hpp"
 #include "verbs/wire.hpp"
 #include "verbs/work.hpp"
 #include "vma/pacer.hpp"
@@ -85,6 +86,12 @@ struct Endpoint {
     void apply_limit() noexcept;
     bool may_go(std::uint64_t bytes) noexcept;
 
+    // Keep-alive and the send time-out (watch.cpp): FI_OPT_VMA_KEEPALIVE_TIMEOUT, FI_OPT_VMA_SEND_TIMEOUT.
+    int set_timeout(int name, const void *value, std::size_t length) noexcept;
+    std::uint64_t timeout(int name) noexcept; // us
+    void start_watch() noexcept;              // with the manager's mutex held
+    void look_at_peer() noexcept;             // with the manager's mutex held
+
     // ---- for the completion queues, with the queue's lock held: what a completed work request was
     Work complete_sends(std::uint64_t number) noexcept;
     Work complete_receive(std::uint64_t number) noexcept;
@@ -130,9 +137,10 @@ struct Endpoint {
     ofi::Cntr *receive_counter = nullptr;
 
     // ---- its end on the data path
-    const char *broken_why = nullptr; // protected by the lock of the queue that noted it
+    std::atomic<const char *> broken_why{nullptr};
     Endpoint *broken_next = nullptr;
     std::atomic<bool> broken{false};
+    std::atomic<std::uint64_t> overdue{0}; // sends before this number that are flushed have timed out
 
     // ---- connection, protected by the manager's mutex
     Phase phase = Phase::idle;
@@ -146,6 +154,7 @@ struct Endpoint {
     std::uint8_t responder_resources = 0; // reads that the peer may have under way here
     std::uint8_t initiator_depth = 0;     // reads that we may have under way there
     bool is_enabled = false;
+    std::unique_ptr<Watch> watch; // or none
 
 private:
     int bind_queue(Queue &queue, std::uint64_t flags) noexcept;
@@ -167,6 +176,9 @@ private:
     ssize_t post_locked(ibv_send_wr &wr, const Work &work) noexcept;
     ssize_t write_region_locked(std::uint64_t offset, std::size_t length, const std::uint64_t *data,
                                 const Work &work) noexcept;
+    void need_locks() noexcept;
+    std::uint64_t probe() noexcept;
+    bool is_silent(std::uint64_t now, std::uint64_t done, bool may_probe) noexcept;
     int post_note(std::uint64_t number) noexcept;
     int post_notes() noexcept;
     void tell_taken() noexcept;

@@ -7,10 +7,12 @@
 #include <fcntl.h>
 #include <new>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
 
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
+#include "verbs/clock.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"
 #include "verbs/list.hpp"
@@ -28,6 +30,7 @@ constinit const Device kVerbsDevice = {verbs::kFabricName, verbs::list_infos, ve
 namespace vma::verbs {
 namespace {
 
+constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr int kEventsAtOnce = 256; // sources, before a reader gets what they brought
 
 bool set_nonblocking(int fd)
@@ -85,6 +88,8 @@ void Manager::progress(bool wait) noexcept
         guard.lock();
     else if (!guard.try_lock())
         return;
+    if (timer_set_ != UINT64_MAX && now_ns() >= timer_set_)
+        ring_alarms();
     for (int i = 0; i < kEventsAtOnce; ++i) {
         epoll_event event{};
         if (::epoll_wait(epoll_.get(), &event, 1, 0) != 1)
@@ -137,6 +142,54 @@ bool Manager::watch(EventSource &source, int fd) noexcept
 void Manager::unwatch(int fd) noexcept
 {
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+int Manager::open_timer() noexcept
+{
+    if (timer_)
+        return 0;
+    core::UniqueFd timer = core::make_fd([] { return ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK); });
+    timer_source_ = {this, [](void *object) noexcept { static_cast<Manager *>(object)->ring_alarms(); }};
+    if (!timer || !watch(timer_source_, timer.get()))
+        return last_error();
+    timer_ = std::move(timer);
+    return 0;
+}
+
+void Manager::set_alarm(Alarm &alarm, std::uint64_t due) noexcept
+{
+    alarms_.add(alarm, due, now_ns());
+    if (due < timer_set_)
+        set_timer();
+}
+
+void Manager::clear_alarm(Alarm &alarm) noexcept
+{
+    alarms_.remove(alarm); // the descriptor wakes somebody for nothing, once
+}
+
+void Manager::ring_alarms() noexcept
+{
+    timer_set_ = 0; // for all of them once, when they are done
+    alarms_.advance(now_ns(), [](Timer &timer) noexcept {
+        const Alarm &alarm = static_cast<Alarm &>(timer);
+        alarm.ring(alarm.object);
+    });
+    set_timer();
+}
+
+// For the first alarm. A descriptor that was readable is so no longer (timerfd_settime(2)).
+void Manager::set_timer() noexcept
+{
+    const std::uint64_t due = alarms_.next();
+    itimerspec when{};
+    if (due != UINT64_MAX) {
+        const std::uint64_t now = now_ns();
+        const std::uint64_t left = due > now ? due - now : 1; // 0 would switch it off
+        when.it_value = {static_cast<time_t>(left / kSecond), static_cast<long>(left % kSecond)};
+    }
+    ::timerfd_settime(timer_.get(), 0, &when, nullptr);
+    timer_set_ = due;
 }
 
 Request *Manager::add_request(CmEvent &event, const ConnectMessage &message, PassiveEndpoint &pep) noexcept

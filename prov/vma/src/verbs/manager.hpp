@@ -13,6 +13,7 @@
 #include "ofi/fabric.hpp"
 #include "verbs/table.hpp"
 #include "verbs/wire.hpp"
+#include "vma/wheel.hpp"
 
 namespace vma::verbs {
 
@@ -37,6 +38,12 @@ struct CmHandler {
 struct EventSource {
     void *object = nullptr;
     void (*on_ready)(void *object) noexcept = nullptr;
+};
+
+// Something to be done at a time. Called with the manager's mutex held, once; may set itself again.
+struct Alarm : Timer {
+    void *object = nullptr;
+    void (*ring)(void *object) noexcept = nullptr;
 };
 
 struct IdDeleter {
@@ -84,6 +91,12 @@ public:
     bool watch(EventSource &source, int fd) noexcept;
     void unwatch(int fd) noexcept;
 
+    // What wakes sleepers for alarms; made for the first one. 0 or a negative fi_errno.
+    int open_timer() noexcept;
+    // `due` in ns of now_ns(). After open_timer(). One that is set is moved.
+    void set_alarm(Alarm &alarm, std::uint64_t due) noexcept;
+    void clear_alarm(Alarm &alarm) noexcept;
+
     // A request becomes the manager's until it is taken or dropped.
     Request *add_request(CmEvent &event, const ConnectMessage &message, PassiveEndpoint &pep) noexcept;
     Request *pending(fid_t handle) noexcept; // nullptr unless it is one
@@ -94,12 +107,18 @@ public:
 private:
     int open_channel() noexcept;
     void read_channel() noexcept;
+    void ring_alarms() noexcept;
+    void set_timer() noexcept;
 
     ofi::Fabric &fabric_;
     std::mutex mutex_;
     core::UniqueFd epoll_;
     rdma_event_channel *channel_ = nullptr;
     EventSource channel_source_;
+    Wheel alarms_;
+    core::UniqueFd timer_; // timerfd
+    EventSource timer_source_;
+    std::uint64_t timer_set_ = UINT64_MAX; // when it fires; UINT64_MAX: never
     std::unordered_set<Request *> requests_;
 };
 

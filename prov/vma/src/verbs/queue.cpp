@@ -191,9 +191,11 @@ template <fi_cq_format Format> bool Queue::take_in(const ibv_wc &wc, std::byte *
             endpoint->note_broken(*this, table()->wc_status_str(wc.status));
         if (work.counter != nullptr)
             work.counter->count_error();
-        entry.error = errno_of(wc.status);
+        const bool late = flushed && !is_receive && wc.wr_id < endpoint->overdue.load(std::memory_order_relaxed);
+        entry.error = late ? FI_ETIMEDOUT : errno_of(wc.status);
         entry.provider_error = wc.status;
-        if (work.wanted || !flushed)
+        const bool own = work.flags == 0; // the provider's, of which the program knows nothing
+        if (work.wanted || ((!flushed || late) && !own))
             push(entry);
         return false;
     }

@@ -2,23 +2,16 @@
 // Rate limits of endpoints (FI_OPT_VMA_RATE_LIMIT): the device's own limiter where it has one for this rate, else a pacer
 // that refuses what is not due.
 #include <cerrno>
-#include <ctime>
 
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
 #include "ofi/rate_limit.hpp"
+#include "verbs/clock.hpp"
 #include "verbs/endpoint.hpp"
 
 namespace vma::verbs {
 namespace {
-
-std::uint64_t now_ns() noexcept
-{
-    timespec now{};
-    ::clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 constexpr bool is_none(std::uint64_t rate) noexcept
 {
