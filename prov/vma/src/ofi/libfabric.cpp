@@ -37,6 +37,17 @@ constexpr ParamEntry kParams[] = {
     {"port", "FI_VMA_PORT", nullptr,
      "Port, or range of ports as 5000-5009, on which a passive endpoint of an RDMA device listens that is given none "
      "(default: any)."},
+    {"retry_count", "FI_VMA_RETRY_COUNT", nullptr,
+     "How often an RDMA device sends again what is not acknowledged, 0 to 7, before the connection ends (default: 7)."},
+    {"rnr_retry", "FI_VMA_RNR_RETRY", nullptr,
+     "How often an RDMA device sends again what finds no receive posted, 0 to 6, before the connection ends; 7: for "
+     "ever (default: 7)."},
+    {"ack_timeout", "FI_VMA_ACK_TIMEOUT", nullptr,
+     "How long an RDMA device waits for an acknowledgement: 4.096 us times 2 to the power of this number, 1 to 31; 0: "
+     "for ever (default: what the connection manager says of the path)."},
+    {"min_rnr_timer", "FI_VMA_MIN_RNR_TIMER", nullptr,
+     "How long a peer waits before it sends again what found no receive posted here: a code of the InfiniBand "
+     "specification, 1 (0.01 ms) to 31 (491 ms), 0 (655 ms) (default: 5, 0.06 ms)."},
 };
 
 constinit std::atomic<const char *> g_overrides[std::size(kParams)] = {};

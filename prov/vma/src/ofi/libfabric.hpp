@@ -17,7 +17,17 @@ bool libfabric_attached() noexcept;
 fi_info *allocate_info() noexcept;
 
 // Parameters of the environment.
-enum class Param : int { directory, device, interface, address, port };
+enum class Param : int {
+    directory,
+    device,
+    interface,
+    address,
+    port,
+    retry_count,
+    rnr_retry,
+    ack_timeout,
+    min_rnr_timer,
+};
 // The value of FI_VMA_<NAME>, else of its other name, else nullptr.
 const char *param(Param which) noexcept;
 // From now on `value`, which must stay for ever, stands for the variables; nullptr: they do again.

@@ -18,9 +18,6 @@ using Phase = Endpoint::Phase;
 namespace {
 
 constexpr int kResolveMs = 2000;
-constexpr std::uint8_t kRetries = 7;
-constexpr std::uint8_t kRnrRetries = 7;  // for ever: a slow receiver is no error
-constexpr std::uint8_t kMinRnrTimer = 5; // 0.06 ms (InfiniBand specification, table 45)
 constexpr std::uint8_t kMostReads = 16;
 
 std::uint8_t least(int device, int other) noexcept
@@ -37,8 +34,13 @@ int modify_qp(Endpoint &endpoint, ibv_qp_state state)
     if (table()->init_qp_attr(endpoint.id.get(), &attr, &mask) != 0)
         return last_error();
     attr.qp_state = state;
-    if (state == IBV_QPS_RTR)
-        attr.min_rnr_timer = kMinRnrTimer;
+    // Of these librdmacm knows the other side's, or nothing: the user of this side is who set them.
+    const Retries &retries = endpoint.manager.retries();
+    attr.min_rnr_timer = retries.min_rnr_timer;
+    attr.retry_cnt = retries.retry_count;
+    attr.rnr_retry = retries.rnr_retry;
+    if (retries.ack_timeout != kPathTimeout)
+        attr.timeout = retries.ack_timeout;
     return -table()->modify_qp(endpoint.qp, &attr, mask);
 }
 
@@ -60,8 +62,8 @@ rdma_conn_param parameters(Endpoint &endpoint)
     param.private_data_len = endpoint.outgoing.size();
     param.responder_resources = endpoint.responder_resources;
     param.initiator_depth = endpoint.initiator_depth;
-    param.retry_count = kRetries;
-    param.rnr_retry_count = kRnrRetries;
+    param.retry_count = endpoint.manager.retries().retry_count;
+    param.rnr_retry_count = endpoint.manager.retries().rnr_retry;
     param.srq = endpoint.shared != nullptr;
     param.qp_num = endpoint.qp->qp_num;
     return param;

@@ -11,6 +11,7 @@
 
 #include "core/fd.hpp"
 #include "ofi/fabric.hpp"
+#include "verbs/retries.hpp"
 #include "verbs/table.hpp"
 #include "verbs/wire.hpp"
 #include "vma/wheel.hpp"
@@ -83,6 +84,7 @@ public:
 
     ofi::Fabric &fabric() const noexcept { return fabric_; }
     std::mutex &mutex() noexcept { return mutex_; }
+    const Retries &retries() const noexcept { return retries_; }
 
     // All below with the mutex held.
 
@@ -111,6 +113,7 @@ private:
     void set_timer() noexcept;
 
     ofi::Fabric &fabric_;
+    const Retries retries_ = read_retries();
     std::mutex mutex_;
     core::UniqueFd epoll_;
     rdma_event_channel *channel_ = nullptr;

@@ -10,8 +10,8 @@
 namespace vma::verbs {
 
 inline constexpr std::uint64_t kNoProbe = UINT64_MAX;
-inline constexpr std::uint64_t kLeastTimeout = 1'000;           // us
-inline constexpr std::uint64_t kMostTimeout = 86'400'000'000;   // us: a day
+inline constexpr std::uint64_t kLeastTimeout = 1'000;         // us
+inline constexpr std::uint64_t kMostTimeout = 86'400'000'000; // us: a day
 
 // Protected by the manager's mutex. Times are ns of now_ns(), numbers those of the send queue (work.hpp).
 struct Watch {
