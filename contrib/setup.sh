@@ -10,7 +10,7 @@ PACKAGES=(
     g++ make autoconf automake libtool pkg-config libfabric-dev libibverbs-dev librdmacm-dev libhwloc-dev git ca-certificates xz-utils
     # tests and checks
     libcmocka-dev libfabric-bin clang clang-format clang-tidy python3 python3-pytest
-    binutils util-linux procps iproute2 strace
+    binutils util-linux procps iproute2 strace valgrind
     # programs that are run, unmodified, over libvma.so
     sockperf redis-server redis-tools nginx-light wrk iperf3 netcat-openbsd socat memcached curl openssl
     # contrib/lab: QEMU guests with RDMA devices

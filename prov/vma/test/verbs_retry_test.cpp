@@ -14,8 +14,7 @@ ibv_qp_attr attributes_of(fid_ep *ep)
     ibv_qp_attr attr{};
     ibv_qp_init_attr init{};
     assert_int_equal(sim::table()->query_qp(reinterpret_cast<verbs::Endpoint *>(ep)->qp, &attr,
-                                            IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                                IBV_QP_MIN_RNR_TIMER,
+                                            IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MIN_RNR_TIMER,
                                             &init),
                      0);
     return attr;
@@ -39,12 +38,9 @@ void the_user_sets_retries(void **)
         const char *values[4];
         std::uint8_t found[4];
     } cases[] = {
-        {{"0", "0", "0", "0"}, {0, 0, 0, 0}},
-        {{"7", "6", "31", "31"}, {7, 6, 31, 31}},
-        {{"3", "5", "8", "1"}, {3, 5, 8, 1}},
-        {{"8", "8", "32", "32"}, {7, 7, path, 5}},
-        {{"-1", "x", "4 ", "0x1"}, {7, 7, path, 5}},
-        {{"99999999999", "", "1.5", "+3"}, {7, 7, path, 5}},
+        {{"0", "0", "0", "0"}, {0, 0, 0, 0}},        {{"7", "6", "31", "31"}, {7, 6, 31, 31}},
+        {{"3", "5", "8", "1"}, {3, 5, 8, 1}},        {{"8", "8", "32", "32"}, {7, 7, path, 5}},
+        {{"-1", "x", "4 ", "0x1"}, {7, 7, path, 5}}, {{"99999999999", "", "1.5", "+3"}, {7, 7, path, 5}},
     };
     for (const auto &one : cases) {
         for (int i = 0; i < 4; ++i)

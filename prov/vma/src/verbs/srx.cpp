@@ -12,20 +12,6 @@
 
 namespace vma::verbs {
 
-bool fill_list(const iovec *iov, void **desc, std::size_t count, ibv_sge *list) noexcept
-{
-    if (count > kMostIov || (count > 0 && iov == nullptr))
-        return false;
-    for (std::size_t i = 0; i < count; ++i) {
-        if (iov[i].iov_len > UINT32_MAX)
-            return false;
-        list[i] = {.addr = reinterpret_cast<std::uintptr_t>(iov[i].iov_base),
-                   .length = static_cast<std::uint32_t>(iov[i].iov_len),
-                   .lkey = local_key(desc != nullptr ? desc[i] : nullptr)};
-    }
-    return true;
-}
-
 SharedReceive::~SharedReceive()
 {
     if (srq != nullptr)
@@ -52,7 +38,8 @@ int SharedReceive::open() noexcept
 ssize_t SharedReceive::post(const iovec *iov, void **desc, std::size_t count, void *context) noexcept
 {
     ibv_sge list[kMostIov];
-    if (!fill_list(iov, desc, count, list))
+    std::uint64_t length = 0;
+    if (!fill_list(iov, desc, count, list, length))
         return -FI_EINVAL;
     const core::SpinGuard guard(lock);
     if (free.empty())
