@@ -3,13 +3,13 @@
 #include "local/queue.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <poll.h>
 
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
 #include "local/endpoint.hpp"
+#include "ofi/cq_sread.hpp"
 #include "ofi/noop.hpp"
 #include "rdma/fi_ext_vma.h"
 
@@ -203,24 +203,12 @@ void Queue::drain(Endpoint &endpoint) noexcept
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 template <fi_cq_format Format>
 ssize_t read_from(fid_cq *fid, void *buffer, std::size_t count, fi_addr_t *sources) noexcept
 {
     for (std::size_t i = 0; sources && i < count; ++i)
         sources[i] = FI_ADDR_NOTAVAIL; // a connection has one peer, which no address vector knows
     return queue_of(fid).read_with_sources<Format>(buffer, count, sources);
-}
-
-// Milliseconds that poll() may sleep. Once a second everything is looked at, in case a peer has stolen a wake-up.
-int nap_length(int timeout, Clock::time_point end) noexcept
-{
-    constexpr int kLongest = 1000;
-    if (timeout < 0)
-        return kLongest;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
-    return static_cast<int>(std::clamp<std::int64_t>(left, 0, kLongest));
 }
 
 // Sleeps until the queue or connection management has something. False: fi_cq_signal() was called.
@@ -236,7 +224,7 @@ bool sleep_once(Queue &queue, int milliseconds) noexcept
         }
         ready = !queue.arm();
     }
-    if (ready || milliseconds == 0)
+    if (ready)
         return true;
     pollfd fds[] = {{queue.doorbell.wake_fd(), POLLIN, 0},
                     {queue.domain.fabric.device->wait_fd(), POLLIN, 0},
@@ -253,23 +241,8 @@ ssize_t sread_from(fid_cq *fid, void *buffer, std::size_t count, fi_addr_t *sour
                    int timeout) noexcept
 {
     Queue &queue = queue_of(fid);
-    if (queue.domain.fabric.orphaned())
-        return -FI_EOPBADSTATE;
-    std::size_t wanted = 1;
-    if (cond && queue.wait_cond == FI_CQ_COND_THRESHOLD)
-        wanted = std::clamp<std::size_t>(*static_cast<const std::size_t *>(cond), 1, std::max<std::size_t>(count, 1));
-    const Clock::time_point end = Clock::now() + std::chrono::milliseconds(std::max(timeout, 0));
-    std::size_t taken = 0;
-    for (bool last = false;;) {
-        const ssize_t got = read_from<Format>(fid, static_cast<std::byte *>(buffer) + taken * ofi::entry_size(Format),
-                                              count - taken, sources ? sources + taken : nullptr);
-        if (got > 0)
-            taken += static_cast<std::size_t>(got);
-        if (taken >= wanted || last || (got < 0 && got != -FI_EAGAIN) || (got == 0 && !count))
-            return taken ? static_cast<ssize_t>(taken) : got;
-        const int nap = nap_length(timeout, end);
-        last = nap == 0 || !sleep_once(queue, nap);
-    }
+    return ofi::cq_sread<Format>(queue, buffer, count, sources, cond, timeout, read_from<Format>,
+                                 [&queue](int milliseconds) noexcept { return sleep_once(queue, milliseconds); });
 }
 
 template <fi_cq_format Format>

@@ -5,7 +5,6 @@
 #include <arpa/inet.h>
 #include <bit>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <fcntl.h>
 #include <memory>
@@ -17,6 +16,7 @@
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
+#include "ofi/cq_sread.hpp"
 #include "ofi/noop.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"
@@ -325,22 +325,11 @@ template <fi_cq_format Format> ssize_t Queue::read(fid_cq *fid, void *buffer, st
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 template <fi_cq_format Format> ssize_t readfrom(fid_cq *fid, void *buffer, std::size_t count, fi_addr_t *sources)
 {
     for (std::size_t i = 0; sources != nullptr && i < count; ++i)
         sources[i] = FI_ADDR_NOTAVAIL; // a connection has one peer, which no address vector knows
     return Queue::read<Format>(fid, buffer, count);
-}
-
-int nap_length(int timeout, Clock::time_point end) noexcept
-{
-    constexpr int kLongest = 1000; // ms; another thread may have taken the event that was for us
-    if (timeout < 0)
-        return kLongest;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
-    return static_cast<int>(std::clamp<std::int64_t>(left, 0, kLongest));
 }
 
 // False: fi_cq_signal() was called.
@@ -364,23 +353,8 @@ template <fi_cq_format Format>
 ssize_t sreadfrom(fid_cq *fid, void *buffer, std::size_t count, fi_addr_t *sources, const void *cond, int timeout)
 {
     Queue &queue = queue_of(fid);
-    if (queue.domain.fabric.orphaned())
-        return -FI_EOPBADSTATE;
-    std::size_t wanted = 1;
-    if (cond != nullptr && queue.wait_cond == FI_CQ_COND_THRESHOLD)
-        wanted = std::clamp<std::size_t>(*static_cast<const std::size_t *>(cond), 1, std::max<std::size_t>(count, 1));
-    const Clock::time_point end = Clock::now() + std::chrono::milliseconds(std::max(timeout, 0));
-    std::size_t taken = 0;
-    for (bool last = false;;) {
-        const ssize_t got = readfrom<Format>(fid, static_cast<std::byte *>(buffer) + taken * ofi::entry_size(Format),
-                                             count - taken, sources != nullptr ? sources + taken : nullptr);
-        if (got > 0)
-            taken += static_cast<std::size_t>(got);
-        if (taken >= wanted || last || (got < 0 && got != -FI_EAGAIN) || (got == 0 && count == 0))
-            return taken > 0 ? static_cast<ssize_t>(taken) : got;
-        const int nap = nap_length(timeout, end);
-        last = nap == 0 || !sleep_once(queue, nap);
-    }
+    return ofi::cq_sread<Format>(queue, buffer, count, sources, cond, timeout, readfrom<Format>,
+                                 [&queue](int milliseconds) noexcept { return sleep_once(queue, milliseconds); });
 }
 
 template <fi_cq_format Format>
