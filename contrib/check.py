@@ -138,7 +138,8 @@ def pytest(stage, folder, *arguments):
     if stage.run("make", "-C", folder, f"-j{stage.jobs}", "check", "TESTS="):  # the programs that tests start
         return [Case("build", FAIL)]
     status = stage.run(
-        *(sys.executable, "-B", "-m", "pytest", "-v", "-p", "no:cacheprovider", f"--junitxml={report}", *arguments),
+        *(sys.executable, "-B", "-m", "pytest", "-v", "--durations=30", "-p", "no:cacheprovider"),
+        *(f"--junitxml={report}", *arguments),
         env={"VMA_BUILD": str(folder)},
     )
     if not report.exists():
