@@ -103,6 +103,10 @@ struct fi_vma_taker {
  * FI_EP_DGRAM: what is not due fails with -FI_EAGAIN, and is neither sent nor counted as lost.
  *
  * Whoever sleeps on the completion queue (fi_cq_sread, its wait descriptor, a counter) is woken when the next is due.
+ *
+ * On an RDMA device whose own limiter takes the rate, operations are taken and complete when they were due. On another one each that is
+ * not due fails with -FI_EAGAIN: none waits in software. fi_cq_sread() of a thread that was refused one then comes back with
+ * -FI_EAGAIN when it is due; wait descriptors and counters don't wake for it (FI_OPT_VMA_RATE_DUE says when).
  */
 #define FI_OPT_VMA_RATE_LIMIT (FI_PROV_SPECIFIC | 0x564d0008)
 

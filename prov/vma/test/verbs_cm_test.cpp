@@ -94,6 +94,11 @@ void what_a_program_must_promise(void **)
     const ofi::InfoPtr info = ask("127.0.0.1", "0", FI_SOURCE, hints.get());
     assert_int_equal(info->domain_attr->cq_data_size, 4);
     assert_int_equal(info->mode, FI_RX_CQ_DATA);
+    // An acknowledgement says that the peer's device has it.
+    hints->tx_attr->op_flags = FI_TRANSMIT_COMPLETE;
+    assert_int_equal(ask_error(hints.get()), 0);
+    hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+    assert_int_equal(ask_error(hints.get()), -FI_ENODATA);
 }
 
 void a_peer_is_reached_by_the_device_of_the_route(void **)

@@ -138,6 +138,23 @@ void software_refuses_what_is_not_due(void **)
     assert_int_equal(option<std::uint64_t>(pair.a.ep, FI_OPT_VMA_RATE_DUE), 0);
 }
 
+// Nothing but its time would wake it: the wait has no end.
+void who_was_refused_is_woken_when_it_is_due(void **)
+{
+    const SimulatedHost host({.name = "plain0", .rate_max = 0}, sim::Clock::real);
+    RdmaPair pair;
+    Memory in(pair.b.domain(), 100);
+    assert_int_equal(set_limit(pair.a.ep, 100'000, 200), 0); // 2 ms for a burst
+    fi_cq_data_entry entry{};
+    for (int i = 0; i < 5; ++i) {
+        send_all(pair, in);
+        assert_int_equal(fi_cq_sread(pair.a.cq(), &entry, 1, nullptr, -1), -FI_EAGAIN);
+        assert_int_equal(fi_recv(pair.b.ep, in.bytes.data(), 100, in.desc(), 0, nullptr), 0);
+        assert_int_equal(fi_inject(pair.a.ep, in.bytes.data(), 100, 0), 0);
+        entry_of(pair.b.cq());
+    }
+}
+
 // One that the device can't pace to, and one that it refuses to.
 void what_the_device_does_not_take_is_kept_in_software(void **)
 {
@@ -179,6 +196,7 @@ int main()
         cmocka_unit_test(the_nic_holds_the_rate),
         cmocka_unit_test(a_limit_of_before_the_connection_holds),
         cmocka_unit_test(software_refuses_what_is_not_due),
+        cmocka_unit_test(who_was_refused_is_woken_when_it_is_due),
         cmocka_unit_test(what_the_device_does_not_take_is_kept_in_software),
         cmocka_unit_test(nonsense_is_refused),
     };

@@ -18,6 +18,7 @@
 #include "core/log.hpp"
 #include "ofi/cq_sread.hpp"
 #include "ofi/noop.hpp"
+#include "verbs/clock.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"
 
@@ -279,6 +280,13 @@ void Queue::report_broken() noexcept
     lock.unlock();
 }
 
+void Queue::note_due(std::uint64_t when) noexcept
+{
+    std::uint64_t first = due.load(std::memory_order_relaxed);
+    while (when < first && !due.compare_exchange_weak(first, when, std::memory_order_relaxed)) {
+    }
+}
+
 ofi::ProgressSource Queue::source() noexcept
 {
     return {
@@ -332,9 +340,27 @@ template <fi_cq_format Format> ssize_t readfrom(fid_cq *fid, void *buffer, std::
     return Queue::read<Format>(fid, buffer, count);
 }
 
-// False: fi_cq_signal() was called.
+// Milliseconds until what was refused is due, `milliseconds` at most; -1: it is due.
+int until_due(Queue &queue, int milliseconds) noexcept
+{
+    constexpr std::uint64_t kMillisecond = 1'000'000;
+    std::uint64_t due = queue.due.load(std::memory_order_relaxed);
+    if (due == UINT64_MAX) [[likely]]
+        return milliseconds;
+    const std::uint64_t now = now_ns();
+    if (due > now)
+        return static_cast<int>(std::min<std::uint64_t>((due - now + kMillisecond - 1) / kMillisecond,
+                                                        static_cast<unsigned>(milliseconds)));
+    queue.due.compare_exchange_strong(due, UINT64_MAX, std::memory_order_relaxed);
+    return -1;
+}
+
+// False: fi_cq_signal() was called, or what was refused may be tried again.
 bool sleep_once(Queue &queue, int milliseconds) noexcept
 {
+    milliseconds = until_due(queue, milliseconds);
+    if (milliseconds < 0)
+        return false;
     queue.domain.fabric.cm_progress();
     {
         const core::SpinGuard guard(queue.lock);

@@ -3,6 +3,7 @@
 // Entries that nobody asked for yet, and errors, wait in ofi::Cq's list.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <unordered_map>
 
@@ -45,6 +46,8 @@ struct Queue : ofi::Cq {
     void disarm() noexcept;
     // Tells connection management about endpoints whose queue pairs broke. Takes the lock itself.
     void report_broken() noexcept;
+    // An operation was refused that is due then, in ns of now_ns(). Takes no lock.
+    void note_due(std::uint64_t when) noexcept;
 
     ofi::ProgressSource source() noexcept;
     int wait_fd() const noexcept { return channel->fd; }
@@ -59,6 +62,7 @@ struct Queue : ofi::Cq {
     Endpoint *broken = nullptr;                        // linked through Endpoint::broken_next
     Endpoint *reporting = nullptr;                     // fi_close() of it waits
     core::UniqueFd signal;                             // eventfd of fi_cq_signal()
+    std::atomic<std::uint64_t> due{UINT64_MAX};        // of what was refused, the first; UINT64_MAX: nothing was
     unsigned idle_reads = 0;
     bool armed = false;
 

@@ -71,8 +71,10 @@ bool Endpoint::may_go(std::uint64_t bytes) noexcept
     const std::uint64_t now = now_ns();
     const std::uint64_t when = pacer.due(now, bytes);
     due = when > now ? when : 0;
-    if (due != 0)
+    if (due != 0) {
+        tx_queue->note_due(due);
         return false;
+    }
     pacer.take(bytes);
     return true;
 }
