@@ -145,6 +145,12 @@ UniqueFd adopt_fd(int fd) noexcept
     return UniqueFd(chosen);
 }
 
+bool set_nonblocking(int fd) noexcept
+{
+    const int flags = ::fcntl(fd, F_GETFL);
+    return flags >= 0 && ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
+}
+
 UniqueFd duplicate_fd(int fd) noexcept
 {
     const ForkGuard guard;

@@ -70,6 +70,9 @@ template <typename Create> [[nodiscard]] UniqueFd make_fd(Create &&create) noexc
     return adopt_fd(create());
 }
 
+// False, with errno, where it fails. For descriptors that libraries made.
+[[nodiscard]] bool set_nonblocking(int fd) noexcept;
+
 // A second number for the same open file, for us. errno is set where it fails.
 [[nodiscard]] UniqueFd duplicate_fd(int fd) noexcept;
 

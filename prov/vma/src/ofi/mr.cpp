@@ -11,6 +11,7 @@
 #include <rdma/fi_rma.h>
 
 #include "ofi/domain.hpp"
+#include "ofi/mr_calls.hpp"
 #include "ofi/noop.hpp"
 #include "rdma/fi_ext_vma.h"
 
@@ -230,33 +231,8 @@ int regattr(fid *fid, const fi_mr_attr *attr, std::uint64_t, fid_mr **out)
     return 0;
 }
 
-int regv(fid *fid, const iovec *iov, std::size_t count, std::uint64_t access, std::uint64_t offset,
-         std::uint64_t requested_key, std::uint64_t flags, fid_mr **out, void *context)
-{
-    fi_mr_attr attr{};
-    attr.mr_iov = iov;
-    attr.iov_count = count;
-    attr.access = access;
-    attr.offset = offset;
-    attr.requested_key = requested_key;
-    attr.context = context;
-    return regattr(fid, &attr, flags, out);
-}
-
-int reg(fid *fid, const void *buffer, std::size_t length, std::uint64_t access, std::uint64_t offset,
-        std::uint64_t requested_key, std::uint64_t flags, fid_mr **out, void *context)
-{
-    const iovec iov{const_cast<void *>(buffer), length};
-    return regv(fid, &iov, 1, access, offset, requested_key, flags, out, context);
-}
-
 } // namespace
 
-fi_ops_mr mr_ops = {
-    .size = sizeof(fi_ops_mr),
-    .reg = reg,
-    .regv = regv,
-    .regattr = regattr,
-};
+fi_ops_mr mr_ops = MrCalls<regattr>::kOps;
 
 } // namespace vma::ofi

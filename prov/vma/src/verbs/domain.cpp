@@ -3,13 +3,14 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <memory>
 #include <new>
 
 #include <rdma/fi_errno.h>
 
+#include "core/fd.hpp"
 #include "core/log.hpp"
+#include "ofi/mr_calls.hpp"
 #include "ofi/noop.hpp"
 #include "verbs/endpoint.hpp"
 
@@ -47,9 +48,7 @@ int NicDomain::open() noexcept
         return error;
     }
     source_ = {this, [](void *object) noexcept { static_cast<NicDomain *>(object)->read_event(); }};
-    const int flags = ::fcntl(context_->async_fd, F_GETFL);
-    if (flags < 0 || ::fcntl(context_->async_fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
-        !manager_.watch(source_, context_->async_fd))
+    if (!core::set_nonblocking(context_->async_fd) || !manager_.watch(source_, context_->async_fd))
         return last_error();
     return 0;
 }
@@ -117,6 +116,17 @@ int open_nic_domain(Manager &manager, ofi::Domain &domain, const fi_info &info) 
 
 // ---- registrations -------------------------------------------------------------------------------------------------
 
+int register_memory(ibv_pd *pd, void *memory, std::size_t bytes, int access, ibv_mr *&mr) noexcept
+{
+    mr = table()->reg_mr(pd, memory, bytes, access);
+    if (mr != nullptr)
+        return 0;
+    const int error = last_error();
+    VMA_WARN(mr, "cannot register %zu bytes: %s%s", bytes, std::strerror(-error),
+             error == -ENOMEM ? " (ulimit -l says how much memory may be locked)" : "");
+    return error;
+}
+
 namespace {
 
 constexpr std::uint64_t kAccessBits = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
@@ -169,14 +179,10 @@ int regattr(fid *fid, const fi_mr_attr *attr, std::uint64_t, fid_mr **out)
     std::unique_ptr<Registration> region(new (std::nothrow) Registration(domain));
     if (!region)
         return -FI_ENOMEM;
-    region->mr = table()->reg_mr(nic_domain(domain).pd(), attr->mr_iov[0].iov_base, attr->mr_iov[0].iov_len,
-                                 access_flags(attr->access));
-    if (region->mr == nullptr) {
-        const int error = last_error();
-        VMA_WARN(mr, "cannot register %zu bytes: %s%s", attr->mr_iov[0].iov_len, std::strerror(-error),
-                 error == -ENOMEM ? " (ulimit -l says how much memory may be locked)" : "");
+    const iovec &memory = attr->mr_iov[0];
+    if (const int error = register_memory(nic_domain(domain).pd(), memory.iov_base, memory.iov_len,
+                                          access_flags(attr->access), region->mr))
         return error;
-    }
     region->fid.fid = {FI_CLASS_MR, attr->context, &g_fid_ops};
     region->fid.mem_desc = region.get();
     region->fid.key = region->mr->rkey;
@@ -185,33 +191,8 @@ int regattr(fid *fid, const fi_mr_attr *attr, std::uint64_t, fid_mr **out)
     return 0;
 }
 
-int regv(fid *fid, const iovec *iov, std::size_t count, std::uint64_t access, std::uint64_t offset,
-         std::uint64_t requested_key, std::uint64_t flags, fid_mr **out, void *context)
-{
-    fi_mr_attr attr{};
-    attr.mr_iov = iov;
-    attr.iov_count = count;
-    attr.access = access;
-    attr.offset = offset;
-    attr.requested_key = requested_key;
-    attr.context = context;
-    return regattr(fid, &attr, flags, out);
-}
-
-int reg(fid *fid, const void *buffer, std::size_t length, std::uint64_t access, std::uint64_t offset,
-        std::uint64_t requested_key, std::uint64_t flags, fid_mr **out, void *context)
-{
-    const iovec iov{const_cast<void *>(buffer), length};
-    return regv(fid, &iov, 1, access, offset, requested_key, flags, out, context);
-}
-
 } // namespace
 
-fi_ops_mr registration_ops = {
-    .size = sizeof(fi_ops_mr),
-    .reg = reg,
-    .regv = regv,
-    .regattr = regattr,
-};
+fi_ops_mr registration_ops = ofi::MrCalls<regattr>::kOps;
 
 } // namespace vma::verbs

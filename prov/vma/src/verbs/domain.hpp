@@ -3,6 +3,7 @@
 // registrations of memory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "ofi/domain.hpp"
@@ -41,6 +42,9 @@ inline NicDomain &nic_domain(ofi::Domain &domain) noexcept
 }
 
 int open_nic_domain(Manager &manager, ofi::Domain &domain, const fi_info &info) noexcept;
+
+// `access` as ibv_reg_mr(3) has it. 0 or a negative fi_errno, logged.
+int register_memory(ibv_pd *pd, void *memory, std::size_t bytes, int access, ibv_mr *&mr) noexcept;
 
 // What fi_mr_desc() stands for: the operations' local descriptor is the registration itself.
 struct Registration {

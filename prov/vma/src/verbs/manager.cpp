@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <new>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
@@ -33,12 +32,6 @@ namespace {
 constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr int kEventsAtOnce = 256; // sources, before a reader gets what they brought
 
-bool set_nonblocking(int fd)
-{
-    const int flags = ::fcntl(fd, F_GETFL);
-    return flags >= 0 && ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
-}
-
 } // namespace
 
 int last_error() noexcept
@@ -65,7 +58,7 @@ int Manager::open_channel() noexcept
     epoll_ = core::make_fd([] { return ::epoll_create1(EPOLL_CLOEXEC); });
     channel_ = table()->create_event_channel();
     channel_source_ = {this, [](void *object) noexcept { static_cast<Manager *>(object)->read_channel(); }};
-    if (epoll_ && channel_ != nullptr && set_nonblocking(channel_->fd) && watch(channel_source_, channel_->fd))
+    if (epoll_ && channel_ != nullptr && core::set_nonblocking(channel_->fd) && watch(channel_source_, channel_->fd))
         return 0;
     const int error = last_error();
     VMA_WARN(fabric, "cannot open a fabric of RDMA devices: %s", std::strerror(-error));

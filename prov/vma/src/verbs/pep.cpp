@@ -10,6 +10,7 @@
 
 #include "core/log.hpp"
 #include "ofi/device_filters.hpp"
+#include "ofi/give_option.hpp"
 #include "ofi/noop.hpp"
 #include "verbs/wire.hpp"
 
@@ -200,12 +201,7 @@ int getopt_pep(fid_t, int level, int name, void *value, std::size_t *length)
 {
     if (level != FI_OPT_ENDPOINT || name != FI_OPT_CM_DATA_SIZE)
         return -FI_ENOPROTOOPT;
-    const std::size_t size = kCmDataSize;
-    if (value == nullptr || length == nullptr || *length < sizeof size)
-        return -FI_ETOOSMALL;
-    std::memcpy(value, &size, sizeof size);
-    *length = sizeof size;
-    return 0;
+    return ofi::give_option<std::size_t>(kCmDataSize, value, length);
 }
 
 int setname_pep(fid_t fid, void *addr, std::size_t length)

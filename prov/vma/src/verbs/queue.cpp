@@ -6,7 +6,6 @@
 #include <bit>
 #include <cerrno>
 #include <cstdio>
-#include <fcntl.h>
 #include <memory>
 #include <new>
 #include <poll.h>
@@ -76,8 +75,7 @@ int Queue::open(std::size_t size) noexcept
     NicDomain &nic = nic_domain(domain);
     channel = table()->create_comp_channel(nic.context());
     if (channel != nullptr) {
-        const int flags = ::fcntl(channel->fd, F_GETFL);
-        if (flags >= 0 && ::fcntl(channel->fd, F_SETFL, flags | O_NONBLOCK) == 0)
+        if (core::set_nonblocking(channel->fd))
             cq = table()->create_cq(
                 nic.context(),
                 static_cast<int>(std::min<std::size_t>(size, static_cast<std::size_t>(nic.nic().attr.max_cqe))),

@@ -25,13 +25,7 @@ int Pages::make(ibv_pd *pd, std::size_t wanted, int access) noexcept
     size_ = wanted;
     // A forked child must not make us a copy of pages that the device goes on writing to.
     ::madvise(memory, wanted, MADV_DONTFORK);
-    mr_ = table()->reg_mr(pd, memory, wanted, access);
-    if (mr_ != nullptr)
-        return 0;
-    const int error = last_error();
-    VMA_WARN(mr, "cannot register %zu bytes: %s%s", wanted, std::strerror(-error),
-             error == -ENOMEM ? " (ulimit -l says how much memory may be locked)" : "");
-    return error;
+    return register_memory(pd, memory, wanted, access, mr_);
 }
 
 Pages::~Pages()
