@@ -14,6 +14,7 @@
 #include "local/manager.hpp"
 #include "ofi/attr.hpp"
 #include "ofi/av.hpp"
+#include "ofi/bind.hpp"
 #include "ofi/cntr.hpp"
 #include "ofi/eq.hpp"
 #include "ofi/give_option.hpp"
@@ -33,44 +34,17 @@ DatagramEndpoint::DatagramEndpoint(ofi::Domain &domain, const fi_info &info) noe
     rx_flags = info.rx_attr ? info.rx_attr->op_flags : 0;
 }
 
-int DatagramEndpoint::bind_queue(Queue &queue, std::uint64_t flags) noexcept
-{
-    if ((flags & ~(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION)) || !(flags & (FI_TRANSMIT | FI_RECV)))
-        return -FI_EBADFLAGS;
-    if (&queue.domain != &domain_ || ((flags & FI_TRANSMIT) && tx_queue_) || ((flags & FI_RECV) && rx_queue_))
-        return -FI_EINVAL;
-    const bool selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
-    if (flags & FI_TRANSMIT) {
-        tx_queue_ = &queue;
-        tx_selective_ = selective;
-    }
-    if (flags & FI_RECV) {
-        rx_queue_ = &queue;
-        rx_selective_ = selective;
-    }
-    return 0;
-}
-
-int DatagramEndpoint::bind_counter(ofi::Cntr &counter, std::uint64_t flags) noexcept
-{
-    if ((flags & ~(FI_SEND | FI_RECV)) || !flags || &counter.domain != &domain_)
-        return -FI_EINVAL;
-    if (flags & FI_SEND)
-        send_counter_ = &counter;
-    if (flags & FI_RECV)
-        receive_counter_ = &counter;
-    return 0;
-}
-
 int DatagramEndpoint::bind(struct fid *what, std::uint64_t flags) noexcept
 {
     if (enabled_)
         return -FI_EOPBADSTATE;
     switch (what->fclass) {
     case FI_CLASS_CQ:
-        return bind_queue(static_cast<Queue &>(ofi::cq_of(what)), flags);
+        return ofi::bind_queue(domain_, static_cast<Queue &>(ofi::cq_of(what)), flags, {tx_queue_, tx_selective_},
+                               {rx_queue_, rx_selective_});
     case FI_CLASS_CNTR:
-        return bind_counter(ofi::cntr_of(what), flags);
+        return ofi::bind_counter(domain_, ofi::cntr_of(what), flags,
+                                 {{FI_SEND, send_counter_}, {FI_RECV, receive_counter_}});
     case FI_CLASS_AV: {
         ofi::Av &av = ofi::av_of(what);
         if (av_ || &av.domain != &domain_)
@@ -138,20 +112,6 @@ bool DatagramEndpoint::accepts(const ofi::Address &destination) const noexcept
     return local_.sa.sa_family == AF_INET6 || destination.sa.sa_family == AF_INET;
 }
 
-// Without a queue of the program's, counters are what tells of completions, and reading them makes the progress.
-int DatagramEndpoint::own_queue(Queue *&queue) noexcept
-{
-    if (!hidden_queue_) {
-        fid_cq *hidden = nullptr;
-        if (const int error = open_cq(domain_, nullptr, &hidden, nullptr))
-            return error;
-        hidden_queue_.reset(&queue_of(hidden));
-        domain_.refs.fetch_sub(1, std::memory_order_relaxed); // nobody but us knows it
-    }
-    queue = hidden_queue_.get();
-    return 0;
-}
-
 int DatagramEndpoint::join_queues() noexcept
 {
     {
@@ -180,7 +140,8 @@ int DatagramEndpoint::enable() noexcept
     if ((!tx_queue_ && !send_counter_) || (!rx_queue_ && !receive_counter_))
         return -FI_ENOCQ;
     int error = 0;
-    if ((!tx_queue_ && (error = own_queue(tx_queue_))) || (!rx_queue_ && (error = own_queue(rx_queue_))))
+    if ((!tx_queue_ && (error = ofi::own_queue(domain_, open_cq, hidden_queue_, tx_queue_))) ||
+        (!rx_queue_ && (error = ofi::own_queue(domain_, open_cq, hidden_queue_, rx_queue_))))
         return error;
     if (paced_ && (error = open_timer()))
         return error;

@@ -125,9 +125,6 @@ public:
     std::uint64_t rx_flags = 0;
 
 private:
-    int bind_queue(Queue &queue, std::uint64_t flags) noexcept;
-    int bind_counter(ofi::Cntr &counter, std::uint64_t flags) noexcept;
-    int own_queue(Queue *&queue) noexcept;
     int join_queues() noexcept;
     int take_name(const ofi::Address &wanted) noexcept;
     void leave_queues() noexcept;

@@ -12,6 +12,7 @@
 
 #include "core/log.hpp"
 #include "local/srx.hpp"
+#include "ofi/bind.hpp"
 #include "ofi/cntr.hpp"
 #include "ofi/eq.hpp"
 #include "ofi/give_option.hpp"
@@ -48,60 +49,24 @@ Endpoint::Endpoint(ofi::Domain &domain, const fi_info *info) noexcept : domain_(
     mr_observer_.revoke = revoke_grants;
 }
 
-int Endpoint::bind_queue(Queue &queue, std::uint64_t flags) noexcept
-{
-    if ((flags & ~(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION)) || !(flags & (FI_TRANSMIT | FI_RECV)))
-        return -FI_EBADFLAGS;
-    if (&queue.domain != &domain_)
-        return -FI_EINVAL;
-    if (((flags & FI_TRANSMIT) && sender.queue) || ((flags & FI_RECV) && receiver.queue))
-        return -FI_EINVAL;
-    const bool selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
-    if (flags & FI_TRANSMIT) {
-        sender.queue = &queue;
-        tx_selective_ = selective;
-    }
-    if (flags & FI_RECV) {
-        receiver.queue = &queue;
-        rx_selective_ = selective;
-    }
-    return 0;
-}
-
-int Endpoint::bind_counter(ofi::Cntr &counter, std::uint64_t flags) noexcept
-{
-    constexpr std::uint64_t kEvents = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-    if ((flags & ~kEvents) || !flags || &counter.domain != &domain_)
-        return -FI_EINVAL;
-    const struct {
-        std::uint64_t event;
-        ofi::Cntr *&place;
-    } places[] = {
-        {FI_SEND, sender.send_counter},
-        {FI_WRITE, sender.write_counter},
-        {FI_READ, sender.read_counter},
-        {FI_RECV, receiver.receive_counter},
-        {FI_REMOTE_WRITE, receiver.remote_write_counter},
-        {FI_REMOTE_READ, receiver.remote_read_counter},
-    };
-    for (const auto &place : places) {
-        if (flags & place.event)
-            place.place = &counter;
-    }
-    return 0;
-}
-
 int Endpoint::bind(struct fid *what, std::uint64_t flags) noexcept
 {
     if (enabled_)
         return -FI_EOPBADSTATE;
     switch (what->fclass) {
     case FI_CLASS_CQ:
-        return bind_queue(static_cast<Queue &>(ofi::cq_of(what)), flags);
+        return ofi::bind_queue(domain_, static_cast<Queue &>(ofi::cq_of(what)), flags, {sender.queue, tx_selective_},
+                               {receiver.queue, rx_selective_});
     case FI_CLASS_EQ:
         return cm_bind_eq(*this, *reinterpret_cast<ofi::Eq *>(what));
     case FI_CLASS_CNTR:
-        return bind_counter(ofi::cntr_of(what), flags);
+        return ofi::bind_counter(domain_, ofi::cntr_of(what), flags,
+                                 {{FI_SEND, sender.send_counter},
+                                  {FI_WRITE, sender.write_counter},
+                                  {FI_READ, sender.read_counter},
+                                  {FI_RECV, receiver.receive_counter},
+                                  {FI_REMOTE_WRITE, receiver.remote_write_counter},
+                                  {FI_REMOTE_READ, receiver.remote_read_counter}});
     case FI_CLASS_SRX_CTX:
         if (shared_)
             return -FI_EINVAL;
@@ -111,20 +76,6 @@ int Endpoint::bind(struct fid *what, std::uint64_t flags) noexcept
     default:
         return -FI_EINVAL;
     }
-}
-
-// Without a queue of the program's, counters are what tells of completions, and reading them makes the progress.
-int Endpoint::own_queue(Queue *&queue) noexcept
-{
-    if (!hidden_queue_) {
-        fid_cq *hidden = nullptr;
-        if (const int error = open_cq(domain_, nullptr, &hidden, nullptr))
-            return error;
-        hidden_queue_.reset(&queue_of(hidden));
-        domain_.refs.fetch_sub(1, std::memory_order_relaxed); // nobody but us knows it
-    }
-    queue = hidden_queue_.get();
-    return 0;
 }
 
 void Endpoint::for_counters(void (ofi::Cntr::*action)(const ofi::ProgressSource &) noexcept) noexcept
@@ -148,9 +99,9 @@ int Endpoint::enable() noexcept
     if ((!sender.queue && !counts_tx) || (!receiver.queue && !counts_rx))
         return -FI_ENOCQ;
     int error = 0;
-    if (!sender.queue && (error = own_queue(sender.queue)))
+    if (!sender.queue && (error = ofi::own_queue(domain_, open_cq, hidden_queue_, sender.queue)))
         return error;
-    if (!receiver.queue && (error = own_queue(receiver.queue)))
+    if (!receiver.queue && (error = ofi::own_queue(domain_, open_cq, hidden_queue_, receiver.queue)))
         return error;
     if (sender.paced && (error = open_timer()))
         return error;

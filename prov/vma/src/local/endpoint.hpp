@@ -98,9 +98,6 @@ public:
 private:
     friend struct Queue;
     int check_offer(const EndpointOffer &peer) const noexcept;
-    int bind_counter(ofi::Cntr &counter, std::uint64_t flags) noexcept;
-    int bind_queue(Queue &queue, std::uint64_t flags) noexcept;
-    int own_queue(Queue *&queue) noexcept;
     int open_timer() noexcept;
     int set_limit(const void *value, std::size_t length) noexcept;
     void for_counters(void (ofi::Cntr::*action)(const ofi::ProgressSource &) noexcept) noexcept;

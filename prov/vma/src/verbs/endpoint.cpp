@@ -9,6 +9,7 @@
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
+#include "ofi/bind.hpp"
 #include "ofi/give_option.hpp"
 #include "ofi/noop.hpp"
 #include "ofi/op_flags.hpp"
@@ -38,50 +39,18 @@ Endpoint::Endpoint(ofi::Domain &owner, const fi_info *info) noexcept : domain(ow
     handler = {this, [](void *object, CmEvent &event) noexcept { static_cast<Endpoint *>(object)->on_event(event); }};
 }
 
-int Endpoint::bind_queue(Queue &queue, std::uint64_t flags) noexcept
-{
-    if ((flags & ~(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION)) || !(flags & (FI_TRANSMIT | FI_RECV)))
-        return -FI_EBADFLAGS;
-    if (&queue.domain != &domain || ((flags & FI_TRANSMIT) && tx_queue) || ((flags & FI_RECV) && rx_queue))
-        return -FI_EINVAL;
-    const bool selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
-    if (flags & FI_TRANSMIT) {
-        tx_queue = &queue;
-        tx_selective = selective;
-    }
-    if (flags & FI_RECV) {
-        rx_queue = &queue;
-        rx_selective = selective;
-    }
-    return 0;
-}
-
-// What a peer writes or reads is between two devices: nobody counts it here.
-int Endpoint::bind_counter(ofi::Cntr &counter, std::uint64_t flags) noexcept
-{
-    constexpr std::uint64_t kEvents = FI_SEND | FI_RECV | FI_READ | FI_WRITE;
-    if ((flags & ~kEvents) || !flags || &counter.domain != &domain)
-        return -FI_EINVAL;
-    if (flags & FI_SEND)
-        send_counter = &counter;
-    if (flags & FI_WRITE)
-        write_counter = &counter;
-    if (flags & FI_READ)
-        read_counter = &counter;
-    if (flags & FI_RECV)
-        receive_counter = &counter;
-    return 0;
-}
-
 int Endpoint::bind(struct fid *what, std::uint64_t flags) noexcept
 {
     if (is_enabled)
         return -FI_EOPBADSTATE;
     switch (what->fclass) {
     case FI_CLASS_CQ:
-        return bind_queue(static_cast<Queue &>(ofi::cq_of(what)), flags);
-    case FI_CLASS_CNTR:
-        return bind_counter(ofi::cntr_of(what), flags);
+        return ofi::bind_queue(domain, static_cast<Queue &>(ofi::cq_of(what)), flags, {tx_queue, tx_selective},
+                               {rx_queue, rx_selective});
+    case FI_CLASS_CNTR: // what a peer writes or reads is between two devices: nobody counts it here
+        return ofi::bind_counter(
+            domain, ofi::cntr_of(what), flags,
+            {{FI_SEND, send_counter}, {FI_WRITE, write_counter}, {FI_READ, read_counter}, {FI_RECV, receive_counter}});
     case FI_CLASS_EQ: {
         ofi::Eq &bound = *reinterpret_cast<ofi::Eq *>(what);
         const std::lock_guard guard(manager.mutex());
@@ -100,20 +69,6 @@ int Endpoint::bind(struct fid *what, std::uint64_t flags) noexcept
     default:
         return -FI_EINVAL;
     }
-}
-
-// Without a queue of the program's, counters are what tells of completions, and reading them makes the progress.
-int Endpoint::own_queue(Queue *&queue) noexcept
-{
-    if (!hidden_queue_) {
-        fid_cq *hidden = nullptr;
-        if (const int error = open_cq(domain, nullptr, &hidden, nullptr))
-            return error;
-        hidden_queue_.reset(&queue_of(hidden));
-        domain.refs.fetch_sub(1, std::memory_order_relaxed); // nobody but us knows it
-    }
-    queue = hidden_queue_.get();
-    return 0;
 }
 
 void Endpoint::for_counters(void (ofi::Cntr::*action)(const ofi::ProgressSource &) noexcept) noexcept
@@ -214,7 +169,8 @@ int Endpoint::enable() noexcept
     if ((!tx_queue && !counts_tx) || (!rx_queue && !receive_counter))
         return -FI_ENOCQ;
     int error = 0;
-    if ((!tx_queue && (error = own_queue(tx_queue))) || (!rx_queue && (error = own_queue(rx_queue))))
+    if ((!tx_queue && (error = ofi::own_queue(domain, open_cq, hidden_queue_, tx_queue))) ||
+        (!rx_queue && (error = ofi::own_queue(domain, open_cq, hidden_queue_, rx_queue))))
         return error;
     if (!tx.allocate(tx_size_) || !rx.allocate(rx_size_))
         return -FI_ENOMEM;

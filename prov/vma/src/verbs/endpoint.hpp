@@ -157,9 +157,6 @@ struct Endpoint {
     std::unique_ptr<Watch> watch; // or none
 
 private:
-    int bind_queue(Queue &queue, std::uint64_t flags) noexcept;
-    int bind_counter(ofi::Cntr &counter, std::uint64_t flags) noexcept;
-    int own_queue(Queue *&queue) noexcept;
     int create_qp() noexcept;
     int move_to_init() noexcept;
     int open_region() noexcept;
