@@ -231,8 +231,6 @@ void counters_instead_of_a_queue(void **)
     fid_cntr *receives = nullptr;
     assert_int_equal(fi_cntr_open(a.domain(), &attr, &sends, nullptr), 0);
     assert_int_equal(fi_cntr_open(b.domain(), &attr, &receives, nullptr), 0);
-    ofi::Address address;
-    fid_pep *pep = b.net.listen(address);
     const auto open = [](RdmaSide &side, fi_info *info, fid_cntr *counter, std::uint64_t events) {
         fid_ep *ep = nullptr;
         assert_int_equal(fi_endpoint(side.domain(), info, &ep, nullptr), 0);
@@ -242,13 +240,11 @@ void counters_instead_of_a_queue(void **)
         return ep;
     };
     a.ep = open(a, a.net.info.get(), sends, FI_SEND | FI_WRITE);
-    assert_int_equal(fi_connect(a.ep, &address.v6, nullptr, 0), 0);
-    const Event request = next_event(b.net, a.net);
-    b.ep = open(b, request.info.get(), receives, FI_RECV);
-    assert_int_equal(fi_ep_bind(b.ep, &receives->fid, FI_REMOTE_WRITE), -FI_EINVAL); // the device tells nobody
-    assert_int_equal(fi_accept(b.ep, nullptr, 0), 0);
-    assert_int_equal(next_event(a.net, b.net).event, FI_CONNECTED);
-    assert_int_equal(next_event(b.net, a.net).event, FI_CONNECTED);
+    fid_pep *pep = join(a, b, [&](fi_info *info) {
+        fid_ep *ep = open(b, info, receives, FI_RECV);
+        assert_int_equal(fi_ep_bind(ep, &receives->fid, FI_REMOTE_WRITE), -FI_EINVAL); // the device tells nobody
+        return ep;
+    });
     {
         Memory in(b.domain(), 8);
         for (int i = 0; i < 5; ++i) {

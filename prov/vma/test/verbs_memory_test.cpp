@@ -17,34 +17,17 @@ struct MemoryPair {
 
     explicit MemoryPair(std::size_t bytes)
     {
-        ofi::Address address;
-        pep = b.net.listen(address);
         a.ep = a.open(a.net.info.get(), nullptr);
         assert_int_equal(set(bytes), 0);
-        assert_int_equal(fi_connect(a.ep, &address.v6, nullptr, 0), 0);
-        const Event request = next_event(b.net, a.net);
-        b.ep = b.open(request.info.get(), nullptr);
-        assert_int_equal(fi_accept(b.ep, nullptr, 0), 0);
-        assert_int_equal(next_event(a.net, b.net).event, FI_CONNECTED);
-        assert_int_equal(next_event(b.net, a.net).event, FI_CONNECTED);
+        pep = join(a, b);
         assert_int_equal(set(bytes), -FI_EOPBADSTATE);
     }
     ~MemoryPair() { assert_int_equal(fi_close(&pep->fid), 0); }
     MemoryPair(const MemoryPair &) = delete;
     MemoryPair &operator=(const MemoryPair &) = delete;
 
-    int set(std::size_t bytes)
-    {
-        return fi_setopt(&a.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_DEVICE_MEMORY), &bytes, sizeof bytes);
-    }
-    fi_vma_device_memory statistics()
-    {
-        fi_vma_device_memory got{};
-        std::size_t length = sizeof got;
-        assert_int_equal(
-            fi_getopt(&a.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_DEVICE_MEMORY), &got, &length), 0);
-        return got;
-    }
+    int set(std::size_t bytes) { return set_option(a.ep, FI_OPT_VMA_DEVICE_MEMORY, bytes); }
+    fi_vma_device_memory statistics() { return option<fi_vma_device_memory>(a.ep, FI_OPT_VMA_DEVICE_MEMORY); }
     // One message each way of counting; it arrives whole.
     void send_one(Memory &out, Memory &in, unsigned seed)
     {

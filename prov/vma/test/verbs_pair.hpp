@@ -158,6 +158,39 @@ inline Event next_event(Net &of, Net &other)
     return {};
 }
 
+// Connects a's endpoint with one of b's, which `open(info)` makes of the request. The listening endpoint, to be closed.
+template <typename Open> fid_pep *join(RdmaSide &a, RdmaSide &b, Open &&open)
+{
+    ofi::Address address;
+    fid_pep *pep = b.net.listen(address);
+    assert_int_equal(fi_connect(a.ep, &address.v6, nullptr, 0), 0);
+    const Event request = next_event(b.net, a.net);
+    assert_int_equal(request.event, FI_CONNREQ);
+    b.ep = open(request.info.get());
+    assert_int_equal(fi_accept(b.ep, nullptr, 0), 0);
+    assert_int_equal(next_event(a.net, b.net).event, FI_CONNECTED);
+    assert_int_equal(next_event(b.net, a.net).event, FI_CONNECTED);
+    return pep;
+}
+inline fid_pep *join(RdmaSide &a, RdmaSide &b)
+{
+    return join(a, b, [&b](fi_info *info) { return b.open(info, nullptr); });
+}
+
+template <typename Value> Value option(fid_ep *ep, unsigned name)
+{
+    Value value{};
+    std::size_t length = sizeof value;
+    assert_int_equal(fi_getopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(name), &value, &length), 0);
+    assert_int_equal(length, sizeof value);
+    return value;
+}
+// What fi_setopt() says.
+template <typename Value> int set_option(fid_ep *ep, unsigned name, const Value &value)
+{
+    return fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(name), &value, sizeof value);
+}
+
 // A connected pair: a asked, b was asked.
 struct RdmaPair {
     RdmaSide a;

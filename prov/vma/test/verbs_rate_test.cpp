@@ -13,16 +13,7 @@ constexpr std::uint64_t kSecond = 1'000'000'000;
 
 int set_limit(fid_ep *ep, std::uint64_t rate, std::uint32_t burst = 0)
 {
-    const fi_vma_rate_limit limit{rate, burst, 0};
-    return fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_RATE_LIMIT), &limit, sizeof limit);
-}
-
-template <typename Value> Value option(fid_ep *ep, unsigned name)
-{
-    Value value{};
-    std::size_t length = sizeof value;
-    assert_int_equal(fi_getopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(name), &value, &length), 0);
-    return value;
+    return set_option(ep, FI_OPT_VMA_RATE_LIMIT, fi_vma_rate_limit{rate, burst, 0});
 }
 
 // Bytes that arrive within a second of the NIC's time, from a sender that always has something under way.
@@ -73,16 +64,9 @@ void a_limit_of_before_the_connection_holds(void **)
     const SimulatedHost host;
     RdmaSide a({});
     RdmaSide b({});
-    ofi::Address address;
-    fid_pep *pep = b.net.listen(address);
     a.ep = a.open(a.net.info.get(), nullptr);
     assert_int_equal(set_limit(a.ep, 125'000), 0);
-    assert_int_equal(fi_connect(a.ep, &address.v6, nullptr, 0), 0);
-    const Event request = next_event(b.net, a.net);
-    b.ep = b.open(request.info.get(), nullptr);
-    assert_int_equal(fi_accept(b.ep, nullptr, 0), 0);
-    assert_int_equal(next_event(a.net, b.net).event, FI_CONNECTED);
-    assert_int_equal(next_event(b.net, a.net).event, FI_CONNECTED);
+    fid_pep *pep = join(a, b);
     {
         Memory in(b.domain(), 100);
         for (int i = 0; i < 50; ++i) {
@@ -180,9 +164,7 @@ void nonsense_is_refused(void **)
     const SimulatedHost host;
     RdmaPair pair;
     const std::uint64_t word = 1000;
-    assert_int_equal(
-        fi_setopt(&pair.a.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_RATE_LIMIT), &word, sizeof word),
-        -FI_EINVAL);
+    assert_int_equal(set_option(pair.a.ep, FI_OPT_VMA_RATE_LIMIT, word), -FI_EINVAL);
     assert_int_equal(fi_setopt(&pair.a.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_RATE_LIMIT), nullptr,
                                sizeof(fi_vma_rate_limit)),
                      -FI_EINVAL);

@@ -14,20 +14,10 @@ const PairSetup kSetup = {.bind_flags = FI_SELECTIVE_COMPLETION, .region = kRegi
 
 const unsigned char *region_of(fid_ep *ep)
 {
-    fi_vma_region region{};
-    std::size_t length = sizeof region;
-    assert_int_equal(fi_getopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_REGION), &region, &length), 0);
+    const auto region = option<fi_vma_region>(ep, FI_OPT_VMA_REGION);
     assert_int_equal(region.len, kRegion);
     assert_int_equal(region.key, FI_VMA_REGION_KEY);
     return static_cast<const unsigned char *>(region.base);
-}
-
-template <typename Value> Value option(fid_ep *ep, unsigned name)
-{
-    Value value{};
-    std::size_t length = sizeof value;
-    assert_int_equal(fi_getopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(name), &value, &length), 0);
-    return value;
 }
 
 ssize_t write_data(fid_ep *ep, const void *bytes, std::size_t length, std::uint64_t data, std::uint64_t offset)
@@ -131,18 +121,14 @@ void options_in_their_time(void **)
     const SimulatedHost host;
     RdmaPair pair(kSetup);
     const std::size_t bytes = 4096;
-    assert_int_equal(
-        fi_setopt(&pair.a.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_REGION), &bytes, sizeof bytes),
-        -FI_EOPBADSTATE);
+    assert_int_equal(set_option(pair.a.ep, FI_OPT_VMA_REGION, bytes), -FI_EOPBADSTATE);
     fid_ep *fresh = pair.a.open(pair.a.net.info.get(), nullptr);
     std::size_t value = 0;
     std::size_t length = sizeof value;
     assert_int_equal(fi_getopt(&fresh->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_PEER_REGION), &value, &length),
                      -FI_ENOTCONN);
     for (const std::size_t wrong : {std::size_t{0}, (std::size_t{1} << 30) + 1})
-        assert_int_equal(
-            fi_setopt(&fresh->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_REGION), &wrong, sizeof wrong),
-            -FI_EINVAL);
+        assert_int_equal(set_option(fresh, FI_OPT_VMA_REGION, wrong), -FI_EINVAL);
     assert_int_equal(fi_close(&fresh->fid), 0);
 }
 

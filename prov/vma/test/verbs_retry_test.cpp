@@ -70,15 +70,8 @@ void no_patience_with_a_slow_receiver(void **)
         ::setenv("FI_VMA_RNR_RETRY", asked ? "7" : "2", 1);
         RdmaSide second({});
         ::unsetenv("FI_VMA_RNR_RETRY");
-        ofi::Address address;
-        fid_pep *pep = second.net.listen(address);
         first.ep = first.open(first.net.info.get(), nullptr);
-        assert_int_equal(fi_connect(first.ep, &address.v6, nullptr, 0), 0);
-        const Event request = next_event(second.net, first.net);
-        second.ep = second.open(request.info.get(), nullptr);
-        assert_int_equal(fi_accept(second.ep, nullptr, 0), 0);
-        assert_int_equal(next_event(first.net, second.net).event, FI_CONNECTED);
-        assert_int_equal(next_event(second.net, first.net).event, FI_CONNECTED);
+        fid_pep *pep = join(first, second);
         RdmaSide &hasty = asked ? first : second;
         RdmaSide &patient = asked ? second : first;
         assert_int_equal(fi_send(patient.ep, "x", 1, nullptr, 0, nullptr), 0);

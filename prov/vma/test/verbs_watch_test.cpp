@@ -33,16 +33,7 @@ private:
 
 int set_timeout(fid_ep *ep, unsigned name, std::uint64_t us)
 {
-    return fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(name), &us, sizeof us);
-}
-
-std::uint64_t timeout_of(fid_ep *ep, unsigned name)
-{
-    std::uint64_t us = 0;
-    std::size_t length = sizeof us;
-    assert_int_equal(fi_getopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(name), &us, &length), 0);
-    assert_int_equal(length, sizeof us);
-    return us;
+    return set_option(ep, name, us);
 }
 
 // Time passes while the program does nothing but to look at events. The ms until one came; -1: none.
@@ -221,19 +212,12 @@ void before_the_connection_and_off_again(void **)
     const TurnedHost host;
     RdmaSide a({});
     RdmaSide b({});
-    ofi::Address address;
-    fid_pep *pep = b.net.listen(address);
     a.ep = a.open(a.net.info.get(), nullptr);
-    assert_int_equal(timeout_of(a.ep, FI_OPT_VMA_KEEPALIVE_TIMEOUT), 0);
+    assert_int_equal(option<std::uint64_t>(a.ep, FI_OPT_VMA_KEEPALIVE_TIMEOUT), 0);
     assert_int_equal(set_timeout(a.ep, FI_OPT_VMA_KEEPALIVE_TIMEOUT, kTimeout), 0);
-    assert_int_equal(timeout_of(a.ep, FI_OPT_VMA_KEEPALIVE_TIMEOUT), kTimeout);
-    assert_int_equal(timeout_of(a.ep, FI_OPT_VMA_SEND_TIMEOUT), 0);
-    assert_int_equal(fi_connect(a.ep, &address.v6, nullptr, 0), 0);
-    const Event request = next_event(b.net, a.net);
-    b.ep = b.open(request.info.get(), nullptr);
-    assert_int_equal(fi_accept(b.ep, nullptr, 0), 0);
-    assert_int_equal(next_event(a.net, b.net).event, FI_CONNECTED);
-    assert_int_equal(next_event(b.net, a.net).event, FI_CONNECTED);
+    assert_int_equal(option<std::uint64_t>(a.ep, FI_OPT_VMA_KEEPALIVE_TIMEOUT), kTimeout);
+    assert_int_equal(option<std::uint64_t>(a.ep, FI_OPT_VMA_SEND_TIMEOUT), 0);
+    fid_pep *pep = join(a, b);
     const std::uint64_t before = sim::stats().messages;
     const auto pass = [&] {
         for (int i = 0; i < 10; ++i) {
@@ -258,9 +242,8 @@ void nonsense_is_refused(void **)
         assert_int_equal(set_timeout(pair.a.ep, name, 999), -FI_EINVAL);
         assert_int_equal(set_timeout(pair.a.ep, name, 86'400'000'001), -FI_EINVAL);
         const std::uint32_t half = 1000;
-        assert_int_equal(fi_setopt(&pair.a.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(name), &half, sizeof half),
-                         -FI_EINVAL);
-        assert_int_equal(timeout_of(pair.a.ep, name), 0);
+        assert_int_equal(set_option(pair.a.ep, name, half), -FI_EINVAL);
+        assert_int_equal(option<std::uint64_t>(pair.a.ep, name), 0);
         assert_int_equal(set_timeout(pair.a.ep, name, 1000), 0);
         assert_int_equal(set_timeout(pair.a.ep, name, 86'400'000'000), 0);
     }
