@@ -52,35 +52,43 @@ def run_pair(lab, server, client, *, env=None):
     return first, second
 
 
-def pingpong(lab, provider: str, size: int, iterations: int, *, check: bool = False) -> float:
-    """fi_pingpong over message endpoints: mean of half a round trip in microseconds. `check`: compares what arrives."""
+def pingpong(lab, provider: str, size: int, iterations: int, *, check: bool = False, env=None) -> float:
+    """fi_pingpong over message endpoints: mean of half a round trip in microseconds. `check`: compares what arrives;
+    `env`: more variables for both ends."""
     argv = ["fi_pingpong", "-p", provider, "-d", DOMAIN, "-e", "msg", "-I", iterations, "-S", size]
     argv += ["-c"] if check else []
-    _, client = run_pair(lab, argv, [*argv, lab.server.address], env=fabric_env())
+    _, client = run_pair(lab, argv, [*argv, lab.server.address], env=fabric_env() | (env or {}))
     rows = re.findall(r"^\S+\s+(\d+)\s+=(\d+)\s.*?(\d+\.\d+)\s+\d+\.\d+$", client.stdout(), re.MULTILINE)
     assert [row[:2] for row in rows] == [(str(iterations), str(iterations))], client.stdout()
     return float(rows[0][2])
 
 
 def latency_ratio(lab, first: str, second: str, size: int, *, count: int = 200, rounds: int = 3, wait: str = "spin"):
-    """Median latency over the provider `first` over that over `second`, and a line that says so. Taken in turn, so that
-    what slows the machine down slows both; each is the median of `rounds` medians of `count` round trips."""
+    """Median latency over the provider `first` over that over `second`, and a line that says so."""
+    return compare_latency(lab, {first: (first, {}), second: (second, {})}, size, count=count, rounds=rounds, wait=wait)
+
+
+def compare_latency(lab, cases, size: int, *, count: int = 200, rounds: int = 3, wait: str = "spin", server_env=None):
+    """Median latency in the first of two cases over that in the second, and a line that says so. A case is a provider
+    and more variables for the client. Taken in turn, so that what slows the machine down slows both; each is the median
+    of `rounds` medians of `count` round trips."""
     tool = build.build_dir() / "vma_lat"
     before = lab.server.listeners()
     server = lab.server.start([tool, "server", "--address", lab.server.address, "--clients", 2 * rounds],
-                              env=fabric_env())
+                              env=fabric_env() | (server_env or {}))
     assert lab.server.wait_listening(server, before, LIMIT), server.output()
-    medians = {first: [], second: []}
+    medians = {name: [] for name in cases}
     for _ in range(rounds):
-        for provider, found in medians.items():
+        for (provider, more), found in zip(cases.values(), medians.values()):
             lab.client.run([tool, "client", "--fabric", "msg", "--provider", provider, "--domain", DOMAIN, "--size", size,
                             "--wait", wait, "--count", count, "--warm-up", 20, "--timeout", 20000, "--check",
-                            "--json", "/tmp/vma_lat", lab.server.address], env=fabric_env(), timeout=LIMIT)
+                            "--json", "/tmp/vma_lat", lab.server.address], env=fabric_env() | more, timeout=LIMIT)
             (test,) = json.loads(lab.client.read("/tmp/vma_lat"))["tests"]
             assert test["provider"] == provider and test["client"]["received"] == count, test
             found.append(test["rtt_ns"]["p50"] / 2000)
     server.ok(LIMIT)
     mine, other = (statistics.median(found) for found in medians.values())
+    first, second = cases
     return mine / other, f"{size} B, {wait}: {first} {mine:.1f} us, {second} {other:.1f} us, ratio {mine / other:.2f}"
 
 

@@ -48,6 +48,13 @@ constexpr ParamEntry kParams[] = {
     {"min_rnr_timer", "FI_VMA_MIN_RNR_TIMER", nullptr,
      "How long a peer waits before it sends again what found no receive posted here: a code of the InfiniBand "
      "specification, 1 (0.01 ms) to 31 (491 ms), 0 (655 ms) (default: 5, 0.06 ms)."},
+    {"fast_connections", "FI_VMA_FAST_CONNECTIONS", nullptr,
+     "Connections of a domain of an RDMA device that have a ring for short messages, which the receiver polls; both "
+     "ends "
+     "need one, and completion queues with FI_WAIT_NONE (default: 0, none)."},
+    {"fast_depth", "FI_VMA_FAST_DEPTH", nullptr, "Messages that such a ring holds, 4 to 1024 (default: 64)."},
+    {"fast_size", "FI_VMA_FAST_SIZE", nullptr,
+     "Bytes of the longest message that goes by such a ring, 48 to 4080 (default: 240)."},
 };
 
 constinit std::atomic<const char *> g_overrides[std::size(kParams)] = {};

@@ -27,6 +27,9 @@ enum class Param : int {
     rnr_retry,
     ack_timeout,
     min_rnr_timer,
+    fast_connections,
+    fast_depth,
+    fast_size,
 };
 // The value of FI_VMA_<NAME>, else of its other name, else nullptr.
 const char *param(Param which) noexcept;

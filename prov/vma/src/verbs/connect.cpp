@@ -52,7 +52,11 @@ int make_ready(Endpoint &endpoint)
         error = endpoint.region->join(nic_domain(endpoint.domain).pd(), endpoint.incoming.header);
     if (error == 0)
         error = modify_qp(endpoint, IBV_QPS_RTR);
-    return error != 0 ? error : modify_qp(endpoint, IBV_QPS_RTS);
+    if (error == 0)
+        error = modify_qp(endpoint, IBV_QPS_RTS);
+    if (error == 0)
+        endpoint.join_fast();
+    return error;
 }
 
 rdma_conn_param parameters(Endpoint &endpoint)
@@ -78,6 +82,8 @@ void flush_qp(Endpoint &endpoint)
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_ERR;
     table()->modify_qp(endpoint.qp, &attr, IBV_QP_STATE);
+    if (endpoint.fast) // not earlier: what the device has accepted is in the ring now
+        endpoint.fast->ended.store(true, std::memory_order_release);
 }
 
 void fail(Endpoint &endpoint, int error, int status, const void *data = nullptr, std::size_t length = 0)

@@ -3,6 +3,7 @@
 // registrations of memory.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -24,6 +25,8 @@ public:
     ibv_context *context() const noexcept { return context_; }
     ibv_pd *pd() const noexcept { return pd_; }
     bool is_gone() const noexcept { return gone_; } // with the manager's mutex held
+
+    std::atomic<std::size_t> fast_places{0}; // endpoints with a short-message ring
 
 private:
     void read_event() noexcept;

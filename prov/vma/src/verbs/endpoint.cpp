@@ -177,6 +177,7 @@ int Endpoint::enable() noexcept
     if ((error = join_queues()) || (error = create_qp()) || (error = move_to_init()) ||
         (region_bytes_ != 0 && (error = open_region())))
         return error;
+    open_fast();
     if (device_memory_bytes_ != 0)
         device_memory.open(nic_domain(domain).pd(), device_memory_bytes_);
     for (Queue *queue : {tx_queue, rx_queue}) {
@@ -207,7 +208,7 @@ std::size_t Endpoint::sends_left() const noexcept
 {
     const std::size_t left = tx.left();
     if (!region)
-        return left;
+        return fast_out ? left - std::min(left, kFastWordSends) : left;
     return std::min<std::size_t>(left > kReservedSends ? left - kReservedSends : 0, region->left());
 }
 
@@ -293,6 +294,7 @@ void Endpoint::leave_queues() noexcept
     for (Queue *queue : {tx_queue, rx_queue}) {
         const core::SpinGuard guard(queue->lock);
         queue->drain();
+        std::erase(queue->fast, this); // who minds a ring posts to the queue pair
     }
     table()->destroy_qp(qp);
     for (Queue *queue : {tx_queue, rx_queue}) {

@@ -20,6 +20,7 @@
 #include "rdma/fi_ext_vma.h"
 #include "verbs/device_memory.hpp"
 #include "verbs/domain.hpp"
+#include "verbs/fast.hpp"
 #include "verbs/manager.hpp"
 #include "verbs/queue.hpp"
 #include "verbs/region.hpp"
@@ -96,12 +97,14 @@ struct Endpoint {
     Work complete_sends(std::uint64_t number) noexcept;
     Work complete_receive(std::uint64_t number) noexcept;
     bool take_note(const ibv_wc &wc, ofi::Completion &entry) noexcept;
+    void take_fast(std::size_t room) noexcept; // fast_receive.cpp
     // The queue pair broke; connection management hears of it when no lock is held.
     void note_broken(Queue &queue, const char *why) noexcept;
 
     // ---- connection management (connect.cpp), with the manager's mutex held if it doesn't say otherwise
     int open_connection(const fi_info &info) noexcept;
     void on_event(CmEvent &event) noexcept;
+    void join_fast() noexcept;
     void on_broken(const char *why) noexcept;
     void report_broken() noexcept; // takes the mutex
     void close_connection() noexcept;
@@ -123,6 +126,10 @@ struct Endpoint {
     WorkRing rx;
     SharedReceive *shared = nullptr;
     std::unique_ptr<RegionLink> region; // or none
+    std::unique_ptr<Fast> fast;         // or none
+    Fast *fast_out = nullptr;           // the same once the peer has agreed; protected by tx_lock
+    // The first receive that the device does not get; protected by rx_lock.
+    std::uint64_t hold_from = UINT64_MAX;
     Queue *tx_queue = nullptr;
     Queue *rx_queue = nullptr;
     std::uint64_t tx_flags = 0; // of the calls that don't carry flags
@@ -166,7 +173,9 @@ private:
     void release_receives() noexcept;
     void leave_queues() noexcept;
     ssize_t flush(std::uint64_t last) noexcept;
+    void make_room() noexcept;
     ssize_t post_open(ibv_send_wr &wr, const Work &work, std::uint64_t flags) noexcept;
+    ssize_t post_slow(ibv_send_wr &wr, const Work &work, std::uint64_t flags) noexcept;
     int limit_device() noexcept;
     void release_memory(const Work &work) noexcept;
     void number(ibv_send_wr &wr, const Work &work) noexcept;
@@ -179,6 +188,22 @@ private:
     int post_note(std::uint64_t number) noexcept;
     int post_notes() noexcept;
     void tell_taken() noexcept;
+
+    // Fast connections: fast.cpp, fast_receive.cpp.
+    void open_fast() noexcept;
+    ssize_t post_fast(ibv_send_wr &wr, const Work &work, std::uint64_t flags) noexcept;
+    ssize_t steer(bool small) noexcept;
+    ssize_t leave_ring(Fast::Phase then) noexcept;
+    ssize_t write_slot(const ibv_send_wr &wr, std::size_t length, const Work &work) noexcept;
+    ssize_t write_fast(ibv_sge &list, std::uint64_t to, unsigned send_flags, const Work &work) noexcept;
+    ssize_t tell_word(std::size_t offset, std::uint64_t value) noexcept;
+    ssize_t tell_in_order(std::size_t offset, std::uint64_t value) noexcept;
+    bool tell_sender(std::size_t offset, std::uint64_t value) noexcept;
+    void hold(std::uint64_t number, const ibv_sge *list, std::size_t count) noexcept;
+    void hear_ask() noexcept;
+    void hear_leave() noexcept;
+    bool take_slot() noexcept;
+    void deliver_fast(const Work &work, const FastTrailer &trailer, int error) noexcept;
 
     std::size_t region_bytes_ = 0;
     std::size_t device_memory_bytes_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
+#include <utility>
 
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
@@ -28,13 +29,18 @@ static std::uint64_t bytes_of(const ibv_send_wr &wr) noexcept
     return bytes;
 }
 
+static bool takes_receive(ibv_wr_opcode opcode) noexcept
+{
+    return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
 // Posts the batch, of which the last one is the caller's. The others were promised: what the device refuses of them gets
 // error completions. tx_lock held.
 ssize_t Endpoint::flush(std::uint64_t last) noexcept
 {
     for (unsigned i = 0; i + 1 < batch->count; ++i)
         batch->wr[i].next = &batch->wr[i + 1];
-    batch->count = 0;
+    const unsigned batched = std::exchange(batch->count, 0);
     ibv_send_wr *refused = nullptr;
     const int error = ibv_post_send(qp, &batch->wr[0], &refused);
     if (error == 0)
@@ -45,6 +51,11 @@ ssize_t Endpoint::flush(std::uint64_t last) noexcept
     for (std::uint64_t number = first; number < last; ++number)
         lost[count++] = tx.at(number);
     tx.drop(first);
+    if (fast_out != nullptr)
+        fast_out->sent -=
+            static_cast<std::uint64_t>(std::count_if(batch->wr, batch->wr + batched, [=](const ibv_send_wr &wr) {
+                return wr.wr_id >= first && wr.wr_id < last && takes_receive(wr.opcode);
+            }));
     tx_lock.unlock();
     {
         const core::SpinGuard guard(tx_queue->lock);
@@ -82,6 +93,17 @@ ssize_t Endpoint::post_locked(ibv_send_wr &wr, const Work &work) noexcept
     return to_result(error);
 }
 
+// Who only injects reads no queue, and what waits in a row of FI_MORE may be all that fills it. tx_lock held, but not all
+// the time.
+[[gnu::noinline]] void Endpoint::make_room() noexcept
+{
+    if (batch && batch->count > 0)
+        static_cast<void>(flush(tx.next()));
+    tx_lock.unlock();
+    tx_queue->progress();
+    tx_lock.lock();
+}
+
 // One function without calls but the device's: a sixth of a small send's instructions are saved.
 [[gnu::flatten]] ssize_t Endpoint::post(ibv_send_wr &wr, const Work &work, std::uint64_t flags) noexcept
 {
@@ -89,15 +111,20 @@ ssize_t Endpoint::post_locked(ibv_send_wr &wr, const Work &work) noexcept
     if (!open_for_sends.load(std::memory_order_relaxed)) [[unlikely]]
         return -FI_ENOTCONN;
     if (tx.full()) [[unlikely]] {
-        // Who only injects reads no queue.
-        tx_lock.unlock();
-        tx_queue->progress();
-        tx_lock.lock();
+        make_room();
         if (tx.full())
             return -FI_EAGAIN;
     }
     if (pacer.limited() && wr.opcode != IBV_WR_RDMA_READ && !may_go(bytes_of(wr))) [[unlikely]]
         return -FI_EAGAIN;
+    if (fast_out != nullptr && takes_receive(wr.opcode)) [[unlikely]]
+        return post_fast(wr, work, flags);
+    return post_slow(wr, work, flags);
+}
+
+// By send/receive, or what needs no receive. With tx_lock held and room in the ring.
+ssize_t Endpoint::post_slow(ibv_send_wr &wr, const Work &work, std::uint64_t flags) noexcept
+{
     if (!device_memory.there() || (wr.send_flags & IBV_SEND_INLINE) || wr.opcode == IBV_WR_RDMA_READ) [[likely]]
         return post_open(wr, work, flags);
     ibv_sge place;
@@ -172,6 +199,10 @@ ssize_t Endpoint::post_receive(const iovec *iov, void **desc, std::size_t count,
         return -FI_EAGAIN;
     const std::uint64_t number = rx.next();
     rx.push({.context = context, .flags = FI_RECV | FI_MSG, .counter = receive_counter, .wanted = wanted});
+    if (number >= hold_from) [[unlikely]] {
+        hold(number, list, count);
+        return 0;
+    }
     ibv_recv_wr wr{.wr_id = number | kReceiveBit, .next = nullptr, .sg_list = list, .num_sge = static_cast<int>(count)};
     ibv_recv_wr *refused = nullptr;
     const int error = ibv_post_recv(qp, &wr, &refused);

@@ -207,10 +207,18 @@ template <fi_cq_format Format> bool Queue::take_in(const ibv_wc &wc, std::byte *
     return give<Format>(entry, out, direct);
 }
 
+template <fi_cq_format Format> std::size_t Queue::poll_fast(std::byte *&out, std::size_t room) noexcept
+{
+    mind_fast(room);
+    return take<Format>(out, room, nullptr);
+}
+
 // The number of entries written to `out`.
 template <fi_cq_format Format> std::size_t Queue::poll(std::byte *&out, std::size_t room) noexcept
 {
     std::size_t taken = 0;
+    if (!fast.empty() && ++turns % 2 != 0) [[unlikely]] // neither keeps the other from its turn
+        taken = poll_fast<Format>(out, room);
     while (taken < room) {
         ibv_wc wc[kBurst];
         const int asked = static_cast<int>(std::min<std::size_t>(room - taken, kBurst));
@@ -220,10 +228,19 @@ template <fi_cq_format Format> std::size_t Queue::poll(std::byte *&out, std::siz
         if (got < asked || !entries.empty())
             break;
     }
+    if (!fast.empty() && taken < room && entries.empty()) [[unlikely]]
+        taken += poll_fast<Format>(out, room - taken);
     return taken;
 }
 
 void Queue::drain() noexcept
+{
+    drain_device();
+    if (!fast.empty()) [[unlikely]]
+        mind_fast(SIZE_MAX);
+}
+
+void Queue::drain_device() noexcept
 {
     std::byte *nowhere = nullptr;
     ibv_wc wc[kBurst];
@@ -360,15 +377,17 @@ bool sleep_once(Queue &queue, int milliseconds) noexcept
     if (milliseconds < 0)
         return false;
     queue.domain.fabric.cm_progress();
+    bool fast;
     {
         const core::SpinGuard guard(queue.lock);
         if (!queue.arm() || queue.broken != nullptr)
             return true;
+        fast = !queue.fast.empty();
     }
     pollfd fds[] = {{queue.wait_fd(), POLLIN, 0},
                     {queue.signal.get(), POLLIN, 0},
                     {queue.domain.fabric.device->wait_fd(), POLLIN, 0}};
-    ::poll(fds, std::size(fds), milliseconds);
+    ::poll(fds, std::size(fds), fast ? std::min(milliseconds, 1) : milliseconds); // no event tells of a ring
     std::uint64_t signals = 0;
     return ::read(queue.signal.get(), &signals, sizeof signals) != sizeof signals;
 }
@@ -470,7 +489,7 @@ int trywait(ofi::Cq &cq) noexcept
         return -FI_EOPBADSTATE;
     queue.domain.fabric.cm_progress();
     const core::SpinGuard guard(queue.lock);
-    return queue.arm() && queue.broken == nullptr ? 0 : -FI_EAGAIN;
+    return queue.arm() && queue.broken == nullptr && queue.fast.empty() ? 0 : -FI_EAGAIN;
 }
 
 } // namespace

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <unordered_map>
+#include <vector>
 
 #include <rdma/fabric.h>
 #include <rdma/fi_eq.h>
@@ -39,6 +40,9 @@ struct Queue : ofi::Cq {
     template <fi_cq_format Format> static ssize_t read(fid_cq *fid, void *buffer, std::size_t count) noexcept;
     // Reads nothing: what the device has goes to the list.
     void drain() noexcept;
+    void drain_device() noexcept;              // without what comes by rings
+    void mind_fast(std::size_t room) noexcept; // fast_receive.cpp
+    void push(const ofi::Completion &completion) noexcept;
     // The same, and takes the lock; reports broken endpoints.
     void progress() noexcept;
     // Whether a sleeper would miss nothing. After `true` the wait descriptor becomes readable with the next completion.
@@ -63,17 +67,19 @@ struct Queue : ofi::Cq {
     Endpoint *reporting = nullptr;                     // fi_close() of it waits
     core::UniqueFd signal;                             // eventfd of fi_cq_signal()
     std::atomic<std::uint64_t> due{UINT64_MAX};        // of what was refused, the first; UINT64_MAX: nothing was
+    std::vector<Endpoint *> fast;                      // with a short-message ring
+    unsigned turns = 0;                                // of the device and of rings
     unsigned idle_reads = 0;
     bool armed = false;
 
 private:
     template <fi_cq_format Format> std::size_t poll(std::byte *&out, std::size_t room) noexcept;
+    template <fi_cq_format Format> std::size_t poll_fast(std::byte *&out, std::size_t room) noexcept;
     template <fi_cq_format Format> bool take_in(const ibv_wc &wc, std::byte *&out, bool direct) noexcept;
     template <fi_cq_format Format>
     bool take_note(const ibv_wc &wc, Endpoint &endpoint, std::byte *&out, bool direct) noexcept;
     template <fi_cq_format Format> bool give(const ofi::Completion &entry, std::byte *&out, bool direct) noexcept;
     Endpoint *find(std::uint32_t qp_num) noexcept;
-    void push(const ofi::Completion &completion) noexcept;
 };
 
 inline Queue &queue_of(fid_cq *fid) noexcept
