@@ -147,11 +147,11 @@ void Endpoint::deliver_fast(const Work &work, const FastTrailer &trailer, int er
 // False: not now.
 bool Endpoint::tell_sender(std::size_t offset, std::uint64_t value) noexcept
 {
+    const core::SpinGuard guard(tx_lock);
     if (tx.full() && tx_queue != rx_queue && tx_queue->lock.try_lock()) {
         tx_queue->drain_device(); // a program that only receives does not read it
         tx_queue->lock.unlock();
     }
-    const core::SpinGuard guard(tx_lock);
     return !tx.full() && open_for_sends.load(std::memory_order_relaxed) && (!batch || batch->count == 0) &&
            tell_word(offset, value) == 0;
 }
