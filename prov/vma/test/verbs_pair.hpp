@@ -84,6 +84,7 @@ struct Memory {
 struct PairSetup {
     std::uint64_t bind_flags = 0; // FI_SELECTIVE_COMPLETION
     std::size_t region = 0;
+    std::size_t device_memory = 0;
     std::size_t tx_size = 0;
     std::size_t rx_size = 0;
     bool shared_receive = false;
@@ -137,6 +138,8 @@ struct RdmaSide {
             assert_int_equal(fi_setopt(&opened->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_REGION),
                                        &setup.region, sizeof setup.region),
                              0);
+        if (setup.device_memory != 0)
+            assert_int_equal(set_option(opened, FI_OPT_VMA_DEVICE_MEMORY, setup.device_memory), 0);
         return opened;
     }
     fid_domain *domain() const { return net.domain; }

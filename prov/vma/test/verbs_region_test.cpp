@@ -71,6 +71,38 @@ void small_data_takes_one_message(void **)
 }
 
 // A receiver that doesn't look stops the sender, and nothing is lost.
+void long_writes_go_from_device_memory(void **)
+{
+    constexpr std::size_t kMemory = 4096;
+    constexpr std::size_t kLength = 1000; // more than goes inline
+    const SimulatedHost host;
+    PairSetup setup = kSetup;
+    setup.device_memory = kMemory;
+    RdmaPair pair(setup);
+    const unsigned char *theirs = region_of(pair.b.ep);
+    std::vector<unsigned char> bytes(2 * kMemory);
+    const auto write = [&](std::size_t length, std::uint64_t data) {
+        for (std::size_t i = 0; i < length; ++i)
+            bytes[i] = static_cast<unsigned char>(i * 7 + data);
+        assert_int_equal(write_data(pair.a.ep, bytes.data(), length, data, data), 0);
+        assert_int_equal(entry_of(pair.b.cq()).data, data);
+        assert_memory_equal(theirs + data, bytes.data(), length);
+    };
+    for (std::uint64_t i = 0; i < 200; ++i)
+        write(kLength, i); // the memory is used again and again
+    write(5, 1000);
+    const auto used = option<fi_vma_device_memory>(pair.a.ep, FI_OPT_VMA_DEVICE_MEMORY);
+    assert_int_equal(used.allocated, kMemory);
+    assert_int_equal(sim::stats().from_dm, used.packets);
+    assert_int_equal(used.bytes, used.packets * kLength);
+    assert_int_equal(used.packets + used.out_of_buffer, 200);
+    assert_true(used.packets > 100);
+    write(bytes.size(), 77); // goes from where it is
+    const auto after = option<fi_vma_device_memory>(pair.a.ep, FI_OPT_VMA_DEVICE_MEMORY);
+    assert_int_equal(after.out_of_buffer, used.out_of_buffer + 1);
+    assert_int_equal(after.packets, used.packets);
+}
+
 void the_peer_has_to_look(void **)
 {
     const SimulatedHost host;
@@ -158,6 +190,7 @@ int main()
     const CMUnitTest tests[] = {
         cmocka_unit_test(bytes_and_data_arrive_together),
         cmocka_unit_test(small_data_takes_one_message),
+        cmocka_unit_test(long_writes_go_from_device_memory),
         cmocka_unit_test(the_peer_has_to_look),
         cmocka_unit_test(outside_of_the_region),
         cmocka_unit_test(one_without_a_region),

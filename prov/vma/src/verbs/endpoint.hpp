@@ -180,6 +180,7 @@ private:
     void release_memory(const Work &work) noexcept;
     void number(ibv_send_wr &wr, const Work &work) noexcept;
     ssize_t post_locked(ibv_send_wr &wr, const Work &work) noexcept;
+    void put_on_device(ibv_send_wr &wr, ibv_sge &place, Work &work) noexcept;
     ssize_t write_region_locked(std::uint64_t offset, std::size_t length, const std::uint64_t *data,
                                 const Work &work) noexcept;
     void need_locks() noexcept;

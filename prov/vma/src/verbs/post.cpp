@@ -129,12 +129,18 @@ ssize_t Endpoint::post_slow(ibv_send_wr &wr, const Work &work, std::uint64_t fla
         return post_open(wr, work, flags);
     ibv_sge place;
     Work there = work;
-    const std::uint64_t done = memory_done.load(std::memory_order_acquire);
-    if (device_memory.put(wr.sg_list, wr.num_sge, done, place, there.device_memory)) {
-        wr.sg_list = &place;
-        wr.num_sge = 1;
-    }
+    put_on_device(wr, place, there);
     return post_open(wr, there, flags);
+}
+
+// The bytes of `wr` go from the device's memory, `place`, if that has room. tx_lock held.
+void Endpoint::put_on_device(ibv_send_wr &wr, ibv_sge &place, Work &work) noexcept
+{
+    const std::uint64_t done = memory_done.load(std::memory_order_acquire);
+    if (!device_memory.put(wr.sg_list, wr.num_sge, done, place, work.device_memory))
+        return;
+    wr.sg_list = &place;
+    wr.num_sge = 1;
 }
 
 // At once, or with others in a row of FI_MORE. With tx_lock held and room in the ring.

@@ -170,7 +170,11 @@ ssize_t Endpoint::write_region_locked(std::uint64_t offset, std::size_t length, 
         list_bytes(*this, offset, length, wr, list);
         wr.opcode = data && !is_long ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
         wr.imm_data = data && !is_long ? htobe32(static_cast<std::uint32_t>(*data)) : 0;
-        if (const ssize_t error = post_locked(wr, is_long ? silent : work))
+        ibv_sge place;
+        Work there = is_long ? silent : work;
+        if (device_memory.there() && length > 0 && !(wr.send_flags & IBV_SEND_INLINE)) [[unlikely]]
+            put_on_device(wr, place, there);
+        if (const ssize_t error = post_locked(wr, there))
             return error;
     }
     if (is_long) {
