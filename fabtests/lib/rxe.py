@@ -68,7 +68,8 @@ def latency_ratio(lab, first: str, second: str, size: int, *, count: int = 200, 
     return compare_latency(lab, {first: (first, {}), second: (second, {})}, size, count=count, rounds=rounds, wait=wait)
 
 
-def compare_latency(lab, cases, size: int, *, count: int = 200, rounds: int = 3, wait: str = "spin", server_env=None):
+def compare_latency(lab, cases, size: int, *, count: int = 200, rounds: int = 3, wait: str = "spin", warm_up: int = 20,
+                    server_env=None):
     """Median latency in the first of two cases over that in the second, and a line that says so. A case is a provider
     and more variables for the client. Taken in turn, so that what slows the machine down slows both; each is the median
     of `rounds` medians of `count` round trips."""
@@ -81,7 +82,7 @@ def compare_latency(lab, cases, size: int, *, count: int = 200, rounds: int = 3,
     for _ in range(rounds):
         for (provider, more), found in zip(cases.values(), medians.values()):
             lab.client.run([tool, "client", "--fabric", "msg", "--provider", provider, "--domain", DOMAIN, "--size", size,
-                            "--wait", wait, "--count", count, "--warm-up", 20, "--timeout", 20000, "--check",
+                            "--wait", wait, "--count", count, "--warm-up", warm_up, "--timeout", 20000, "--check",
                             "--json", "/tmp/vma_lat", lab.server.address], env=fabric_env() | more, timeout=LIMIT)
             (test,) = json.loads(lab.client.read("/tmp/vma_lat"))["tests"]
             assert test["provider"] == provider and test["client"]["received"] == count, test
