@@ -152,6 +152,29 @@ void a_row_of_more_rings_once(void **)
     assert_memory_equal(in.bytes.data(), out.bytes.data(), 10);
 }
 
+// A row that fills the queue by itself goes out before it is ended.
+void a_row_of_more_than_the_queue_holds(void **)
+{
+    const SimulatedHost host;
+    RdmaPair pair({.tx_size = 8});
+    unsigned char out[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    Memory in(pair.b.domain(), 64);
+    for (std::size_t i = 0; i < 9; ++i) {
+        assert_int_equal(fi_recv(pair.b.ep, &in.bytes[i], 1, in.desc(), 0, nullptr), 0);
+        const iovec iov{&out[i], 1};
+        fi_msg message{};
+        message.msg_iov = &iov;
+        message.iov_count = 1;
+        message.context = tag(i);
+        assert_int_equal(fi_sendmsg(pair.a.ep, &message, FI_COMPLETION | (i < 8 ? FI_MORE : 0)), 0);
+    }
+    for (std::uintptr_t i = 0; i < 9; ++i) {
+        assert_ptr_equal(entry_of(pair.a.cq()).op_context, tag(i));
+        entry_of(pair.b.cq());
+    }
+    assert_memory_equal(in.bytes.data(), out, sizeof out);
+}
+
 void selective_completion_asks_the_device_seldom(void **)
 {
     const SimulatedHost host;
@@ -349,6 +372,7 @@ int main()
         cmocka_unit_test(injecting_without_end),
         cmocka_unit_test(a_full_queue_has_room_again),
         cmocka_unit_test(a_row_of_more_rings_once),
+        cmocka_unit_test(a_row_of_more_than_the_queue_holds),
         cmocka_unit_test(selective_completion_asks_the_device_seldom),
         cmocka_unit_test(rma_reads_writes_and_tells),
         cmocka_unit_test(a_wrong_key_ends_the_connection),
