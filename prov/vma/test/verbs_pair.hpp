@@ -139,7 +139,9 @@ struct RdmaSide {
                                        &setup.region, sizeof setup.region),
                              0);
         if (setup.device_memory != 0)
-            assert_int_equal(set_option(opened, FI_OPT_VMA_DEVICE_MEMORY, setup.device_memory), 0);
+            assert_int_equal(fi_setopt(&opened->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_DEVICE_MEMORY),
+                                       &setup.device_memory, sizeof setup.device_memory),
+                             0);
         return opened;
     }
     fid_domain *domain() const { return net.domain; }

@@ -117,6 +117,10 @@ void who_may_sleep_or_does_not_want_it_has_none(void **)
     assert_null(fast_of(shared.a.ep));
     const RdmaPair region({.region = 4096, .wait = FI_WAIT_NONE});
     assert_null(fast_of(region.a.ep));
+    ::setenv("FI_VMA_RNR_RETRY", "6", 1); // a slow receiver would end it
+    const RdmaPair impatient(kSpins);
+    ::unsetenv("FI_VMA_RNR_RETRY");
+    assert_null(fast_of(impatient.a.ep));
 }
 
 void depth_and_size_are_parameters(void **)
