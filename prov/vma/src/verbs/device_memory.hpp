@@ -28,6 +28,14 @@ public:
     // Copies the pieces there: false where there is no room now, which is counted. Else `place` is what to send, and
     // `end` what to release() when it is sent. `done` is how far release() has come.
     bool put(const ibv_sge *list, int count, std::uint64_t done, ibv_sge &place, std::uint64_t &end) noexcept;
+    // `end` of put() is a quarter beyond the last one this said yes to: the device should tell when it is sent.
+    bool is_quarter_used(std::uint64_t end) noexcept
+    {
+        if (end - told_ < size_ / 4)
+            return false;
+        told_ = end;
+        return true;
+    }
     fi_vma_device_memory statistics() const noexcept { return statistics_; }
 
 private:
@@ -37,6 +45,7 @@ private:
     ibv_mr *mr_ = nullptr;
     std::uint64_t size_ = 0;
     std::uint64_t head_ = 0; // bytes ever put, with those skipped at the end of the memory
+    std::uint64_t told_ = 0; // of `head_`
     fi_vma_device_memory statistics_{};
 };
 

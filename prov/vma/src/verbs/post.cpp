@@ -141,6 +141,10 @@ void Endpoint::put_on_device(ibv_send_wr &wr, ibv_sge &place, Work &work) noexce
         return;
     wr.sg_list = &place;
     wr.num_sge = 1;
+    if (device_memory.is_quarter_used(work.device_memory)) {
+        wr.send_flags |= IBV_SEND_SIGNALED;
+        unsignaled = 0;
+    }
 }
 
 // At once, or with others in a row of FI_MORE. With tx_lock held and room in the ring.
