@@ -137,9 +137,10 @@ bool Fast::join(const ConnectHeader &header) noexcept
 void Endpoint::open_fast() noexcept
 {
     constexpr std::size_t kLeastSends = 4; // a message and the words around it
-    constexpr std::uint8_t kForEver = 7; // after `leave` a send may find no receive for as long as the peer doesn't look
-    if (manager.retries().rnr_retry != kForEver || shared || region_bytes_ != 0 || receive_counter || tx_size_ < kLeastSends ||
-        tx_queue->wait_obj != FI_WAIT_NONE || rx_queue->wait_obj != FI_WAIT_NONE)
+    constexpr std::uint8_t kForEver =
+        7; // after `leave` a send may find no receive for as long as the peer doesn't look
+    if (manager.retries().rnr_retry != kForEver || shared || region_bytes_ != 0 || receive_counter ||
+        tx_size_ < kLeastSends || tx_queue->wait_obj != FI_WAIT_NONE || rx_queue->wait_obj != FI_WAIT_NONE)
         return;
     fast = Fast::make(nic_domain(domain), rx_size_);
     if (fast)
