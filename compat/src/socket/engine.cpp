@@ -90,6 +90,9 @@ int find_device(fi_provider &provider, fi_ep_type type, fi_info *&info)
     fi_fabric_attr fabric = {};
     fi_info hints = {};
     ep.type = type;
+    char name[] =
+        "local"; // or RDMA libraries would be loaded to ask for their devices, and FI_VMA_DEVICE might choose one
+    fabric.name = name;
     domain.threading = FI_THREAD_SAFE;
     hints.caps = type == FI_EP_MSG ? FI_MSG | FI_RMA : FI_MSG;
     hints.addr_format = FI_SOCKADDR_IN;
