@@ -129,6 +129,23 @@ void half_close_lets_the_other_half_live(void **)
     assert_int_equal(errno, EPIPE);
 }
 
+void what_was_shut_before_the_lift_stays_so(void **)
+{
+    Pair pair;
+    assert_int_equal(sock::shut_down(*pair.a.s, pair.a.fd, SHUT_WR), 0);
+    const std::int64_t until = sock::now_ns() + 20'000'000'000;
+    while (!sock::is_dual(*pair.a.s) || pair.b.s->tx.path.load() != sock::Path::kEndpoint) {
+        assert_true(sock::now_ns() < until);
+        send_some(pair.b, 10);
+        receive_some(pair.a, pair.b, 100, 0);
+        char byte;
+        assert_int_equal(sock::receive(*pair.b.s, pair.b.fd, &byte, 1, MSG_DONTWAIT), 0);
+    }
+    drain(pair);
+    assert_int_equal(sock::send(*pair.a.s, pair.a.fd, "x", 1, MSG_NOSIGNAL), -1);
+    assert_int_equal(errno, EPIPE);
+}
+
 void unread_bytes_reset_the_peer(void **)
 {
     Pair pair;
@@ -214,6 +231,7 @@ int main()
         cmocka_unit_test(spills_and_returns_stay_whole),
         cmocka_unit_test(closed_peer_gives_all_bytes_then_eof),
         cmocka_unit_test(half_close_lets_the_other_half_live),
+        cmocka_unit_test(what_was_shut_before_the_lift_stays_so),
         cmocka_unit_test(unread_bytes_reset_the_peer),
         cmocka_unit_test(nothing_to_move_returns_at_once),
         cmocka_unit_test(a_lying_peer_ends_the_connection),

@@ -102,12 +102,18 @@ int shut_down(Socket &s, int fd, int how)
 {
     if (is_udp(s))
         pin_to_kernel(s, "shutdown()");
-    if (dual(s) && (how == SHUT_WR || how == SHUT_RDWR)) {
-        s.tx_lock.lock();
-        end_transmit(s, true);
-        unlock_tx(s);
+    const bool ends_sending = how == SHUT_WR || how == SHUT_RDWR;
+    if (ends_sending) {
+        s.send_shut.store(true, std::memory_order_seq_cst); // before it is seen that the socket is not dual yet
+        if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual) {
+            s.tx_lock.lock();
+            end_transmit(s, true);
+            unlock_tx(s);
+        }
     }
     const int result = libc::real.shutdown(fd, how);
+    if (result != 0 && ends_sending)
+        s.send_shut.store(false, std::memory_order_relaxed);
     if (result == 0 && (how == SHUT_RD || how == SHUT_RDWR)) {
         s.receive_shut.store(true, std::memory_order_release);
         s.kernel_news.store(true, std::memory_order_release);

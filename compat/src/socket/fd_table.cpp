@@ -111,6 +111,7 @@ Socket *take_from_pool()
     s->receive_timeout_us = -1;
     s->send_timeout_us = -1;
     s->receive_shut = false;
+    s->send_shut = false;
     s->kernel_reason = nullptr;
     s->operations = 0;
     s->seen_offers = 0;

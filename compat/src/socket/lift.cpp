@@ -342,7 +342,13 @@ void on_connected(fid_ep *endpoint)
     VMA_LOG(kDebug, "%s: accelerated: device local, ring %zu bytes, after %u sends and receives",
             connection_name(*s, name), ring, s->operations.load(std::memory_order_relaxed));
     kick_sleepers();
-    try_tx_work(*s); // READY may have come before
+    if (s->send_shut.load(std::memory_order_seq_cst)) { // while it was plain: nothing is sent any more
+        s->tx_lock.lock();
+        end_transmit(*s, true);
+        unlock_tx(*s);
+    } else {
+        try_tx_work(*s); // READY may have come before
+    }
     LockGuard rx(s->rx_lock);
     s->ready_due.store(true, std::memory_order_seq_cst);
     try_ready(*s);

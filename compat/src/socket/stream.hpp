@@ -124,6 +124,7 @@ public:
     std::atomic<std::int64_t> receive_timeout_us{-1}; // SO_RCVTIMEO, -1 for ever
     std::atomic<std::int64_t> send_timeout_us{-1};
     std::atomic<bool> receive_shut{false};
+    std::atomic<bool> send_shut{false};
     Addresses addresses = {};            // once evaluated
     const char *kernel_reason = nullptr; // why it is not accelerated, for the log
 
