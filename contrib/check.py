@@ -7,6 +7,7 @@ The last line of the output is "N passed, N failed, N skipped"; the exit status 
 """
 
 import argparse
+import concurrent.futures
 import dataclasses
 import os
 import pathlib
@@ -45,9 +46,9 @@ class Stage:
         self.log.unlink(missing_ok=True)
         self.deadline = time.monotonic() + STAGE_TIMEOUT
 
-    def run(self, *command, cwd=ROOT, env=None):
+    def run(self, *command, cwd=ROOT, env=None, log=None):
         """Exit status of the command, 124 if it took too long. Ends whatever it left behind in its session."""
-        with open(self.log, "ab") as log:
+        with open(log or self.log, "ab") as log:
             log.write(f"$ {' '.join(map(str, command))}\n".encode())
             log.flush()
             child = subprocess.Popen(
@@ -78,6 +79,12 @@ class Stage:
             return [Case(self.name, SKIP, self.text().rstrip().splitlines()[-1])]
         return [Case(self.name, FAIL if status else PASS)]
 
+    def part(self, name):
+        """An empty log for one of several commands that run at the same time."""
+        log = LOGS / f"{self.name}-{name}.log"
+        log.unlink(missing_ok=True)
+        return log
+
     def text(self):
         return self.log.read_text(encoding="utf-8", errors="replace")
 
@@ -89,13 +96,13 @@ def configure(stage, folder, *arguments):
     return stage.run(ROOT / "configure", *arguments, cwd=folder) == 0
 
 
-def make_check(stage, folder, *arguments):
-    """Runs `make check` and counts what automake's test drivers print of each case."""
+def make_check(stage, folder, *arguments, goals=("all",)):
+    """Makes the goals, runs `make check`, and counts what automake's test drivers print of each case."""
     # Built first and apart: a compile error then is the build's failure, and stops here. check-TESTS is `check` without
-    # the programs that only pytest starts. One after the other: each of the two goals is a make of its own, and two of them
-    # at once compile the same files.
+    # the programs that only pytest starts. One after the other: goals may be a make of their own, and two of them at once
+    # compile the same files.
     make = ["make", "-C", folder, f"-j{stage.jobs}"]
-    if stage.run(*make, "all") or stage.run(*make, "check-TESTS", "TESTS="):
+    if any(stage.run(*make, goal) for goal in goals) or stage.run(*make, "check-TESTS", "TESTS="):
         return [Case("build", FAIL)]
     status = stage.run(*make, "check-TESTS", *arguments)
     return count_verdicts(stage, folder, status)
@@ -131,32 +138,40 @@ def failed_case(folder, name):
     return Case(name, FAIL, f"see {log.relative_to(ROOT)}", output)
 
 
-def pytest(stage, folder, *arguments):
-    """Whole programs over the libraries in `folder`; pytest reports each test in JUnit's XML."""
-    report = LOGS / f"{stage.name}.xml"
+def pytest(stage, folder, *parts):
+    """Whole programs over the libraries in `folder`. Each part is the arguments of one pytest; all run at the same time."""
+    with concurrent.futures.ThreadPoolExecutor(len(parts)) as pool:
+        runs = [pool.submit(pytest_part, stage, folder, f"{n}/{len(parts)}", part) for n, part in enumerate(parts)]
+        return [case for run in runs for case in run.result()]
+
+
+def pytest_part(stage, folder, share, arguments):
+    """The cases of one pytest, which reports each test in JUnit's XML. `share` keeps its ports apart from other parts'."""
+    log = stage.part(pathlib.Path(arguments[0]).stem)
+    report = log.with_suffix(".xml")
     report.unlink(missing_ok=True)
-    if stage.run("make", "-C", folder, f"-j{stage.jobs}", "check", "TESTS="):  # the programs that tests start
-        return [Case("build", FAIL)]
     status = stage.run(
         *(sys.executable, "-B", "-m", "pytest", "-v", "--durations=30", "-p", "no:cacheprovider"),
         *(f"--junitxml={report}", *arguments),
-        env={"VMA_BUILD": str(folder)},
+        env={"VMA_BUILD": str(folder), "FABTESTS_SHARE": share},
+        log=log,
     )
+    said = log.read_text(encoding="utf-8", errors="replace")
     if not report.exists():
-        return [Case("pytest", FAIL, f"exit status {status}")]
+        return [Case("pytest", FAIL, f"exit status {status}", said)]
     cases = []
     for test in xml.etree.ElementTree.parse(report).iter("testcase"):
         name = f"{test.get('classname')}.{test.get('name')}"
         skipped = test.find("skipped")
         failures = [*test.iter("failure"), *test.iter("error")]
         if failures:
-            cases.append(Case(name, FAIL, output=failures[0].text or ""))
+            cases.append(Case(name, FAIL, f"see {log.relative_to(ROOT)}", failures[0].text or ""))
         elif skipped is not None:
             cases.append(Case(name, SKIP, skipped.get("message", "")))
         else:
             cases.append(Case(name, PASS))
     if status and not any(case.status == FAIL for case in cases):
-        cases.append(Case("pytest", FAIL, f"exit status {status}"))
+        cases.append(Case("pytest", FAIL, f"exit status {status}", said))
     return cases
 
 
@@ -172,22 +187,67 @@ def stage_asan(stage):
     folder = ROOT / "build-asan"
     if not configure(stage, folder, "--enable-asan", f"CXXFLAGS={SANITIZED}"):
         return [Case("configure", FAIL)]
-    cases = make_check(stage, folder, "TESTS=$(unit_tests)")
-    programs = [f"fabtests/sockets/test_{name}.py" for name in ("semantics", "datagrams", "datagram_hostile")]
-    chosen = "(as_the_kernel and vma-vma-latency) or hostile"
-    return cases + pytest(stage, folder, *programs, "-k", chosen)
+    # Only what is run here is made.
+    libraries = ("contrib/standard.hpp.gch", "libvma.la", "libvma-fi.la")
+    cases = make_check(stage, folder, "TESTS=$(unit_tests)", goals=libraries)
+    names = ("datagrams/echo", "datagrams/hostile", "datagrams/semantics", "one_process", "semantics/semantics")
+    programs = [f"fabtests/sockets/programs/{name}" for name in names]
+    if stage.run("make", "-C", folder, f"-j{stage.jobs}", *programs):
+        return [*cases, Case("build", FAIL)]
+    chosen = ("-k", "(as_the_kernel and vma-vma-latency) or hostile")
+    sockets = "fabtests/sockets/test_"
+    streams, datagrams = [f"{sockets}semantics.py"], [f"{sockets}datagrams.py", f"{sockets}datagram_hostile.py"]
+    return cases + pytest(stage, folder, [*streams, *chosen], [*datagrams, *chosen])
 
 
 def stage_tidy(stage):
     return stage.one(sys.executable, "-B", "contrib/checks/tidy.py", BUILD, "--jobs", str(stage.jobs))
 
 
+def stage_fuzz(stage):
+    """Each fuzzer from its corpus on, with the sanitizers; what it finds is named and kept among the logs. The same inputs each
+    time: a check that finds something new in old code tells nothing of what is checked. doc/inet.md says how to look for more."""
+    corpora = sorted(pathlib.Path("prov/vma/test/corpus").iterdir())
+    programs = [f"prov/vma/test/fuzz_{corpus.name}" for corpus in corpora]
+    if stage.run("make", "-C", BUILD, f"-j{stage.jobs}", *programs):
+        return [Case("build", FAIL)]
+
+    def fuzz(corpus, program):
+        found, log = LOGS / f"found-{corpus.name}", stage.part(corpus.name)
+        found.mkdir(exist_ok=True)
+        limits = ("-seed=1", "-runs=100000", "-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1")
+        prefix = f"-artifact_prefix={LOGS}/{corpus.name}-"
+        if stage.run(BUILD / program, *limits, prefix, found, corpus, log=log):
+            return Case(program, FAIL, f"see {log.relative_to(ROOT)}", log.read_text(errors="replace"))
+        return Case(program, PASS)
+
+    with concurrent.futures.ThreadPoolExecutor(stage.jobs) as pool:
+        return list(pool.map(fuzz, corpora, programs))
+
+
+# Tests that mostly wait, and compare what is said: two lists that take as long. All others measure, or count on a processor
+# for each of their programs.
+SIDE_BY_SIDE = (
+    ("sockets/test_datagrams.py", "sockets/test_multicast.py", "sockets/test_semantics.py"),
+    ("fabric", "sockets/test_datagram_traffic.py", "sockets/test_faults.py", "sockets/test_stream_forms.py", "util"),
+)
+
+
+def make_programs(stage):
+    """Makes what pytest starts and stage build has not made. True if it failed."""
+    return stage.run("make", "-C", BUILD, f"-j{stage.jobs}", "fabtests-programs") != 0
+
+
 def stage_fabtests(stage):
-    return pytest(stage, BUILD, "fabtests", "--ignore=fabtests/lab")
+    if make_programs(stage):
+        return [Case("build", FAIL)]
+    parts = [[f"fabtests/{name}" for name in names] for names in SIDE_BY_SIDE]
+    done = [f"--ignore={name}" for names in [["fabtests/lab"], *parts] for name in names]
+    return pytest(stage, BUILD, *parts) + pytest(stage, BUILD, ["fabtests", *done])
 
 
 def stage_lab(stage):
-    return pytest(stage, BUILD, "fabtests/lab")
+    return [Case("build", FAIL)] if make_programs(stage) else pytest(stage, BUILD, ["fabtests/lab"])
 
 
 def stage_distcheck(stage):
@@ -197,7 +257,8 @@ def stage_distcheck(stage):
     fixed = ["setarch", "-R"]
     works = subprocess.run([*fixed, "true"], capture_output=True, check=False).returncode == 0
     flags = f"DISTCHECK_CONFIGURE_FLAGS=--enable-tsan CXXFLAGS='{SANITIZED}'"
-    make = ["make", "-C", BUILD, f"-j{stage.jobs}", "distcheck", flags]
+    # Nothing starts pytest's programs here, and their folder is in the tarball as it stands.
+    make = ["make", "-C", BUILD, f"-j{stage.jobs}", "distcheck", flags, "fabtests_programs="]
     status = stage.run(*(fixed if works else []), *make)
     tree = next((path for path in BUILD.glob("ofi-vma-*/_build/sub") if path.is_dir()), BUILD)
     return [Case("tarball", FAIL if status else PASS), *count_verdicts(stage, tree, status)]
@@ -208,6 +269,7 @@ STAGES = {
     "make-check": (stage_make_check, "unit tests and style checks"),
     "tidy": (stage_tidy, "clang-tidy, and clang's warnings"),
     "asan": (stage_asan, "unit tests and whole programs with AddressSanitizer and UBSan"),
+    "fuzz": (stage_fuzz, "fuzzers of frames and of TCP's calls, with clang's sanitizers"),
     "fabtests": (stage_fabtests, "pytest: whole programs over both libraries"),
     "lab": (stage_lab, "pytest: programs in two QEMU guests with RDMA devices"),
     "distcheck": (stage_distcheck, "the tarball, from unpacking to installing, with ThreadSanitizer"),

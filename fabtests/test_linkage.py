@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-# glibc only, and always there. Everything else (libfabric, rdma-core, hwloc) is opened at run time where it exists.
+# glibc only, and always there. Everything else (libfabric, rdma-core, hwloc, libbpf, libmnl) is opened at run time where it exists.
 ALLOWED = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 BOTH = ["libvma.so", "libvma-fi.so"]
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "compat/src/mux/mux.hpp"
+#include "compat/test/fake_socket.hpp"
 
 namespace epoll_look {
 
@@ -56,6 +57,30 @@ inline Events look(int epfd, int max = 64)
 inline Events just(int fd, std::uint32_t events)
 {
     return {{static_cast<std::uint64_t>(fd), events}};
+}
+
+// A dual socket in a set.
+struct One {
+    explicit One(std::uint32_t events) : epfd(fake::open_set()), fd(fake::open_socket())
+    {
+        assert_int_equal(add(epfd, fd, events), 0);
+        assert_true(fake::lift(fd));
+    }
+    ~One()
+    {
+        fake::close_socket(fd);
+        fake::close_set(epfd);
+    }
+    One(const One &) = delete;
+    One &operator=(const One &) = delete;
+    const int epfd;
+    const int fd;
+};
+
+inline void drain(int fd)
+{
+    while (fake::consume(fd)) {
+    }
 }
 
 #define ASSERT_EVENTS(epfd, ...) assert_true(look(epfd) == (__VA_ARGS__))

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A connection with both ends in this process, as the interception layer makes and closes them, whose bytes tell their place.
+// A connection with both ends in this process, as the interception layer makes and closes them, whose bytes tell their place;
+// random traffic over it.
 #pragma once
 
 #include "fabtests/unit.hpp"
@@ -11,12 +12,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <random>
 #include <string>
 #include <vector>
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "fabtests/seed.hpp"
 
 namespace vma::test {
 
@@ -39,10 +42,11 @@ struct End {
 };
 
 struct Pair {
-    End a; // connector
-    End b; // acceptor
+    End a;             // connector
+    End b;             // acceptor
+    const bool remote; // once lifted they do as if there were a network between them
 
-    Pair()
+    explicit Pair(bool between_hosts = false) : remote(between_hosts)
     {
         const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         sockaddr_in address = {};
@@ -126,6 +130,11 @@ inline void drain(Pair &pair)
 inline bool lift(Pair &pair)
 {
     const std::int64_t until = sock::now_ns() + 20'000'000'000;
+    for (End *end : {&pair.a, &pair.b}) {
+        while (pair.remote && sock::is_dual(*end->s) && sock::now_ns() < until)
+            sched_yield();      // the endpoint before is not closed yet
+        end->s->remote = false; // by an offer: there is no RDMA device
+    }
     const auto lifted = [](const End &end) {
         return sock::is_dual(*end.s) && end.s->tx.path.load() == sock::Path::kEndpoint;
     };
@@ -134,11 +143,66 @@ inline bool lift(Pair &pair)
             send_some(*end, 10);
         receive_some(pair.a, pair.b, 100, 0);
         receive_some(pair.b, pair.a, 100, 0);
-        if (lifted(pair.a) && lifted(pair.b))
+        if (lifted(pair.a) && lifted(pair.b)) {
+            for (End *end : {&pair.a, &pair.b})
+                end->s->remote = pair.remote;
             return true;
+        }
         sched_yield();
     }
     return false;
+}
+
+inline std::size_t random_length(std::mt19937_64 &random)
+{
+    static constexpr std::size_t limits[] = {8, 104, 105, 2000, 33000, 300000};
+    return 1 + random() % limits[random() % std::size(limits)];
+}
+
+inline void random_traffic(Pair &pair)
+{
+    std::mt19937_64 random(seed());
+    assert_true(lift(pair));
+    for (int step = 0; step < 20000; ++step) {
+        End &x = random() % 2 == 0 ? pair.a : pair.b;
+        End &y = &x == &pair.a ? pair.b : pair.a;
+        const auto dice = random() % 8;
+        if (dice < 3)
+            send_some(x, random_length(random));
+        else
+            receive_some(x, y, random_length(random), dice == 3 ? MSG_PEEK : 0);
+    }
+    drain(pair);
+}
+
+inline void spill(End &end)
+{
+    end.s->tx_lock.lock();
+    if (sock::is_dual(*end.s))
+        sock::ask_return(*end.s);
+    sock::unlock_tx(*end.s);
+}
+
+inline void spills_and_returns(Pair &pair)
+{
+    std::mt19937_64 random(seed());
+    for (int round = 0; round < 30; ++round) {
+        assert_true(lift(pair));
+        for (int step = 0; step < 300; ++step) {
+            End &x = random() % 2 == 0 ? pair.a : pair.b;
+            End &y = &x == &pair.a ? pair.b : pair.a;
+            const auto dice = random() % 100;
+            if (dice < 45)
+                send_some(x, random_length(random));
+            else if (dice < 97)
+                receive_some(x, y, random_length(random), 0);
+            else
+                spill(x);
+        }
+        End &giver = random() % 2 == 0 ? pair.a : pair.b;
+        sock::return_one(*giver.s);
+        drain(pair);
+    }
 }
 
 // A directory of offers for this test alone, and the parameters, as they are when the library is loaded.

@@ -1,25 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Streams over the real provider, both ends in this process: bytes stay whole and in order while the stream is lifted, spilled,
 // returned and lifted again at random moments. Seeds are printed; VMA_TEST_SEED repeats one.
+#include "fabtests/unit.hpp"
+
 #include <errno.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <random>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include "fabtests/unit.hpp"
-
-#include "compat/src/config/params.hpp"
-#include "compat/src/libc/real.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/test/stream_pair.hpp"
@@ -28,20 +18,6 @@ using namespace vma;
 using namespace vma::test;
 
 namespace {
-
-std::uint64_t seed()
-{
-    const char *const given = ::getenv("VMA_TEST_SEED");
-    const std::uint64_t value = given != nullptr ? ::strtoull(given, nullptr, 0) : std::random_device{}();
-    print_message("VMA_TEST_SEED=%llu\n", static_cast<unsigned long long>(value));
-    return value;
-}
-
-std::size_t random_length(std::mt19937_64 &random)
-{
-    static constexpr std::size_t limits[] = {8, 104, 105, 2000, 33000, 300000};
-    return 1 + random() % limits[random() % std::size(limits)];
-}
 
 void lifts_at_all(void **)
 {
@@ -52,50 +28,14 @@ void lifts_at_all(void **)
 
 void random_traffic_stays_whole(void **)
 {
-    std::mt19937_64 random(seed());
     Pair pair;
-    assert_true(lift(pair));
-    for (int step = 0; step < 20000; ++step) {
-        End &x = random() % 2 == 0 ? pair.a : pair.b;
-        End &y = &x == &pair.a ? pair.b : pair.a;
-        const auto dice = random() % 8;
-        if (dice < 3)
-            send_some(x, random_length(random));
-        else
-            receive_some(x, y, random_length(random), dice == 3 ? MSG_PEEK : 0);
-    }
-    drain(pair);
-}
-
-void spill(End &end)
-{
-    end.s->tx_lock.lock();
-    if (sock::is_dual(*end.s))
-        sock::ask_return(*end.s);
-    sock::unlock_tx(*end.s);
+    random_traffic(pair);
 }
 
 void spills_and_returns_stay_whole(void **)
 {
-    std::mt19937_64 random(seed());
     Pair pair;
-    for (int round = 0; round < 30; ++round) {
-        assert_true(lift(pair));
-        for (int step = 0; step < 300; ++step) {
-            End &x = random() % 2 == 0 ? pair.a : pair.b;
-            End &y = &x == &pair.a ? pair.b : pair.a;
-            const auto dice = random() % 100;
-            if (dice < 45)
-                send_some(x, random_length(random));
-            else if (dice < 97)
-                receive_some(x, y, random_length(random), 0);
-            else
-                spill(x);
-        }
-        End &giver = random() % 2 == 0 ? pair.a : pair.b;
-        sock::return_one(*giver.s);
-        drain(pair);
-    }
+    spills_and_returns(pair);
 }
 
 void closed_peer_gives_all_bytes_then_eof(void **)
@@ -220,6 +160,21 @@ void pinned_at_the_moment_of_the_lift(void **)
     }
 }
 
+// FINAL, SEEN and LEAVE, from a process of this one.
+void words_of_another_host_end_the_connection(void **)
+{
+    for (const sock::Tag tag : {sock::Tag::kFinal, sock::Tag::kSeen, sock::Tag::kLeave}) {
+        Pair pair;
+        assert_true(lift(pair));
+        drain(pair);
+        pair.a.s->tx_lock.lock();
+        assert_true(sock::send_tag(*pair.a.s, tag, 0));
+        sock::unlock_tx(*pair.a.s);
+        char byte;
+        assert_true(sock::receive(*pair.b.s, pair.b.fd, &byte, 1, 0) <= 0);
+    }
+}
+
 } // namespace
 
 int main()
@@ -237,6 +192,7 @@ int main()
         cmocka_unit_test(a_lying_peer_ends_the_connection),
         cmocka_unit_test(a_dual_socket_is_not_torn_down_by_who_stops_lifting),
         cmocka_unit_test(pinned_at_the_moment_of_the_lift),
+        cmocka_unit_test(words_of_another_host_end_the_connection),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

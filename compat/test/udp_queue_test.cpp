@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <random>
+#include <sched.h>
 #include <thread>
 #include <vector>
 
@@ -55,10 +56,16 @@ void two_threads(void **)
             const std::size_t length = random() % 16 == 0 ? random() % kLongest : random() % 300;
             if (push(queue, number, length))
                 ++number;
+            else
+                sched_yield(); // the reader may want this processor
         }
     });
-    for (unsigned number = 0; number < kCount;)
-        number += pop(queue, number) ? 1 : 0;
+    for (unsigned number = 0; number < kCount;) {
+        if (pop(queue, number))
+            ++number;
+        else
+            sched_yield();
+    }
     filler.join();
     assert_true(queue.empty());
     queue.release();

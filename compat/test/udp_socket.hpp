@@ -18,7 +18,6 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
-#include <random>
 #include <string>
 
 #include "compat/src/config/params.hpp"
@@ -176,15 +175,6 @@ private:
     std::condition_variable changed_;
     int room_;
 };
-
-inline unsigned seed()
-{
-    const char *const given = ::getenv("VMA_TEST_SEED");
-    const unsigned value =
-        given != nullptr ? static_cast<unsigned>(::strtoul(given, nullptr, 0)) : std::random_device{}();
-    print_message("# VMA_TEST_SEED=%u\n", value);
-    return value;
-}
 
 // A directory of names for this test alone, and the parameters, as they are when the library is loaded.
 class Library

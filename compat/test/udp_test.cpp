@@ -2,6 +2,7 @@
 // UDP sockets over the real provider, to another socket of this process and by shared memory to another process: that they are
 // accelerated, and that the datagrams of one sender keep their order whichever way they go. For ThreadSanitizer too.
 #include "compat/test/udp_socket.hpp"
+#include "fabtests/seed.hpp"
 
 #include <signal.h>
 #include <sys/prctl.h>

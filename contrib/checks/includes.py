@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Who may include whom: reads every #include and fails, with file:line, on one that the layout forbids.
+"""Who may include whom: reads every #include and fails, with file:line, on one that the layout forbids or that is
+there twice.
 
     inet        core, and no socket, clock, thread or libfabric header of the system's
     core        nothing else of ours
@@ -10,8 +11,10 @@
     the sim     the verbs device's table of functions
     every one   include/ (inet and core excepted) and headers that are not ours
 
-Tests follow the rule of what they test, and may include fabtests/unit.hpp; a provider test sees all of the provider
-and the simulated NIC.
+    fabtests    no headers but its own; in fabtests/ether also those of the Ethernet device and the installed ones
+
+Tests follow the rule of what they test, and may include fabtests/unit.hpp and seed.hpp; a provider test sees all of the
+provider and the simulated NIC.
 """
 
 import pathlib
@@ -26,6 +29,7 @@ GENERATED = {"config.h"}
 
 PROV = "prov/vma/src/"
 UNIT = "fabtests/unit.hpp"
+SEED = "fabtests/seed.hpp"
 SIM = "contrib/lab/sim/"
 
 # Prefix of the including file -> prefixes of what it may include. The longest prefix that fits decides.
@@ -36,12 +40,13 @@ RULES = {
     PROV + "local/": [PROV + "local/", PROV + "ofi/", PROV + "core/", "include/"],
     PROV + "verbs/": [PROV + "verbs/", PROV + "ofi/", PROV + "core/", "include/"],
     PROV + "ether/": [PROV + "ether/", PROV + "inet/", PROV + "ofi/", PROV + "core/", "include/"],
-    "prov/vma/test/": ["prov/vma/", "include/", SIM, UNIT],
+    "prov/vma/test/": ["prov/vma/", "include/", SIM, UNIT, SEED],
     "compat/src/": ["compat/src/", "include/"],
-    "compat/test/": ["compat/", "include/", UNIT],
+    "compat/test/": ["compat/", "include/", UNIT, SEED],
     "util/": ["compat/src/stats/", "include/"],
     "include/": ["include/"],
     "fabtests/": ["fabtests/", "include/"],
+    "fabtests/ether/": ["fabtests/", "include/", PROV + "ether/", PROV + "inet/", PROV + "core/"],
     "contrib/": ["contrib/", "include/"],
     SIM: [SIM, PROV + "verbs/table.hpp", UNIT],
 }
@@ -93,10 +98,14 @@ def fault(includer, quote, name, exists):
 
 def check(text, includer, exists):
     found = []
+    seen = set()
     for number, line in enumerate(text.splitlines(), 1):
         match = INCLUDE.match(line)
         if match:
             problem = fault(includer, match[1], match[2], exists)
+            if match[0] in seen:
+                problem = f"{match[2]} is included twice"
+            seen.add(match[0])
             if problem:
                 found.append(f"{includer}:{number}: {problem}")
     return found

@@ -93,6 +93,11 @@ class Includes(unittest.TestCase):
     def test_only_directives_are_read(self):
         self.assertEqual(includes.check('// #include "ofi/eq.hpp"\nint include;\n', INET, TREE.__contains__), [])
 
+    def test_twice(self):
+        text = '#include <cstdint>\n#include "core/ring.hpp"\n#include <cstdint> // again\n'
+        found = includes.check(text, "prov/vma/src/core/a.cpp", TREE.__contains__)
+        self.assertEqual(found, ["prov/vma/src/core/a.cpp:3: cstdint is included twice"])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -49,11 +49,25 @@ def test_pingpong(rxe, provider, size, iterations):
     rxe_lib.pingpong(rxe, provider, size, iterations, check=True)
 
 
+@pytest.mark.parametrize("size", [64, 65536, 262144], ids=["eager", "segmented", "rendezvous"])
+def test_pingpong_of_ofi_rxm(rxe, vma_on_rxe, size):
+    """libfabric's own provider of reliable datagrams over ours, by each of the three ways that it sends."""
+    rxe_lib.pingpong(rxe, "vma;ofi_rxm", size, 4, kind="rdm", check=True)
+
+
 def test_latency_against_verbs(rxe, vma_on_rxe, capsys):
     """Says what the ratio is: on an emulated processor that others use it is no reason to fail."""
     _, said = rxe_lib.latency_ratio(rxe, "vma", "verbs", 64)
     with capsys.disabled():
         print(f" {said} ", end="")
+
+
+def test_bandwidth_against_verbs(rxe, vma_on_rxe, capsys):
+    """As above; less than a quarter is no noise."""
+    ratios, said = rxe_lib.bandwidth_ratio(rxe, "vma", "verbs", [65536, 1048576])
+    with capsys.disabled():
+        print(f" {said} ", end="")
+    assert min(ratios.values()) > 0.25, said
 
 
 def test_pingpong_in_one_guest(rxe):

@@ -3,8 +3,6 @@
 
 import re
 
-import pytest
-
 from lib import rxe as rxe_lib
 
 FAST = {"FI_VMA_FAST_CONNECTIONS": "8"}
@@ -21,11 +19,10 @@ def test_pingpong_uses_the_ring(rxe, vma_on_rxe):
         assert by_ring > sent / 2 and received > sent / 2, said[0]
 
 
-@pytest.mark.parametrize("size", [12])  # 240 is the longest that goes by the ring
-def test_latency_against_send_and_receive(rxe, vma_on_rxe, capsys, size):
+def test_latency_against_send_and_receive(rxe, vma_on_rxe, capsys):
     """Says what the ratio is: on an emulated processor that others use it is no reason to fail."""
     cases = {"ring": ("vma", FAST), "send/receive": ("vma", {})}
     # A connection that becomes fast uses up first what receives there are in the device: 256 and those of the notice.
-    _, said = rxe_lib.compare_latency(rxe, cases, size, warm_up=350, server_env=FAST)
+    _, said = rxe_lib.compare_latency(rxe, cases, 12, warm_up=350, server_env=FAST)
     with capsys.disabled():
         print(f" {said} ", end="")

@@ -4,7 +4,9 @@ to survive is what the kernel really does."""
 
 import time
 
-from lib import rxe as rxe_lib
+import pytest
+
+from lib import build, rxe as rxe_lib
 
 WORKING = "ping data"  # what rping -v prints for each round trip
 
@@ -51,3 +53,51 @@ def test_link_goes_down_and_up(broken):
         broken.client.link(up)
         broken.client.run(f"until ibv_devinfo | grep {state}; do sleep 0.1; done")
     rping_works(broken)
+
+
+# ---- connections of ours ---------------------------------------------------------------------------------------------
+
+HALF_A_SECOND, AN_HOUR = 500_000, 3_600_000_000  # us
+SOON = 10.0  # seconds: rxe itself waits for a silent peer for more than a minute
+
+
+@pytest.fixture
+def connection(broken, vma_on_rxe):
+    """Starts fabtests/lab/programs/timeouts in both guests, the client with an option that is a time-out. Returns the
+    client when it is connected."""
+    program = build.program("lab/programs/timeouts")
+    env = rxe_lib.fabric_env() | {"FI_LOG_LEVEL": "warn", "FI_LOG_PROV": "vma"}
+
+    def start(option: str, microseconds: int):
+        argv = [program, rxe_lib.DOMAIN, broken.server.address]
+        _, client = rxe_lib.pair(broken, [*argv, "server"], [*argv, option, microseconds], env=env)
+        return client.wait_output("working")
+
+    return start
+
+
+@pytest.mark.parametrize("option, heard", [("keepalive", "FI_OPT_VMA_KEEPALIVE_TIMEOUT"),
+                                           ("send", "FI_OPT_VMA_SEND_TIMEOUT")])
+def test_wire_is_cut(broken, connection, option, heard):
+    """Nothing but the time-out tells of it: an idle connection hears it by the probe, one that sends by the send."""
+    client = connection(option, HALF_A_SECOND)
+    for guest in broken.guests:
+        guest.mute(True)
+    cut = time.monotonic()
+    client.wait_output("FI_SHUTDOWN", SOON)
+    print(f"heard after {time.monotonic() - cut:.2f} s")
+    client.ok()
+    assert f"in the time of {heard}" in client.output(), client.output()
+    assert ("the send failed: Connection timed out" in client.stdout()) == (option == "send"), client.output()
+
+
+def test_peer_moves_to_another_interface(broken, connection):
+    """The kernel's table of neighbours says so, and no packet could reach the peer any more."""
+    client = connection("keepalive", AN_HOUR)
+    entry = [broken.server.address, "dev", "eth0"]
+    broken.client.run(["ip", "neigh", "replace", *entry, "lladdr", "02:00:00:00:00:99"])
+    try:
+        client.wait_output("FI_SHUTDOWN", SOON).ok()
+    finally:
+        broken.client.run(["ip", "neigh", "delete", *entry])
+    assert "another interface has the peer's address now" in client.output(), client.output()

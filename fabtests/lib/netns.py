@@ -8,6 +8,8 @@ import subprocess
 
 import pytest
 
+from lib import wire
+
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 _numbers = itertools.count()
@@ -20,6 +22,7 @@ class Host:
         self.name = f"fabtests-{os.getpid()}-{next(_numbers)}"
         ip("netns", "add", self.name)
         self.ip("link", "set", "lo", "up", "multicast", "on")
+        wire.set_sysctl(self, "ipv6/conf/default/accept_dad", 0)  # a tentative address asks for no neighbour, for 2 s
         self.ip("route", "add", "224.0.0.0/4", "dev", "lo")
 
     def ip(self, *args):
@@ -40,18 +43,28 @@ def ip(*args):
     subprocess.run(["ip", *args], capture_output=True, text=True, check=True, timeout=30)
 
 
-class Hosts:
-    """Two hosts on one wire: 10.99.0.1 and 10.99.0.2, fd99::1 and fd99::2, interface `wire`."""
+def veth(one, name, other, other_name):
+    ip("link", "add", name, "netns", one.name, "type", "veth", "peer", "name", other_name, "netns", other.name)
 
-    def __init__(self):
+
+class Hosts:
+    """Two hosts on one wire: 10.99.0.1 and 10.99.0.2, fd99::1 and fd99::2, interface `wire`. Or each on a wire to a third
+    host `middle`, whose interfaces are `left` and `right`: somebody has to carry frames from one to the other."""
+
+    def __init__(self, middle=False):
         self.all = []
         try:
-            for _ in range(2):
+            for _ in range(3 if middle else 2):
                 self.all.append(Host())
-            self.left, self.right = self.all
-            ip("link", "add", "wire", "netns", self.left.name, "type", "veth", "peer", "name", "wire", "netns",
-               self.right.name)
-            for number, host in enumerate(self.all, 1):
+            self.left, self.right = self.all[:2]
+            if middle:
+                self.middle = self.all[2]
+                for side, host in (("left", self.left), ("right", self.right)):
+                    veth(host, "wire", self.middle, side)
+                    self.middle.ip("link", "set", side, "up")
+            else:
+                veth(self.left, "wire", self.right, "wire")
+            for number, host in enumerate(self.all[:2], 1):
                 host.ip("addr", "add", f"10.99.0.{number}/24", "brd", "+", "dev", "wire")
                 host.ip("addr", "add", f"fd99::{number}/64", "dev", "wire", "nodad")
                 host.ip("link", "set", "wire", "up")
@@ -64,11 +77,11 @@ class Hosts:
             host.remove()
 
 
-def hosts():
+def hosts(middle=False):
     """For a fixture: two connected hosts, or the reason why this machine has none."""
     if os.geteuid() != 0:
         pytest.skip("only root can make network namespaces")
     try:
-        return Hosts()
+        return Hosts(middle)
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"cannot make network namespaces: {getattr(error, 'stderr', None) or error}")

@@ -3,7 +3,6 @@
 
 import difflib
 import socket
-import subprocess
 
 import pytest
 
@@ -32,16 +31,14 @@ def start(run, pair, program: str, *args, lift: bool = False, env=None, server_o
 def run_both(run, pair, program: str, *args, timeout=runner.TIMEOUT, **options):
     """Both sides must end with exit status 0, the first of them in time."""
     server, client = start(run, pair, program, *args, **options)
-    run.wait_until(lambda: not (server.alive() and client.alive()), "either side to end", timeout)
+    assert runner.wait_for_end([server.popen, client.popen], timeout), f"neither side ended in {timeout} s"
     if server.popen.poll() or client.popen.poll():
         for proc in (server, client):  # the other may wait for ever for one that has failed
-            try:
-                proc.popen.wait(5)
-            except subprocess.TimeoutExpired:
+            if not runner.wait_for_end([proc.popen], 5):
                 proc.kill()
     for proc in (server, client):
         if not server.popen.poll() and not client.popen.poll():
-            run.wait_until(lambda p=proc: not p.alive(), f"{proc.name} to end")
+            assert runner.wait_for_end([proc.popen], runner.TIMEOUT), f"{proc.name} did not end"
     failed = [proc for proc in (server, client) if proc.wait() != 0]
     if failed:
         said = "".join(f"{proc.name}: status {proc.popen.returncode}\n{proc.output()}\n" for proc in (server, client))

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Running the processes of one test: bounded in time, logs kept, ended with the test, nobody else's process touched."""
 
+import contextlib
 import ctypes
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import time
@@ -32,7 +34,22 @@ def _wait_until(condition, timeout: float, what: str, proc=None):
         if time.monotonic() > deadline:
             raise AssertionError(f"timed out after {timeout} s waiting for {what}")
         time.sleep(pause)
-        pause = min(pause * 2, 0.05)
+        pause = min(pause * 2, 0.02)
+
+
+def wait_for_end(popens, timeout: float) -> bool:
+    """Waits until one of the processes has ended. False: none has in time. Popen.wait() looks every 50 ms only."""
+    deadline = time.monotonic() + timeout
+    with contextlib.ExitStack() as stack:
+        waiter = select.poll()
+        for popen in popens:
+            if popen.poll() is not None:
+                return True
+            fd = os.pidfd_open(popen.pid)
+            stack.callback(os.close, fd)
+            waiter.register(fd, select.POLLIN)
+        waiter.poll(max(deadline - time.monotonic(), 0) * 1000)
+    return any(popen.poll() is not None for popen in popens)
 
 
 class Proc:
@@ -70,12 +87,11 @@ class Proc:
         """Waits for the end and returns the exit status; a process that does not end is killed and fails the test."""
         if timeout is None:
             timeout = max(self._deadline - time.monotonic(), 0.1)
-        try:
-            return self.popen.wait(timeout)
-        except subprocess.TimeoutExpired:
-            stacks = self._where()
-            self.kill()
-            raise AssertionError(f"{self.name} did not end within {timeout:.0f} s\n{stacks}{self.output()}") from None
+        if wait_for_end([self.popen], timeout):
+            return self.popen.returncode
+        stacks = self._where()
+        self.kill()
+        raise AssertionError(f"{self.name} did not end within {timeout:.0f} s\n{stacks}{self.output()}")
 
     def ok(self, timeout: float | None = None) -> "Proc":
         """Waits for the end, which must be exit status 0."""
@@ -114,12 +130,11 @@ class Proc:
         self.may_fail = True
         if self.alive():
             self.send_signal(number)
-        try:
-            return self.popen.wait(timeout)
-        except subprocess.TimeoutExpired:
-            where = self._where()
-            self.kill()
-            raise AssertionError(f"{self.name} ignored signal {number} for {timeout:.0f} s\n{where}") from None
+        if wait_for_end([self.popen], timeout):
+            return self.popen.returncode
+        where = self._where()
+        self.kill()
+        raise AssertionError(f"{self.name} ignored signal {number} for {timeout:.0f} s\n{where}")
 
     def _where(self) -> str:
         """What the kernel says about each thread: which call it is in."""

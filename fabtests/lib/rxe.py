@@ -52,12 +52,11 @@ def run_pair(lab, server, client, *, env=None):
     return first, second
 
 
-def pingpong(lab, provider: str, size: int, iterations: int, *, check: bool = False, env=None) -> float:
-    """fi_pingpong over message endpoints: mean of half a round trip in microseconds. `check`: compares what arrives;
-    `env`: more variables for both ends."""
-    argv = ["fi_pingpong", "-p", provider, "-d", DOMAIN, "-e", "msg", "-I", iterations, "-S", size]
+def pingpong(lab, provider: str, size: int, iterations: int, *, kind: str = "msg", check: bool = False) -> float:
+    """fi_pingpong over endpoints of a kind: mean of half a round trip in microseconds. `check`: compares what arrives."""
+    argv = ["fi_pingpong", "-p", provider, "-d", DOMAIN, "-e", kind, "-I", iterations, "-S", size]
     argv += ["-c"] if check else []
-    _, client = run_pair(lab, argv, [*argv, lab.server.address], env=fabric_env() | (env or {}))
+    _, client = run_pair(lab, argv, [*argv, lab.server.address], env=fabric_env())
     rows = re.findall(r"^\S+\s+(\d+)\s+=(\d+)\s.*?(\d+\.\d+)\s+\d+\.\d+$", client.stdout(), re.MULTILINE)
     assert [row[:2] for row in rows] == [(str(iterations), str(iterations))], client.stdout()
     return float(rows[0][2])
@@ -68,23 +67,58 @@ def latency_ratio(lab, first: str, second: str, size: int, *, count: int = 200, 
     return compare_latency(lab, {first: (first, {}), second: (second, {})}, size, count=count, rounds=rounds, wait=wait)
 
 
+def bandwidth_ratio(lab, first: str, second: str, sizes, *, operations: int = 6, rounds: int = 2):
+    """Bytes a second that messages of each size bring over the provider `first`, over those over `second`, a ratio for
+    each size, and a line that says so. Taken in turn; each is the sum of `rounds` windows of `operations` sends."""
+    server = _serve(lab, 2 * rounds, {})
+    spent = {name: dict.fromkeys(sizes, 0) for name in (first, second)}
+    for _ in range(rounds):
+        for provider, times in spent.items():
+            steps = _measure(lab, ["sweep", "--operations", "send", "--size", ",".join(map(str, sizes)), "--count", 1,
+                                   "--warm-up", 1, "--stream", operations, "--window", 4], provider, {})["steps"]
+            for size, step in zip(sizes, steps, strict=True):
+                assert (step["size"], step["operations"], step["damaged"]) == (size, operations, 0), step
+                times[size] += step["stream_ns"]
+    server.ok(LIMIT)
+    ratios = {size: spent[second][size] / spent[first][size] for size in sizes}
+    rate = {name: {size: operations * rounds * size * 1000 / took for size, took in times.items()}
+            for name, times in spent.items()}
+    said = [f"{size} B: {first} {rate[first][size]:.2f} MB/s, {second} {rate[second][size]:.2f} MB/s, ratio {ratio:.2f}"
+            for size, ratio in ratios.items()]
+    return ratios, "; ".join(said)
+
+
+def _vma_lat():
+    return build.build_dir() / "vma_lat"
+
+
+def _serve(lab, clients: int, env):
+    """vma_lat's server, which ends after so many clients."""
+    before = lab.server.listeners()
+    server = lab.server.start([_vma_lat(), "server", "--address", lab.server.address, "--clients", clients],
+                              env=fabric_env() | env)
+    assert lab.server.wait_listening(server, before, LIMIT), server.output()
+    return server
+
+
+def _measure(lab, options, provider: str, env) -> dict:
+    """What one client of it found."""
+    lab.client.run([_vma_lat(), *options, "--provider", provider, "--domain", DOMAIN, "--timeout", 20000,
+                    "--json", "/tmp/vma_lat", lab.server.address], env=fabric_env() | env, timeout=LIMIT)
+    return json.loads(lab.client.read("/tmp/vma_lat"))
+
+
 def compare_latency(lab, cases, size: int, *, count: int = 200, rounds: int = 3, wait: str = "spin", warm_up: int = 20,
                     server_env=None):
     """Median latency in the first of two cases over that in the second, and a line that says so. A case is a provider
     and more variables for the client. Taken in turn, so that what slows the machine down slows both; each is the median
     of `rounds` medians of `count` round trips."""
-    tool = build.build_dir() / "vma_lat"
-    before = lab.server.listeners()
-    server = lab.server.start([tool, "server", "--address", lab.server.address, "--clients", 2 * rounds],
-                              env=fabric_env() | (server_env or {}))
-    assert lab.server.wait_listening(server, before, LIMIT), server.output()
+    server = _serve(lab, 2 * rounds, server_env or {})
     medians = {name: [] for name in cases}
     for _ in range(rounds):
         for (provider, more), found in zip(cases.values(), medians.values()):
-            lab.client.run([tool, "client", "--fabric", "msg", "--provider", provider, "--domain", DOMAIN, "--size", size,
-                            "--wait", wait, "--count", count, "--warm-up", warm_up, "--timeout", 20000, "--check",
-                            "--json", "/tmp/vma_lat", lab.server.address], env=fabric_env() | more, timeout=LIMIT)
-            (test,) = json.loads(lab.client.read("/tmp/vma_lat"))["tests"]
+            (test,) = _measure(lab, ["client", "--fabric", "msg", "--size", size, "--wait", wait, "--count", count,
+                                     "--warm-up", warm_up, "--check"], provider, more)["tests"]
             assert test["provider"] == provider and test["client"]["received"] == count, test
             found.append(test["rtt_ns"]["p50"] / 2000)
     server.ok(LIMIT)

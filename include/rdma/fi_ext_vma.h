@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <rdma/fabric.h>
 #include <rdma/fi_endpoint.h>
@@ -15,6 +16,71 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/*
+ * FI_EP_VMA_STREAM, a type of endpoint (fi_vma_make_stream() of ep_attr) of Ethernet ports: a TCP connection of our own to any peer, past the
+ * kernel. Fabric "ethernet", one domain a port, by the interface's name. A stream of bytes, so calls mean what those of
+ * sockets do; nothing is ever posted:
+ *
+ *   fi_send(), fi_sendv(), fi_sendmsg()   take as many bytes as there is room for: the number, 1 or more, or -FI_EAGAIN.
+ *       They are copied. With FI_MORE they may wait for what comes next. -FI_EPIPE after fi_shutdown().
+ *   fi_recv(), fi_recvv(), fi_recvmsg()   give the bytes that are there: the number, 0 at the peer's end, or -FI_EAGAIN.
+ *       With FI_PEEK (fi_recvmsg) they stay.
+ *   both: how the connection has failed, once, as a negative fi_errno: -FI_ECONNRESET, -FI_ETIMEDOUT.
+ *
+ * fi_connect(), fi_listen(), fi_accept(), fi_reject(), fi_shutdown() (the sending half) and the event queue are those of FI_EP_MSG, but
+ * for private data, of which TCP has none. FI_SHUTDOWN tells that the peer sends no more, or that the connection has failed; what it
+ * sent can be read after it. fi_close() lets what was sent arrive.
+ *
+ * Completion queues tell readiness, by its edge: one entry with FI_RECV when there is something to read (its length says how much)
+ * after a -FI_EAGAIN or for the first time, one with FI_SEND when there is room again after a send that took less than all; the
+ * entry's op_context is the endpoint's. Reading the queue, or an event queue of the fabric, makes the progress of all connections
+ * of the port.
+ *
+ * The port of the local address is kept from the kernel's sockets while it is used. It takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF.
+ */
+#define FI_EP_VMA_STREAM (FI_PROV_SPECIFIC | 0x564d0001)
+
+/* Makes it the type. The value is none of enum fi_ep_type's, which C++ may not assign. */
+static inline void fi_vma_make_stream(struct fi_ep_attr *attr)
+{
+    const uint32_t type = FI_EP_VMA_STREAM;
+    memcpy(&attr->type, &type, sizeof type);
+}
+
+/*
+ * FI_OPT_VMA_TCP (FI_EP_VMA_STREAM, also passive endpoints, whose connections inherit it): how TCP is done. fi_getopt, and fi_setopt
+ * at any time; what is marked (o) holds for connections that are opened later. Errors: -FI_EINVAL (length of optval, a value).
+ * Read it, change what is to be another, set it.
+ */
+#define FI_OPT_VMA_TCP (FI_PROV_SPECIFIC | 0x564d0012)
+
+enum fi_vma_congestion { FI_VMA_CUBIC = 0, FI_VMA_NEWRENO = 1 };
+
+struct fi_vma_tcp {
+    uint32_t send_buffer;    /* bytes that are taken before they are acknowledged; 1 or more */
+    uint32_t receive_buffer; /* the largest window, bytes; (o) for its scale; 1 or more */
+    uint32_t max_segment;    /* bytes (o); 0: as the path allows; else 64 or more, to 65535 */
+    uint32_t
+        user_timeout; /* ms until what isn't acknowledged ends the connection (RFC 5482); 0: by the number of retries */
+    uint32_t keepalive_idle;     /* s; 1 or more */
+    uint32_t keepalive_interval; /* s; 1 or more */
+    uint64_t rate;               /* bytes of data a second; 0: no limit */
+    uint8_t keepalive_probes;    /* 1 or more */
+    uint8_t syn_retries;         /* (o) */
+    uint8_t congestion;          /* enum fi_vma_congestion */
+    uint8_t traffic_class;       /* of IP, without the two bits of ECN */
+    uint8_t hop_limit;           /* 1 or more */
+    uint8_t keepalive;           /* this and all below: 0 or 1 */
+    uint8_t nodelay;             /* no Nagle */
+    uint8_t cork;                /* full segments only */
+    uint8_t quick_ack;           /* each segment is acknowledged at once */
+    uint8_t timestamps;          /* (o) RFC 7323 */
+    uint8_t sack;                /* (o) RFC 2018 */
+    uint8_t window_scaling;      /* (o) RFC 7323 */
+    uint8_t ecn;                 /* (o) RFC 3168: ask for it */
+    uint8_t unused[3];           /* 0 */
+};
 
 /*
  * FI_OPT_VMA_REGION (level FI_OPT_ENDPOINT, FI_EP_MSG): memory of this endpoint that its one peer may write.
@@ -86,6 +152,17 @@ struct fi_vma_taker {
 };
 
 /*
+ * FI_OPT_VMA_MEET (FI_EP_DGRAM, local device): makes the way to a receiver before something is sent. What is sent before the
+ * receiver has taken its end of it arrives as soon as it has, which a receiver that only looks now and then finds late;
+ * what is sent after success is there for the receiver's next look.
+ *
+ * fi_setopt only, after fi_enable(): optval is an fi_addr_t. It doesn't wait: call it again. Thread-safe as the data calls are.
+ * Errors: -FI_EINPROGRESS (the receiver has not taken it yet), -FI_ECONNREFUSED (nobody has the name), -FI_EAGAIN (tried a moment
+ *     ago), -FI_EINVAL (length of optval, a group, an address that is not in the vector), -FI_EOPBADSTATE (not enabled).
+ */
+#define FI_OPT_VMA_MEET (FI_PROV_SPECIFIC | 0x564d000b)
+
+/*
  * FI_OPT_VMA_RATE_LIMIT (FI_EP_MSG, FI_EP_DGRAM): how fast this endpoint sends. By the device's own limiter where it has one,
  * else in software, which sleeps on no thread: the endpoint's progress carries it out.
  *
@@ -102,11 +179,14 @@ struct fi_vma_taker {
  *     go in pieces. One with FI_INJECT, a write to a region included, fails with -FI_EAGAIN when it is not due.
  * FI_EP_DGRAM: what is not due fails with -FI_EAGAIN, and is neither sent nor counted as lost.
  *
- * Whoever sleeps on the completion queue (fi_cq_sread, its wait descriptor, a counter) is woken when the next is due.
+ * Whoever sleeps on the completion queue (fi_cq_sread, its wait descriptor, a counter) is woken when the next is due. What
+ * was refused makes no completion: when it is due, or the limit is lifted, one fi_cq_sread() of the queue comes back with -FI_EAGAIN
+ * before its time, or one fi_trywait() says -FI_EAGAIN, whichever looks first. A sender that has gone on by itself meanwhile may
+ * be told all the same. fi_cntr_wait() waits for its threshold.
  *
  * On an RDMA device whose own limiter takes the rate, operations are taken and complete when they were due. On another one each that is
- * not due fails with -FI_EAGAIN: none waits in software. fi_cq_sread() of a thread that was refused one then comes back with
- * -FI_EAGAIN when it is due; wait descriptors and counters don't wake for it (FI_OPT_VMA_RATE_DUE says when).
+ * not due fails with -FI_EAGAIN: none waits in software. fi_cq_sread() then comes back when it is due, as above; wait descriptors
+ * and counters don't wake for it (FI_OPT_VMA_RATE_DUE says when).
  */
 #define FI_OPT_VMA_RATE_LIMIT (FI_PROV_SPECIFIC | 0x564d0008)
 
@@ -165,6 +245,32 @@ struct fi_vma_device_memory {
  * less below its own.
  */
 static const uint64_t FI_VMA_UNTIMED = UINT64_C(1) << 60;
+
+/*
+ * FI_VMA_TIMESTAMP, in the flags of fi_cq_attr (RDMA devices): completions have in `tag` the time at which the NIC made them, in ns. The
+ * format is FI_CQ_FORMAT_TAGGED, or FI_CQ_FORMAT_UNSPEC, which then is the same.
+ *
+ * It is the NIC's own clock, one for all queues of a domain: it counts from some moment before the domain was opened, is never set,
+ * and drifts from the host's clocks, as quartzes do, by some parts in 100,000. FI_VMA_CLOCKS compares. A receive is
+ * stamped when the message is there, a send when it is acknowledged. Entries of fi_cq_readerr() have no time: 0.
+ *
+ * fi_cq_open() fails with -FI_EOPNOTSUPP where there are no times (the local device, Soft-RoCE), with -FI_EINVAL for another format,
+ *     and a warning says so. Messages of such queues go by no short-message ring (FI_VMA_FAST_CONNECTIONS).
+ */
+static const uint64_t FI_VMA_TIMESTAMP = UINT64_C(1) << 61;
+
+/*
+ * FI_VMA_CLOCKS, a command of fi_control() on a queue with FI_VMA_TIMESTAMP: the argument is a struct fi_vma_clocks, which is filled. It
+ * takes some microseconds. Two of them tell how much faster one clock is, and so what a time is by the other. Errors: -FI_EINVAL
+ * (no argument), a negative fi_errno where the device does not answer; -FI_ENOSYS on other queues. Thread-safe.
+ */
+#define FI_VMA_CLOCKS (FI_PROV_SPECIFIC | 0x564d0020)
+
+struct fi_vma_clocks {
+    uint64_t nic;       /* ns, as completions have them */
+    uint64_t monotonic; /* ns of CLOCK_MONOTONIC at that moment */
+    uint64_t within;    /* ns: `monotonic` is no farther off than this */
+};
 
 /*
  * FI_VMA_TELL_DROP, a flag of fi_sendmsg() on an FI_EP_DGRAM: a datagram that can't be placed is an error of the call, and not

@@ -186,6 +186,19 @@ constexpr Parameter kTable[] = {
      .max = 16 << 20,
      .power_of_two = true,
      .text = "Receive buffer of an accelerated connection."},
+    {.name = "VMA_REMOTE_STREAMS",
+     .label = "Remote Streams",
+     .field = &Params::remote_streams,
+     .text = "Whether connections to other hosts are accelerated too, over RDMA devices. Only where all users of both "
+             "hosts are trusted: see LIMITS."},
+    {.name = "VMA_RING_DEV_MEM_TX",
+     .label = "Ring On Device Memory TX",
+     .field = &Params::ring_dev_mem_tx,
+     .max = 256 << 10,
+     .overrides = {{{Spec::kLatency, 16384}}},
+     .text =
+         "Bytes of an RDMA device's own memory that each connection to another host sends from what is too long to go "
+         "inline; 0 for none. A device that has none, or none left, sends from the host's memory."},
     {.name = "VMA_SHM_DIR",
      .label = "Shared Memory Directory",
      .field = &Params::shm_dir,

@@ -41,6 +41,7 @@ Entry *new_entry(Set &set, void *source, bool nested, int fd)
         entry->fd = fd;
         entry->queued = false;
         entry->disabled = false;
+        entry->since = 0;
         ++entry->generation;
         entry->set.store(&set, std::memory_order_release);
     }

@@ -58,6 +58,7 @@ struct alignas(128) Entry {
     std::uint32_t edges = 0;      // counts events, queued already or not
     std::uint32_t told = 0;       // bits of the last report, EPOLLRDHUP in any case, while edge-triggered
     std::uint32_t generation = 0; // changes with the registration: what was found out about the old one is void
+    std::uint64_t since = 0;      // only rounds after this one may report it
     std::atomic<Place> place{Place::kFree};
     bool nested = false;
     bool queued = false;   // on the ready list
@@ -92,6 +93,7 @@ struct alignas(64) Set {
     Entry *head = nullptr;
     Entry *tail = nullptr;
     std::atomic<std::uint32_t> ready{0}; // length of the list
+    std::uint64_t round = 0;             // see begin_round()
     std::atomic<std::uint32_t> asleep{0};
     bool kicked = false; // the kick descriptor was written and the side set not drained since
     int kick_fd = -1;
@@ -203,7 +205,13 @@ void requeue(Set &set, Entry &entry);                                   // look 
 void unqueue(Set &set, Entry &entry);                                   // ready_lock held
 void kick(Set &set);                                                    // wakes one sleeper, if there is one
 unsigned poll_engine(Set &set, unsigned (*poll)() = sock::engine_poll); // for a thread that will harvest this set
-int harvest(Set &set, epoll_event *out, int max);
+
+// Numbers a look at both sides, so that nobody is in its result twice: an entry that is taken over after the round began
+// may be in the kernel's part already, and waits for the next one.
+std::uint64_t begin_round(Set &set);
+
+// What is ready, each entry once. `round`: of a look whose kernel's part is to be reported with this; 0: there is none.
+int harvest(Set &set, epoll_event *out, int max, std::uint64_t round = 0);
 bool go_to_sleep(Set &set); // false: there is something on the list
 void wake_up(Set &set);
 void relay(Set &set); // on leaving: others sleep, and what is left may be for them

@@ -138,6 +138,7 @@ private:
         if (number < 0)
             return 0;
         int kept = 0;
+        round_ = begin_round(set_);
         const int n = libc::real.epoll_wait(number, events_, max_, 0);
         return n < 0 ? n : kernel_events(n, kept);
     }
@@ -148,7 +149,7 @@ private:
             return n;
         if (events_ == nullptr)
             return fail(EFAULT);
-        return n + harvest(set_, events_ + n, max_ - n);
+        return n + harvest(set_, events_ + n, max_ - n, n > 0 ? round_ : 0);
     }
 
     int look(KernelTurn &kernel, bool kernel_first)
@@ -196,6 +197,7 @@ private:
         timespec left = {};
         const timespec *const timeout = deadline_.left(left);
         const int number = live_number(set_, epfd_);
+        round_ = begin_round(set_);
         const int slept = number >= 0 ? kernel_wait(number, events_, max_, timeout, mask_)
                                       : libc::real.ppoll(nullptr, 0, timeout, mask_); // all its descriptors are closed
         const int error = errno;
@@ -221,7 +223,8 @@ private:
     Deadline &deadline_;
     const sigset_t *const mask_;
     const std::uint32_t handlers_ = libc::signal_counts().all;
-    bool sure_ = false; // nothing was in the engine's queue at the last look
+    bool sure_ = false;       // nothing was in the engine's queue at the last look
+    std::uint64_t round_ = 0; // of the last look at the kernel
 };
 
 class AwareWait // marks the thread as being in a wait that uses the set's descriptors

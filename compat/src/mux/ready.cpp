@@ -56,12 +56,17 @@ struct Picked {
     std::uint32_t found;
 };
 
-unsigned pick(Set &set, Picked *picked, unsigned most)
+unsigned pick(Set &set, Picked *picked, unsigned most, std::uint64_t &round)
 {
     LockGuard guard(set.ready_lock);
+    if (round == 0)
+        round = ++set.round;
     unsigned count = 0;
-    while (count < most && set.head != nullptr) {
-        Entry &entry = *set.head;
+    for (Entry *next = set.head; count < most && next != nullptr;) {
+        Entry &entry = *next;
+        next = entry.ready_next;
+        if (entry.since >= round)
+            continue;
         unqueue(set, entry);
         picked[count++] = {&entry, entry.source, entry.nested, entry.fd, entry.generation, entry.events, 0};
     }
@@ -79,7 +84,7 @@ std::uint32_t look_at(const Picked &picked)
 }
 
 // Reports what was found, unless the registration has changed meanwhile (whoever changed it has queued it again).
-int settle(Set &set, const Picked *picked, unsigned count, epoll_event *out)
+int settle(Set &set, const Picked *picked, unsigned count, epoll_event *out, std::uint64_t round)
 {
     LockGuard guard(set.ready_lock);
     int n = 0;
@@ -90,6 +95,8 @@ int settle(Set &set, const Picked *picked, unsigned count, epoll_event *out)
             entry.generation != picked[i].generation || entry.disabled)
             continue;
         entry.told = picked[i].found;
+        if (entry.since < round) // else another thread's later round has had it meanwhile
+            entry.since = round;
         out[n].events = found;
         out[n++].data = entry.data;
         if ((entry.events & EPOLLONESHOT) != 0) {
@@ -192,22 +199,28 @@ unsigned poll_engine(Set &set, unsigned (*poll)())
     return events;
 }
 
-int harvest(Set &set, epoll_event *out, int max)
+std::uint64_t begin_round(Set &set)
+{
+    LockGuard guard(set.ready_lock);
+    return ++set.round;
+}
+
+int harvest(Set &set, epoll_event *out, int max, std::uint64_t round)
 {
     constexpr unsigned kBatch = 32;
-    unsigned budget = set.ready.load(std::memory_order_acquire); // each entry once a call
+    unsigned budget = set.ready.load(std::memory_order_acquire); // ends although entries come back all the time
     int n = 0;
     while (budget > 0 && n < max) {
         Picked picked[kBatch];
         const unsigned room = static_cast<unsigned>(max - n);
         const unsigned most = room < budget ? room : budget;
-        const unsigned count = pick(set, picked, most < kBatch ? most : kBatch);
+        const unsigned count = pick(set, picked, most < kBatch ? most : kBatch, round);
         if (count == 0)
             break;
         budget -= count;
         for (unsigned i = 0; i < count; ++i)
             picked[i].found = look_at(picked[i]);
-        n += settle(set, picked, count, out + n);
+        n += settle(set, picked, count, out + n, round);
     }
     return n;
 }

@@ -169,6 +169,7 @@ bool take_over(Set &set, Entry &entry)
         LockGuard guard(set.ready_lock);
         ++entry.generation;
         entry.told = 0;
+        entry.since = ++set.round; // looks that began before it may have heard of it by the kernel
         entry.place.store(Place::kTaken, std::memory_order_relaxed);
     }
     const bool first = set.taken.fetch_add(1, std::memory_order_seq_cst) == 0;

@@ -138,11 +138,8 @@ void release_if_unused(Socket &s)
     libc::close_private(fd);
 }
 
-bool keep_for_calls(Socket &s, int fd)
+bool keep_descriptor(Socket &s, int fd)
 {
-    leave_own_calls(s);
-    if (count_calls(s) == 0) [[likely]]
-        return false;
     const int kept = libc::make_private(libc::real.dup(fd));
     if (kept < 0)
         return false;
@@ -152,6 +149,16 @@ bool keep_for_calls(Socket &s, int fd)
         s.any_fd.store(kept, std::memory_order_relaxed);
         s.kept_fd.store(kept, std::memory_order_seq_cst);
     }
+    return true;
+}
+
+bool keep_for_calls(Socket &s, int fd)
+{
+    leave_own_calls(s);
+    if (count_calls(s) == 0) [[likely]]
+        return false;
+    if (!keep_descriptor(s, fd))
+        return false;
     release_if_unused(s);
     return true;
 }

@@ -38,6 +38,7 @@ inline int live_fd(const Socket &s, int fd)
 
 // The last descriptor is about to be closed. True: calls are open, and the last one of them releases the socket.
 bool keep_for_calls(Socket &s, int fd);
+bool keep_descriptor(Socket &s, int fd); // of our own, instead of one that the program closes. False: none could be had
 // Releases it if it was kept and no call is open any more; in a forked child those of the parent's threads are not.
 void release_if_unused(Socket &s);
 

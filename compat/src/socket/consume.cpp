@@ -99,7 +99,7 @@ ssize_t receive_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
     }
     const ssize_t n = libc::uncancelled::recvmsg(fd, &part, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
     if (n < 0)
-        return -errno;
+        return -receive_error(s);
     msg->msg_namelen = part.msg_namelen;
     msg->msg_flags = part.msg_flags;
     msg->msg_controllen = part.msg_controllen;
@@ -144,6 +144,8 @@ ssize_t consume_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
     settle(s);
     if (rx.path.load(std::memory_order_relaxed) == Path::kEndpoint || (queued == 0 && !ended))
         return -EAGAIN; // on the endpoint the caller looks again
+    if (ended && rx.start_at.load(std::memory_order_acquire) == kNone && waits_for_final(s))
+        return -EAGAIN;
     const std::uint64_t start = rx.start_at.load(std::memory_order_acquire);
     std::uint64_t limit = queued != 0 ? static_cast<std::uint64_t>(queued) : kNone;
     if (start != kNone)
@@ -169,6 +171,11 @@ void settle_unanswered(Socket &s, int fd)
 bool peer_gone(Socket &s, int fd)
 {
     s.kernel_news.store(false, std::memory_order_relaxed);
+    if (is_remote(s) && s.endpoint != nullptr && !s.endpoint_down.load(std::memory_order_acquire)) {
+        if (kernel_ended(s, fd)) // its last bytes may still be on their way
+            waits_for_final(s);
+        return false;
+    }
     return s.endpoint_down.load(std::memory_order_acquire) || kernel_ended(s, fd);
 }
 
@@ -181,6 +188,10 @@ void look_at_kernel(Socket &s, int fd)
     settle(s);
     if (!gone || rx.path.load(std::memory_order_relaxed) != Path::kEndpoint)
         return;
+    if (rx.returning.load(std::memory_order_acquire) && is_remote(s)) {
+        rx.returning.store(false, std::memory_order_release); // what is in the ring is right, and then comes the reset
+        return;
+    }
     if (rx.returning.load(std::memory_order_acquire)) {
         settle_unanswered(s, fd);
         return;

@@ -64,10 +64,14 @@ const char *needs_kernel(int level, int name)
 
 } // namespace
 
-void wait_returned(Socket &s)
+std::int64_t return_deadline()
 {
-    const std::int64_t until = now_ns() + kReturnWithinNs;
-    while (is_returning(s) && now_ns() < until) {
+    return now_ns() + kReturnWithinNs;
+}
+
+void wait_returned(Socket &s, std::int64_t until_ns)
+{
+    while (is_returning(s) && now_ns() < until_ns) {
         if (engine_poll() == 0)
             libc::real.poll(nullptr, 0, 1);
     }
@@ -76,7 +80,7 @@ void wait_returned(Socket &s)
 void return_one(Socket &s)
 {
     start_return(s);
-    wait_returned(s);
+    wait_returned(s, return_deadline());
     tear_down(s, true);
 }
 

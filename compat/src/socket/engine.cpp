@@ -2,7 +2,6 @@
 // The provider's objects of this process, the polling of the completion queue, and the helper thread.
 #include "compat/src/socket/engine.hpp"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -13,17 +12,16 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_ext_vma.h>
-#include <rdma/providers/fi_log.h>
-#include <rdma/providers/fi_prov.h>
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/private_fd.hpp"
-#include "compat/src/libc/provider_text.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/engine_objects.hpp"
-#include "compat/src/socket/fork_handlers.hpp"
 #include "compat/src/socket/helper_thread.hpp"
+#include "compat/src/socket/offer.hpp"
+#include "compat/src/socket/provider.hpp"
+#include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
@@ -36,6 +34,8 @@ constexpr std::uint32_t kTicksPerLook = 5; // between looks whether routes of da
 constexpr unsigned kMostPolls =
     1024; // by then all that was there at the beginning is taken; a sender may go on for ever
 constexpr std::size_t kBatch = 16;
+constexpr std::size_t kMostOver = 64; // sockets released in one tick
+constexpr std::size_t kQueue = 4096;
 constexpr std::size_t kPrivateDataMax = 256;
 
 enum class State { kNone, kRunning, kFailed };
@@ -52,77 +52,6 @@ struct Engine {
     std::atomic<std::uint32_t> polls{0};  // written with the poll lock held
 };
 constinit Engine g_engine;
-
-int fail(const char *what, const char *why)
-{
-    VMA_LOG(kWarn, "%s: %s; all connections stay on the kernel", what, why);
-    return -1;
-}
-
-fi_provider *load_provider()
-{
-    static fi_provider *provider = nullptr;
-    if (provider != nullptr)
-        return provider;
-    const char *const path = config::provider_path();
-    void *const library = path != nullptr ? ::dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
-    if (library == nullptr) {
-        fail("cannot load the provider libvma-fi.so",
-             path != nullptr ? ::dlerror() : "not found beside libvma.so; VMA_PROVIDER can name it");
-        return nullptr;
-    }
-    register_fork_handlers(); // the provider made its own while it was loaded
-    using Entry = fi_provider *();
-    auto *const entry = reinterpret_cast<Entry *>(::dlsym(library, "fi_prov_ini"));
-    libc::know_provider(reinterpret_cast<const void *>(entry));
-    provider = entry != nullptr ? entry() : nullptr;
-    if (provider == nullptr)
-        fail(path, "it has no usable fi_prov_ini");
-    return provider;
-}
-
-int find_device(fi_provider &provider, fi_ep_type type, fi_info *&info)
-{
-    fi_tx_attr tx = {};
-    fi_rx_attr rx = {};
-    fi_ep_attr ep = {};
-    fi_domain_attr domain = {};
-    fi_fabric_attr fabric = {};
-    fi_info hints = {};
-    ep.type = type;
-    char name[] =
-        "local"; // or RDMA libraries would be loaded to ask for their devices, and FI_VMA_DEVICE might choose one
-    fabric.name = name;
-    domain.threading = FI_THREAD_SAFE;
-    hints.caps = type == FI_EP_MSG ? FI_MSG | FI_RMA : FI_MSG;
-    hints.addr_format = FI_SOCKADDR_IN;
-    hints.tx_attr = &tx;
-    hints.rx_attr = &rx;
-    hints.ep_attr = &ep;
-    hints.domain_attr = &domain;
-    hints.fabric_attr = &fabric;
-    return provider.getinfo(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), nullptr, nullptr, 0, &hints, &info);
-}
-
-int open_queues(Objects &o)
-{
-    fi_eq_attr eq = {};
-    eq.wait_obj = FI_WAIT_FD;
-    eq.flags = FI_WRITE; // engine_update_active()
-    fi_cq_attr cq = {};
-    cq.size = 4096;
-    cq.format = FI_CQ_FORMAT_DATA;
-    cq.wait_obj = FI_WAIT_FD;
-    cq.flags = FI_VMA_UNTIMED; // pacing.cpp keeps time
-    int result = fi_eq_open(o.fabric, &eq, &o.eq, nullptr);
-    if (result == 0)
-        result = fi_control(&o.eq->fid, FI_GETWAIT, &o.eq_fd);
-    if (result == 0)
-        result = fi_cq_open(o.domain, &cq, &o.cq, nullptr);
-    if (result == 0)
-        result = fi_control(&o.cq->fid, FI_GETWAIT, &o.cq_fd);
-    return result;
-}
 
 int open_listener(Objects &o)
 {
@@ -147,7 +76,10 @@ void handle_event(std::uint32_t event, const fi_eq_cm_entry &entry, const void *
 {
     switch (event) {
     case FI_CONNREQ:
-        on_connect_request(entry.info, data, len);
+        if (entry.fid == &g_engine.objects.pep->fid)
+            on_connect_request(entry.info, data, len);
+        else
+            on_remote_request(reinterpret_cast<fid_pep *>(entry.fid), entry.info, data, len);
         g_engine.objects.process->freeinfo(entry.info);
         return;
     case FI_CONNECTED:
@@ -168,18 +100,17 @@ void handle_error(fid_eq *eq)
         on_down(reinterpret_cast<fid_ep *>(error.fid), strerror(error.err));
 }
 
-void read_events()
+void read_events(fid_eq *eq)
 {
     union {
         fi_eq_cm_entry entry;
         std::uint8_t room[sizeof(fi_eq_cm_entry) + kPrivateDataMax];
     } buffer;
-    fid_eq *const eq = g_engine.objects.eq;
     for (;;) {
         const LockGuard guard(
             g_lift_lock); // an endpoint is closed with it held: none vanishes between event and handling
         std::uint32_t event = 0;
-        const ssize_t n = fi_eq_read(eq, &event, &buffer, sizeof buffer, 0);
+        const ssize_t n = fi_eq_sread(eq, &event, &buffer, sizeof buffer, 0, 0); // FI_SHUTDOWN at once
         if (n == -FI_EAVAIL) {
             handle_error(eq);
             continue;
@@ -191,6 +122,19 @@ void read_events()
     }
 }
 
+void read_all_events()
+{
+    read_events(g_engine.objects.eq);
+    if (g_remote_devices.load(std::memory_order_relaxed) != 0) // opened and closed by this thread alone
+        each_remote_device([](Device &d) { read_events(d.eq); });
+}
+
+bool arm_events()
+{
+    return arm(g_engine.objects, g_engine.objects.eq->fid) &&
+           (g_remote_devices.load(std::memory_order_relaxed) == 0 || arm_remote_events());
+}
+
 // Nothing a peer sends is stuck behind a program that computes: RETURN, END, CREDIT.
 void tick_all(std::uint32_t &polls_seen)
 {
@@ -199,15 +143,26 @@ void tick_all(std::uint32_t &polls_seen)
         engine_drain();
     polls_seen = g_engine.polls.load(std::memory_order_relaxed);
     engine_leave();
-    LockGuard guard(g_lift_lock);
-    for (Socket *s = g_live_sockets; s != nullptr;) {
-        Socket *const next = s->next_live;
-        tick(*s);
-        finish_if_done(*s);
-        s = next;
+    Socket *over[kMostOver];
+    std::size_t count = 0;
+    {
+        LockGuard guard(g_lift_lock);
+        for (Socket *s = g_live_sockets; s != nullptr;) {
+            Socket *const next = s->next_live;
+            tick(*s);
+            if (linger_is_over(*s)) {
+                if (count < kMostOver)
+                    over[count++] = s;
+            } else {
+                finish_if_done(*s);
+            }
+            s = next;
+        }
+        for (Socket *s = udp::g_listed; s != nullptr; s = s->next_live)
+            udp::tick(*s);
     }
-    for (Socket *s = udp::g_listed; s != nullptr; s = s->next_live)
-        udp::tick(*s);
+    while (count != 0)
+        end_linger(*over[--count]);
 }
 
 void *help(void *)
@@ -215,48 +170,19 @@ void *help(void *)
     std::uint32_t polls_seen = 0;
     std::uint32_t ticks = 0;
     for (;;) {
-        const bool active = engine_active();
-        fid *const waits[] = {&g_engine.objects.eq->fid};
-        if (fi_trywait(g_engine.objects.fabric, const_cast<fid **>(waits), 1) == 0)
-            sleep_and_give_turns(g_engine.objects.eq_fd, active ? kTickMs : -1);
-        read_events();
+        const int remote = remote_event_fd(); // with the local one
+        const bool active = engine_active() || attempts_are_open();
+        if (arm_events())
+            sleep_and_give_turns(remote >= 0 ? remote : g_engine.objects.eq_fd, active ? kTickMs : -1);
+        read_all_events();
+        if (attempts_are_open())
+            tick_attempts();
         if (!engine_active())
             continue;
         if (++ticks % kTicksPerLook == 0)
             g_engine.tick.fetch_add(1, std::memory_order_relaxed);
         tick_all(polls_seen);
     }
-}
-
-config::Level level_of(int provider_level)
-{
-    switch (provider_level) {
-    case FI_LOG_WARN:
-        return config::Level::kWarn;
-    case FI_LOG_INFO:
-        return config::Level::kDebug;
-    default:
-        return config::Level::kFunc;
-    }
-}
-
-int logs(int level)
-{
-    return config::log_enabled(level_of(level)) ? 1 : 0;
-}
-
-void log(int level, const char *subsystem, const char *text)
-{
-    config::log_line(level_of(level), "provider: %s: %s", subsystem, text);
-}
-
-constexpr fi_vma_log kLog = {logs, log};
-
-void introduce(const fi_ops_vma_process &process)
-{
-    process.set_log(&kLog);
-    process.set_directory(offers_directory()); // the program may have thrown its environment away
-    libc::g_provider_owns.store(process.owns_fd, std::memory_order_release);
 }
 
 // Whoever polls meanwhile sees none of them, or all.
@@ -272,24 +198,30 @@ int open_objects()
     fi_provider *const provider = load_provider();
     if (provider == nullptr || !open_offers())
         return -1; // said already
-    int result = find_device(*provider, FI_EP_MSG, o.info);
+    int result = find_device(*provider, FI_EP_MSG, nullptr, o.info);
     if (result == 0)
         result = provider->fabric(o.info->fabric_attr, &o.fabric, nullptr);
     if (result == 0)
         result = fi_open_ops(&o.fabric->fid, FI_VMA_PROCESS_OPS, 0, reinterpret_cast<void **>(&o.process), nullptr);
     if (result == 0)
-        introduce(*o.process);
+        introduce_provider(*o.process);
     if (result == 0)
         result = fi_domain(o.fabric, o.info, &o.domain, nullptr);
     if (result == 0)
-        result = open_queues(o);
+        result = open_queues(o, kQueue);
     if (result == 0)
         result = open_listener(o);
     if (result == 0) {
         publish(o);
         result = start_helper_thread(help);
     }
-    return result == 0 ? 0 : fail("cannot start on the provider", strerror(-result));
+    if (result == -FI_ENODATA)
+        VMA_LOG(kWarn,
+                "the provider has no device local, is it excluded by FI_VMA_DEVICE?; all connections stay on the "
+                "kernel");
+    else if (result != 0)
+        VMA_LOG(kWarn, "cannot start on the provider: %s; all connections stay on the kernel", strerror(-result));
+    return result;
 }
 
 int open_datagrams(DatagramObjects &d)
@@ -302,7 +234,7 @@ int open_datagrams(DatagramObjects &d)
     sockaddr_in any = {};
     std::size_t size = sizeof any;
     fi_info *info = nullptr;
-    int result = find_device(*provider, FI_EP_DGRAM, info);
+    int result = find_device(*provider, FI_EP_DGRAM, nullptr, info);
     if (result == 0)
         result = fi_av_open(o.domain, &attributes, &d.av, nullptr);
     if (result == 0)
@@ -355,6 +287,11 @@ bool engine_start()
     return g_engine.state == State::kRunning;
 }
 
+Device &engine_device()
+{
+    return g_engine.objects;
+}
+
 const Objects &engine_objects()
 {
     return g_engine.objects;
@@ -363,8 +300,12 @@ const Objects &engine_objects()
 void engine_update_active()
 {
     const bool active = g_live_sockets != nullptr || udp::g_listed != nullptr;
-    if (g_engine.active.exchange(active, std::memory_order_acq_rel) || !active || g_engine.objects.eq == nullptr)
-        return;
+    if (!g_engine.active.exchange(active, std::memory_order_acq_rel) && active && g_engine.objects.eq != nullptr)
+        engine_wake_helper();
+}
+
+void engine_wake_helper()
+{
     const fi_eq_cm_entry wakes_helper = {}; // it may have gone to sleep for ever
     fi_eq_write(g_engine.objects.eq, FI_NOTIFY, &wakes_helper, sizeof wakes_helper, 0);
 }
@@ -384,21 +325,30 @@ void engine_exclude_polling(bool exclude)
 
 namespace {
 
-unsigned poll_locked()
+unsigned read_queue(fid_cq *cq)
 {
     fi_cq_data_entry entries[kBatch];
-    const std::uint32_t taken = udp::taken();
-    const ssize_t n = fi_cq_read(g_engine.objects.cq, entries, kBatch);
+    const ssize_t n = fi_cq_read(cq, entries, kBatch);
     if (n <= 0) [[likely]] {
         if (n == -FI_EAVAIL) {
             fi_cq_err_entry error = {};
-            fi_cq_readerr(g_engine.objects.cq, &error, 0); // an endpoint's end: its FI_SHUTDOWN says the rest
+            fi_cq_readerr(cq, &error, 0); // an endpoint's end: its FI_SHUTDOWN says the rest
+            return 1;
         }
-        return udp::taken() - taken;
+        return 0;
     }
     for (ssize_t i = 0; i < n; ++i)
         handle_tag(*static_cast<Socket *>(entries[i].op_context), entries[i].data, entries[i].len);
-    return static_cast<unsigned>(n) + (udp::taken() - taken);
+    return static_cast<unsigned>(n);
+}
+
+unsigned poll_locked()
+{
+    const std::uint32_t taken = udp::taken();
+    unsigned n = read_queue(g_engine.objects.cq);
+    if (g_remote_devices.load(std::memory_order_relaxed) != 0) [[unlikely]]
+        each_remote_device([&n](Device &d) { n += read_queue(d.cq); });
+    return n + (udp::taken() - taken);
 }
 
 template <typename Poll> unsigned poll_if_free(Poll poll)
@@ -445,17 +395,22 @@ unsigned engine_drain()
 
 int engine_wait_fd()
 {
-    return g_engine.objects.cq_fd;
+    const int all = remote_wait_fd();
+    return all >= 0 ? all : g_engine.objects.cq_fd;
 }
 
 namespace {
 
-bool arm()
+bool arm_queues()
 {
     if (g_engine.objects.cq == nullptr)
         return true;
-    fid *const waits[] = {&g_engine.objects.cq->fid};
-    return fi_trywait(g_engine.objects.fabric, const_cast<fid **>(waits), 1) == 0;
+    if (!arm(g_engine.objects, g_engine.objects.cq->fid))
+        return false;
+    if (g_remote_devices.load(std::memory_order_acquire) == 0) [[likely]]
+        return true;
+    const LockGuard guard(g_engine.poll_lock); // none is closed meanwhile
+    return arm_remote_queues();
 }
 
 } // namespace
@@ -463,7 +418,7 @@ bool arm()
 bool engine_arm()
 {
     g_engine.asleep.fetch_add(1, std::memory_order_seq_cst);
-    if (arm())
+    if (arm_queues())
         return true;
     engine_woken();
     return false;
@@ -478,7 +433,7 @@ void engine_leave()
 {
     if (g_engine.asleep.load(std::memory_order_seq_cst) == 0) [[likely]]
         return;
-    while (!arm())
+    while (!arm_queues())
         engine_drain();
 }
 
@@ -487,6 +442,7 @@ void engine_after_fork_in_child()
 {
     g_engine.state = g_engine.state == State::kFailed ? State::kFailed : State::kNone;
     g_engine.objects = Objects{};
+    remote_devices_after_fork_in_child();
     g_engine.datagrams = {};
     g_engine.datagrams_failed = false;
     g_engine.poll_lock.reset();

@@ -11,28 +11,25 @@
 
 #include <cstdint>
 
+#include "compat/src/socket/device.hpp"
 #include "compat/src/socket/lock.hpp"
 
 namespace vma::sock {
 
 class Socket;
 
-struct Objects {
+struct Objects : Device {
     fi_info *info = nullptr; // template of every endpoint that connects
     fi_ops_vma_process *process = nullptr;
-    fid_fabric *fabric = nullptr;
-    fid_domain *domain = nullptr;
-    fid_cq *cq = nullptr;
-    fid_eq *eq = nullptr;
     fid_pep *pep = nullptr;
-    int cq_fd = -1;
-    int eq_fd = -1;
     std::uint16_t port = 0; // of pep, host byte order
 };
 
 // Starts the engine of this process once; lift lock held. False: it can't be (said once in the log).
 bool engine_start();
 const Objects &engine_objects();
+Device &engine_device(); // the local one
+void engine_wake_helper();
 void engine_update_active(); // after either list of sockets has changed; lift lock held
 
 // What datagrams need besides. Once opened they stay.

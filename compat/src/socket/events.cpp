@@ -21,7 +21,10 @@ void violation(Socket &s, const char *what)
     const int fd = s.any_fd.load(std::memory_order_relaxed);
     VMA_LOG(kWarn, "fd=%d: the peer's process breaks the stream protocol (%s): connection reset", fd, what);
     s.endpoint_down.store(true, std::memory_order_release);
-    libc::real.shutdown(fd, SHUT_RDWR);
+    if (is_remote(s))
+        abort_stream(s, what);
+    else
+        libc::real.shutdown(fd, SHUT_RDWR);
     notify(s, ~0U);
 }
 
@@ -75,12 +78,46 @@ void on_end(Socket &s, std::uint64_t total)
     notify(s, POLLIN | POLLOUT);
 }
 
+// The kernel may carry bytes again.
+void on_seen(Socket &s)
+{
+    std::uint32_t unseen = s.tx.unseen.load(std::memory_order_relaxed);
+    while (unseen != 0 && !s.tx.unseen.compare_exchange_weak(unseen, unseen - 1, std::memory_order_acq_rel)) {
+    }
+    if (s.tx.path.load(std::memory_order_relaxed) == Path::kEndpoint)
+        return;
+    try_tx_work(s);
+    notify(s, POLLOUT);
+}
+
+// What only a peer on another host says. False: it is none of these.
+bool handle_remote_tag(Socket &s, Tag tag)
+{
+    switch (tag) {
+    case Tag::kFinal:
+        s.rx.final_seen.store(true, std::memory_order_release);
+        answer_seen(s);
+        notify(s, POLLIN);
+        return true;
+    case Tag::kSeen:
+        on_seen(s);
+        return true;
+    case Tag::kLeave:
+        s.tx.leave.store(true, std::memory_order_release);
+        s.tx_work.store(true, std::memory_order_release);
+        try_tx_work(s);
+        return true;
+    default:
+        return false;
+    }
+}
+
 } // namespace
 
 void handle_tag(Socket &s, std::uint64_t tag, std::size_t len)
 {
-    const std::uint64_t value = tag & kTagValueMask;
-    switch (static_cast<Tag>(tag >> 56)) {
+    const std::uint64_t value = tag >> kTagTypeBits;
+    switch (static_cast<Tag>(tag)) {
     case Tag::kData:
         on_data(s, value, len);
         return;
@@ -94,6 +131,8 @@ void handle_tag(Socket &s, std::uint64_t tag, std::size_t len)
         return;
     case Tag::kStart:
         s.rx.start_at.store(value, std::memory_order_release);
+        if (is_remote(s))
+            answer_seen(s);
         return;
     case Tag::kEnd:
         on_end(s, value);
@@ -112,8 +151,11 @@ void handle_tag(Socket &s, std::uint64_t tag, std::size_t len)
         try_tx_work(s);
         notify(s, POLLOUT);
         return;
+    default:
+        break;
     }
-    violation(s, "unknown tag");
+    if (!is_remote(s) || !handle_remote_tag(s, static_cast<Tag>(tag)))
+        violation(s, "unknown tag");
 }
 
 void notify(Socket &s, std::uint32_t events)
@@ -154,17 +196,10 @@ void unwatch(Watcher &w)
     w.next = w.prev = nullptr;
 }
 
-void start_return(Socket &s)
+namespace {
+
+void return_receiver(Socket &s) // rx_lock held
 {
-    if (is_udp(s)) {
-        udp::withdraw(s);
-        return;
-    }
-    engine_drain(); // an END that is already published decides instead of our RETURN
-    s.tx_lock.lock();
-    end_transmit(s, true);
-    unlock_tx(s);
-    LockGuard guard(s.rx_lock);
     settle(s);
     Receiver &rx = s.rx;
     rx.return_final = true;
@@ -182,10 +217,30 @@ void start_return(Socket &s)
         rx.returning.store(false, std::memory_order_release);
 }
 
+} // namespace
+
+void start_return(Socket &s)
+{
+    if (is_udp(s)) {
+        udp::withdraw(s);
+        return;
+    }
+    engine_drain(); // an END that is already published decides instead of our RETURN
+    s.tx_lock.lock();
+    end_transmit(s, true);
+    unlock_tx(s);
+    const LockGuard guard(s.rx_lock);
+    return_receiver(s);
+    if (is_remote(s))
+        say_leave(s);
+}
+
 bool is_returning(const Socket &s)
 {
-    return s.rx.returning.load(std::memory_order_acquire) && s.rx.end_at.load(std::memory_order_acquire) == kNone &&
-           !s.endpoint_down.load(std::memory_order_acquire);
+    if (s.endpoint_down.load(std::memory_order_acquire))
+        return false;
+    return (s.rx.returning.load(std::memory_order_acquire) && s.rx.end_at.load(std::memory_order_acquire) == kNone) ||
+           !may_close(s);
 }
 
 void tick(Socket &s)
@@ -194,6 +249,8 @@ void tick(Socket &s)
         try_tx_work(s);
     if (s.tx.slots_blocked.exchange(false, std::memory_order_acq_rel))
         notify(s, POLLOUT);
+    if (is_remote(s))
+        tick_remote(s);
     if (!s.rx_lock.try_lock())
         return;
     if (s.rx.credit_due.load(std::memory_order_relaxed))

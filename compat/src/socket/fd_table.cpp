@@ -71,6 +71,7 @@ void reset(Sender &tx)
     tx.resend_from = kNone;
     tx.end_pending = kNone;
     tx.return_at = kNone;
+    tx.forget_remote();
 }
 
 void reset(Receiver &rx)
@@ -90,6 +91,7 @@ void reset(Receiver &rx)
     rx.return_final = false;
     rx.base = nullptr;
     rx.stash = nullptr;
+    rx.forget_remote();
 }
 
 Socket *take_from_pool()
@@ -104,6 +106,7 @@ Socket *take_from_pool()
     forget_pacing(*s);
     s->role = Role::kUnknown;
     s->evaluated = false;
+    s->remote = false;
     s->holders = nullptr;
     s->pinned = false;
     s->was_accelerated = false;
@@ -123,6 +126,9 @@ Socket *take_from_pool()
     s->kernel_state = 0;
     s->pending_error = 0;
     s->cookie = 0;
+    s->attempt.again_at = 0;
+    s->aborted = false;
+    s->lingers_until_ns = 0;
     s->udp = nullptr;
     s->mode.store(Mode::kPlain, std::memory_order_release);
     return s;
@@ -162,7 +168,7 @@ Socket *track(int fd, Role role, bool nonblocking)
 // Bytes that arrived on the endpoint and were never read: TCP answers such a close with RST.
 void reset_if_unread(Socket &s, int fd)
 {
-    if (!dual(s) || !has_input(s))
+    if (!dual(s) || !has_input(s) || s.lingers_until_ns.load(std::memory_order_relaxed) != 0)
         return;
     const linger abort_now = {1, 0};
     libc::real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now);
@@ -206,6 +212,8 @@ void end_stream(Socket &s, int fd)
         stop_lifting(s);
     if (dual(s))
         start_return(s); // what the peer writes from now on is the kernel's to refuse
+    if (is_remote(s) && s.lingers_until_ns.load(std::memory_order_relaxed) == 0)
+        wait_returned(s, return_deadline()); // a device's writes die with the endpoint
     explain(s);
     if (s.evaluated)
         tear_down(s, false);
@@ -316,7 +324,7 @@ void forget(int fd)
     if (mux::descriptor_closed(*s, fd, last))
         pin_to_kernel(*s, "a closed descriptor of it stays in an epoll set");
     if (last) {
-        if (!keep_for_calls(*s, fd))
+        if (!keep_for_calls(*s, fd) && !begin_linger(*s, fd))
             release(*s, fd);
         return;
     }

@@ -17,6 +17,7 @@
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
@@ -36,6 +37,25 @@ struct Hello { // private data of the attaching side
     std::uint64_t cookie;
 };
 
+bool is_candidate(Socket &s, int fd)
+{
+    if (s.evaluated)
+        return true;
+    if (s.role == Role::kUnknown) {
+        stay_on_kernel(s, "neither connected nor accepted by this process");
+        return false;
+    }
+    if (!read_addresses(fd, s.addresses))
+        return false; // not connected (any more): ask again later
+    s.remote = !on_this_host(s.addresses);
+    if (s.remote && !may_reach_host(s))
+        return false;
+    s.evaluated = true;
+    return true;
+}
+
+} // namespace
+
 void stay_on_kernel(Socket &s, const char *reason)
 {
     s.kernel_reason = reason;
@@ -43,21 +63,22 @@ void stay_on_kernel(Socket &s, const char *reason)
 }
 
 // Opens, binds and enables an endpoint with a region. 0, or the provider's negative error with nothing left open.
-int open_endpoint(Socket &s, fi_info *info)
+int open_endpoint(Socket &s, fi_info *info, Device &device)
 {
-    const Objects &o = engine_objects();
     fid_ep *ep = nullptr;
-    int result = fi_endpoint(o.domain, info, &ep, &s);
+    int result = fi_endpoint(device.domain, info, &ep, &s);
     if (result != 0)
         return result;
     const std::size_t ring = config::params().stream_ring;
     fi_vma_region region = {};
     std::size_t size = sizeof region;
     result = fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_REGION), &ring, sizeof ring);
+    if (result == 0 && is_remote(s))
+        result = ask_device_memory(*ep);
     if (result == 0)
-        result = fi_ep_bind(ep, &o.eq->fid, 0);
+        result = fi_ep_bind(ep, &device.eq->fid, 0);
     if (result == 0)
-        result = fi_ep_bind(ep, &o.cq->fid, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION);
+        result = fi_ep_bind(ep, &device.cq->fid, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION);
     if (result == 0)
         result = fi_enable(ep);
     if (result == 0)
@@ -71,28 +92,14 @@ int open_endpoint(Socket &s, fi_info *info)
     s.endpoint = ep;
     s.connecting = true;
     s.endpoint_down = false;
+    s.device = &device;
+    ++device.users;
     const LockGuard guard(s.tx_lock);
     adopt_pacing_rate(s, s.any_fd.load(std::memory_order_relaxed));
     return 0;
 }
 
-bool is_candidate(Socket &s, int fd)
-{
-    if (s.evaluated)
-        return true;
-    if (s.role == Role::kUnknown) {
-        stay_on_kernel(s, "neither connected nor accepted by this process");
-        return false;
-    }
-    if (!read_addresses(fd, s.addresses))
-        return false; // not connected (any more): ask again later
-    if (!on_this_host(s.addresses)) {
-        stay_on_kernel(s, "the peer is on another host");
-        return false;
-    }
-    s.evaluated = true;
-    return true;
-}
+namespace {
 
 void make_offer(Socket &s)
 {
@@ -107,7 +114,7 @@ void make_offer(Socket &s)
 
 void attach(Socket &s, int fd, const Offer &offer)
 {
-    const int result = open_endpoint(s, engine_objects().info);
+    const int result = open_endpoint(s, engine_objects().info, engine_device());
     if (result != 0) {
         static constinit std::atomic<bool> said{false};
         if (!said.exchange(true))
@@ -121,11 +128,8 @@ void attach(Socket &s, int fd, const Offer &offer)
     peer.sin_port = htons(offer.port);
     peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const Hello hello = {kHelloMagic, offer.socket, offer.cookie};
-    if (fi_connect(s.endpoint, &peer, &hello, sizeof hello) == 0)
-        return;
-    fi_close(&s.endpoint->fid);
-    s.endpoint = nullptr;
-    s.connecting = false;
+    if (fi_connect(s.endpoint, &peer, &hello, sizeof hello) != 0)
+        discard_endpoint(s);
 }
 
 // The engine starts only when there is somebody to attach to.
@@ -168,7 +172,7 @@ Socket *socket_of(fid_ep *endpoint)
 
 void clear_transmit(Socket &s) // tx_lock, rx_lock, poll lock held
 {
-    s.endpoint = nullptr;
+    __atomic_store_n(&s.endpoint, nullptr, __ATOMIC_RELEASE); // may_close() looks without a lock
     s.connecting = false;
     s.tx.path = Path::kKernel;
     s.tx.final = false;
@@ -181,6 +185,7 @@ void clear_transmit(Socket &s) // tx_lock, rx_lock, poll lock held
     s.tx.resend_from = kNone;
     s.tx.end_pending = kNone;
     s.tx.return_at = kNone;
+    s.tx.forget_remote();
     forget_pacing_turn(s);
     s.ready_due = false;
     s.tx_work = false;
@@ -200,6 +205,7 @@ void clear_receive(Socket &s)
     s.rx.credit_due = false;
     s.rx.ask_due = false;
     s.rx.return_final = false;
+    s.rx.forget_remote();
     s.rx.base = nullptr;
     free(s.rx.stash);
     s.rx.stash = nullptr;
@@ -235,6 +241,11 @@ void close_endpoint(Socket &s, bool keep_unread)
     const bool was_dual = dual(s);
     if (s.endpoint == nullptr && (!was_dual || (keep_unread && s.rx.stash != nullptr)))
         return; // nothing is open, or another call has closed it and the rest is still to be read
+    if (was_dual && !may_close(s)) {
+        VMA_LOG(kDebug, "ending: FINAL sent %d, seen %d, %u tags unanswered, endpoint %s", s.tx.final_sent.load(),
+                s.rx.final_seen.load(), s.tx.unseen.load(), s.endpoint_down.load() ? "down" : "up");
+        abort_stream(s, "the peer does not answer");
+    }
     s.tx_lock.lock();
     s.rx_lock.lock();
     engine_exclude_polling(true);
@@ -246,8 +257,12 @@ void close_endpoint(Socket &s, bool keep_unread)
         if (was_dual)
             s.mode.store(s.pinned ? Mode::kKernel : Mode::kPlain, std::memory_order_release);
     }
-    if (ep != nullptr)
+    if (ep != nullptr) {
+        if (is_remote(s))
+            log_device_memory(s, *ep);
         fi_close(&ep->fid);
+        --s.device->users;
+    }
     engine_exclude_polling(false);
     s.rx_lock.unlock();
     s.tx_lock.unlock();
@@ -257,6 +272,7 @@ void close_endpoint(Socket &s, bool keep_unread)
         remove_live(g_live_sockets, s);
     engine_update_active();
     s.operations.store(0, std::memory_order_relaxed);
+    s.attempt.again_at = 0;
     if (stashed)
         notify(s, POLLIN | POLLOUT);
     else
@@ -264,6 +280,11 @@ void close_endpoint(Socket &s, bool keep_unread)
 }
 
 } // namespace
+
+void discard_endpoint(Socket &s)
+{
+    close_endpoint(s, true);
+}
 
 // Lifting takes some ten microseconds: after a send they pass while the peer works, after a receive they would delay what the
 // program does with it. Who only receives is lifted a few calls later.
@@ -277,7 +298,10 @@ void count_operation(Socket &s, int fd, bool received)
         return;
     if (s.holders.load(std::memory_order_relaxed) != nullptr && operations % kOperationsPerLook != 0) [[unlikely]]
         return; // asking for other holders costs system calls
-    if (s.role == Role::kAcceptor ? s.evaluated && s.seen_offers == offers_generation() : s.cookie != 0)
+    if (s.remote) {
+        if (s.attempt.open || operations < s.attempt.again_at)
+            return;
+    } else if (s.role == Role::kAcceptor ? s.evaluated && s.seen_offers == offers_generation() : s.cookie != 0)
         return;
     if (!g_lift_lock.try_lock())
         return;
@@ -287,7 +311,9 @@ void count_operation(Socket &s, int fd, bool received)
     }
     if (s.mode.load(std::memory_order_acquire) == Mode::kPlain && s.endpoint == nullptr && !s.pinned && hold_alone(s) &&
         is_candidate(s, fd)) {
-        if (s.role == Role::kAcceptor)
+        if (s.remote)
+            begin_attempt(s);
+        else if (s.role == Role::kAcceptor)
             look_for_offer(s, fd);
         else if (engine_start())
             make_offer(s);
@@ -302,7 +328,7 @@ void count_operation(Socket &s, int fd, bool received)
 void on_connect_request(fi_info *info, const void *data, std::size_t len)
 {
     Socket *const s = offered_socket(data, len);
-    if (s == nullptr || open_endpoint(*s, info) != 0) {
+    if (s == nullptr || open_endpoint(*s, info, engine_device()) != 0) {
         fi_reject(engine_objects().pep, info->handle, nullptr, 0);
         return;
     }
@@ -327,6 +353,8 @@ void on_connected(fid_ep *endpoint)
         close_endpoint(*s, true);
         return;
     }
+    if (is_remote(*s))
+        attempt_succeeded(*s);
     s->tx.ring = ring;
     s->connecting = false;
     add_live(g_live_sockets, *s);
@@ -339,8 +367,8 @@ void on_connected(fid_ep *endpoint)
     }
     s->was_accelerated = true;
     char name[kNameMax];
-    VMA_LOG(kDebug, "%s: accelerated: device local, ring %zu bytes, after %u sends and receives",
-            connection_name(*s, name), ring, s->operations.load(std::memory_order_relaxed));
+    VMA_LOG(kDebug, "%s: accelerated: device %s, ring %zu bytes, after %u sends and receives",
+            connection_name(*s, name), s->device->name, ring, s->operations.load(std::memory_order_relaxed));
     kick_sleepers();
     if (s->send_shut.load(std::memory_order_seq_cst)) { // while it was plain: nothing is sent any more
         s->tx_lock.lock();
@@ -363,9 +391,12 @@ void on_down(fid_ep *endpoint, const char *why)
     VMA_LOG(kDebug, "%s: endpoint ended: %s", connection_name(*s, name), why);
     if (!dual(*s)) { // refused: the offer was stale
         close_endpoint(*s, true);
+        attempt_failed(*s);
         return;
     }
     engine_drain();
+    if (is_remote(*s) && !is_settled(*s))
+        abort_stream(*s, why);
     s->endpoint_down.store(true, std::memory_order_release);
     try_tx_work(*s);
     notify(*s, POLLIN | POLLOUT | POLLRDHUP);
@@ -400,8 +431,11 @@ void try_ready(Socket &s)
     if (s.bare_receivers.load(std::memory_order_seq_cst) != 0 ||
         !s.ready_due.exchange(false, std::memory_order_acq_rel))
         return;
-    if (!send_tag(s, Tag::kReady, 0))
+    const bool before = s.rx.ready_sent.exchange(true, std::memory_order_acq_rel);
+    if (!send_tag(s, Tag::kReady, 0)) {
+        s.rx.ready_sent.store(before, std::memory_order_release);
         s.ready_due.store(true, std::memory_order_release);
+    }
 }
 
 void stop_lifting(Socket &s)
@@ -410,6 +444,7 @@ void stop_lifting(Socket &s)
     if (dual(s) || is_udp(s))
         return;
     withdraw_offer(s);
+    end_attempt(s);
     close_endpoint(s, true);
 }
 
@@ -421,6 +456,7 @@ void tear_down(Socket &s, bool keep_unread)
         return;
     }
     withdraw_offer(s);
+    end_attempt(s);
     close_endpoint(s, keep_unread);
 }
 

@@ -12,6 +12,7 @@
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
@@ -55,12 +56,15 @@ template <class Chosen> void return_sockets(Chosen chosen, const char *why)
     }
     if (!any)
         return;
+    const std::int64_t until = return_deadline(); // for all of them
     for (std::uint32_t i = 0; i < count; ++i) {
         Socket &s = *socket_by_index(i);
         if (!dual(s) || !chosen(s))
             continue;
-        wait_returned(s);
+        wait_returned(s, until);
         tear_down(s, true);
+        if (s.lingers_until_ns.load(std::memory_order_acquire) != 0)
+            end_linger(s);
     }
 }
 
@@ -84,7 +88,8 @@ void share(Socket &s)
 // An endpoint, or somebody may be about to connect one.
 bool is_lifted(const Socket &s)
 {
-    return s.endpoint != nullptr || s.cookie != 0 || (is_udp(s) && dual(s) && udp::state_of(s).cookie.load() != 0);
+    return s.endpoint != nullptr || s.cookie != 0 || s.attempt.open ||
+           (is_udp(s) && dual(s) && udp::state_of(s).cookie.load() != 0);
 }
 
 bool any_lifted()
@@ -137,6 +142,7 @@ void after_fork_in_child()
 {
     engine_after_fork_in_child();
     udp::after_fork_in_child();
+    attempts_after_fork_in_child();
     pacing_after_fork_in_child();
     unlock_pool_after_fork();
     g_lift_lock.reset();
@@ -154,6 +160,8 @@ void after_fork_in_child()
         s.bare_senders = 0;
         s.waiters = 0;
         s.cookie = 0;
+        s.attempt.open = false;
+        s.attempt.listener = nullptr;
         s.pacing.turn = {};
         s.pacing.held_until = 0;
         if (is_udp(s))
@@ -176,9 +184,12 @@ void forked(pid_t child)
     each_in_use([child](Socket &s) { holders_after_fork(s, child); });
 }
 
+// A device's writes die with the process: the peers are to have them, and the word that no more come.
 void process_ends()
 {
     udp::withdraw_all();
+    if (g_remote_devices.load(std::memory_order_relaxed) != 0)
+        return_sockets([](const Socket &s) { return is_remote(s); }, "exit");
 }
 
 void return_surviving_exec()

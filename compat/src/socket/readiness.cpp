@@ -41,7 +41,8 @@ bool sends_by_endpoint(const Socket &s)
 bool sends_blocked(const Socket &s)
 {
     return s.tx.resend_from.load(std::memory_order_relaxed) != kNone ||
-           s.tx.end_pending.load(std::memory_order_relaxed) != kNone;
+           s.tx.end_pending.load(std::memory_order_relaxed) != kNone ||
+           (s.tx.unseen.load(std::memory_order_relaxed) != 0 && !s.endpoint_down.load(std::memory_order_acquire));
 }
 
 std::uint32_t endpoint_in(const Socket &s)

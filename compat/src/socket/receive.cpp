@@ -30,6 +30,8 @@ constexpr int kKernelOnly = MSG_ERRQUEUE | MSG_OOB;
             return false;
         const int error = take_error(s);
         n = error != 0 ? give(-error) : libc::real.recvmsg(fd, msg, flags);
+        if (n < 0)
+            errno = receive_error(s);
         if (n > 0 && (flags & (MSG_PEEK | kKernelOnly)) == 0)
             count_received(s, static_cast<std::uint64_t>(n));
     }

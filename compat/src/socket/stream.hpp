@@ -28,13 +28,13 @@ struct State;
 
 // ---- tags: CQ data of a stream's writes ---------------------------------------------------------------------------
 
-enum class Tag : std::uint8_t { kData = 1, kCredit, kReady, kStart, kEnd, kReturn, kAsk };
-inline constexpr std::uint64_t kTagValueMask = (std::uint64_t{1} << 56) - 1;
+enum class Tag : std::uint8_t { kData = 1, kCredit, kReady, kStart, kEnd, kReturn, kAsk, kFinal, kSeen, kLeave };
+inline constexpr unsigned kTagTypeBits = 8; // below the value: a device has short data cheaper than long
 inline constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
-inline constexpr std::uint64_t make_tag(Tag type, std::uint64_t value)
+inline constexpr std::uint64_t make_tag(Tag type, std::uint64_t value) // 56 bits of it
 {
-    return static_cast<std::uint64_t>(type) << 56 | (value & kTagValueMask);
+    return value << kTagTypeBits | static_cast<std::uint64_t>(type);
 }
 
 // ---- the socket -----------------------------------------------------------------------------------------------------
@@ -84,6 +84,19 @@ struct Sender {
     std::atomic<std::uint64_t> resend_from{kNone}; // taking bytes back after RETURN: next one to send by the kernel
     std::atomic<std::uint64_t> end_pending{kNone}; // END that found no slot yet
     std::atomic<std::uint64_t> return_at{kNone};   // RETURN arrived: the peer consumed so much
+    // Of a peer on another host, and of this endpoint.
+    std::atomic<bool> started{false};     // START went out
+    std::atomic<bool> final_sent{false};  // FINAL went out: no START comes after it
+    std::atomic<std::uint32_t> unseen{0}; // START and FINAL that no SEEN has answered
+    std::atomic<bool> leave{false};       // LEAVE came
+
+    void forget_remote()
+    {
+        started = false;
+        final_sent = false;
+        unseen = 0;
+        leave = false;
+    }
 };
 
 // One direction we receive. Guarded by rx_lock but for the atomics.
@@ -104,6 +117,33 @@ struct Receiver {
     const std::uint8_t *base = nullptr;  // our region
     std::uint64_t ring = 0;              // its bytes, power of two
     std::uint8_t *stash = nullptr;       // what `base` is when the endpoint is closed and bytes are left to read
+    // Of a peer on another host, and of this endpoint.
+    std::atomic<bool> ready_sent{false};      // so it may have STARTed
+    std::atomic<bool> final_seen{false};      // FINAL came: all that it sent by the endpoint is here
+    std::atomic<bool> leave_due{false};       // LEAVE to be sent
+    std::atomic<std::uint32_t> seen_due{0};   // SEEN to be sent
+    std::uint32_t ticks = 0;                  // of the helper thread
+    std::atomic<std::int64_t> ended_at_ns{0}; // when the kernel was found at its end and FINAL was not here; 0 not so
+
+    void forget_remote()
+    {
+        ready_sent = false;
+        final_seen = false;
+        leave_due = false;
+        seen_due = 0;
+        ended_at_ns = 0;
+    }
+};
+
+struct Device;
+
+// How far a connection to another host is on its way to an endpoint (reach.cpp). Lift lock.
+struct Attempt {
+    Glimpsed<bool> open = false;          // it is on the list of attempts
+    Glimpsed<std::uint32_t> again_at = 0; // sends and receives before the next one
+    fid_pep *listener = nullptr;          // of a connector
+    std::int64_t due_ns = 0;              // when to do the next step
+    std::uint32_t tries = 0;
 };
 
 class Socket
@@ -114,6 +154,7 @@ public:
     std::atomic<udp::State *> udp{nullptr}; // of a UDP socket: what is said of streams below is not for it
     Role role = Role::kUnknown;
     Glimpsed<bool> evaluated = false;        // addresses were looked at: it is a candidate
+    Glimpsed<bool> remote = false;           // once evaluated: the peer is on another host
     bool was_accelerated = false;            // once since it was made
     std::atomic<bool> pinned{false};         // to the kernel for good
     std::atomic<Holders *> holders{nullptr}; // other processes may hold the same kernel socket
@@ -159,8 +200,14 @@ public:
 
     udp::State *udp_memory = nullptr; // stays with the Socket
     bool listed = false;              // UDP: on the list of those that the helper thread looks after
-    Socket *next_live = nullptr;      // list of sockets with an endpoint (engine)
+    Socket *next_live = nullptr;      // list of sockets with an endpoint (engine), or of attempts
     Socket *prev_live = nullptr;
+
+    Device *device = nullptr; // of the endpoint or of the attempt's listener
+    Attempt attempt;
+    std::atomic<bool> aborted{false};              // by abort_stream()
+    std::atomic<std::int64_t> lingers_until_ns{0}; // closed by the program, the peer's answer is still out; 0: not so
+
     Socket *next_free = nullptr;
     std::uint32_t index = 0; // in the pool
 };
@@ -182,6 +229,13 @@ inline int take_error(Socket &s)
     if (s.pending_error.load(std::memory_order_relaxed) == 0) [[likely]]
         return 0;
     return s.pending_error.exchange(0, std::memory_order_relaxed);
+}
+
+// errno of a receive from the kernel. Of a stream that we had to reset it tells the reset to whoever asks first, sender or
+// receiver; who waits for bytes is to hear of it too.
+inline int receive_error(const Socket &s)
+{
+    return errno == ENOTCONN && s.aborted.load(std::memory_order_relaxed) ? ECONNRESET : errno;
 }
 
 // What a call ends with after -errno.
@@ -222,6 +276,26 @@ void unlock_tx(Socket &s);          // unlocks, and does the work that came mean
 void try_tx_work(Socket &s);        // no lock held: does it unless somebody else holds the lock (who will then)
 bool can_transmit(const Socket &s); // room in the peer's ring; no lock needed
 
+// remote.cpp: what is different when the peer is on another host. Any lock may be held but watch_lock.
+inline bool is_remote(const Socket &s)
+{
+    return s.remote;
+}
+void abort_stream(Socket &s, const char *why);             // bytes may be lost: both programs get a reset
+bool is_settled(const Socket &s);                          // nothing is lost if the endpoint ends now
+bool may_close(const Socket &s);                           // nor if we end it
+void answer_seen(Socket &s);                               // START or FINAL came
+void say_leave(Socket &s);                                 // the peer's FINAL is wanted
+int ask_device_memory(fid_ep &endpoint);                   // VMA_RING_DEV_MEM_TX; 0 or a negative fi_errno
+void log_device_memory(const Socket &s, fid_ep &endpoint); // what was sent from there
+bool waits_for_final(Socket &s);                           // the kernel is at its end: FINAL is not here, but may come
+void tick_remote(Socket &s);
+// The last descriptor is about to be closed, no lock is held. True: the helper thread releases the socket, once the peer has
+// answered or did not within 5 s.
+bool begin_linger(Socket &s, int fd);
+bool linger_is_over(const Socket &s);
+void end_linger(Socket &s); // no lock held
+
 // consume.cpp: the receiving direction. rx_lock held unless said otherwise.
 ssize_t consume(Socket &s, int fd, msghdr *msg, std::size_t skip,
                 int flags);                                    // bytes, 0 at EOF, or -errno; never blocks
@@ -246,14 +320,18 @@ void tear_down(
 void on_connect_request(fi_info *info, const void *data, std::size_t len); // helper thread; takes over `info`
 void on_connected(fid_ep *endpoint);
 void on_down(fid_ep *endpoint, const char *why);
+int open_endpoint(Socket &s, fi_info *info, Device &device); // lift lock held; 0 or a negative errno
+void discard_endpoint(Socket &s);                            // likewise, one that is not connected
+void stay_on_kernel(Socket &s, const char *reason);
 void finish_if_done(Socket &s); // tears down an endpoint that has ended in both directions
 
 // events.cpp: what the peer says
 void handle_tag(Socket &s, std::uint64_t tag, std::size_t len); // from the engine, poll lock held
 void start_return(Socket &s);       // END, and RETURN unless the peer has ended already. No lock held
 bool is_returning(const Socket &s); // an answer is still out
-void wait_returned(Socket &s);      // until the answer is here, for a second at most
-void return_one(Socket &s);         // all three: the socket is plain after it
+std::int64_t return_deadline();     // of an answer that is awaited now, CLOCK_MONOTONIC: a second
+void wait_returned(Socket &s, std::int64_t until_ns);
+void return_one(Socket &s); // all three: the socket is plain after it
 void notify(Socket &s, std::uint32_t events);
 void tick(Socket &s); // helper thread: what could not be sent before
 

@@ -156,17 +156,45 @@ ssize_t transmit_kernel(Socket &s, int fd, const msghdr *msg, std::size_t skip, 
     return n;
 }
 
+// A peer on another host may get what the kernel carries before it hears of a START that we sent before it.
+bool is_unseen(const Socket &s)
+{
+    return s.tx.unseen.load(std::memory_order_acquire) != 0 && !s.endpoint_down.load(std::memory_order_acquire);
+}
+
+ssize_t post_tag(Socket &s, Tag type, std::uint64_t value) // 0, -FI_EAGAIN: no slot, or -FI_ENOTCONN
+{
+    if (s.endpoint == nullptr || s.endpoint_down.load(std::memory_order_acquire))
+        return -FI_ENOTCONN;
+    return fi_inject_writedata(s.endpoint, &value, 0, make_tag(type, value), 0, 0, FI_VMA_REGION_KEY);
+}
+
+// A tag that a peer on another host answers with SEEN, which may be here before we are back.
+ssize_t post_to_be_seen(Socket &s, Tag type, std::uint64_t value)
+{
+    if (!is_remote(s))
+        return post_tag(s, type, value);
+    s.tx.unseen.fetch_add(1, std::memory_order_relaxed);
+    const ssize_t result = post_tag(s, type, value);
+    if (result != 0)
+        s.tx.unseen.fetch_sub(1, std::memory_order_relaxed);
+    return result;
+}
+
 void maybe_start(Socket &s)
 {
     Sender &tx = s.tx;
-    if (tx.path != Path::kKernel || tx.final || tx.end_pending != kNone ||
+    if (tx.path != Path::kKernel || tx.final || tx.end_pending != kNone || is_unseen(s) ||
         !tx.peer_ready.load(std::memory_order_acquire) || s.endpoint == nullptr ||
         s.endpoint_down.load(std::memory_order_acquire) || tx.credit.load(std::memory_order_acquire) != tx.position)
         return;
     if (s.mode.load(std::memory_order_seq_cst) != Mode::kDual || s.bare_senders.load(std::memory_order_seq_cst) != 0)
         return; // a plain send would not be counted in K
-    if (!send_tag(s, Tag::kStart, tx.kernel_bytes.load(std::memory_order_relaxed)))
+    const bool before = tx.started.exchange(true, std::memory_order_relaxed);
+    if (post_to_be_seen(s, Tag::kStart, tx.kernel_bytes.load(std::memory_order_relaxed)) != 0) {
+        tx.started.store(before, std::memory_order_relaxed);
         return;
+    }
     tx.peer_ready.store(false, std::memory_order_relaxed);
     tx.path = Path::kEndpoint;
 }
@@ -184,10 +212,15 @@ void resend(Socket &s)
     Sender &tx = s.tx;
     const void *view = nullptr;
     std::size_t size = sizeof view;
-    if (fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_PEER_VIEW), &view, &size) != 0 ||
+    if (is_unseen(s)) {
+        s.tx_work.store(true, std::memory_order_release);
+        return;
+    }
+    if (s.endpoint == nullptr ||
+        fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_PEER_VIEW), &view, &size) != 0 ||
         view == nullptr) {
         tx.resend_from = kNone; // no device of ours gets here; the connection can only end
-        libc::real.shutdown(s.any_fd.load(std::memory_order_relaxed), SHUT_RDWR);
+        abort_stream(s, "what was sent can't be read back");
         return;
     }
     const int fd = s.any_fd.load(std::memory_order_relaxed);
@@ -247,11 +280,27 @@ bool transmit_small(Socket &s, const void *bytes, std::size_t len)
 
 namespace {
 
-ssize_t post_tag(Socket &s, Tag type, std::uint64_t value) // 0, -FI_EAGAIN: no slot, or -FI_ENOTCONN
+void answer_leave(Socket &s)
 {
-    if (s.endpoint == nullptr || s.endpoint_down.load(std::memory_order_acquire))
-        return -FI_ENOTCONN;
-    return fi_inject_writedata(s.endpoint, &value, 0, make_tag(type, value), 0, 0, FI_VMA_REGION_KEY);
+    Sender &tx = s.tx;
+    tx.final = true;
+    if (tx.path != Path::kEndpoint)
+        return;
+    tx.path = Path::kKernel; // no RETURN was needed, as nothing is left to read
+    tx.end_pending = tx.position;
+}
+
+void say_final(Socket &s)
+{
+    Sender &tx = s.tx;
+    if (tx.final_sent.load(std::memory_order_relaxed) || tx.path != Path::kKernel || tx.resend_from != kNone ||
+        tx.end_pending != kNone)
+        return;
+    const ssize_t result = post_to_be_seen(s, Tag::kFinal, 0);
+    if (result == 0)
+        tx.final_sent.store(true, std::memory_order_release);
+    else if (result == -FI_EAGAIN)
+        s.tx_work.store(true, std::memory_order_release);
 }
 
 } // namespace
@@ -272,10 +321,12 @@ void end_transmit(Socket &s, bool final)
 {
     Sender &tx = s.tx;
     tx.final |= final;
-    if (tx.path != Path::kEndpoint)
+    if (tx.path == Path::kEndpoint) {
+        tx.path = Path::kKernel;
+        tx.end_pending = tx.position;
+    } else if (!final || !is_remote(s)) {
         return;
-    tx.path = Path::kKernel;
-    tx.end_pending = tx.position;
+    }
     do_tx_work(s);
 }
 
@@ -287,17 +338,24 @@ void do_tx_work(Socket &s)
     const std::uint64_t consumed = tx.return_at.exchange(kNone, std::memory_order_acq_rel);
     if (consumed != kNone)
         answer_return(s, consumed);
+    if (tx.leave.load(std::memory_order_relaxed)) [[unlikely]]
+        answer_leave(s);
     if (tx.resend_from != kNone)
         resend(s);
     if (tx.resend_from == kNone && tx.end_pending != kNone) {
         const std::uint64_t end = tx.end_pending;
-        if (post_tag(s, Tag::kEnd, end) != -FI_EAGAIN) { // sent, or nobody is left to hear it
-            tx.position = end;                           // what stood behind was taken back
+        const ssize_t result = post_tag(s, Tag::kEnd, end);
+        if (result != -FI_EAGAIN) { // sent, or nobody is left to hear it
+            tx.position = end;      // what stood behind was taken back
             tx.end_pending = kNone;
+            if (result != 0 && is_remote(s))
+                abort_stream(s, "the end of a span can't be told");
         } else {
             s.tx_work.store(true, std::memory_order_release);
         }
     }
+    if (is_remote(s) && tx.final) [[unlikely]]
+        say_final(s);
     maybe_start(s);
 }
 
@@ -333,9 +391,13 @@ ssize_t transmit(Socket &s, int fd, const msghdr *msg, std::size_t skip, int fla
         }
         if (n >= 0 || !failed)
             return n;
+        if (is_remote(s))
+            abort_stream(s, "the endpoint failed");
         tx.path = Path::kKernel; // the peer is gone: the kernel says how
         tx.final = true;
     }
+    if (is_unseen(s))
+        return -EAGAIN;
     return transmit_kernel(s, fd, msg, skip, flags);
 }
 

@@ -26,6 +26,7 @@ namespace {
 constexpr std::int64_t kNsPerUs = 1000;
 constexpr std::int64_t kNsPerSecond = 1'000'000'000;
 constexpr std::int64_t kPoliteAfterNs = 20'000; // then each turn lets others run: they may be whom we wait for
+constexpr std::int64_t kShortTurnNs = 100'000;  // of a rate limit: a sleep takes longer
 constexpr unsigned kTurnsPerClock = 64;
 constexpr unsigned kTurnsPerKernelLook = 16;
 
@@ -85,10 +86,16 @@ int spin(Socket &s, int fd, short events, Wait &wait, std::int64_t start, std::i
     }
 }
 
+// When the socket's rate lets it send, if that is waited for.
+std::int64_t turn_of(const Socket &s, short events)
+{
+    return (events & POLLOUT) != 0 ? held_until(s) : kForever;
+}
+
 // What the kernel is to tell meanwhile. 0: look again.
 int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, int wake_fd)
 {
-    const std::int64_t turn = (events & POLLOUT) != 0 ? held_until(s) : kForever; // by its rate
+    const std::int64_t turn = turn_of(s, events);
     const bool kernel_carries =
         (events & POLLOUT) == 0 || (s.tx.path.load(std::memory_order_acquire) == Path::kKernel && turn == kForever);
     pollfd fds[] = {{live_fd(s, fd), static_cast<short>(kernel_carries ? events : 0), 0},
@@ -151,7 +158,8 @@ int wait_for(Socket &s, int fd, short events, Wait &wait)
 {
     const std::int64_t poll_us = config::params().rx_poll;
     int result = check(s, events, wait);
-    const bool sleeps = (events & POLLOUT) != 0 && is_held(s); // nobody hastens the clock
+    const std::int64_t turn = turn_of(s, events);
+    const bool sleeps = turn != kForever && turn - now_ns() > kShortTurnNs; // nobody hastens the clock
     if (result == 0 && poll_us != 0 && !sleeps) {
         const std::int64_t start = now_ns();
         result = spin(s, fd, events, wait, start, poll_us < 0 ? kForever : start + poll_us * kNsPerUs);

@@ -98,6 +98,7 @@ class Guest:
         self._ready = self._gone = False
         self._machine = None
         self._port = None
+        self._mute = False
 
     # ---- from power on to power off
 
@@ -168,9 +169,18 @@ class Guest:
         """The Ethernet interface, and with it the RDMA device's port."""
         self.run(["ip", "link", "set", "eth0", "up" if up else "down"])
 
+    def mute(self, mute: bool):
+        """Whatever goes to the peer is lost on the way. Nobody is told, as nobody is when a cable between switches breaks:
+        while link(False) is told to the device, and a MAD that finds no route then is the end of rxe's GSI queue pair."""
+        lossy = ["root", "netem", "loss", "100%"] if mute else ["root"]
+        self.run(["tc", "qdisc", "replace" if mute else "delete", "dev", "eth0", *lossy])
+        self._mute = mute
+
     def restore(self):
         """What the functions above broke is whole again."""
         self.link(True)
+        if self._mute:
+            self.mute(False)
         if "rxe0" not in self.rdma_devices():
             self.rdma_add()
 

@@ -17,7 +17,7 @@ from .errors import LabError, find
 META_PACKAGE = "linux-image-amd64"
 # What the guests load; what these need comes with them. crc32_generic: rdma_rxe asks the crypto API for it by name.
 MODULES = ("virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "virtio_net", "crc32_generic", "rdma_rxe",
-           "ib_uverbs", "rdma_ucm")
+           "ib_uverbs", "rdma_ucm", "sch_netem")
 
 
 class Kernel:

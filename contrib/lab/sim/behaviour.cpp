@@ -117,6 +117,16 @@ ibv_sge End::sge(std::size_t offset, std::uint32_t length) const
     return {at(offset), length, mr->lkey};
 }
 
+ibv_cq_ex *create_stamped_queue(ibv_context *context, std::uint32_t cqe, ibv_comp_channel *channel)
+{
+    ibv_cq_init_attr_ex attr{};
+    attr.cqe = cqe;
+    attr.channel = channel;
+    attr.wc_flags =
+        IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+    return ::ibv_create_cq_ex(context, &attr);
+}
+
 Pair::Pair(Lab &lab, const Options &options) : manager(lab), lab_(lab), options_(options)
 {
     ready_ = connect();
@@ -154,7 +164,12 @@ bool Pair::make_end(End &end)
     const verbs::Table &v = lab_.verbs;
     ibv_context *context = end.id->verbs;
     NEED(end.channel = v.create_comp_channel(context));
-    NEED(end.cq = v.create_cq(context, options_.cqe, this, end.channel, 0));
+    if (options_.stamped) {
+        NEED(end.stamped = create_stamped_queue(context, static_cast<std::uint32_t>(options_.cqe), end.channel));
+        end.cq = ibv_cq_ex_to_cq(end.stamped);
+    } else {
+        NEED(end.cq = v.create_cq(context, options_.cqe, this, end.channel, 0));
+    }
     NEED(end.mr = v.reg_mr(end.pd, end.memory.data(), end.memory.size(), static_cast<int>(options_.access)));
     ibv_qp_init_attr init{};
     init.qp_context = &end;
@@ -256,6 +271,30 @@ ibv_wc Pair::wait(const End &end)
         ::sched_yield();
     }
     return wc;
+}
+
+Stamped Pair::wait_stamped(const End &end)
+{
+    Stamped got{};
+    ibv_poll_cq_attr attr{};
+    ibv_cq_ex *queue = end.stamped;
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
+    while (::ibv_start_poll(queue, &attr) != 0) {
+        if (!lab_.expect(std::chrono::steady_clock::now() < until, __FILE__, __LINE__, "a completion"))
+            return {};
+        ::sched_yield();
+    }
+    got.wc.wr_id = queue->wr_id;
+    got.wc.status = queue->status;
+    got.wc.qp_num = ::ibv_wc_read_qp_num(queue);
+    if (got.wc.status == IBV_WC_SUCCESS) {
+        got.wc.opcode = ::ibv_wc_read_opcode(queue);
+        got.wc.byte_len = ::ibv_wc_read_byte_len(queue);
+        got.wc.wc_flags = ::ibv_wc_read_wc_flags(queue);
+        got.ticks = ::ibv_wc_read_completion_ts(queue);
+    }
+    ::ibv_end_poll(queue);
+    return got;
 }
 
 bool Pair::empty(const End &end)

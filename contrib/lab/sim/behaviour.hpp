@@ -96,6 +96,7 @@ struct Options {
     std::uint32_t max_inline = 64;
     bool all_signaled = false;
     bool shared_receives = false; // by both
+    bool stamped = false;         // completions have a time
     std::uint8_t rnr_retry = 7;
     std::uint8_t retry = 7;
     std::uint8_t ack_timeout = 14; // 67 ms
@@ -110,12 +111,21 @@ struct End {
     ibv_pd *pd = nullptr; // one for both if they are on one device
     ibv_comp_channel *channel = nullptr;
     ibv_cq *cq = nullptr;
+    ibv_cq_ex *stamped = nullptr; // the same, with Options::stamped
     ibv_qp *qp = nullptr;
     ibv_mr *mr = nullptr;
     std::vector<unsigned char> memory = std::vector<unsigned char>(65536);
 
     ibv_sge sge(std::size_t offset, std::uint32_t length) const;
     std::uint64_t at(std::size_t offset) const { return reinterpret_cast<std::uint64_t>(memory.data() + offset); }
+};
+
+// The queue of Options::stamped; nullptr and errno from devices that stamp nothing.
+ibv_cq_ex *create_stamped_queue(ibv_context *context, std::uint32_t cqe, ibv_comp_channel *channel);
+
+struct Stamped {
+    ibv_wc wc; // of an error: wr_id, status, qp_num
+    std::uint64_t ticks;
 };
 
 // Two ends that are connected by the CM, `a` the active one.
@@ -137,6 +147,7 @@ public:
     bool receive(End &end, std::uint64_t wr_id, std::vector<ibv_sge> sges, int wanted = 0);
     // The next completion; a failure if none comes.
     ibv_wc wait(const End &end);
+    Stamped wait_stamped(const End &end);
     bool empty(const End &end);
     ibv_qp_state state(const End &end);
     // Moves it to ERR.

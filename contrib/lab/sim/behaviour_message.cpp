@@ -252,6 +252,72 @@ void a_fence_waits_for_reads(Lab &lab)
     EXPECT(same(pair.b, 0, pair.b, 8000, 4000));
 }
 
+// 0: there is none that completions are stamped with.
+std::uint64_t clock_khz(ibv_context *context)
+{
+    ibv_device_attr_ex device{};
+    const verbs_context *extended = __extension__ verbs_get_ctx_op(context, query_device_ex);
+    if (extended == nullptr || extended->query_device_ex(context, nullptr, &device, sizeof device) != 0)
+        return 0;
+    return device.hca_core_clock;
+}
+
+bool read_clock(ibv_context *context, std::uint64_t &ticks)
+{
+    ibv_values_ex values{};
+    values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+    if (::ibv_query_rt_values_ex(context, &values) != 0)
+        return false;
+    ticks = static_cast<std::uint64_t>(values.raw_clock.tv_nsec);
+    return (values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0;
+}
+
+void completions_are_stamped_in_order(Lab &lab)
+{
+    Pair pair(lab, {.stamped = true});
+    EXPECT(pair);
+    std::uint64_t last = 0;
+    EXPECT(read_clock(pair.b.id->verbs, last));
+    for (std::uint32_t i = 1; i <= 3; ++i) {
+        EXPECT(pair.receive(pair.b, i, {pair.b.sge(0, 100)}));
+        std::vector<ibv_sge> sges{pair.a.sge(0, i)};
+        ibv_send_wr wr = request(IBV_WR_SEND, i, sges);
+        EXPECT(pair.send(pair.a, wr));
+        const Stamped got = pair.wait_stamped(pair.b);
+        EXPECT_EQ(got.wc.status, IBV_WC_SUCCESS);
+        EXPECT_EQ(got.wc.opcode, IBV_WC_RECV);
+        EXPECT_EQ(got.wc.wr_id, i);
+        EXPECT_EQ(got.wc.byte_len, i);
+        EXPECT_EQ(got.wc.qp_num, pair.b.qp->qp_num);
+        EXPECT(got.ticks >= last);
+        last = got.ticks;
+    }
+    std::uint64_t now = 0;
+    EXPECT(read_clock(pair.b.id->verbs, now));
+    EXPECT(now >= last);
+    EXPECT(pair.receive(pair.b, 9, {pair.b.sge(0, 100)}));
+    EXPECT(pair.fail(pair.b));
+    const Stamped flushed = pair.wait_stamped(pair.b);
+    EXPECT_EQ(flushed.wc.status, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(flushed.wc.wr_id, 9);
+    EXPECT_EQ(flushed.wc.qp_num, pair.b.qp->qp_num);
+}
+
+// The provider finds out by making such a queue.
+void completions_are_stamped_or_such_queues_refused(Lab &lab)
+{
+    {
+        Pair plain(lab);
+        EXPECT(plain);
+        if (clock_khz(plain.a.id->verbs) == 0) {
+            EXPECT(create_stamped_queue(plain.a.id->verbs, 4, nullptr) == nullptr);
+            EXPECT_EQ(errno, EOPNOTSUPP);
+            return;
+        }
+    }
+    completions_are_stamped_in_order(lab);
+}
+
 constexpr Case kCases[] = {
     {"send_arrives_in_a_receive", send_arrives_in_a_receive},
     {"immediate_data_travels", immediate_data_travels},
@@ -265,6 +331,7 @@ constexpr Case kCases[] = {
     {"a_full_queue_says_so", a_full_queue_says_so},
     {"a_chain_stops_at_its_fault", a_chain_stops_at_its_fault},
     {"a_fence_waits_for_reads", a_fence_waits_for_reads},
+    {"completions_are_stamped_or_such_queues_refused", completions_are_stamped_or_such_queues_refused},
 };
 
 } // namespace

@@ -81,6 +81,14 @@ void cm_device_removed(Device &device)
     }
 }
 
+void cm_peers_replaced(const Device &device)
+{
+    for (CmId *id : world().ids) {
+        if (id->nic == &device && id->state == CmState::connected)
+            tell(*id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
+    }
+}
+
 void cm_reset()
 {
     World &w = world();

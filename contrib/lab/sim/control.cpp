@@ -207,6 +207,12 @@ void port_up(unsigned device)
     set_port(device, true);
 }
 
+void replace_peers(unsigned place)
+{
+    const std::lock_guard guard(world().mutex);
+    cm_peers_replaced(device_at(place));
+}
+
 void remove_device(unsigned place)
 {
     World &w = world();

@@ -138,22 +138,38 @@ int start_poll(ibv_cq_ex *queue, ibv_poll_cq_attr *attr)
     return attr->comp_mask != 0 ? EINVAL : next_poll(queue);
 }
 
-void set_calls(Cq &cq)
+// An entry that tells of an error has other things where the time would be, as a ConnectX's.
+std::uint64_t stamp_of(ibv_cq_ex *queue)
+{
+    const Cqe &entry = cq_of(queue).current;
+    return entry.wc.status == IBV_WC_SUCCESS ? ticks(nic(queue->context), entry.time) : entry.wc.vendor_err;
+}
+
+// Fields that were not asked for can't be read: in rdma-core their functions are null pointers.
+void set_calls(Cq &cq, std::uint64_t wanted)
 {
     cq.start_poll = start_poll;
     cq.next_poll = next_poll;
     cq.end_poll = [](ibv_cq_ex *) {};
     cq.read_opcode = [](ibv_cq_ex *c) { return cq_of(c).current.wc.opcode; };
     cq.read_vendor_err = [](ibv_cq_ex *c) { return cq_of(c).current.wc.vendor_err; };
-    cq.read_byte_len = [](ibv_cq_ex *c) { return cq_of(c).current.wc.byte_len; };
-    cq.read_imm_data = [](ibv_cq_ex *c) { return cq_of(c).current.wc.imm_data; };
-    cq.read_qp_num = [](ibv_cq_ex *c) { return cq_of(c).current.wc.qp_num; };
-    cq.read_src_qp = [](ibv_cq_ex *c) { return cq_of(c).current.wc.src_qp; };
     cq.read_wc_flags = [](ibv_cq_ex *c) { return cq_of(c).current.wc.wc_flags; };
-    cq.read_slid = [](ibv_cq_ex *) { return std::uint32_t{0}; };
-    cq.read_sl = [](ibv_cq_ex *) { return std::uint8_t{0}; };
-    cq.read_dlid_path_bits = [](ibv_cq_ex *) { return std::uint8_t{0}; };
-    cq.read_completion_ts = [](ibv_cq_ex *c) { return static_cast<std::uint64_t>(cq_of(c).current.time.count()); };
+    if ((wanted & IBV_WC_EX_WITH_BYTE_LEN) != 0)
+        cq.read_byte_len = [](ibv_cq_ex *c) { return cq_of(c).current.wc.byte_len; };
+    if ((wanted & IBV_WC_EX_WITH_IMM) != 0)
+        cq.read_imm_data = [](ibv_cq_ex *c) { return cq_of(c).current.wc.imm_data; };
+    if ((wanted & IBV_WC_EX_WITH_QP_NUM) != 0)
+        cq.read_qp_num = [](ibv_cq_ex *c) { return cq_of(c).current.wc.qp_num; };
+    if ((wanted & IBV_WC_EX_WITH_SRC_QP) != 0)
+        cq.read_src_qp = [](ibv_cq_ex *c) { return cq_of(c).current.wc.src_qp; };
+    if ((wanted & IBV_WC_EX_WITH_SLID) != 0)
+        cq.read_slid = [](ibv_cq_ex *) { return std::uint32_t{0}; };
+    if ((wanted & IBV_WC_EX_WITH_SL) != 0)
+        cq.read_sl = [](ibv_cq_ex *) { return std::uint8_t{0}; };
+    if ((wanted & IBV_WC_EX_WITH_DLID_PATH_BITS) != 0)
+        cq.read_dlid_path_bits = [](ibv_cq_ex *) { return std::uint8_t{0}; };
+    if ((wanted & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0)
+        cq.read_completion_ts = stamp_of;
 }
 
 } // namespace
@@ -167,11 +183,11 @@ ibv_cq_ex *create_cq_ex(ibv_context *context, ibv_cq_init_attr_ex *attr)
     const std::uint64_t known = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
     if ((attr->comp_mask & ~std::uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0)
         return null_errno(EINVAL);
-    if ((attr->wc_flags & ~known) != 0 || (times && !nic(context).config.timestamps))
+    if ((attr->wc_flags & ~known) != 0 || (times && nic(context).config.clock_khz == 0))
         return null_errno(EOPNOTSUPP);
     Cq *made = create(context, attr->cqe, attr->cq_context, attr->channel, attr->comp_vector);
     if (made != nullptr)
-        set_calls(*made);
+        set_calls(*made, attr->wc_flags);
     return made;
 }
 

@@ -13,11 +13,15 @@ constexpr int kCompVectors = 4;
 constexpr std::uint8_t kSpeed25Gbit = 32;
 constexpr std::uint8_t kLinkUp = 5;
 constexpr std::uint8_t kLinkDisabled = 3;
-constexpr std::uint32_t kClockKhz = 1'000'000; // completion times are nanoseconds
 
 std::uint64_t guid(const Device &device)
 {
     return device.config.guid != 0 ? device.config.guid : 0x0250'56ff'fe00'0001 + device.place;
+}
+
+std::uint64_t clock_mask(const Device &device)
+{
+    return UINT64_MAX >> (64 - device.config.clock_bits);
 }
 
 int query_port_ex(ibv_context *context, std::uint8_t port, ibv_port_attr *attr, std::size_t size)
@@ -92,9 +96,9 @@ int query_device_ex(ibv_context *context, const ibv_query_device_ex_input *input
     made.phys_port_cnt_ex = 1;
     made.device_cap_flags_ex = made.orig_attr.device_cap_flags;
     made.max_dm_size = device.config.dm_size;
-    if (device.config.timestamps) {
-        made.completion_timestamp_mask = UINT64_MAX;
-        made.hca_core_clock = kClockKhz;
+    if (device.config.clock_khz != 0) {
+        made.completion_timestamp_mask = clock_mask(device);
+        made.hca_core_clock = device.config.clock_khz;
     }
     if (device.config.rate_max != 0) {
         made.packet_pacing_caps.qp_rate_limit_min = device.config.rate_min;
@@ -108,22 +112,32 @@ int query_device_ex(ibv_context *context, const ibv_query_device_ex_input *input
 int query_rt_values(ibv_context *context, ibv_values_ex *values)
 {
     const std::lock_guard guard(world().mutex);
+    if (const int error = take_fault("query_rt_values"))
+        return error;
     const Device &device = nic(context);
     if (device.removed)
         return EIO;
-    if (!device.config.timestamps)
+    if (device.config.clock_khz == 0)
         return EOPNOTSUPP;
     const std::uint32_t asked = values->comp_mask;
     values->comp_mask = 0;
     if ((asked & IBV_VALUES_MASK_RAW_CLOCK) != 0) {
         // The field holds ticks of the device's clock; providers put them into a timespec like this.
-        values->raw_clock = {0, static_cast<long>(world().timers.now().count())};
+        values->raw_clock = {0, static_cast<long>(ticks(device, world().timers.now()))};
         values->comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
     }
     return 0;
 }
 
 } // namespace
+
+std::uint64_t ticks(const Device &device, Ns time)
+{
+    constexpr std::uint64_t kMillisecond = 1'000'000; // in ns
+    const auto ns = static_cast<std::uint64_t>(time.count());
+    const std::uint64_t khz = device.config.clock_khz;
+    return (ns / kMillisecond * khz + ns % kMillisecond * khz / kMillisecond) & clock_mask(device);
+}
 
 Context *make_context(Device &device)
 {

@@ -35,7 +35,8 @@ struct DeviceConfig {
     std::size_t dm_size = std::size_t{128} << 10; // bytes of device memory; 0: the device has none
     std::uint32_t rate_min = 1;                   // kbit/s
     std::uint32_t rate_max = 100'000'000;         // kbit/s; 0: no packet pacing
-    bool timestamps = true;                       // completion time, and the clock to compare with
+    std::uint32_t clock_khz = 1'000'000;          // of the clock that stamps completions; 0: nothing does
+    unsigned clock_bits = 64;                     // of it, 1 to 64: after the last it is 0 again
 };
 
 enum class Clock {
@@ -74,6 +75,9 @@ void join(unsigned device, unsigned other);
 // The port's state and its async event. A port that is down loses all messages, its own to itself too.
 void port_down(unsigned device);
 void port_up(unsigned device);
+// Another interface has the addresses of the peers now: UNREACHABLE to each id that is connected, as Linux 6.0 and later say
+// when a neighbour's link address changes. Messages are not lost by it.
+void replace_peers(unsigned device);
 // As if it was pulled out: DEVICE_FATAL to each context, DEVICE_REMOVAL to each id on it, its QPs flushed. Objects on
 // it can only be destroyed.
 void remove_device(unsigned device);
@@ -89,7 +93,7 @@ void force_rnr(std::uint32_t qp_num, unsigned times);
 void fail_post(std::uint32_t qp_num, int error);
 // The n-th call from now (1: the next) of this function fails with this errno. `function` is a member of verbs::Table,
 // or one of alloc_dm, reg_dm_mr, create_cq_ex, create_qp_ex, modify_qp_rate_limit, create_flow, query_device_ex,
-// req_notify_cq, post_recv, post_srq_recv. One fault for each function at a time. False: no such name.
+// query_rt_values, req_notify_cq, post_recv, post_srq_recv. One fault for each function at a time. False: no such name.
 bool fail_call(std::string_view function, unsigned n, int error);
 // resolve_route() to this address ends in ROUTE_ERROR with this (negative) status; 0: no longer.
 void fail_route(const std::string &address, int status);

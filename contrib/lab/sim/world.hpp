@@ -266,6 +266,7 @@ bool known_function(std::string_view function);
 void async_event(ibv_context *context, ibv_event_type type, void *element);
 void forget_async(ibv_context *context, const void *element); // the object goes: its unread events go with it
 Context *make_context(Device &device);
+std::uint64_t ticks(const Device &device, Ns time); // of the clock that stamps completions
 bool gid_of(const std::string &address, ibv_gid &gid);
 Device *device_of(const ibv_gid &gid);
 // Whether anything gets from one to the other now.
@@ -314,6 +315,7 @@ int destroy_flow(ibv_flow *flow);
 
 // ---- cm_*.cpp
 void cm_device_removed(Device &device);
+void cm_peers_replaced(const Device &device);
 void cm_reset();
 
 // Rdma-core's functions as the table has them, under its members' names.

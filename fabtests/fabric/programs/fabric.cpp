@@ -26,13 +26,6 @@ std::int64_t now_ms()
 
 } // namespace
 
-int fi_must(ssize_t result, const char *what)
-{
-    if (result < 0)
-        die("%s: %s", what, fi_strerror(static_cast<int>(-result)));
-    return static_cast<int>(result);
-}
-
 Fabric::Fabric(const Peer &who, Waiting how, std::size_t queue) : peer(who), waiting(how)
 {
     std::string service;

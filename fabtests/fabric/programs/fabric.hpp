@@ -15,11 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "fabtests/fabric/programs/must.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
 
 namespace fabtest {
-
-int fi_must(ssize_t result, const char *what); // dies with fi_strerror unless >= 0
 
 enum class Waiting { kSpin, kSread, kFd };
 

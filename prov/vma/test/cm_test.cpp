@@ -219,6 +219,52 @@ void a_closed_endpoint_leaves_no_event(void **)
     close_all({&pair.server->fid, &pair.pep->fid});
 }
 
+// ofi_rxm reads the completion queue, then the event queue, and at FI_SHUTDOWN closes the endpoint with all that is unread.
+void what_arrived_is_read_before_the_end(void **)
+{
+    const OwnDirectory directory;
+    for (const fi_threading threading : {FI_THREAD_SAFE, FI_THREAD_DOMAIN}) {
+        Net client;
+        Net server;
+        server.info->domain_attr->threading = threading;
+        const Pair pair = connected(client, server);
+        char in[8] = {};
+        assert_int_equal(fi_recv(pair.server, in, sizeof in, nullptr, 0, in), 0);
+        fi_cq_data_entry entry{};
+        assert_int_equal(fi_inject(pair.client, "last", 5, 0), 0);
+        assert_int_equal(fi_close(&pair.client->fid), 0);
+        bool received = false;
+        Event event = server.poll();
+        for (; event.result == -FI_EAGAIN; event = server.poll()) {
+            const ssize_t result = fi_cq_read(server.cq, &entry, 1);
+            assert_true(result == 1 || result == -FI_EAGAIN);
+            received |= result == 1;
+        }
+        expect(event, FI_SHUTDOWN, &pair.server->fid);
+        assert_true(received);
+        assert_string_equal(in, "last");
+        close_all({&pair.server->fid, &pair.pep->fid});
+    }
+}
+
+// Who sleeps for an event reads no completions meanwhile.
+void who_waits_for_the_end_is_told(void **)
+{
+    const OwnDirectory directory;
+    Net client;
+    Net server;
+    const Pair pair = connected(client, server);
+    char in[8] = {};
+    assert_int_equal(fi_recv(pair.server, in, sizeof in, nullptr, 0, in), 0);
+    assert_int_equal(fi_inject(pair.client, "last", 5, 0), 0);
+    assert_int_equal(fi_close(&pair.client->fid), 0);
+    expect(server.wait(), FI_SHUTDOWN, &pair.server->fid);
+    fi_cq_data_entry entry{};
+    assert_int_equal(fi_cq_read(server.cq, &entry, 1), 1);
+    assert_string_equal(in, "last");
+    close_all({&pair.server->fid, &pair.pep->fid});
+}
+
 void a_withdrawn_request_cannot_be_accepted(void **)
 {
     const OwnDirectory directory;
@@ -438,6 +484,8 @@ int main()
         cmocka_unit_test(closing_tells_the_peer),
         cmocka_unit_test(shutting_down_before_a_connection),
         cmocka_unit_test(a_closed_endpoint_leaves_no_event),
+        cmocka_unit_test(what_arrived_is_read_before_the_end),
+        cmocka_unit_test(who_waits_for_the_end_is_told),
         cmocka_unit_test(a_withdrawn_request_cannot_be_accepted),
         cmocka_unit_test(an_accept_that_crosses_a_close),
         cmocka_unit_test(requests_that_nobody_read_are_refused_with_their_listener),

@@ -60,6 +60,9 @@ void attributes(void **)
     attr.wait_obj = FI_WAIT_NONE;
     attr.format = static_cast<fi_cq_format>(FI_CQ_FORMAT_TAGGED + 1);
     assert_int_equal(fi_cq_open(side.domain, &attr, &cq, nullptr), -FI_EINVAL);
+    attr.format = FI_CQ_FORMAT_TAGGED;
+    attr.flags = FI_VMA_TIMESTAMP; // there is no NIC
+    assert_int_equal(fi_cq_open(side.domain, &attr, &cq, nullptr), -FI_EOPNOTSUPP);
     assert_int_equal(fi_enable(side.ep), 0);
     assert_int_equal(fi_close(&side.cq->fid), -FI_EBUSY);
 }

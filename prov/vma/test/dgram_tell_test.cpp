@@ -153,6 +153,85 @@ void the_receiver_was_killed(void **)
     close(pair[1]);
 }
 
+int meet(const Dgram &from, fi_addr_t to)
+{
+    return fi_setopt(&from.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_MEET), &to, sizeof to);
+}
+
+void say(int fd)
+{
+    REQUIRE(write(fd, "", 1) == 1);
+}
+
+void hear(int fd)
+{
+    char word = 0;
+    REQUIRE(read(fd, &word, 1) == 1);
+}
+
+// The receiver finds in one look what was sent after it was met.
+void look_once_when_told(int control)
+{
+    Dgram b;
+    char got = 0;
+    fi_cq_data_entry entry{};
+    REQUIRE(fi_recv(b.ep, &got, 1, nullptr, FI_ADDR_UNSPEC, nullptr) == 0);
+    REQUIRE(write(control, &b.name, sizeof b.name) == sizeof b.name);
+    hear(control);
+    while (recv(control, &got, 1, MSG_DONTWAIT) < 0)
+        REQUIRE(fi_cq_sread(b.cq, &entry, 1, nullptr, 1) == -FI_EAGAIN);
+    say(control);
+    hear(control);
+    REQUIRE(fi_cq_read(b.cq, &entry, 1) == 1 && got == 'x');
+}
+
+void the_receiver_is_met_first(void **)
+{
+    OwnDirectory directory;
+    int pair[2];
+    REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0);
+    const pid_t pid = child([&] { look_once_when_told(pair[1]); });
+    sockaddr_in peer{};
+    REQUIRE(read(pair[0], &peer, sizeof peer) == sizeof peer);
+    Dgram a("0", FI_SELECTIVE_COMPLETION);
+    const fi_addr_t to = a.insert(peer);
+    for (int i = 0; i < 3; ++i)
+        assert_int_equal(meet(a, to), -FI_EINPROGRESS); // it doesn't look yet
+    say(pair[0]);
+    int result = 0;
+    for (int i = 0; (result = meet(a, to)) != 0; ++i) {
+        REQUIRE(result == -FI_EINPROGRESS && i < 200'000'000);
+        sched_yield();
+    }
+    say(pair[0]); // that it shall look no more
+    hear(pair[0]);
+    REQUIRE(send_told(a, "x", 1, to, FI_VMA_TRY) == 0);
+    say(pair[0]);
+    ends_well(pid);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+void who_cannot_be_met(void **)
+{
+    OwnDirectory directory;
+    Dgram a;
+    const fi_addr_t to = a.insert(std::uint16_t{20323});
+    assert_int_equal(meet(a, to), -FI_ECONNREFUSED);
+    assert_int_equal(meet(a, to + 1), -FI_EINVAL);
+    assert_int_equal(meet(a, FI_ADDR_UNSPEC), -FI_EINVAL);
+    assert_int_equal(fi_setopt(&a.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_MEET), &to, 4), -FI_EINVAL);
+    assert_int_equal(a.drops(FI_OPT_VMA_TX_DROPS), 0);
+    Dgram own;
+    const fi_addr_t to_own = a.insert(own.name);
+    assert_int_equal(meet(a, to_own), -FI_EINPROGRESS);
+    int result = 0;
+    for (int i = 0; (result = meet(a, to_own)) != 0; ++i) {
+        REQUIRE(result == -FI_EINPROGRESS && i < 200'000'000);
+        own.look();
+    }
+}
+
 } // namespace
 
 int main()
@@ -160,7 +239,8 @@ int main()
     const CMUnitTest tests[] = {
         cmocka_unit_test(nobody_has_the_name),     cmocka_unit_test(the_room_is_full),
         cmocka_unit_test(the_queue_is_full),       cmocka_unit_test(the_receiver_has_closed),
-        cmocka_unit_test(the_receiver_was_killed),
+        cmocka_unit_test(the_receiver_was_killed), cmocka_unit_test(the_receiver_is_met_first),
+        cmocka_unit_test(who_cannot_be_met),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -4,6 +4,7 @@
 #include "fabtests/unit.hpp"
 
 #include <csignal>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -421,6 +422,8 @@ void killed_in_mid_message(void **)
                     }
                     if (killed)
                         side.endpoint().on_peer_shutdown(); // as connection management does
+                    else
+                        sched_yield(); // the child may want this processor
                 }
                 if (!killed && expected >= enough) {
                     kill(child, SIGKILL);

@@ -184,11 +184,11 @@ struct Net {
         }
         return got;
     }
-    Event wait()
+    Event wait(int milliseconds = kPatience)
     {
         alignas(fi_eq_cm_entry) char buffer[sizeof(fi_eq_cm_entry) + 512];
         std::uint32_t event = ~0U;
-        const ssize_t result = fi_eq_sread(eq, &event, buffer, sizeof(buffer), kPatience, 0);
+        const ssize_t result = fi_eq_sread(eq, &event, buffer, sizeof(buffer), milliseconds, 0);
         return take(result, event, buffer);
     }
     Event poll()
@@ -199,5 +199,14 @@ struct Net {
         return take(result, event, buffer);
     }
 };
+
+template <typename Value> Value option(fid_ep *ep, unsigned name)
+{
+    Value value{};
+    std::size_t length = sizeof value;
+    assert_int_equal(fi_getopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(name), &value, &length), 0);
+    assert_int_equal(length, sizeof value);
+    return value;
+}
 
 } // namespace vma::test

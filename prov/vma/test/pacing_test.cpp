@@ -23,15 +23,6 @@ void limit(fid_ep *ep, std::uint64_t rate, std::uint32_t burst)
     assert_int_equal(fi_setopt(&ep->fid, FI_OPT_ENDPOINT, kLimit, &wanted, sizeof wanted), 0);
 }
 
-template <typename Value> Value option(fid_ep *ep, unsigned name)
-{
-    Value value{};
-    std::size_t length = sizeof value;
-    assert_int_equal(fi_getopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(name), &value, &length), 0);
-    assert_int_equal(length, sizeof value);
-    return value;
-}
-
 std::uint64_t due(fid_ep *ep)
 {
     return option<std::uint64_t>(ep, FI_OPT_VMA_RATE_DUE);
@@ -262,6 +253,43 @@ void sleepers_are_woken(void **)
     assert_int_equal(poll(&one, 1, 0), 0);
 }
 
+// What was refused makes no completion: nothing but its time can end a sleep that has no end, and then it may go. So it is
+// when there is no limit any more.
+template <typename Send> void wake_when_due(fid_ep *ep, fid_cq *cq, Send send)
+{
+    limit(ep, 20'000, 200); // 5 ms each
+    for (unsigned refused = 0; refused < 3;) {
+        const ssize_t result = send();
+        if (result == 0)
+            continue;
+        assert_int_equal(result, -FI_EAGAIN);
+        if (++refused == 3)
+            limit(ep, 0, 0);
+        fi_cq_data_entry entry{};
+        ssize_t got;
+        while ((got = fi_cq_sread(cq, &entry, 1, nullptr, -1)) == 1) { // of those that went
+        }
+        assert_int_equal(got, -FI_EAGAIN);
+        assert_int_equal(send(), 0);
+    }
+}
+
+void a_blocking_read_ends_when_what_was_refused_is_due(void **)
+{
+    char bytes[100] = {};
+    Dgram from;
+    Dgram to;
+    const fi_addr_t there = from.insert(to.name);
+    wake_when_due(from.ep, from.cq, [&] { return fi_send(from.ep, bytes, 100, nullptr, there, nullptr); });
+
+    Setup setup;
+    setup.region = 65536;
+    Pair pair(setup);
+    wake_when_due(pair.a.ep, pair.a.cq, [&] { return fi_inject(pair.a.ep, bytes, 100, 0); });
+    wake_when_due(pair.a.ep, pair.a.cq,
+                  [&] { return fi_inject_writedata(pair.a.ep, bytes, 100, 1, 0, 0, FI_VMA_REGION_KEY); });
+}
+
 // Each at its own rate, one queue: none waits for another.
 void many_on_one_queue(void **)
 {
@@ -368,6 +396,7 @@ int main()
         cmocka_unit_test(a_limit_that_changes_within_a_message),
         cmocka_unit_test(injected_ones_are_refused_until_they_are_due),
         cmocka_unit_test(sleepers_are_woken),
+        cmocka_unit_test(a_blocking_read_ends_when_what_was_refused_is_due),
         cmocka_unit_test(many_on_one_queue),
         cmocka_unit_test(what_waits_at_the_end_is_cancelled),
         cmocka_unit_test(datagrams_are_refused_until_they_are_due),

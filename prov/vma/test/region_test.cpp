@@ -25,15 +25,6 @@ int put(fid_ep *ep, const void *buffer, std::size_t length, std::uint64_t data, 
     return static_cast<int>(fi_inject_writedata(ep, buffer, length, data, 0, offset, FI_VMA_REGION_KEY));
 }
 
-template <typename Value> Value option(fid_ep *ep, unsigned name)
-{
-    Value value{};
-    std::size_t length = sizeof value;
-    assert_int_equal(fi_getopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(name), &value, &length), 0);
-    assert_int_equal(length, sizeof value);
-    return value;
-}
-
 void options(void **)
 {
     Side side{Setup{}};

@@ -94,6 +94,16 @@ void what_a_program_must_promise(void **)
     const ofi::InfoPtr info = ask("127.0.0.1", "0", FI_SOURCE, hints.get());
     assert_int_equal(info->domain_attr->cq_data_size, 4);
     assert_int_equal(info->mode, FI_RX_CQ_DATA);
+    // Without attributes of a domain nothing was said of memory: as without hints. ofi_rxm asks so, for a fabric by its name.
+    fi_fabric_attr fabric{};
+    fabric.name = const_cast<char *>("verbs");
+    fi_info bare{};
+    bare.fabric_attr = &fabric;
+    bare.mode = ~std::uint64_t{0};
+    const ofi::InfoPtr found = ask(nullptr, nullptr, 0, &bare);
+    assert_non_null(found.get());
+    assert_string_equal(found->domain_attr->name, "sim0");
+    assert_int_equal(found->domain_attr->mr_mode, kRdmaModes);
     // An acknowledgement says that the peer's device has it.
     hints->tx_attr->op_flags = FI_TRANSMIT_COMPLETE;
     assert_int_equal(ask_error(hints.get()), 0);
@@ -370,6 +380,27 @@ void shutdown_reaches_both_sides(void **)
     assert_int_equal(pair.a.net.poll().result, -FI_EAGAIN); // told once
 }
 
+// As on the local device (cm_test).
+void what_arrived_is_read_before_the_end(void **)
+{
+    const SimulatedHost host;
+    RdmaPair pair;
+    Memory in(pair.b.domain(), 8);
+    Memory out(pair.a.domain(), 8);
+    assert_int_equal(fi_recv(pair.b.ep, in.bytes.data(), 8, in.desc(), 0, &in), 0);
+    assert_int_equal(fi_send(pair.a.ep, out.bytes.data(), 8, out.desc(), 0, &out), 0);
+    assert_ptr_equal(entry_of(pair.a.cq()).op_context, &out);
+    assert_int_equal(fi_shutdown(pair.a.ep, 0), 0);
+    bool received = false;
+    Event event = pair.b.net.poll();
+    for (; event.result == -FI_EAGAIN; event = pair.b.net.poll()) {
+        fi_cq_data_entry entry{};
+        received |= fi_cq_read(pair.b.cq(), &entry, 1) == 1 && entry.op_context == &in;
+    }
+    assert_int_equal(event.event, FI_SHUTDOWN);
+    assert_true(received);
+}
+
 void closing_leaves_nothing_in_the_queue(void **)
 {
     const SimulatedHost host;
@@ -403,6 +434,16 @@ void a_device_that_is_pulled_out(void **)
         expect_flushed(pair.b, &in);
         assert_true(fi_send(pair.a.ep, "x", 1, nullptr, 0, nullptr) < 0);
     }
+}
+
+void a_peer_that_is_somebody_else_now(void **)
+{
+    const SimulatedHost host;
+    RdmaPair pair;
+    sim::replace_peers(0);
+    assert_int_equal(next_event(pair.a.net, pair.b.net).event, FI_SHUTDOWN);
+    assert_int_equal(next_event(pair.b.net, pair.a.net).event, FI_SHUTDOWN);
+    assert_true(fi_send(pair.a.ep, "x", 1, nullptr, 0, nullptr) < 0);
 }
 
 void a_queue_pair_that_breaks(void **)
@@ -479,8 +520,10 @@ int main()
         cmocka_unit_test(a_stranger_is_refused),
         cmocka_unit_test(a_peer_that_gives_up),
         cmocka_unit_test(shutdown_reaches_both_sides),
+        cmocka_unit_test(what_arrived_is_read_before_the_end),
         cmocka_unit_test(closing_leaves_nothing_in_the_queue),
         cmocka_unit_test(a_device_that_is_pulled_out),
+        cmocka_unit_test(a_peer_that_is_somebody_else_now),
         cmocka_unit_test(a_queue_pair_that_breaks),
         cmocka_unit_test(a_silent_peer),
         cmocka_unit_test(failures_on_the_way_up_leave_nothing),

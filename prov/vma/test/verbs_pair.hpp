@@ -90,6 +90,7 @@ struct PairSetup {
     bool shared_receive = false;
     fi_wait_obj wait = FI_WAIT_FD;
     fi_threading threading = FI_THREAD_UNSPEC;
+    std::uint64_t cq_flags = 0; // FI_VMA_TIMESTAMP: entries are fi_cq_tagged_entry
 };
 
 // One side of a connection: everything from the fabric on is its own.
@@ -109,7 +110,8 @@ struct RdmaSide {
         if (setup.threading != FI_THREAD_UNSPEC)
             net.info->domain_attr->threading = setup.threading;
         fi_cq_attr attr{};
-        attr.format = FI_CQ_FORMAT_DATA;
+        attr.format = (setup.cq_flags & FI_VMA_TIMESTAMP) != 0 ? FI_CQ_FORMAT_TAGGED : FI_CQ_FORMAT_DATA;
+        attr.flags = setup.cq_flags;
         attr.wait_obj = setup.wait;
         assert_int_equal(fi_domain(net.fabric, net.info.get(), &net.domain, nullptr), 0);
         assert_int_equal(fi_cq_open(net.domain, &attr, &net.cq, nullptr), 0);
@@ -148,11 +150,11 @@ struct RdmaSide {
     fid_cq *cq() const { return net.cq; }
 };
 
-// The next event of one side while the other, too, looks at its own.
+// The next event of one side while the other, too, looks at its own. Asked as one who would wait: FI_SHUTDOWN at once.
 inline Event next_event(Net &of, Net &other)
 {
     for (int i = 0; i < 1'000'000; ++i) {
-        Event event = of.poll();
+        Event event = of.wait(0);
         if (event.result != -FI_EAGAIN)
             return event;
         std::uint32_t kind = 0;
@@ -182,14 +184,6 @@ inline fid_pep *join(RdmaSide &a, RdmaSide &b)
     return join(a, b, [&b](fi_info *info) { return b.open(info, nullptr); });
 }
 
-template <typename Value> Value option(fid_ep *ep, unsigned name)
-{
-    Value value{};
-    std::size_t length = sizeof value;
-    assert_int_equal(fi_getopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(name), &value, &length), 0);
-    assert_int_equal(length, sizeof value);
-    return value;
-}
 // What fi_setopt() says.
 template <typename Value> int set_option(fid_ep *ep, unsigned name, const Value &value)
 {

@@ -71,7 +71,14 @@ bool find_receivers(Socket &s, int fd, Route &route, const Flow &flow, std::uint
             return false;
     }
     wish_for(route, missing);
-    return missing.empty();
+    if (!missing.empty())
+        return false;
+    bool met = true;
+    for (const Receiver &receiver : group.receivers)
+        met &= has_met(receiver);
+    if (!met)
+        route.way = Way::kUnknown;
+    return met;
 }
 
 // Those that are still there have not heard of what they lost.

@@ -59,12 +59,6 @@ void read_peer(int fd, State &u)
     u.peer_port = peer.sin6_port;
 }
 
-void stay_on_kernel(Socket &s, const char *reason)
-{
-    s.kernel_reason = reason;
-    s.mode.store(Mode::kKernel, std::memory_order_release);
-}
-
 void become_dual(Socket &s, int fd)
 {
     read_options(s, fd);

@@ -59,6 +59,11 @@ void point_route(Socket &s, int fd, Route &route, const Flow &flow, const Identi
     wish_for(route, {});
     if (!point_to(route.receiver, who, target))
         return;
+    if (!has_met(route.receiver)) {
+        route.receiver.data = 0;
+        route.way = Way::kUnknown;
+        return;
+    }
     route.header_length = static_cast<std::uint8_t>(write_header(describe_flow(fd, flow), v6, route.header));
     route.receiver.data |= v6 ? kToIpv6 : 0;
     route.way = Way::kReceiver;
@@ -110,6 +115,13 @@ bool point_to(Receiver &receiver, const Identity &who, const Target &target)
     if (!receiver.own)
         receiver.endpoint = endpoint_of(target.port);
     return receiver.own || receiver.endpoint != FI_ADDR_NOTAVAIL;
+}
+
+// A datagram is there for the receiver's next look, as by the kernel: not behind a ring that it has still to find.
+bool has_met(const Receiver &receiver)
+{
+    return receiver.own || fi_setopt(&engine_datagrams().ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_MEET),
+                                     &receiver.endpoint, sizeof receiver.endpoint) == 0;
 }
 
 // Another sender may have taken back what was left for the same receiver. Of our own changes the route need not hear; one of

@@ -198,6 +198,7 @@ int resolve(Socket &s, int fd, Route &route);
 // Parts of it; lift lock held.
 About describe_flow(int fd, const Flow &flow);
 bool point_to(Receiver &receiver, const Identity &who, const Target &target); // false: it can't be reached
+bool has_met(const Receiver &receiver);                                       // else the kernel is the way for now
 void wish_for(Route &route, const std::vector<Identity> &who);                // and for nobody else
 void resolve_group(Socket &s, int fd, Route &route);
 bool read_destination(int fd, const Destination &to, sockaddr_in6 &out);

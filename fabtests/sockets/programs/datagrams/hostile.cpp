@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "fabtests/fabric/programs/must.hpp"
 #include "fabtests/sockets/programs/pattern.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
 
@@ -31,13 +32,6 @@ using namespace fabtest;
 
 constexpr std::size_t kLongest = 65507;
 constexpr unsigned kPerTrick = 100; // datagrams while a name is garbled
-
-int fi_must(ssize_t result, const char *what)
-{
-    if (result < 0)
-        die("%s: %s", what, fi_strerror(static_cast<int>(-result)));
-    return static_cast<int>(result);
-}
 
 // ---- the provider --------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -158,6 +159,13 @@ UniqueFd duplicate_fd(int fd) noexcept
     if (copy < 0 && errno == EINVAL)
         copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
     return adopt_fd(copy);
+}
+
+bool watch_fd(int set, int fd) noexcept
+{
+    epoll_event interest{};
+    interest.events = EPOLLIN;
+    return ::epoll_ctl(set, EPOLL_CTL_ADD, fd, &interest) == 0;
 }
 
 } // namespace vma::core

@@ -73,6 +73,9 @@ template <typename Create> [[nodiscard]] UniqueFd make_fd(Create &&create) noexc
 // False, with errno, where it fails. For descriptors that libraries made.
 [[nodiscard]] bool set_nonblocking(int fd) noexcept;
 
+// Puts a descriptor into an epoll set, for EPOLLIN. False, with errno, where it fails.
+[[nodiscard]] bool watch_fd(int set, int fd) noexcept;
+
 // A second number for the same open file, for us. errno is set where it fails.
 [[nodiscard]] UniqueFd duplicate_fd(int fd) noexcept;
 

@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <cctype>
-#include <charconv>
 #include <cstring>
+
+#include "core/parse_number.hpp"
 
 namespace vma::core {
 namespace {
@@ -13,12 +14,6 @@ namespace {
 constexpr unsigned kMappedBits = 96; // of ::ffff:0:0/96
 constexpr unsigned kAllBits = 128;
 constexpr std::size_t kMaxName = 63; // IBV_SYSFS_NAME_MAX without its end; interfaces have 15 at most
-
-bool parse_number(std::string_view text, unsigned most, unsigned &number)
-{
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    return error == std::errc() && end == text.data() + text.size() && number <= most;
-}
 
 std::string_view trimmed(std::string_view text)
 {

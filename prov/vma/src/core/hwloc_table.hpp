@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The functions of hwloc that reading a topology takes, found when they are first needed: the provider loads on a
-// machine without libhwloc, and a program whose devices need no choosing never pays for it.
+// The functions of hwloc that reading a topology takes, found when they are first needed: a program whose devices need no
+// choosing never pays for them.
 #pragma once
 
 #include <optional>
 
 #include <hwloc.h>
 #include <hwloc/distances.h>
+
+#include "core/library.hpp"
 
 namespace vma::core {
 
@@ -29,9 +31,7 @@ namespace vma::core {
     X(bitmap_next, hwloc_bitmap_next)
 
 struct HwlocTable {
-#define VMA_HWLOC_MEMBER(member, symbol) decltype(&::symbol) member;
-    VMA_HWLOC_FUNCTIONS(VMA_HWLOC_MEMBER)
-#undef VMA_HWLOC_MEMBER
+    VMA_HWLOC_FUNCTIONS(VMA_LIBRARY_MEMBER)
 };
 
 // Opens the library; nothing, and one line in the log, where it is not installed or too old. It stays loaded.

@@ -22,9 +22,9 @@ bool is_file_name(std::string_view name)
            name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
 }
 
-std::string path_of(std::string_view device, const char *root)
+std::string path_of(std::string_view device, const char *root, const char *kind = "/class/infiniband/")
 {
-    return is_file_name(device) ? std::string(root) + "/class/infiniband/" + std::string(device) : std::string();
+    return is_file_name(device) ? std::string(root) + kind + std::string(device) : std::string();
 }
 
 // The first line, without its end; empty where it can't be read.
@@ -57,6 +57,12 @@ template <typename Number> bool parse(std::string_view text, Number &number, int
 {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
     return error == std::errc() && end == text.data() + text.size();
+}
+
+int numa_node(const std::string &path)
+{
+    int node = -1;
+    return !path.empty() && parse(read_line(path + "/device/numa_node"), node, 10) && node >= 0 ? node : -1;
 }
 
 } // namespace
@@ -94,9 +100,12 @@ std::optional<PciAddress> rdma_pci_address(std::string_view device, const char *
 
 int rdma_numa_node(std::string_view device, const char *root) noexcept
 {
-    int node = -1;
-    const std::string path = path_of(device, root);
-    return !path.empty() && parse(read_line(path + "/device/numa_node"), node, 10) && node >= 0 ? node : -1;
+    return numa_node(path_of(device, root));
+}
+
+int net_numa_node(std::string_view interface, const char *root) noexcept
+{
+    return numa_node(path_of(interface, root, "/class/net/"));
 }
 
 std::vector<std::string> rdma_interfaces(std::string_view device, const char *root) noexcept

@@ -35,6 +35,9 @@ std::optional<PciAddress> rdma_pci_address(std::string_view device, const char *
 // -1: not known, as the kernel says it.
 int rdma_numa_node(std::string_view device, const char *root = kSysfs) noexcept;
 
+// The same of a network interface.
+int net_numa_node(std::string_view interface, const char *root = kSysfs) noexcept;
+
 // Names, sorted, each once; empty for a device that is not there. Ports that carry addresses name their interfaces
 // (RoCE, iWARP, rxe); an IPoIB interface hangs under the device's PCI function.
 std::vector<std::string> rdma_interfaces(std::string_view device, const char *root = kSysfs) noexcept;

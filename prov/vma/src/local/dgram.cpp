@@ -10,6 +10,7 @@
 
 #include <rdma/fi_errno.h>
 
+#include "core/clock.hpp"
 #include "core/log.hpp"
 #include "local/manager.hpp"
 #include "ofi/attr.hpp"
@@ -182,7 +183,7 @@ int DatagramEndpoint::set_limit(const void *value, std::size_t length) noexcept
             return error;
     }
     const core::SpinGuard guard(lock_);
-    pacer_.set(monotonic_now(), limit.rate, limit.max_burst, limit.typical_packet);
+    pacer_.set(core::monotonic_ns(), limit.rate, limit.max_burst, limit.typical_packet);
     paced_ = pacer_.limited();
     if (!held_until_)
         return 0;
@@ -192,10 +193,33 @@ int DatagramEndpoint::set_limit(const void *value, std::size_t length) noexcept
     return 0;
 }
 
+int DatagramEndpoint::meet(const void *value, std::size_t length) noexcept
+{
+    fi_addr_t to = FI_ADDR_UNSPEC;
+    if (!value || length != sizeof to)
+        return -FI_EINVAL;
+    std::memcpy(&to, value, sizeof to);
+    if (!enabled_)
+        return -FI_EOPBADSTATE;
+    int result;
+    bool met;
+    {
+        const core::SpinGuard guard(lock_);
+        Outlet *const outlet = membership_of(to) ? nullptr : outlet_of(to);
+        result = outlet ? outlet->meet() : -FI_EINVAL;
+        met = met_;
+    }
+    if (met)
+        welcome();
+    return result;
+}
+
 int DatagramEndpoint::set_option(int name, const void *value, std::size_t length) noexcept
 {
     if (static_cast<unsigned>(name) == FI_OPT_VMA_RATE_LIMIT)
         return set_limit(value, length);
+    if (static_cast<unsigned>(name) == FI_OPT_VMA_MEET)
+        return meet(value, length);
     if (static_cast<unsigned>(name) != FI_OPT_VMA_TAKER)
         return -FI_ENOPROTOOPT;
     if (enabled_)

@@ -8,6 +8,7 @@
 
 #include <rdma/fi_errno.h>
 
+#include "core/clock.hpp"
 #include "local/cma.hpp"
 #include "local/manager.hpp"
 #include "local/slots.hpp"
@@ -159,7 +160,7 @@ ssize_t DatagramEndpoint::send_locked(const Datagram &datagram, std::size_t leng
 // There is no queue of datagrams to send: who is too early comes again, and is woken for it if he sleeps.
 bool DatagramEndpoint::is_due(std::size_t length) noexcept
 {
-    const std::uint64_t now = length ? monotonic_now() : 0;
+    const std::uint64_t now = length ? core::monotonic_ns() : 0;
     const std::uint64_t due = length ? pacer_.due(now, length) : 0;
     if (due == now) {
         held_until_ = 0;

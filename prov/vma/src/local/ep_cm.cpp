@@ -170,7 +170,7 @@ void shut(Endpoint &endpoint)
     endpoint.cm.phase = Phase::closed;
     manager(endpoint).drop(*endpoint.cm.connection);
     endpoint.on_local_shutdown();
-    endpoint.cm.eq->post_cm(FI_SHUTDOWN, &endpoint.fid.fid, nullptr, nullptr, 0);
+    endpoint.cm.eq->post_shutdown(&endpoint.fid.fid, nullptr);
 }
 
 int shutdown_ep(fid_ep *fid, std::uint64_t flags)

@@ -105,9 +105,15 @@ int ConnectionManager::passive_ep(fi_info *info, fid_pep **pep, void *context) n
 
 int ConnectionManager::endpoint(ofi::Domain &domain, fi_info *info, fid_ep **ep, void *context) noexcept
 {
-    if (info->ep_attr != nullptr && info->ep_attr->type == FI_EP_DGRAM)
+    switch (ofi::endpoint_type(info->ep_attr)) {
+    case FI_EP_DGRAM:
         return open_datagram_endpoint(domain, info, ep, context);
-    return open_endpoint(domain, info, ep, context);
+    case FI_EP_UNSPEC:
+    case FI_EP_MSG:
+        return open_endpoint(domain, info, ep, context);
+    default:
+        return -FI_EINVAL;
+    }
 }
 
 int ConnectionManager::shared_receive(ofi::Domain &domain, fi_rx_attr *attr, fid_ep **ep, void *context) noexcept

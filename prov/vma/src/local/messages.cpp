@@ -177,7 +177,7 @@ void ConnectionManager::on_over(Connection &connection, int request_error) noexc
         endpoint.cm.phase = CmState::Phase::closed;
         endpoint.on_peer_shutdown();
         forget(connection);
-        endpoint.cm.eq->post_cm(FI_SHUTDOWN, &endpoint.fid.fid, nullptr, nullptr, 0);
+        endpoint.cm.eq->post_shutdown(&endpoint.fid.fid, endpoint.receiver.queue);
         break;
     }
     }

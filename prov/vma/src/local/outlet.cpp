@@ -44,6 +44,17 @@ bool Outlet::look_after() noexcept
     return connected_ || connect();
 }
 
+int Outlet::meet() noexcept
+{
+    if (!look_after())
+        return refusal();
+    if (!doorbell_ && !read_answer()) {
+        disconnect();
+        return -FI_ECONNREFUSED;
+    }
+    return doorbell_ ? 0 : -FI_EINPROGRESS;
+}
+
 bool Outlet::connect() noexcept
 {
     const std::int64_t now = coarse_now();

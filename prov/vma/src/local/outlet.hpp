@@ -61,6 +61,9 @@ public:
         return connected_;
     }
 
+    // 0 once the receiver has taken the ring; -FI_EINPROGRESS until it has; or why there is none: refusal().
+    int meet() noexcept;
+
     // Looks whether the receiver's socket has ended, if it was not looked at for some milliseconds.
     void look_for_end() noexcept;
     // Why a datagram could not be placed: -FI_EAGAIN or -FI_ECONNREFUSED.

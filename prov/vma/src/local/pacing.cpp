@@ -9,23 +9,11 @@
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
+#include "core/clock.hpp"
 #include "local/queue.hpp"
 #include "local/sender.hpp"
 
 namespace vma::local {
-
-namespace {
-
-constexpr std::uint64_t kSecond = 1'000'000'000;
-
-} // namespace
-
-std::uint64_t monotonic_now() noexcept
-{
-    timespec now{};
-    ::clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * kSecond + static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 // ---- the sender's side, with its lock held -----------------------------------------------------------------------------
 
@@ -33,7 +21,7 @@ bool Sender::is_due(std::uint64_t bytes) noexcept
 {
     if (!bytes)
         return true;
-    const std::uint64_t now = monotonic_now();
+    const std::uint64_t now = core::monotonic_ns();
     const std::uint64_t due = pacer.due(now, bytes);
     held_until = due == now ? 0 : due;
     return due == now;
@@ -47,7 +35,7 @@ std::uint64_t Sender::longest_piece() const noexcept
 void Sender::set_limit(const fi_vma_rate_limit &limit) noexcept
 {
     const core::SpinGuard guard(lock);
-    pacer.set(monotonic_now(), limit.rate, limit.max_burst, limit.typical_packet);
+    pacer.set(core::monotonic_ns(), limit.rate, limit.max_burst, limit.typical_packet);
     paced = pacer.limited();
     held_until = 0;
     if (!connected.load(std::memory_order_acquire))
@@ -81,6 +69,7 @@ void Queue::set_timer() noexcept
     const std::uint64_t due = paced.wheel.next();
     if (!paced.timer || (due == UINT64_MAX && paced.timer_set == 0))
         return;
+    constexpr std::uint64_t kSecond = 1'000'000'000;
     itimerspec when{};
     if (due != UINT64_MAX) {
         const std::uint64_t some = std::max<std::uint64_t>(due, 1); // 0 would switch it off
@@ -92,7 +81,7 @@ void Queue::set_timer() noexcept
 
 void Queue::wait_until(PacedTimer &timer, std::uint64_t due) noexcept
 {
-    paced.wheel.add(timer, due, monotonic_now());
+    paced.wheel.add(timer, due, core::monotonic_ns());
     if (armed)
         set_timer();
 }
@@ -100,7 +89,7 @@ void Queue::wait_until(PacedTimer &timer, std::uint64_t due) noexcept
 // What is due is looked at from now on like all that waits for its peer.
 void Queue::collect_due() noexcept
 {
-    paced.wheel.advance(monotonic_now(), [this](Timer &timer) noexcept {
+    paced.wheel.advance(core::monotonic_ns(), [this](Timer &timer) noexcept {
         Sender *const sender = static_cast<PacedTimer &>(timer).sender;
         if (sender)
             enlist(*sender);

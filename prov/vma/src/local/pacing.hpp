@@ -12,8 +12,6 @@ namespace vma::local {
 
 struct Sender;
 
-std::uint64_t monotonic_now() noexcept; // ns
-
 // Of a sender, or of a datagram endpoint that has refused one.
 struct PacedTimer : Timer {
     Sender *sender = nullptr;

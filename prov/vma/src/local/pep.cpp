@@ -288,7 +288,8 @@ ofi::InfoPtr PassiveEndpoint::request_info(const ofi::Address &own, const ofi::A
 
 int open_passive_endpoint(ConnectionManager &manager, fi_info *info, fid_pep **pep, void *context) noexcept
 {
-    if (info == nullptr || pep == nullptr || (info->ep_attr != nullptr && info->ep_attr->type != FI_EP_MSG))
+    if (info == nullptr || pep == nullptr ||
+        (info->ep_attr != nullptr && ofi::endpoint_type(info->ep_attr) != FI_EP_MSG))
         return -FI_EINVAL;
     std::unique_ptr<PassiveEndpoint> opened(new (std::nothrow) PassiveEndpoint(manager));
     if (!opened)

@@ -164,7 +164,7 @@ template <fi_cq_format Format>
     const bool failures = queue.failed != nullptr;
     const bool error = queue.error_first();
     const bool left = !queue.entries.empty();
-    const bool look_at_cm = (!sink.taken && (++queue.idle_reads % kCmInterval) == 0) ||
+    const bool look_at_cm = (!sink.taken && !left && (queue.note_idle() % kCmInterval) == 0) ||
                             (queue.inlets.used() && (queue.reads % kNewSenders) == 0);
     queue.lock.unlock();
 
@@ -213,21 +213,21 @@ ssize_t read_from(fid_cq *fid, void *buffer, std::size_t count, fi_addr_t *sourc
     return queue_of(fid).read_with_sources<Format>(buffer, count, sources);
 }
 
-// Sleeps until the queue or connection management has something. False: fi_cq_signal() was called.
+// Sleeps until the queue or connection management has something. False: fi_cq_signal() was called, or what a rate limit has
+// refused may go.
 bool sleep_once(Queue &queue, int milliseconds) noexcept
 {
     queue.domain.fabric.cm_progress();
-    bool ready;
     {
         const core::SpinGuard guard(queue.lock);
         if (queue.signalled) {
             queue.signalled = false;
             return false;
         }
-        ready = !queue.arm();
+        bool due = false;
+        if (!queue.arm(&due))
+            return !due;
     }
-    if (ready)
-        return true;
     pollfd fds[] = {{queue.doorbell.wake_fd(), POLLIN, 0},
                     {queue.domain.fabric.device->wait_fd(), POLLIN, 0},
                     {queue.paced.timer.get(), POLLIN, 0}}; // poll() passes over -1
@@ -339,6 +339,10 @@ int open_cq(ofi::Domain &domain, const fi_cq_attr *attr, fid_cq **cq, void *cont
         return -FI_ENOMEM;
     if (const int error = ofi::init_cq(*queue, attr, context))
         return error;
+    if (attr && (attr->flags & FI_VMA_TIMESTAMP)) {
+        VMA_WARN(cq, "no NIC stamps completions of this device: a queue with FI_VMA_TIMESTAMP is refused");
+        return -FI_EOPNOTSUPP;
+    }
     if (const int error = queue->open())
         return error;
     queue->untimed = attr && (attr->flags & FI_VMA_UNTIMED);

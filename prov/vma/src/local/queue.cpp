@@ -7,6 +7,7 @@
 #include <new>
 #include <pthread.h>
 #include <sys/epoll.h>
+#include <utility>
 
 #include <rdma/fi_errno.h>
 
@@ -36,9 +37,7 @@ int Queue::open_wait_set() noexcept
         return 0;
     core::UniqueFd set = core::make_fd([] { return ::epoll_create1(EPOLL_CLOEXEC); });
     for (const int fd : {doorbell.wake_fd(), domain.datagrams ? domain.fabric.device->wait_fd() : -1}) {
-        epoll_event interest{};
-        interest.events = EPOLLIN;
-        if (fd >= 0 && ::epoll_ctl(set.get(), EPOLL_CTL_ADD, fd, &interest) != 0)
+        if (fd >= 0 && !core::watch_fd(set.get(), fd))
             return -errno;
     }
     wait_set = std::move(set);
@@ -224,7 +223,7 @@ bool Queue::anything() noexcept
     return !entries.empty() || failed || signalled || doorbell.rung();
 }
 
-bool Queue::arm() noexcept
+bool Queue::arm(bool *due) noexcept
 {
     if (armed && armed_by != this_thread())
         many_sleepers = true;
@@ -238,36 +237,36 @@ bool Queue::arm() noexcept
         armed = true;
         armed_by = this_thread();
     }
-    bool news = false;
+    News news;
     if (!paced.wheel.empty())
         collect_due();
     advance_senders(&news);
-    if (paced.refused_is_due) {
-        paced.refused_is_due = false;
-        news = true;
-    }
-    if (!news && !anything()) {
+    if (std::exchange(paced.refused_is_due, false))
+        news.due = true;
+    if (!news.some && !news.due && !anything()) {
         set_timer();
         return true;
     }
     disarm();
+    if (due)
+        *due = news.due;
     return false;
 }
 
-// The senders that wait for their peers. With `news` also those that should try again, and those that others are at.
-void Queue::advance_senders(bool *news) noexcept
+// The senders that wait for their peers.
+void Queue::advance_senders(News *news) noexcept
 {
     for (Sender **at = &waiting; *at;) {
         Sender &sender = **at;
         if (!sender.lock.try_lock()) {
             if (news)
-                *news = true;
+                news->some = true;
             at = &sender.waiting_next;
             continue;
         }
         sender.advance(true);
         if (news && sender.fed())
-            *news = true;
+            (std::exchange(sender.refused, false) ? news->due : news->some) = true;
         const bool rests = sender.idle() || sender.only_paced();
         if (sender.held_until && !sender.idle())
             wait_until(sender.timer, sender.held_until);

@@ -68,8 +68,9 @@ struct Queue : ofi::Cq {
     // Reads nothing: arrivals go to the queue. Takes the lock.
     void progress() noexcept;
 
-    // Whether a sleeper would miss nothing. After `true` the wait descriptor becomes readable with the next event.
-    bool arm() noexcept;
+    // Whether a sleeper would miss nothing. After `true` the wait descriptor becomes readable with the next event; after
+    // `false`, `due` says whether it is (also) what a rate limit has refused that may go now.
+    bool arm(bool *due = nullptr) noexcept;
     void disarm() noexcept;
     void wake_sleepers() noexcept;
     // All that an endpoint's peer has published, for its end.
@@ -91,7 +92,6 @@ struct Queue : ofi::Cq {
     Endpoint *failed = nullptr;
     Endpoint *reporting = nullptr;
     unsigned reads = 0;
-    unsigned idle_reads = 0;
     const void *armed_by = nullptr; // the thread
     Doorbell doorbell;
     std::uint32_t recent[8] = {}; // bits that rang last
@@ -111,13 +111,19 @@ struct Queue : ofi::Cq {
     int wait_fd() const noexcept { return wait_set ? wait_set.get() : doorbell.wake_fd(); }
 
 private:
+    // What a look at the senders finds for who wants to sleep.
+    struct News {
+        bool some = false; // one may send again, or others are at it: read again
+        bool due = false;  // what a rate limit has refused may go
+    };
+
     template <fi_cq_format Format> void answer_doorbell(Sink &sink) noexcept;
     bool grow(std::uint32_t bit) noexcept;
     bool anything() noexcept;
     void activate(Endpoint &endpoint) noexcept;
     void touch(unsigned index) noexcept;
     void deactivate(unsigned index) noexcept;
-    void advance_senders(bool *news) noexcept;
+    void advance_senders(News *news) noexcept;
     void collect_due() noexcept;
     void enlist(Sender &sender) noexcept;
     void set_timer() noexcept;

@@ -6,6 +6,7 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_errno.h>
 
+#include "core/clock.hpp"
 #include "local/cma.hpp"
 #include "local/endpoint.hpp"
 #include "local/queue.hpp"
@@ -133,7 +134,7 @@ ssize_t Sender::post(TxOp &op) noexcept
     if (op.inject && issue_at != ops.size()) {
         TxOp &last = ops[ops.size() - 1];
         result = -FI_EAGAIN;
-        starved = true;
+        starve();
         if (last.key_pending)
             last.kind = TxKind::key; // the answer serves the program's next try
         else
@@ -152,7 +153,7 @@ void Sender::advance(bool queue_locked) noexcept
         return;
     refresh();
     issue_waiting();
-    if (held_until && issue_at == ops.size() && monotonic_now() >= held_until)
+    if (held_until && issue_at == ops.size() && core::monotonic_ns() >= held_until)
         held_until = 0; // what was refused may go now
     settle(queue_locked);
     if (!rang)
@@ -320,10 +321,16 @@ void Sender::watch_progress() noexcept
     queue->follow(*this);
 }
 
+void Sender::starve() noexcept
+{
+    starved = true;
+    refused |= paced;
+}
+
 // The answer when there is no room. Whoever sleeps on the queue after it is woken when there is.
 ssize_t Sender::try_again() noexcept
 {
-    starved = true;
+    starve();
     watch_progress();
     return -FI_EAGAIN;
 }

@@ -101,6 +101,7 @@ struct Sender {
     bool cma = false;
     bool broken = false;  // the peer lied; nothing more is done until CM ends the connection
     bool starved = false; // a call ended with -FI_EAGAIN for want of slots, or because it was not due
+    bool refused = false; // and there was a rate limit: who sleeps in fi_cq_sread() is told when it may go
     Pacer pacer;
     std::uint64_t held_until =
         0;            // ns: when what is first in `ops`, or was refused, is due; 0: it waits for something else
@@ -172,6 +173,7 @@ private:
     void publish(TxOp &op, SlotOp slot_op, unsigned flags, std::size_t length, std::uint64_t addr) noexcept;
     void notify() noexcept;
     void watch_progress() noexcept;
+    void starve() noexcept;
     ssize_t try_again() noexcept;
     bool is_due(std::uint64_t bytes) noexcept;
     // So many bytes go now. After is_due().

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include <rdma/fabric.h>
 #include <rdma/fi_endpoint.h>
@@ -17,6 +18,8 @@ inline constexpr char kLocalName[] = "local"; // name of the device's fabric and
 inline constexpr std::uint32_t kProviderVersion = FI_VERSION(0, 1);
 inline constexpr std::uint32_t kProtocol = FI_PROV_SPECIFIC | 0x564d0001U;
 inline constexpr std::uint32_t kVerbsProtocol = FI_PROV_SPECIFIC | 0x564d0002U;
+inline constexpr std::uint32_t kStreamProtocol = FI_PROV_SPECIFIC | 0x564d0003U; // TCP as on every wire
+inline constexpr std::uint32_t kUdpProtocol = FI_PROV_SPECIFIC | 0x564d0004U;    // and UDP
 inline constexpr std::uint32_t kProtocolVersion = 1;
 
 inline constexpr std::size_t kCmDataSize = 256;  // private data of connect, accept and reject, bytes
@@ -54,6 +57,16 @@ inline constexpr std::uint64_t kRxCompletionOrder = FI_ORDER_STRICT | FI_ORDER_D
 
 // mr_mode bits that a domain honours when it is opened with them. None of them is ever required.
 inline constexpr int kMrModes = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+
+// A type of endpoint as a number: FI_EP_VMA_STREAM is none of the enumeration's, so it must not be read as one. Without
+// attributes FI_EP_UNSPEC.
+inline std::uint32_t endpoint_type(const fi_ep_attr *attr) noexcept
+{
+    std::uint32_t type = FI_EP_UNSPEC;
+    if (attr != nullptr)
+        std::memcpy(&type, &attr->type, sizeof type);
+    return type;
+}
 
 // What a device offers for one type of endpoint. Strings are the owner's.
 struct Offer {

@@ -3,6 +3,7 @@
 // completions come about, how a reader waits and who else looks at the queue is the device's.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -32,8 +33,11 @@ struct Completion {
     void *buffer = nullptr;
     std::uint64_t data = 0;
     const void *owner = nullptr; // the endpoint, whose entries go when it is closed
-    std::uint64_t excess = 0;    // olen: bytes that did not fit
-    int error = 0;               // a positive fi_errno makes it an error entry
+    union {
+        std::uint64_t excess = 0; // of an error, olen: bytes that did not fit
+        std::uint64_t tag;        // of others, in FI_CQ_FORMAT_TAGGED
+    };
+    int error = 0; // a positive fi_errno makes it an error entry
     int provider_error = 0;
     fi_addr_t source = FI_ADDR_NOTAVAIL; // of a received datagram
 };
@@ -41,7 +45,7 @@ struct Completion {
 // Entry number 0 of `out` in the queue's format; the entry's size.
 template <fi_cq_format Format>
 inline std::size_t write_entry(std::byte *out, void *context, std::uint64_t flags, std::uint64_t length, void *buffer,
-                               std::uint64_t data) noexcept
+                               std::uint64_t data, std::uint64_t tag = 0) noexcept
 {
     if constexpr (Format == FI_CQ_FORMAT_CONTEXT) {
         *reinterpret_cast<fi_cq_entry *>(out) = {context};
@@ -53,7 +57,7 @@ inline std::size_t write_entry(std::byte *out, void *context, std::uint64_t flag
         *reinterpret_cast<fi_cq_data_entry *>(out) = {context, flags, length, buffer, data};
         return sizeof(fi_cq_data_entry);
     } else {
-        *reinterpret_cast<fi_cq_tagged_entry *>(out) = {context, flags, length, buffer, data, 0};
+        *reinterpret_cast<fi_cq_tagged_entry *>(out) = {context, flags, length, buffer, data, tag};
         return sizeof(fi_cq_tagged_entry);
     }
 }
@@ -79,6 +83,7 @@ struct Cq {
     fi_cq_format format = FI_CQ_FORMAT_CONTEXT;
     fi_wait_obj wait_obj = FI_WAIT_NONE;
     fi_cq_wait_cond wait_cond = FI_CQ_COND_NONE;
+    std::atomic<unsigned> idle_reads{0}; // that found nothing; written with the lock held
 
     core::SpinLock lock;            // protects what follows
     core::Fifo<Completion> entries; // its limit is the queue's size: what doesn't fit waits where it comes from
@@ -94,13 +99,21 @@ struct Cq {
         std::size_t taken = 0;
         while (taken < count && !entries.empty() && !entries.front().error) {
             const Completion &entry = entries.front();
-            out += write_entry<Format>(out, entry.context, entry.flags, entry.length, entry.buffer, entry.data);
+            out +=
+                write_entry<Format>(out, entry.context, entry.flags, entry.length, entry.buffer, entry.data, entry.tag);
             if (sources)
                 sources[taken] = entry.source;
             entries.pop();
             ++taken;
         }
         return taken;
+    }
+    // A read has found nothing: the how manieth.
+    unsigned note_idle() noexcept
+    {
+        const unsigned now = idle_reads.load(std::memory_order_relaxed) + 1;
+        idle_reads.store(now, std::memory_order_release);
+        return now;
     }
     bool error_first() noexcept { return !entries.empty() && entries.front().error != 0; }
 

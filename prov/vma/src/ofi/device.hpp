@@ -50,5 +50,9 @@ struct Device {
 
 extern const Device kLocalDevice;
 extern const Device kVerbsDevice;
+extern const Device kEtherDevice;
+
+// All of them, in the order of preference.
+inline constexpr const Device *kDevices[] = {&kLocalDevice, &kVerbsDevice, &kEtherDevice};
 
 } // namespace vma::ofi

@@ -58,9 +58,6 @@ int open_endpoint(fid_domain *fid, fi_info *info, fid_ep **ep, void *context)
         return -FI_EINVAL;
     if (domain.fabric.orphaned())
         return -FI_EOPBADSTATE;
-    if (info->ep_attr != nullptr && info->ep_attr->type != FI_EP_UNSPEC && info->ep_attr->type != FI_EP_MSG &&
-        info->ep_attr->type != FI_EP_DGRAM)
-        return -FI_EINVAL;
     return domain.fabric.device->endpoint(domain, info, ep, context);
 }
 
@@ -129,7 +126,7 @@ void take_promises(Domain &domain, const fi_info &info)
     domain.caps = info.caps != 0 ? info.caps : kCaps;
     if (attr.threading != FI_THREAD_UNSPEC)
         domain.threading = attr.threading;
-    domain.datagrams = info.ep_attr != nullptr && info.ep_attr->type == FI_EP_DGRAM;
+    domain.datagrams = endpoint_type(info.ep_attr) == FI_EP_DGRAM;
     domain.mr_mode = attr.mr_mode;
     const bool basic = attr.mr_mode == FI_MR_BASIC;
     domain.virt_addr = basic || (attr.mr_mode & FI_MR_VIRT_ADDR) != 0;

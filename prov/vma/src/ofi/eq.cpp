@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <new>
 #include <sys/epoll.h>
 
 #include <rdma/fi_errno.h>
 
+#include "core/clock.hpp"
 #include "core/log.hpp"
 #include "ofi/noop.hpp"
 
@@ -29,12 +29,21 @@ bool has_private_data(std::uint32_t event)
     return event == FI_CONNREQ || event == FI_CONNECTED || event == FI_SHUTDOWN;
 }
 
-ssize_t take_event(Eq &eq, std::uint32_t *event, void *buf, std::size_t len, std::uint64_t flags)
+// The event to be read next: those that wait for their endpoint's queue let the others pass. With the mutex held.
+std::deque<EqEvent>::iterator next_event(Eq &eq)
+{
+    return std::find_if_not(eq.events.begin(), eq.events.end(),
+                            [](const EqEvent &event) { return event.unread.holds(); });
+}
+
+// A caller that would rather sleep than read completions is `waiting`, and told everything.
+ssize_t take_event(Eq &eq, std::uint32_t *event, void *buf, std::size_t len, std::uint64_t flags, bool waiting)
 {
     const std::lock_guard guard(eq.mutex);
-    if (eq.events.empty())
+    const auto next = waiting ? eq.events.begin() : next_event(eq);
+    if (next == eq.events.end())
         return -FI_EAGAIN;
-    EqEvent &head = eq.events.front();
+    EqEvent &head = *next;
     if (head.is_error)
         return -FI_EAVAIL;
     // Private data is cut to the room there is; an entry itself never is.
@@ -48,7 +57,7 @@ ssize_t take_event(Eq &eq, std::uint32_t *event, void *buf, std::size_t len, std
     if ((flags & FI_PEEK) == 0) {
         static_cast<void>(head.info.release()); // the program's now
         eq.last_err_data.reset();
-        eq.events.pop_front();
+        eq.events.erase(next);
         eq.update_ready();
     }
     return static_cast<ssize_t>(length);
@@ -60,14 +69,12 @@ ssize_t read_eq(fid_eq *fid, std::uint32_t *event, void *buf, std::size_t len, s
     if (eq.fabric.orphaned())
         return -FI_EOPBADSTATE;
     eq.fabric.device->progress(false);
-    return take_event(eq, event, buf, len, flags);
+    return take_event(eq, event, buf, len, flags, false);
 }
 
 std::int64_t now_ms()
 {
-    timespec now{};
-    ::clock_gettime(CLOCK_MONOTONIC, &now);
-    return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1000000;
+    return static_cast<std::int64_t>(core::monotonic_ns() / 1'000'000);
 }
 
 ssize_t sread_eq(fid_eq *fid, std::uint32_t *event, void *buf, std::size_t len, int timeout, std::uint64_t flags)
@@ -81,7 +88,7 @@ ssize_t sread_eq(fid_eq *fid, std::uint32_t *event, void *buf, std::size_t len, 
     int left = timeout;
     while (true) {
         eq.fabric.device->progress(true);
-        const ssize_t result = take_event(eq, event, buf, len, flags);
+        const ssize_t result = take_event(eq, event, buf, len, flags, true);
         if (result != -FI_EAGAIN || left == 0)
             return result;
         epoll_event ready{};
@@ -117,16 +124,17 @@ ssize_t readerr_eq(fid_eq *fid, fi_eq_err_entry *buf, std::uint64_t flags)
     if (eq.fabric.orphaned())
         return -FI_EOPBADSTATE;
     const std::lock_guard guard(eq.mutex);
-    if (eq.events.empty() || !eq.events.front().is_error)
+    const auto next = next_event(eq);
+    if (next == eq.events.end() || !next->is_error)
         return -FI_EAGAIN;
-    EqEvent &head = eq.events.front();
+    EqEvent &head = *next;
     void *own = buf->err_data;
     const std::size_t own_size = buf->err_data_size;
     *buf = head.error;
     const bool keep = (flags & FI_PEEK) != 0;
     deliver_err_data(eq, *buf, own, own_size, head, keep);
     if (!keep) {
-        eq.events.pop_front();
+        eq.events.erase(next);
         eq.update_ready();
     }
     return sizeof(*buf);

@@ -20,6 +20,19 @@
 
 namespace vma::ofi {
 
+struct Cq;
+
+// What arrived before the end of a connection is read before the end is told of: ofi_rxm closes the endpoint at FI_SHUTDOWN,
+// and with it would go what it has not read. No read of the queue that began before the event counts, so it takes two
+// that found nothing; who reads no completions is told after kPatienceNs.
+struct UnreadBefore {
+    const std::atomic<unsigned> *idle_reads = nullptr; // of the endpoint's queue
+    unsigned at_first = 0;
+    std::uint64_t until = 0; // ns of core::monotonic_ns()
+
+    bool holds() const noexcept;
+};
+
 struct EqEvent {
     std::uint32_t event = 0;
     bool is_error = false;
@@ -28,6 +41,7 @@ struct EqEvent {
     std::unique_ptr<std::byte[]> data; // the entry with what follows it; of an error, its err_data
     fi_eq_err_entry error{};
     InfoPtr info; // of FI_CONNREQ, until the program has read it
+    UnreadBefore unread;
 };
 
 struct Eq {
@@ -43,8 +57,11 @@ struct Eq {
 
     // All may be called with endpoint, queue or CM locks held: they take the queue's lock only. 0 or -FI_ENOMEM.
     int post_event(std::uint32_t event, fid_t about, const void *entry, std::size_t length) noexcept;
-    // Connection events: FI_CONNREQ (with its info), FI_CONNECTED, FI_SHUTDOWN.
+    // Connection events: FI_CONNREQ (with its info), FI_CONNECTED.
     int post_cm(std::uint32_t event, fid_t about, InfoPtr info, const void *data, std::size_t length) noexcept;
+    // FI_SHUTDOWN of an endpoint. `unread`: the queue in which it receives, whose entries come first; nullptr where the
+    // program itself has ended the connection.
+    int post_shutdown(fid_t about, const Cq *unread) noexcept;
     int post_error(fid_t about, int error, int prov_errno, const void *err_data, std::size_t length) noexcept;
     // A closing object's events are never read. The infos of FI_CONNREQ events among them.
     std::vector<InfoPtr> remove_events(fid_t about) noexcept;
@@ -61,6 +78,8 @@ struct Eq {
 
 private:
     int push(EqEvent &&event) noexcept;
+    int push_cm(std::uint32_t event, fid_t about, InfoPtr info, const void *data, std::size_t length,
+                const UnreadBefore &unread) noexcept;
 };
 
 inline Eq &eq_of(fid_eq *fid) noexcept

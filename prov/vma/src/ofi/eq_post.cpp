@@ -9,7 +9,9 @@
 
 #include <rdma/fi_errno.h>
 
+#include "core/clock.hpp"
 #include "core/log.hpp"
+#include "ofi/cq.hpp"
 #include "ofi/eq.hpp"
 
 namespace vma::ofi {
@@ -30,21 +32,20 @@ bool fill(EqEvent &event, const void *first, std::size_t first_length, const voi
     return true;
 }
 
-bool watch(int set, int fd)
-{
-    epoll_event interest{};
-    interest.events = EPOLLIN;
-    return ::epoll_ctl(set, EPOLL_CTL_ADD, fd, &interest) == 0;
-}
-
 } // namespace
+
+bool UnreadBefore::holds() const noexcept
+{
+    return idle_reads != nullptr && idle_reads->load(std::memory_order_acquire) - at_first < 2 &&
+           core::monotonic_ns() < until;
+}
 
 int Eq::open_wait_set() noexcept
 {
     ready = core::make_fd([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
     wait_set = core::make_fd([] { return ::epoll_create1(EPOLL_CLOEXEC); });
-    if (!ready || !wait_set || !watch(wait_set.get(), ready.get()) ||
-        !watch(wait_set.get(), fabric.device->wait_fd())) {
+    if (!ready || !wait_set || !core::watch_fd(wait_set.get(), ready.get()) ||
+        !core::watch_fd(wait_set.get(), fabric.device->wait_fd())) {
         const int error = errno;
         VMA_WARN(eq, "cannot open the wait object of an event queue: %s", std::strerror(error));
         return -error;
@@ -86,7 +87,8 @@ int Eq::post_event(std::uint32_t event, fid_t about, const void *entry, std::siz
     return fill(queued, entry, length, nullptr, 0) ? push(std::move(queued)) : -FI_ENOMEM;
 }
 
-int Eq::post_cm(std::uint32_t event, fid_t about, InfoPtr info, const void *data, std::size_t length) noexcept
+int Eq::push_cm(std::uint32_t event, fid_t about, InfoPtr info, const void *data, std::size_t length,
+                const UnreadBefore &unread) noexcept
 {
     fi_eq_cm_entry entry{};
     entry.fid = about;
@@ -95,7 +97,23 @@ int Eq::post_cm(std::uint32_t event, fid_t about, InfoPtr info, const void *data
     queued.event = event;
     queued.fid = about;
     queued.info = std::move(info);
+    queued.unread = unread;
     return fill(queued, &entry, sizeof(entry), data, length) ? push(std::move(queued)) : -FI_ENOMEM;
+}
+
+int Eq::post_cm(std::uint32_t event, fid_t about, InfoPtr info, const void *data, std::size_t length) noexcept
+{
+    return push_cm(event, about, std::move(info), data, length, {});
+}
+
+int Eq::post_shutdown(fid_t about, const Cq *unread) noexcept
+{
+    constexpr std::uint64_t kPatienceNs = 1'000'000'000;
+    UnreadBefore before;
+    if (unread != nullptr)
+        before = {&unread->idle_reads, unread->idle_reads.load(std::memory_order_acquire),
+                  core::monotonic_ns() + kPatienceNs};
+    return push_cm(FI_SHUTDOWN, about, nullptr, nullptr, 0, before);
 }
 
 int Eq::post_error(fid_t about, int error, int prov_errno, const void *err_data, std::size_t length) noexcept

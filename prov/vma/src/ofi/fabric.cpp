@@ -99,7 +99,7 @@ constinit fi_ops_fabric g_fabric_ops = {
 // Without a name: the one that every host has.
 const Device *find_device(const char *name)
 {
-    for (const Device *device : {&kLocalDevice, &kVerbsDevice}) {
+    for (const Device *device : kDevices) {
         if (name == nullptr || std::strcmp(name, device->name) == 0)
             return device;
     }

@@ -172,7 +172,7 @@ int getinfo(std::uint32_t version, const char *node, const char *service, std::u
             return error;
     }
     InfoList list;
-    for (const Device *device : {&kLocalDevice, &kVerbsDevice})
+    for (const Device *device : kDevices)
         device->list(query, list);
     return list.take(info);
 }

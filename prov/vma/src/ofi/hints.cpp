@@ -86,7 +86,7 @@ bool ep_fits(Verdict &verdict, const fi_ep_attr &offer, const fi_ep_attr *hint)
     if (hint == nullptr)
         return true;
     const bool shared_receive = hint->rx_ctx_cnt == FI_SHARED_CONTEXT;
-    return verdict.one_of("ep_attr->type", hint->type, offer.type) &&
+    return verdict.one_of("ep_attr->type", endpoint_type(hint), endpoint_type(&offer)) &&
            verdict.one_of("ep_attr->protocol", hint->protocol, offer.protocol) &&
            verdict.at_most("ep_attr->protocol_version", hint->protocol_version, offer.protocol_version) &&
            verdict.at_most("ep_attr->max_msg_size", hint->max_msg_size, offer.max_msg_size) &&
@@ -146,9 +146,11 @@ int needed_mr_mode(const Offer &offer, std::uint64_t caps)
 }
 
 // Bits that a device doesn't need do no harm. The two values of old mean a whole mode and stand alone; before API 1.5
-// there was nothing else.
+// there was nothing else. Without attributes of a domain nothing is promised or refused, as without hints.
 bool mr_mode_fits(Verdict &verdict, std::uint32_t version, const Offer &offer, const fi_info &hints)
 {
+    if (hints.domain_attr == nullptr && takes_bits(version))
+        return true;
     const int mode = hints.domain_attr != nullptr ? hints.domain_attr->mr_mode : FI_MR_UNSPEC;
     const int needed = needed_mr_mode(offer, granted_caps(offer, hints.caps));
     const bool local = (needed & FI_MR_LOCAL) == 0 || (hints.mode & FI_LOCAL_MR) != 0;

@@ -4,7 +4,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <ctime>
+
+#include "core/clock.hpp"
 
 namespace vma::verbs {
 
@@ -23,9 +24,7 @@ inline std::uint64_t now_ns() noexcept
 {
     if (const ClockFunction clock = g_test_clock.load(std::memory_order_relaxed)) [[unlikely]]
         return clock();
-    timespec now{};
-    ::clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+    return core::monotonic_ns();
 }
 
 } // namespace vma::verbs

@@ -94,13 +94,14 @@ void fail(Endpoint &endpoint, int error, int status, const void *data = nullptr,
         endpoint.eq->post_error(&endpoint.fid.fid, error, status, data, length);
 }
 
-void shut(Endpoint &endpoint)
+// `unread`: the queue of receives that come before the end, which the peer has asked for.
+void shut(Endpoint &endpoint, const Queue *unread)
 {
     endpoint.phase = Phase::closed;
     if (endpoint.id)
         table()->disconnect(endpoint.id.get());
     flush_qp(endpoint);
-    endpoint.eq->post_cm(FI_SHUTDOWN, &endpoint.fid.fid, nullptr, nullptr, 0);
+    endpoint.eq->post_shutdown(&endpoint.fid.fid, unread);
 }
 
 void complete(Endpoint &endpoint, const void *data, std::size_t length)
@@ -206,15 +207,17 @@ void Endpoint::on_event(CmEvent &event) noexcept
     case RDMA_CM_EVENT_ADDR_ERROR:
     case RDMA_CM_EVENT_ROUTE_ERROR:
     case RDMA_CM_EVENT_UNREACHABLE:
+        if (phase == Phase::connected) // what Linux 6.0 and later say of a neighbour's new link address
+            return on_broken("another interface has the peer's address now");
         return fail(*this, errno_of(event, FI_EHOSTUNREACH), event.status);
     case RDMA_CM_EVENT_CONNECT_ERROR:
         return fail(*this, errno_of(event, FI_ECONNABORTED), event.status);
     case RDMA_CM_EVENT_DISCONNECTED:
-        return phase == Phase::connected ? shut(*this) : fail(*this, FI_ECONNABORTED, event.status);
+        return phase == Phase::connected ? shut(*this, rx_queue) : fail(*this, FI_ECONNABORTED, event.status);
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
         VMA_WARN(ep_ctrl, "RDMA device %s is gone: the connection with %s is closed", nic_domain(domain).nic().name,
                  ofi::AddressText(peer).c_str());
-        return phase == Phase::connected ? shut(*this) : fail(*this, FI_ENODEV, event.status);
+        return phase == Phase::connected ? shut(*this, nullptr) : fail(*this, FI_ENODEV, event.status);
     default:
         return;
     }
@@ -225,7 +228,7 @@ void Endpoint::on_broken(const char *why) noexcept
     if (phase != Phase::connected)
         return;
     VMA_WARN(ep_ctrl, "the connection with %s is closed: %s", ofi::AddressText(peer).c_str(), why);
-    shut(*this);
+    shut(*this, nullptr);
 }
 
 void Endpoint::report_broken() noexcept
@@ -397,7 +400,7 @@ int shutdown_ep(fid_ep *fid, std::uint64_t flags)
         return 0;
     if (endpoint.phase != Phase::connected)
         return -FI_ENOTCONN;
-    shut(endpoint);
+    shut(endpoint, nullptr);
     return 0;
 }
 

@@ -47,6 +47,7 @@ int NicDomain::open() noexcept
         VMA_WARN(domain, "cannot open RDMA device %s: %s", nic_.name, std::strerror(-error));
         return error;
     }
+    clock_.start(context_, nic_);
     source_ = {this, [](void *object) noexcept { static_cast<NicDomain *>(object)->read_event(); }};
     if (!core::set_nonblocking(context_->async_fd) || !manager_.watch(source_, context_->async_fd))
         return last_error();

@@ -10,6 +10,7 @@
 #include "ofi/domain.hpp"
 #include "verbs/manager.hpp"
 #include "verbs/nic.hpp"
+#include "verbs/nic_clock.hpp"
 
 namespace vma::verbs {
 
@@ -25,6 +26,7 @@ public:
     ibv_context *context() const noexcept { return context_; }
     ibv_pd *pd() const noexcept { return pd_; }
     bool is_gone() const noexcept { return gone_; } // with the manager's mutex held
+    const NicClock &clock() const noexcept { return clock_; }
 
     std::atomic<std::size_t> fast_places{0}; // endpoints with a short-message ring
 
@@ -35,6 +37,7 @@ private:
     const Nic &nic_;
     ibv_context *context_ = nullptr;
     ibv_pd *pd_ = nullptr;
+    NicClock clock_;
     EventSource source_;
     bool gone_ = false;
 };

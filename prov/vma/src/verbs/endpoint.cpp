@@ -415,7 +415,8 @@ constinit fi_ops_ep g_ep_ops = {
 
 int open_endpoint(ofi::Domain &domain, const fi_info *info, fid_ep **ep, void *context) noexcept
 {
-    if (info->ep_attr != nullptr && info->ep_attr->type == FI_EP_DGRAM)
+    const std::uint32_t type = ofi::endpoint_type(info->ep_attr);
+    if (type != FI_EP_UNSPEC && type != FI_EP_MSG)
         return -FI_EINVAL;
     std::unique_ptr<Endpoint> endpoint(new (std::nothrow) Endpoint(domain, info));
     if (!endpoint)

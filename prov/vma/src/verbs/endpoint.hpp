@@ -173,6 +173,7 @@ private:
     void release_receives() noexcept;
     void leave_queues() noexcept;
     ssize_t flush(std::uint64_t last) noexcept;
+    ssize_t flush_row() noexcept;
     void make_room() noexcept;
     ssize_t post_open(ibv_send_wr &wr, const Work &work, std::uint64_t flags) noexcept;
     ssize_t post_slow(ibv_send_wr &wr, const Work &work, std::uint64_t flags) noexcept;

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <bit>
-#include <charconv>
 #include <cstring>
 #include <new>
 
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
+#include "core/parse_number.hpp"
 #include "ofi/libfabric.hpp"
 #include "verbs/endpoint.hpp"
 
@@ -39,9 +39,7 @@ std::size_t value_of(const Setting &setting) noexcept
     if (text == nullptr)
         return setting.otherwise;
     std::size_t value = 0;
-    const char *end = text + std::strlen(text);
-    const auto [stop, error] = std::from_chars(text, end, value);
-    if (error == std::errc() && stop == end && value >= setting.least && value <= setting.most)
+    if (core::parse_number(text, setting.most, value) && value >= setting.least)
         return value;
     if (!g_warned.exchange(true, std::memory_order_relaxed))
         VMA_WARN(ep_ctrl, "%s is \"%s\", expected a number from %zu to %zu: %zu is taken", setting.name, text,
@@ -137,10 +135,11 @@ bool Fast::join(const ConnectHeader &header) noexcept
 void Endpoint::open_fast() noexcept
 {
     constexpr std::size_t kLeastSends = 4; // a message and the words around it
-    constexpr std::uint8_t kForEver =
-        7; // after `leave` a send may find no receive for as long as the peer doesn't look
+    // After `leave` a send may find no receive for as long as the peer doesn't look.
+    constexpr std::uint8_t kForEver = 7;
     if (manager.retries().rnr_retry != kForEver || shared || region_bytes_ != 0 || receive_counter ||
-        tx_size_ < kLeastSends || tx_queue->wait_obj != FI_WAIT_NONE || rx_queue->wait_obj != FI_WAIT_NONE)
+        tx_size_ < kLeastSends || tx_queue->wait_obj != FI_WAIT_NONE || rx_queue->wait_obj != FI_WAIT_NONE ||
+        tx_queue->stamped != nullptr || rx_queue->stamped != nullptr) // the device stamps nothing that goes by rings
         return;
     fast = Fast::make(nic_domain(domain), rx_size_);
     if (fast)
@@ -192,10 +191,8 @@ ssize_t Endpoint::write_fast(ibv_sge &list, std::uint64_t to, unsigned send_flag
 // What waits in a row of FI_MORE goes first.
 ssize_t Endpoint::tell_in_order(std::size_t offset, std::uint64_t value) noexcept
 {
-    if (batch && batch->count > 0) {
-        if (const ssize_t error = flush(tx.next()))
-            return error;
-    }
+    if (const ssize_t error = flush_row())
+        return error;
     return tell_word(offset, value);
 }
 
@@ -244,10 +241,8 @@ ssize_t Endpoint::steer(bool small) noexcept
 ssize_t Endpoint::write_slot(const ibv_send_wr &wr, std::size_t length, const Work &work) noexcept
 {
     Fast &f = *fast;
-    if (batch && batch->count > 0) {
-        if (const ssize_t error = flush(tx.next()))
-            return error;
-    }
+    if (const ssize_t error = flush_row())
+        return error;
     const std::size_t end = f.peer_shape.end(f.written);
     std::byte *const trailer_at = f.mirror.bytes() + end - sizeof(FastTrailer);
     std::byte *const begin = trailer_at - length;

@@ -46,11 +46,12 @@ bool is_meant(const fi_info *hints)
 {
     if (hints == nullptr)
         return true;
+    const std::uint32_t type = ofi::endpoint_type(hints->ep_attr);
     const char *fabric = hints->fabric_attr != nullptr ? hints->fabric_attr->name : nullptr;
     const char *domain = hints->domain_attr != nullptr ? hints->domain_attr->name : nullptr;
     return (fabric == nullptr || std::strcmp(fabric, kFabricName) == 0) &&
            (domain == nullptr || std::strcmp(domain, ofi::kLocalName) != 0) &&
-           (hints->ep_attr == nullptr || hints->ep_attr->type == FI_EP_UNSPEC || hints->ep_attr->type == FI_EP_MSG);
+           (type == FI_EP_UNSPEC || type == FI_EP_MSG);
 }
 
 // Which device may carry which pair.

@@ -104,13 +104,16 @@ void fill_offer(Nic &nic)
     offer.domain = domain_attr(nic);
 }
 
-// A device without the query, as most are, paces nothing.
-void query_pacing(ibv_context *context, Nic &nic)
+// A device without the query, as most are, paces and stamps nothing.
+void query_extended(ibv_context *context, Nic &nic)
 {
     ibv_device_attr_ex attr{};
     const verbs_context *extended = __extension__ verbs_get_ctx_op(context, query_device_ex);
-    if (extended == nullptr || extended->query_device_ex(context, nullptr, &attr, sizeof attr) != 0 ||
-        (attr.packet_pacing_caps.supported_qpts & 1U << IBV_QPT_RC) == 0)
+    if (extended == nullptr || extended->query_device_ex(context, nullptr, &attr, sizeof attr) != 0)
+        return;
+    nic.clock_khz = attr.hca_core_clock;
+    nic.clock_mask = attr.completion_timestamp_mask;
+    if ((attr.packet_pacing_caps.supported_qpts & 1U << IBV_QPT_RC) == 0)
         return;
     nic.rate_min = attr.packet_pacing_caps.qp_rate_limit_min;
     nic.rate_max = attr.packet_pacing_caps.qp_rate_limit_max;
@@ -133,7 +136,7 @@ const Nic *nic_of(ibv_context *context, std::uint8_t port)
         return nullptr;
     }
     nic->max_sge = std::min(static_cast<std::uint32_t>(std::max(nic->attr.max_sge, 1)), kMostSge);
-    query_pacing(context, *nic);
+    query_extended(context, *nic);
     nic->max_inline = find_max_inline(context, std::min<std::uint32_t>(nic->max_sge, ofi::kIovLimit));
     fill_offer(*nic);
     g_nics.push_back(std::move(nic));

@@ -23,9 +23,11 @@ struct Nic {
     ibv_port_attr port; // of the port that was looked at first
     std::uint32_t max_inline;
     std::uint32_t max_sge;
-    std::uint32_t rate_min; // kbit/s that the device can pace a reliable connection to
-    std::uint32_t rate_max; // 0: it can't
-    ofi::Offer offer;       // its strings are kFabricName and `name`
+    std::uint32_t rate_min;   // kbit/s that the device can pace a reliable connection to
+    std::uint32_t rate_max;   // 0: it can't
+    std::uint64_t clock_khz;  // of the counter that it stamps completions with; 0: it doesn't
+    std::uint64_t clock_mask; // the bits of that counter
+    ofi::Offer offer;         // its strings are kFabricName and `name`
 };
 
 // An address of this host that belongs to a device.

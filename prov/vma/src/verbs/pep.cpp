@@ -301,7 +301,8 @@ constinit fi_ops_cm g_cm_ops = {
 
 int open_passive_endpoint(Manager &manager, fi_info *info, fid_pep **pep, void *context) noexcept
 {
-    if (info == nullptr || pep == nullptr || (info->ep_attr != nullptr && info->ep_attr->type != FI_EP_MSG))
+    if (info == nullptr || pep == nullptr ||
+        (info->ep_attr != nullptr && ofi::endpoint_type(info->ep_attr) != FI_EP_MSG))
         return -FI_EINVAL;
     std::unique_ptr<PassiveEndpoint> opened(new (std::nothrow) PassiveEndpoint(manager));
     if (!opened || !(opened->info = ofi::copy_info(*info)))

@@ -93,12 +93,17 @@ ssize_t Endpoint::post_locked(ibv_send_wr &wr, const Work &work) noexcept
     return to_result(error);
 }
 
+// What waits in a row of FI_MORE goes now. tx_lock held.
+ssize_t Endpoint::flush_row() noexcept
+{
+    return batch && batch->count > 0 ? flush(tx.next()) : 0;
+}
+
 // Who only injects reads no queue, and what waits in a row of FI_MORE may be all that fills it. tx_lock held, but not all
 // the time.
 [[gnu::noinline]] void Endpoint::make_room() noexcept
 {
-    if (batch && batch->count > 0)
-        static_cast<void>(flush(tx.next()));
+    static_cast<void>(flush_row());
     tx_lock.unlock();
     tx_queue->progress();
     tx_lock.lock();

@@ -1,88 +1,68 @@
 // SPDX-License-Identifier: BSD-2-Clause
+// What is in a completion queue of the verbs device, and how one sleeps until there is something. Reading is in
+// queue_read.cpp.
 #include "verbs/queue.hpp"
 
 #include <algorithm>
-#include <arpa/inet.h>
 #include <bit>
 #include <cerrno>
-#include <cstdio>
+#include <cstring>
 #include <memory>
 #include <new>
-#include <poll.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
-#include "ofi/cq_sread.hpp"
 #include "ofi/noop.hpp"
-#include "verbs/clock.hpp"
+#include "rdma/fi_ext_vma.h"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"
 
 namespace vma::verbs {
+
 namespace {
 
-constexpr int kBurst = 16;              // entries that are asked of the device at a time
-constexpr unsigned kCmInterval = 65536; // empty reads between looks at connection management
-
-// ibv_poll_cq(3) and the statuses of the InfiniBand specification, 11.6.2.
-int errno_of(ibv_wc_status status) noexcept
+// The device's clock alone (FI_VMA_TIMESTAMP): doc/verbs-device.md says why not its wall clock.
+ibv_cq_ex *create_stamped(ibv_context *context, std::uint32_t size, ibv_comp_channel *channel) noexcept
 {
-    switch (status) {
-    case IBV_WC_SUCCESS:
-        return 0;
-    case IBV_WC_LOC_LEN_ERR:
-        return FI_ETRUNC;
-    case IBV_WC_LOC_PROT_ERR:
-    case IBV_WC_MW_BIND_ERR:
-    case IBV_WC_REM_ACCESS_ERR:
-        return FI_EACCES;
-    case IBV_WC_WR_FLUSH_ERR:
-        return FI_ECANCELED;
-    case IBV_WC_BAD_RESP_ERR:
-    case IBV_WC_REM_INV_REQ_ERR:
-    case IBV_WC_LOC_QP_OP_ERR:
-        return FI_EINVAL;
-    case IBV_WC_RETRY_EXC_ERR:
-    case IBV_WC_RESP_TIMEOUT_ERR:
-        return FI_ETIMEDOUT;
-    case IBV_WC_RNR_RETRY_EXC_ERR:
-        return FI_ENORX;
-    case IBV_WC_REM_ABORT_ERR:
-        return FI_ECONNABORTED;
-    default:
-        return FI_EIO;
-    }
-}
-
-void describe_receive(const ibv_wc &wc, ofi::Completion &entry) noexcept
-{
-    const bool write = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
-    entry.flags = write ? FI_RMA | FI_REMOTE_WRITE : FI_MSG | FI_RECV;
-    entry.length = wc.byte_len;
-    if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) {
-        entry.flags |= FI_REMOTE_CQ_DATA;
-        entry.data = ntohl(wc.imm_data);
-    }
+    ibv_cq_init_attr_ex attr{};
+    attr.cqe = size;
+    attr.channel = channel;
+    attr.wc_flags =
+        IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+    return ibv_create_cq_ex(context, &attr);
 }
 
 } // namespace
 
-int Queue::open(std::size_t size) noexcept
+int Queue::open_device(std::size_t size, bool with_times) noexcept
 {
-    NicDomain &nic = nic_domain(domain);
+    const NicDomain &nic = nic_domain(domain);
+    if (with_times && !nic.clock().runs())
+        return -FI_EOPNOTSUPP;
+    const auto most = static_cast<std::size_t>(nic.nic().attr.max_cqe);
+    const auto wanted = static_cast<std::uint32_t>(std::min(size, most));
     channel = table()->create_comp_channel(nic.context());
-    if (channel != nullptr) {
-        if (core::set_nonblocking(channel->fd))
-            cq = table()->create_cq(
-                nic.context(),
-                static_cast<int>(std::min<std::size_t>(size, static_cast<std::size_t>(nic.nic().attr.max_cqe))),
-                nullptr, channel, 0);
-    }
-    if (cq == nullptr)
+    if (channel == nullptr || !core::set_nonblocking(channel->fd))
         return last_error();
+    if (with_times) {
+        stamped = create_stamped(nic.context(), wanted, channel);
+        cq = stamped != nullptr ? ibv_cq_ex_to_cq(stamped) : nullptr;
+    } else {
+        cq = table()->create_cq(nic.context(), static_cast<int>(wanted), nullptr, channel, 0);
+    }
+    return cq != nullptr ? 0 : last_error();
+}
+
+int Queue::open(std::size_t size, bool with_times) noexcept
+{
+    if (const int error = open_device(size, with_times)) {
+        if (with_times)
+            VMA_WARN(cq, "RDMA device %s gives no queue for FI_VMA_TIMESTAMP, whose completions have times: %s",
+                     nic_domain(domain).nic().name, std::strerror(-error));
+        return error;
+    }
     signal = core::make_fd([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
     return signal ? 0 : -errno;
 }
@@ -121,134 +101,6 @@ void Queue::remove(std::uint32_t qp_num) noexcept
     by_qp.erase(qp_num);
     if (last_qp == qp_num)
         last_endpoint = nullptr;
-}
-
-Endpoint *Queue::find(std::uint32_t qp_num) noexcept
-{
-    if (last_endpoint != nullptr && last_qp == qp_num) [[likely]]
-        return last_endpoint;
-    const auto found = by_qp.find(qp_num);
-    if (found == by_qp.end())
-        return nullptr; // closed meanwhile
-    last_qp = qp_num;
-    last_endpoint = found->second;
-    return last_endpoint;
-}
-
-void Queue::push(const ofi::Completion &completion) noexcept
-{
-    if (!entries.push(completion)) [[unlikely]]
-        VMA_WARN(cq, "no memory: a completion is lost");
-}
-
-template <fi_cq_format Format> bool Queue::give(const ofi::Completion &entry, std::byte *&out, bool direct) noexcept
-{
-    if (!direct) {
-        push(entry);
-        return false;
-    }
-    out += ofi::write_entry<Format>(out, entry.context, entry.flags, entry.length, nullptr, entry.data);
-    return true;
-}
-
-template <fi_cq_format Format>
-bool Queue::take_note(const ibv_wc &wc, Endpoint &endpoint, std::byte *&out, bool direct) noexcept
-{
-    ofi::Completion entry;
-    entry.owner = &endpoint;
-    if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
-        if (wc.status != IBV_WC_WR_FLUSH_ERR)
-            endpoint.note_broken(*this, table()->wc_status_str(wc.status));
-        return false; // nobody's receive
-    }
-    if (!endpoint.take_note(wc, entry)) [[unlikely]] {
-        endpoint.note_broken(*this, "the peer does not keep to the rules of regions");
-        return false;
-    }
-    return give<Format>(entry, out, direct);
-}
-
-// True: an entry was written to `out`.
-template <fi_cq_format Format> bool Queue::take_in(const ibv_wc &wc, std::byte *&out, bool direct) noexcept
-{
-    Endpoint *endpoint = find(wc.qp_num);
-    if (endpoint == nullptr) [[unlikely]]
-        return false;
-    const bool success = wc.status == IBV_WC_SUCCESS;
-    const bool is_receive = (wc.wr_id & kReceiveBit) != 0;
-    if (is_receive && endpoint->region)
-        return take_note<Format>(wc, *endpoint, out, direct);
-    const Work work =
-        is_receive ? endpoint->complete_receive(wc.wr_id & ~kReceiveBit) : endpoint->complete_sends(wc.wr_id);
-    ofi::Completion entry;
-    entry.context = work.context;
-    entry.flags = work.flags;
-    entry.owner = endpoint;
-    if (!success) [[unlikely]] {
-        const bool flushed = wc.status == IBV_WC_WR_FLUSH_ERR;
-        if (!flushed)
-            endpoint->note_broken(*this, table()->wc_status_str(wc.status));
-        if (work.counter != nullptr)
-            work.counter->count_error();
-        const bool late = flushed && !is_receive && wc.wr_id < endpoint->overdue.load(std::memory_order_relaxed);
-        entry.error = late ? FI_ETIMEDOUT : errno_of(wc.status);
-        entry.provider_error = wc.status;
-        const bool own = work.flags == 0; // the provider's, of which the program knows nothing
-        if (work.wanted || ((!flushed || late) && !own))
-            push(entry);
-        return false;
-    }
-    if (work.counter != nullptr) [[unlikely]]
-        work.counter->count();
-    if (!work.wanted)
-        return false;
-    if (is_receive)
-        describe_receive(wc, entry);
-    return give<Format>(entry, out, direct);
-}
-
-template <fi_cq_format Format> std::size_t Queue::poll_fast(std::byte *&out, std::size_t room) noexcept
-{
-    mind_fast(room);
-    return take<Format>(out, room, nullptr);
-}
-
-// The number of entries written to `out`.
-template <fi_cq_format Format> std::size_t Queue::poll(std::byte *&out, std::size_t room) noexcept
-{
-    std::size_t taken = 0;
-    if (!fast.empty() && ++turns % 2 != 0) [[unlikely]] // neither keeps the other from its turn
-        taken = poll_fast<Format>(out, room);
-    while (taken < room) {
-        ibv_wc wc[kBurst];
-        const int asked = static_cast<int>(std::min<std::size_t>(room - taken, kBurst));
-        const int got = ibv_poll_cq(cq, asked, wc);
-        for (int i = 0; i < got; ++i)
-            taken += take_in<Format>(wc[i], out, entries.empty());
-        if (got < asked || !entries.empty())
-            break;
-    }
-    if (!fast.empty() && taken < room && entries.empty()) [[unlikely]]
-        taken += poll_fast<Format>(out, room - taken);
-    return taken;
-}
-
-void Queue::drain() noexcept
-{
-    drain_device();
-    if (!fast.empty()) [[unlikely]]
-        mind_fast(SIZE_MAX);
-}
-
-void Queue::drain_device() noexcept
-{
-    std::byte *nowhere = nullptr;
-    ibv_wc wc[kBurst];
-    int got;
-    while ((got = ibv_poll_cq(cq, kBurst, wc)) > 0) {
-        for (int i = 0; i < got; ++i)
-            take_in<FI_CQ_FORMAT_CONTEXT>(wc[i], nowhere, false);
-    }
 }
 
 void Queue::progress() noexcept
@@ -317,142 +169,7 @@ ofi::ProgressSource Queue::source() noexcept
     };
 }
 
-template <fi_cq_format Format> ssize_t Queue::read(fid_cq *fid, void *buffer, std::size_t count) noexcept
-{
-    Queue &queue = queue_of(fid);
-    auto *out = static_cast<std::byte *>(buffer);
-    std::size_t taken = 0;
-    queue.lock.lock();
-    if (!queue.entries.empty()) [[unlikely]]
-        taken = queue.take<Format>(out, count, nullptr);
-    if (count == 0)
-        queue.drain();
-    else if (queue.entries.empty())
-        taken += queue.poll<Format>(out, count - taken);
-    const bool error = queue.error_first();
-    const bool left = !queue.entries.empty();
-    const bool failures = queue.broken != nullptr;
-    const bool look_at_cm = taken == 0 && ++queue.idle_reads % kCmInterval == 0;
-    queue.lock.unlock();
-
-    if (failures) [[unlikely]]
-        queue.report_broken();
-    if (look_at_cm) [[unlikely]]
-        queue.domain.fabric.cm_progress();
-    if (taken > 0)
-        return static_cast<ssize_t>(taken);
-    if (error)
-        return -FI_EAVAIL;
-    return count == 0 && left ? 0 : -FI_EAGAIN;
-}
-
 namespace {
-
-template <fi_cq_format Format> ssize_t readfrom(fid_cq *fid, void *buffer, std::size_t count, fi_addr_t *sources)
-{
-    for (std::size_t i = 0; sources != nullptr && i < count; ++i)
-        sources[i] = FI_ADDR_NOTAVAIL; // a connection has one peer, which no address vector knows
-    return Queue::read<Format>(fid, buffer, count);
-}
-
-// Milliseconds until what was refused is due, `milliseconds` at most; -1: it is due.
-int until_due(Queue &queue, int milliseconds) noexcept
-{
-    constexpr std::uint64_t kMillisecond = 1'000'000;
-    std::uint64_t due = queue.due.load(std::memory_order_relaxed);
-    if (due == UINT64_MAX) [[likely]]
-        return milliseconds;
-    const std::uint64_t now = now_ns();
-    if (due > now)
-        return static_cast<int>(std::min<std::uint64_t>((due - now + kMillisecond - 1) / kMillisecond,
-                                                        static_cast<unsigned>(milliseconds)));
-    queue.due.compare_exchange_strong(due, UINT64_MAX, std::memory_order_relaxed);
-    return -1;
-}
-
-// False: fi_cq_signal() was called, or what was refused may be tried again.
-bool sleep_once(Queue &queue, int milliseconds) noexcept
-{
-    milliseconds = until_due(queue, milliseconds);
-    if (milliseconds < 0)
-        return false;
-    queue.domain.fabric.cm_progress();
-    bool fast;
-    {
-        const core::SpinGuard guard(queue.lock);
-        if (!queue.arm() || queue.broken != nullptr)
-            return true;
-        fast = !queue.fast.empty();
-    }
-    pollfd fds[] = {{queue.wait_fd(), POLLIN, 0},
-                    {queue.signal.get(), POLLIN, 0},
-                    {queue.domain.fabric.device->wait_fd(), POLLIN, 0}};
-    ::poll(fds, std::size(fds), fast ? std::min(milliseconds, 1) : milliseconds); // no event tells of a ring
-    std::uint64_t signals = 0;
-    return ::read(queue.signal.get(), &signals, sizeof signals) != sizeof signals;
-}
-
-template <fi_cq_format Format>
-ssize_t sreadfrom(fid_cq *fid, void *buffer, std::size_t count, fi_addr_t *sources, const void *cond, int timeout)
-{
-    Queue &queue = queue_of(fid);
-    return ofi::cq_sread<Format>(queue, buffer, count, sources, cond, timeout, readfrom<Format>,
-                                 [&queue](int milliseconds) noexcept { return sleep_once(queue, milliseconds); });
-}
-
-template <fi_cq_format Format>
-ssize_t sread(fid_cq *fid, void *buffer, std::size_t count, const void *cond, int timeout)
-{
-    return sreadfrom<Format>(fid, buffer, count, nullptr, cond, timeout);
-}
-
-template <fi_cq_format Format> ssize_t read(fid_cq *fid, void *buffer, std::size_t count)
-{
-    return Queue::read<Format>(fid, buffer, count);
-}
-
-int wake(fid_cq *fid)
-{
-    Queue &queue = queue_of(fid);
-    if (queue.domain.fabric.orphaned())
-        return -FI_EOPBADSTATE;
-    const std::uint64_t one = 1;
-    return ::write(queue.signal.get(), &one, sizeof one) == sizeof one ? 0 : -errno;
-}
-
-const char *strerror(fid_cq *, int provider_error, const void *, char *out, std::size_t length)
-{
-    const char *text = table()->wc_status_str(static_cast<ibv_wc_status>(provider_error));
-    if (out != nullptr && length > 0)
-        std::snprintf(out, length, "%s", text);
-    return text;
-}
-
-template <fi_cq_format Format>
-constinit fi_ops_cq g_ops = {
-    .size = sizeof(fi_ops_cq),
-    .read = read<Format>,
-    .readfrom = readfrom<Format>,
-    .readerr = ofi::cq_readerr,
-    .sread = sread<Format>,
-    .sreadfrom = sreadfrom<Format>,
-    .signal = wake,
-    .strerror = strerror,
-};
-
-fi_ops_cq *ops_for(fi_cq_format format) noexcept
-{
-    switch (format) {
-    case FI_CQ_FORMAT_CONTEXT:
-        return &g_ops<FI_CQ_FORMAT_CONTEXT>;
-    case FI_CQ_FORMAT_MSG:
-        return &g_ops<FI_CQ_FORMAT_MSG>;
-    case FI_CQ_FORMAT_TAGGED:
-        return &g_ops<FI_CQ_FORMAT_TAGGED>;
-    default:
-        return &g_ops<FI_CQ_FORMAT_DATA>;
-    }
-}
 
 int close(fid *fid)
 {
@@ -469,6 +186,12 @@ int close(fid *fid)
 int control(fid *fid, int command, void *argument)
 {
     Queue &queue = static_cast<Queue &>(ofi::cq_of(fid));
+    if (static_cast<unsigned>(command) == FI_VMA_CLOCKS && queue.stamped != nullptr) {
+        if (queue.domain.fabric.orphaned())
+            return -FI_EOPBADSTATE;
+        auto *clocks = static_cast<fi_vma_clocks *>(argument);
+        return clocks != nullptr ? nic_domain(queue.domain).clock().compare(*clocks) : -FI_EINVAL;
+    }
     return ofi::cq_control(queue, queue.wait_fd(), command, argument);
 }
 
@@ -501,10 +224,17 @@ int open_cq(ofi::Domain &domain, const fi_cq_attr *attr, fid_cq **cq, void *cont
         return -FI_ENOMEM;
     if (const int error = ofi::init_cq(*queue, attr, context))
         return error;
-    if (const int error = queue->open(queue->entries.limit()))
+    const bool with_times = attr != nullptr && (attr->flags & FI_VMA_TIMESTAMP) != 0;
+    if (with_times && attr->format != FI_CQ_FORMAT_TAGGED && attr->format != FI_CQ_FORMAT_UNSPEC) {
+        VMA_WARN(cq, "FI_VMA_TIMESTAMP needs FI_CQ_FORMAT_TAGGED, not format %d: the queue is refused", attr->format);
+        return -FI_EINVAL;
+    }
+    if (with_times)
+        queue->format = FI_CQ_FORMAT_TAGGED;
+    if (const int error = queue->open(queue->entries.limit(), with_times))
         return error;
     queue->fid.fid.ops = &g_fid_ops;
-    queue->fid.ops = ops_for(queue->format);
+    queue->fid.ops = cq_ops(*queue);
     queue->trywait = trywait;
     domain.refs.fetch_add(1, std::memory_order_relaxed);
     *cq = &queue.release()->fid;

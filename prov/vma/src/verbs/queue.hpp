@@ -19,6 +19,7 @@
 namespace vma::verbs {
 
 struct Endpoint;
+struct StampedWc;
 
 // Marks the number of a receive among the work requests of a queue pair.
 inline constexpr std::uint64_t kReceiveBit = UINT64_C(1) << 63;
@@ -26,8 +27,8 @@ inline constexpr std::uint64_t kReceiveBit = UINT64_C(1) << 63;
 struct Queue : ofi::Cq {
     explicit Queue(ofi::Domain &owner) noexcept : Cq(owner) {}
     ~Queue();
-    // 0 or a negative fi_errno.
-    int open(std::size_t size) noexcept;
+    // `with_times`: completions have the time at which the device made them. 0 or a negative fi_errno.
+    int open(std::size_t size, bool with_times) noexcept;
 
     // All below: with `lock` held, if they don't say otherwise.
 
@@ -37,7 +38,9 @@ struct Queue : ofi::Cq {
     void add(Endpoint &endpoint, std::uint32_t qp_num) noexcept;
     void remove(std::uint32_t qp_num) noexcept;
 
-    template <fi_cq_format Format> static ssize_t read(fid_cq *fid, void *buffer, std::size_t count) noexcept;
+    // `Wc` is what the device's entries are read as: ibv_wc, or StampedWc where the queue is `stamped`.
+    template <fi_cq_format Format, typename Wc>
+    static ssize_t read(fid_cq *fid, void *buffer, std::size_t count) noexcept;
     // Reads nothing: what the device has goes to the list.
     void drain() noexcept;
     void drain_device() noexcept;              // without what comes by rings
@@ -58,6 +61,7 @@ struct Queue : ofi::Cq {
 
     ibv_comp_channel *channel = nullptr;
     ibv_cq *cq = nullptr;
+    ibv_cq_ex *stamped = nullptr; // the same queue, if completions have times
     std::size_t reserved = 0;
     std::unordered_map<std::uint32_t, Endpoint *> by_qp;
     std::uint32_t last_qp = 0; // of the endpoint that was looked up last
@@ -69,15 +73,18 @@ struct Queue : ofi::Cq {
     std::atomic<std::uint64_t> due{UINT64_MAX};        // of what was refused, the first; UINT64_MAX: nothing was
     std::vector<Endpoint *> fast;                      // with a short-message ring
     unsigned turns = 0;                                // of the device and of rings
-    unsigned idle_reads = 0;
     bool armed = false;
 
 private:
-    template <fi_cq_format Format> std::size_t poll(std::byte *&out, std::size_t room) noexcept;
+    int open_device(std::size_t size, bool with_times) noexcept;
+    int ask(int count, ibv_wc *wc) noexcept { return ibv_poll_cq(cq, count, wc); }
+    int ask(int count, StampedWc *wc) noexcept;
+    template <typename Wc> void drain_as() noexcept;
+    template <fi_cq_format Format, typename Wc> std::size_t poll(std::byte *&out, std::size_t room) noexcept;
     template <fi_cq_format Format> std::size_t poll_fast(std::byte *&out, std::size_t room) noexcept;
-    template <fi_cq_format Format> bool take_in(const ibv_wc &wc, std::byte *&out, bool direct) noexcept;
-    template <fi_cq_format Format>
-    bool take_note(const ibv_wc &wc, Endpoint &endpoint, std::byte *&out, bool direct) noexcept;
+    template <fi_cq_format Format, typename Wc> bool take_in(const Wc &wc, std::byte *&out, bool direct) noexcept;
+    template <fi_cq_format Format, typename Wc>
+    bool take_note(const Wc &wc, Endpoint &endpoint, std::byte *&out, bool direct) noexcept;
     template <fi_cq_format Format> bool give(const ofi::Completion &entry, std::byte *&out, bool direct) noexcept;
     Endpoint *find(std::uint32_t qp_num) noexcept;
 };
@@ -87,6 +94,8 @@ inline Queue &queue_of(fid_cq *fid) noexcept
     return static_cast<Queue &>(ofi::cq_of(fid));
 }
 
+// The calls that read a queue (queue_read.cpp).
+fi_ops_cq *cq_ops(const Queue &queue) noexcept;
 int open_cq(ofi::Domain &domain, const fi_cq_attr *attr, fid_cq **cq, void *context) noexcept;
 
 } // namespace vma::verbs

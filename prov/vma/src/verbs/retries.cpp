@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "verbs/retries.hpp"
 
-#include <charconv>
-#include <cstring>
-
 #include "core/log.hpp"
+#include "core/parse_number.hpp"
 #include "ofi/libfabric.hpp"
 
 namespace vma::verbs {
@@ -31,10 +29,8 @@ Retries read_retries() noexcept
         const char *text = ofi::param(variable.param);
         if (text == nullptr)
             continue;
-        const char *end = text + std::strlen(text);
         unsigned value = 0;
-        const std::from_chars_result result = std::from_chars(text, end, value);
-        if (result.ec == std::errc{} && result.ptr == end && value <= variable.most)
+        if (core::parse_number(text, variable.most, value))
             retries.*variable.field = static_cast<std::uint8_t>(value);
         else
             VMA_WARN(fabric, "%s=%s: expected a number from 0 to %u: the default is taken", variable.name, text,

@@ -2,15 +2,10 @@
 #include "verbs/table.hpp"
 
 #include <atomic>
-#include <dlfcn.h>
 #include <mutex>
-
-#include "core/log.hpp"
 
 namespace vma::verbs {
 namespace {
-
-constexpr const char *kLibraries[] = {"libibverbs.so.1", "librdmacm.so.1"};
 
 std::mutex g_mutex;
 std::atomic<const Table *> g_table{nullptr};
@@ -18,34 +13,11 @@ std::atomic<bool> g_known{false};
 std::atomic<bool> g_replaced{false};
 constinit Table g_loaded{};
 
-template <typename Function> bool find(void *const (&libraries)[2], const char *symbol, Function &function)
-{
-    for (void *library : libraries) {
-        if (void *found = ::dlsym(library, symbol)) {
-            function = reinterpret_cast<Function>(found);
-            return true;
-        }
-    }
-    VMA_WARN(fabric, "rdma-core is too old, it has no %s(): no RDMA device is used", symbol);
-    return false;
-}
-
 bool load(Table &table)
 {
-    void *libraries[2] = {};
-    for (int i = 0; i < 2; ++i) {
-        libraries[i] = ::dlopen(kLibraries[i], RTLD_NOW | RTLD_LOCAL);
-        if (libraries[i] == nullptr) {
-            VMA_INFO(fabric, "no RDMA device is used: %s", ::dlerror());
-            return false;
-        }
-    }
-#define VMA_VERBS_FIND(member, symbol)                                                                                 \
-    if (!find(libraries, #symbol, table.member))                                                                       \
-        return false;
-    VMA_VERBS_FUNCTIONS(VMA_VERBS_FIND)
-#undef VMA_VERBS_FIND
-    return true;
+    // It stands on libibverbs, whose functions are found through it.
+    const core::Library library("librdmacm.so.1", "no RDMA device is used");
+    return true VMA_VERBS_FUNCTIONS(VMA_LIBRARY_FIND);
 }
 
 } // namespace

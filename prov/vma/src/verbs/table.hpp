@@ -7,6 +7,8 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
+#include "core/library.hpp"
+
 namespace vma::verbs {
 
 // name of the member, name of the symbol
@@ -70,9 +72,7 @@ namespace vma::verbs {
 #undef ibv_query_port
 #undef ibv_reg_mr
 struct Table {
-#define VMA_VERBS_MEMBER(member, symbol) decltype(&::symbol) member;
-    VMA_VERBS_FUNCTIONS(VMA_VERBS_MEMBER)
-#undef VMA_VERBS_MEMBER
+    VMA_VERBS_FUNCTIONS(VMA_LIBRARY_MEMBER)
 };
 #pragma pop_macro("ibv_reg_mr")
 #pragma pop_macro("ibv_query_port")

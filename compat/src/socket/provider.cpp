@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "compat/src/socket/provider.hpp"
+
+#include <dlfcn.h>
+#include <netinet/in.h>
+
+#include <rdma/fi_domain.h>
+#include <rdma/providers/fi_log.h>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/private_fd.hpp"
+#include "compat/src/libc/provider_text.hpp"
+#include "compat/src/socket/device.hpp"
+#include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/socket/offer.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+config::Level level_of(int provider_level)
+{
+    switch (provider_level) {
+    case FI_LOG_WARN:
+        return config::Level::kWarn;
+    case FI_LOG_INFO:
+        return config::Level::kDebug;
+    default:
+        return config::Level::kFunc;
+    }
+}
+
+int logs(int level)
+{
+    return config::log_enabled(level_of(level)) ? 1 : 0;
+}
+
+void log(int level, const char *subsystem, const char *text)
+{
+    config::log_line(level_of(level), "provider: %s: %s", subsystem, text);
+}
+
+constexpr fi_vma_log kLog = {logs, log};
+
+} // namespace
+
+fi_provider *load_provider()
+{
+    static fi_provider *provider = nullptr;
+    if (provider != nullptr)
+        return provider;
+    const char *const path = config::provider_path();
+    void *const library = path != nullptr ? ::dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
+    if (library == nullptr) {
+        VMA_LOG(kWarn, "cannot load the provider libvma-fi.so: %s; all connections stay on the kernel",
+                path != nullptr ? ::dlerror() : "not found beside libvma.so; VMA_PROVIDER can name it");
+        return nullptr;
+    }
+    register_fork_handlers(); // the provider made its own while it was loaded
+    using Entry = fi_provider *();
+    auto *const entry = reinterpret_cast<Entry *>(::dlsym(library, "fi_prov_ini"));
+    libc::know_provider(reinterpret_cast<const void *>(entry));
+    provider = entry != nullptr ? entry() : nullptr;
+    if (provider == nullptr)
+        VMA_LOG(kWarn, "%s: it has no usable fi_prov_ini; all connections stay on the kernel", path);
+    return provider;
+}
+
+int find_device(fi_provider &provider, fi_ep_type type, const Addresses *addresses, fi_info *&info)
+{
+    // The fabric's name in the hints keeps all other devices out: none of them is even asked what it has.
+    char local[] = "local";
+    char verbs[] = "verbs";
+    fi_tx_attr tx = {};
+    fi_rx_attr rx = {};
+    fi_ep_attr ep = {};
+    fi_domain_attr domain = {};
+    fi_fabric_attr fabric = {};
+    fi_info hints = {};
+    sockaddr_in6 source = {};
+    sockaddr_in6 target = {};
+    ep.type = type;
+    domain.threading = FI_THREAD_SAFE;
+    fabric.name = addresses == nullptr ? local : verbs;
+    hints.caps = type == FI_EP_MSG ? FI_MSG | FI_RMA : FI_MSG;
+    hints.addr_format = FI_SOCKADDR_IN;
+    hints.tx_attr = &tx;
+    hints.rx_attr = &rx;
+    hints.ep_attr = &ep;
+    hints.domain_attr = &domain;
+    hints.fabric_attr = &fabric;
+    if (addresses != nullptr) {
+        hints.src_addrlen = to_sockaddr(addresses->local, source);
+        hints.dest_addrlen = to_sockaddr(addresses->peer, target);
+        source.sin6_port = 0; // of either family in the same place
+        domain.mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+        hints.addr_format = source.sin6_family == AF_INET ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6;
+        hints.src_addr = &source;
+        hints.dest_addr = &target;
+    }
+    return provider.getinfo(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), nullptr, nullptr, 0, &hints, &info);
+}
+
+void introduce_provider(const fi_ops_vma_process &process)
+{
+    process.set_log(&kLog);
+    process.set_directory(offers_directory()); // the program may have thrown its environment away
+    libc::g_provider_owns.store(process.owns_fd, std::memory_order_release);
+}
+
+} // namespace vma::sock

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The provider libvma-fi.so: loaded by the first socket that wants it, asked for its devices, given our log. What is opened of
+// it stands in engine.hpp and device.hpp. Private to compat/src/socket; lift lock held.
+#pragma once
+
+#include <rdma/fabric.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_ext_vma.h>
+#include <rdma/providers/fi_prov.h>
+
+namespace vma::sock {
+
+struct Addresses;
+
+// nullptr: it can't be loaded, which is said once in the log.
+fi_provider *load_provider();
+
+// What the local device has for endpoints of this type; with `addresses` the RDMA device that has the local one of them, and may
+// reach the peer's. 0 or a negative fi_errno; the caller frees `info` with fi_ops_vma_process::freeinfo.
+int find_device(fi_provider &provider, fi_ep_type type, const Addresses *addresses, fi_info *&info);
+
+// Tells it our log and our directory, and that its descriptors are not the program's.
+void introduce_provider(const fi_ops_vma_process &process);
+
+} // namespace vma::sock

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What a stream does besides when its peer is on another host: two networks carry it that know nothing of each other's order,
+// and a device can fail while the TCP connection lives (doc/stream-protocol.md, "Between hosts").
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_ext_vma.h>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/socket/calls.hpp"
+#include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/stream.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::uint32_t kTicksPerLook = 10;
+constexpr std::int64_t kFinalWithinNs = 500'000'000; // after the kernel's FIN
+constexpr std::int64_t kLingerNs = 5'000'000'000;    // a close that the peer does not answer is a reset
+
+void send_due(Socket &s)
+{
+    Receiver &rx = s.rx;
+    for (std::uint32_t due = rx.seen_due.load(std::memory_order_acquire); due != 0;) {
+        if (!rx.seen_due.compare_exchange_weak(due, due - 1, std::memory_order_acq_rel))
+            continue;
+        if (!send_tag(s, Tag::kSeen, 0)) {
+            rx.seen_due.fetch_add(1, std::memory_order_release);
+            return;
+        }
+        due = rx.seen_due.load(std::memory_order_acquire);
+    }
+    if (rx.leave_due.exchange(false, std::memory_order_acq_rel) && !send_tag(s, Tag::kLeave, 0))
+        rx.leave_due.store(true, std::memory_order_release);
+}
+
+} // namespace
+
+// connect(AF_UNSPEC) sends RST, and leaves ECONNRESET for the program's next call.
+void abort_stream(Socket &s, const char *why)
+{
+    if (s.aborted.exchange(true, std::memory_order_acq_rel))
+        return;
+    const int fd = live_fd(s, s.any_fd.load(std::memory_order_relaxed));
+    char name[kNameMax];
+    VMA_LOG(kWarn, "%s: connection reset: %s, and bytes may have been lost", connection_name(s, name), why);
+    sockaddr unspecified = {};
+    unspecified.sa_family = AF_UNSPEC;
+    if (libc::real.connect(fd, &unspecified, sizeof unspecified) != 0) {
+        libc::real.shutdown(fd, SHUT_RDWR);
+        s.pending_error.store(ECONNRESET, std::memory_order_relaxed);
+    }
+    s.endpoint_down.store(true, std::memory_order_release);
+    s.kernel_news.store(true, std::memory_order_release);
+    notify(s, ~0U);
+}
+
+bool is_settled(const Socket &s)
+{
+    const bool received =
+        !s.rx.ready_sent.load(std::memory_order_acquire) || s.rx.final_seen.load(std::memory_order_acquire);
+    const bool sent = !s.tx.started.load(std::memory_order_acquire) || s.tx.final_sent.load(std::memory_order_acquire);
+    return received && sent;
+}
+
+bool may_close(const Socket &s)
+{
+    if (!is_remote(s) || s.aborted.load(std::memory_order_acquire))
+        return true;
+    if (__atomic_load_n(&s.endpoint, __ATOMIC_ACQUIRE) == nullptr) // the helper thread may be closing it
+        return true;
+    if (s.endpoint_down.load(std::memory_order_acquire))
+        return is_settled(s);
+    if (s.tx.final_sent.load(std::memory_order_acquire) && s.tx.unseen.load(std::memory_order_acquire) != 0)
+        return false;
+    return s.rx.final_seen.load(std::memory_order_acquire) && s.tx.final_sent.load(std::memory_order_acquire);
+}
+
+void answer_seen(Socket &s)
+{
+    s.rx.seen_due.fetch_add(1, std::memory_order_acq_rel);
+    send_due(s);
+}
+
+void say_leave(Socket &s)
+{
+    s.rx.leave_due.store(!s.rx.final_seen.load(std::memory_order_acquire), std::memory_order_release);
+    send_due(s);
+}
+
+bool waits_for_final(Socket &s)
+{
+    if (!is_remote(s) || s.endpoint == nullptr || s.endpoint_down.load(std::memory_order_acquire) ||
+        s.rx.final_seen.load(std::memory_order_acquire) || !s.rx.ready_sent.load(std::memory_order_acquire))
+        return false;
+    if (s.rx.ended_at_ns.load(std::memory_order_relaxed) == 0)
+        s.rx.ended_at_ns.store(now_ns(), std::memory_order_relaxed);
+    return true;
+}
+
+namespace {
+
+// A program that spins on the endpoint doesn't look at the kernel, and the device's own news of a death may be lost.
+void look_for_end(Socket &s)
+{
+    if (s.rx.final_seen.load(std::memory_order_acquire) || s.rx.ended_at_ns.load(std::memory_order_relaxed) != 0 ||
+        ++s.rx.ticks % kTicksPerLook != 0)
+        return;
+    pollfd p = {live_fd(s, s.any_fd.load(std::memory_order_relaxed)), POLLRDHUP, 0};
+    if (libc::uncancelled::poll_now(&p, 1) <= 0)
+        return;
+    note_kernel_events(s, static_cast<std::uint32_t>(p.revents));
+    notify(s, POLLIN | POLLRDHUP);
+}
+
+} // namespace
+
+void tick_remote(Socket &s)
+{
+    send_due(s);
+    look_for_end(s);
+    const std::int64_t ended = s.rx.ended_at_ns.load(std::memory_order_relaxed);
+    if (ended != 0 && !s.rx.final_seen.load(std::memory_order_acquire) && now_ns() - ended > kFinalWithinNs)
+        abort_stream(s, "the peer's process has ended in the middle of a span");
+}
+
+// close() does not wait: the kernel's connection and the endpoint stay until the peer has all and says so.
+bool begin_linger(Socket &s, int fd)
+{
+    if (is_udp(s) || !is_remote(s) || !dual(s) || has_input(s)) // what is not read is answered with a reset
+        return false;
+    start_return(s);
+    engine_poll();
+    if (may_close(s) || s.endpoint_down.load(std::memory_order_acquire))
+        return false;
+    s.waiters.fetch_add(1, std::memory_order_seq_cst);
+    s.lingers_until_ns.store(now_ns() + kLingerNs, std::memory_order_release);
+    if (keep_descriptor(s, fd))
+        return true;
+    s.lingers_until_ns.store(0, std::memory_order_release);
+    s.waiters.fetch_sub(1, std::memory_order_seq_cst);
+    return false;
+}
+
+bool linger_is_over(const Socket &s)
+{
+    const std::int64_t until = s.lingers_until_ns.load(std::memory_order_acquire);
+    return until != 0 && s.kept_fd.load(std::memory_order_acquire) >= 0 &&
+           (may_close(s) || s.endpoint_down.load(std::memory_order_acquire) || now_ns() > until);
+}
+
+void end_linger(Socket &s)
+{
+    constexpr std::int64_t kOver = 1; // what it is until the socket is used again
+    std::int64_t until = s.lingers_until_ns.load(std::memory_order_acquire);
+    if (until <= kOver || !s.lingers_until_ns.compare_exchange_strong(until, kOver, std::memory_order_acq_rel))
+        return; // another thread does it, or has done it
+    s.waiters.fetch_sub(1, std::memory_order_seq_cst);
+    release_if_unused(s);
+}
+
+int ask_device_memory(fid_ep &endpoint)
+{
+    const std::size_t bytes = config::params().ring_dev_mem_tx;
+    if (bytes == 0)
+        return 0;
+    const int result =
+        fi_setopt(&endpoint.fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_DEVICE_MEMORY), &bytes, sizeof bytes);
+    return result == -FI_ENOPROTOOPT ? 0 : result; // a device that knows nothing of it has none
+}
+
+void log_device_memory(const Socket &s, fid_ep &endpoint)
+{
+    fi_vma_device_memory memory = {};
+    std::size_t size = sizeof memory;
+    if (config::params().ring_dev_mem_tx == 0 ||
+        fi_getopt(&endpoint.fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_DEVICE_MEMORY), &memory, &size) != 0)
+        return;
+    char name[kNameMax];
+    VMA_LOG(
+        kDebug,
+        "%s: device memory: %llu bytes allocated, %llu bytes in %llu packets sent from it, out of buffer %llu times",
+        connection_name(s, name), static_cast<unsigned long long>(memory.allocated),
+        static_cast<unsigned long long>(memory.bytes), static_cast<unsigned long long>(memory.packets),
+        static_cast<unsigned long long>(memory.out_of_buffer));
+}
+
+} // namespace vma::sock

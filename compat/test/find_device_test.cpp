@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// How the provider is asked for a device: by the name of its fabric always, so that no socket of this host ever has the
+// libraries of RDMA devices loaded, and for another host by the addresses of the connection.
+#include "fabtests/unit.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rdma/fi_domain.h>
+#include <rdma/fi_errno.h>
+
+#include <string>
+
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/socket/offer.hpp"
+#include "compat/src/socket/provider.hpp"
+
+using namespace vma;
+
+namespace {
+
+struct Asked {
+    std::string fabric;
+    fi_ep_type type = FI_EP_UNSPEC;
+    std::uint32_t format = 0;
+    sockaddr_in6 source = {};
+    sockaddr_in6 target = {};
+    std::size_t source_length = 0;
+    std::size_t target_length = 0;
+};
+Asked g_asked;
+
+int note(std::uint32_t, const char *, const char *, std::uint64_t, const fi_info *hints, fi_info **)
+{
+    g_asked = {};
+    g_asked.fabric = hints->fabric_attr->name;
+    g_asked.type = hints->ep_attr->type;
+    g_asked.format = hints->addr_format;
+    g_asked.source_length = hints->src_addrlen;
+    g_asked.target_length = hints->dest_addrlen;
+    if (hints->src_addr != nullptr)
+        memcpy(&g_asked.source, hints->src_addr, hints->src_addrlen);
+    if (hints->dest_addr != nullptr)
+        memcpy(&g_asked.target, hints->dest_addr, hints->dest_addrlen);
+    return -FI_ENODATA;
+}
+
+const Asked &ask(fi_ep_type type, const sock::Addresses *addresses)
+{
+    fi_provider provider = {};
+    provider.getinfo = note;
+    fi_info *info = nullptr;
+    assert_int_equal(sock::find_device(provider, type, addresses, info), -FI_ENODATA);
+    assert_null(info);
+    return g_asked;
+}
+
+sockaddr_in6 end(const char *address, std::uint16_t port)
+{
+    sockaddr_in6 a = {};
+    a.sin6_family = AF_INET6;
+    a.sin6_port = htons(port);
+    assert_int_equal(::inet_pton(AF_INET6, address, &a.sin6_addr), 1);
+    return a;
+}
+
+void this_host_asks_the_local_device(void **)
+{
+    for (const fi_ep_type type : {FI_EP_MSG, FI_EP_DGRAM}) {
+        const Asked &asked = ask(type, nullptr);
+        assert_string_equal(asked.fabric.c_str(), "local");
+        assert_int_equal(asked.type, type);
+        assert_int_equal(asked.source_length + asked.target_length, 0);
+    }
+}
+
+void another_host_asks_for_the_connection(void **)
+{
+    const sock::Addresses addresses = {end("fd00::1", 4000), end("fd00::2", 5000)};
+    const Asked &asked = ask(FI_EP_MSG, &addresses);
+    assert_string_equal(asked.fabric.c_str(), "verbs");
+    assert_int_equal(asked.format, FI_SOCKADDR_IN6);
+    assert_int_equal(asked.source.sin6_port, 0);
+    assert_memory_equal(&asked.source.sin6_addr, &addresses.local.sin6_addr, sizeof(in6_addr));
+    assert_int_equal(asked.target_length, sizeof(sockaddr_in6));
+    assert_memory_equal(&asked.target, &addresses.peer, sizeof(sockaddr_in6));
+}
+
+void v4_mapped_addresses_are_asked_as_v4(void **)
+{
+    const sock::Addresses addresses = {end("::ffff:192.0.2.1", 4000), end("::ffff:192.0.2.2", 5000)};
+    const Asked &asked = ask(FI_EP_MSG, &addresses);
+    assert_int_equal(asked.format, FI_SOCKADDR_IN);
+    assert_int_equal(asked.source_length, sizeof(sockaddr_in));
+    sockaddr_in target = {};
+    memcpy(&target, &asked.target, sizeof target);
+    assert_int_equal(target.sin_family, AF_INET);
+    assert_int_equal(ntohs(target.sin_port), 5000);
+    assert_int_equal(ntohl(target.sin_addr.s_addr), 0xc0000202);
+}
+
+// Whatever RDMA devices there are: none of them takes the local one's place.
+void no_other_device_stands_in(void **)
+{
+    ::setenv("VMA_PROVIDER", ".libs/libvma-fi.so", 0); // make check runs at the top of the build
+    ::setenv("VMA_TRACELEVEL", "warn", 0);
+    libc::resolve_real();
+    config::load_params();
+    fi_provider *const provider = sock::load_provider();
+    assert_non_null(provider);
+    static fi_info *info = nullptr; // freed with the process: what frees it belongs to an open fabric
+    ::setenv("FI_VMA_DEVICE", "^local", 1);
+    assert_int_equal(sock::find_device(*provider, FI_EP_MSG, nullptr, info), -FI_ENODATA);
+    ::unsetenv("FI_VMA_DEVICE");
+    assert_int_equal(sock::find_device(*provider, FI_EP_MSG, nullptr, info), 0);
+    for (const fi_info *one = info; one != nullptr; one = one->next)
+        assert_string_equal(one->domain_attr->name, "local");
+}
+
+} // namespace
+
+int main()
+{
+    static const CMUnitTest tests[] = {
+        cmocka_unit_test(this_host_asks_the_local_device),
+        cmocka_unit_test(another_host_asks_for_the_connection),
+        cmocka_unit_test(v4_mapped_addresses_are_asked_as_v4),
+        cmocka_unit_test(no_other_device_stands_in),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The user-space TCP on an AF_XDP port, without libfabric, for the programs of this folder.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ether/driver.hpp"
+
+namespace fabtest {
+
+using vma::ether::now_ns;
+
+// Each dies with a word if the text is wrong.
+vma::inet::Endpoint endpoint(const std::string &address, const std::string &port);
+void set(vma::inet::TcpSettings &settings,
+         const std::string &text); // "NAME=VALUE", e.g. "sack=0", "keepalive_idle=500" (ms)
+
+// The byte of a test's stream at a place; lib/tcp.py has the same.
+inline std::uint8_t byte_at(std::uint64_t position)
+{
+    return static_cast<std::uint8_t>(position * 7 + (position >> 8) + (position >> 16) * 31);
+}
+
+class TcpHost
+{
+public:
+    explicit TcpHost(const char *interface); // dies where it can't be opened
+
+    vma::inet::Stack &stack() { return driver_->stack(); }
+    vma::inet::Tcp &tcp() { return driver_->tcp(); }
+    vma::ether::Flows &flows() { return driver_->flows(); }
+
+    // Takes what has come, sends what there is to send. True: there was something.
+    bool turn() { return driver_->turn(); }
+
+    // Sleeps until a frame, a change of the network, a timer, or `input` (-1: none) has something.
+    void wait(int input = -1);
+
+private:
+    std::unique_ptr<vma::ether::Driver> driver_;
+};
+
+} // namespace fabtest

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The long ones of our TCP against the Linux kernel's: run by hand, with FABTESTS_LONG=1 (FABTESTS_GIB: how many GiB a
+stream has, 10). What they said is in doc/inet.md."""
+
+import concurrent.futures
+import contextlib
+import hashlib
+import os
+import resource
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+from lib import build
+from lib.tcp import FAMILIES, PORT, bridged, no_offloads
+from lib.wire import LEFT, Asked, inside
+
+pytestmark = pytest.mark.skipif(not os.environ.get("FABTESTS_LONG"), reason="takes minutes: FABTESTS_LONG=1 runs it")
+
+PATIENCE = 120 # seconds without anything
+MOST = 480     # seconds a test may take
+PIECE = 1 << 20
+IP_BIND_ADDRESS_NO_PORT = 24 # Linux; Python 3.11 has no name for it
+
+
+@pytest.fixture
+def serve(run):
+    """serve(host, address): our echo server; its words at the end are those of `served`."""
+    servers = []
+
+    def started(host, address):
+        signal.alarm(MOST) # instead of the harness's own limit
+        program = Asked(run, host, "server", build.program("ether/programs/tcp_echo"), "wire", "listen", address, PORT)
+        servers.append(program)
+        assert program.next_line() == "listening"
+        return program
+
+    yield started
+    for server in servers:
+        server.close()
+
+
+def served(server) -> tuple[int, int, int]:
+    """Connections, bytes, and connections that are still open."""
+    server.close()
+    server.proc.ok()
+    words = server.next_line().split()
+    return int(words[0]), int(words[2]), int(words[4])
+
+
+def hashed_both_ways(host, family, address, size):
+    """`size` bytes to our server and back, hashed on both ways; seconds."""
+    with inside(host):
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    sent, got = hashlib.sha256(), hashlib.sha256()
+    with sock:
+        sock.settimeout(PATIENCE)
+        sock.connect((address, PORT))
+
+        def send():
+            piece = bytearray(os.urandom(PIECE))
+            for number in range(size // PIECE):
+                piece[:8] = number.to_bytes(8, "big")
+                sent.update(piece)
+                sock.sendall(piece)
+            sock.shutdown(socket.SHUT_WR)
+
+        start = time.monotonic()
+        sender = threading.Thread(target=send)
+        sender.start()
+        room = bytearray(PIECE)
+        count = 0
+        while n := sock.recv_into(room):
+            got.update(memoryview(room)[:n])
+            count += n
+        sender.join()
+        took = time.monotonic() - start
+    assert count == size
+    assert got.digest() == sent.digest()
+    return took
+
+
+def bulk(serve, hosts, family, left, size):
+    server = serve(hosts.left, left)
+    took = hashed_both_ways(hosts.right, family, left, size)
+    assert served(server) == (1, size, 0)
+    print(f"{size / (1 << 30):.1f} GiB there and back in {took:.1f} s: {size * 8 / took / 1e9:.2f} Gbit/s each way")
+
+
+@pytest.mark.parametrize("family, left, right", FAMILIES, ids=["ipv4", "ipv6"])
+def test_bulk(run, hosts, serve, family, left, right):
+    no_offloads(run, hosts.right)
+    bulk(serve, hosts, family, left, int(os.environ.get("FABTESTS_GIB", "10")) << 30)
+
+
+@pytest.mark.parametrize("family, left, right", FAMILIES, ids=["ipv4", "ipv6"])
+def test_bulk_on_a_bad_wire(run, af_xdp, serve, family, left, right):
+    with bridged(run, loss=1, duplicates=1, held_back=1) as (hosts, bridge):
+        bulk(serve, hosts, family, left, int(os.environ.get("FABTESTS_GIB", "10")) << 30)
+    print(bridge.done)
+
+
+def to_the_end(sock) -> bytes:
+    return b"".join(iter(lambda: sock.recv(PIECE), b""))
+
+
+def test_short_connections(run, hosts, serve):
+    """100,000, some at a time, each with a request and its answer. Four source addresses, else the kernel runs out of ports."""
+    count, workers, size = 100_000, 4, 200
+    no_offloads(run, hosts.right)
+    server = serve(hosts.left, LEFT)
+    sources = [f"10.99.0.{number}" for number in range(11, 11 + workers)]
+    for source in sources:
+        hosts.right.ip("addr", "add", f"{source}/24", "dev", "wire")
+
+    def some(source):
+        data = os.urandom(size)
+        with inside(hosts.right):
+            for _ in range(count // workers):
+                with socket.socket() as sock:
+                    sock.settimeout(PATIENCE)
+                    sock.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
+                    sock.bind((source, 0))
+                    sock.connect((LEFT, PORT))
+                    sock.sendall(data)
+                    sock.shutdown(socket.SHUT_WR)
+                    assert to_the_end(sock) == data
+
+    start = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        for done in [pool.submit(some, source) for source in sources]:
+            done.result()
+    took = time.monotonic() - start
+    assert served(server) == (count, count * size, 0)
+    print(f"{count} connections in {took:.0f} s")
+
+
+def test_many_at_once(run, hosts, serve):
+    """5,000 open at the same time, each of which has sent before the first one reads."""
+    count, size = 5000, 20_000
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if most < count + 100:
+        pytest.skip(f"{most} descriptors at most")
+    no_offloads(run, hosts.right)
+    server = serve(hosts.left, LEFT)
+    data = os.urandom(size)
+    start = time.monotonic()
+    with contextlib.ExitStack() as stack, inside(hosts.right):
+        sockets = []
+        for _ in range(count):
+            sock = stack.enter_context(socket.socket())
+            sock.settimeout(PATIENCE)
+            sock.connect((LEFT, PORT))
+            sockets.append(sock)
+        for sock in sockets:
+            sock.sendall(data)
+        with open("/proc/thread-self/net/sockstat", encoding="ascii") as file:
+            assert f"TCP: inuse {count} " in file.read()
+        for sock in sockets:
+            sock.shutdown(socket.SHUT_WR)
+            assert to_the_end(sock) == data
+    took = time.monotonic() - start
+    assert served(server) == (count, count * size, 0)
+    print(f"{count} connections at once, {size} bytes there and back each: {took:.1f} s")

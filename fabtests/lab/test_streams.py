@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""TCP between two hosts under the preload library: accelerated over the RDMA device, and what happens when a side lacks the
+library, dies, or loses its device. Every byte that arrives is compared (programs/stream.py)."""
+
+import re
+import signal
+import time
+
+import pytest
+
+from lib import build, rxe as rxe_lib
+
+STREAM = build.TOP / "fabtests" / "lab" / "programs" / "stream.py"
+ACCELERATED = f"accelerated: device {rxe_lib.DOMAIN}"
+SIDES = ("server", "client")
+FOR_EVER = 1 << 40
+TOLD_EACH = 1 << 18  # as in stream.py
+
+
+@pytest.fixture(autouse=True)
+def needs(vma_on_rxe):
+    if not build.intercepts():
+        pytest.skip("libvma.so of this build intercepts nothing")
+
+
+def env(name: str, **more) -> dict[str, str]:
+    return {**rxe_lib.preload_env(name), "VMA_REMOTE_STREAMS": "1", **more}
+
+
+def log(guest, name: str) -> str:
+    return guest.run(f"cat /tmp/{name}.log || true")
+
+
+def wait_for_log(guest, command, name: str, text: str, times: int = 1):
+    deadline = time.monotonic() + rxe_lib.LIMIT
+    while log(guest, name).count(text) < times:
+        assert command.alive() and time.monotonic() < deadline, log(guest, name) + command.output()
+        time.sleep(0.2)
+
+
+def start_server(guest, argv, name: str):
+    """Starts it, with the log `name`, and waits until it listens. Its connections are to be lifted at once."""
+    before = guest.listeners()
+    server = guest.start(argv, env=env(name, VMA_SPEC="latency"))
+    assert guest.wait_listening(server, before, rxe_lib.LIMIT), server.output()
+    return server
+
+
+class Streams:
+    """stream.py in both guests, the client's when the server's listens."""
+
+    _port = 6000
+
+    def __init__(self, lab, *options, count=FOR_EVER, address=None, what="both", envs=None, client_in=None):
+        Streams._port += 1
+        name = f"stream-{Streams._port}"
+        self.names = {role: f"{name}-{role}" for role in SIDES}
+        self.guests = {"server": lab.server, "client": client_in or lab.client}
+        envs = envs or {role: env(self.names[role]) for role in SIDES}
+        before = lab.server.listeners()
+        words = [address or lab.server.address, Streams._port, what, count, 20000, *options]
+        self.server = lab.server.start(["python3", STREAM, "listen", *words], env=envs["server"])
+        assert lab.server.wait_listening(self.server, before, rxe_lib.LIMIT), self.server.output()
+        self.client = self.guests["client"].start(["python3", STREAM, "connect", *words], env=envs["client"])
+
+    def log(self, role: str) -> str:
+        return log(self.guests[role], self.names[role])
+
+    def wait_for_logs(self, text: str, times: int = 1):
+        for role in SIDES:
+            wait_for_log(self.guests[role], getattr(self, role), self.names[role], text, times)
+
+    def wait_more(self, role: str):
+        """Until that side has received more than it has by now."""
+        command = getattr(self, role)
+
+        def received():
+            found = re.findall(r"^at (\d+)$", command.stdout(), re.MULTILINE)
+            return int(found[-1]) if found else 0
+        before = received()
+        command.guest.wait_until(lambda: not command.alive() or received() > before + TOLD_EACH, rxe_lib.LIMIT)
+        assert command.alive(), command.output()
+
+    def ends(self, role: str, what: str) -> tuple[int, str]:
+        command = getattr(self, role).ok(rxe_lib.LIMIT)
+        found = re.search(rf"^{what} (\d+) (\w+)$", command.stdout(), re.MULTILINE)
+        assert found, command.output()
+        return int(found[1]), found[2]
+
+    def enough(self):
+        for role in SIDES:
+            getattr(self, role).send_signal(signal.SIGUSR2)
+
+    def arrived(self, count: int | None = None):
+        """Both have received what the other has sent, `count` if that is known, and nothing went wrong."""
+        sent = {role: self.ends(role, "sent") for role in SIDES}
+        received = {role: self.ends(role, "received") for role in SIDES}
+        for role, other in zip(SIDES, SIDES[::-1]):
+            assert sent[role] == received[other], self.log(role) + self.log(other)
+            assert sent[role] == (count or sent[role][0], "end"), self.log(role)
+        for role in SIDES:
+            assert ACCELERATED in self.log(role) and "WARNING" not in self.log(role), self.log(role)
+
+
+@pytest.mark.parametrize("address", ["address", "address6"])
+def test_both_ways(rxe, address):
+    run = Streams(rxe, address=getattr(rxe.server, address))
+    run.wait_for_logs(ACCELERATED)
+    for role in SIDES:
+        run.wait_more(role)
+    run.enough()
+    run.arrived()
+
+
+def test_forks_in_mid_stream(rxe):
+    """Each fork gives the stream back to the kernel, as the child holds it too; then it is lifted again."""
+    run = Streams(rxe)
+    for turn, role in enumerate(SIDES, 1):
+        run.wait_for_logs(ACCELERATED, turn)
+        run.wait_more(role)
+        getattr(run, role).send_signal(signal.SIGUSR1)
+        wait_for_log(run.guests[role], getattr(run, role), run.names[role], "back to the kernel: fork")
+    run.wait_for_logs(ACCELERATED, 3)
+    for role in SIDES:
+        run.wait_more(role)
+        assert "WARNING" not in run.log(role), run.log(role)
+
+
+def test_rate_limit(rxe):
+    """Never faster than the rate, whichever way the bytes go; how much slower is the machine's affair."""
+    count, rate = 5 << 20, 1 << 20
+    run = Streams(rxe, "--rate", rate, count=count)
+    run.arrived(count)
+    for role in SIDES:
+        took = float(re.search(r"sending took ([\d.]+) s", getattr(run, role).stdout())[1])
+        print(f"{role}: {count / took / rate:.2f} of the rate")
+        # What lies in the kernel's buffers and in the ring has been sent for the program.
+        assert took > (count - (1 << 20)) / rate
+
+
+def test_sockperf(rxe):
+    envs = {role: env(f"perf-{role}") for role in SIDES}
+    rxe_lib.sockperf(rxe, "--tcp", server_env=envs["server"], client_env=envs["client"], seconds=8)
+    for guest in rxe.guests:
+        assert ACCELERATED in log(guest, f"perf-{guest.role}"), log(guest, f"perf-{guest.role}")
+
+
+def test_redis(rxe):
+    port = "6390"
+    server = start_server(rxe.server, ["redis-server", "--bind", rxe.server.address, "--port", port, "--save", "",
+                                       "--protected-mode", "no"], "redis-server")
+    said = rxe.client.run(["redis-benchmark", "-h", rxe.server.address, "-p", port, "-c", "4", "-n", "2000", "-t",
+                           "set,get", "-q"], env=env("redis-client"), timeout=rxe_lib.LIMIT)
+    assert re.search(r"GET: [\d.]+ requests per second", said), said
+    server.stop()
+    for guest in rxe.guests:
+        assert ACCELERATED in log(guest, f"redis-{guest.role}")
+
+
+NGINX_CONF = """
+user root;
+daemon off;
+pid /tmp/nginx.pid;
+events {{ worker_connections 64; }}
+http {{
+    access_log off;
+    sendfile on;
+    client_body_temp_path /tmp/t1; proxy_temp_path /tmp/t2; fastcgi_temp_path /tmp/t3;
+    uwsgi_temp_path /tmp/t4; scgi_temp_path /tmp/t5;
+    server {{ listen {address}:8080; root {root}; }}
+}}
+"""
+
+
+def test_nginx(rxe):
+    """A worker that its master has forked; files by sendfile, over one connection. It lasts until it is lifted: the
+    peers look for each other for 2.7 s at most."""
+    file = build.provider_dir() / "libvma-fi.so"
+    conf = NGINX_CONF.format(address=rxe.server.address, root=file.parent)
+    rxe.server.run(["python3", "-c", "import sys; open('/tmp/nginx.conf', 'w').write(sys.argv[1])", conf])
+    server = start_server(rxe.server, ["nginx", "-p", "/tmp", "-c", "/tmp/nginx.conf", "-e", "/tmp/nginx-error.log"],
+                          "nginx-server")
+    gets = [word for i in range(2) for word in ("-o", f"/tmp/got{i}", f"http://{rxe.server.address}:8080/{file.name}")]
+    rxe.client.run(["curl", "-sS", "--fail", "--limit-rate", "1M", *gets], env=env("nginx-client", VMA_SPEC="latency"),
+                   timeout=rxe_lib.LIMIT)
+    for i in range(2):
+        rxe.client.run(["cmp", f"/tmp/got{i}", file])
+    server.stop(number=signal.SIGQUIT)
+    for guest in rxe.guests:
+        assert ACCELERATED in log(guest, f"nginx-{guest.role}"), log(guest, f"nginx-{guest.role}")
+
+
+@pytest.mark.parametrize("role", SIDES)
+def test_one_side_without_the_library(rxe, role):
+    """The other tries, is refused, and goes on."""
+    count = 6 << 20
+    name = f"alone-{role}"
+    run = Streams(rxe, count=count, envs={side: env(name) if side == role else None for side in SIDES})
+    for side in SIDES:
+        assert run.ends(side, "received") == (count, "end")
+    said = log(getattr(rxe, role), name)
+    assert "not accelerated: no accelerated peer" in said and "WARNING" not in said, said
+
+
+def test_off_unless_asked_for(rxe):
+    count = 1 << 20
+    run = Streams(rxe, count=count, envs={side: rxe_lib.preload_env(f"off-{side}") for side in SIDES})
+    for guest in rxe.guests:
+        assert run.ends(guest.role, "received") == (count, "end")
+        assert "not accelerated: the peer is on another host" in log(guest, f"off-{guest.role}")
+
+
+@pytest.mark.parametrize("device, said", [(None, "accelerated: device local"), (rxe_lib.DOMAIN, "is it excluded by")],
+                         ids=["any device", "rxe0 only"])
+def test_connections_of_one_host_open_no_rdma_device(rxe, device, said):
+    """Not even rdma-core is loaded, whichever devices are admitted."""
+    name = f"one-host-{device}"
+    more = {"FI_VMA_DEVICE": device} if device else {}
+    envs = {side: env(f"{name}-{side}", **more) for side in SIDES}
+    run = Streams(rxe, address="127.0.0.1", envs=envs, client_in=rxe.server)
+    wait_for_log(rxe.server, run.client, f"{name}-client", said)
+    loaded = rxe.server.run("cat /proc/[0-9]*/maps")
+    assert "libvma-fi.so" in loaded
+    assert not re.findall(r"\S*lib(?:ibverbs|rdmacm)\S*", loaded)
+
+
+@pytest.mark.parametrize("killed, other", [SIDES, SIDES[::-1]])
+def test_kill(rxe, killed, other):
+    run = Streams(rxe)
+    run.wait_for_logs(ACCELERATED)
+    run.wait_more(other)
+    getattr(run, killed).kill()
+    assert run.ends(other, "received")[1] == "ECONNRESET"
+    took = getattr(run, other).ended - getattr(run, killed).ended
+    print(f"seen after {took:.2f} s")
+    assert took < 5  # on an idle machine it is a fifth of a second
+
+
+@pytest.mark.parametrize("role", SIDES)
+def test_device_is_removed(broken, role):
+    """Both hear of it, and no byte that was read is wrong."""
+    run = Streams(broken)
+    run.wait_for_logs(ACCELERATED)
+    for side in SIDES:
+        run.wait_more(side)
+    getattr(broken, role).rdma_delete()
+    for side in SIDES:
+        assert run.ends(side, "received")[1] == "ECONNRESET"
+    assert "connection reset" in run.log(role)

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "ether/driver.hpp"
+
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "core/clock.hpp"
+#include "core/log.hpp"
+
+namespace vma::ether {
+namespace {
+
+constexpr unsigned kUsualMtu = 1500;
+constexpr std::uint32_t kLongFrame = 4096;                      // bytes, for a longer one
+constexpr std::size_t kBurst = 32;                              // frames of one queue before it is another's turn
+constexpr inet::Nanos kLookInterval = inet::kMillisecond;       // between looks at netlink
+constexpr std::size_t kMostWays = NetState::kMaxNeighbours / 2; // more would push each other's neighbours out
+
+// RFC 1112, 6.4 and RFC 2464, 7.
+inet::Mac group_mac(const inet::IpAddress &group) noexcept
+{
+    const std::uint8_t *const a = group.bytes.data() + 12;
+    if (group.is_v4())
+        return {{0x01, 0x00, 0x5e, static_cast<std::uint8_t>(a[1] & 0x7f), a[2], a[3]}};
+    return {{0x33, 0x33, a[0], a[1], a[2], a[3]}};
+}
+
+bool fill_random(inet::HashKey &key) noexcept
+{
+    return ::getrandom(&key, sizeof key, 0) == sizeof key;
+}
+
+} // namespace
+
+inet::Nanos now_ns() noexcept
+{
+    return core::monotonic_ns();
+}
+
+int Driver::open(const char *interface, const inet::TcpLimits &limits, std::unique_ptr<Driver> &opened) noexcept
+{
+    std::unique_ptr<Driver> driver(new (std::nothrow) Driver);
+    if (!driver)
+        return -ENOMEM;
+    if (const int error = driver->open_all(interface, limits)) {
+        VMA_WARN(core, "%s can't be used without the kernel: %s", interface, std::strerror(-error));
+        return error;
+    }
+    opened = std::move(driver);
+    return 0;
+}
+
+int Driver::open_all(const char *interface, const inet::TcpLimits &limits) noexcept
+{
+    int error = NetState::open(net_);
+    if (error != 0)
+        return error;
+    const Link *const link = net_.link(std::string_view(interface));
+    if (link == nullptr)
+        return -ENODEV;
+    PortOptions port;
+    if (link->mtu > kUsualMtu)
+        port.sockets.frame_size = kLongFrame;
+    if ((error = Port::open(interface, port, port_)) != 0)
+        return error;
+    inet::StackOptions stack;
+    stack.mac = link->mac;
+    stack.mtu = static_cast<std::uint16_t>(std::min(link->mtu, 65535U));
+    stack.tcp = limits;
+    if (!fill_random(stack.secret))
+        return -errno;
+    stack_.reset(new (std::nothrow) inet::Stack(stack, now_ns()));
+    if (!stack_)
+        return -ENOMEM;
+    name_addresses();
+    generation_ = net_.generation();
+    neighbour_generation_ = net_.neighbour_generation();
+    return open_wait_set();
+}
+
+int Driver::open_wait_set() noexcept
+{
+    timer_ = core::make_fd([] { return ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK); });
+    wait_set_ = core::make_fd([] { return ::epoll_create1(EPOLL_CLOEXEC); });
+    if (!timer_ || !wait_set_ || !core::watch_fd(wait_set_.get(), timer_.get()) ||
+        !core::watch_fd(wait_set_.get(), net_.fd()))
+        return -errno;
+    for (const XdpSocket &socket : port_.sockets()) {
+        if (!core::watch_fd(wait_set_.get(), socket.fd()))
+            return -errno;
+    }
+    return 0;
+}
+
+// ---- frames --------------------------------------------------------------------------------------------------------
+
+bool Driver::turn() noexcept
+{
+    const inet::Nanos now = now_ns();
+    if (armed_ <= now)
+        clear_timer();
+    bool any = false;
+    for (XdpSocket &socket : port_.sockets())
+        any = receive(socket, now) || any;
+    if (stack_->deadline() <= now)
+        stack_->advance(now);
+    if (now >= next_look_)
+        follow_net(now);
+    inet::IpAddress remote;
+    while (stack_->next_wanted(remote)) {
+        if (std::find(ways_.begin(), ways_.end(), remote) == ways_.end()) {
+            if (ways_.size() >= kMostWays)
+                forget_ways();
+            ways_.push_back(remote);
+        }
+        find_way(now, remote);
+    }
+    const bool wants = stack_->wants_output();
+    if (wants)
+        send(now);
+    return any || wants;
+}
+
+bool Driver::receive(XdpSocket &socket, inet::Nanos now) noexcept
+{
+    std::array<ReceivedFrame, kBurst> burst;
+    const std::size_t count = socket.receive(burst);
+    for (std::size_t i = 0; i < count; ++i) {
+        stack_->input(now, burst[i].bytes);
+        socket.release(burst[i].index);
+    }
+    if (count == 0)
+        socket.drive();
+    return count != 0;
+}
+
+bool Driver::send(inet::Nanos now) noexcept
+{
+    XdpSocket &socket = port_.sockets().front();
+    bool taken = true;
+    while (taken && stack_->wants_output()) {
+        const FrameIndex frame = socket.take();
+        if (frame == kNoFrame) {
+            taken = false;
+            break;
+        }
+        const std::size_t length = stack_->output(now, socket.bytes(frame));
+        taken = length != 0 && socket.submit(frame, static_cast<std::uint32_t>(length));
+        if (!taken)
+            socket.release(frame);
+    }
+    return socket.flush() != -EAGAIN && taken;
+}
+
+int Driver::write_datagram(inet::Nanos now, inet::PathIndex path, const inet::IpOut &ip,
+                           std::span<const inet::Bytes> parts) noexcept
+{
+    XdpSocket &socket = port_.sockets().front();
+    inet::Fragmenter fragments = stack_->datagram(now, path, ip, parts);
+    const std::size_t count = fragments.frames();
+    std::array<FrameIndex, kMostFragments> frames;
+    if (count > frames.size())
+        return -EMSGSIZE;
+    std::size_t taken = 0;
+    while (taken < count && (frames[taken] = socket.take()) != kNoFrame)
+        ++taken;
+    bool written = taken == count;
+    for (std::size_t i = 0; i < taken; ++i) {
+        const std::size_t length = written ? fragments.next(socket.bytes(frames[i]).data()) : 0;
+        written = written && socket.submit(frames[i], static_cast<std::uint32_t>(length));
+        if (!written)
+            socket.release(frames[i]);
+    }
+    return written ? 0 : -EAGAIN;
+}
+
+bool Driver::watch_too(int fd) noexcept
+{
+    return core::watch_fd(wait_set_.get(), fd);
+}
+
+bool Driver::arm(inet::Nanos latest) noexcept
+{
+    const inet::Nanos deadline = std::min(stack_->deadline(), latest);
+    return !stack_->wants_output() && deadline > now_ns() && set_timer(deadline);
+}
+
+void Driver::wake_at_once() noexcept
+{
+    static_cast<void>(set_timer(1));
+}
+
+bool Driver::set_timer(inet::Nanos when) noexcept
+{
+    if (when == armed_)
+        return true;
+    itimerspec at{};
+    if (when != inet::kNever) {
+        at.it_value.tv_sec = static_cast<time_t>(when / inet::kSecond);
+        at.it_value.tv_nsec = static_cast<long>(when % inet::kSecond);
+    }
+    if (::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &at, nullptr) != 0)
+        return false;
+    armed_ = when;
+    return true;
+}
+
+void Driver::clear_timer() noexcept // it has rung
+{
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t done = ::read(timer_.get(), &count, sizeof count);
+    armed_ = inet::kNever;
+}
+
+// ---- the network's configuration ---------------------------------------------------------------------------------
+
+void Driver::follow_net(inet::Nanos now) noexcept
+{
+    next_look_ = now + kLookInterval;
+    if (const int error = net_.follow(); error != 0)
+        VMA_DEBUG(core, "changes of the network can't be followed: %s", std::strerror(-error));
+    if (net_.generation() == generation_ && net_.neighbour_generation() == neighbour_generation_)
+        return;
+    if (net_.generation() != generation_)
+        name_addresses();
+    generation_ = net_.generation();
+    neighbour_generation_ = net_.neighbour_generation();
+    follow_ways(now);
+}
+
+void Driver::forget_ways() noexcept // that nobody uses any more
+{
+    std::erase_if(ways_, [this](const inet::IpAddress &to) { return stack_->tcp().paths().find(to) == inet::kNoPath; });
+}
+
+// Routes, link addresses and MTUs may be others now.
+void Driver::follow_ways(inet::Nanos now) noexcept
+{
+    forget_ways();
+    for (const inet::IpAddress &remote : ways_)
+        find_way(now, remote);
+}
+
+int Driver::find_route(const inet::IpAddress &remote, const inet::IpAddress &source, Route &route) noexcept
+{
+    RouteQuery query;
+    query.destination = remote;
+    query.source = source;
+    if (remote.is_multicast())
+        query.interface = port_.interface(); // a group is not anywhere, but on this link
+    if (const int error = net_.route(query, route); error != 0)
+        return error;
+    Outlet outlet;
+    const bool out = route.kind == RouteKind::kUnicast || route.kind == RouteKind::kMulticast;
+    if (!out || !net_.outlet(route.interface, outlet) || outlet.interface != port_.interface())
+        return -ENODEV;
+    return 0;
+}
+
+// A neighbour that the kernel takes for stale is asked after: it doesn't see that we use it.
+bool Driver::find_mac(const Route &route, const inet::IpAddress &remote, inet::Mac &mac) noexcept
+{
+    if (remote.is_multicast()) {
+        mac = group_mac(remote);
+        return true;
+    }
+    const Neighbour neighbour = net_.neighbour(route.interface, route.next_hop);
+    const bool usable = neighbour.state == NeighbourState::kUsable || neighbour.state == NeighbourState::kStale;
+    if (neighbour.state != NeighbourState::kUsable && neighbour.state != NeighbourState::kResolving)
+        static_cast<void>(net_.resolve(route.interface, route.next_hop));
+    mac = neighbour.mac;
+    return usable;
+}
+
+void Driver::find_way(inet::Nanos now, const inet::IpAddress &remote) noexcept
+{
+    Route route;
+    Outlet outlet;
+    if (find_route(remote, {}, route) != 0 || !net_.outlet(route.interface, outlet) || outlet.vlans.inner != 0)
+        return;
+    inet::Mac mac;
+    const Link *const link = net_.link(route.interface);
+    if (link == nullptr || !find_mac(route, remote, mac))
+        return;
+    const unsigned mtu = route.mtu != 0 ? std::min(route.mtu, link->mtu) : link->mtu;
+    stack_->set_path(now, remote, mac, outlet.vlans.outer, static_cast<std::uint16_t>(std::min(mtu, 65535U)));
+}
+
+// The addresses for which flows of any address are ours: those of the port, and of the VLANs on it.
+void Driver::name_addresses() noexcept
+{
+    std::vector<inet::IpAddress> now;
+    for (const LocalAddress &local : net_.addresses()) {
+        Outlet outlet;
+        if (local.usable && net_.outlet(local.interface, outlet) && outlet.interface == port_.interface())
+            now.push_back(local.address);
+    }
+    for (const inet::IpAddress &old : named_) {
+        if (std::find(now.begin(), now.end(), old) == now.end())
+            static_cast<void>(flows().remove_address(old));
+    }
+    for (const inet::IpAddress &address : now) {
+        if (const int error = flows().add_address(address); error != 0)
+            VMA_WARN(core, "an address more than the steering program can hold: listeners don't hear it");
+    }
+    named_ = std::move(now);
+}
+
+} // namespace vma::ether

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A port of this machine with a stack of ours on it: frames in and out, timers, and the ways to peers as the kernel's routes
+// and neighbours say. What the stack tells its users, and who they are, is not its matter.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/fd.hpp"
+#include "ether/netlink.hpp"
+#include "ether/port.hpp"
+#include "inet/stack.hpp"
+
+namespace vma::ether {
+
+inet::Nanos now_ns() noexcept; // the clock of all drivers
+
+// Not thread-safe: one owner at a time.
+class Driver
+{
+public:
+    // 0 or negative errno, which is logged: those of Port::open, of netlink, -ENOMEM.
+    [[nodiscard]] static int open(const char *interface, const inet::TcpLimits &limits,
+                                  std::unique_ptr<Driver> &opened) noexcept;
+
+    inet::Stack &stack() noexcept { return *stack_; }
+    inet::Tcp &tcp() noexcept { return stack_->tcp(); }
+    Flows &flows() noexcept { return port_.flows(); }
+    NetState &net() noexcept { return net_; }
+    unsigned interface() const noexcept { return port_.interface(); } // its index
+
+    // Takes what has come, lets time pass, sends what there is to send. True: there was something. No system call where there
+    // is nothing to send and nothing has changed, but for one look at netlink a millisecond.
+    bool turn() noexcept;
+    // Sends what there is to send. False: the device takes no more now, turn() goes on.
+    bool send(inet::Nanos now) noexcept;
+
+    // One datagram, in as many frames as its way asks for; they leave with the next send(). 0; -EAGAIN: too few frames are free
+    // now; -EMSGSIZE: it takes more than kMostFragments. Nothing is written then.
+    [[nodiscard]] int write_datagram(inet::Nanos now, inet::PathIndex path, const inet::IpOut &ip,
+                                     std::span<const inet::Bytes> parts) noexcept;
+    static constexpr std::size_t kMostFragments = 64;
+
+    // Readable when turn() has something to do. For the stack's timers only after arm().
+    int wait_fd() const noexcept { return wait_set_.get(); }
+    [[nodiscard]] bool watch_too(int fd) noexcept; // as long as it is open
+    // Before a sleep that ends at `latest` at the latest. False: there is something to do at once.
+    bool arm(inet::Nanos latest = inet::kNever) noexcept;
+    void wake_at_once() noexcept;
+
+    // The way that a packet to `remote` would take. 0, or what connect() of the kernel would say: -ENETUNREACH, -EHOSTUNREACH
+    // and their like; -ENODEV: it leaves by another port, or not at all. `source` may be any address.
+    [[nodiscard]] int find_route(const inet::IpAddress &remote, const inet::IpAddress &source, Route &route) noexcept;
+
+private:
+    int open_all(const char *interface, const inet::TcpLimits &limits) noexcept;
+    int open_wait_set() noexcept;
+    bool receive(XdpSocket &socket, inet::Nanos now) noexcept;
+    void follow_net(inet::Nanos now) noexcept;
+    bool set_timer(inet::Nanos when) noexcept;
+    void clear_timer() noexcept;
+    void forget_ways() noexcept;
+    void follow_ways(inet::Nanos now) noexcept;
+    bool find_mac(const Route &route, const inet::IpAddress &remote, inet::Mac &mac) noexcept;
+    void find_way(inet::Nanos now, const inet::IpAddress &remote) noexcept;
+    void name_addresses() noexcept;
+
+    NetState net_;
+    Port port_;
+    std::unique_ptr<inet::Stack> stack_;
+    core::UniqueFd wait_set_; // epoll
+    core::UniqueFd timer_;    // timerfd
+    inet::Nanos armed_ = inet::kNever;
+    inet::Nanos next_look_ = 0; // at netlink
+    std::uint64_t generation_ = 0;
+    std::uint64_t neighbour_generation_ = 0;
+    std::vector<inet::IpAddress> ways_;  // peers whose link addresses are being found out, or followed
+    std::vector<inet::IpAddress> named_; // to the steering program
+};
+
+} // namespace vma::ether

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Passive endpoints: an address of a port, and the connections that come to it.
+#pragma once
+
+#include <memory>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_endpoint.h>
+
+#include "ether/ports.hpp"
+#include "ofi/eq.hpp"
+#include "ofi/info.hpp"
+
+namespace vma::ether {
+
+struct PassiveEndpoint {
+    fid_pep fid{}; // first
+    Ports &ports;
+    std::shared_ptr<Station> station;
+    // Protected by the station's lock.
+    ofi::Eq *eq = nullptr;
+    ofi::InfoPtr info;     // as it was opened: the model of its requests' infos
+    inet::Endpoint local;  // what is reserved
+    bool reserved = false; // and so it has an address
+    bool listening = false;
+    inet::ListenerId listener;
+    inet::TcpSettings settings;
+    int backlog = 128;
+    int untaken = 0; // requests that no endpoint has taken: the backlog counts them too
+
+    explicit PassiveEndpoint(Ports &owner) noexcept : ports(owner) {}
+
+    // With the station's lock held.
+    void on_acceptable() noexcept;
+    void taken() noexcept; // one request less
+    int set_address(const ofi::Address &wanted) noexcept;
+
+private:
+    bool tell(inet::ConnectionId connection) noexcept;
+};
+
+// Ends what a request stands for. With the station's lock held.
+void refuse(Request &request) noexcept;
+
+int open_passive_endpoint(Ports &ports, fi_info *info, fid_pep **pep, void *context) noexcept;
+
+} // namespace vma::ether

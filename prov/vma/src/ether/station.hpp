@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the endpoints of a process share on one port: its driver behind a lock, the ports that are reserved in the kernel and
+// steered here, and the connections that go on after their endpoints were closed. One a port, however many fabrics use it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "core/fd.hpp"
+#include "core/spinlock.hpp"
+#include "ether/driver.hpp"
+
+namespace vma::ether {
+
+class Datagrams;
+
+class Station
+{
+public:
+    ~Station();
+
+    // The port's, a new one if nobody has it open. 0 or a negative errno as Driver::open().
+    [[nodiscard]] static int open(const char *interface, std::shared_ptr<Station> &station) noexcept;
+
+    // Who calls anything below but progress() and wait_fd() holds it.
+    core::SpinLock &lock() noexcept { return lock_; }
+    Driver &driver() noexcept { return *driver_; }
+    inet::Tcp &tcp() noexcept { return driver_->tcp(); }
+
+    // Moves frames and time on, and tells endpoints. Returns at once where another thread is at it.
+    void progress() noexcept;
+    // The same, and after it wait_fd() becomes readable also for what only time brings.
+    void prepare_to_sleep() noexcept;
+    // progress() with the lock held.
+    void turn() noexcept;
+    int wait_fd() const noexcept { return driver_->wait_fd(); }
+
+    // Makes frames of a protocol to `local` ours, and keeps the port from the kernel's sockets; port 0 is replaced by a free one. Each success
+    // needs a release(). 0 or negative errno: that of bind(), -EADDRNOTAVAIL for an address that is not of this port, and
+    // kFlowTableFull. Several connections of one local address share it.
+    [[nodiscard]] int reserve(inet::Protocol protocol, inet::Endpoint &local) noexcept;
+    // One user more of what is reserved: a connection that a listener at `local` has accepted.
+    void share(inet::Protocol protocol, const inet::Endpoint &local) noexcept;
+    void release(inet::Protocol protocol, const inet::Endpoint &local) noexcept;
+    // The kernel's socket that keeps the port, -1 if it isn't reserved. It gets what the steering program leaves to the kernel: of
+    // UDP, fragments.
+    int kernel_socket(inet::Protocol protocol, const inet::Endpoint &local) noexcept;
+
+    // Who gets what comes for a UDP socket of the stack, and by its kernel socket; nullptr: nobody any more.
+    [[nodiscard]] bool set_datagrams(inet::UdpSocketId id, int kernel_socket, Datagrams *endpoint) noexcept;
+
+    // The endpoint of this connection is closed: what is reserved for it is released once the stack knows nothing of it.
+    void outlive(const inet::Flow &flow) noexcept;
+
+private:
+    struct Place {
+        inet::Protocol protocol;
+        inet::Endpoint local;
+        bool operator==(const Place &) const = default;
+    };
+    struct Reservation {
+        Vlans vlans;
+        core::UniqueFd socket; // bound in the kernel
+        std::uint32_t users = 0;
+    };
+    struct Hash {
+        std::size_t operator()(const Place &place) const noexcept;
+    };
+    using Reservations = std::unordered_map<Place, Reservation, Hash>;
+
+    Station() noexcept = default;
+    void dispatch() noexcept;
+    void look_after_closed(inet::Nanos now) noexcept;
+    void read_kernel_sockets(inet::Nanos now) noexcept;
+    void finish() noexcept;
+    Reservations::iterator find(const Place &place) noexcept;
+    int find_vlans(const inet::IpAddress &local, Vlans &vlans) noexcept;
+
+    core::SpinLock lock_;
+    std::unique_ptr<Driver> driver_;
+    Reservations reservations_;
+    std::vector<inet::Flow> closed_;     // connections without an endpoint
+    std::size_t closed_at_ = 0;          // where the next look begins
+    inet::Nanos next_look_ = 0;          // at those
+    std::vector<Datagrams *> datagrams_; // by the stack's number of their sockets
+    unsigned datagrams_open_ = 0;
+    core::UniqueFd kernel_sockets_; // epoll, of those of datagrams
+    inet::Nanos next_read_ = 0;     // of those
+};
+
+} // namespace vma::ether

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// An AF_XDP socket on one queue of an interface, with the memory of its frames: bursts of received frames out, frames to send
+// in, without a copy of ours and without allocation. Which frames come is the XDP program's affair.
+#pragma once
+
+#include <cstdint>
+#include <linux/if_xdp.h>
+#include <memory>
+#include <span>
+
+#include "core/fd.hpp"
+#include "ether/memory_map.hpp"
+#include "ether/xdp_ring.hpp"
+
+namespace vma::ether {
+
+using FrameIndex = std::uint32_t;
+inline constexpr FrameIndex kNoFrame = ~FrameIndex{0};
+
+struct XdpSocketOptions {
+    std::uint32_t receive_frames = 2048; // each a power of two: the frames, and the rings' sizes
+    std::uint32_t send_frames = 2048;
+    std::uint32_t frame_size = 2048;     // bytes, 2048 or 4096; what arrives may use max_received()
+    bool zero_copy = true;               // where the driver can, else the kernel copies
+    std::uint32_t busy_poll_usec = 0;    // 0: off. Linux 5.11 and sysctls: see doc/raw-ethernet.md
+    std::uint32_t busy_poll_budget = 64; // frames a call
+};
+
+struct ReceivedFrame {
+    FrameIndex index;
+    std::span<std::uint8_t> bytes; // from the Ethernet header on; ours until release() or submit()
+};
+
+// What the kernel counts (if_xdp.h): frames lost and descriptors that it refused.
+struct XdpSocketCounters {
+    std::uint64_t dropped = 0;   // frames lost: longer than max_received(), or no frame of ours was left in copy mode
+    std::uint64_t ring_full = 0; // frames lost: the receive ring was full
+    std::uint64_t no_frame = 0;  // times the driver found no frame to receive into
+    std::uint64_t bad_received = 0;
+    std::uint64_t bad_sent = 0; // descriptors of ours that were wrong
+    std::uint64_t refused = 0;  // times that the driver or its queue discarded a frame of ours; counted here
+};
+
+// One owner at a time. A forked child can't use it.
+class XdpSocket
+{
+public:
+    XdpSocket() noexcept = default;
+    XdpSocket(XdpSocket &&) noexcept = default;
+    XdpSocket &operator=(XdpSocket &&) noexcept = default;
+
+    // Negative errno: -EINVAL for sizes and for a queue that isn't there, -EBUSY if another socket has the queue, -EPERM
+    // without CAP_NET_RAW, -ENOBUFS if RLIMIT_MEMLOCK is too small. Waits up to 0.1 s for the queue's last owner to be gone.
+    [[nodiscard]] static int open(unsigned interface, unsigned queue, const XdpSocketOptions &options,
+                                  XdpSocket &opened) noexcept;
+
+    // Received frames, oldest first, as many as there are and fit; 0 at once if there are none. No system call.
+    std::size_t receive(std::span<ReceivedFrame> burst) noexcept;
+    // The frame is the kernel's again, to receive into; or, if take() gave it, free again.
+    void release(FrameIndex frame) noexcept;
+    // What release() has collected becomes visible to the kernel. receive() does it too.
+    void refill() noexcept;
+
+    // A free frame to write into; kNoFrame: all are under way, flush() and try later.
+    FrameIndex take() noexcept;
+    std::span<std::uint8_t> bytes(FrameIndex frame) noexcept; // the whole of it
+    // Queues the frame; it comes back by itself when it is sent. Taken frames are sent from their first byte, received ones from
+    // where they were received, so a frame that is answered in place is no copy. False: the ring is full, the frame stays the caller's.
+    [[nodiscard]] bool submit(FrameIndex frame, std::uint32_t length) noexcept;
+    // Sends what is queued, with a system call only if the kernel asks for one. -EAGAIN: some is still queued, as the
+    // device's queue or the socket's buffer is full: call again. -ENETDOWN, -ENXIO: the interface is down, gone.
+    [[nodiscard]] int flush() noexcept;
+    // Lets the kernel receive, where that takes a system call: busy polling, or a driver that waits for frames. Call it when
+    // receive() found nothing. No system call otherwise.
+    void drive() noexcept;
+
+    int fd() const noexcept { return fd_.get(); } // POLLIN: frames have arrived
+    unsigned queue() const noexcept { return queue_; }
+    bool is_zero_copy() const noexcept { return zero_copy_; }
+    bool has_huge_pages() const noexcept { return huge_pages_; }
+    std::uint32_t max_received() const noexcept; // bytes of the longest frame
+    [[nodiscard]] int counters(XdpSocketCounters &counters) const noexcept;
+
+private:
+    int set_up(const XdpSocketOptions &options) noexcept;
+    int map_frames(const XdpSocketOptions &options) noexcept;
+    int map_rings(const XdpSocketOptions &options) noexcept;
+    int bind(unsigned interface, bool zero_copy) noexcept;
+    int set_busy_polling(const XdpSocketOptions &options) noexcept;
+    void reap() noexcept;
+    bool is_receive_frame(FrameIndex frame) const noexcept { return frame < fill_.size(); }
+
+    MemoryMap frames_;
+    MemoryMap ring_memory_[4];
+    core::UniqueFd fd_;                // goes before the memory that it uses
+    XdpRing<std::uint64_t> fill_;      // has room for all frames to receive: a released one always fits
+    XdpRing<std::uint64_t> completed_; // of frames sent
+    XdpRing<xdp_desc> received_;
+    XdpRing<xdp_desc> queued_;
+    std::unique_ptr<std::uint16_t[]> received_at_; // offset of the data in each frame to receive
+    std::unique_ptr<FrameIndex[]> free_;           // frames to send
+    std::uint32_t free_count_ = 0;
+    std::uint32_t send_frames_ = 0;
+    std::uint32_t frame_size_ = 0;
+    unsigned queue_ = 0;
+    std::uint64_t refused_ = 0;
+    bool zero_copy_ = false;
+    bool huge_pages_ = false;
+    bool busy_polling_ = false;
+    bool unpublished_ = false; // frames in fill_ that the kernel doesn't see yet
+};
+
+} // namespace vma::ether

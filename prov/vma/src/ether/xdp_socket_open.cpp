@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Opening an AF_XDP socket: its memory, its rings, and the queue it is bound to.
+#include <bit>
+#include <cerrno>
+#include <ctime>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include "core/log.hpp"
+#include "ether/xdp_socket.hpp"
+
+namespace vma::ether {
+namespace {
+
+constexpr std::size_t kHugePage = 2 << 20;
+constexpr long kRetryNsec = 1'000'000;
+constexpr int kRetries = 100;
+constexpr std::uint32_t kMinFrames = 64;
+constexpr std::uint32_t kMaxFrames = 1 << 20;
+
+bool is_ring_size(std::uint32_t frames)
+{
+    return std::has_single_bit(frames) && frames >= kMinFrames && frames <= kMaxFrames;
+}
+
+template <typename T> int set(int fd, int level, int option, const T &value)
+{
+    return ::setsockopt(fd, level, option, &value, sizeof value) == 0 ? 0 : -errno;
+}
+
+template <typename Entry>
+int map_ring(int fd, std::uint64_t where, const xdp_ring_offset &at, std::uint32_t size, MemoryMap &memory,
+             XdpRing<Entry> &ring)
+{
+    const std::size_t bytes = at.desc + size * sizeof(Entry);
+    memory = {::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, static_cast<off_t>(where)),
+              bytes};
+    if (!memory)
+        return -errno;
+    // A child's mapping would keep the socket, and so the queue, after our end.
+    ::madvise(memory.data(), bytes, MADV_DONTFORK);
+    const auto word = [&](std::uint64_t offset) { return reinterpret_cast<std::uint32_t *>(memory.data() + offset); };
+    ring = {word(at.producer), word(at.consumer), word(at.flags), reinterpret_cast<Entry *>(memory.data() + at.desc),
+            size};
+    return 0;
+}
+
+} // namespace
+
+int XdpSocket::open(unsigned interface, unsigned queue, const XdpSocketOptions &options, XdpSocket &opened) noexcept
+{
+    if (!is_ring_size(options.receive_frames) || !is_ring_size(options.send_frames) ||
+        (options.frame_size != 2048 && options.frame_size != 4096))
+        return -EINVAL;
+    XdpSocket made;
+    made.queue_ = queue;
+    if (const int status = made.set_up(options); status != 0)
+        return status;
+    int status = made.bind(interface, options.zero_copy);
+    // The kernel lets go of a queue some milliseconds after its socket is closed, or its process killed.
+    for (int i = 0; i < kRetries && status == -EBUSY; ++i) {
+        const timespec pause{0, kRetryNsec};
+        ::nanosleep(&pause, nullptr);
+        status = made.bind(interface, options.zero_copy);
+    }
+    if (status != 0)
+        return status;
+    if (options.busy_poll_usec != 0 && made.set_busy_polling(options) != 0)
+        VMA_WARN(domain, "no busy polling of interface %u, queue %u: this kernel has none", interface, queue);
+    opened = std::move(made);
+    return 0;
+}
+
+int XdpSocket::set_up(const XdpSocketOptions &options) noexcept
+{
+    fd_ = core::make_fd([] { return ::socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0); });
+    if (!fd_)
+        return -errno;
+    frame_size_ = options.frame_size;
+    send_frames_ = options.send_frames;
+    if (const int status = map_frames(options); status != 0)
+        return status;
+    if (const int status = map_rings(options); status != 0)
+        return status;
+
+    received_at_ = std::make_unique<std::uint16_t[]>(options.receive_frames);
+    for (FrameIndex i = 0; i < options.receive_frames; ++i)
+        release(i);
+    refill();
+    free_ = std::make_unique<FrameIndex[]>(send_frames_);
+    for (FrameIndex i = 0; i < send_frames_; ++i) // the lowest is taken first
+        release(options.receive_frames + send_frames_ - 1 - i);
+    return 0;
+}
+
+int XdpSocket::map_frames(const XdpSocketOptions &options) noexcept
+{
+    const std::size_t used = (std::size_t{options.receive_frames} + options.send_frames) * frame_size_;
+    const std::size_t whole = (used + kHugePage - 1) / kHugePage * kHugePage;
+    int status = 0;
+    for (const bool huge : {true, false}) {
+        constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS;
+        const int flags = huge ? kFlags | MAP_HUGETLB : kFlags;
+        frames_ = {::mmap(nullptr, whole, PROT_READ | PROT_WRITE, flags, -1, 0), whole};
+        if (!frames_) {
+            status = -errno;
+            continue;
+        }
+        if (!huge)
+            ::madvise(frames_.data(), whole, MADV_HUGEPAGE); // where the kernel likes
+        // The kernel holds these very pages: fork() must not make us write to copies of them.
+        ::madvise(frames_.data(), whole, MADV_DONTFORK);
+        xdp_umem_reg memory{};
+        memory.addr = reinterpret_cast<std::uintptr_t>(frames_.data());
+        memory.len = used;
+        memory.chunk_size = frame_size_;
+        status =
+            set(fd_.get(), SOL_XDP, XDP_UMEM_REG, memory); // takes all pages: a control group may not give huge ones
+        huge_pages_ = huge;
+        if (status == 0)
+            break;
+    }
+    return status;
+}
+
+int XdpSocket::map_rings(const XdpSocketOptions &options) noexcept
+{
+    const int fd = fd_.get();
+    const struct {
+        int option;
+        std::uint32_t size;
+    } rings[] = {{XDP_UMEM_FILL_RING, options.receive_frames},
+                 {XDP_UMEM_COMPLETION_RING, options.send_frames},
+                 {XDP_RX_RING, options.receive_frames},
+                 {XDP_TX_RING, options.send_frames}};
+    for (const auto &ring : rings) {
+        if (const int status = set(fd, SOL_XDP, ring.option, ring.size); status != 0)
+            return status;
+    }
+    xdp_mmap_offsets at{};
+    socklen_t size = sizeof at;
+    if (::getsockopt(fd, SOL_XDP, XDP_MMAP_OFFSETS, &at, &size) != 0)
+        return -errno;
+    if (size != sizeof at) // Linux before 5.4, whose rings have no flags
+        return -EOPNOTSUPP;
+    int status = map_ring(fd, XDP_UMEM_PGOFF_FILL_RING, at.fr, options.receive_frames, ring_memory_[0], fill_);
+    if (status == 0)
+        status = map_ring(fd, XDP_UMEM_PGOFF_COMPLETION_RING, at.cr, options.send_frames, ring_memory_[1], completed_);
+    if (status == 0)
+        status = map_ring(fd, XDP_PGOFF_RX_RING, at.rx, options.receive_frames, ring_memory_[2], received_);
+    if (status == 0)
+        status = map_ring(fd, XDP_PGOFF_TX_RING, at.tx, options.send_frames, ring_memory_[3], queued_);
+    return status;
+}
+
+int XdpSocket::bind(unsigned interface, bool zero_copy) noexcept
+{
+    sockaddr_xdp address{};
+    address.sxdp_family = AF_XDP;
+    address.sxdp_ifindex = interface;
+    address.sxdp_queue_id = queue_;
+    const auto try_with = [&](std::uint16_t flag) {
+        address.sxdp_flags = static_cast<std::uint16_t>(flag | XDP_USE_NEED_WAKEUP);
+        return ::bind(fd_.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) == 0 ? 0 : -errno;
+    };
+    if (zero_copy) {
+        const int status = try_with(XDP_ZEROCOPY);
+        zero_copy_ = status == 0;
+        if (status == 0 || status == -EBUSY)
+            return status;
+    }
+    return try_with(XDP_COPY);
+}
+
+int XdpSocket::set_busy_polling(const XdpSocketOptions &options) noexcept
+{
+    int status = set(fd_.get(), SOL_SOCKET, SO_PREFER_BUSY_POLL, int{1});
+    if (status == 0)
+        status = set(fd_.get(), SOL_SOCKET, SO_BUSY_POLL, static_cast<int>(options.busy_poll_usec));
+    if (status == 0)
+        status = set(fd_.get(), SOL_SOCKET, SO_BUSY_POLL_BUDGET, static_cast<int>(options.busy_poll_budget));
+    busy_polling_ = status == 0;
+    return status;
+}
+
+} // namespace vma::ether

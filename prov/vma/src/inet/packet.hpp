@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A packet between the wire's layers and the transports: what the frame's headers said, and the transport's bytes.
+#pragma once
+
+#include <span>
+
+#include "prov/vma/src/inet/types.hpp"
+
+namespace vma::inet {
+
+using Bytes = std::span<const std::uint8_t>;
+
+inline constexpr std::uint8_t kEcnMask = 3; // of the traffic class: RFC 3168, 5
+inline constexpr std::uint8_t kEcnNotCapable = 0;
+inline constexpr std::uint8_t kEcnCapable1 = 1;
+inline constexpr std::uint8_t kEcnCapable0 = 2;
+inline constexpr std::uint8_t kEcnExperienced = 3;
+
+// What the device says of a frame beside its bytes.
+struct FrameInfo {
+    bool checksums_good = false; // the NIC has verified those of IP and the transport
+    Nanos arrived = 0;           // hardware's or driver's time stamp, in whatever clock the device has; 0: none
+};
+
+// A received packet. The payload points into the caller's frame, or into a reassembly buffer, and lives as long as that.
+struct Packet {
+    IpAddress source;
+    IpAddress target;
+    Protocol protocol{};
+    std::uint8_t traffic_class = 0; // IPv4: type of service
+    std::uint8_t hop_limit = 0;     // IPv4: time to live
+    std::uint16_t vlan = 0;         // VLAN id, 0: none
+    Mac source_mac;
+    std::span<const std::uint8_t> payload; // from the transport's header on; padding of the frame is cut off
+    FrameInfo info;
+};
+
+} // namespace vma::inet

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The whole stack of one port: frames in, frames out, TCP and UDP between them. It owns the layers and hands packets from one
+// to the next; what a program does with a connection or a socket it does with tcp() and udp() directly.
+//
+// Not thread-safe, as nothing in inet is. All memory is allocated by the constructor.
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "prov/vma/src/inet/ethernet.hpp"
+#include "prov/vma/src/inet/fragment.hpp"
+#include "prov/vma/src/inet/frame.hpp"
+#include "prov/vma/src/inet/icmp.hpp"
+#include "prov/vma/src/inet/path_mtu.hpp"
+#include "prov/vma/src/inet/reassembly.hpp"
+#include "prov/vma/src/inet/tcp.hpp"
+#include "prov/vma/src/inet/udp.hpp"
+#include "prov/vma/src/inet/udp_table.hpp"
+
+namespace vma::inet {
+
+struct StackOptions {
+    Mac mac;                  // of the port
+    std::uint16_t mtu = 1500; // of the link
+    HashKey secret{};         // random
+    TcpLimits tcp;
+    UdpTable::Limits udp;
+    std::uint32_t udp_blocks = 4096; // of 2 KiB, for datagrams that wait to be read
+    std::uint32_t datagrams = 64;    // that can be incomplete at a time: 64 KiB of address space each
+    std::uint32_t path_mtus = 1024;  // peers whose path MTU is remembered
+};
+
+struct StackCounters {
+    std::array<std::uint64_t, kParsedKinds> parsed{};   // frames, by Parsed
+    std::array<std::uint64_t, kIcmpParsedKinds> icmp{}; // by IcmpParsed
+    std::uint64_t other_protocols = 0;
+    std::uint64_t too_big_ignored = 0; // ICMP that TCP did not believe
+};
+
+class Stack
+{
+public:
+    Stack(const StackOptions &options, Nanos start);
+
+    // ---- frames
+    void input(Nanos now, std::span<const std::uint8_t> frame, const FrameInfo &info = {});
+
+    // Writes the next frame that TCP has to send. `out`: room for kMaxEthernetHeader and the MTU. Its bytes; 0: nothing now.
+    std::size_t output(Nanos now, std::span<std::uint8_t> out);
+    bool wants_output() const { return tcp_.wants_output(); }
+
+    Nanos deadline() const;
+    void advance(Nanos now);
+
+    // ---- ways to peers, as data from outside. A path that is used and not known, or known from a packet only, is wanted.
+    PathIndex use_path(Nanos now, const IpAddress &remote); // kNoPath: too many; release with tcp().paths().release()
+    bool next_wanted(IpAddress &remote);
+    void set_path(Nanos now, const IpAddress &remote, const Mac &mac, std::uint16_t vlan, std::uint16_t link_mtu);
+
+    // ---- UDP: the frames of one datagram, to be written one after the other. The path is ready; `parts` begins with a header by
+    // udp_header(), and lives as long as what is returned.
+    Fragmenter datagram(Nanos now, PathIndex path, const IpOut &ip, std::span<const Bytes> parts);
+
+    Tcp &tcp() { return tcp_; }
+    UdpTable &udp() { return udp_; }
+    const StackCounters &counters() const { return counters_; }
+    const Reassembler::Counters &reassembly() const { return reassembler_.counters(); }
+
+private:
+    void take(Nanos now, const Packet &packet);
+    void take_icmp(Nanos now, const Packet &packet);
+    std::uint16_t mtu_to(const IpAddress &remote, Nanos now) const;
+
+    const Mac mac_;
+    std::uint16_t mtu_;
+    const HashKey secret_;
+    Tcp tcp_;
+    BlockPool udp_blocks_;
+    UdpTable udp_;
+    Reassembler reassembler_;
+    PathMtus path_mtus_;
+    FragmentIds ids_;
+    StackCounters counters_;
+};
+
+} // namespace vma::inet

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A fuzzer of everything between a frame's bytes and the transports: parse_frame, Reassembler, parse_icmp, UdpTable, PathMtus.
+// An input is a sequence of frames, each behind 3 bytes: how it comes (below), and its length, little endian.
+//
+// With clang: `make prov/vma/test/fuzz_frame`, then `prov/vma/test/fuzz_frame -max_len=4096 NEW CORPUS`, where NEW is an empty
+// folder for what it finds and CORPUS is corpus/frame beside this file. `-merge=1 CORPUS NEW` keeps what reaches more code.
+#include "prov/vma/test/fuzz_frame.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+
+#include "prov/vma/src/inet/bytes.hpp"
+#include "prov/vma/src/inet/checksum.hpp"
+#include "prov/vma/src/inet/path_mtu.hpp"
+#include "prov/vma/src/inet/udp_table.hpp"
+
+namespace {
+
+using namespace vma::inet;
+
+// Of a frame's first byte.
+constexpr std::uint8_t kChecksumsGood = 1; // as if the NIC had verified them, which a fuzzer can't do
+constexpr std::uint8_t kMendIcmp = 2;      // write the right checksum, as none is taken from a NIC
+constexpr std::uint8_t kStep = 0x0c;       // the time before it comes:
+constexpr Nanos kSteps[] = {0, kMillisecond, 20 * kSecond, 61 * kSecond};
+
+constexpr std::uint32_t kDatagrams = 3; // that may wait for fragments
+
+FuzzReached reached;
+
+void promise(bool kept)
+{
+    if (!kept)
+        __builtin_trap();
+}
+
+// Reads each byte, for AddressSanitizer's eyes.
+std::uint32_t touch(Bytes bytes)
+{
+    promise(bytes.size() <= kMaxIpPayload);
+    return sum(bytes.data(), bytes.size());
+}
+
+class World
+{
+public:
+    World() : pool_(128, 8), table_({4, 8}, pool_), reassembler_(kDatagrams), paths_(8, 1)
+    {
+        open_socket(IpAddress::v4(0u), 2000);
+        UdpOptions options;
+        options.receive_errors = true;
+        connected_ = open_socket(IpAddress{}, 1000, options);
+        promise(table_.connect(connected_, IpAddress::v4(0x0a000001), {IpAddress::v4(0x0a000002), 2000}) == 0);
+    }
+
+    void frame(Bytes bytes, std::uint8_t how)
+    {
+        now_ += kSteps[(how & kStep) >> 2];
+        Packet packet;
+        FragmentInfo fragment;
+        const Parsed parsed = parse_frame(bytes, FrameInfo{(how & kChecksumsGood) != 0, now_}, packet, fragment);
+        ++reached.parsed[static_cast<std::size_t>(parsed)];
+        if (parsed > Parsed::kFragment)
+            return;
+        const Bytes payload = packet.payload;
+        promise(payload.data() >= bytes.data() && payload.data() + payload.size() <= bytes.data() + bytes.size());
+        if (parsed == Parsed::kPacket)
+            take(packet, how);
+        else
+            join(packet, fragment, how);
+    }
+
+    void end()
+    {
+        for (UdpSocketId id; (id = table_.next_event()) != kNoUdpSocket;) {
+            while (table_.readable(id))
+                promise(table_.receive(id, room_).error != -EAGAIN);
+            while (table_.has_errors(id))
+                promise(table_.receive_error(id, room_).error == 0);
+        }
+        promise(pool_.available() == pool_.total());
+        reassembler_.expire(now_ + Reassembler::kTimeout6);
+        promise(reassembler_.waiting() == 0 && reassembler_.deadline() == kNever);
+    }
+
+private:
+    UdpSocketId open_socket(const IpAddress &local, std::uint16_t port, const UdpOptions &options = {})
+    {
+        const UdpSocketId id = table_.open(options);
+        promise(table_.bind(id, {local, port}) == 0);
+        return id;
+    }
+
+    void join(const Packet &packet, const FragmentInfo &fragment, std::uint8_t how)
+    {
+        Packet whole;
+        const Joined joined = reassembler_.join(packet, fragment, now_, whole);
+        ++reached.joined[static_cast<std::size_t>(joined)];
+        promise(reassembler_.waiting() <= kDatagrams);
+        promise((reassembler_.deadline() == kNever) == (reassembler_.waiting() == 0));
+        promise(reassembler_.deadline() > now_);
+        if (joined == Joined::kWhole)
+            take(whole, how);
+    }
+
+    void take(Packet packet, std::uint8_t how)
+    {
+        touch(packet.payload);
+        promise(packet.source.is_v4() == packet.target.is_v4());
+        promise(!packet.source.is_multicast() && !packet.source.is_any());
+        if (packet.protocol == Protocol::kUdp)
+            take_udp(packet);
+        else if (packet.protocol == Protocol::kIcmp || packet.protocol == Protocol::kIcmp6)
+            take_icmp(packet, how);
+        else if (packet.protocol == Protocol::kTcp)
+            promise(!packet.target.is_multicast());
+    }
+
+    void take_udp(const Packet &packet)
+    {
+        UdpDatagram datagram;
+        const UdpParsed parsed = parse_udp(packet, datagram);
+        ++reached.udp[static_cast<std::size_t>(parsed)];
+        if (parsed == UdpParsed::kDatagram)
+            promise(datagram.data.size() + kUdpHeader <= packet.payload.size());
+        promise((table_.deliver(packet) == UdpDelivered::kInvalid) == (parsed != UdpParsed::kDatagram));
+    }
+
+    void take_icmp(Packet packet, std::uint8_t how)
+    {
+        const std::size_t length = packet.payload.size();
+        const auto mended = std::make_unique<std::uint8_t[]>(length);
+        if ((how & kMendIcmp) && length >= 4) {
+            memcpy(mended.get(), packet.payload.data(), length);
+            store16(&mended[2], 0);
+            const std::uint32_t pseudo =
+                packet.target.is_v4()
+                    ? 0
+                    : pseudo_sum(packet.source, packet.target, Protocol::kIcmp6, static_cast<std::uint32_t>(length));
+            store16(&mended[2], finish(sum(mended.get(), length, pseudo)));
+            packet.payload = {mended.get(), length};
+        }
+        IcmpError error;
+        const IcmpParsed parsed = parse_icmp(packet, error);
+        ++reached.icmp[static_cast<std::size_t>(parsed)];
+        if (parsed != IcmpParsed::kError)
+            return;
+        touch(error.quoted);
+        promise(error.quoted.size() >= kUdpHeader && error.flow.local.address == packet.target);
+        promise((error.error == EMSGSIZE) == (error.mtu != 0));
+        if (error.mtu) {
+            promise(error.mtu >= (packet.target.is_v4() ? kMinPathMtu4 : kMinPathMtu6));
+            paths_.lower(error.flow.remote.address, error.mtu, now_);
+            promise(paths_.get(error.flow.remote.address, 65535, now_) <= error.mtu);
+        }
+        if (error.protocol == Protocol::kUdp)
+            table_.tell_error(error);
+    }
+
+    BlockPool pool_;
+    UdpTable table_;
+    Reassembler reassembler_;
+    PathMtus paths_;
+    UdpSocketId connected_ = kNoUdpSocket;
+    Nanos now_ = kSecond;
+    std::array<std::uint8_t, 300> buffer_{};
+    const std::array<std::span<std::uint8_t>, 1> room_{std::span(buffer_)};
+};
+
+} // namespace
+
+const FuzzReached &fuzz_reached()
+{
+    return reached;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size)
+{
+    World world;
+    while (size >= 3) {
+        const std::uint8_t how = data[0];
+        const std::size_t length = std::min<std::size_t>(size - 3, data[1] + 256u * data[2]);
+        // Memory of its own, so that AddressSanitizer sees what is read behind a frame's end.
+        const auto frame = std::make_unique<std::uint8_t[]>(length);
+        memcpy(frame.get(), data + 3, length);
+        world.frame({frame.get(), length}, how);
+        data += 3 + length;
+        size -= 3 + length;
+    }
+    world.end();
+    return 0;
+}

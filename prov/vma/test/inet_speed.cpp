@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What a segment costs in the stack alone, without I/O: doc/inet.md has the figures. One engine is measured; its peer is a few
+// lines that number acknowledgements and data, with true checksums.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "prov/vma/src/inet/checksum.hpp"
+#include "prov/vma/src/inet/tcp.hpp"
+
+namespace {
+
+using namespace vma::inet;
+
+constexpr IpAddress kUs = IpAddress::v4(0x0a000001);
+constexpr IpAddress kPeer = IpAddress::v4(0x0a000002);
+constexpr Seq kPeerStart = 1000;
+constexpr unsigned kBatch = 10; // the initial window
+constexpr std::uint32_t kSegments = 3000000;
+
+[[noreturn]] void die(const char *what)
+{
+    std::fprintf(stderr, "inet_speed: %s\n", what);
+    std::exit(1);
+}
+
+// An engine with one established connection to a peer that exists only as the segments which are made here.
+class Bench
+{
+public:
+    Bench() : tcp_({}, {1, 2}, now_), path_(tcp_.paths().use(kPeer))
+    {
+        tcp_.paths()[path_].ready = true;
+        TcpSettings settings;
+        settings.nodelay = true;
+        if (tcp_.connect(now_, {{kUs, 1}, {kPeer, 2}}, path_, settings, 0, id_) != 0 || !take())
+            die("no SYN");
+        Segment syn;
+        syn.flags = kSyn | kAck;
+        syn.seq = kPeerStart - 1;
+        syn.options.mss = 1460;
+        syn.options.has_timestamps = syn.options.has_window_scale = syn.options.sack_permitted = true;
+        syn.options.window_scale = 10;
+        syn.ack = tcp_.find(id_)->nxt;
+        fill(syn, {}, made_[0], lengths_[0]);
+        give(0);
+        while (take()) {
+        }
+    }
+
+    // A segment of the peer's, `n`-th of those that are made before the clock runs.
+    void make(unsigned n, Seq seq, Seq ack, std::uint8_t flags, std::span<const std::uint8_t> data)
+    {
+        Segment segment;
+        segment.flags = flags;
+        segment.seq = seq;
+        segment.ack = ack;
+        fill(segment, data, made_[n], lengths_[n]);
+    }
+
+    void fill(Segment &segment, std::span<const std::uint8_t> data, std::uint8_t *bytes, std::size_t &length)
+    {
+        segment.source_port = 2;
+        segment.target_port = 1;
+        segment.flags |= kAck;
+        segment.window = 0xffff;
+        segment.options.has_timestamps = true;
+        segment.options.timestamp = static_cast<std::uint32_t>(now_ / kMillisecond);
+        segment.options.timestamp_echo = static_cast<std::uint32_t>(now_ / kMillisecond) + tcp_.find(id_)->stamp_offset;
+        const std::size_t header = write_tcp_header(bytes, segment);
+        const std::uint32_t partial = sum_tcp_header(bytes, header, data.size(), kPeer, kUs);
+        seal_segment(bytes, copy_and_sum(bytes + header, data.data(), data.size(), partial));
+        length = header + data.size();
+    }
+
+    void give(unsigned n)
+    {
+        Packet packet;
+        packet.source = kPeer;
+        packet.target = kUs;
+        packet.protocol = Protocol::kTcp;
+        packet.payload = {made_[n], lengths_[n]};
+        tcp_.input(now_, packet);
+    }
+
+    bool take()
+    {
+        TcpOut meta;
+        return tcp_.output(now_, frame_, meta);
+    }
+
+    // Millions of segments a second out, with an acknowledgement for every second one.
+    double out(std::size_t size)
+    {
+        const std::vector<std::uint8_t> data(size, 'x');
+        return run(
+            [&] {
+                const Connection &c = *tcp_.find(id_);
+                for (unsigned i = 0; i < kBatch; i += 2)
+                    make(i, c.rcv, c.nxt + static_cast<Seq>((i + 2) * size), 0, {});
+            },
+            [&] {
+                for (unsigned i = 0; i < kBatch; ++i)
+                    if (tcp_.send(now_, id_, data) != static_cast<std::int64_t>(size) || !take())
+                        die("a segment did not leave");
+                for (unsigned i = 0; i < kBatch; i += 2)
+                    give(i);
+            });
+    }
+
+    // The same in, each read by the program, with our acknowledgements taken.
+    double in(std::size_t size)
+    {
+        const std::vector<std::uint8_t> data(size, 'x');
+        std::vector<std::uint8_t> buffer(size);
+        return run(
+            [&] {
+                const Connection &c = *tcp_.find(id_);
+                for (unsigned i = 0; i < kBatch; ++i)
+                    make(i, c.rcv + static_cast<Seq>(i * size), c.nxt, kPsh, data);
+            },
+            [&] {
+                for (unsigned i = 0; i < kBatch; ++i) {
+                    give(i);
+                    if (tcp_.receive(now_, id_, buffer) != static_cast<std::int64_t>(size))
+                        die("a segment did not arrive");
+                    while (take()) {
+                    }
+                }
+            });
+    }
+
+private:
+    void drop_events()
+    {
+        TcpEvent event;
+        while (tcp_.next_event(event)) {
+        }
+        tcp_.advance(now_);
+    }
+    template <typename Prepare, typename Act> double run(Prepare prepare, Act act)
+    {
+        using Clock = std::chrono::steady_clock;
+        Clock::duration spent{};
+        for (std::uint32_t i = 0; i < kSegments; i += kBatch) {
+            now_ += 1000;
+            prepare();
+            const Clock::time_point from = Clock::now();
+            act();
+            drop_events();
+            spent += Clock::now() - from;
+        }
+        return kSegments / std::chrono::duration<double, std::micro>(spent).count();
+    }
+
+    Nanos now_ = kSecond;
+    Tcp tcp_;
+    PathIndex path_;
+    ConnectionId id_;
+    std::uint8_t frame_[2048];
+    std::uint8_t made_[kBatch][2048];
+    std::size_t lengths_[kBatch];
+};
+
+} // namespace
+
+int main()
+{
+    for (const std::size_t size : {std::size_t{64}, std::size_t{1448}}) {
+        const double out = Bench().out(size);
+        const double in = Bench().in(size);
+        std::printf("%4zu bytes: %.2f million segments/s out, %.2f in\n", size, out, in);
+    }
+    return 0;
+}
