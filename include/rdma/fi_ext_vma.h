@@ -83,6 +83,51 @@ struct fi_vma_tcp {
 };
 
 /*
+ * FI_OPT_VMA_LIFT (FI_EP_VMA_STREAM, fi_setopt only; optval is an int): the descriptor of a TCP socket of the kernel's. Its
+ * connection is carried on by this endpoint, as if both had always been one; the peer notices nothing. The endpoint is enabled
+ * and has no connection; it is connected afterwards, and FI_CONNECTED is not told. The socket stays open, keeps the port, and is not to be
+ * used for anything but FI_OPT_VMA_LAND: nothing comes by it, and closing it tells the peer nothing.
+ * What the socket has not sent, or its program has not read, comes along. Settings don't (FI_OPT_VMA_TCP), SO_KEEPALIVE should be off.
+ * Errors, after which the socket is as before: -FI_EOPBADSTATE (the endpoint), -FI_ENOTCONN (the socket is not connected, or one side has
+ *     finished), -FI_ENODEV (its peer is not reached by this port), -FI_EBUSY (it has a socket filter), -FI_EPERM (CAP_NET_ADMIN),
+ *     -FI_EAGAIN (more is queued than can be taken: later), -FI_ENOMEM, -FI_ENOSPC (no more flows can be steered), others of the socket.
+ * Nobody else may be in a call on the socket meanwhile.
+ *
+ * FI_OPT_VMA_LAND (likewise): the way back, into the same socket, with what is queued on both sides. A connection that the peer has
+ * finished or reset is so for the socket, too, after what came before. The endpoint can only be closed then.
+ * Errors: -FI_EOPBADSTATE (it has not lifted a connection); else the connection is lost, reset towards the peer, and the socket closed: -FI_ETIMEDOUT and
+ *     others that ended the connection before, or what the kernel said.
+ *
+ * Both take the station's lock for their whole length, some 0.1 ms.
+ */
+#define FI_OPT_VMA_LIFT (FI_PROV_SPECIFIC | 0x564d0013)
+#define FI_OPT_VMA_LAND (FI_PROV_SPECIFIC | 0x564d0014)
+
+/*
+ * FI_OPT_VMA_TCP_STATE (FI_EP_VMA_STREAM, fi_getopt only; -FI_ENOTCONN before there is a connection): how it is doing.
+ */
+#define FI_OPT_VMA_TCP_STATE (FI_PROV_SPECIFIC | 0x564d0015)
+
+struct fi_vma_tcp_state {
+    uint64_t bytes_sent;        /* of data, retransmissions not counted */
+    uint64_t bytes_received;
+    uint64_t segments_sent;
+    uint64_t segments_received;
+    uint32_t readable;          /* bytes */
+    uint32_t unacknowledged;    /* bytes that were taken: not sent, or not acknowledged */
+    uint32_t unsent;            /* of these: not sent */
+    uint32_t retransmissions;   /* segments */
+    uint32_t rtt;               /* smoothed round trip, us; 0: not known */
+    uint32_t rtt_variation;     /* us */
+    uint32_t rto;               /* us */
+    uint32_t segment;           /* bytes of data in a full one */
+    uint32_t congestion_window; /* bytes */
+    uint32_t threshold;         /* of slow start, bytes; UINT32_MAX: none yet */
+    uint32_t peer_window;       /* bytes */
+    uint32_t receive_window;    /* bytes */
+};
+
+/*
  * FI_OPT_VMA_REGION (level FI_OPT_ENDPOINT, FI_EP_MSG): memory of this endpoint that its one peer may write.
  *
  * A region is allocated and registered by the provider where its device reaches it best: pages that the peer

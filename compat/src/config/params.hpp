@@ -30,6 +30,7 @@ struct Params {
     std::uint32_t lift_after;             // VMA_LIFT_AFTER: sends and receives before a stream leaves the kernel
     std::uint32_t stream_ring;            // VMA_STREAM_RING: bytes of receive ring a stream, power of two
     bool remote_streams;                  // VMA_REMOTE_STREAMS: to other hosts, over RDMA devices
+    const char *ethernet;                 // VMA_ETHERNET: ports that streams may leave the kernel by, nullptr for none
     std::uint32_t ring_dev_mem_tx;        // VMA_RING_DEV_MEM_TX: bytes of the NIC's memory a stream sends from, 0 none
     const char *shm_dir;                  // VMA_SHM_DIR: nullptr for the default
     const char *provider;                 // VMA_PROVIDER: nullptr to look for it

@@ -191,6 +191,11 @@ constexpr Parameter kTable[] = {
      .field = &Params::remote_streams,
      .text = "Whether connections to other hosts are accelerated too, over RDMA devices. Only where all users of both "
              "hosts are trusted: see LIMITS."},
+    {.name = "VMA_ETHERNET",
+     .label = "Ethernet Ports",
+     .field = &Params::ethernet,
+     .text = "Interfaces, with commas between, or * for all: TCP connections that leave by one of them are carried by a TCP of ours on the "
+             "interface itself, to any peer. Needs the rights of AF_XDP; empty for none."},
     {.name = "VMA_RING_DEV_MEM_TX",
      .label = "Ring On Device Memory TX",
      .field = &Params::ring_dev_mem_tx,

@@ -15,6 +15,7 @@
 
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
 
 namespace vma::sock {
@@ -217,6 +218,8 @@ bool has_input(const Socket &s)
 
 ssize_t consume_simple(Socket &s, void *out, std::size_t len)
 {
+    if (s.on_port)
+        return std::max<ssize_t>(port_receive(s, out, len), 0);
     const Receiver &rx = s.rx;
     const std::uint64_t left = available(s);
     if (left == 0 || rx.path.load(std::memory_order_relaxed) != Path::kEndpoint ||
@@ -313,6 +316,8 @@ ssize_t consume_now(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
 
 ssize_t consume(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
 {
+    if (s.on_port)
+        return port_consume(s, msg, skip, flags);
     ssize_t n = consume_now(s, fd, msg, skip, flags);
     if (n != -EAGAIN || !s.receive_shut.load(std::memory_order_relaxed))
         return n;

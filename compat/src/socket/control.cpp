@@ -13,6 +13,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
@@ -42,6 +43,8 @@ const char *needs_kernel(int level, int name)
         return "TCP_ULP";
     if (level == IPPROTO_TCP && name == TCP_REPAIR)
         return "TCP_REPAIR";
+    if (level == IPPROTO_TCP && (name == TCP_MD5SIG || name == TCP_MD5SIG_EXT))
+        return "TCP_MD5SIG";
     if (level != SOL_SOCKET)
         return nullptr;
     switch (name) {
@@ -104,7 +107,7 @@ void pin_to_kernel(Socket &s, const char *reason)
 
 int shut_down(Socket &s, int fd, int how)
 {
-    if (is_udp(s))
+    if (is_udp(s) || s.on_port)
         pin_to_kernel(s, "shutdown()");
     const bool ends_sending = how == SHUT_WR || how == SHUT_RDWR;
     if (ends_sending) {
@@ -133,12 +136,30 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
     const char *const reason = is_udp(s) ? nullptr : needs_kernel(level, name);
     if (reason != nullptr)
         pin_to_kernel(s, reason);
+    if (level == SOL_SOCKET && name == SO_KEEPALIVE && s.on_port)
+        return set_keepalive(s, fd, value, len);
     const int result = is_udp(s) ? udp::set_option(s, fd, level, name, value, len)
                                  : libc::real.setsockopt(fd, level, name, value, len);
     if (result == 0 && level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
         note_timeout(s, name, value, len);
+    if (result == 0 && s.on_port)
+        settle_port(s, fd);
     return result;
 }
+
+namespace {
+
+// What the kernel doesn't know of a stream on a port.
+void correct_option(Socket &s, int level, int name, void *value, socklen_t len)
+{
+    const int keepalive = s.keepalive ? 1 : 0;
+    if (level == IPPROTO_TCP && name == TCP_INFO)
+        overlay_tcp_info(s, value, len);
+    else if (level == SOL_SOCKET && name == SO_KEEPALIVE && len == sizeof keepalive)
+        memcpy(value, &keepalive, sizeof keepalive);
+}
+
+} // namespace
 
 int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *len)
 {
@@ -149,6 +170,8 @@ int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *l
     if (result == 0 && level == SOL_SOCKET && name == SO_ERROR && *len == sizeof(int))
         if (const int error = take_error(s))
             memcpy(value, &error, sizeof error);
+    if (result == 0 && s.on_port)
+        correct_option(s, level, name, value, *len);
     return result;
 }
 

@@ -68,6 +68,7 @@ void close_device(Device &d)
         fi_close(&d.domain->fid);
     if (d.fabric != nullptr)
         fi_close(&d.fabric->fid);
+    engine_objects().process->freeinfo(d.stream_info);
     d = Device{};
 }
 
@@ -113,7 +114,7 @@ Device *open_new(fi_info &info)
     const int result = place != nullptr ? open_device(d, info) : -FI_ENOSPC;
     if (result != 0) {
         close_device(d);
-        VMA_LOG(kWarn, "cannot open the RDMA device %s: %s; the connections that it reaches stay on the kernel",
+        VMA_LOG(kWarn, "cannot open the device %s: %s; the connections that it reaches stay on the kernel",
                 info.domain_attr->name, strerror(-result));
         return nullptr;
     }

@@ -23,6 +23,7 @@ struct Device {
     fid_eq *eq = nullptr;
     int cq_fd = -1;
     int eq_fd = -1;
+    fi_info *stream_info = nullptr; // of an Ethernet port: what its streams are opened with
     std::uint32_t users = 0; // endpoints and listeners; lift lock
     bool failed = false;     // opens nothing more; closed when it has no users
 };
@@ -37,7 +38,7 @@ int open_queues(Device &d, std::size_t size);
 // Arms one of the two. False: something is pending.
 bool arm(const Device &d, fid &queue);
 
-// ---- those that reach other hosts -----------------------------------------------------------------------------------
+// ---- those that reach other hosts: RDMA devices and Ethernet ports -----------------------------------------------------------------------------------
 
 inline constexpr std::size_t kMostDevices = 4;
 extern std::atomic<unsigned> g_remote_devices; // open ones

@@ -20,6 +20,7 @@
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/helper_thread.hpp"
 #include "compat/src/socket/offer.hpp"
+#include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/provider.hpp"
 #include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/stream.hpp"
@@ -198,7 +199,7 @@ int open_objects()
     fi_provider *const provider = load_provider();
     if (provider == nullptr || !open_offers())
         return -1; // said already
-    int result = find_device(*provider, FI_EP_MSG, nullptr, o.info);
+    int result = find_device(*provider, Want::kStreams, nullptr, o.info);
     if (result == 0)
         result = provider->fabric(o.info->fabric_attr, &o.fabric, nullptr);
     if (result == 0)
@@ -234,7 +235,7 @@ int open_datagrams(DatagramObjects &d)
     sockaddr_in any = {};
     std::size_t size = sizeof any;
     fi_info *info = nullptr;
-    int result = find_device(*provider, FI_EP_DGRAM, nullptr, info);
+    int result = find_device(*provider, Want::kDatagrams, nullptr, info);
     if (result == 0)
         result = fi_av_open(o.domain, &attributes, &d.av, nullptr);
     if (result == 0)
@@ -325,19 +326,21 @@ void engine_exclude_polling(bool exclude)
 
 namespace {
 
-unsigned read_queue(fid_cq *cq)
+unsigned read_queue(const Device &d)
 {
     fi_cq_data_entry entries[kBatch];
-    const ssize_t n = fi_cq_read(cq, entries, kBatch);
+    const ssize_t n = fi_cq_read(d.cq, entries, kBatch);
     if (n <= 0) [[likely]] {
         if (n == -FI_EAVAIL) {
             fi_cq_err_entry error = {};
-            fi_cq_readerr(cq, &error, 0); // an endpoint's end: its FI_SHUTDOWN says the rest
+            fi_cq_readerr(d.cq, &error, 0); // an endpoint's end: its FI_SHUTDOWN says the rest
             return 1;
         }
         return 0;
     }
-    for (ssize_t i = 0; i < n; ++i)
+    for (ssize_t i = 0; i < n && d.stream_info != nullptr; ++i)
+        handle_port_entry(*static_cast<Socket *>(entries[i].op_context), entries[i]);
+    for (ssize_t i = 0; i < n && d.stream_info == nullptr; ++i)
         handle_tag(*static_cast<Socket *>(entries[i].op_context), entries[i].data, entries[i].len);
     return static_cast<unsigned>(n);
 }
@@ -345,9 +348,9 @@ unsigned read_queue(fid_cq *cq)
 unsigned poll_locked()
 {
     const std::uint32_t taken = udp::taken();
-    unsigned n = read_queue(g_engine.objects.cq);
+    unsigned n = read_queue(g_engine.objects);
     if (g_remote_devices.load(std::memory_order_relaxed) != 0) [[unlikely]]
-        each_remote_device([&n](Device &d) { n += read_queue(d.cq); });
+        each_remote_device([&n](Device &d) { n += read_queue(d); });
     return n + (udp::taken() - taken);
 }
 

@@ -6,6 +6,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
@@ -225,6 +226,8 @@ void start_return(Socket &s)
         udp::withdraw(s);
         return;
     }
+    if (s.on_port)
+        return; // land() needs no answer
     engine_drain(); // an END that is already published decides instead of our RETURN
     s.tx_lock.lock();
     end_transmit(s, true);
@@ -247,7 +250,7 @@ void tick(Socket &s)
 {
     if (s.tx_work.load(std::memory_order_acquire))
         try_tx_work(s);
-    if (s.tx.slots_blocked.exchange(false, std::memory_order_acq_rel))
+    if (!s.on_port && s.tx.slots_blocked.exchange(false, std::memory_order_acq_rel))
         notify(s, POLLOUT);
     if (is_remote(s))
         tick_remote(s);

@@ -127,6 +127,10 @@ Socket *take_from_pool()
     s->pending_error = 0;
     s->cookie = 0;
     s->attempt.again_at = 0;
+    s->port = nullptr;
+    s->on_port = false;
+    s->port_over = false;
+    s->keepalive = false;
     s->aborted = false;
     s->lingers_until_ns = 0;
     s->udp = nullptr;
@@ -168,7 +172,7 @@ Socket *track(int fd, Role role, bool nonblocking)
 // Bytes that arrived on the endpoint and were never read: TCP answers such a close with RST.
 void reset_if_unread(Socket &s, int fd)
 {
-    if (!dual(s) || !has_input(s) || s.lingers_until_ns.load(std::memory_order_relaxed) != 0)
+    if (!dual(s) || s.on_port || !has_input(s) || s.lingers_until_ns.load(std::memory_order_relaxed) != 0)
         return;
     const linger abort_now = {1, 0};
     libc::real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now);

@@ -18,6 +18,7 @@
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
 #include "compat/src/socket/reach.hpp"
+#include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
@@ -250,7 +251,10 @@ void close_endpoint(Socket &s, bool keep_unread)
     s.rx_lock.lock();
     engine_exclude_polling(true);
     fid_ep *const ep = s.endpoint;
-    const bool stashed = ep != nullptr && was_dual && keep_unread && stash_unread(s);
+    const bool by_port = ep != nullptr && s.on_port;
+    const bool stashed = ep != nullptr && !by_port && was_dual && keep_unread && stash_unread(s);
+    if (by_port)
+        land(s);
     clear_transmit(s);
     if (!stashed) {
         clear_receive(s);
@@ -258,7 +262,7 @@ void close_endpoint(Socket &s, bool keep_unread)
             s.mode.store(s.pinned ? Mode::kKernel : Mode::kPlain, std::memory_order_release);
     }
     if (ep != nullptr) {
-        if (is_remote(s))
+        if (is_remote(s) && !by_port)
             log_device_memory(s, *ep);
         fi_close(&ep->fid);
         --s.device->users;
@@ -311,7 +315,9 @@ void count_operation(Socket &s, int fd, bool received)
     }
     if (s.mode.load(std::memory_order_acquire) == Mode::kPlain && s.endpoint == nullptr && !s.pinned && hold_alone(s) &&
         is_candidate(s, fd)) {
-        if (s.remote)
+        if (s.port != nullptr)
+            lift_to_port(s, fd);
+        else if (s.remote)
             begin_attempt(s);
         else if (s.role == Role::kAcceptor)
             look_for_offer(s, fd);
@@ -389,6 +395,10 @@ void on_down(fid_ep *endpoint, const char *why)
         return;
     char name[kNameMax];
     VMA_LOG(kDebug, "%s: endpoint ended: %s", connection_name(*s, name), why);
+    if (s->on_port) {
+        close_endpoint(*s, true);
+        return;
+    }
     if (!dual(*s)) { // refused: the offer was stale
         close_endpoint(*s, true);
         attempt_failed(*s);

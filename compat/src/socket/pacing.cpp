@@ -18,6 +18,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
@@ -104,7 +105,7 @@ std::uint64_t kernel_rate(int fd)
 void limit_endpoint(Socket &s)
 {
     const Pacing &p = s.pacing;
-    if (s.endpoint == nullptr)
+    if (s.endpoint == nullptr || s.on_port) // whose TCP keeps it: settle_port()
         return;
     const fi_vma_rate_limit limit = {p.rate, p.max_burst, p.typical_packet};
     const int result =
@@ -147,6 +148,8 @@ int set_pacing_rate(Socket &s, int fd, const void *value, socklen_t len)
     s.tx_lock.lock();
     apply(s, kernel_rate(fd), wanted);
     unlock_tx(s);
+    if (s.on_port)
+        settle_port(s, fd);
     return 0;
 }
 

@@ -189,12 +189,13 @@ void process_ends()
 {
     udp::withdraw_all();
     if (g_remote_devices.load(std::memory_order_relaxed) != 0)
-        return_sockets([](const Socket &s) { return is_remote(s); }, "exit");
+        return_sockets([](const Socket &s) { return is_remote(s) || s.on_port; }, "exit");
 }
 
 void return_surviving_exec()
 {
-    return_sockets(survives_exec, "exec");
+    // A port goes with the process, and the kernel has to end what it carried.
+    return_sockets([](const Socket &s) { return s.on_port || survives_exec(s); }, "exec");
     each_in_use([](Socket &s) {
         if (s.holders.load(std::memory_order_relaxed) != nullptr && survives_exec(s))
             share_for_good(s);

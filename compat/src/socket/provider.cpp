@@ -67,11 +67,12 @@ fi_provider *load_provider()
     return provider;
 }
 
-int find_device(fi_provider &provider, fi_ep_type type, const Addresses *addresses, fi_info *&info)
+int find_device(fi_provider &provider, Want want, const Addresses *addresses, fi_info *&info)
 {
     // The fabric's name in the hints keeps all other devices out: none of them is even asked what it has.
     char local[] = "local";
     char verbs[] = "verbs";
+    char ethernet[] = "ethernet";
     fi_tx_attr tx = {};
     fi_rx_attr rx = {};
     fi_ep_attr ep = {};
@@ -80,10 +81,12 @@ int find_device(fi_provider &provider, fi_ep_type type, const Addresses *address
     fi_info hints = {};
     sockaddr_in6 source = {};
     sockaddr_in6 target = {};
-    ep.type = type;
+    ep.type = want == Want::kDatagrams ? FI_EP_DGRAM : FI_EP_MSG;
+    if (want == Want::kPortStreams)
+        fi_vma_make_stream(&ep);
     domain.threading = FI_THREAD_SAFE;
-    fabric.name = addresses == nullptr ? local : verbs;
-    hints.caps = type == FI_EP_MSG ? FI_MSG | FI_RMA : FI_MSG;
+    fabric.name = want == Want::kPortStreams ? ethernet : want == Want::kRdmaStreams ? verbs : local;
+    hints.caps = want == Want::kStreams || want == Want::kRdmaStreams ? FI_MSG | FI_RMA : FI_MSG;
     hints.addr_format = FI_SOCKADDR_IN;
     hints.tx_attr = &tx;
     hints.rx_attr = &rx;
@@ -94,7 +97,8 @@ int find_device(fi_provider &provider, fi_ep_type type, const Addresses *address
         hints.src_addrlen = to_sockaddr(addresses->local, source);
         hints.dest_addrlen = to_sockaddr(addresses->peer, target);
         source.sin6_port = 0; // of either family in the same place
-        domain.mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+        if (want == Want::kRdmaStreams)
+            domain.mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
         hints.addr_format = source.sin6_family == AF_INET ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6;
         hints.src_addr = &source;
         hints.dest_addr = &target;

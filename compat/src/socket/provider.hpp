@@ -8,6 +8,8 @@
 #include <rdma/fi_ext_vma.h>
 #include <rdma/providers/fi_prov.h>
 
+#include <cstdint>
+
 namespace vma::sock {
 
 struct Addresses;
@@ -15,9 +17,12 @@ struct Addresses;
 // nullptr: it can't be loaded, which is said once in the log.
 fi_provider *load_provider();
 
-// What the local device has for endpoints of this type; with `addresses` the RDMA device that has the local one of them, and may
-// reach the peer's. 0 or a negative fi_errno; the caller frees `info` with fi_ops_vma_process::freeinfo.
-int find_device(fi_provider &provider, fi_ep_type type, const Addresses *addresses, fi_info *&info);
+// Streams and datagrams of this host; streams to another one over an RDMA device, or by an Ethernet port.
+enum class Want : std::uint8_t { kStreams, kDatagrams, kRdmaStreams, kPortStreams };
+
+// What there is of it; for the last two of the device that has the local one of `addresses`, and may reach the peer's. 0 or a
+// negative fi_errno; the caller frees `info` with fi_ops_vma_process::freeinfo.
+int find_device(fi_provider &provider, Want want, const Addresses *addresses, fi_info *&info);
 
 // Tells it our log and our directory, and that its descriptors are not the program's.
 void introduce_provider(const fi_ops_vma_process &process);

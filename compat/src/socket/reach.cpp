@@ -14,6 +14,7 @@
 #include "compat/src/socket/device.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/provider.hpp"
 #include "compat/src/socket/stream.hpp"
 
@@ -147,8 +148,13 @@ int connect_back(Socket &s, Device &d, fi_info *info)
 // The first step of an attempt, or its next try.
 void reach(Socket &s)
 {
+    if (!config::params().remote_streams) {
+        end_attempt(s);
+        find_port(s);
+        return;
+    }
     fi_info *info = nullptr;
-    if (find_device(*load_provider(), FI_EP_MSG, &s.addresses, info) != 0) {
+    if (find_device(*load_provider(), Want::kRdmaStreams, &s.addresses, info) != 0) {
         end_attempt(s);
         stay_on_kernel(s, "no RDMA device reaches the peer's host");
         return;
@@ -189,6 +195,8 @@ void step(Socket &s)
 
 bool may_reach_host(Socket &s)
 {
+    if (ports_are_named() && !config::params().remote_streams)
+        return true;
     if (!config::params().remote_streams)
         stay_on_kernel(s, "the peer is on another host");
     else if (!rdma_is_here())
@@ -211,7 +219,8 @@ void begin_attempt(Socket &s)
     }
     s.attempt.open = true;
     s.attempt.tries = 0;
-    s.attempt.due_ns = now_ns() + (s.role == Role::kConnector ? 0 : kTryAfterNs[0]);
+    const bool at_once = s.role == Role::kConnector || !config::params().remote_streams; // no listener to wait for
+    s.attempt.due_ns = now_ns() + (at_once ? 0 : kTryAfterNs[0]);
     add_live(g_attempts, s);
     g_attempts_open.store(true, std::memory_order_release);
     engine_wake_helper();

@@ -11,6 +11,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
@@ -77,13 +78,16 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
         const bool used_up = s.endpoint == nullptr && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
                              s.rx.start_at.load(std::memory_order_relaxed) == kNone;
         s.rx_lock.unlock();
-        if (used_up && dual(s))
-            tear_down(s, false); // what was left of an endpoint that is closed already
+        const bool over = s.port_over.load(std::memory_order_acquire);
+        if ((used_up || over) && dual(s))
+            tear_down(s, over); // what was left of an endpoint that is closed already; or the kernel says how it ended
         if (n > 0)
             done += static_cast<std::size_t>(n);
         if (done >= wanted || n == 0 || (n < 0 && n != -EAGAIN))
             return done != 0 || n >= 0 ? static_cast<ssize_t>(done) : give(n);
         if (n > 0)
+            continue;
+        if (!dual(s) && done == 0)
             continue;
         if (!blocking || (flags & MSG_PEEK && done != 0)) {
             if (!blocking && done == 0 && engine_look() != 0)
@@ -154,6 +158,10 @@ int bytes_readable(Socket &s, int fd, int *count)
     if (!dual(s))
         return libc::real.ioctl(fd, FIONREAD, count);
     engine_look();
+    if (std::uint32_t readable, queued, unsent; s.on_port && count_port(s, &readable, &queued, &unsent)) {
+        *count = static_cast<int>(readable);
+        return 0;
+    }
     LockGuard guard(s.rx_lock);
     settle(s);
     const std::uint64_t ring =

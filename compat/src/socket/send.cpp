@@ -3,6 +3,7 @@
 // and wait outside of it. sendfile and splice are made of these.
 #include <errno.h>
 #include <limits.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <sys/sendfile.h>
 
@@ -12,6 +13,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
@@ -41,7 +43,7 @@ constexpr std::int64_t kSpillAfterUs = 2000; // a full ring that nobody reads: g
 // The peer has not made room for a while: what it has not read and what follows goes by the kernel, whose buffers are larger.
 int wait_for_room(Socket &s, int fd, Wait &wait)
 {
-    if (is_held(s))
+    if (is_held(s) || s.on_port)
         return wait_for(s, fd, POLLOUT, wait);
     Wait brief = wait;
     brief.deadline_ns = std::min(wait.deadline_ns, now_ns() + kSpillAfterUs * 1000);
@@ -58,6 +60,8 @@ int wait_for_room(Socket &s, int fd, Wait &wait)
 ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
 {
     const std::size_t wanted = total_length(*msg);
+    if (s.on_port && (wanted == 0 || (flags & (MSG_OOB | MSG_ZEROCOPY)) != 0))
+        pin_to_kernel(s, "a send that only the kernel does");
     if (wanted == 0)
         return libc::real.sendmsg(fd, msg, flags); // moves nothing, but fails where the kernel does
     const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
@@ -74,6 +78,8 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
             end_transmit(s, false);
         n = transmit(s, fd, msg, done, flags);
         unlock_tx(s);
+        if (s.port_over.load(std::memory_order_acquire)) [[unlikely]]
+            tear_down(s, true); // the kernel says how it ended
         if (n > 0)
             done += static_cast<std::size_t>(n);
         if (done >= wanted && n >= 0)
@@ -81,6 +87,8 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
         if (n < 0 && n != -EAGAIN)
             return done != 0 ? static_cast<ssize_t>(done) : give(n);
         if (n > 0)
+            continue;
+        if (!dual(s) && done == 0)
             continue;
         if (!blocking) {
             if (done == 0 && engine_look() != 0)
@@ -115,6 +123,22 @@ ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
     return n;
 }
 
+namespace {
+
+// Behind `sent` bytes: an error is for the next call.
+[[gnu::noinline]] ssize_t send_rest(Socket &s, int fd, const char *bytes, std::size_t len, int flags, std::size_t sent)
+{
+    iovec v = {const_cast<char *>(bytes), len};
+    msghdr msg = {};
+    msg.msg_iov = &v;
+    msg.msg_iovlen = 1;
+    const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
+    const ssize_t more = blocking ? send_msg(s, fd, &msg, flags) : 0;
+    return static_cast<ssize_t>(sent) + std::max<ssize_t>(more, 0);
+}
+
+} // namespace
+
 ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags)
 {
     if (is_udp(s))
@@ -122,10 +146,12 @@ ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags)
     const Mode mode = s.mode.load(std::memory_order_acquire);
     if (mode == Mode::kDual && (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE)) == 0 && len != 0 &&
         s.tx_lock.try_lock()) {
-        const bool sent = s.endpoint != nullptr && transmit_small(s, buf, len);
+        const std::size_t sent = s.endpoint != nullptr ? transmit_small(s, buf, len) : 0;
         unlock_tx(s);
-        if (sent) [[likely]]
+        if (sent == len) [[likely]]
             return static_cast<ssize_t>(len);
+        if (sent != 0)
+            return send_rest(s, fd, static_cast<const char *>(buf) + sent, len - sent, flags, sent);
     }
     if (mode == Mode::kKernel)
         return libc::real.send(fd, buf, len, flags);
@@ -194,6 +220,10 @@ ssize_t send_to(Socket &s, int fd, const void *buf, std::size_t len, int flags, 
 int bytes_unsent(Socket &s, int fd, unsigned long request, int *count)
 {
     const int result = libc::real.ioctl(fd, request, count);
+    if (std::uint32_t readable, queued, unsent; result == 0 && s.on_port && count_port(s, &readable, &queued, &unsent)) {
+        *count = static_cast<int>(request == SIOCOUTQ ? queued : unsent);
+        return result;
+    }
     if (result == 0 && dual(s)) { // what is in the peer's ring has arrived: TCP would have had it acknowledged
         LockGuard guard(s.tx_lock);
         const std::uint64_t from = s.tx.resend_from.load(std::memory_order_relaxed);

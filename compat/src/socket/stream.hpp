@@ -205,6 +205,10 @@ public:
 
     Device *device = nullptr; // of the endpoint or of the attempt's listener
     Attempt attempt;
+    Device *port = nullptr;                        // that leads to the peer, once it was found. Lift lock
+    Glimpsed<bool> on_port = false;                // `endpoint` is a stream of an Ethernet port (port_stream.hpp)
+    std::atomic<bool> port_over{false};            // it has ended: tear_down() is due
+    Glimpsed<bool> keepalive = false;              // SO_KEEPALIVE, which the kernel's socket doesn't have meanwhile
     std::atomic<bool> aborted{false};              // by abort_stream()
     std::atomic<std::int64_t> lingers_until_ns{0}; // closed by the program, the peer's answer is still out; 0: not so
 
@@ -266,8 +270,8 @@ void unlock_pool_after_fork();
 
 // transmit.cpp: the sending direction. tx_lock held unless said otherwise.
 ssize_t transmit(Socket &s, int fd, const msghdr *msg, std::size_t skip, int flags); // bytes, or -errno; never blocks
-bool transmit_small(Socket &s, const void *bytes,
-                    std::size_t len);                    // all of it, by the endpoint, now; false: not so simple
+// By the endpoint, now: all of it, or what a port's stream has room for. 0: not so simple.
+std::size_t transmit_small(Socket &s, const void *bytes, std::size_t len);
 bool send_tag(Socket &s, Tag type, std::uint64_t value); // false: no slot or endpoint down
 void ask_return(Socket &s);                              // the ring is full for long: let the peer give it back
 void end_transmit(Socket &s, bool final);                // END now; back on the kernel
@@ -279,7 +283,7 @@ bool can_transmit(const Socket &s); // room in the peer's ring; no lock needed
 // remote.cpp: what is different when the peer is on another host. Any lock may be held but watch_lock.
 inline bool is_remote(const Socket &s)
 {
-    return s.remote;
+    return s.remote && !s.on_port;
 }
 void abort_stream(Socket &s, const char *why);             // bytes may be lost: both programs get a reset
 bool is_settled(const Socket &s);                          // nothing is lost if the endpoint ends now

@@ -13,6 +13,7 @@
 
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
 
 namespace vma::sock {
@@ -267,15 +268,18 @@ bool can_transmit(const Socket &s)
            s.tx.position - s.tx.credit.load(std::memory_order_acquire) <= s.tx.ring - s.tx.ring / 8;
 }
 
-bool transmit_small(Socket &s, const void *bytes, std::size_t len)
+std::size_t transmit_small(Socket &s, const void *bytes, std::size_t len)
 {
     const Sender &tx = s.tx;
+    if (s.on_port)
+        return static_cast<std::size_t>(std::max<ssize_t>(port_send(s, bytes, len, false), 0));
     if (tx.path.load(std::memory_order_relaxed) != Path::kEndpoint || s.tx_work.load(std::memory_order_acquire) ||
         s.endpoint_down.load(std::memory_order_acquire))
-        return false;
+        return 0;
     const std::uint64_t room = tx.ring - (tx.position - tx.credit.load(std::memory_order_acquire));
     const std::uint64_t to_end = tx.ring - (tx.position & (tx.ring - 1));
-    return len <= std::min({room, to_end, std::uint64_t{tx.piece}}) && has_slot(s) && write_piece(s, bytes, len) == 0;
+    const bool simple = len <= std::min({room, to_end, std::uint64_t{tx.piece}}) && has_slot(s);
+    return simple && write_piece(s, bytes, len) == 0 ? len : 0;
 }
 
 namespace {
@@ -377,6 +381,8 @@ void try_tx_work(Socket &s)
 ssize_t transmit(Socket &s, int fd, const msghdr *msg, std::size_t skip, int flags)
 {
     Sender &tx = s.tx;
+    if (s.on_port)
+        return port_transmit(s, msg, skip, flags);
     if (tx.path == Path::kKernel || s.tx_work.load(std::memory_order_acquire)) [[unlikely]]
         do_tx_work(s);
     if (tx.resend_from != kNone || tx.end_pending != kNone)

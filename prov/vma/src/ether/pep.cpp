@@ -26,7 +26,7 @@ void refuse(Request &request) noexcept
     Station &station = *request.station;
     station.tcp().abort(now_ns(), request.connection);
     station.driver().send(now_ns());
-    station.outlive(request.flow);
+    station.outlive(request.flow, false, {});
 }
 
 namespace {

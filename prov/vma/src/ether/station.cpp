@@ -174,21 +174,23 @@ void Station::look_after_closed(inet::Nanos now) noexcept
     for (std::size_t i = 0; i < kLooks && !closed_.empty(); ++i) {
         if (closed_at_ >= closed_.size())
             closed_at_ = 0;
-        inet::Flow &flow = closed_[closed_at_];
-        if (tcp().knows(flow)) {
+        const Closed closed = closed_[closed_at_];
+        if (tcp().knows(closed.flow)) {
             ++closed_at_;
             continue;
         }
-        const inet::Endpoint local = flow.local;
-        flow = closed_.back();
+        closed_[closed_at_] = closed_.back();
         closed_.pop_back();
-        release(inet::Protocol::kTcp, local);
+        if (closed.lifted)
+            unsteer(closed.flow, closed.vlans);
+        else
+            release(inet::Protocol::kTcp, closed.flow.local);
     }
 }
 
-void Station::outlive(const inet::Flow &flow) noexcept
+void Station::outlive(const inet::Flow &flow, bool lifted, Vlans vlans) noexcept
 {
-    closed_.push_back(flow);
+    closed_.push_back({flow, lifted, vlans});
 }
 
 // ---- reservations ------------------------------------------------------------------------------------------------------
@@ -251,6 +253,20 @@ int Station::kernel_socket(inet::Protocol protocol, const inet::Endpoint &local)
 {
     const auto place = find({protocol, local});
     return place != reservations_.end() ? place->second.socket.get() : -1;
+}
+
+int Station::steer(const inet::Flow &flow, Vlans &vlans) noexcept
+{
+    if (const int error = find_vlans(flow.local.address, vlans))
+        return error;
+    return driver_->flows().add(flow, inet::Protocol::kTcp, vlans);
+}
+
+void Station::unsteer(const inet::Flow &flow, Vlans vlans) noexcept
+{
+    if (const int error = driver_->flows().remove(flow, inet::Protocol::kTcp, vlans))
+        VMA_DEBUG(ep_ctrl, "a connection of port %u is still steered to us: %s", unsigned{flow.local.port},
+                  std::strerror(-error));
 }
 
 // ---- datagrams -----------------------------------------------------------------------------------------------------

@@ -48,11 +48,17 @@ public:
     // UDP, fragments.
     int kernel_socket(inet::Protocol protocol, const inet::Endpoint &local) noexcept;
 
+    // Makes the frames of one TCP connection ours, whose port is not reserved here: the kernel's socket has it. 0 or negative errno:
+    // -EADDRNOTAVAIL, kFlowTableFull, -EEXIST. Each success needs an unsteer() with the same VLANs.
+    [[nodiscard]] int steer(const inet::Flow &flow, Vlans &vlans) noexcept;
+    void unsteer(const inet::Flow &flow, Vlans vlans) noexcept;
+
     // Who gets what comes for a UDP socket of the stack, and by its kernel socket; nullptr: nobody any more.
     [[nodiscard]] bool set_datagrams(inet::UdpSocketId id, int kernel_socket, Datagrams *endpoint) noexcept;
 
     // The endpoint of this connection is closed: what is reserved for it is released once the stack knows nothing of it.
-    void outlive(const inet::Flow &flow) noexcept;
+    // One that was lifted has nothing reserved: it is steered by itself.
+    void outlive(const inet::Flow &flow, bool lifted, Vlans vlans) noexcept;
 
 private:
     struct Place {
@@ -64,6 +70,11 @@ private:
         Vlans vlans;
         core::UniqueFd socket; // bound in the kernel
         std::uint32_t users = 0;
+    };
+    struct Closed {
+        inet::Flow flow;
+        bool lifted;
+        Vlans vlans;
     };
     struct Hash {
         std::size_t operator()(const Place &place) const noexcept;
@@ -81,7 +92,7 @@ private:
     core::SpinLock lock_;
     std::unique_ptr<Driver> driver_;
     Reservations reservations_;
-    std::vector<inet::Flow> closed_;     // connections without an endpoint
+    std::vector<Closed> closed_;         // connections without an endpoint
     std::size_t closed_at_ = 0;          // where the next look begins
     inet::Nanos next_look_ = 0;          // at those
     std::vector<Datagrams *> datagrams_; // by the stack's number of their sockets

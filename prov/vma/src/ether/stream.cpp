@@ -64,8 +64,8 @@ ssize_t Stream::receive(std::span<const iovec> parts, bool peek) noexcept
         if (static_cast<std::size_t>(n) != part.iov_len || peek)
             break;
     }
-    if (n == -EAGAIN)
-        read_told_ = false;
+    if (n == -EAGAIN || (!peek && n > 0 && station.tcp().is_drained(connection_)))
+        read_told_ = false; // whoever read all hears of the next bytes
     if (station.driver().stack().wants_output()) // the window is open again
         station.driver().send(now);
     return received != 0 ? received : n;
@@ -266,11 +266,11 @@ void Stream::close() noexcept
 {
     const core::SpinGuard guard(station.lock());
     const inet::Nanos now = now_ns();
-    if (phase != Phase::kIdle) {
+    if (phase != Phase::kIdle && phase != Phase::kLanded) {
         station.tcp().set_user(connection_, 0);
         station.tcp().close(now, connection_);
         station.driver().send(now);
-        station.outlive(flow);
+        station.outlive(flow, kernel_ != nullptr, vlans_);
     } else if (reserved_) {
         station.release(inet::Protocol::kTcp, flow.local);
     }
@@ -304,20 +304,24 @@ int Stream::get_option(int name, void *value, std::size_t *length) noexcept
 {
     if (name == FI_OPT_CM_DATA_SIZE)
         return ofi::give_option<std::size_t>(0, value, length);
-    if (static_cast<unsigned>(name) != FI_OPT_VMA_TCP)
+    const auto option = static_cast<unsigned>(name);
+    if (option != FI_OPT_VMA_TCP && option != FI_OPT_VMA_TCP_STATE)
         return -FI_ENOPROTOOPT;
     const core::SpinGuard guard(station.lock());
-    return give_tcp_option(settings_, value, length);
+    return option == FI_OPT_VMA_TCP ? give_tcp_option(settings_, value, length) : give_state(value, length);
 }
 
 int Stream::set_option(int name, const void *value, std::size_t length) noexcept
 {
-    if (static_cast<unsigned>(name) != FI_OPT_VMA_TCP)
+    const auto option = static_cast<unsigned>(name);
+    if (option == FI_OPT_VMA_LIFT || option == FI_OPT_VMA_LAND)
+        return change_carrier(option, value, length);
+    if (option != FI_OPT_VMA_TCP)
         return -FI_ENOPROTOOPT;
     const core::SpinGuard guard(station.lock());
     if (const int error = read_tcp_option(value, length, settings_))
         return error;
-    if (phase == Phase::kIdle)
+    if (phase == Phase::kIdle || phase == Phase::kLanded)
         return 0;
     const inet::Nanos now = now_ns();
     const int error = station.tcp().settle(now, connection_, settings_);

@@ -14,12 +14,13 @@
 
 #include "ether/ports.hpp"
 #include "ether/queue.hpp"
+#include "ether/repair.hpp"
 #include "ofi/eq.hpp"
 
 namespace vma::ether {
 
 struct Stream {
-    enum class Phase : std::uint8_t { kIdle, kRequested, kConnecting, kConnected };
+    enum class Phase : std::uint8_t { kIdle, kRequested, kConnecting, kConnected, kLanded };
 
     fid_ep fid{}; // first
     ofi::Domain &domain;
@@ -41,6 +42,9 @@ struct Stream {
     int get_option(int name, void *value, std::size_t *length) noexcept;
     int set_option(int name, const void *value, std::size_t length) noexcept;
     void close() noexcept;
+    // stream_lift.cpp: connections that the kernel has opened.
+    int lift(int fd) noexcept;
+    int land(int fd) noexcept;
 
     // With the station's lock held.
     void on_event(std::uint32_t what) noexcept;
@@ -55,6 +59,11 @@ private:
     void end_connecting(std::uint32_t what) noexcept;
     void tell_readable() noexcept;
     void tell_writable() noexcept;
+    int change_carrier(unsigned option, const void *value, std::size_t length) noexcept;
+    int adopt(inet::Nanos now, KernelConnection &kernel) noexcept;
+    int give_state(void *value, std::size_t *length) noexcept;
+    int take_up(inet::Nanos now, KernelConnection &kernel, Ending &ending) noexcept;
+    void reset_peer(inet::Nanos now, const KernelConnection &kernel) noexcept;
     void push(Queue *queue, std::uint64_t flags, std::size_t length) const noexcept;
 
     // Protected by the station's lock.
@@ -68,6 +77,8 @@ private:
     bool read_told_ = false; // an entry says so, and no call has found nothing since
     bool write_told_ = true;
     bool end_told_ = false; // FI_SHUTDOWN
+    std::unique_ptr<KernelConnection> kernel_; // of a connection that was lifted
+    Vlans vlans_;                              // that it is steered by
 };
 
 int open_stream(ofi::Domain &domain, const fi_info &info, fid_ep **ep, void *context) noexcept;

@@ -13,6 +13,7 @@
 #include "prov/vma/src/inet/packet.hpp"
 #include "prov/vma/src/inet/paths.hpp"
 #include "prov/vma/src/inet/tcp_connection.hpp"
+#include "prov/vma/src/inet/tcp_handover.hpp"
 #include "prov/vma/src/inet/tcp_time_wait.hpp"
 #include "prov/vma/src/inet/timers.hpp"
 
@@ -135,12 +136,28 @@ public:
     void abort(Nanos now, ConnectionId id);   // the same, with a reset
     int settle(Nanos now, ConnectionId id, const TcpSettings &settings); // changes those that may be changed
 
+    // ---- connections of another TCP (tcp_handover.cpp) -----------------------------------------------------------------
+    // Carries on a connection: `queued` bytes were taken by the other TCP and not yet acknowledged, `unread` ones are for the
+    // program. The path as of connect(). 0; -EINVAL: it contradicts itself; -EADDRINUSE: the flow is known; -ENOBUFS.
+    int adopt(Nanos now, const TcpHandover &handover, std::span<const std::uint8_t> queued,
+              std::span<const std::uint8_t> unread, PathIndex path, const TcpSettings &settings, std::uint64_t user,
+              ConnectionId &id);
+    // The way back: describe(), copy both queues, of which unread are readable() bytes, forget(). -EBADF; -ENOTCONN: it is not
+    // open for sending (any more), the rest is told nevertheless.
+    int describe(Nanos now, ConnectionId id, TcpHandover &handover) const;
+    std::size_t queued(ConnectionId id) const; // bytes that send() took and nobody has acknowledged
+    void copy_queued(ConnectionId id, std::size_t offset, std::span<std::uint8_t> out) const; // no more than there are
+    void copy_unread(ConnectionId id, std::size_t offset, std::span<std::uint8_t> out) const;
+    // Without a word to the peer, and what still comes of it is not answered either; the id is void.
+    void forget(Nanos now, ConnectionId id);
+
     const Connection *find(ConnectionId id) const; // nullptr: closed
     bool knows(const Flow &flow);                  // also after close(): until it is out of TIME-WAIT
     void set_user(ConnectionId id, std::uint64_t user);
     int take_error(ConnectionId id); // errno value, told once; 0: none
     std::size_t readable(ConnectionId id) const;
     std::size_t room(ConnectionId id) const;
+    bool is_drained(ConnectionId id) const; // nothing to read now, neither bytes nor their end
 
     bool next_event(TcpEvent &event);
 
@@ -197,6 +214,7 @@ private:
     Connection *open_slot(const Flow &flow, std::uint32_t hash, const TcpSettings &settings);
     void free_slot(Connection &c);
     void leave_table(Connection &c);
+    std::uint32_t push_time_wait(const TimeWait &entry);
     void enter_time_wait(Connection &c, Nanos now);
     void expire_time_waits(Nanos now);
     void link(List &list, Link Connection::*which, Connection &c);
@@ -216,6 +234,12 @@ private:
     std::size_t spare_for_sending() const;
     void feed_starved();
     void records_freed();
+
+    // ---- tcp_handover.cpp
+    bool revive(std::uint32_t value, std::uint32_t hash);
+    void take_agreed(Connection &c, const TcpHandover &handover, Nanos now);
+    bool take_queues(Connection &c, const TcpHandover &handover, std::span<const std::uint8_t> queued,
+                     std::span<const std::uint8_t> unread, Nanos now);
 
     // ---- tcp_open.cpp: the handshake
     void passive_open(Nanos now, const Packet &packet, const Segment &segment, const Flow &flow, std::uint32_t hash);

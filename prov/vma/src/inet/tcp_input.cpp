@@ -205,7 +205,7 @@ void Tcp::process_time_wait(std::uint32_t index, const Packet &packet, const Seg
         passive_open(now, packet, segment, flow, hash);
         return;
     }
-    if (segment.has(kRst))
+    if (segment.has(kRst) || old.mute)
         return;
     if (segment.has(kSyn) && !segment.has(kAck) &&
         (before(old.rcv, segment.seq) || (stamped && before(old.stamp_recent, segment.options.timestamp)))) {

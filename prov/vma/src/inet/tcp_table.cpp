@@ -202,9 +202,8 @@ void Tcp::fail(Connection &c, int error)
     end(c);
 }
 
-void Tcp::enter_time_wait(Connection &c, Nanos now)
+std::uint32_t Tcp::push_time_wait(const TimeWait &entry)
 {
-    expire_time_waits(now);
     if (time_waits_.full()) {
         TimeWait &oldest = time_waits_.oldest();
         if (!oldest.dead)
@@ -212,6 +211,12 @@ void Tcp::enter_time_wait(Connection &c, Nanos now)
         time_waits_.pop();
         ++counters_.time_waits_evicted;
     }
+    return time_waits_.push(entry);
+}
+
+void Tcp::enter_time_wait(Connection &c, Nanos now)
+{
+    expire_time_waits(now);
     TimeWait entry;
     entry.flow = c.flow;
     entry.hash = c.hash;
@@ -222,7 +227,7 @@ void Tcp::enter_time_wait(Connection &c, Nanos now)
     entry.stamp_offset = c.stamp_offset;
     entry.window = static_cast<std::uint16_t>(std::min<std::uint32_t>(window_of(c) >> c.receive_shift, 0xffff));
     entry.until = now + TimeWaits::kLength;
-    flows_.replace(c.hash, number(c), time_waits_.push(entry) | kTimeWaitBit);
+    flows_.replace(c.hash, number(c), push_time_wait(entry) | kTimeWaitBit);
     c.in_table = false;
     if (c.ack_due) { // of the FIN that brought us here
         Reply r = reply_of(c, kAck, c.nxt);

@@ -19,6 +19,7 @@ struct TimeWait {
     std::uint32_t stamp_offset = 0;
     bool timestamps = false;
     bool dead = false; // its flow lives again; the place is free when its turn comes
+    bool mute = false; // another TCP has the connection (tcp_handover.cpp): what still comes here is not answered
     std::uint16_t window = 0;
     Nanos until = 0;
 };

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The life of a stream on a port, and its bytes. Readiness stands where other streams keep it: there is something to read while
+// rx.written is not rx.consumed, and no room while tx.slots_blocked says so.
+#include "compat/src/socket/port_stream.hpp"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+#include <algorithm>
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_ext_vma.h>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/mux/mux.hpp"
+#include "compat/src/socket/calls.hpp"
+#include "compat/src/socket/device.hpp"
+#include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/port_options.hpp"
+#include "compat/src/socket/provider.hpp"
+#include "compat/src/socket/stream.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::uint64_t kSendRing = 8; // what can_transmit() reckons with: always room but for slots_blocked
+constexpr std::size_t kPiece = 16384;  // on the stack
+
+bool in_call(const Socket &s)
+{
+    return s.bare_receivers.load(std::memory_order_seq_cst) != 0 || s.bare_senders.load(std::memory_order_seq_cst) != 0;
+}
+
+void set_readable(Socket &s, bool readable)
+{
+    s.rx.written.store(readable ? 1 : 0, std::memory_order_release);
+}
+
+// The names of a list with commas.
+bool is_named(const char *list, const char *name)
+{
+    const std::size_t length = strlen(name);
+    for (const char *at = list; at != nullptr && *at != '\0';) {
+        const std::size_t here = strcspn(at, ",");
+        if ((here == length && memcmp(at, name, length) == 0) || (here == 1 && *at == '*'))
+            return true;
+        at += here + (at[here] == ',' ? 1 : 0);
+    }
+    return false;
+}
+
+} // namespace
+
+// ---- life ------------------------------------------------------------------------------------------------------------
+
+bool ports_are_named()
+{
+    const char *const names = config::params().ethernet;
+    return names != nullptr && *names != '\0';
+}
+
+bool find_port(Socket &s)
+{
+    fi_info *info = nullptr;
+    if (find_device(*load_provider(), Want::kPortStreams, &s.addresses, info) != 0) {
+        stay_on_kernel(s, "no Ethernet port that can be used leads to the peer");
+        return false;
+    }
+    if (!is_named(config::params().ethernet, info->domain_attr->name)) {
+        stay_on_kernel(s, "the port that leads to the peer is not in VMA_ETHERNET");
+        engine_objects().process->freeinfo(info);
+        return false;
+    }
+    Device *const d = remote_device(*info);
+    if (d == nullptr || d->stream_info != nullptr)
+        engine_objects().process->freeinfo(info);
+    else
+        d->stream_info = info;
+    if (d == nullptr)
+        stay_on_kernel(s, "its port can't be used");
+    s.port = d;
+    return d != nullptr;
+}
+
+namespace {
+
+int open_stream(Socket &s, Device &d, fid_ep *&ep)
+{
+    int result = fi_endpoint(d.domain, d.stream_info, &ep, &s);
+    if (result != 0)
+        return result;
+    result = fi_ep_bind(ep, &d.eq->fid, 0);
+    if (result == 0)
+        result = fi_ep_bind(ep, &d.cq->fid, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION);
+    if (result == 0)
+        result = fi_enable(ep);
+    if (result != 0)
+        fi_close(&ep->fid);
+    return result;
+}
+
+// tx, rx and poll lock held. From here on calls on the socket go to the endpoint, and wait for these locks.
+void become_port(Socket &s, Device &d, fid_ep *ep)
+{
+    s.endpoint = ep;
+    s.device = &d;
+    ++d.users;
+    s.on_port = true;
+    s.port_over = false;
+    s.tx.ring = kSendRing;
+    s.tx.path = Path::kEndpoint;
+    s.rx.path = Path::kEndpoint;
+    s.rx.written = 0;
+    s.rx.consumed = 0;
+    s.mode.store(Mode::kDual, std::memory_order_seq_cst);
+}
+
+// The way back from that; with `ep` closed the caller is done.
+void become_plain(Socket &s, fid_ep *ep)
+{
+    s.endpoint = nullptr;
+    --s.device->users;
+    s.on_port = false;
+    s.tx.path = Path::kKernel;
+    s.rx.path = Path::kKernel;
+    s.mode.store(s.pinned ? Mode::kKernel : Mode::kPlain, std::memory_order_release);
+    fi_close(&ep->fid);
+}
+
+// 0, or why the kernel keeps it.
+int lift_locked(Socket &s, int fd, Device &d, fid_ep *ep)
+{
+    const LockGuard tx(s.tx_lock);
+    const LockGuard rx(s.rx_lock);
+    become_port(s, d, ep);
+    int result = in_call(s) ? -EAGAIN : 0;
+    const bool watched = result == 0;
+    if (watched && !mux::became_dual(s))
+        result = -EMFILE;
+    if (result == 0)
+        result = begin_port_options(s, fd);
+    if (result == 0) {
+        engine_exclude_polling(true); // what is told of it from here on is for this endpoint
+        result = fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_LIFT), &fd, sizeof fd);
+        engine_exclude_polling(false);
+        if (result != 0)
+            end_port_options(s, fd);
+    }
+    if (result == 0)
+        return 0;
+    become_plain(s, ep);
+    if (watched)
+        mux::became_plain(s);
+    return result;
+}
+
+} // namespace
+
+void lift_to_port(Socket &s, int fd)
+{
+    Device &d = *s.port;
+    fid_ep *ep = nullptr;
+    if (in_call(s))
+        return;
+    if (s.send_shut.load(std::memory_order_seq_cst) || s.receive_shut.load(std::memory_order_seq_cst) || d.failed ||
+        d.stream_info == nullptr) {
+        stay_on_kernel(s, d.failed ? "its port can't be used" : "it is shut down");
+        return;
+    }
+    int result = open_stream(s, d, ep);
+    if (result == 0)
+        result = lift_locked(s, fd, d, ep);
+    char name[kNameMax];
+    if (result == -EAGAIN)
+        return;
+    if (result != 0) {
+        VMA_LOG(kDebug, "%s: port %s does not take it: %s", connection_name(s, name), d.name, strerror(-result));
+        stay_on_kernel(s, "its port does not take it");
+        return;
+    }
+    add_live(g_live_sockets, s);
+    engine_update_active();
+    s.was_accelerated = true;
+    VMA_LOG(kDebug, "%s: accelerated: port %s, after %u sends and receives", connection_name(s, name), d.name,
+            s.operations.load(std::memory_order_relaxed));
+    kick_sleepers();
+}
+
+void land(Socket &s)
+{
+    const int fd = live_fd(s, s.any_fd.load(std::memory_order_relaxed));
+    const int result =
+        fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_LAND), &fd, sizeof fd);
+    end_port_options(s, fd);
+    s.on_port = false;
+    s.port_over = false;
+    if (result == 0)
+        return;
+    char name[kNameMax];
+    VMA_LOG(kDebug, "%s: the connection has ended: %s", connection_name(s, name), strerror(-result));
+    s.aborted.store(true, std::memory_order_release);
+    s.pending_error.store(-result, std::memory_order_relaxed);
+}
+
+void handle_port_entry(Socket &s, const fi_cq_data_entry &entry)
+{
+    if ((entry.flags & FI_RECV) != 0) {
+        set_readable(s, true);
+        notify(s, POLLIN);
+    } else {
+        s.tx.slots_blocked.store(false, std::memory_order_release);
+        notify(s, POLLOUT);
+    }
+}
+
+// ---- sending: hot path -------------------------------------------------------------------------------------------------
+
+namespace {
+
+// -EAGAIN, or the connection has ended.
+ssize_t refused(Socket &s, ssize_t result)
+{
+    if (result != -EAGAIN)
+        s.port_over.store(true, std::memory_order_release);
+    return -EAGAIN;
+}
+
+} // namespace
+
+// An entry tells of room only to who was refused: after that the second look is the one that counts.
+ssize_t port_send(Socket &s, const void *bytes, std::size_t len, bool more)
+{
+    const iovec part = {const_cast<void *>(bytes), len};
+    fi_msg message = {};
+    message.msg_iov = &part;
+    message.iov_count = 1;
+    const std::uint64_t flags = more ? FI_MORE : 0;
+    ssize_t n = fi_sendmsg(s.endpoint, &message, flags);
+    if (n == static_cast<ssize_t>(len)) [[likely]]
+        return n;
+    if (n > 0) // it said no to the rest
+        s.tx.slots_blocked.store(true, std::memory_order_release);
+    if (n >= 0)
+        return n;
+    if (n == -EAGAIN) {
+        s.tx.slots_blocked.store(true, std::memory_order_seq_cst);
+        n = fi_sendmsg(s.endpoint, &message, flags);
+        if (n >= 0) {
+            s.tx.slots_blocked.store(n < static_cast<ssize_t>(len), std::memory_order_release);
+            return n;
+        }
+    }
+    return refused(s, n);
+}
+
+ssize_t port_transmit(Socket &s, const msghdr *msg, std::size_t skip, int flags)
+{
+    ssize_t total = 0;
+    for (std::size_t i = 0; i < msg->msg_iovlen; ++i) {
+        const iovec &v = msg->msg_iov[i];
+        if (skip >= v.iov_len) {
+            skip -= v.iov_len;
+            continue;
+        }
+        const std::size_t want = v.iov_len - skip;
+        const bool more = (flags & MSG_MORE) != 0 || i + 1 < msg->msg_iovlen;
+        const ssize_t n = port_send(s, static_cast<const std::uint8_t *>(v.iov_base) + skip, want, more);
+        if (n < 0)
+            return total != 0 ? total : n;
+        total += n;
+        skip = 0;
+        if (static_cast<std::size_t>(n) < want)
+            break;
+    }
+    return total != 0 ? total : -EAGAIN;
+}
+
+// ---- receiving: hot path -----------------------------------------------------------------------------------------------
+
+namespace {
+
+ssize_t peek(Socket &s, void *out, std::size_t len)
+{
+    const iovec part = {out, len};
+    fi_msg message = {};
+    message.msg_iov = &part;
+    message.iov_count = 1;
+    const ssize_t n = fi_recvmsg(s.endpoint, &message, FI_PEEK);
+    if (n != -EAGAIN)
+        set_readable(s, true);
+    return n;
+}
+
+// What is read up to the last byte may have more behind it, of which no entry tells.
+void look_for_more(Socket &s)
+{
+    char byte;
+    peek(s, &byte, sizeof byte);
+}
+
+ssize_t scatter(const msghdr *msg, std::size_t skip, const std::uint8_t *bytes, std::size_t len)
+{
+    std::size_t done = 0;
+    for (std::size_t i = 0; i < msg->msg_iovlen && done < len; ++i) {
+        const iovec &v = msg->msg_iov[i];
+        if (skip >= v.iov_len) {
+            skip -= v.iov_len;
+            continue;
+        }
+        const std::size_t n = std::min(v.iov_len - skip, len - done);
+        memcpy(static_cast<std::uint8_t *>(v.iov_base) + skip, bytes + done, n);
+        done += n;
+        skip = 0;
+    }
+    return static_cast<ssize_t>(done);
+}
+
+ssize_t consume_peek(Socket &s, const msghdr *msg, std::size_t skip)
+{
+    std::uint8_t bytes[kPiece];
+    const std::size_t room = total_length(*msg) - skip;
+    const ssize_t n = msg->msg_iovlen == 1
+                          ? peek(s, static_cast<std::uint8_t *>(msg->msg_iov->iov_base) + skip, room)
+                          : peek(s, bytes, std::min(room, sizeof bytes));
+    if (n <= 0)
+        return refused(s, n);
+    return msg->msg_iovlen == 1 ? n : scatter(msg, skip, bytes, static_cast<std::size_t>(n));
+}
+
+} // namespace
+
+ssize_t port_receive(Socket &s, void *out, std::size_t len)
+{
+    set_readable(s, false); // an entry that comes from here on says otherwise
+    const ssize_t n = fi_recv(s.endpoint, out, len, nullptr, FI_ADDR_UNSPEC, nullptr);
+    if (n == static_cast<ssize_t>(len))
+        look_for_more(s);
+    if (n > 0) [[likely]]
+        return n;
+    if (n != -EAGAIN)
+        set_readable(s, true); // the end is to be heard
+    return refused(s, n);
+}
+
+ssize_t port_consume(Socket &s, msghdr *msg, std::size_t skip, int flags)
+{
+    ssize_t total = 0;
+    msg->msg_namelen = 0;
+    msg->msg_controllen = 0;
+    msg->msg_flags = flags & MSG_CMSG_CLOEXEC;
+    if ((flags & MSG_PEEK) != 0)
+        return consume_peek(s, msg, skip);
+    for (std::size_t i = 0; i < msg->msg_iovlen; ++i) {
+        const iovec &v = msg->msg_iov[i];
+        if (skip >= v.iov_len) {
+            skip -= v.iov_len;
+            continue;
+        }
+        std::uint8_t nowhere[kPiece]; // MSG_TRUNC throws bytes away
+        const bool thrown = (flags & MSG_TRUNC) != 0;
+        const std::size_t want = thrown ? std::min(v.iov_len - skip, sizeof nowhere) : v.iov_len - skip;
+        const ssize_t n = port_receive(s, thrown ? nowhere : static_cast<std::uint8_t *>(v.iov_base) + skip, want);
+        if (n < 0) {
+            if (total != 0)
+                s.port_over.store(false, std::memory_order_release); // the next call tells it
+            return total != 0 ? total : n;
+        }
+        total += n;
+        skip = 0;
+        if (static_cast<std::size_t>(n) < want || thrown)
+            break;
+    }
+    return total;
+}
+
+} // namespace vma::sock
