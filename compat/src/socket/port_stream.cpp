@@ -33,6 +33,7 @@ namespace {
 
 constexpr std::uint64_t kSendRing = 8; // what can_transmit() reckons with: always room but for slots_blocked
 constexpr std::size_t kPiece = 16384;  // on the stack
+constexpr std::uint32_t kOperationsUntilNext = 8;
 
 bool in_call(const Socket &s)
 {
@@ -179,8 +180,10 @@ void lift_to_port(Socket &s, int fd)
     if (result == 0)
         result = lift_locked(s, fd, d, ep);
     char name[kNameMax];
-    if (result == -EAGAIN)
+    if (result == -EAGAIN) { // somebody is in a call, or too much is queued
+        s.attempt.again_at = s.operations.load(std::memory_order_relaxed) + kOperationsUntilNext;
         return;
+    }
     if (result != 0) {
         VMA_LOG(kDebug, "%s: port %s does not take it: %s", connection_name(s, name), d.name, strerror(-result));
         stay_on_kernel(s, "its port does not take it");

@@ -13,6 +13,11 @@
 #include "rdma/fi_ext_vma.h"
 
 namespace vma::ether {
+namespace {
+
+constexpr std::size_t kMostBytes = 3U << 20; // that are lifted with a connection: a queue of the stack holds 4 MiB
+
+} // namespace
 
 int Stream::change_carrier(unsigned option, const void *value, std::size_t length) noexcept
 {
@@ -53,6 +58,7 @@ int Stream::lift(int fd) noexcept
     }
     if (error != 0) {
         station.unsteer(wanted, vlans_);
+        station.tcp().ignore(now_ns(), wanted); // what waits in the ring: the peer sends it again
         return error;
     }
     flow = wanted;
@@ -67,6 +73,8 @@ int Stream::lift(int fd) noexcept
 int Stream::adopt(inet::Nanos now, KernelConnection &kernel) noexcept
 {
     inet::Tcp &tcp = station.tcp();
+    if (std::max(kernel.queued.size(), kernel.unread.size()) > kMostBytes)
+        return -FI_EAGAIN;
     const inet::PathIndex path = station.driver().stack().use_path(now, kernel.handover.flow.remote.address);
     if (path == inet::kNoPath)
         return -FI_ENOMEM;

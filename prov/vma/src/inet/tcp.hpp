@@ -150,6 +150,7 @@ public:
     void copy_unread(ConnectionId id, std::size_t offset, std::span<std::uint8_t> out) const;
     // Without a word to the peer, and what still comes of it is not answered either; the id is void.
     void forget(Nanos now, ConnectionId id);
+    void ignore(Nanos now, const Flow &flow); // what comes of a flow that is somebody else's; unless it is known here
 
     const Connection *find(ConnectionId id) const; // nullptr: closed
     bool knows(const Flow &flow);                  // also after close(): until it is out of TIME-WAIT

@@ -175,15 +175,23 @@ void Tcp::forget(Nanos now, ConnectionId id)
     Connection *const c = get(id);
     if (c == nullptr)
         return;
-    expire_time_waits(now);
+    const Flow flow = c->flow;
+    free_slot(*c);
+    ignore(now, flow);
+}
+
+void Tcp::ignore(Nanos now, const Flow &flow)
+{
+    std::uint32_t value = 0;
     TimeWait entry;
-    entry.flow = c->flow;
-    entry.hash = c->hash;
+    expire_time_waits(now);
+    if (find_flow(flow, value, entry.hash) != nullptr || value != FlowTable::kNone)
+        return;
+    entry.flow = flow;
     entry.mute = true;
     entry.until = now + TimeWaits::kLength;
-    leave_table(*c);
-    flows_.insert(entry.hash, push_time_wait(entry) | kTimeWaitBit);
-    free_slot(*c);
+    const std::uint32_t index = push_time_wait(entry);
+    flows_.insert(entry.hash, index | kTimeWaitBit);
 }
 
 } // namespace vma::inet
