@@ -341,40 +341,52 @@ int KernelConnection::restore_window() noexcept
     return set(fd_, IPPROTO_TCP, TCP_REPAIR_WINDOW, window);
 }
 
-int KernelConnection::put_back(Ending ending) noexcept
+// The buffers that the kernel chose may be too small for what is in the queues.
+void KernelConnection::widen_buffers() noexcept
 {
-    // The buffers that the kernel chose may be too small for what is in the queues.
-    Buffers was{};
     const int room = static_cast<int>(std::max(queued.size(), unread.size())) * 4;
+    Buffers &was = buffers_;
+    was = {};
+    if (get(fd_, SOL_SOCKET, SO_SNDBUF, was.send) != 0 || get(fd_, SOL_SOCKET, SO_RCVBUF, was.receive) != 0 ||
+        room <= std::min(was.send, was.receive))
+        return;
+    was.wider = true;
+    was.has_locks = get(fd_, SOL_SOCKET, SO_BUF_LOCK, was.locks) == 0; // Linux 5.14
+    static_cast<void>(set(fd_, SOL_SOCKET, SO_SNDBUFFORCE, std::max(room, was.send / 2))); // it is told doubled
+    static_cast<void>(set(fd_, SOL_SOCKET, SO_RCVBUFFORCE, std::max(room, was.receive / 2)));
+}
+
+void KernelConnection::narrow_buffers() noexcept
+{
+    if (!buffers_.wider)
+        return;
+    static_cast<void>(set(fd_, SOL_SOCKET, SO_SNDBUFFORCE, buffers_.send / 2));
+    static_cast<void>(set(fd_, SOL_SOCKET, SO_RCVBUFFORCE, buffers_.receive / 2));
+    if (buffers_.has_locks)
+        static_cast<void>(set(fd_, SOL_SOCKET, SO_BUF_LOCK, buffers_.locks));
+}
+
+int KernelConnection::put_back() noexcept
+{
     int error = connect_again();
-    if (error == 0)
-        error = get(fd_, SOL_SOCKET, SO_SNDBUF, was.send);
-    if (error == 0)
-        error = get(fd_, SOL_SOCKET, SO_RCVBUF, was.receive);
-    const bool larger = error == 0 && room > std::min(was.send, was.receive);
-    const bool locks = larger && get(fd_, SOL_SOCKET, SO_BUF_LOCK, was.locks) == 0; // Linux 5.14
-    if (larger) {
-        static_cast<void>(set(fd_, SOL_SOCKET, SO_SNDBUFFORCE, std::max(room, was.send / 2)));
-        static_cast<void>(set(fd_, SOL_SOCKET, SO_RCVBUFFORCE, std::max(room, was.receive / 2)));
-    }
-    if (error == 0)
-        error = restore_options();
+    if (error != 0)
+        return error;
+    widen_buffers();
+    error = restore_options();
     if (error == 0)
         error = restore_queues();
     if (error == 0)
         error = restore_window();
+    return error;
+}
+
+int KernelConnection::resume(Ending ending) noexcept
+{
     listen_again(fd_);
-    const int left = leave_repair(fd_, reuse_);
-    if (error == 0)
-        error = left;
+    int error = leave_repair(fd_, reuse_);
     if (error == 0)
         error = write_bytes(fd_, queued.all().subspan(handover.nxt - handover.una));
-    if (larger) {
-        static_cast<void>(set(fd_, SOL_SOCKET, SO_SNDBUFFORCE, was.send / 2)); // it is told doubled
-        static_cast<void>(set(fd_, SOL_SOCKET, SO_RCVBUFFORCE, was.receive / 2));
-    }
-    if (locks)
-        static_cast<void>(set(fd_, SOL_SOCKET, SO_BUF_LOCK, was.locks));
+    narrow_buffers();
     if (error == 0 && ending != Ending::kNone)
         error = inject(ending);
     return error;

@@ -56,9 +56,11 @@ public:
 
     // The number that the socket has now.
     void use(int fd) noexcept { fd_ = fd; }
-    // The socket carries the connection on as `handover` and the queues say. On failure it is closed for the kernel, and the
-    // connection with it.
-    [[nodiscard]] int put_back(Ending ending) noexcept;
+    // The connection is the socket's again, as `handover` and the queues say, but the kernel still drops what comes for it. Until
+    // then nothing of it may come to the kernel, which for a moment has no such socket, and would reset it.
+    [[nodiscard]] int put_back() noexcept;
+    // The kernel carries it on. Where either fails, the connection is lost: give_up().
+    [[nodiscard]] int resume(Ending ending) noexcept;
     // The socket has no connection any more.
     void give_up() noexcept;
 
@@ -71,6 +73,8 @@ private:
         int send;
         int receive;
         int locks;
+        bool wider;
+        bool has_locks;
     };
 
     int read_state() noexcept;
@@ -80,10 +84,13 @@ private:
     int restore_options() noexcept;
     int restore_queues() noexcept;
     int restore_window() noexcept;
+    void widen_buffers() noexcept;
+    void narrow_buffers() noexcept;
     int inject(Ending ending) const noexcept;
 
     int fd_ = -1;
     int reuse_ = 0; // SO_REUSEADDR, which leaving repair mode switches off
+    Buffers buffers_{}; // as they were
     Address local_{};
     Address peer_{};
 };

@@ -94,7 +94,8 @@ int Stream::adopt(inet::Nanos now, KernelConnection &kernel) noexcept
 
 // ---- back ----------------------------------------------------------------------------------------------------------
 
-// What the ring still has is taken first; what comes after it the stack leaves unanswered, and the peer sends it again.
+// What the ring still has is taken first. What comes until the kernel's socket has the connection goes to the ring, too: the stack leaves
+// it unanswered, and the peer sends it again.
 int Stream::land(int fd) noexcept
 {
     constexpr int kTurns = 4;
@@ -102,23 +103,24 @@ int Stream::land(int fd) noexcept
         return -FI_EOPBADSTATE;
     KernelConnection &kernel = *kernel_;
     kernel.use(fd);
-    station.unsteer(flow, vlans_);
     phase = Phase::kLanded; // nothing more is told
     for (int i = 0; i < kTurns; ++i)
         station.turn();
     const inet::Nanos now = now_ns();
     Ending ending = Ending::kNone;
     int error = take_up(now, kernel, ending);
-    if (error != 0) {
+    const bool ended = error != 0;
+    if (!ended)
+        error = kernel.put_back();
+    station.unsteer(flow, vlans_);
+    if (error == 0)
+        error = kernel.resume(ending);
+    if (error != 0)
         kernel.give_up();
-        return error;
-    }
-    error = kernel.put_back(ending);
-    if (error != 0) {
+    if (error != 0 && !ended) {
         VMA_WARN(ep_ctrl, "a connection can't be put back into the kernel's socket: %s: it is reset",
                  std::strerror(-error));
         reset_peer(now, kernel);
-        kernel.give_up();
     }
     return error;
 }
