@@ -292,6 +292,12 @@ struct fi_vma_device_memory {
 static const uint64_t FI_VMA_UNTIMED = UINT64_C(1) << 60;
 
 /*
+ * FI_VMA_PASSIVE, in the flags of fi_eq_attr: neither reading this queue nor sleeping on it makes progress; its descriptor becomes readable for
+ * events alone. For a program that reads completion queues of the same fabric in any case.
+ */
+static const uint64_t FI_VMA_PASSIVE = UINT64_C(1) << 59;
+
+/*
  * FI_VMA_TIMESTAMP, in the flags of fi_cq_attr (RDMA devices): completions have in `tag` the time at which the NIC made them, in ns. The
  * format is FI_CQ_FORMAT_TAGGED, or FI_CQ_FORMAT_UNSPEC, which then is the same.
  *

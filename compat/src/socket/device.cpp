@@ -72,6 +72,11 @@ void close_device(Device &d)
     d = Device{};
 }
 
+bool is_port(const fi_info &info)
+{
+    return strcmp(info.fabric_attr->name, "ethernet") == 0;
+}
+
 int open_device(Device &d, fi_info &info)
 {
     snprintf(d.name, sizeof d.name, "%s", info.domain_attr->name);
@@ -79,7 +84,7 @@ int open_device(Device &d, fi_info &info)
     if (result == 0)
         result = fi_domain(d.fabric, &info, &d.domain, nullptr);
     if (result == 0)
-        result = open_queues(d, kRemoteQueue);
+        result = open_queues(d, kRemoteQueue, is_port(info));
     if (result == 0)
         result = nest(g_event_fd, engine_objects().eq_fd);
     if (result == 0)
@@ -140,11 +145,11 @@ std::size_t to_sockaddr(const sockaddr_in6 &a, sockaddr_in6 &out)
     return sizeof four;
 }
 
-int open_queues(Device &d, std::size_t size)
+int open_queues(Device &d, std::size_t size, bool passive)
 {
     fi_eq_attr eq = {};
     eq.wait_obj = FI_WAIT_FD;
-    eq.flags = FI_WRITE; // engine_wake_helper()
+    eq.flags = FI_WRITE | (passive ? FI_VMA_PASSIVE : 0); // engine_wake_helper()
     fi_cq_attr cq = {};
     cq.size = size;
     cq.format = FI_CQ_FORMAT_DATA;

@@ -33,7 +33,7 @@ std::size_t to_sockaddr(const sockaddr_in6 &a, sockaddr_in6 &out);
 
 // A completion queue with room for `size` at first, and an event queue; the fabric and the domain are open. 0 or a negative
 // fi_errno, and then some of it may be open.
-int open_queues(Device &d, std::size_t size);
+int open_queues(Device &d, std::size_t size, bool passive = false); // `passive`: no event comes but by the completion queue
 
 // Arms one of the two. False: something is pending.
 bool arm(const Device &d, fid &queue);

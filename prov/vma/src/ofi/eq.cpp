@@ -13,6 +13,7 @@
 #include "core/clock.hpp"
 #include "core/log.hpp"
 #include "ofi/noop.hpp"
+#include "rdma/fi_ext_vma.h"
 
 namespace vma::ofi {
 namespace {
@@ -68,7 +69,7 @@ ssize_t read_eq(fid_eq *fid, std::uint32_t *event, void *buf, std::size_t len, s
     Eq &eq = eq_of(fid);
     if (eq.fabric.orphaned())
         return -FI_EOPBADSTATE;
-    eq.fabric.device->progress(false);
+    eq.progress(false);
     return take_event(eq, event, buf, len, flags, false);
 }
 
@@ -87,7 +88,7 @@ ssize_t sread_eq(fid_eq *fid, std::uint32_t *event, void *buf, std::size_t len, 
     const std::int64_t deadline = now_ms() + timeout;
     int left = timeout;
     while (true) {
-        eq.fabric.device->progress(true);
+        eq.progress(true);
         const ssize_t result = take_event(eq, event, buf, len, flags, true);
         if (result != -FI_EAGAIN || left == 0)
             return result;
@@ -225,7 +226,7 @@ constinit fi_ops_eq g_eq_ops = {
 
 int eq_trywait(Eq &eq) noexcept
 {
-    eq.fabric.device->progress(true);
+    eq.progress(true);
     return eq.empty() ? 0 : -FI_EAGAIN;
 }
 
@@ -244,6 +245,7 @@ int open_eq(fid_fabric *fid, fi_eq_attr *attr, fid_eq **eq, void *context)
     std::unique_ptr<Eq> opened(new (std::nothrow) Eq(fabric));
     if (!opened)
         return -FI_ENOMEM;
+    opened->passive = attr != nullptr && (attr->flags & FI_VMA_PASSIVE) != 0;
     opened->writable = attr != nullptr && (attr->flags & FI_WRITE) != 0;
     if (asked != FI_WAIT_NONE) {
         if (const int error = opened->open_wait_set())

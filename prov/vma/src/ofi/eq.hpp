@@ -50,10 +50,17 @@ struct Eq {
     std::atomic<int> refs{0}; // what is bound to it
     fi_wait_obj wait_obj = FI_WAIT_NONE;
     bool writable = false;
+    bool passive = false;    // FI_VMA_PASSIVE: completion queues make the progress
     core::UniqueFd wait_set; // epoll: `ready` and the device's own set
     core::UniqueFd ready;    // eventfd, readable while the queue holds something
 
     explicit Eq(Fabric &owner) : fabric(owner) {}
+
+    void progress(bool wait) noexcept
+    {
+        if (!passive)
+            fabric.device->progress(wait);
+    }
 
     // All may be called with endpoint, queue or CM locks held: they take the queue's lock only. 0 or -FI_ENOMEM.
     int post_event(std::uint32_t event, fid_t about, const void *entry, std::size_t length) noexcept;

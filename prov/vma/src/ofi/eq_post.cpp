@@ -45,7 +45,7 @@ int Eq::open_wait_set() noexcept
     ready = core::make_fd([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
     wait_set = core::make_fd([] { return ::epoll_create1(EPOLL_CLOEXEC); });
     if (!ready || !wait_set || !core::watch_fd(wait_set.get(), ready.get()) ||
-        !core::watch_fd(wait_set.get(), fabric.device->wait_fd())) {
+        (!passive && !core::watch_fd(wait_set.get(), fabric.device->wait_fd()))) {
         const int error = errno;
         VMA_WARN(eq, "cannot open the wait object of an event queue: %s", std::strerror(error));
         return -error;
