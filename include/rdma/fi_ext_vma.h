@@ -383,6 +383,49 @@ struct fi_ops_vma_process {
     void (*set_directory)(const char *path);
 };
 
+/*
+ * FI_VMA_UDP_OPS: UDP of a port of the fabric "ethernet" for a socket of the kernel's, which stays as it is: it keeps the port, gets what
+ * the port leaves to the kernel (fragments, other interfaces, this host's own), and its errors. fi_open_ops(&fabric->fid, FI_VMA_UDP_OPS, 0, ...); -FI_ENOSYS:
+ * another fabric. The table lives as long as the library.
+ * Calls for one domain, and reads of completion queues of it, are not made at the same time: the caller sees to it. Event queues of
+ * its fabric are FI_VMA_PASSIVE.
+ */
+#define FI_VMA_UDP_OPS "vma_udp_1"
+
+/* Addresses are 16 bytes, IPv4's as ::ffff:a.b.c.d; ports in network byte order. */
+struct fi_vma_datagram {
+    const void *payload; /* until the function returns */
+    size_t length;
+    uint8_t source[16];
+    uint8_t target[16];
+    uint16_t source_port;
+    uint8_t traffic_class;
+    uint8_t hop_limit;
+    uint32_t interface; /* index of the port's */
+};
+
+struct fi_vma_udp_to {
+    uint8_t address[16]; /* not a group */
+    uint16_t port;
+    uint8_t traffic_class;
+    uint8_t hop_limit;
+};
+
+struct fi_vma_udp; /* one socket's */
+
+struct fi_ops_vma_udp {
+    size_t size;
+    /* `socket` is bound, perhaps connected. From here on the port takes what comes for it, and gives each datagram to `take` while a completion
+     * queue of the domain is read, or close() is called; `take` calls nothing of the provider. 0; -FI_EADDRNOTAVAIL: its address is not of
+     * this port; -FI_EADDRINUSE: another socket of this process has the same; -FI_ENOSPC: no more flows; -FI_EMFILE, -FI_ENOMEM. */
+    int (*open)(struct fid_domain *domain, int socket, void (*take)(void *context, const struct fi_vma_datagram *datagram),
+                void *context, struct fi_vma_udp **udp);
+    /* Its length, and it is on its way. Else nothing is sent, and the socket may do it: -FI_EAGAIN (the way is not known yet, or no room),
+     * -FI_EMSGSIZE (it takes fragments), -FI_ENETUNREACH and others (it doesn't leave by this port). */
+    ssize_t (*send)(struct fi_vma_udp *udp, const struct iovec *parts, size_t count, const struct fi_vma_udp_to *to);
+    void (*close)(struct fi_vma_udp *udp); /* what has come is given to `take` before */
+};
+
 #ifdef __cplusplus
 }
 #endif

@@ -15,6 +15,7 @@
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/provider.hpp"
 
 namespace vma::sock {
@@ -83,8 +84,10 @@ int open_device(Device &d, fi_info &info)
     int result = load_provider()->fabric(info.fabric_attr, &d.fabric, nullptr);
     if (result == 0)
         result = fi_domain(d.fabric, &info, &d.domain, nullptr);
+    if (result == 0 && is_port(info))
+        result = fi_open_ops(&d.fabric->fid, FI_VMA_UDP_OPS, 0, reinterpret_cast<void **>(&d.udp), nullptr);
     if (result == 0)
-        result = open_queues(d, kRemoteQueue, is_port(info));
+        result = open_queues(d, kRemoteQueue, d.udp != nullptr);
     if (result == 0)
         result = nest(g_event_fd, engine_objects().eq_fd);
     if (result == 0)
@@ -229,6 +232,7 @@ void close_failed_devices()
 // The parent's objects are left where they are; the sets of descriptors are shared with it.
 void remote_devices_after_fork_in_child()
 {
+    ports_after_fork_in_child();
     for (Device &d : g_devices)
         d = Device{};
     g_remote_devices.store(0, std::memory_order_relaxed);

@@ -8,6 +8,7 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_eq.h>
+#include <rdma/fi_ext_vma.h>
 
 #include <atomic>
 #include <cstddef>
@@ -23,7 +24,8 @@ struct Device {
     fid_eq *eq = nullptr;
     int cq_fd = -1;
     int eq_fd = -1;
-    fi_info *stream_info = nullptr; // of an Ethernet port: what its streams are opened with
+    fi_ops_vma_udp *udp = nullptr;  // of an Ethernet port, and of no other
+    fi_info *stream_info = nullptr; // likewise: what its streams are opened with, once there was one
     std::uint32_t users = 0; // endpoints and listeners; lift lock
     bool failed = false;     // opens nothing more; closed when it has no users
 };

@@ -21,6 +21,7 @@
 #include "compat/src/socket/helper_thread.hpp"
 #include "compat/src/socket/offer.hpp"
 #include "compat/src/socket/port_stream.hpp"
+#include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/provider.hpp"
 #include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/stream.hpp"
@@ -178,6 +179,10 @@ void *help(void *)
         read_all_events();
         if (attempts_are_open())
             tick_attempts();
+        if (ports_state() == PortsState::kAsked) {
+            const LockGuard guard(g_lift_lock);
+            open_named_ports();
+        }
         if (!engine_active())
             continue;
         if (++ticks % kTicksPerLook == 0)
@@ -338,9 +343,9 @@ unsigned read_queue(const Device &d)
         }
         return 0;
     }
-    for (ssize_t i = 0; i < n && d.stream_info != nullptr; ++i)
+    for (ssize_t i = 0; i < n && d.udp != nullptr; ++i)
         handle_port_entry(*static_cast<Socket *>(entries[i].op_context), entries[i]);
-    for (ssize_t i = 0; i < n && d.stream_info == nullptr; ++i)
+    for (ssize_t i = 0; i < n && d.udp == nullptr; ++i)
         handle_tag(*static_cast<Socket *>(entries[i].op_context), entries[i].data, entries[i].len);
     return static_cast<unsigned>(n);
 }

@@ -16,7 +16,6 @@
 #include <rdma/fi_ext_vma.h>
 
 #include "compat/src/config/log.hpp"
-#include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/socket/calls.hpp"
@@ -24,6 +23,7 @@
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/port_options.hpp"
+#include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/provider.hpp"
 #include "compat/src/socket/stream.hpp"
 
@@ -45,28 +45,9 @@ void set_readable(Socket &s, bool readable)
     s.rx.written.store(readable ? 1 : 0, std::memory_order_release);
 }
 
-// The names of a list with commas.
-bool is_named(const char *list, const char *name)
-{
-    const std::size_t length = strlen(name);
-    for (const char *at = list; at != nullptr && *at != '\0';) {
-        const std::size_t here = strcspn(at, ",");
-        if ((here == length && memcmp(at, name, length) == 0) || (here == 1 && *at == '*'))
-            return true;
-        at += here + (at[here] == ',' ? 1 : 0);
-    }
-    return false;
-}
-
 } // namespace
 
 // ---- life ------------------------------------------------------------------------------------------------------------
-
-bool ports_are_named()
-{
-    const char *const names = config::params().ethernet;
-    return names != nullptr && *names != '\0';
-}
 
 bool find_port(Socket &s)
 {
@@ -75,7 +56,7 @@ bool find_port(Socket &s)
         stay_on_kernel(s, "no Ethernet port that can be used leads to the peer");
         return false;
     }
-    if (!is_named(config::params().ethernet, info->domain_attr->name)) {
+    if (!is_named_port(info->domain_attr->name)) {
         stay_on_kernel(s, "the port that leads to the peer is not in VMA_ETHERNET");
         engine_objects().process->freeinfo(info);
         return false;

@@ -17,9 +17,6 @@ namespace vma::sock {
 class Socket;
 struct Device;
 
-// Whether VMA_ETHERNET names ports.
-bool ports_are_named();
-
 // Helper thread, lift lock held. Finds the port that leads to the peer, opens it if it is the first time. The socket is lifted
 // by one of its next calls; false: there is none, or it can't be used (said in the log where that is news), and it stays on the kernel.
 bool find_port(Socket &s);

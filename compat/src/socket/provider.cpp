@@ -93,6 +93,8 @@ int find_device(fi_provider &provider, Want want, const Addresses *addresses, fi
     hints.ep_attr = &ep;
     hints.domain_attr = &domain;
     hints.fabric_attr = &fabric;
+    if (want == Want::kPortStreams)
+        hints.addr_format = FI_FORMAT_UNSPEC;
     if (addresses != nullptr) {
         hints.src_addrlen = to_sockaddr(addresses->local, source);
         hints.dest_addrlen = to_sockaddr(addresses->peer, target);

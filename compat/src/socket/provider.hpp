@@ -20,7 +20,7 @@ fi_provider *load_provider();
 // Streams and datagrams of this host; streams to another one over an RDMA device, or by an Ethernet port.
 enum class Want : std::uint8_t { kStreams, kDatagrams, kRdmaStreams, kPortStreams };
 
-// What there is of it; for the last two of the device that has the local one of `addresses`, and may reach the peer's. 0 or a
+// What there is of it; with `addresses`, for the last two, of the device that has the local one of them, and may reach the peer's. 0 or a
 // negative fi_errno; the caller frees `info` with fi_ops_vma_process::freeinfo.
 int find_device(fi_provider &provider, Want want, const Addresses *addresses, fi_info *&info);
 

@@ -15,6 +15,7 @@
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/port_stream.hpp"
+#include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/provider.hpp"
 #include "compat/src/socket/stream.hpp"
 

@@ -120,6 +120,12 @@ void set_direct(Direct *direct)
     g_direct = direct;
 }
 
+void take_foreign(Socket &s, About &about, iovec bytes)
+{
+    ++g_taken;
+    put(s, state_of(s), 0, about, &bytes, 1, bytes.iov_len);
+}
+
 bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::size_t count, std::size_t length)
 {
     Socket *const s = addressed(data);

@@ -318,6 +318,9 @@ void begin(Socket &s, int fd, int family)
     u->ask_kernel_for_room = false;
     u->has_wire_groups = false;
     u->corked = false;
+    u->port = nullptr;
+    u->port_device = nullptr;
+    u->port_tried = false;
     u->arrival_tick = current_tick() - kMixedTicks;
     for (int place : {0, 1}) {
         u->group_interface[place] = 0;
@@ -340,12 +343,27 @@ void end(Socket &s)
     s.udp.store(nullptr, std::memory_order_release);
 }
 
+namespace {
+
+// The port takes other datagrams for it from now on: it is attached anew when the socket is lifted again.
+void leave_port(Socket &s)
+{
+    State &u = state_of(s);
+    if (u.port == nullptr)
+        return;
+    const LockGuard lift(g_lift_lock);
+    unlift(s, true);
+}
+
+} // namespace
+
 // What has come by then is the program's, whoever sent it.
 int connect(Socket &s, int fd, const sockaddr *address, socklen_t length)
 {
-    const State &u = state_of(s);
+    State &u = state_of(s);
     if (dual(s))
         engine_drain();
+    leave_port(s);
     const int result = libc::real.connect(fd, address, length);
     const int error = errno;
     forget_routes(s);
@@ -424,6 +442,9 @@ void after_fork_in_child(Socket &s)
     u.used_memory = false;
     u.cookie = 0;
     u.named = false;
+    u.port = nullptr;
+    u.port_device = nullptr;
+    u.port_tried = false;
     s.listed = false;
 }
 

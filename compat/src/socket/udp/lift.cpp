@@ -88,7 +88,8 @@ void lift_locked(Socket &s, int fd, bool asked)
     }
     const std::uint32_t now = generation();
     u.seen = now;
-    if ((u.identity.inode == 0 && !identify(fd, u.identity)) || (asked && !is_wished(u.identity)))
+    const bool by_port = find_ports(s);
+    if ((u.identity.inode == 0 && !identify(fd, u.identity)) || (asked && !by_port && !is_wished(u.identity)))
         return;
     if (!hold_alone(s)) {
         u.seen = now - 1; // ask again: nobody tells when the other holder is gone
@@ -98,6 +99,8 @@ void lift_locked(Socket &s, int fd, bool asked)
         become_dual(s, fd);
     else
         stay_on_kernel(s, "the provider is not available");
+    if (by_port && dual(s))
+        attach_port(s, fd);
 }
 
 // Nothing that was sent before the name vanished is on its way any more.
@@ -137,7 +140,7 @@ bool wants_lift(Socket &s)
 {
     const State &u = state_of(s);
     const std::uint32_t operations = s.operations.load(std::memory_order_relaxed);
-    return operations >= config::params().lift_after && u.seen != generation() &&
+    return operations >= config::params().lift_after && (u.seen != generation() || may_attach_port(s)) &&
            (s.holders.load(std::memory_order_relaxed) == nullptr || operations % kOperationsPerLook == 0);
 }
 
@@ -208,8 +211,11 @@ void unlift(Socket &s, bool keep_unread)
     withdraw(s);
     if (keep_unread)
         take_the_last(u);
+    s.tx_lock.lock();
     s.rx_lock.lock();
     engine_exclude_polling(true);
+    detach_port(u);
+    u.port_tried.store(false, std::memory_order_relaxed);
     u.cookie.store(0, std::memory_order_release);
     const bool left = keep_unread && !u.queue.empty();
     if (!left) {
@@ -219,6 +225,7 @@ void unlift(Socket &s, bool keep_unread)
     }
     engine_exclude_polling(false);
     s.rx_lock.unlock();
+    s.tx_lock.unlock();
     if (left)
         return; // dual until it is read
     s.operations.store(0, std::memory_order_relaxed);

@@ -173,7 +173,10 @@ int resolve(Socket &s, int fd, Route &route)
         route.tick = current_tick();
         if (s.mode.load(std::memory_order_relaxed) != Mode::kFree && open_offers()) {
             route.generation = generation();
-            is_group(fd, route.to) ? resolve_group(s, fd, route) : look_up(s, fd, route);
+            const bool group = is_group(fd, route.to);
+            group ? resolve_group(s, fd, route) : look_up(s, fd, route);
+            if (!group && route.way == Way::kKernel)
+                point_to_port(state_of(s), fd, route);
         }
         g_fork_gate.unlock();
     }
@@ -185,7 +188,7 @@ bool is_stale(const Route &route)
 {
     const std::uint32_t age = current_tick() - route.tick;
     return route.way == Way::kUnknown || route.generation != generation() ||
-           age >= (route.way == Way::kKernel ? kKernelTicks : 1);
+           age >= (route.way == Way::kKernel || route.way == Way::kPort ? kKernelTicks : 1);
 }
 
 } // namespace vma::sock::udp

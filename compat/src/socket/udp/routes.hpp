@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rdma/fabric.h>
+#include <rdma/fi_ext_vma.h>
 
 #include <sys/socket.h>
 
@@ -46,6 +47,7 @@ enum class Way : std::uint8_t {
     kKernel,
     kReceiver, // of another process, or another socket of this one
     kGroup,    // all of this host that are in a multicast group
+    kPort,     // of another host, by an Ethernet port
 };
 
 // A socket of this host that takes datagrams by the endpoint of its process.
@@ -73,6 +75,7 @@ struct Route {
     std::uint32_t tick = 0;
     std::uint32_t kernel_sends = 0; // of the socket, at the last datagram by an endpoint
     Receiver receiver;
+    fi_vma_udp_to by_port = {};
     std::unique_ptr<Group> group;
     std::vector<Identity> wished; // whom wishes were left for
     std::uint8_t header[kIpv6Header] = {};

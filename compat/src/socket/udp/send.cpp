@@ -136,6 +136,8 @@ ssize_t send_by_route(Socket &s, int fd, Route &route, const Message &m)
     State &u = state_of(s);
     if (route.way == Way::kGroup)
         return put_to_group(s, fd, route, m);
+    if (route.way == Way::kPort)
+        return put_to_port(u, route, m);
     const std::uint32_t kernel_sends = u.kernel_sends.load(std::memory_order_relaxed); // others may add to it
     const ssize_t n = route.way == Way::kReceiver ? put(s, route, route.receiver, m) : kByKernel;
     if (n >= 0 && route.receiver.lost == 0) [[likely]]

@@ -68,6 +68,11 @@ struct State {
     std::uint32_t turn_tick = 0;                  // rx_lock: of the kernel's last turn, while the endpoint has plenty
     std::uint32_t since_turn = 0;                 // rx_lock: datagrams by the endpoint
 
+    // On an Ethernet port (port.cpp). Changed with lift, tx, rx and poll lock.
+    fi_vma_udp *port = nullptr;
+    Device *port_device = nullptr;
+    std::atomic<bool> port_tried{false};
+
     // Sending, tx_lock.
     Routes routes;
     std::unique_ptr<std::uint8_t[]> bounce;     // for datagrams of many parts, once there was one
@@ -148,6 +153,24 @@ void unlift(Socket &s, bool keep_unread); // lift lock held
 void finish_unlift(Socket &s);            // no lock held: plain again if all that was left has been read
 void read_options(Socket &s, int fd);
 
+// What a call sends, whichever it is.
+struct Message {
+    const iovec *parts;
+    std::size_t count;
+    std::size_t length;
+    const sockaddr *to;
+    socklen_t to_length;
+    int flags;
+};
+
+// ---- Ethernet ports (port.cpp)
+bool may_attach_port(const Socket &s);     // cheap; a receiving call asks
+bool find_ports(Socket &s);                // lift lock held. False: not yet, or there are none
+void attach_port(Socket &s, int fd);       // lift lock held; it is dual
+void detach_port(State &u);                // lift, tx, rx and poll lock held
+void point_to_port(State &u, int fd, Route &route); // tx lock held, and the lift lock
+ssize_t put_to_port(const State &u, const Route &route, const Message &m); // tx lock held; its length, or kByKernel
+
 // ---- arrivals (arrive.cpp)
 // A receiving call that polls: the first datagram for its socket goes straight to the program's memory.
 struct Direct {
@@ -163,6 +186,9 @@ void set_direct(Direct *direct);
 // A datagram of a socket of this process to another one. False: that one takes none (any more).
 bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::size_t count, std::size_t length);
 
+// One that came by a port. Poll lock held.
+void take_foreign(Socket &s, About &about, iovec bytes);
+
 // Copies to where the program wants it, as far as there is room.
 void scatter(const msghdr &msg, const iovec *parts, std::size_t count);
 
@@ -174,15 +200,6 @@ ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags);
 // sendmmsg() of a socket that has nobody to send to by the endpoint.
 bool only_kernel_sends(const Socket &s);
 int send_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags);
-// What a call sends, whichever it is.
-struct Message {
-    const iovec *parts;
-    std::size_t count;
-    std::size_t length;
-    const sockaddr *to;
-    socklen_t to_length;
-    int flags;
-};
 inline constexpr ssize_t kByKernel = -1000;
 inline constexpr ssize_t kNotDue = -1001;    // by its rate
 inline constexpr std::size_t kMostParts = 3; // and the header

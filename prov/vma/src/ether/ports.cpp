@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <new>
 
 #include <rdma/fi_errno.h>
@@ -15,6 +16,7 @@
 #include "ether/pep.hpp"
 #include "ether/queue.hpp"
 #include "ether/stream.hpp"
+#include "ether/udp_tap.hpp"
 #include "ofi/attr.hpp"
 #include "ofi/mr.hpp"
 #include "rdma/fi_ext_vma.h"
@@ -109,6 +111,11 @@ int Ports::shared_receive(ofi::Domain &, fi_rx_attr *, fid_ep **, void *) noexce
 int Ports::completion_queue(ofi::Domain &domain, fi_cq_attr *attr, fid_cq **cq, void *context) noexcept
 {
     return open_cq(domain, attr, cq, context);
+}
+
+void *Ports::ops(const char *name) noexcept
+{
+    return std::strcmp(name, FI_VMA_UDP_OPS) == 0 ? &udp_ops : nullptr;
 }
 
 // ---- connection requests -----------------------------------------------------------------------------------------------

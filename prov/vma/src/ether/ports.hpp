@@ -45,6 +45,8 @@ public:
     int shared_receive(ofi::Domain &domain, fi_rx_attr *attr, fid_ep **ep, void *context) noexcept override;
     int completion_queue(ofi::Domain &domain, fi_cq_attr *attr, fid_cq **cq, void *context) noexcept override;
 
+    void *ops(const char *name) noexcept override;
+
     ofi::Fabric &fabric() const noexcept { return fabric_; }
 
     // The station of the port that the info names. 0 or a negative fi_errno.

@@ -182,7 +182,7 @@ void Station::look_after_closed(inet::Nanos now) noexcept
         closed_[closed_at_] = closed_.back();
         closed_.pop_back();
         if (closed.lifted)
-            unsteer(closed.flow, closed.vlans);
+            unsteer(closed.flow, inet::Protocol::kTcp, closed.vlans);
         else
             release(inet::Protocol::kTcp, closed.flow.local);
     }
@@ -255,17 +255,17 @@ int Station::kernel_socket(inet::Protocol protocol, const inet::Endpoint &local)
     return place != reservations_.end() ? place->second.socket.get() : -1;
 }
 
-int Station::steer(const inet::Flow &flow, Vlans &vlans) noexcept
+int Station::steer(const inet::Flow &flow, inet::Protocol protocol, Vlans &vlans) noexcept
 {
     if (const int error = find_vlans(flow.local.address, vlans))
         return error;
-    return driver_->flows().add(flow, inet::Protocol::kTcp, vlans);
+    return driver_->flows().add(flow, protocol, vlans);
 }
 
-void Station::unsteer(const inet::Flow &flow, Vlans vlans) noexcept
+void Station::unsteer(const inet::Flow &flow, inet::Protocol protocol, Vlans vlans) noexcept
 {
-    if (const int error = driver_->flows().remove(flow, inet::Protocol::kTcp, vlans))
-        VMA_DEBUG(ep_ctrl, "a connection of port %u is still steered to us: %s", unsigned{flow.local.port},
+    if (const int error = driver_->flows().remove(flow, protocol, vlans))
+        VMA_DEBUG(ep_ctrl, "a flow of port %u is still steered to us: %s", unsigned{flow.local.port},
                   std::strerror(-error));
 }
 

@@ -48,10 +48,10 @@ public:
     // UDP, fragments.
     int kernel_socket(inet::Protocol protocol, const inet::Endpoint &local) noexcept;
 
-    // Makes the frames of one TCP connection ours, whose port is not reserved here: the kernel's socket has it. 0 or negative errno:
-    // -EADDRNOTAVAIL, kFlowTableFull, -EEXIST. Each success needs an unsteer() with the same VLANs.
-    [[nodiscard]] int steer(const inet::Flow &flow, Vlans &vlans) noexcept;
-    void unsteer(const inet::Flow &flow, Vlans vlans) noexcept;
+    // Makes frames ours whose port is not reserved here: the kernel's socket has it. 0 or negative errno: -EADDRNOTAVAIL, kFlowTableFull,
+    // -EEXIST. Each success needs an unsteer() with the same VLANs.
+    [[nodiscard]] int steer(const inet::Flow &flow, inet::Protocol protocol, Vlans &vlans) noexcept;
+    void unsteer(const inet::Flow &flow, inet::Protocol protocol, Vlans vlans) noexcept;
 
     // Who gets what comes for a UDP socket of the stack, and by its kernel socket; nullptr: nobody any more.
     [[nodiscard]] bool set_datagrams(inet::UdpSocketId id, int kernel_socket, Datagrams *endpoint) noexcept;

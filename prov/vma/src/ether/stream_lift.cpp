@@ -47,7 +47,7 @@ int Stream::lift(int fd) noexcept
     Route route;
     int error = station.driver().find_route(wanted.remote.address, wanted.local.address, route);
     if (error == 0)
-        error = station.steer(wanted, vlans_);
+        error = station.steer(wanted, inet::Protocol::kTcp, vlans_);
     if (error != 0)
         return error;
     error = kernel->take_out();
@@ -57,7 +57,7 @@ int Stream::lift(int fd) noexcept
             kernel->undo();
     }
     if (error != 0) {
-        station.unsteer(wanted, vlans_);
+        station.unsteer(wanted, inet::Protocol::kTcp, vlans_);
         station.tcp().ignore(now_ns(), wanted); // what waits in the ring: the peer sends it again
         return error;
     }
@@ -112,7 +112,7 @@ int Stream::land(int fd) noexcept
     const bool ended = error != 0;
     if (!ended)
         error = kernel.put_back();
-    station.unsteer(flow, vlans_);
+    station.unsteer(flow, inet::Protocol::kTcp, vlans_);
     if (error == 0)
         error = kernel.resume(ending);
     if (error != 0)

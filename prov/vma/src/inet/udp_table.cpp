@@ -224,6 +224,12 @@ bool UdpTable::enqueue(UdpSocketId id, const Packet &packet, const UdpDatagram &
     info.hop_limit = packet.hop_limit;
     info.arrived = packet.info.arrived;
     info.dropped = one.dropped;
+    if (one.options.taker != nullptr) {
+        info.length = static_cast<std::uint32_t>(datagram.data.size());
+        one.options.taker->take(info, datagram.data);
+        ++counters_.delivered;
+        return true;
+    }
     const bool full = std::uint64_t{one.received.blocks()} << pool_.shift() >= one.options.receive_bytes;
     if (full || !one.received.push(pool_, info, datagram.data)) {
         ++(full ? counters_.dropped_full : counters_.dropped_pool);

@@ -16,6 +16,14 @@ namespace vma::inet {
 using UdpSocketId = std::uint32_t;
 inline constexpr UdpSocketId kNoUdpSocket = ~UdpSocketId{0};
 
+// Who takes a socket's datagrams as they come, in the place of its queue. Called by deliver().
+struct UdpTaker {
+    virtual void take(const DatagramInfo &info, Bytes data) noexcept = 0;
+
+protected:
+    ~UdpTaker() = default;
+};
+
 // How a socket was made; as the socket options of these names.
 struct UdpOptions {
     bool v6_only = false;
@@ -23,6 +31,7 @@ struct UdpOptions {
     bool reuse_port = false;
     bool multicast_all = true;             // groups that others have joined, too (IP_MULTICAST_ALL, on in Linux)
     bool receive_errors = false;           // IP_RECVERR: errors of datagrams sent are queued, soft ones as well
+    UdpTaker *taker = nullptr;             // nullptr: they wait to be read
     std::uint32_t receive_bytes = 212'992; // of blocks: when as many wait, further ones are dropped
 };
 

@@ -39,6 +39,8 @@ public:
     virtual int endpoint(Domain &domain, fi_info *info, fid_ep **ep, void *context) noexcept = 0;
     virtual int shared_receive(Domain &domain, fi_rx_attr *attr, fid_ep **ep, void *context) noexcept = 0;
     virtual int completion_queue(Domain &domain, fi_cq_attr *attr, fid_cq **cq, void *context) noexcept = 0;
+    // A table of calls of its own; nullptr: it has none of that name.
+    virtual void *ops(const char *) noexcept { return nullptr; }
 };
 
 struct Device {

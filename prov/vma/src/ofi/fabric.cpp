@@ -68,12 +68,14 @@ int trywait(fid_fabric *fid, fid_t *fids, int count)
     return 0;
 }
 
-int open_ops(fid_t, const char *name, std::uint64_t, void **ops, void *)
+int open_ops(fid_t fid, const char *name, std::uint64_t, void **ops, void *)
 {
-    if (name == nullptr || ops == nullptr || std::strcmp(name, FI_VMA_PROCESS_OPS) != 0)
+    if (name == nullptr || ops == nullptr)
         return -FI_ENOSYS;
-    *ops = &process_ops;
-    return 0;
+    Fabric &fabric = *reinterpret_cast<Fabric *>(fid);
+    const bool common = std::strcmp(name, FI_VMA_PROCESS_OPS) == 0;
+    *ops = common ? &process_ops : fabric.orphaned() ? nullptr : fabric.device->ops(name);
+    return *ops != nullptr ? 0 : -FI_ENOSYS;
 }
 
 constinit fi_ops g_fid_ops = {

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The Ethernet ports that VMA_ETHERNET names. Private to compat/src/socket.
+#pragma once
+
+#include <cstdint>
+
+namespace vma::sock {
+
+bool ports_are_named();
+bool is_named_port(const char *name);
+
+// Sockets that have no peer of their own are attached to ports that are open. The helper thread opens all that are named, once.
+enum class PortsState : std::uint8_t { kUnasked, kAsked, kTried };
+PortsState ports_state();
+void ask_for_ports();                  // lift lock held
+void open_named_ports();               // helper thread, lift lock held
+void ports_after_fork_in_child();
+
+} // namespace vma::sock
