@@ -122,8 +122,10 @@ void set_direct(Direct *direct)
 
 void take_foreign(Socket &s, About &about, iovec bytes)
 {
+    State &u = state_of(s);
     ++g_taken;
-    put(s, state_of(s), 0, about, &bytes, 1, bytes.iov_len);
+    about.after_kernel = u.kernel_first.load(std::memory_order_relaxed);
+    put(s, u, 0, about, &bytes, 1, bytes.iov_len);
 }
 
 bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::size_t count, std::size_t length)

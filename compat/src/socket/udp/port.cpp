@@ -64,6 +64,7 @@ bool open_on(Socket &s, int fd, Device &d)
     engine_exclude_polling(true);
     const int result = d.udp->open(d.domain, fd, take_from_port, &s, &u.port);
     if (result == 0) {
+        u.kernel_first.store(true, std::memory_order_relaxed);
         u.port_device = &d;
         ++d.users;
     } else {

@@ -61,6 +61,7 @@ void note_nothing(Socket &s, State &u, int fd)
     if (u.tells_losses && u.kernel_brings.load(std::memory_order_relaxed)) [[unlikely]]
         read_kernel_drops(u, fd);
     u.kernel_brings.store(false, std::memory_order_relaxed);
+    u.kernel_first.store(false, std::memory_order_relaxed);
     s.kernel_news.store(false, std::memory_order_relaxed);
     u.kernel_look.store(mux::ticks(), std::memory_order_relaxed);
 }

@@ -72,6 +72,7 @@ struct State {
     fi_vma_udp *port = nullptr;
     Device *port_device = nullptr;
     std::atomic<bool> port_tried{false};
+    std::atomic<bool> kernel_first{false}; // what the kernel had when the port was attached is not read yet
 
     // Sending, tx_lock.
     Routes routes;
