@@ -31,12 +31,19 @@ struct Params {
     std::uint32_t stream_ring;            // VMA_STREAM_RING: bytes of receive ring a stream, power of two
     bool remote_streams;                  // VMA_REMOTE_STREAMS: to other hosts, over RDMA devices
     const char *ethernet;                 // VMA_ETHERNET: ports that streams may leave the kernel by, nullptr for none
+    bool tcp_nodelay;                     // VMA_TCP_NODELAY, and those below: of streams on Ethernet ports
+    bool tcp_quickack;                    // VMA_TCP_QUICKACK
+    std::int32_t tcp_cc_algo;             // VMA_TCP_CC_ALGO: 0 Reno, 1 CUBIC, kCcOfSocket
+    std::uint32_t mtu;                    // VMA_MTU: bytes, 0 as the path has it
+    std::uint32_t mss;                    // VMA_MSS: bytes, 0 as the MTU allows
     std::uint32_t ring_dev_mem_tx;        // VMA_RING_DEV_MEM_TX: bytes of the NIC's memory a stream sends from, 0 none
     const char *shm_dir;                  // VMA_SHM_DIR: nullptr for the default
     const char *provider;                 // VMA_PROVIDER: nullptr to look for it
 
     bool operator==(const Params &) const = default; // texts are the same if their addresses are
 };
+
+inline constexpr std::int32_t kCcOfSocket = 2; // what TCP_CONGESTION says
 
 extern Params g_params; // the defaults until load_params()
 

@@ -45,6 +45,11 @@ constexpr Choice kThreadModes[] = {
     {"3", 3, "Multi more threads than cores"},
 };
 
+constexpr Choice kCongestion[] = {
+    {"socket", 2, "of the socket"}, {"0", 0, "Reno"}, {"lwip", 0, ""}, {"reno", 0, ""}, {"1", 1, "CUBIC"},
+    {"cubic", 1, ""},
+};
+
 constexpr Parameter kTable[] = {
     {.name = "VMA_SPEC",
      .label = "VMA Spec",
@@ -194,8 +199,33 @@ constexpr Parameter kTable[] = {
     {.name = "VMA_ETHERNET",
      .label = "Ethernet Ports",
      .field = &Params::ethernet,
-     .text = "Interfaces, with commas between, or * for all: TCP connections that leave by one of them are carried by a TCP of ours on the "
-             "interface itself, to any peer. Needs the rights of AF_XDP; empty for none."},
+     .text = "Interfaces, with commas between, or * for all: TCP connections and UDP sockets whose peers are reached by one of them leave "
+             "the kernel for the interface itself, whoever the peer is. Needs rights; empty for none. See \"Ethernet ports\"."},
+    {.name = "VMA_TCP_NODELAY",
+     .label = "TCP nodelay",
+     .field = &Params::tcp_nodelay,
+     .text = "Whether connections on Ethernet ports send small segments at once, as with TCP_NODELAY, whatever the program says."},
+    {.name = "VMA_TCP_QUICKACK",
+     .label = "TCP quickack",
+     .field = &Params::tcp_quickack,
+     .text = "Whether connections on Ethernet ports acknowledge each segment at once."},
+    {.name = "VMA_TCP_CC_ALGO",
+     .label = "TCP CC Algo",
+     .field = &Params::tcp_cc_algo,
+     .fallback = 2,
+     .choices = kCongestion,
+     .text = "Congestion control of connections on Ethernet ports: 0 NewReno, 1 CUBIC, \"socket\" as TCP_CONGESTION says (CUBIC for "
+             "all but reno)."},
+    {.name = "VMA_MTU",
+     .label = "MTU",
+     .field = &Params::mtu,
+     .max = 65535,
+     .text = "Bytes of a packet that connections on Ethernet ports send at most; 0 as the way to the peer allows."},
+    {.name = "VMA_MSS",
+     .label = "MSS",
+     .field = &Params::mss,
+     .max = 65535,
+     .text = "Bytes of data and options in a segment that connections on Ethernet ports send at most; 0 as the MTU allows."},
     {.name = "VMA_RING_DEV_MEM_TX",
      .label = "Ring On Device Memory TX",
      .field = &Params::ring_dev_mem_tx,

@@ -394,11 +394,13 @@ void on_down(fid_ep *endpoint, const char *why)
     if (s == nullptr)
         return;
     char name[kNameMax];
-    VMA_LOG(kDebug, "%s: endpoint ended: %s", connection_name(*s, name), why);
     if (s->on_port) {
+        VMA_LOG(kDebug, "%s: back to the kernel: the peer has finished, or is not reached by the port any more",
+                connection_name(*s, name));
         close_endpoint(*s, true);
         return;
     }
+    VMA_LOG(kDebug, "%s: endpoint ended: %s", connection_name(*s, name), why);
     if (!dual(*s)) { // refused: the offer was stale
         close_endpoint(*s, true);
         attempt_failed(*s);

@@ -12,6 +12,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_ext_vma.h>
 
+#include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
@@ -76,6 +77,21 @@ void read_tcp(int fd, fi_vma_tcp &tcp)
     tcp.rate = get(fd, SOL_SOCKET, SO_MAX_PACING_RATE, rate) && rate != kUnlimited ? rate : 0;
 }
 
+void take_variables(bool v4, fi_vma_tcp &tcp)
+{
+    constexpr std::uint32_t kLeast = 88; // as in the kernel, and in the stack
+    const config::Params &p = config::params();
+    const std::uint32_t headers = v4 ? 40 : 60;
+    if (p.mtu != 0)
+        tcp.max_segment = std::max(kLeast, p.mtu - std::min(p.mtu, headers));
+    if (p.mss != 0)
+        tcp.max_segment = std::max(kLeast, tcp.max_segment != 0 ? std::min(tcp.max_segment, p.mss) : p.mss);
+    if (p.tcp_cc_algo != config::kCcOfSocket)
+        tcp.congestion = p.tcp_cc_algo == 0 ? FI_VMA_NEWRENO : FI_VMA_CUBIC;
+    tcp.nodelay |= p.tcp_nodelay ? 1 : 0;
+    tcp.quick_ack = p.tcp_quickack ? 1 : 0;
+}
+
 int tell(Socket &s, int fd)
 {
     fi_vma_tcp tcp = {};
@@ -86,6 +102,7 @@ int tell(Socket &s, int fd)
     read_buffers(fd, tcp);
     read_ip(fd, IN6_IS_ADDR_V4MAPPED(&s.addresses.peer.sin6_addr), tcp);
     read_tcp(fd, tcp);
+    take_variables(IN6_IS_ADDR_V4MAPPED(&s.addresses.peer.sin6_addr), tcp);
     tcp.keepalive = s.keepalive ? 1 : 0;
     return fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TCP), &tcp, sizeof tcp);
 }

@@ -245,8 +245,10 @@ void Driver::forget_ways() noexcept // that nobody uses any more
 void Driver::follow_ways(inet::Nanos now) noexcept
 {
     forget_ways();
-    for (const inet::IpAddress &remote : ways_)
-        find_way(now, remote);
+    for (const inet::IpAddress &remote : ways_) {
+        if (!find_way(now, remote))
+            lost_ways_.push_back(remote);
+    }
 }
 
 int Driver::find_route(const inet::IpAddress &remote, const inet::IpAddress &source, Route &route) noexcept
@@ -280,18 +282,19 @@ bool Driver::find_mac(const Route &route, const inet::IpAddress &remote, inet::M
     return usable;
 }
 
-void Driver::find_way(inet::Nanos now, const inet::IpAddress &remote) noexcept
+bool Driver::find_way(inet::Nanos now, const inet::IpAddress &remote) noexcept
 {
     Route route;
     Outlet outlet;
     if (find_route(remote, {}, route) != 0 || !net_.outlet(route.interface, outlet) || outlet.vlans.inner != 0)
-        return;
+        return false;
     inet::Mac mac;
     const Link *const link = net_.link(route.interface);
     if (link == nullptr || !find_mac(route, remote, mac))
-        return;
+        return true;
     const unsigned mtu = route.mtu != 0 ? std::min(route.mtu, link->mtu) : link->mtu;
     stack_->set_path(now, remote, mac, outlet.vlans.outer, static_cast<std::uint16_t>(std::min(mtu, 65535U)));
+    return true;
 }
 
 // The addresses for which flows of any address are ours: those of the port, and of the VLANs on it.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/fd.hpp"
@@ -50,6 +51,10 @@ public:
     bool arm(inet::Nanos latest = inet::kNever) noexcept;
     void wake_at_once() noexcept;
 
+    // Peers to which no way leads by this port any more, since the last call.
+    std::vector<inet::IpAddress> take_lost_ways() noexcept { return std::exchange(lost_ways_, {}); }
+    bool has_lost_ways() const noexcept { return !lost_ways_.empty(); }
+
     // The way that a packet to `remote` would take. 0, or what connect() of the kernel would say: -ENETUNREACH, -EHOSTUNREACH
     // and their like; -ENODEV: it leaves by another port, or not at all. `source` may be any address.
     [[nodiscard]] int find_route(const inet::IpAddress &remote, const inet::IpAddress &source, Route &route) noexcept;
@@ -64,7 +69,7 @@ private:
     void forget_ways() noexcept;
     void follow_ways(inet::Nanos now) noexcept;
     bool find_mac(const Route &route, const inet::IpAddress &remote, inet::Mac &mac) noexcept;
-    void find_way(inet::Nanos now, const inet::IpAddress &remote) noexcept;
+    bool find_way(inet::Nanos now, const inet::IpAddress &remote) noexcept; // false: there is none by this port
     void name_addresses() noexcept;
 
     NetState net_;
@@ -77,6 +82,7 @@ private:
     std::uint64_t generation_ = 0;
     std::uint64_t neighbour_generation_ = 0;
     std::vector<inet::IpAddress> ways_;  // peers whose link addresses are being found out, or followed
+    std::vector<inet::IpAddress> lost_ways_;
     std::vector<inet::IpAddress> named_; // to the steering program
 };
 

@@ -141,6 +141,8 @@ void Station::turn() noexcept
         if (driver_->stack().wants_output())
             driver_->send(now_ns());
     }
+    if (driver_->has_lost_ways()) [[unlikely]]
+        tell_lost_ways();
     if (closed_.empty() && datagrams_open_ == 0)
         return;
     const inet::Nanos now = now_ns();
@@ -163,6 +165,21 @@ void Station::dispatch() noexcept
     for (inet::UdpSocketId id; (id = udp.next_event()) != inet::kNoUdpSocket;) {
         if (id < datagrams_.size() && datagrams_[id] != nullptr)
             datagrams_[id]->take_arrived();
+    }
+}
+
+void Station::unwatch_way(Stream &stream) noexcept
+{
+    std::erase(lifted_, &stream);
+}
+
+void Station::tell_lost_ways() noexcept
+{
+    for (const inet::IpAddress &peer : driver_->take_lost_ways()) {
+        for (Stream *const stream : lifted_) {
+            if (stream->flow.remote.address == peer)
+                stream->end();
+        }
     }
 }
 

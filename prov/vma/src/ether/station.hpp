@@ -15,6 +15,7 @@
 namespace vma::ether {
 
 class Datagrams;
+struct Stream;
 
 class Station
 {
@@ -53,6 +54,10 @@ public:
     [[nodiscard]] int steer(const inet::Flow &flow, inet::Protocol protocol, Vlans &vlans) noexcept;
     void unsteer(const inet::Flow &flow, inet::Protocol protocol, Vlans vlans) noexcept;
 
+    // Streams whose connections the kernel would carry on: they end, as with FI_SHUTDOWN, when no way leads to the peer by this port any more.
+    void watch_way(Stream &stream) noexcept { lifted_.push_back(&stream); }
+    void unwatch_way(Stream &stream) noexcept;
+
     // Who gets what comes for a UDP socket of the stack, and by its kernel socket; nullptr: nobody any more.
     [[nodiscard]] bool set_datagrams(inet::UdpSocketId id, int kernel_socket, Datagrams *endpoint) noexcept;
 
@@ -83,6 +88,7 @@ private:
 
     Station() noexcept = default;
     void dispatch() noexcept;
+    void tell_lost_ways() noexcept;
     void look_after_closed(inet::Nanos now) noexcept;
     void read_kernel_sockets(inet::Nanos now) noexcept;
     void finish() noexcept;
@@ -93,6 +99,7 @@ private:
     std::unique_ptr<Driver> driver_;
     Reservations reservations_;
     std::vector<Closed> closed_;         // connections without an endpoint
+    std::vector<Stream *> lifted_;
     std::size_t closed_at_ = 0;          // where the next look begins
     inet::Nanos next_look_ = 0;          // at those
     std::vector<Datagrams *> datagrams_; // by the stack's number of their sockets

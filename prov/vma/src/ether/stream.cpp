@@ -108,7 +108,13 @@ void Stream::on_event(std::uint32_t what) noexcept
         tell_readable();
     if ((what & (inet::kWritable | inet::kFailed)) != 0)
         tell_writable();
-    if ((what & kOver) != 0 && !std::exchange(end_told_, true))
+    if ((what & kOver) != 0)
+        end();
+}
+
+void Stream::end() noexcept
+{
+    if (!std::exchange(end_told_, true))
         eq_->post_shutdown(&fid.fid, nullptr);
 }
 
@@ -270,6 +276,7 @@ void Stream::close() noexcept
         station.tcp().set_user(connection_, 0);
         station.tcp().close(now, connection_);
         station.driver().send(now);
+        station.unwatch_way(*this);
         station.outlive(flow, kernel_ != nullptr, vlans_);
     } else if (reserved_) {
         station.release(inet::Protocol::kTcp, flow.local);

@@ -48,6 +48,7 @@ struct Stream {
 
     // With the station's lock held.
     void on_event(std::uint32_t what) noexcept;
+    void end() noexcept; // FI_SHUTDOWN, once
     int take_request(fid_t handle) noexcept;
 
     inet::Flow flow; // of the connection; before it the addresses as far as they are known

@@ -66,6 +66,7 @@ int Stream::lift(int fd) noexcept
     kernel->queued.clear();
     kernel->unread.clear();
     kernel_ = std::move(kernel);
+    station.watch_way(*this);
     station.turn();
     return 0;
 }
@@ -104,6 +105,7 @@ int Stream::land(int fd) noexcept
     KernelConnection &kernel = *kernel_;
     kernel.use(fd);
     phase = Phase::kLanded; // nothing more is told
+    station.unwatch_way(*this);
     for (int i = 0; i < kTurns; ++i)
         station.turn();
     const inet::Nanos now = now_ns();
