@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""UDP sockets of unmodified programs on an Ethernet port: the library on the left, the kernel's sockets on the right."""
+
+import hashlib
+import json
+import os
+import pathlib
+import random
+import re
+import socket
+import threading
+
+import pytest
+
+from lib import build
+from lib.wire import LEFT, LEFT6, PATIENCE, RIGHT, RIGHT6, inside
+
+PORT = 7001
+PYTHON = "/usr/bin/python3"
+PROGRAMS = pathlib.Path(__file__).parent / "programs"
+FAMILIES = [(socket.AF_INET, "4", LEFT, RIGHT), (socket.AF_INET6, "6", LEFT6, RIGHT6)]
+IDS = ["ipv4", "ipv6"]
+# One frame, fragments, and both again: fragments come by the kernel, what is sent in one frame by the port.
+_SO_RCVBUFFORCE = 33
+SIZES = [1, 64, 1452, 1472, 1473, 9000, 60000, 100]
+
+
+@pytest.fixture
+def wire(run, hosts):
+    for host in hosts.left, hosts.right:
+        run.run("ethtool", [build.tool("ethtool"), "-K", "wire", "tx", "off"], preexec=host.enter)
+    return hosts
+
+
+def on_port(run, host, name, *argv, **options):
+    return run.start(name, argv, vma=True, env={"VMA_ETHERNET": "wire"}, preexec=host.enter, **options)
+
+
+def is_on_port(proc) -> bool:
+    return any(re.search(r"UDP .*accelerated: port wire", line) for line in proc.log().lines)
+
+
+class Peer:
+    """A plain socket on the right."""
+
+    def __init__(self, host, family, to):
+        with inside(host):
+            self.socket = socket.socket(family, socket.SOCK_DGRAM)
+        self.socket.settimeout(PATIENCE)
+        self.socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 8 << 20)
+        self.to = to
+
+    def ask(self, data: bytes) -> dict:
+        self.socket.sendto(data, self.to)
+        answer, _source = self.socket.recvfrom(65536)
+        return json.loads(answer)
+
+
+def lift(run, peer, proc):
+    """Asks until the other side is on the port: it looks for one after some calls, and opens it beside them."""
+    def asked():
+        peer.ask(b"lift")
+        return is_on_port(proc)
+    run.wait_until(asked, "the socket to be on the port", PATIENCE, proc)
+
+
+def mirror(run, hosts, family, address, *more, **options):
+    proc = on_port(run, hosts.left, "mirror", PYTHON, PROGRAMS / "udp_mirror.py", family, address, PORT, *more, **options)
+    run.wait_until(lambda: "ready" in proc.stdout(), "the mirror", PATIENCE, proc)
+    return proc
+
+
+@pytest.mark.parametrize("bound", ["specific", "any"])
+@pytest.mark.parametrize("family, number, left, right", FAMILIES, ids=IDS)
+def test_what_is_told(run, wire, family, number, left, right, bound):
+    """Bytes, address, interface, TTL and traffic class of each datagram, in one frame and in fragments."""
+    proc = mirror(run, wire, number, left if bound == "specific" else {"4": "0.0.0.0", "6": "::"}[number])
+    peer = Peer(wire.right, family, (left, PORT))
+    lift(run, peer, proc)
+    with inside(wire.left):
+        interface = socket.if_nametoindex("wire")
+    level, ttl, tos = ((socket.IPPROTO_IP, socket.IP_TTL, socket.IP_TOS) if number == "4" else
+                       (socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, socket.IPV6_TCLASS))
+    peer.socket.setsockopt(level, ttl, 33)
+    peer.socket.setsockopt(level, tos, 0x28)
+    chance = random.Random(3)
+    for size in SIZES:
+        data = chance.randbytes(size)
+        answer = peer.ask(data)
+        answer.pop("pid")
+        assert answer == {"sha": hashlib.sha256(data).hexdigest(), "length": size, "ttl": 33, "tos": 0x28, "to": left,
+                          "interface": interface}
+    peer.ask(b"quit")
+    proc.ok()
+
+
+def test_any_address_hears_both_families(run, wire):
+    proc = mirror(run, wire, "6", "::")
+    six = Peer(wire.right, socket.AF_INET6, (LEFT6, PORT))
+    four = Peer(wire.right, socket.AF_INET, (LEFT, PORT))
+    lift(run, six, proc)
+    for _ in range(20):
+        assert six.ask(b"six")["to"] == LEFT6
+        assert four.ask(b"four!")["length"] == 5
+    four.ask(b"quit")
+    proc.ok()
+
+
+def test_many_peers(run, wire):
+    proc = mirror(run, wire, "4", LEFT)
+    peers = [Peer(wire.right, socket.AF_INET, (LEFT, PORT)) for _ in range(100)]
+    lift(run, peers[0], proc)
+    for turn in range(3):
+        for i, peer in enumerate(peers):
+            peer.socket.sendto(f"count{i}.{turn}".encode(), peer.to)
+        for i, peer in enumerate(peers):
+            assert json.loads(peer.socket.recv(1000))["number"] == f"{i}.{turn}"
+    peers[0].ask(b"quit")
+    proc.ok()
+
+
+def test_backlog_in_order(run, wire):
+    """What waits in the kernel's socket when the port is attached is read before what comes by the port."""
+    read, write = os.pipe()
+    with os.fdopen(read) as gate:
+        proc = mirror(run, wire, "4", LEFT, "wait", stdin=gate)
+    peer = Peer(wire.right, socket.AF_INET, (LEFT, PORT))
+    for i in range(500):
+        peer.socket.sendto(b"count%d" % i, peer.to)
+    os.write(write, b"\n")
+    os.close(write)
+    got = []
+    while len(got) < 500:
+        got.append(int(json.loads(peer.socket.recv(1000))["number"]))
+    lift(run, peer, proc)
+    assert got == list(range(500))
+    peer.ask(b"quit")
+    proc.ok()
+
+
+def test_fork(run, wire):
+    """A child goes on with the socket: it is the kernel's, and on the port again in the child alone."""
+    proc = mirror(run, wire, "4", LEFT)
+    peer = Peer(wire.right, socket.AF_INET, (LEFT, PORT))
+    lift(run, peer, proc)
+    parent = peer.ask(b"fork")["pid"]
+    for i in range(200):
+        assert peer.ask(b"count%d" % i)["number"] == str(i)
+    assert peer.ask(b"who")["pid"] != parent
+    peer.ask(b"quit")
+    proc.ok()
+
+
+def test_shared_port_stays_with_the_kernel(run, wire):
+    """Who of several sockets with SO_REUSEPORT gets a datagram is the kernel's to say."""
+    proc = mirror(run, wire, "4", LEFT, "reuseport")
+    peer = Peer(wire.right, socket.AF_INET, (LEFT, PORT))
+    for i in range(200):
+        assert peer.ask(b"count%d" % i)["number"] == str(i)
+    assert not is_on_port(proc)
+    peer.ask(b"quit")
+    proc.ok()
+
+
+def echo(host, family, address):
+    """An echo of the kernel's on the host; it ends with `quit`."""
+    with inside(host):
+        listening = socket.socket(family, socket.SOCK_DGRAM)
+    listening.settimeout(PATIENCE)
+    listening.bind((address, PORT))
+
+    def answer():
+        with listening:
+            while True:
+                try:
+                    data, source = listening.recvfrom(65536)
+                except TimeoutError:
+                    return
+                listening.sendto(data, source)
+                if data == b"quit":
+                    return
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("connected", ["connected", "unconnected"])
+@pytest.mark.parametrize("family, number, left, right", FAMILIES, ids=IDS)
+def test_client(run, wire, family, number, left, right, connected):
+    echo(wire.right, family, right)
+    proc = on_port(run, wire.left, "asker", PYTHON, PROGRAMS / "udp_asker.py", number, right, PORT, 4000, connected)
+    proc.ok()
+    assert proc.stdout() == "ok\n"
+    assert is_on_port(proc)
+
+
+def test_refused(run, wire):
+    """The peer's ICMP error reaches a connected socket that is on the port."""
+    thread = echo(wire.right, socket.AF_INET, RIGHT)
+    proc = on_port(run, wire.left, "asker", PYTHON, PROGRAMS / "udp_asker.py", "4", RIGHT, PORT, 4000, "connected", "quit")
+    proc.ok()
+    thread.join(PATIENCE)
+    assert proc.stdout() == "refused\n"
+    assert is_on_port(proc)
+
+
+@pytest.mark.parametrize("server", [True, False], ids=["server", "client"])
+def test_sockperf(run, wire, server):
+    """Both roles; every message comes back once, in order."""
+    tool = build.tool("sockperf")
+    left = [tool, *(["server", "-i", LEFT] if server else ["ping-pong", "-i", RIGHT, "-t", 1, *build.SOCKPERF_MANY]), "-p", PORT]
+    right = [tool, *(["ping-pong", "-i", LEFT, "-t", 1, *build.SOCKPERF_MANY] if server else ["server", "-i", RIGHT]), "-p", PORT]
+    programs = {}
+
+    def begin_left():
+        programs["left"] = on_port(run, wire.left, "left", *left)
+
+    def begin_right():
+        programs["right"] = run.start("right", right, preexec=wire.right.enter)
+
+    begin_left() if server else begin_right()
+    listener = programs["left" if server else "right"]
+    run.wait_until(lambda: "[tid" in listener.stdout(), "the server", PATIENCE, listener)
+    begin_right() if server else begin_left()
+    client = programs["right" if server else "left"].ok()
+    listener.stop()
+    assert "# dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0" in client.stdout()
+    assert is_on_port(programs["left"])
