@@ -109,7 +109,7 @@ struct fi_vma_tcp {
 #define FI_OPT_VMA_TCP_STATE (FI_PROV_SPECIFIC | 0x564d0015)
 
 struct fi_vma_tcp_state {
-    uint64_t bytes_sent;        /* of data, retransmissions not counted */
+    uint64_t bytes_sent; /* of data, retransmissions not counted */
     uint64_t bytes_received;
     uint64_t segments_sent;
     uint64_t segments_received;
@@ -418,8 +418,9 @@ struct fi_ops_vma_udp {
     /* `socket` is bound, perhaps connected. From here on the port takes what comes for it, and gives each datagram to `take` while a completion
      * queue of the domain is read, or close() is called; `take` calls nothing of the provider. 0; -FI_EADDRNOTAVAIL: its address is not of
      * this port; -FI_EADDRINUSE: another socket of this process has the same; -FI_ENOSPC: no more flows; -FI_EMFILE, -FI_ENOMEM. */
-    int (*open)(struct fid_domain *domain, int socket, void (*take)(void *context, const struct fi_vma_datagram *datagram),
-                void *context, struct fi_vma_udp **udp);
+    int (*open)(struct fid_domain *domain, int socket,
+                void (*take)(void *context, const struct fi_vma_datagram *datagram), void *context,
+                struct fi_vma_udp **udp);
     /* Its length, and it is on its way. Else nothing is sent, and the socket may do it: -FI_EAGAIN (the way is not known yet, or no room),
      * -FI_EMSGSIZE (it takes fragments), -FI_ENETUNREACH and others (it doesn't leave by this port). */
     ssize_t (*send)(struct fi_vma_udp *udp, const struct iovec *parts, size_t count, const struct fi_vma_udp_to *to);

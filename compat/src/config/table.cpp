@@ -46,7 +46,11 @@ constexpr Choice kThreadModes[] = {
 };
 
 constexpr Choice kCongestion[] = {
-    {"socket", 2, "of the socket"}, {"0", 0, "Reno"}, {"lwip", 0, ""}, {"reno", 0, ""}, {"1", 1, "CUBIC"},
+    {"socket", 2, "of the socket"},
+    {"0", 0, "Reno"},
+    {"lwip", 0, ""},
+    {"reno", 0, ""},
+    {"1", 1, "CUBIC"},
     {"cubic", 1, ""},
 };
 
@@ -199,12 +203,15 @@ constexpr Parameter kTable[] = {
     {.name = "VMA_ETHERNET",
      .label = "Ethernet Ports",
      .field = &Params::ethernet,
-     .text = "Interfaces, with commas between, or * for all: TCP connections and UDP sockets whose peers are reached by one of them leave "
-             "the kernel for the interface itself, whoever the peer is. Needs rights; empty for none. See \"Ethernet ports\"."},
+     .text = "Interfaces, with commas between, or * for all: TCP connections and UDP sockets whose peers are reached "
+             "by one of them leave "
+             "the kernel for the interface itself, whoever the peer is. Needs rights; empty for none. See \"Ethernet "
+             "ports\"."},
     {.name = "VMA_TCP_NODELAY",
      .label = "TCP nodelay",
      .field = &Params::tcp_nodelay,
-     .text = "Whether connections on Ethernet ports send small segments at once, as with TCP_NODELAY, whatever the program says."},
+     .text = "Whether connections on Ethernet ports send small segments at once, as with TCP_NODELAY, whatever the "
+             "program says."},
     {.name = "VMA_TCP_QUICKACK",
      .label = "TCP quickack",
      .field = &Params::tcp_quickack,
@@ -214,7 +221,8 @@ constexpr Parameter kTable[] = {
      .field = &Params::tcp_cc_algo,
      .fallback = 2,
      .choices = kCongestion,
-     .text = "Congestion control of connections on Ethernet ports: 0 NewReno, 1 CUBIC, \"socket\" as TCP_CONGESTION says (CUBIC for "
+     .text = "Congestion control of connections on Ethernet ports: 0 NewReno, 1 CUBIC, \"socket\" as TCP_CONGESTION "
+             "says (CUBIC for "
              "all but reno)."},
     {.name = "VMA_MTU",
      .label = "MTU",
@@ -225,7 +233,8 @@ constexpr Parameter kTable[] = {
      .label = "MSS",
      .field = &Params::mss,
      .max = 65535,
-     .text = "Bytes of data and options in a segment that connections on Ethernet ports send at most; 0 as the MTU allows."},
+     .text = "Bytes of data and options in a segment that connections on Ethernet ports send at most; 0 as the MTU "
+             "allows."},
     {.name = "VMA_RING_DEV_MEM_TX",
      .label = "Ring On Device Memory TX",
      .field = &Params::ring_dev_mem_tx,

@@ -26,8 +26,8 @@ struct Device {
     int eq_fd = -1;
     fi_ops_vma_udp *udp = nullptr;  // of an Ethernet port, and of no other
     fi_info *stream_info = nullptr; // likewise: what its streams are opened with, once there was one
-    std::uint32_t users = 0; // endpoints and listeners; lift lock
-    bool failed = false;     // opens nothing more; closed when it has no users
+    std::uint32_t users = 0;        // endpoints and listeners; lift lock
+    bool failed = false;            // opens nothing more; closed when it has no users
 };
 
 // As the device wants it: a v4-mapped address becomes an AF_INET one, of which `out` then has the first bytes. Its length.
@@ -35,7 +35,8 @@ std::size_t to_sockaddr(const sockaddr_in6 &a, sockaddr_in6 &out);
 
 // A completion queue with room for `size` at first, and an event queue; the fabric and the domain are open. 0 or a negative
 // fi_errno, and then some of it may be open.
-int open_queues(Device &d, std::size_t size, bool passive = false); // `passive`: no event comes but by the completion queue
+int open_queues(Device &d, std::size_t size,
+                bool passive = false); // `passive`: no event comes but by the completion queue
 
 // Arms one of the two. False: something is pending.
 bool arm(const Device &d, fid &queue);

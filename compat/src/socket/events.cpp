@@ -227,7 +227,7 @@ void start_return(Socket &s)
         return;
     }
     if (s.on_port)
-        return; // land() needs no answer
+        return;     // land() needs no answer
     engine_drain(); // an END that is already published decides instead of our RETURN
     s.tx_lock.lock();
     end_transmit(s, true);

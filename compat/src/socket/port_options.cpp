@@ -70,8 +70,7 @@ void read_tcp(int fd, fi_vma_tcp &tcp)
     tcp.user_timeout = static_cast<std::uint32_t>(std::max(get_number(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 0), 0));
     tcp.keepalive_idle = static_cast<std::uint32_t>(std::max(get_number(fd, IPPROTO_TCP, TCP_KEEPIDLE, 7200), 1));
     tcp.keepalive_interval = static_cast<std::uint32_t>(std::max(get_number(fd, IPPROTO_TCP, TCP_KEEPINTVL, 75), 1));
-    tcp.keepalive_probes =
-        static_cast<std::uint8_t>(std::clamp(get_number(fd, IPPROTO_TCP, TCP_KEEPCNT, 9), 1, 127));
+    tcp.keepalive_probes = static_cast<std::uint8_t>(std::clamp(get_number(fd, IPPROTO_TCP, TCP_KEEPCNT, 9), 1, 127));
     if (libc::real.getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, algorithm, &length) == 0)
         tcp.congestion = strcmp(algorithm, "reno") == 0 ? FI_VMA_NEWRENO : FI_VMA_CUBIC;
     tcp.rate = get(fd, SOL_SOCKET, SO_MAX_PACING_RATE, rate) && rate != kUnlimited ? rate : 0;
@@ -158,8 +157,8 @@ bool read_state(Socket &s, fi_vma_tcp_state &state)
 {
     std::size_t size = sizeof state;
     const LockGuard guard(s.tx_lock);
-    return s.on_port && fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TCP_STATE), &state,
-                                  &size) == 0;
+    return s.on_port &&
+           fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TCP_STATE), &state, &size) == 0;
 }
 
 } // namespace

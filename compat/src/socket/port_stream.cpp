@@ -32,7 +32,7 @@ namespace vma::sock {
 namespace {
 
 constexpr std::uint64_t kSendRing = 8; // what can_transmit() reckons with: always room but for slots_blocked
-constexpr std::size_t kPiece = 16384;  // on the stack
+constexpr std::size_t kPiece = 16384; // on the stack
 constexpr std::uint32_t kOperationsUntilNext = 8;
 
 bool in_call(const Socket &s)
@@ -152,9 +152,12 @@ void lift_to_port(Socket &s, int fd)
     fid_ep *ep = nullptr;
     if (in_call(s))
         return;
-    if (s.send_shut.load(std::memory_order_seq_cst) || s.receive_shut.load(std::memory_order_seq_cst) || d.failed ||
-        d.stream_info == nullptr) {
-        stay_on_kernel(s, d.failed ? "its port can't be used" : "it is shut down");
+    if (s.send_shut.load(std::memory_order_seq_cst) || s.receive_shut.load(std::memory_order_seq_cst)) {
+        stay_on_kernel(s, "it is shut down");
+        return;
+    }
+    if (d.failed || d.stream_info == nullptr) {
+        stay_on_kernel(s, "its port can't be used");
         return;
     }
     int result = open_stream(s, d, ep);
@@ -181,8 +184,7 @@ void lift_to_port(Socket &s, int fd)
 void land(Socket &s)
 {
     const int fd = live_fd(s, s.any_fd.load(std::memory_order_relaxed));
-    const int result =
-        fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_LAND), &fd, sizeof fd);
+    const int result = fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_LAND), &fd, sizeof fd);
     end_port_options(s, fd);
     s.on_port = false;
     s.port_over = false;
@@ -311,9 +313,8 @@ ssize_t consume_peek(Socket &s, const msghdr *msg, std::size_t skip)
 {
     std::uint8_t bytes[kPiece];
     const std::size_t room = total_length(*msg) - skip;
-    const ssize_t n = msg->msg_iovlen == 1
-                          ? peek(s, static_cast<std::uint8_t *>(msg->msg_iov->iov_base) + skip, room)
-                          : peek(s, bytes, std::min(room, sizeof bytes));
+    const ssize_t n = msg->msg_iovlen == 1 ? peek(s, static_cast<std::uint8_t *>(msg->msg_iov->iov_base) + skip, room)
+                                           : peek(s, bytes, std::min(room, sizeof bytes));
     if (n <= 0)
         return refused(s, n);
     return msg->msg_iovlen == 1 ? n : scatter(msg, skip, bytes, static_cast<std::size_t>(n));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Streams on an Ethernet port: TCP of our own to any peer. The kernel opens and closes the connection, the port carries both
-// directions whole in between (doc/wire-streams.md), so none of the spans of doc/stream-protocol.md is needed. Private to
+// directions whole in between (doc/wire-sockets.md), so none of the spans of doc/stream-protocol.md is needed. Private to
 // compat/src/socket.
 #pragma once
 
@@ -40,9 +40,10 @@ ssize_t port_receive(Socket &s, void *out, std::size_t len);
 ssize_t port_consume(Socket &s, msghdr *msg, std::size_t skip, int flags);
 
 // Settings and state of a stream that is on a port; no lock held.
-void settle_port(Socket &s, int fd);                                       // after an option was set in the kernel
-int set_keepalive(Socket &s, int fd, const void *value, socklen_t len);    // SO_KEEPALIVE, which the kernel must not do meanwhile
-void overlay_tcp_info(Socket &s, void *value, socklen_t len);              // over what the kernel says
+void settle_port(Socket &s, int fd); // after an option was set in the kernel
+int set_keepalive(Socket &s, int fd, const void *value,
+                  socklen_t len);                             // SO_KEEPALIVE, which the kernel must not do meanwhile
+void overlay_tcp_info(Socket &s, void *value, socklen_t len); // over what the kernel says
 bool count_port(Socket &s, std::uint32_t *readable, std::uint32_t *unacknowledged, std::uint32_t *unsent);
 
 } // namespace vma::sock

@@ -12,8 +12,8 @@ bool is_named_port(const char *name);
 // Sockets that have no peer of their own are attached to ports that are open. The helper thread opens all that are named, once.
 enum class PortsState : std::uint8_t { kUnasked, kAsked, kTried };
 PortsState ports_state();
-void ask_for_ports();                  // lift lock held
-void open_named_ports();               // helper thread, lift lock held
+void ask_for_ports();    // lift lock held
+void open_named_ports(); // helper thread, lift lock held
 void ports_after_fork_in_child();
 
 } // namespace vma::sock

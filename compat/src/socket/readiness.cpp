@@ -114,7 +114,7 @@ std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
 void note_kernel_events(Socket &s, std::uint32_t events)
 {
     if (s.on_port)
-        return; // its socket in the kernel is a shell
+        return;     // its socket in the kernel is a shell
     if (!is_udp(s)) // whose errors are over with the call that tells them
         s.kernel_state.fetch_or(events & kSticky, std::memory_order_relaxed);
     if ((events & (kIn | kSticky | POLLPRI)) != 0)

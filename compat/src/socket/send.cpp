@@ -220,7 +220,8 @@ ssize_t send_to(Socket &s, int fd, const void *buf, std::size_t len, int flags, 
 int bytes_unsent(Socket &s, int fd, unsigned long request, int *count)
 {
     const int result = libc::real.ioctl(fd, request, count);
-    if (std::uint32_t readable, queued, unsent; result == 0 && s.on_port && count_port(s, &readable, &queued, &unsent)) {
+    if (std::uint32_t readable, queued, unsent;
+        result == 0 && s.on_port && count_port(s, &readable, &queued, &unsent)) {
         *count = static_cast<int>(request == SIOCOUTQ ? queued : unsent);
         return result;
     }

@@ -46,8 +46,7 @@ bool is_the_only_one(Socket &s, int fd)
         return true;
     Flow flow = {};
     Identity who;
-    if (!read_address(fd, Side::kLocal, flow.destination) ||
-        (u.identity.inode == 0 && !identify(fd, u.identity)))
+    if (!read_address(fd, Side::kLocal, flow.destination) || (u.identity.inode == 0 && !identify(fd, u.identity)))
         return false;
     const bool v4 = IN6_IS_ADDR_V4MAPPED(&flow.destination.sin6_addr);
     if (is_any(flow.destination.sin6_addr))

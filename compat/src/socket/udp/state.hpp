@@ -165,10 +165,10 @@ struct Message {
 };
 
 // ---- Ethernet ports (port.cpp)
-bool may_attach_port(const Socket &s);     // cheap; a receiving call asks
-bool find_ports(Socket &s);                // lift lock held. False: not yet, or there are none
-void attach_port(Socket &s, int fd);       // lift lock held; it is dual
-void detach_port(State &u);                // lift, tx, rx and poll lock held
+bool may_attach_port(const Socket &s);              // cheap; a receiving call asks
+bool find_ports(Socket &s);                         // lift lock held. False: not yet, or there are none
+void attach_port(Socket &s, int fd);                // lift lock held; it is dual
+void detach_port(State &u);                         // lift, tx, rx and poll lock held
 void point_to_port(State &u, int fd, Route &route); // tx lock held, and the lift lock
 ssize_t put_to_port(const State &u, const Route &route, const Message &m); // tx lock held; its length, or kByKernel
 

@@ -81,7 +81,7 @@ private:
     inet::Nanos next_look_ = 0; // at netlink
     std::uint64_t generation_ = 0;
     std::uint64_t neighbour_generation_ = 0;
-    std::vector<inet::IpAddress> ways_;  // peers whose link addresses are being found out, or followed
+    std::vector<inet::IpAddress> ways_; // peers whose link addresses are being found out, or followed
     std::vector<inet::IpAddress> lost_ways_;
     std::vector<inet::IpAddress> named_; // to the steering program
 };

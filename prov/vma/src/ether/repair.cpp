@@ -351,7 +351,7 @@ void KernelConnection::widen_buffers() noexcept
         room <= std::min(was.send, was.receive))
         return;
     was.wider = true;
-    was.has_locks = get(fd_, SOL_SOCKET, SO_BUF_LOCK, was.locks) == 0; // Linux 5.14
+    was.has_locks = get(fd_, SOL_SOCKET, SO_BUF_LOCK, was.locks) == 0;                     // Linux 5.14
     static_cast<void>(set(fd_, SOL_SOCKET, SO_SNDBUFFORCE, std::max(room, was.send / 2))); // it is told doubled
     static_cast<void>(set(fd_, SOL_SOCKET, SO_RCVBUFFORCE, std::max(room, was.receive / 2)));
 }
@@ -417,8 +417,8 @@ int KernelConnection::inject(Ending ending) const noexcept
     const bool v4 = flow.local.address.is_v4();
     const std::size_t ip = v4 ? inet::kIpv4Header : inet::kIpv6Header;
     const std::size_t tcp = inet::write_tcp_header(packet.data() + ip, segment);
-    inet::seal_segment(packet.data() + ip, inet::sum_tcp_header(packet.data() + ip, tcp, 0, flow.remote.address,
-                                                                flow.local.address));
+    inet::seal_segment(packet.data() + ip,
+                       inet::sum_tcp_header(packet.data() + ip, tcp, 0, flow.remote.address, flow.local.address));
     inet::IpOut header;
     header.source = flow.remote.address;
     header.target = flow.local.address;

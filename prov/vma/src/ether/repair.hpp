@@ -89,7 +89,7 @@ private:
     int inject(Ending ending) const noexcept;
 
     int fd_ = -1;
-    int reuse_ = 0; // SO_REUSEADDR, which leaving repair mode switches off
+    int reuse_ = 0;     // SO_REUSEADDR, which leaving repair mode switches off
     Buffers buffers_{}; // as they were
     Address local_{};
     Address peer_{};

@@ -98,7 +98,7 @@ private:
     core::SpinLock lock_;
     std::unique_ptr<Driver> driver_;
     Reservations reservations_;
-    std::vector<Closed> closed_;         // connections without an endpoint
+    std::vector<Closed> closed_; // connections without an endpoint
     std::vector<Stream *> lifted_;
     std::size_t closed_at_ = 0;          // where the next look begins
     inet::Nanos next_look_ = 0;          // at those

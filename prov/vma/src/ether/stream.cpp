@@ -65,7 +65,7 @@ ssize_t Stream::receive(std::span<const iovec> parts, bool peek) noexcept
             break;
     }
     if (n == -EAGAIN || (!peek && n > 0 && station.tcp().is_drained(connection_)))
-        read_told_ = false; // whoever read all hears of the next bytes
+        read_told_ = false;                      // whoever read all hears of the next bytes
     if (station.driver().stack().wants_output()) // the window is open again
         station.driver().send(now);
     return received != 0 ? received : n;

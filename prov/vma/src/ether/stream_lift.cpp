@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Streams whose connections the kernel opens and closes: FI_OPT_VMA_LIFT and FI_OPT_VMA_LAND (doc/wire-streams.md).
+// Streams whose connections the kernel opens and closes: FI_OPT_VMA_LIFT and FI_OPT_VMA_LAND (doc/wire-sockets.md).
 #include <algorithm>
 #include <cerrno>
 #include <cstring>

@@ -194,8 +194,7 @@ ssize_t UdpTap::send(std::span<const iovec> parts, const fi_vma_udp_to &to) noex
     ip.protocol = inet::Protocol::kUdp;
     ip.traffic_class = to.traffic_class;
     ip.hop_limit = to.hop_limit;
-    const auto header =
-        inet::udp_header(ip, {flow_.local.port, ntohs(to.port)}, {&pieces[1], parts.size()});
+    const auto header = inet::udp_header(ip, {flow_.local.port, ntohs(to.port)}, {&pieces[1], parts.size()});
     pieces[0] = header;
     if (const int error = station_.driver().write_datagram(now, peer.path, ip, {pieces.data(), 1 + parts.size()}))
         return error;
