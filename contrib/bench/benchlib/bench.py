@@ -73,11 +73,12 @@ class Bench:
         with procs.udp_server(argv, ports, self.server_cpu, self.environment(mode), self.scratch) as interrupt:
             yield interrupt
 
-    def client(self, mode: Mode, argv: Sequence[str], seconds: float, cpus: procs.Cpus | None = None) -> str:
+    def client(self, mode: Mode, argv: Sequence[str], seconds: float, cpus: procs.Cpus | None = None,
+               namespace: procs.Namespace | None = None) -> str:
         """`seconds`: how long it should take; it is ended when it takes very much longer."""
         self._say(mode, argv)
         return procs.client(argv, self.client_cpu if cpus is None else cpus, self.environment(mode), self.scratch,
-                            limit=seconds * 5 + 20)
+                            limit=seconds * 5 + 20, namespace=namespace)
 
     @contextlib.contextmanager
     def stepped(self, mode: Mode, argv: Sequence[str], cpus: procs.Cpus | None = None,

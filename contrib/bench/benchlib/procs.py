@@ -205,11 +205,12 @@ def udp_server(argv: Sequence[str], ports: Collection[int], cpus: Cpus, env: Map
         yield interrupt
 
 
-def client(argv: Sequence[str], cpus: Cpus, env: Mapping[str, str], scratch: Path, limit: float) -> str:
+def client(argv: Sequence[str], cpus: Cpus, env: Mapping[str, str], scratch: Path, limit: float,
+           namespace: Namespace | None = None) -> str:
     """Runs a program to its end and returns what it printed."""
     process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                text=True, errors="replace", cwd=scratch, env=clean_environment(env),
-                               start_new_session=True, preexec_fn=_prepare(cpus))
+                               start_new_session=True, preexec_fn=_prepare(cpus, namespace))
     try:
         output, _ = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:

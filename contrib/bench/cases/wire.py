@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Sockets over an Ethernet port: two network namespaces on a veth pair, the kernel's sockets at the far end in every mode. TCP and
+UDP ping-pong by sockperf, and how many datagrams of 64 B a receiver takes."""
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+
+from benchlib import find, parsers, procs, stats
+from benchlib.bench import Bench
+from benchlib.model import ACCELERATED, KERNEL, Case, Metric, Mode, times_better
+
+from .sockperf_latency import BLOCKING, SPINNING, SockperfLatency
+
+PORT = 7100
+NEAR, FAR = "10.99.0.1", "10.99.0.2"
+ON_PORT = Mode(ACCELERATED.key, "accelerated, Ethernet port", preload=True,
+               env={"VMA_SPEC": "latency", "VMA_ETHERNET": "wire"})
+SPINS = ("--nonblocked",)
+
+
+def _command(namespace: procs.Namespace, *argv: str) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, preexec_fn=namespace.enter,
+                          pass_fds=(namespace.fd,))
+    if done.returncode != 0:
+        raise procs.RunError(f"{' '.join(argv)}: {done.stderr.strip()}")
+
+
+@contextlib.contextmanager
+def wire() -> Iterator[tuple[procs.Namespace, procs.Namespace]]:
+    """The near and the far end. Frames have their checksums, which veth leaves out otherwise."""
+    ethtool = find.program("ethtool")
+    if not ethtool:
+        raise procs.RunError("ethtool is not installed")
+    with procs.network_namespace() as near, procs.network_namespace() as far:
+        _command(near, "ip", "link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns",
+                 f"/proc/{os.getpid()}/fd/{far.fd}")
+        for end, address in ((near, NEAR), (far, FAR)):
+            _command(end, "ip", "address", "add", f"{address}/24", "dev", "wire")
+            _command(end, "ip", "link", "set", "wire", "up")
+            _command(end, str(ethtool), "-K", "wire", "tx", "off")
+        yield near, far
+
+
+class _Wire(Case):
+    needs_root = True
+    seconds = 9
+    needs = ("sockperf", "ethtool")
+
+
+LATENCIES = tuple(Metric(f"{kind}_{name}", f"{kind.upper()}, half round trip {name}", "us", lower_is_better=True)
+                  for kind in ("tcp", "udp") for name in ("p50", "p99.9"))
+MEDIANS = (LATENCIES[0], LATENCIES[2])
+
+
+class WireLatency(_Wire):
+    name = "wire-latency"
+    title = "sockperf ping-pong with a plain server on a wire, 64 B"
+    by_hand = ("sockperf server --tcp --nonblocked -i 10.99.0.2 & # in another network namespace\n"
+               "VMA_ETHERNET=wire VMA_SPEC=latency LD_PRELOAD=libvma.so sockperf ping-pong --tcp -i 10.99.0.2 -m 64 -t 2 --mps 5000000")
+    modes = (BLOCKING, SPINNING, ON_PORT)
+    metrics = LATENCIES
+    targets = tuple(times_better(f"{metric.title} against the spinning kernel", metric, SPINNING.key, at_least=1, aim=1.67)
+                    for metric in MEDIANS)
+    compare = tuple((metric, base.key) for metric in MEDIANS for base in (SPINNING, BLOCKING))
+
+    def run(self, bench: Bench, mode: Mode) -> dict[str, float]:
+        figures: dict[str, float] = {}
+        seconds = bench.size(2, 1)
+        sockperf = bench.program("sockperf")
+        log = bench.scratch / "full-log.csv"
+        for kind, how in (("tcp", ("--tcp",)), ("udp", ())):
+            server = [sockperf, "server", *how, *SPINS, "-i", FAR, "-p", str(PORT)]
+            client = [sockperf, "ping-pong", *how, *mode.options, "-i", FAR, "-p", str(PORT), "-m", "64", "-t", str(seconds),
+                      *SockperfLatency.RATE, "--full-log", str(log)]
+            with wire() as (near, far), bench.stepped(KERNEL, server, bench.server_cpu, far) as process:
+                while "[tid" not in procs.next_line(process, 10):
+                    pass
+                bench.client(mode, client, seconds, namespace=near)
+            with log.open() as lines:
+                histogram = parsers.sockperf_log(lines)
+            log.unlink()
+            p50, p999 = (ns / 1000 for ns in stats.percentiles(histogram, (50, 99.9)))
+            figures |= {f"{kind}_p50": p50, f"{kind}_p99.9": p999}
+        return figures
+
+
+RECEIVED = Metric("received", "64 B, received", "messages/s")
+
+
+class WireReceive(_Wire):
+    name = "wire-udp-receive"
+    title = "UDP of 64 B from a plain sender on a wire, as many as can be taken"
+    seconds = 4
+    rounds = 9
+    by_hand = ("VMA_ETHERNET=wire LD_PRELOAD=libvma.so udp_flood receive 10.99.0.1 7100 1 & "
+               "udp_flood send 10.99.0.1 7100 1 # in another network namespace")
+    needs = ("ethtool",)
+    helpers = ("udp_flood",)
+    modes = (KERNEL, ON_PORT)
+    metrics = (RECEIVED,)
+    targets = (times_better("received", RECEIVED, KERNEL.key, at_least=1.5),)
+    compare = ((RECEIVED, KERNEL.key),)
+
+    def run(self, bench: Bench, mode: Mode) -> dict[str, float]:
+        flood = bench.helper("udp_flood")
+        arguments = [NEAR, str(PORT), "1"]
+        with wire() as (near, far), bench.stepped(mode, [flood, "receive", *arguments], bench.server_cpu, near) as receiver:
+            if procs.next_line(receiver, 10) != "ready":
+                raise procs.RunError("udp_flood is not ready")
+            bench.client(KERNEL, [flood, "send", *arguments], 3, namespace=far)
+            return {RECEIVED.key: float(parsers.json_line(procs.next_line(receiver, 10))["received"])}
