@@ -7,7 +7,7 @@ there twice.
     ofi         core
     a device    ofi and core; ether also inet
     compat      its own, never the provider's
-    util        compat/src/stats, and the tool's own folder
+    util        compat/src/stats, and the tool's own folder; vmad also inet, core and what ether tells it
     the sim     the verbs device's table of functions
     every one   include/ (inet and core excepted) and headers that are not ours
 
@@ -44,6 +44,7 @@ RULES = {
     "compat/src/": ["compat/src/", "include/"],
     "compat/test/": ["compat/", "include/", UNIT, SEED],
     "util/": ["compat/src/stats/", "include/"],
+    "util/vmad/": ["util/vmad/", PROV + "ether/guardian_message.hpp", PROV + "inet/", PROV + "core/"],
     "include/": ["include/"],
     "fabtests/": ["fabtests/", "include/"],
     "fabtests/ether/": ["fabtests/", "include/", PROV + "ether/", PROV + "inet/", PROV + "core/"],

@@ -82,6 +82,7 @@ bool PassiveEndpoint::tell(inet::ConnectionId connection) noexcept
         return false;
     }
     station->share(inet::Protocol::kTcp, request->flow.local);
+    station->guard(connection);
     ++untaken;
     return true;
 }

@@ -89,6 +89,7 @@ int Station::open(const char *interface, std::shared_ptr<Station> &station) noex
         return -ENOMEM;
     if (const int error = Driver::open(interface, kLimits, made->driver_))
         return error;
+    made->guardian_.connect();
     r.stations[interface] = made;
     station = std::move(made);
     return 0;
@@ -110,6 +111,8 @@ void Station::finish() noexcept
         pollfd wanted{wait_fd(), POLLIN, 0};
         static_cast<void>(::poll(&wanted, 1, 10));
     }
+    if (tcp().open_connections() == 0)
+        guardian_.forget();
 }
 
 // ---- progress ----------------------------------------------------------------------------------------------------------
@@ -198,6 +201,7 @@ void Station::look_after_closed(inet::Nanos now) noexcept
         }
         closed_[closed_at_] = closed_.back();
         closed_.pop_back();
+        unguard(closed.flow);
         if (closed.lifted)
             unsteer(closed.flow, inet::Protocol::kTcp, closed.vlans);
         else
@@ -208,6 +212,12 @@ void Station::look_after_closed(inet::Nanos now) noexcept
 void Station::outlive(const inet::Flow &flow, bool lifted, Vlans vlans) noexcept
 {
     closed_.push_back({flow, lifted, vlans});
+}
+
+void Station::guard(inet::ConnectionId id) noexcept
+{
+    if (const inet::Connection *const c = tcp().find(id))
+        guardian_.add(*c, static_cast<std::uint32_t>(now_ns() / inet::kMillisecond) + c->stamp_offset);
 }
 
 // ---- reservations ------------------------------------------------------------------------------------------------------

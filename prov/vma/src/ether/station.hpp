@@ -11,6 +11,7 @@
 #include "core/fd.hpp"
 #include "core/spinlock.hpp"
 #include "ether/driver.hpp"
+#include "ether/guardian.hpp"
 
 namespace vma::ether {
 
@@ -58,6 +59,10 @@ public:
     void watch_way(Stream &stream) noexcept { lifted_.push_back(&stream); }
     void unwatch_way(Stream &stream) noexcept;
 
+    // The guardian is told of a connection that is established, and of one that is over or the kernel's again.
+    void guard(inet::ConnectionId id) noexcept;
+    void unguard(const inet::Flow &flow) noexcept { guardian_.remove(flow); }
+
     // Who gets what comes for a UDP socket of the stack, and by its kernel socket; nullptr: nobody any more.
     [[nodiscard]] bool set_datagrams(inet::UdpSocketId id, int kernel_socket, Datagrams *endpoint) noexcept;
 
@@ -97,6 +102,7 @@ private:
 
     core::SpinLock lock_;
     std::unique_ptr<Driver> driver_;
+    Guardian guardian_;
     Reservations reservations_;
     std::vector<Closed> closed_; // connections without an endpoint
     std::vector<Stream *> lifted_;

@@ -122,6 +122,7 @@ void Stream::end_connecting(std::uint32_t what) noexcept
 {
     if ((what & inet::kConnected) != 0) {
         phase = Phase::kConnected;
+        station.guard(connection_);
         eq_->post_cm(FI_CONNECTED, &fid.fid, nullptr, nullptr, 0);
         if ((what & ~inet::kConnected) != 0)
             on_event(what & ~inet::kConnected);

@@ -67,6 +67,7 @@ int Stream::lift(int fd) noexcept
     kernel->unread.clear();
     kernel_ = std::move(kernel);
     station.watch_way(*this);
+    station.guard(connection_);
     station.turn();
     return 0;
 }
@@ -124,6 +125,7 @@ int Stream::land(int fd) noexcept
                  std::strerror(-error));
         reset_peer(now, kernel);
     }
+    station.unguard(flow);
     return error;
 }
 

@@ -55,6 +55,9 @@ constexpr ParamEntry kParams[] = {
     {"fast_depth", "FI_VMA_FAST_DEPTH", nullptr, "Messages that such a ring holds, 4 to 1024 (default: 64)."},
     {"fast_size", "FI_VMA_FAST_SIZE", nullptr,
      "Bytes of the longest message that goes by such a ring, 48 to 4080 (default: 240)."},
+    {"guardian", "FI_VMA_GUARDIAN", nullptr,
+     "Socket of vmad, which resets the TCP connections over Ethernet ports that this process leaves behind when it dies; "
+     "empty: none (default: /run/vma/vmad.sock)."},
 };
 
 constinit std::atomic<const char *> g_overrides[std::size(kParams)] = {};

@@ -30,6 +30,7 @@ enum class Param : int {
     fast_connections,
     fast_depth,
     fast_size,
+    guardian,
 };
 // The value of FI_VMA_<NAME>, else of its other name, else nullptr.
 const char *param(Param which) noexcept;

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "daemon.hpp"
+
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "core/clock.hpp"
+
+namespace vma::guard {
+
+namespace {
+
+constexpr std::size_t kMostClients = 1024;
+constexpr rlim_t kDescriptors = 8192; // four a client at most
+constexpr Nanos kPause = 100 * inet::kMillisecond; // of the listener, when there is no descriptor left
+
+void raise_limit()
+{
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kDescriptors));
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+core::UniqueFd open_signals()
+{
+    sigset_t wanted;
+    sigemptyset(&wanted);
+    sigaddset(&wanted, SIGTERM);
+    sigaddset(&wanted, SIGINT);
+    if (sigprocmask(SIG_BLOCK, &wanted, nullptr) != 0)
+        return {};
+    return core::UniqueFd(signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+} // namespace
+
+std::string Daemon::open(const char *path, bool verbose)
+{
+    totals_.verbose = verbose;
+    raise_limit();
+    if (std::string error = listener_.open(path); !error.empty())
+        return error;
+    signals_ = open_signals();
+    set_ = core::UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+    if (!signals_ || !set_ || !watch(signals_.get(), &signals_) || !watch(listener_.fd(), &listener_))
+        return std::string("epoll: ") + std::strerror(errno);
+    return "";
+}
+
+bool Daemon::watch(int fd, void *what)
+{
+    epoll_event interest{};
+    interest.events = EPOLLIN;
+    interest.data.ptr = what;
+    return epoll_ctl(set_.get(), EPOLL_CTL_ADD, fd, &interest) == 0;
+}
+
+void Daemon::run()
+{
+    while (turn()) {
+    }
+}
+
+int Daemon::timeout(Nanos now) const
+{
+    Nanos first = paused_until_;
+    for (const Client &client : clients_)
+        first = std::min(first, client.due());
+    if (first == inet::kNever)
+        return -1;
+    return first <= now ? 0 : static_cast<int>((first - now) / inet::kMillisecond) + 1;
+}
+
+// A client has at most one event a turn, as it has one descriptor in the set: whoever is removed by its own event has none left.
+bool Daemon::turn()
+{
+    epoll_event events[64];
+    const int count = epoll_wait(set_.get(), events, std::size(events), timeout(core::monotonic_ns()));
+    const Nanos now = core::monotonic_ns();
+    for (int i = 0; i < count; ++i) {
+        void *const what = events[i].data.ptr;
+        if (what == &signals_)
+            return false;
+        if (what == &listener_) {
+            accept_all(now);
+            continue;
+        }
+        const auto client =
+            std::find_if(clients_.begin(), clients_.end(), [&](const Client &c) { return &c == what; });
+        if (client == clients_.end())
+            continue;
+        const int watched = client->watched();
+        on_client(client, client->on_readable(now), watched);
+    }
+    on_time(now);
+    std::fflush(stdout);
+    return true;
+}
+
+void Daemon::on_time(Nanos now)
+{
+    if (paused_until_ <= now && watch(listener_.fd(), &listener_))
+        paused_until_ = inet::kNever;
+    for (auto client = clients_.begin(); client != clients_.end();) {
+        const auto next = std::next(client);
+        if (client->due() <= now) {
+            const int watched = client->watched();
+            on_client(client, client->on_time(now), watched);
+        }
+        client = next;
+    }
+}
+
+// A descriptor that was closed has left the set by itself.
+void Daemon::on_client(Clients::iterator client, Client::Outcome outcome, int watched_before)
+{
+    if (outcome == Client::Outcome::kOver) {
+        clients_.erase(client);
+        return;
+    }
+    const int watched = client->watched();
+    if (watched != watched_before && watched >= 0)
+        static_cast<void>(watch(watched, &*client)); // its time comes in any case
+}
+
+// ---- who comes -----------------------------------------------------------------------------------------------------
+
+void Daemon::accept_all(Nanos now)
+{
+    for (;;) {
+        core::UniqueFd socket(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (socket) {
+            admit(std::move(socket));
+            continue;
+        }
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+            pause(now);
+        if (errno != ECONNABORTED && errno != EINTR)
+            return;
+    }
+}
+
+void Daemon::pause(Nanos now)
+{
+    const int error = errno;
+    std::fprintf(stderr, "vmad: can't accept: %s\n", std::strerror(error));
+    epoll_ctl(set_.get(), EPOLL_CTL_DEL, listener_.fd(), nullptr);
+    paused_until_ = now + kPause;
+    errno = error;
+}
+
+// Those of this user, and root's.
+void Daemon::admit(core::UniqueFd socket)
+{
+    ucred peer{};
+    socklen_t length = sizeof peer;
+    if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
+        return;
+    if (peer.uid != 0 && peer.uid != geteuid()) {
+        std::fprintf(stderr, "vmad: process %d is user %u's: not guarded\n", peer.pid, peer.uid);
+        return;
+    }
+    if (clients_.size() >= kMostClients) {
+        std::fprintf(stderr, "vmad: process %d is one too many: not guarded\n", peer.pid);
+        return;
+    }
+    const int fd = socket.get();
+    Client &client = clients_.emplace_back(std::move(socket), peer.pid, totals_);
+    if (!watch(fd, &client))
+        clients_.pop_back();
+}
+
+} // namespace vma::guard
