@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -202,8 +203,11 @@ Client::Outcome Client::refuse(const char *why)
 Client::Outcome Client::on_hangup(Nanos now)
 {
     socket_.reset();
-    if (flows_.empty())
+    if (flows_.empty()) {
+        if (totals_.verbose)
+            std::printf("process %d has left\n", pid_);
         return Outcome::kOver;
+    }
     state_ = State::kDying;
     due_ = process_ ? now + kDying : now;
     return Outcome::kGoesOn;
@@ -215,7 +219,7 @@ void Client::begin(Nanos now)
     process_.reset();
     std::printf("process %d has died: resets %zu connections\n", pid_, flows_.size());
     round_ = 0;
-    round_began_ = now;
+    began_ = now;
     next_ = flows_.cbegin();
     due_ = now;
 }
@@ -234,9 +238,12 @@ Client::Outcome Client::on_time(Nanos now)
         due_ = now;
         return Outcome::kGoesOn;
     }
-    if (++round_ == std::size(kRounds))
+    if (++round_ == std::size(kRounds)) {
+        if (totals_.verbose)
+            std::printf("process %d: that was all\n", pid_);
         return Outcome::kOver;
-    due_ = now + kRounds[round_] - kRounds[round_ - 1];
+    }
+    due_ = std::max(now, began_ + kRounds[round_]);
     next_ = flows_.cbegin();
     return Outcome::kGoesOn;
 }

@@ -69,7 +69,7 @@ private:
     Nanos due_ = inet::kNever;
     // Of a dead one.
     unsigned round_ = 0;
-    Nanos round_began_ = 0;
+    Nanos began_ = 0;
     std::map<FlowKey, FlowState>::const_iterator next_;
 };
 
