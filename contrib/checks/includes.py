@@ -45,6 +45,7 @@ RULES = {
     "compat/test/": ["compat/", "include/", UNIT, SEED],
     "util/": ["compat/src/stats/", "include/"],
     "util/vmad/": ["util/vmad/", PROV + "ether/guardian_message.hpp", PROV + "inet/", PROV + "core/"],
+    "util/vmad/test/": ["util/vmad/", PROV + "inet/", PROV + "core/", UNIT],
     "include/": ["include/"],
     "fabtests/": ["fabtests/", "include/"],
     "fabtests/ether/": ["fabtests/", "include/", PROV + "ether/", PROV + "inet/", PROV + "core/"],

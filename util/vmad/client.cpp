@@ -21,8 +21,9 @@ namespace {
 // segments are lost.
 constexpr Nanos kRounds[] = {0, 600 * inet::kMillisecond, 1200 * inet::kMillisecond, 3000 * inet::kMillisecond};
 
-constexpr Nanos kDying = 100 * inet::kMillisecond; // a process that has closed the socket, and lives on, is not waited for longer
-constexpr Nanos kFull = 5 * inet::kMillisecond;    // pause when the network takes no more
+constexpr Nanos kDying =
+    100 * inet::kMillisecond; // a process that has closed the socket, and lives on, is not waited for longer
+constexpr Nanos kFull = 5 * inet::kMillisecond; // pause when the network takes no more
 constexpr unsigned kMessagesATurn = 256;
 constexpr unsigned kProbesATurn = 256;
 
@@ -120,7 +121,8 @@ Client::Outcome Client::take_messages(Nanos now)
         const bool sound = n == sizeof message && message.magic == ether::kGuardianMagic && message.timestamps <= 1 &&
                            message.reserved == 0;
         if (strange) { // takes the descriptors in any case
-            const bool greeted = take_greeting(message, core::UniqueFd(received.fds[0]), core::UniqueFd(received.fds[1]));
+            const bool greeted =
+                take_greeting(message, core::UniqueFd(received.fds[0]), core::UniqueFd(received.fds[1]));
             if (!sound || !greeted)
                 return refuse("its greeting is not that of this version");
         } else if (!sound || !take(message, now)) {

@@ -22,7 +22,7 @@ namespace vma::guard {
 namespace {
 
 constexpr std::size_t kMostClients = 1024;
-constexpr rlim_t kDescriptors = 8192; // four a client at most
+constexpr rlim_t kDescriptors = 8192;              // four a client at most
 constexpr Nanos kPause = 100 * inet::kMillisecond; // of the listener, when there is no descriptor left
 
 void raise_limit()
@@ -98,8 +98,7 @@ bool Daemon::turn()
             accept_all(now);
             continue;
         }
-        const auto client =
-            std::find_if(clients_.begin(), clients_.end(), [&](const Client &c) { return &c == what; });
+        const auto client = std::find_if(clients_.begin(), clients_.end(), [&](const Client &c) { return &c == what; });
         if (client == clients_.end())
             continue;
         const int watched = client->watched();

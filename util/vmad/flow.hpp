@@ -3,10 +3,10 @@
 #pragma once
 
 #include <array>
-#include <compare>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <tuple>
 
 #include "ether/guardian_message.hpp"
 #include "inet/types.hpp"
@@ -22,17 +22,11 @@ struct FlowKey {
     std::uint16_t local_port;
     std::uint16_t remote_port;
 
-    auto operator<=>(const FlowKey &other) const
+    bool operator<(const FlowKey &other) const
     {
-        if (const auto order = local.bytes <=> other.local.bytes; order != 0)
-            return order;
-        if (const auto order = remote.bytes <=> other.remote.bytes; order != 0)
-            return order;
-        if (const auto order = local_port <=> other.local_port; order != 0)
-            return order;
-        return remote_port <=> other.remote_port;
+        return std::tie(local.bytes, remote.bytes, local_port, remote_port) <
+               std::tie(other.local.bytes, other.remote.bytes, other.local_port, other.remote_port);
     }
-    bool operator==(const FlowKey &) const = default;
 };
 
 struct FlowState {

@@ -54,7 +54,8 @@ inet::Segment read(const FlowKey &key, const FlowState &state, unsigned round, i
 void test_rounds(void **)
 {
     for (const FlowKey &key : {key_v4(), key_v6()}) {
-        const FlowState state = {.seq = 0xfffffff0, .ack = 77, .stamp = 0, .echo = 0, .timestamps = false, .since = kThen};
+        const FlowState state = {
+            .seq = 0xfffffff0, .ack = 77, .stamp = 0, .echo = 0, .timestamps = false, .since = kThen};
         const inet::Segment first = read(key, state, 0, kThen);
         assert_int_equal(first.seq, 0xfffffff0);
         assert_int_equal(first.ack, 77);

@@ -56,7 +56,8 @@ constexpr ParamEntry kParams[] = {
     {"fast_size", "FI_VMA_FAST_SIZE", nullptr,
      "Bytes of the longest message that goes by such a ring, 48 to 4080 (default: 240)."},
     {"guardian", "FI_VMA_GUARDIAN", nullptr,
-     "Socket of vmad, which resets the TCP connections over Ethernet ports that this process leaves behind when it dies; "
+     "Socket of vmad, which resets the TCP connections over Ethernet ports that this process leaves behind when it "
+     "dies; "
      "empty: none (default: /run/vma/vmad.sock)."},
 };
 
