@@ -42,10 +42,10 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as sock:
 class Vmad:
     """A running vmad of its own path."""
 
-    def __init__(self, run, *options):
+    def __init__(self, run, *prefix):
         self.path = run.work / "vmad.sock"
         self._run = run
-        self.proc = run.start("vmad", [build.build_dir() / "vmad", "--verbose", "--socket", self.path, *options])
+        self.proc = run.start("vmad", [*prefix, build.build_dir() / "vmad", "--verbose", "--socket", self.path])
         self.says("vmad listens at")
 
     def says(self, text: str, count: int = 1):
@@ -285,6 +285,28 @@ def test_vmad_dies_first(wire, vmad, listen):
             assert sock.recv(1) == b"z"
     server.close()
     server.proc.ok()
+
+
+def test_stopped_vmad(wire, vmad, listen):
+    """Nobody waits for it, and it makes up for it."""
+    vmad.proc.send_signal(signal.SIGSTOP)
+    server = listen(LEFT)
+    socks = [connected(wire, socket.AF_INET, LEFT) for _ in range(50)]
+    killed(server.proc)
+    vmad.proc.send_signal(signal.SIGCONT)
+    for sock in socks:
+        hears_a_reset(sock)
+
+
+def test_vmad_without_rights(run, wire, listen):
+    """And in a network of its own, where nothing is: as in contrib/vmad.service."""
+    vmad = Vmad(run, build.tool("unshare"), "--net", build.tool("setpriv"), "--bounding-set=-all", "--inh-caps=-all",
+                "--no-new-privs")
+    server = listen(LEFT)
+    sock = connected(wire, socket.AF_INET, LEFT)
+    vmad.says("process")
+    killed(server.proc)
+    hears_a_reset(sock)
 
 
 # ---- preloaded programs ------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ std::string Daemon::open(const char *path, bool verbose)
 {
     totals_.verbose = verbose;
     raise_limit();
+    signal(SIGPIPE, SIG_IGN); // of who read what we print
     if (std::string error = listener_.open(path); !error.empty())
         return error;
     signals_ = open_signals();
@@ -111,8 +112,8 @@ bool Daemon::turn()
 
 void Daemon::on_time(Nanos now)
 {
-    if (paused_until_ <= now && watch(listener_.fd(), &listener_))
-        paused_until_ = inet::kNever;
+    if (paused_until_ <= now)
+        paused_until_ = watch(listener_.fd(), &listener_) ? inet::kNever : now + kPause;
     for (auto client = clients_.begin(); client != clients_.end();) {
         const auto next = std::next(client);
         if (client->due() <= now) {
