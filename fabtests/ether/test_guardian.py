@@ -29,7 +29,13 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as sock:
         assert len(sock.recv(100, socket.MSG_WAITALL)) == 100
     sys.stdin.readline()
     print("silent", flush=True)
-    if sys.stdin.readline() == "fork\\n":
+    told = sys.stdin.readline()
+    if told == "recv\\n":
+        try:
+            print(sock.recv(1), flush=True)
+        except ConnectionResetError:
+            print("reset", flush=True)
+    if told == "fork\\n":
         if os.fork() == 0:
             sock.close()
             print("child", flush=True)
@@ -333,6 +339,21 @@ def test_orderly_preloaded(run, wire, vmad, env):
     client.proc.ok()
     vmad.says("has left")
     assert "has died" not in vmad.proc.stdout()
+
+
+def test_killed_beside_a_port(run, wire, vmad, env):
+    """The silent peer is on a port of its own: our stack answers vmad, too, which takes a time stamp."""
+    server = Asked(run, wire.right, "server", build.program("ether/programs/stream_echo"), "fd", "listen", RIGHT, PORT, env=env)
+    assert server.next_line() == "listening"
+    client = Asked(run, wire.left, "client", sys.executable, "-c", CLIENT, RIGHT, PORT, env={
+        **env, "LD_PRELOAD": build.preload(), "VMA_ETHERNET": "wire"})
+    vmad.says(f"process {client.proc.pid}: ")
+    assert client.ask("silent") == "silent"
+    killed(server.proc)
+    assert client.ask("recv") == "reset"
+    client.close()
+    client.proc.ok()
+    server.close()
 
 
 def test_landed_and_killed(run, wire, vmad, env):
