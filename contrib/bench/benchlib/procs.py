@@ -108,11 +108,11 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def listening(port: int) -> bool:
+def listening(port: int, network: str = "/proc/net") -> bool:
     """True when something listens on the TCP port. Seen from outside: a trial connection would be counted by the
     servers and by the library's log as one of theirs."""
     suffix = f":{port:04X}"
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+    for table in (f"{network}/tcp", f"{network}/tcp6"):
         with contextlib.suppress(FileNotFoundError):
             for line in Path(table).read_text().splitlines()[1:]:
                 fields = line.split()
@@ -121,14 +121,24 @@ def listening(port: int) -> bool:
     return False
 
 
-def bound(ports: Collection[int]) -> bool:
+def bound(ports: Collection[int], network: str = "/proc/net") -> bool:
     """True when each of the UDP ports is some socket's."""
     seen = set()
-    for line in Path("/proc/net/udp").read_text().splitlines()[1:]:
+    for line in Path(f"{network}/udp").read_text().splitlines()[1:]:
         fields = line.split()
         if fields[3] == _BOUND:
             seen.add(int(fields[1].rpartition(":")[2], 16))
     return seen.issuperset(ports)
+
+
+def wait_port(process: subprocess.Popen[str], port: int, udp: bool, limit: float = 10.0) -> None:
+    """For a stepped program in a namespace of its own."""
+    network = f"/proc/{process.pid}/net"
+    deadline = time.monotonic() + limit
+    while not (bound([port], network) if udp else listening(port, network)):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RunError(f"{_name(process)} does not listen")
+        time.sleep(0.005)
 
 
 def _wait_ready(process: subprocess.Popen[str], ready: Callable[[], bool], log: Path, limit: float) -> None:

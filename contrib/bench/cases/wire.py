@@ -76,8 +76,7 @@ class WireLatency(_Wire):
             client = [sockperf, "ping-pong", *how, *mode.options, "-i", FAR, "-p", str(PORT), "-m", "64", "-t", str(seconds),
                       *SockperfLatency.RATE, "--full-log", str(log)]
             with wire() as (near, far), bench.stepped(KERNEL, server, bench.server_cpu, far) as process:
-                while "[tid" not in procs.next_line(process, 10):
-                    pass
+                procs.wait_port(process, PORT, kind == "udp")
                 bench.client(mode, client, seconds, namespace=near)
             with log.open() as lines:
                 histogram = parsers.sockperf_log(lines)
