@@ -20,12 +20,12 @@
 #include <string>
 #include <vector>
 
-#include "ether/port.hpp"
+#include "ether/xdp_port.hpp"
 #include "fabtests/ether/programs/commands.hpp"
 #include "fabtests/ether/programs/echo.hpp"
 
 using namespace vma;
-using ether::Port;
+using Port = ether::XdpPort;
 using fabtest::die;
 using fabtest::parse_address;
 
@@ -56,7 +56,7 @@ private:
     void wait_for_anything()
     {
         std::vector<pollfd> wanted{{STDIN_FILENO, POLLIN, 0}};
-        for (const ether::XdpSocket &socket : port_.sockets())
+        for (const ether::XdpSocket &socket : port_.queues())
             wanted.push_back({socket.fd(), POLLIN, 0});
         if (::poll(wanted.data(), wanted.size(), -1) < 0)
             die("poll", errno);
@@ -67,7 +67,7 @@ private:
     {
         for (int i = 0; i < kSpinsBetweenCommands; ++i) {
             if (!turn() && wait_ == Wait::kBusy) {
-                for (ether::XdpSocket &socket : port_.sockets())
+                for (ether::XdpSocket &socket : port_.queues())
                     socket.drive();
             }
         }
@@ -76,7 +76,7 @@ private:
     bool turn()
     {
         bool any = false;
-        for (ether::XdpSocket &socket : port_.sockets())
+        for (ether::XdpSocket &socket : port_.queues())
             any |= turn(socket);
         return any;
     }
@@ -183,7 +183,7 @@ private:
         if (const int status = port_.program().counters(steering); status != 0)
             die("counters", -status);
         ether::XdpSocketCounters all;
-        for (const ether::XdpSocket &socket : port_.sockets()) {
+        for (const ether::XdpSocket &socket : port_.queues()) {
             ether::XdpSocketCounters one;
             if (const int status = socket.counters(one); status != 0)
                 die("socket's counters", -status);
@@ -209,7 +209,7 @@ int main(int argc, char **argv)
 {
     if (argc < 2)
         die("frame_echo INTERFACE [generic|native] [poll|spin|busy] [queue NUMBER]...", EINVAL);
-    ether::PortOptions options;
+    ether::XdpPortOptions options;
     Wait wait = Wait::kPoll;
     for (int i = 2; i < argc; ++i) {
         const std::string word = argv[i];
@@ -228,7 +228,7 @@ int main(int argc, char **argv)
     if (const int status = Port::open(argv[1], options, port); status != 0)
         die(argv[1], -status);
     const char *const mode = port.program().mode() == ether::XdpMode::kNative ? "native" : "generic";
-    std::printf("open %s %zu\n", mode, port.sockets().size());
+    std::printf("open %s %zu\n", mode, port.queues().size());
     std::fflush(stdout);
     Echo(port, wait).run();
 }

@@ -13,7 +13,7 @@
 #include "core/fd.hpp"
 #include "ether/assembler.hpp"
 #include "ether/bpf.hpp"
-#include "ether/flows.hpp"
+#include "ether/xdp_flows.hpp"
 #include "ether/xdp_program.hpp"
 #include "prov/vma/test/ether_frames.hpp"
 
@@ -52,7 +52,7 @@ Flow any_listener(const Flow &flow)
 struct Bench {
     XdpProgram program;
     core::UniqueFd socket;
-    std::unique_ptr<Flows> flows;
+    std::unique_ptr<XdpFlows> flows;
 
     std::uint32_t verdict(std::span<const std::uint8_t> frame) const
     {
@@ -89,7 +89,7 @@ int set_up(void **state)
     bench->socket = core::make_fd([] { return ::socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0); });
     assert_true(static_cast<bool>(bench->socket));
     assert_int_equal(bench->program.set_socket(0, bench->socket.get()), 0);
-    bench->flows = std::make_unique<Flows>(bench->program.flows_map(), bench->program.addresses_map());
+    bench->flows = std::make_unique<XdpFlows>(bench->program.flows_map(), bench->program.addresses_map());
     *state = bench.release();
     return 0;
 }
@@ -305,7 +305,7 @@ void the_table_fills_up_and_empties(void **state)
 
 void refuses_what_is_no_flow(void **)
 {
-    Flows flows(-1, -1);
+    XdpFlows flows(-1, -1);
     assert_int_equal(flows.add(kFlow, Protocol::kIcmp), -EINVAL);
     assert_int_equal(flows.add({{kFlow.local.address, 0}, kFlow.remote}, Protocol::kUdp), -EINVAL);
     assert_int_equal(flows.add({kFlow.local, kFlow6.remote}, Protocol::kUdp), -EINVAL);

@@ -108,6 +108,26 @@ int net_numa_node(std::string_view interface, const char *root) noexcept
     return numa_node(path_of(interface, root, "/class/net/"));
 }
 
+std::optional<RdmaPort> rdma_port_of(std::string_view interface, const char *root) noexcept
+{
+    std::vector<std::string> devices = entries(std::string(root) + "/class/infiniband");
+    std::ranges::sort(devices);
+    for (const std::string &device : devices) {
+        const std::string ports = path_of(device, root) + "/ports";
+        for (const std::string &port : entries(ports)) {
+            std::uint8_t number = 0;
+            if (!parse(port, number, 10))
+                continue;
+            const std::string table = ports + "/" + port + "/gid_attrs/ndevs/";
+            for (const std::string &gid : entries(table)) {
+                if (read_line(table + gid) == interface)
+                    return RdmaPort{device, number};
+            }
+        }
+    }
+    return std::nullopt;
+}
+
 std::vector<std::string> rdma_interfaces(std::string_view device, const char *root) noexcept
 {
     const std::string path = path_of(device, root);

@@ -38,6 +38,15 @@ int rdma_numa_node(std::string_view device, const char *root = kSysfs) noexcept;
 // The same of a network interface.
 int net_numa_node(std::string_view interface, const char *root = kSysfs) noexcept;
 
+struct RdmaPort {
+    std::string device;
+    std::uint8_t port = 0; // from 1 on
+};
+
+// The port of an RDMA device whose own interface this is; the first in the order of names where several are. Nothing where
+// none is.
+std::optional<RdmaPort> rdma_port_of(std::string_view interface, const char *root = kSysfs) noexcept;
+
 // Names, sorted, each once; empty for a device that is not there. Ports that carry addresses name their interfaces
 // (RoCE, iWARP, rxe); an IPoIB interface hangs under the device's PCI function.
 std::vector<std::string> rdma_interfaces(std::string_view device, const char *root = kSysfs) noexcept;

@@ -14,24 +14,14 @@
 
 #include "core/clock.hpp"
 #include "core/log.hpp"
+#include "ether/group_mac.hpp"
 
 namespace vma::ether {
 namespace {
 
-constexpr unsigned kUsualMtu = 1500;
-constexpr std::uint32_t kLongFrame = 4096;                      // bytes, for a longer one
 constexpr std::size_t kBurst = 32;                              // frames of one queue before it is another's turn
 constexpr inet::Nanos kLookInterval = inet::kMillisecond;       // between looks at netlink
 constexpr std::size_t kMostWays = NetState::kMaxNeighbours / 2; // more would push each other's neighbours out
-
-// RFC 1112, 6.4 and RFC 2464, 7.
-inet::Mac group_mac(const inet::IpAddress &group) noexcept
-{
-    const std::uint8_t *const a = group.bytes.data() + 12;
-    if (group.is_v4())
-        return {{0x01, 0x00, 0x5e, static_cast<std::uint8_t>(a[1] & 0x7f), a[2], a[3]}};
-    return {{0x33, 0x33, a[0], a[1], a[2], a[3]}};
-}
 
 bool fill_random(inet::HashKey &key) noexcept
 {
@@ -45,12 +35,13 @@ inet::Nanos now_ns() noexcept
     return core::monotonic_ns();
 }
 
-int Driver::open(const char *interface, const inet::TcpLimits &limits, std::unique_ptr<Driver> &opened) noexcept
+int Driver::open(const char *interface, const inet::TcpLimits &limits, std::unique_ptr<Driver> &opened,
+                 const PortOptions &port) noexcept
 {
     std::unique_ptr<Driver> driver(new (std::nothrow) Driver);
     if (!driver)
         return -ENOMEM;
-    if (const int error = driver->open_all(interface, limits)) {
+    if (const int error = driver->open_all(interface, limits, port)) {
         VMA_WARN(core, "%s can't be used without the kernel: %s", interface, std::strerror(-error));
         return error;
     }
@@ -58,7 +49,7 @@ int Driver::open(const char *interface, const inet::TcpLimits &limits, std::uniq
     return 0;
 }
 
-int Driver::open_all(const char *interface, const inet::TcpLimits &limits) noexcept
+int Driver::open_all(const char *interface, const inet::TcpLimits &limits, const PortOptions &port) noexcept
 {
     int error = NetState::open(net_);
     if (error != 0)
@@ -66,9 +57,6 @@ int Driver::open_all(const char *interface, const inet::TcpLimits &limits) noexc
     const Link *const link = net_.link(std::string_view(interface));
     if (link == nullptr)
         return -ENODEV;
-    PortOptions port;
-    if (link->mtu > kUsualMtu)
-        port.sockets.frame_size = kLongFrame;
     if ((error = Port::open(interface, port, port_)) != 0)
         return error;
     inet::StackOptions stack;
@@ -93,11 +81,13 @@ int Driver::open_wait_set() noexcept
     if (!timer_ || !wait_set_ || !core::watch_fd(wait_set_.get(), timer_.get()) ||
         !core::watch_fd(wait_set_.get(), net_.fd()))
         return -errno;
-    for (const XdpSocket &socket : port_.sockets()) {
-        if (!core::watch_fd(wait_set_.get(), socket.fd()))
-            return -errno;
-    }
-    return 0;
+    return port_.visit([this](auto &port) {
+        for (const auto &queue : port.queues()) {
+            if (!core::watch_fd(wait_set_.get(), queue.fd()))
+                return -errno;
+        }
+        return 0;
+    });
 }
 
 // ---- frames --------------------------------------------------------------------------------------------------------
@@ -107,9 +97,7 @@ bool Driver::turn() noexcept
     const inet::Nanos now = now_ns();
     if (armed_ <= now)
         clear_timer();
-    bool any = false;
-    for (XdpSocket &socket : port_.sockets())
-        any = receive(socket, now) || any;
+    const bool any = receive(now);
     if (stack_->deadline() <= now)
         stack_->advance(now);
     if (now >= next_look_)
@@ -129,56 +117,68 @@ bool Driver::turn() noexcept
     return any || wants;
 }
 
-bool Driver::receive(XdpSocket &socket, inet::Nanos now) noexcept
+bool Driver::receive(inet::Nanos now) noexcept
 {
-    std::array<ReceivedFrame, kBurst> burst;
-    const std::size_t count = socket.receive(burst);
-    for (std::size_t i = 0; i < count; ++i) {
-        stack_->input(now, burst[i].bytes);
-        socket.release(burst[i].index);
-    }
-    if (count == 0)
-        socket.drive();
-    return count != 0;
+    return port_.visit([this, now](auto &port) {
+        bool any = false;
+        for (auto &queue : port.queues()) {
+            std::array<ReceivedFrame, kBurst> burst;
+            const std::size_t count = queue.receive(burst);
+            for (const ReceivedFrame &frame : std::span(burst).first(count)) {
+                if (port.takes(frame.bytes))
+                    stack_->input(now, frame.bytes, {frame.checksums_good});
+                queue.release(frame.index);
+            }
+            if (count == 0)
+                queue.drive();
+            any = any || count != 0;
+        }
+        return any;
+    });
 }
 
 bool Driver::send(inet::Nanos now) noexcept
 {
-    XdpSocket &socket = port_.sockets().front();
-    bool taken = true;
-    while (taken && stack_->wants_output()) {
-        const FrameIndex frame = socket.take();
-        if (frame == kNoFrame) {
-            taken = false;
-            break;
+    return port_.visit([this, now](auto &port) {
+        auto &queue = port.queues().front();
+        bool taken = true;
+        while (taken && stack_->wants_output()) {
+            const FrameIndex frame = queue.take();
+            if (frame == kNoFrame) {
+                taken = false;
+                break;
+            }
+            const std::size_t length = stack_->output(now, queue.bytes(frame));
+            taken = length != 0 && queue.submit(frame, static_cast<std::uint32_t>(length));
+            if (!taken)
+                queue.release(frame);
         }
-        const std::size_t length = stack_->output(now, socket.bytes(frame));
-        taken = length != 0 && socket.submit(frame, static_cast<std::uint32_t>(length));
-        if (!taken)
-            socket.release(frame);
-    }
-    return socket.flush() != -EAGAIN && taken;
+        return queue.flush() != -EAGAIN && taken;
+    });
 }
 
 int Driver::write_datagram(inet::Nanos now, inet::PathIndex path, const inet::IpOut &ip,
                            std::span<const inet::Bytes> parts) noexcept
 {
-    XdpSocket &socket = port_.sockets().front();
     inet::Fragmenter fragments = stack_->datagram(now, path, ip, parts);
     const std::size_t count = fragments.frames();
     std::array<FrameIndex, kMostFragments> frames;
     if (count > frames.size())
         return -EMSGSIZE;
-    std::size_t taken = 0;
-    while (taken < count && (frames[taken] = socket.take()) != kNoFrame)
-        ++taken;
-    bool written = taken == count;
-    for (std::size_t i = 0; i < taken; ++i) {
-        const std::size_t length = written ? fragments.next(socket.bytes(frames[i]).data()) : 0;
-        written = written && socket.submit(frames[i], static_cast<std::uint32_t>(length));
-        if (!written)
-            socket.release(frames[i]);
-    }
+    const bool written = port_.visit([&](auto &port) {
+        auto &queue = port.queues().front();
+        std::size_t taken = 0;
+        while (taken < count && (frames[taken] = queue.take()) != kNoFrame)
+            ++taken;
+        bool whole = taken == count;
+        for (std::size_t i = 0; i < taken; ++i) {
+            const std::size_t length = whole ? fragments.next(queue.bytes(frames[i]).data()) : 0;
+            whole = whole && queue.submit(frames[i], static_cast<std::uint32_t>(length));
+            if (!whole)
+                queue.release(frames[i]);
+        }
+        return whole;
+    });
     return written ? 0 : -EAGAIN;
 }
 
@@ -190,7 +190,8 @@ bool Driver::watch_too(int fd) noexcept
 bool Driver::arm(inet::Nanos latest) noexcept
 {
     const inet::Nanos deadline = std::min(stack_->deadline(), latest);
-    return !stack_->wants_output() && deadline > now_ns() && set_timer(deadline);
+    const bool quiet = port_.visit([](auto &port) { return port.arm(); });
+    return quiet && !stack_->wants_output() && deadline > now_ns() && set_timer(deadline);
 }
 
 void Driver::wake_at_once() noexcept
@@ -225,6 +226,7 @@ void Driver::clear_timer() noexcept // it has rung
 void Driver::follow_net(inet::Nanos now) noexcept
 {
     next_look_ = now + kLookInterval;
+    port_.visit([](auto &port) { port.follow(); });
     if (const int error = net_.follow(); error != 0)
         VMA_DEBUG(core, "changes of the network can't be followed: %s", std::strerror(-error));
     if (net_.generation() == generation_ && net_.neighbour_generation() == neighbour_generation_)

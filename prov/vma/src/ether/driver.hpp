@@ -24,7 +24,7 @@ class Driver
 public:
     // 0 or negative errno, which is logged: those of Port::open, of netlink, -ENOMEM.
     [[nodiscard]] static int open(const char *interface, const inet::TcpLimits &limits,
-                                  std::unique_ptr<Driver> &opened) noexcept;
+                                  std::unique_ptr<Driver> &opened, const PortOptions &port = {}) noexcept;
 
     inet::Stack &stack() noexcept { return *stack_; }
     inet::Tcp &tcp() noexcept { return stack_->tcp(); }
@@ -44,7 +44,7 @@ public:
                                      std::span<const inet::Bytes> parts) noexcept;
     static constexpr std::size_t kMostFragments = 64;
 
-    // Readable when turn() has something to do. For the stack's timers only after arm().
+    // Readable when turn() has something to do; for the stack's timers and a NIC's raw packets only after arm().
     int wait_fd() const noexcept { return wait_set_.get(); }
     [[nodiscard]] bool watch_too(int fd) noexcept; // as long as it is open
     // Before a sleep that ends at `latest` at the latest. False: there is something to do at once.
@@ -60,9 +60,9 @@ public:
     [[nodiscard]] int find_route(const inet::IpAddress &remote, const inet::IpAddress &source, Route &route) noexcept;
 
 private:
-    int open_all(const char *interface, const inet::TcpLimits &limits) noexcept;
+    int open_all(const char *interface, const inet::TcpLimits &limits, const PortOptions &port) noexcept;
     int open_wait_set() noexcept;
-    bool receive(XdpSocket &socket, inet::Nanos now) noexcept;
+    bool receive(inet::Nanos now) noexcept;
     void follow_net(inet::Nanos now) noexcept;
     bool set_timer(inet::Nanos when) noexcept;
     void clear_timer() noexcept;

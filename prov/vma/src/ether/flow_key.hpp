@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <string_view>
 #include <type_traits>
 
 #include "inet/bytes.hpp"
@@ -46,6 +48,16 @@ inline FlowKey make_flow_key(const inet::Flow &flow, inet::Protocol protocol, Vl
     key.protocol = static_cast<std::uint32_t>(protocol);
     return key;
 }
+
+struct FlowKeyHash {
+    std::size_t operator()(const FlowKey &key) const noexcept
+    {
+        return std::hash<std::string_view>{}({reinterpret_cast<const char *>(&key), sizeof key});
+    }
+};
+struct FlowKeySame {
+    bool operator()(const FlowKey &a, const FlowKey &b) const noexcept { return memcmp(&a, &b, sizeof a) == 0; }
+};
 
 // The key of the fragments that may belong to that flow.
 inline FlowKey make_fragment_key(FlowKey key)

@@ -1,44 +1,56 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// An Ethernet port of this process: the XDP program on its interface, a socket on each of its queues, and the flows that are
-// ours. Opening takes nothing from the kernel until a flow is added.
+// An Ethernet port of this process, of either kind: frames of chosen flows in, frames out; the kernel keeps the rest. Opening
+// takes nothing from the kernel until a flow is added.
+//
+// Both kinds have the same calls; which of them it is, is asked once a burst, with visit(), and not once a frame:
+//   queues()  each with receive, release, take, bytes, submit, flush, drive, fd, as XdpSocket says
+//   takes()   whether a received frame is of a flow of ours: what isn't, is thrown away
+//   arm()     before a sleep on the queues' fd(); false: frames are there already
+//   follow()  what the device has to tell, now and then
 #pragma once
 
-#include <memory>
-#include <span>
-#include <vector>
+#include <variant>
 
-#include "ether/flows.hpp"
-#include "ether/xdp_program.hpp"
-#include "ether/xdp_socket.hpp"
+#include "ether/raw_port.hpp"
+#include "ether/xdp_port.hpp"
 
 namespace vma::ether {
 
+enum class PortKind {
+    kAuto, // raw packets where the interface is an RDMA device's that has them, else AF_XDP
+    kXdp,
+    kRaw,
+};
+
+// FI_VMA_ETHERNET as it is now. A word that means nothing is warned of, and kAuto.
+PortKind configured_port_kind() noexcept;
+
 struct PortOptions {
-    XdpSocketOptions sockets;
-    XdpProgram::Size tables; // `queues` is found out
-    XdpMode mode = XdpMode::kAuto;
-    std::vector<unsigned> queues; // empty: all. Frames that come by others go to the kernel
+    PortKind kind = configured_port_kind();
+    const char *sysfs = core::kSysfs; // where it is mounted
 };
 
 class Port
 {
 public:
-    // 0 or negative errno, which is logged: those of XdpSocket::open, XdpProgram::open and attach, -ENODEV, and -EMSGSIZE where
-    // frames of the interface's MTU don't fit into ours.
+    // 0 or negative errno, which is logged: those of XdpPort::open and RawPort::open; -EOPNOTSUPP: kRaw, and the interface is
+    // no RDMA device's.
     [[nodiscard]] static int open(const char *interface, const PortOptions &options, Port &opened) noexcept;
 
-    unsigned interface() const noexcept { return interface_; } // its index
-    std::span<XdpSocket> sockets() noexcept { return sockets_; }
-    XdpProgram &program() noexcept { return program_; }
-    Flows &flows() noexcept { return *flows_; }
+    template <typename Act> decltype(auto) visit(Act &&act) { return std::visit(std::forward<Act>(act), kind_); }
+
+    unsigned interface() const noexcept // its index
+    {
+        return std::visit([](const auto &port) { return port.interface(); }, kind_);
+    }
+    Flows &flows() noexcept
+    {
+        return visit([](auto &port) -> Flows & { return port.flows(); });
+    }
+    bool is_raw() const noexcept { return std::holds_alternative<RawPort>(kind_); }
 
 private:
-    int open_all(const char *name, const PortOptions &options) noexcept;
-
-    unsigned interface_ = 0;
-    std::vector<XdpSocket> sockets_;
-    XdpProgram program_; // goes before the sockets: its frames go to the kernel then
-    std::unique_ptr<Flows> flows_;
+    std::variant<XdpPort, RawPort> kind_;
 };
 
 } // namespace vma::ether

@@ -9,13 +9,11 @@
 #include <span>
 
 #include "core/fd.hpp"
+#include "ether/frames.hpp"
 #include "ether/memory_map.hpp"
 #include "ether/xdp_ring.hpp"
 
 namespace vma::ether {
-
-using FrameIndex = std::uint32_t;
-inline constexpr FrameIndex kNoFrame = ~FrameIndex{0};
 
 struct XdpSocketOptions {
     std::uint32_t receive_frames = 2048; // each a power of two: the frames, and the rings' sizes
@@ -24,11 +22,6 @@ struct XdpSocketOptions {
     bool zero_copy = true;               // where the driver can, else the kernel copies
     std::uint32_t busy_poll_usec = 0;    // 0: off. Linux 5.11 and sysctls: see doc/raw-ethernet.md
     std::uint32_t busy_poll_budget = 64; // frames a call
-};
-
-struct ReceivedFrame {
-    FrameIndex index;
-    std::span<std::uint8_t> bytes; // from the Ethernet header on; ours until release() or submit()
 };
 
 // What the kernel counts (if_xdp.h): frames lost and descriptors that it refused.

@@ -59,6 +59,9 @@ constexpr ParamEntry kParams[] = {
      "Socket of vmad, which resets the TCP connections over Ethernet ports that this process leaves behind when it "
      "dies; "
      "empty: none (default: /run/vma/vmad.sock)."},
+    {"ethernet", "FI_VMA_ETHERNET", nullptr,
+     "How domains of the fabric ethernet get frames: xdp (AF_XDP sockets), raw (raw packet queue pairs of the RDMA "
+     "device that the interface belongs to), auto: raw where the device has them, else xdp (default: auto)."},
 };
 
 constinit std::atomic<const char *> g_overrides[std::size(kParams)] = {};

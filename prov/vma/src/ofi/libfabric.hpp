@@ -31,6 +31,7 @@ enum class Param : int {
     fast_depth,
     fast_size,
     guardian,
+    ethernet,
 };
 // The value of FI_VMA_<NAME>, else of its other name, else nullptr.
 const char *param(Param which) noexcept;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "ether/flows.hpp"
+#include "ether/xdp_flows.hpp"
 
 #include <cerrno>
-#include <string_view>
 
 #include "ether/bpf.hpp"
 
@@ -13,14 +12,6 @@ static_assert(kFlowTableFull == -ENOSPC);
 
 constexpr std::uint32_t kPresent = 1; // maps have values; these two don't need any
 
-bool is_valid(const inet::Flow &flow, inet::Protocol protocol)
-{
-    if (flow.local.port == 0 || (protocol != inet::Protocol::kTcp && protocol != inet::Protocol::kUdp))
-        return false;
-    return flow.remote.port == 0 ||
-           (!flow.local.address.is_any() && flow.local.address.is_v4() == flow.remote.address.is_v4());
-}
-
 int put(int map, const void *key, std::uint64_t flags)
 {
     const int status = bpf::table().update(map, key, &kPresent, flags);
@@ -29,12 +20,7 @@ int put(int map, const void *key, std::uint64_t flags)
 
 } // namespace
 
-std::size_t Flows::Hash::operator()(const FlowKey &key) const noexcept
-{
-    return std::hash<std::string_view>{}({reinterpret_cast<const char *>(&key), sizeof key});
-}
-
-int Flows::add(const inet::Flow &flow, inet::Protocol protocol, Vlans vlans) noexcept
+int XdpFlows::add(const inet::Flow &flow, inet::Protocol protocol, Vlans vlans) noexcept
 {
     if (!is_valid(flow, protocol))
         return -EINVAL;
@@ -51,7 +37,7 @@ int Flows::add(const inet::Flow &flow, inet::Protocol protocol, Vlans vlans) noe
     return 0;
 }
 
-int Flows::remove(const inet::Flow &flow, inet::Protocol protocol, Vlans vlans) noexcept
+int XdpFlows::remove(const inet::Flow &flow, inet::Protocol protocol, Vlans vlans) noexcept
 {
     if (!is_valid(flow, protocol))
         return -EINVAL;
@@ -64,7 +50,7 @@ int Flows::remove(const inet::Flow &flow, inet::Protocol protocol, Vlans vlans) 
     return 0;
 }
 
-int Flows::add_fragments(const FlowKey &key) noexcept
+int XdpFlows::add_fragments(const FlowKey &key) noexcept
 {
     std::uint32_t &users = fragments_[key];
     if (users == 0) {
@@ -77,7 +63,7 @@ int Flows::add_fragments(const FlowKey &key) noexcept
     return 0;
 }
 
-void Flows::remove_fragments(const FlowKey &key) noexcept
+void XdpFlows::remove_fragments(const FlowKey &key) noexcept
 {
     const auto found = fragments_.find(key);
     if (found == fragments_.end() || --found->second != 0)
@@ -86,12 +72,12 @@ void Flows::remove_fragments(const FlowKey &key) noexcept
     fragments_.erase(found);
 }
 
-int Flows::add_address(const inet::IpAddress &address) noexcept
+int XdpFlows::add_address(const inet::IpAddress &address) noexcept
 {
     return put(addresses_, address.bytes.data(), BPF_ANY);
 }
 
-int Flows::remove_address(const inet::IpAddress &address) noexcept
+int XdpFlows::remove_address(const inet::IpAddress &address) noexcept
 {
     return bpf::table().erase(addresses_, address.bytes.data());
 }

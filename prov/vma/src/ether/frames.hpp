@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Frames as a port's queue hands them out. All of a queue's frames are numbered; who has a number has the frame.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace vma::ether {
+
+using FrameIndex = std::uint32_t;
+inline constexpr FrameIndex kNoFrame = ~FrameIndex{0};
+
+struct ReceivedFrame {
+    FrameIndex index;
+    std::span<std::uint8_t> bytes;  // from the Ethernet header on; ours until release() or submit()
+    bool checksums_good = false; // the device has verified those of IP and the transport
+};
+
+} // namespace vma::ether

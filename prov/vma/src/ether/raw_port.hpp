@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A port by a RAW_PACKET queue pair of the RDMA device that a network interface belongs to. The NIC gives it the frames of the
+// flows that are ours, the kernel gets the others. Opening takes nothing from the kernel until a flow is added.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "core/sysfs.hpp"
+#include "ether/interface.hpp"
+#include "ether/raw_flows.hpp"
+#include "ether/raw_queue.hpp"
+
+namespace vma::ether {
+
+class RawPort
+{
+public:
+    // 0 or negative errno, not logged: those of RawQueue::open, and what the device says to its first rule.
+    [[nodiscard]] static int open(const Interface &interface, const core::RdmaPort &device, RawPort &opened) noexcept;
+
+    unsigned interface() const noexcept { return interface_; } // its index
+    std::span<RawQueue> queues() noexcept { return {queue_.get(), 1}; }
+    Flows &flows() noexcept { return *flows_; }
+    bool arm() noexcept { return queue_->arm(); }
+    void follow() noexcept; // what the device has to tell
+    // Whether a received frame is of a flow of ours.
+    bool takes(std::span<const std::uint8_t> frame) const noexcept;
+
+private:
+    unsigned interface_ = 0;
+    std::unique_ptr<RawQueue> queue_;
+    std::unique_ptr<RawFlows> flows_; // goes before the queue: its frames go to the kernel then
+};
+
+} // namespace vma::ether

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The data path. Frames below receive_frames_ are received into, the others are sent from.
+#include "ether/raw_queue.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "core/log.hpp"
+
+namespace vma::ether {
+namespace {
+
+constexpr std::uint32_t kSignalEvery = 32; // frames sent: one completion tells of all of them
+
+template <typename Chain, typename Request> void append(Chain &chain, Request &request)
+{
+    request.next = nullptr;
+    if (chain.first == nullptr)
+        chain.first = &request;
+    else
+        chain.last->next = &request;
+    chain.last = &request;
+}
+
+} // namespace
+
+std::size_t RawQueue::receive(std::span<ReceivedFrame> burst) noexcept
+{
+    refill();
+    if (next_ == end_)
+        poll();
+    std::size_t count = 0;
+    while (next_ != end_ && count < burst.size()) {
+        const ibv_wc &got = arrived_[next_++];
+        const auto frame = static_cast<FrameIndex>(got.wr_id);
+        if (got.status != IBV_WC_SUCCESS) {
+            break_down(verbs::table()->wc_status_str(got.status));
+            break;
+        }
+        const bool good = verifies_checksums_ && (got.wc_flags & IBV_WC_IP_CSUM_OK) != 0;
+        burst[count++] = {frame, bytes(frame).first(std::min(got.byte_len, frame_size_)), good};
+    }
+    counters_.received += count;
+    return count;
+}
+
+void RawQueue::poll() noexcept
+{
+    next_ = end_ = 0;
+    if (broken_)
+        return;
+    const int count = ::ibv_poll_cq(receive_cq_.get(), static_cast<int>(arrived_.size()), arrived_.data());
+    if (count < 0)
+        break_down("its completions can't be read");
+    else
+        end_ = static_cast<std::uint32_t>(count);
+}
+
+void RawQueue::release(FrameIndex frame) noexcept
+{
+    if (frame < receive_frames_)
+        append(given_back_, receive_work_[frame].request);
+    else
+        free_[free_count_++] = frame;
+}
+
+void RawQueue::refill() noexcept
+{
+    ibv_recv_wr *const first = std::exchange(given_back_, {}).first;
+    if (first == nullptr || broken_)
+        return;
+    ++counters_.posts;
+    ibv_recv_wr *bad = nullptr;
+    if (::ibv_post_recv(qp_.get(), first, &bad) != 0)
+        break_down("it takes no frames to receive into");
+}
+
+FrameIndex RawQueue::take() noexcept
+{
+    if (free_count_ == 0)
+        reap();
+    return free_count_ == 0 ? kNoFrame : free_[--free_count_];
+}
+
+std::span<std::uint8_t> RawQueue::bytes(FrameIndex frame) noexcept
+{
+    return {frames_.data() + std::size_t{frame} * frame_size_, frame_size_};
+}
+
+bool RawQueue::submit(FrameIndex frame, std::uint32_t length) noexcept
+{
+    Work<ibv_send_wr> &work = send_work_[frame - receive_frames_];
+    const bool tells = ++unsignalled_ >= kSignalEvery;
+    if (tells)
+        unsignalled_ = 0;
+    under_way_[submitted_++ % send_frames_] = frame;
+    work.part.length = length;
+    work.request.wr_id = submitted_;
+    work.request.send_flags = tells ? IBV_SEND_SIGNALED : 0;
+    append(queued_, work.request);
+    ++counters_.sent;
+    return true;
+}
+
+int RawQueue::flush() noexcept
+{
+    ibv_send_wr *const first = std::exchange(queued_, {}).first;
+    if (first != nullptr && !broken_) {
+        ++counters_.doorbells;
+        ibv_send_wr *bad = nullptr;
+        if (::ibv_post_send(qp_.get(), first, &bad) != 0)
+            break_down("it takes no frames to send");
+    }
+    if (!broken_)
+        return 0;
+    reap();
+    return -ENODEV;
+}
+
+// Frames that were sent become free. What was given to a device that is gone is lost, as on a wire.
+void RawQueue::reap() noexcept
+{
+    std::uint64_t upto = sent_;
+    if (broken_) {
+        upto = submitted_;
+        counters_.lost += upto - sent_;
+        queued_ = {};
+    } else {
+        std::array<ibv_wc, 8> done;
+        int count = 0;
+        while ((count = ::ibv_poll_cq(send_cq_.get(), static_cast<int>(done.size()), done.data())) > 0) {
+            for (const ibv_wc &wc : std::span(done).first(static_cast<std::size_t>(count))) {
+                if (wc.status != IBV_WC_SUCCESS)
+                    return break_down(verbs::table()->wc_status_str(wc.status));
+                upto = wc.wr_id;
+            }
+        }
+        if (count < 0)
+            return break_down("its completions can't be read");
+    }
+    for (; sent_ != upto; ++sent_)
+        release(under_way_[sent_ % send_frames_]);
+}
+
+bool RawQueue::arm() noexcept
+{
+    if (armed_) {
+        ibv_cq *cq = nullptr;
+        void *user = nullptr;
+        // It stays until here, so that everybody who sleeps on the descriptor has seen it.
+        if (verbs::table()->get_cq_event(channel_.get(), &cq, &user) == 0) {
+            verbs::table()->ack_cq_events(cq, 1);
+            armed_ = false;
+        }
+    }
+    if (!armed_ && !broken_) {
+        if (::ibv_req_notify_cq(receive_cq_.get(), 0) != 0)
+            break_down("it tells of no more frames");
+        armed_ = !broken_;
+    }
+    if (next_ == end_)
+        poll(); // what came before it was armed
+    return next_ == end_;
+}
+
+void RawQueue::follow() noexcept
+{
+    ibv_async_event event{};
+    while (verbs::table()->get_async_event(context_.get(), &event) == 0) {
+        const char *const text = verbs::table()->event_type_str(event.event_type);
+        const bool fatal = event.event_type == IBV_EVENT_DEVICE_FATAL || event.event_type == IBV_EVENT_QP_FATAL ||
+                           event.event_type == IBV_EVENT_CQ_ERR;
+        verbs::table()->ack_async_event(&event);
+        if (fatal)
+            break_down(text);
+        else
+            VMA_INFO(domain, "RDMA device %s: %s", verbs::table()->get_device_name(context_->device), text);
+    }
+}
+
+// Nothing moves from now on. The device must not write into frames that we think are ours.
+void RawQueue::break_down(const char *reason) noexcept
+{
+    if (std::exchange(broken_, true))
+        return;
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_ERR;
+    static_cast<void>(verbs::table()->modify_qp(qp_.get(), &attr, IBV_QP_STATE));
+    next_ = end_ = 0;
+    VMA_WARN(domain,
+             "RDMA device %s, raw packets: %s. What uses this port ends; who comes from now on gets the kernel's network",
+             verbs::table()->get_device_name(context_->device), reason);
+}
+
+} // namespace vma::ether

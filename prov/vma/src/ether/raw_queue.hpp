@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A RAW_PACKET queue pair of an RDMA device with the memory of its frames: bursts of received frames out, frames to send in, as
+// XdpSocket has it. Which frames come is said by RawFlows.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "core/sysfs.hpp"
+#include "ether/frames.hpp"
+#include "ether/memory_map.hpp"
+#include "ether/verbs_object.hpp"
+
+namespace vma::ether {
+
+struct RawQueueOptions {
+    std::uint32_t receive_frames = 2048; // less where the device's queues are shorter
+    std::uint32_t send_frames = 2048;
+    std::uint32_t frame_size = 2048; // bytes; a longer frame ends the queue
+};
+
+struct RawQueueCounters {
+    std::uint64_t received = 0;  // frames
+    std::uint64_t sent = 0;      // frames given to the device
+    std::uint64_t doorbells = 0; // calls that gave them
+    std::uint64_t posts = 0;     // calls that gave back frames to receive into
+    std::uint64_t lost = 0;      // frames to send that found the device gone
+};
+
+// One owner at a time. A forked child can't use it.
+class RawQueue
+{
+public:
+    // 0 or negative errno: -ENODEV: no such device, or it is gone; -EOPNOTSUPP (or what the device says): it has no such queue
+    // pairs; -EPERM without CAP_NET_RAW; -ENOMEM: RLIMIT_MEMLOCK is too small.
+    [[nodiscard]] static int open(const core::RdmaPort &port, const RawQueueOptions &options,
+                                  std::unique_ptr<RawQueue> &opened) noexcept;
+
+    // Received frames, oldest first, as many as there are and fit; 0 at once if there are none. No system call.
+    std::size_t receive(std::span<ReceivedFrame> burst) noexcept;
+    // The frame is free again: to receive into with the next receive(); or, if take() gave it, to be taken.
+    void release(FrameIndex frame) noexcept;
+    void drive() noexcept { refill(); }
+
+    // A free frame to write into; kNoFrame: all are under way, try later.
+    FrameIndex take() noexcept;
+    std::span<std::uint8_t> bytes(FrameIndex frame) noexcept; // the whole of it
+    // Queues a frame that take() gave; it comes back by itself when it is sent. True: there is always room for it.
+    bool submit(FrameIndex frame, std::uint32_t length) noexcept;
+    // Gives what is queued to the device. -ENODEV: it is gone, and the frames are lost.
+    int flush() noexcept;
+
+    // Before a sleep on fd(), which frames make readable only after it. False: some are there already.
+    bool arm() noexcept;
+    // Reads what the device has to tell. One system call.
+    void follow() noexcept;
+
+    int fd() const noexcept { return wait_set_.get(); }
+    ibv_qp *qp() const noexcept { return qp_.get(); }
+    bool is_broken() const noexcept { return broken_; } // the device or the queue pair: frames neither come nor go
+    bool verifies_checksums() const noexcept { return verifies_checksums_; }
+    const RawQueueCounters &counters() const noexcept { return counters_; }
+
+private:
+    static constexpr std::uint32_t kBurst = 32; // completions that are read at a time
+
+    // A work request of each frame, filled once: only lengths, flags and chains change.
+    template <typename Request> struct Work {
+        Request request;
+        ibv_sge part;
+    };
+    template <typename Request> struct Chain {
+        Request *first = nullptr;
+        Request *last = nullptr;
+    };
+
+    int open_device(const core::RdmaPort &port, const RawQueueOptions &options) noexcept;
+    int open_queues() noexcept;
+    int start(std::uint8_t port) noexcept;
+    int map_frames() noexcept;
+    void fill_work() noexcept;
+    template <typename Request> void fill(Work<Request> &work, FrameIndex frame) noexcept;
+    int open_wait_set() noexcept;
+    void refill() noexcept;
+    void reap() noexcept;
+    void poll() noexcept;
+    void break_down(const char *reason) noexcept;
+
+    std::uint32_t receive_frames_ = 0;
+    std::uint32_t send_frames_ = 0;
+    std::uint32_t frame_size_ = 0;
+    bool verifies_checksums_ = false;
+    bool broken_ = false;
+    bool armed_ = false;
+    std::array<ibv_wc, kBurst> arrived_{}; // completions of receives that are not handed out yet: from next_ up to end_
+    std::uint32_t next_ = 0;
+    std::uint32_t end_ = 0;
+    std::uint32_t unsignalled_ = 0;
+    Chain<ibv_recv_wr> given_back_;
+    Chain<ibv_send_wr> queued_;
+    std::unique_ptr<Work<ibv_recv_wr>[]> receive_work_;
+    std::unique_ptr<Work<ibv_send_wr>[]> send_work_;
+    std::unique_ptr<FrameIndex[]> free_; // frames to send
+    std::uint32_t free_count_ = 0;
+    std::unique_ptr<FrameIndex[]> under_way_; // a ring, in the order of submit(): from sent_ up to submitted_
+    std::uint64_t sent_ = 0;
+    std::uint64_t submitted_ = 0;
+    RawQueueCounters counters_;
+
+    MemoryMap frames_;
+    VerbsObject<ibv_context> context_; // these go in the reverse order
+    VerbsObject<ibv_pd> pd_;
+    VerbsObject<ibv_mr> mr_;
+    VerbsObject<ibv_comp_channel> channel_;
+    VerbsObject<ibv_cq> receive_cq_;
+    VerbsObject<ibv_cq> send_cq_;
+    VerbsObject<ibv_qp> qp_;
+    core::UniqueFd wait_set_; // epoll: the channel's and the device's events
+};
+
+} // namespace vma::ether

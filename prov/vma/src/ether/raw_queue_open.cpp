@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "ether/raw_queue.hpp"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+namespace vma::ether {
+namespace {
+
+int last_error() noexcept
+{
+    return errno != 0 ? -errno : -EIO;
+}
+
+VerbsObject<ibv_context> open_context(const std::string &name) noexcept
+{
+    const verbs::Table &verbs = *verbs::table();
+    int count = 0;
+    ibv_device **const list = verbs.get_device_list(&count);
+    if (list == nullptr)
+        return {};
+    ibv_context *context = nullptr;
+    errno = ENODEV;
+    for (int i = 0; i < count && context == nullptr; ++i) {
+        if (name == verbs.get_device_name(list[i]))
+            context = verbs.open_device(list[i]);
+    }
+    const int error = errno;
+    verbs.free_device_list(list);
+    errno = error;
+    return own(context, verbs.close_device);
+}
+
+// Whether the device's word about checksums of received frames means something.
+bool verifies(ibv_context *context, const ibv_device_attr &plain) noexcept
+{
+    if ((plain.device_cap_flags & IBV_DEVICE_RAW_IP_CSUM) != 0)
+        return true;
+    ibv_device_attr_ex attr{};
+    const verbs_context *const extended = __extension__ verbs_get_ctx_op(context, query_device_ex);
+    return extended != nullptr && extended->query_device_ex(context, nullptr, &attr, sizeof attr) == 0 &&
+           (attr.raw_packet_caps & IBV_RAW_PACKET_CAP_IP_CSUM) != 0;
+}
+
+} // namespace
+
+int RawQueue::open(const core::RdmaPort &port, const RawQueueOptions &options,
+                   std::unique_ptr<RawQueue> &opened) noexcept
+{
+    if (verbs::table() == nullptr)
+        return -ELIBACC;
+    std::unique_ptr<RawQueue> made(new (std::nothrow) RawQueue);
+    if (!made)
+        return -ENOMEM;
+    errno = 0;
+    if (const int status = made->open_device(port, options); status != 0)
+        return status;
+    opened = std::move(made);
+    return 0;
+}
+
+int RawQueue::open_device(const core::RdmaPort &port, const RawQueueOptions &options) noexcept
+{
+    context_ = open_context(port.device);
+    if (!context_)
+        return last_error();
+    ibv_device_attr attr{};
+    if (const int error = verbs::table()->query_device(context_.get(), &attr); error != 0)
+        return -error;
+    verifies_checksums_ = verifies(context_.get(), attr);
+    const auto most = static_cast<std::uint32_t>(std::max(std::min(attr.max_qp_wr, attr.max_cqe), 1));
+    receive_frames_ = std::min(options.receive_frames, most);
+    send_frames_ = std::min(options.send_frames, most);
+    frame_size_ = options.frame_size;
+    if (const int status = open_queues(); status != 0)
+        return status;
+    if (const int status = map_frames(); status != 0)
+        return status;
+    fill_work();
+    if (const int status = start(port.port); status != 0)
+        return status;
+    return open_wait_set();
+}
+
+int RawQueue::open_queues() noexcept
+{
+    const verbs::Table &verbs = *verbs::table();
+    pd_ = own(verbs.alloc_pd(context_.get()), verbs.dealloc_pd);
+    channel_ = own(verbs.create_comp_channel(context_.get()), verbs.destroy_comp_channel);
+    if (!pd_ || !channel_)
+        return last_error();
+    const auto make_cq = [&](std::uint32_t size, ibv_comp_channel *channel) {
+        return own(verbs.create_cq(context_.get(), static_cast<int>(size), nullptr, channel, 0), verbs.destroy_cq);
+    };
+    receive_cq_ = make_cq(receive_frames_, channel_.get());
+    send_cq_ = make_cq(send_frames_, nullptr);
+    if (!receive_cq_ || !send_cq_)
+        return last_error();
+    ibv_qp_init_attr attr{};
+    attr.qp_type = IBV_QPT_RAW_PACKET;
+    attr.send_cq = send_cq_.get();
+    attr.recv_cq = receive_cq_.get();
+    attr.cap.max_send_wr = send_frames_;
+    attr.cap.max_recv_wr = receive_frames_;
+    attr.cap.max_send_sge = attr.cap.max_recv_sge = 1;
+    qp_ = own(verbs.create_qp(pd_.get(), &attr), verbs.destroy_qp);
+    return qp_ ? 0 : last_error();
+}
+
+int RawQueue::map_frames() noexcept
+{
+    const std::size_t size = (std::size_t{receive_frames_} + send_frames_) * frame_size_;
+    frames_ = {::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), size};
+    if (!frames_)
+        return -errno;
+    // The device holds these very pages: fork() must not make us write to copies of them.
+    ::madvise(frames_.data(), size, MADV_DONTFORK);
+    mr_ = own(verbs::table()->reg_mr(pd_.get(), frames_.data(), size, IBV_ACCESS_LOCAL_WRITE),
+              verbs::table()->dereg_mr);
+    return mr_ ? 0 : last_error();
+}
+
+template <typename Request> void RawQueue::fill(Work<Request> &work, FrameIndex frame) noexcept
+{
+    work.part.addr = reinterpret_cast<std::uintptr_t>(bytes(frame).data());
+    work.part.length = frame_size_;
+    work.part.lkey = mr_->lkey;
+    work.request.wr_id = frame;
+    work.request.sg_list = &work.part;
+    work.request.num_sge = 1;
+}
+
+void RawQueue::fill_work() noexcept
+{
+    receive_work_ = std::make_unique<Work<ibv_recv_wr>[]>(receive_frames_);
+    for (FrameIndex i = 0; i < receive_frames_; ++i) {
+        fill(receive_work_[i], i);
+        release(i);
+    }
+    send_work_ = std::make_unique<Work<ibv_send_wr>[]>(send_frames_);
+    free_ = std::make_unique<FrameIndex[]>(send_frames_);
+    under_way_ = std::make_unique<FrameIndex[]>(send_frames_);
+    for (FrameIndex i = send_frames_; i-- != 0;) { // the lowest is taken first
+        fill(send_work_[i], receive_frames_ + i);
+        send_work_[i].request.opcode = IBV_WR_SEND;
+        release(receive_frames_ + i);
+    }
+}
+
+// A queue pair takes receives from INIT on, and frames come from RTR on: none is lost for want of a receive.
+int RawQueue::start(std::uint8_t port) noexcept
+{
+    const verbs::Table &verbs = *verbs::table();
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = port;
+    int error = verbs.modify_qp(qp_.get(), &attr, IBV_QP_STATE | IBV_QP_PORT);
+    if (error == 0)
+        refill();
+    for (const ibv_qp_state next : {IBV_QPS_RTR, IBV_QPS_RTS}) {
+        attr.qp_state = next;
+        if (error == 0)
+            error = verbs.modify_qp(qp_.get(), &attr, IBV_QP_STATE);
+    }
+    return broken_ && error == 0 ? -EIO : -error;
+}
+
+int RawQueue::open_wait_set() noexcept
+{
+    wait_set_ = core::make_fd([] { return ::epoll_create1(EPOLL_CLOEXEC); });
+    if (!wait_set_)
+        return -errno;
+    for (const int fd : {channel_->fd, context_->async_fd}) {
+        if (!core::set_nonblocking(fd) || !core::watch_fd(wait_set_.get(), fd))
+            return -errno;
+    }
+    return 0;
+}
+
+} // namespace vma::ether

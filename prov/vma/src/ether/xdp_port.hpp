@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A port by AF_XDP: the XDP program on its interface, a socket on each of its queues, and the flows that are ours. Opening takes
+// nothing from the kernel until a flow is added.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ether/interface.hpp"
+#include "ether/xdp_flows.hpp"
+#include "ether/xdp_program.hpp"
+#include "ether/xdp_socket.hpp"
+
+namespace vma::ether {
+
+struct XdpPortOptions {
+    XdpSocketOptions sockets;
+    XdpProgram::Size tables; // `queues` is found out
+    XdpMode mode = XdpMode::kAuto;
+    std::vector<unsigned> queues; // empty: all. Frames that come by others go to the kernel
+};
+
+class XdpPort
+{
+public:
+    // 0 or negative errno, which is logged: those of XdpSocket::open, XdpProgram::open and attach, -ENODEV, and -EMSGSIZE where
+    // frames of the interface's MTU don't fit into ours.
+    [[nodiscard]] static int open(const char *interface, const XdpPortOptions &options, XdpPort &opened) noexcept;
+
+    unsigned interface() const noexcept { return interface_; } // its index
+    std::span<XdpSocket> queues() noexcept { return sockets_; }
+    XdpProgram &program() noexcept { return program_; }
+    Flows &flows() noexcept { return *flows_; }
+    bool arm() noexcept { return true; } // its sockets are always ready to wake
+    void follow() noexcept {}
+    static bool takes(std::span<const std::uint8_t>) noexcept { return true; } // what the program has steered here
+
+private:
+    int open_all(const char *name, const XdpPortOptions &options) noexcept;
+
+    unsigned interface_ = 0;
+    std::vector<XdpSocket> sockets_;
+    XdpProgram program_; // goes before the sockets: its frames go to the kernel then
+    std::unique_ptr<XdpFlows> flows_;
+};
+
+} // namespace vma::ether
