@@ -60,6 +60,10 @@ void add_device(World &w, const DeviceConfig &config)
             std::abort();
         }
     }
+    if (config.wire >= 0)
+        made->wire = std::make_unique<RealWire>(
+            w.mutex, config.wire, config.host,
+            [device = made.get()](std::span<const std::uint8_t> frame) { return take_frame(*device, frame); });
     w.devices.push_back(std::move(made));
 }
 
@@ -155,6 +159,8 @@ void reset(const Config &config)
 {
     World &w = world();
     w.timers.stop();
+    for (const auto &device : w.devices)
+        device->wire.reset();
     const std::lock_guard guard(w.mutex);
     free_objects(w);
     w.config = config;
@@ -163,6 +169,8 @@ void reset(const Config &config)
     w.route_faults.clear();
     w.faults.clear();
     w.rnr_waits = w.cm_unacked = 0;
+    w.frame_loss = 0;
+    w.random = 0;
     w.stats = {};
     for (const DeviceConfig &device : config.devices)
         add_device(w, device);

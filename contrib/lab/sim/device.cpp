@@ -62,6 +62,8 @@ void describe(const Device &device, ibv_device_attr &attr)
     attr.max_qp_wr = config.max_qp_wr;
     attr.device_cap_flags = IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SYS_IMAGE_GUID |
                             static_cast<unsigned>(IBV_DEVICE_MANAGED_FLOW_STEERING);
+    if (config.raw_packets && config.ip_csum)
+        attr.device_cap_flags |= IBV_DEVICE_RAW_IP_CSUM;
     attr.max_sge = config.max_sge;
     attr.max_sge_rd = config.max_sge;
     attr.max_cq = 65536;
@@ -100,6 +102,8 @@ int query_device_ex(ibv_context *context, const ibv_query_device_ex_input *input
         made.completion_timestamp_mask = clock_mask(device);
         made.hca_core_clock = device.config.clock_khz;
     }
+    if (device.config.raw_packets && device.config.ip_csum)
+        made.raw_packet_caps = IBV_RAW_PACKET_CAP_IP_CSUM;
     if (device.config.rate_max != 0) {
         made.packet_pacing_caps.qp_rate_limit_min = device.config.rate_min;
         made.packet_pacing_caps.qp_rate_limit_max = device.config.rate_max;

@@ -40,7 +40,10 @@ std::uint64_t length_of(const ibv_sge *list, int count)
 int check(const Qp &qp, const ibv_send_wr &wr)
 {
     const Opcode *opcode = find(wr.opcode);
-    if (opcode == nullptr || (qp.qp_type == IBV_QPT_UD && !opcode->datagram) || qp.qp_type == IBV_QPT_RAW_PACKET)
+    const bool raw = qp.qp_type == IBV_QPT_RAW_PACKET;
+    if (opcode == nullptr || (qp.qp_type == IBV_QPT_UD && !opcode->datagram) || (raw && wr.opcode != IBV_WR_SEND))
+        return EINVAL;
+    if ((wr.send_flags & IBV_SEND_IP_CSUM) != 0 && !(raw && nic(qp.context).config.ip_csum))
         return EINVAL;
     if (qp.sends_posted - qp.sends_freed >= qp.cap.max_send_wr)
         return ENOMEM;

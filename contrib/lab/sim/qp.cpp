@@ -22,6 +22,8 @@ int check(const ibv_pd &pd, const ibv_qp_init_attr &init)
         return EIO;
     if (init.qp_type != IBV_QPT_RC && init.qp_type != IBV_QPT_UD && init.qp_type != IBV_QPT_RAW_PACKET)
         return EOPNOTSUPP;
+    if (init.qp_type == IBV_QPT_RAW_PACKET && !device.config.raw_packets)
+        return EOPNOTSUPP;
     if (init.send_cq == nullptr || init.recv_cq == nullptr || !caps_fit(device.config, init.cap))
         return EINVAL;
     if (init.send_cq->context != pd.context || init.recv_cq->context != pd.context)

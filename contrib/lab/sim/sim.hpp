@@ -37,6 +37,15 @@ struct DeviceConfig {
     std::uint32_t rate_max = 100'000'000;         // kbit/s; 0: no packet pacing
     std::uint32_t clock_khz = 1'000'000;          // of the clock that stamps completions; 0: nothing does
     unsigned clock_bits = 64;                     // of it, 1 to 64: after the last it is 0 again
+    bool raw_packets = true;                      // it has RAW_PACKET QPs
+    bool ip_csum = true;                          // it writes and verifies checksums of their frames
+    std::size_t max_flows = 65536;                // flow rules
+    std::size_t max_frame = 9234;                 // bytes
+    // A real wire for RAW_PACKET QPs, with Clock::real: packet sockets (packet(7), bound to one interface each, without its
+    // outgoing frames), which stay the caller's and live until the next reset(). What comes from `wire` and no rule takes goes
+    // to `host`, and what comes from there to `wire`. -1: there is none.
+    int wire = -1;
+    int host = -1;
 };
 
 enum class Clock {
@@ -72,6 +81,8 @@ Ns next_due();
 // No message, and nothing of the CM, gets from one device to the other; what is sent is retried until its time-out.
 void cut(unsigned device, unsigned other);
 void join(unsigned device, unsigned other);
+// So many of 10,000 frames of RAW_PACKET QPs get lost, the same ones in each run.
+void lose_frames(unsigned share);
 // The port's state and its async event. A port that is down loses all messages, its own to itself too.
 void port_down(unsigned device);
 void port_up(unsigned device);
@@ -119,7 +130,8 @@ struct Stats {
     std::uint64_t completions;   // put into CQs
     std::uint64_t dropped;       // completions lost by drop_completion() or an overrun
     std::uint64_t rnr_naks;      // "receiver not ready" on the wire
-    std::uint64_t lost;          // messages that found no way, each attempt
+    std::uint64_t lost;          // messages that found no way, each attempt; frames that a rule took and no receive
+    std::uint64_t unsteered;     // frames that no rule of a device took, each device
     std::uint64_t paced;         // messages that had to wait for their time
     std::uint64_t cq_events;     // completion events raised
     Live live;

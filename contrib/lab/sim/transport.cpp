@@ -71,7 +71,7 @@ void start(Qp &qp, const SendWr &wr)
     if (qp.rate == 0)
         return;
     const auto cost = [&qp](std::uint64_t bytes) { return Ns(bytes * 8'000'000 / qp.rate); }; // kbit/s
-    const std::uint64_t mtu = mtu_bytes(qp.qp_type == IBV_QPT_UD ? nic(qp.context).config.mtu : qp.attr.path_mtu);
+    const std::uint64_t mtu = mtu_bytes(qp.qp_type != IBV_QPT_RC ? nic(qp.context).config.mtu : qp.attr.path_mtu);
     const std::uint64_t last = wr.length == 0 ? 0 : (wr.length - 1) % mtu + 1;
     const Ns paid = std::max(qp.paid_until, head.due);
     head.due = std::max(head.due, paid + cost(wr.length - last) - cost(qp.burst));
@@ -306,6 +306,8 @@ Outcome step(Qp &qp, const SendWr &wr)
         return {.wait = Head::rate, .until = qp.head.due};
     if (qp.qp_type == IBV_QPT_UD)
         return {.status = send_datagram(qp, wr)};
+    if (qp.qp_type == IBV_QPT_RAW_PACKET)
+        return {.status = send_frame(qp, wr)};
     return attempt(qp, wr);
 }
 

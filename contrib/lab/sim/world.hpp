@@ -12,10 +12,12 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "contrib/lab/sim/events.hpp"
+#include "contrib/lab/sim/real_wire.hpp"
 #include "contrib/lab/sim/sim.hpp"
 #include "contrib/lab/sim/timers.hpp"
 
@@ -23,6 +25,7 @@ namespace vma::sim {
 
 struct CmId;
 struct Context;
+struct Headers;
 struct Qp;
 
 struct Device : ibv_device {
@@ -33,6 +36,7 @@ struct Device : ibv_device {
     bool removed = false;
     std::size_t dm_used = 0;
     Context *cm_context = nullptr; // what ids on it have as `verbs`, made when the first is
+    std::unique_ptr<RealWire> wire;
 };
 
 struct AsyncEvent {
@@ -163,6 +167,7 @@ struct Qp : ibv_qp {
 struct Flow : ibv_flow {
     Qp *qp = nullptr;
     Device *nic = nullptr;
+    unsigned priority = 0;
     std::vector<std::byte> rule;
 };
 
@@ -198,6 +203,8 @@ struct World {
     std::uint32_t next_key = 0x1000;
     std::uint32_t next_qpn = 0x11;
     std::uint16_t next_port = 32768;
+    unsigned frame_loss = 0; // of 10,000
+    std::uint64_t random = 0;
     unsigned rnr_waits = 0; // QPs with Head::rnr
     unsigned cm_unacked = 0;
     Stats stats{};
@@ -283,7 +290,7 @@ void purge(ibv_cq *cq, const Qp &qp);
 // Gives back what the completion held.
 void release(const Cqe &entry);
 
-// ---- qp_*.cpp, transport.cpp, datagram.cpp
+// ---- qp_*.cpp, transport.cpp, datagram.cpp, raw.cpp, flow.cpp
 RecvQueue &receives(Qp &qp);
 void to_error(Qp &qp); // flushes all
 void forget_head(Qp &qp);
@@ -298,6 +305,10 @@ std::uint64_t mtu_bytes(ibv_mtu mtu);
 void run(Qp &qp);                          // works the send queue as far as it goes
 void run_waiting(const RecvQueue &posted); // those who wait for a receive here
 ibv_wc_status send_datagram(Qp &qp, const SendWr &wr);
+ibv_wc_status send_frame(Qp &qp, const SendWr &wr);
+// A frame from the device's wire. False: no rule takes it, it is the host's.
+bool take_frame(const Device &device, std::span<const std::uint8_t> frame);
+bool matches(const Flow &flow, const Headers &headers);
 
 int post_send(ibv_qp *qp, ibv_send_wr *wr, ibv_send_wr **bad);
 int post_recv(ibv_qp *qp, ibv_recv_wr *wr, ibv_recv_wr **bad);

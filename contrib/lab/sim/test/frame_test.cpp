@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Frames of RAW_PACKET queue pairs over the simulated wire: which of them a rule gives to a QP, and what becomes of the others.
+#include "fabtests/unit.hpp"
+
+#include <arpa/inet.h>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "contrib/lab/sim/frame.hpp"
+#include "contrib/lab/sim/sim.hpp"
+#include "inet/bytes.hpp"
+#include "inet/udp.hpp"
+
+using namespace vma;
+
+namespace {
+
+using Frame = std::vector<std::uint8_t>;
+
+constexpr std::uint8_t kMac[6] = {2, 0, 0, 0, 0, 7};
+constexpr std::uint32_t kRoom = 2048;
+constexpr std::uint32_t kReceives = 8;
+
+// UDP from 10.0.0.8, port 7000, to 10.0.0.7.
+Frame datagram(std::uint16_t port = 7000, std::uint16_t vlan = 0, std::size_t length = 100)
+{
+    inet::IpOut ip;
+    ip.source = inet::IpAddress::v4(0x0a000008);
+    ip.target = inet::IpAddress::v4(0x0a000007);
+    ip.protocol = inet::Protocol::kUdp;
+    inet::L2 link;
+    std::memcpy(link.target.bytes.data(), kMac, sizeof kMac);
+    link.vlan = vlan;
+    const Frame data(length, 0x5a);
+    const inet::Bytes parts[] = {data};
+    Frame frame(length + 64);
+    frame.resize(inet::write_udp_frame(frame.data(), link, ip, {7000, port}, parts));
+    return frame;
+}
+
+// A device with one QP that is ready.
+class Host
+{
+public:
+    explicit Host(unsigned place)
+    {
+        const verbs::Table &verbs = *sim::table();
+        ibv_device **const list = verbs.get_device_list(nullptr);
+        context_ = verbs.open_device(list[place]);
+        verbs.free_device_list(list);
+        pd_ = verbs.alloc_pd(context_);
+        cq_ = verbs.create_cq(context_, 64, nullptr, nullptr, 0);
+        mr_ = verbs.reg_mr(pd_, memory_.data(), memory_.size(), IBV_ACCESS_LOCAL_WRITE);
+        qp_ = make_qp();
+    }
+    ~Host()
+    {
+        const verbs::Table &verbs = *sim::table();
+        for (ibv_flow *flow : flows_)
+            assert_int_equal(::ibv_destroy_flow(flow), 0);
+        for (ibv_qp *qp : {qp_, other_}) {
+            if (qp != nullptr)
+                assert_int_equal(verbs.destroy_qp(qp), 0);
+        }
+        assert_int_equal(verbs.destroy_cq(cq_), 0);
+        assert_int_equal(verbs.dereg_mr(mr_), 0);
+        assert_int_equal(verbs.dealloc_pd(pd_), 0);
+        assert_int_equal(verbs.close_device(context_), 0);
+    }
+    Host(const Host &) = delete;
+    Host &operator=(const Host &) = delete;
+
+    ibv_qp *qp() { return qp_; }
+    ibv_qp *other_qp() { return other_ = make_qp(); }
+
+    ibv_qp *make_qp()
+    {
+        const verbs::Table &verbs = *sim::table();
+        ibv_qp_init_attr init{};
+        init.send_cq = init.recv_cq = cq_;
+        init.cap = {64, 64, 1, 1, 0};
+        init.qp_type = IBV_QPT_RAW_PACKET;
+        ibv_qp *const made = verbs.create_qp(pd_, &init);
+        assert_non_null(made);
+        ibv_qp_attr attr{};
+        attr.qp_state = IBV_QPS_INIT;
+        attr.port_num = 1;
+        assert_int_equal(verbs.modify_qp(made, &attr, IBV_QP_STATE | IBV_QP_PORT), 0);
+        for (const ibv_qp_state state : {IBV_QPS_RTR, IBV_QPS_RTS}) {
+            attr.qp_state = state;
+            assert_int_equal(verbs.modify_qp(made, &attr, IBV_QP_STATE), 0);
+        }
+        return made;
+    }
+
+    // Of `room` bytes each.
+    void receive(ibv_qp *qp, unsigned count, std::uint32_t room = kRoom)
+    {
+        for (; count != 0; --count, ++posted_) {
+            ibv_sge part{address(posted_ % kReceives), room, mr_->lkey};
+            ibv_recv_wr wr{posted_ % kReceives, nullptr, &part, 1};
+            ibv_recv_wr *bad = nullptr;
+            assert_int_equal(::ibv_post_recv(qp, &wr, &bad), 0);
+        }
+    }
+    // 0, when it is sent, or what the device says to it.
+    int send(const Frame &frame, unsigned flags = 0)
+    {
+        std::memcpy(memory_.data() + std::size_t{kReceives} * kRoom, frame.data(), frame.size());
+        ibv_sge part{address(kReceives), static_cast<std::uint32_t>(frame.size()), mr_->lkey};
+        ibv_send_wr wr{};
+        wr.sg_list = &part;
+        wr.num_sge = 1;
+        wr.opcode = IBV_WR_SEND;
+        wr.send_flags = flags | IBV_SEND_SIGNALED;
+        ibv_send_wr *bad = nullptr;
+        if (const int error = ::ibv_post_send(qp_, &wr, &bad))
+            return error;
+        ibv_wc wc{};
+        assert_true(next(wc));
+        assert_int_equal(wc.status, IBV_WC_SUCCESS);
+        return 0;
+    }
+    // The next completion; none: false.
+    bool next(ibv_wc &wc) { return ::ibv_poll_cq(cq_, 1, &wc) == 1; }
+    // Whether the frame, and nothing else, has come, to that QP.
+    bool got(const Frame &frame, const ibv_qp *qp = nullptr)
+    {
+        ibv_wc wc{};
+        if (!next(wc))
+            return false;
+        assert_int_equal(wc.status, IBV_WC_SUCCESS);
+        assert_int_equal(wc.opcode, IBV_WC_RECV);
+        assert_int_equal(wc.qp_num, (qp != nullptr ? qp : qp_)->qp_num);
+        assert_int_equal(wc.byte_len, frame.size());
+        assert_memory_equal(memory_.data() + wc.wr_id * kRoom, frame.data(), frame.size());
+        return !next(wc);
+    }
+
+    struct Rule {
+        ibv_flow_attr attr{};
+        ibv_flow_spec_eth eth{};
+        ibv_flow_spec_ipv4 ip{};
+        ibv_flow_spec_tcp_udp ports{};
+    };
+    // By default: UDP to 10.0.0.7, port 7000.
+    using Change = std::function<void(Rule &)>;
+    ibv_flow *steer(const Change &change = [](Rule &) {}, ibv_qp *qp = nullptr)
+    {
+        Rule rule;
+        rule.attr.size = sizeof rule;
+        rule.attr.num_of_specs = 3;
+        rule.attr.port = 1;
+        rule.eth.type = IBV_FLOW_SPEC_ETH;
+        rule.eth.size = sizeof rule.eth;
+        std::memcpy(rule.eth.val.dst_mac, kMac, sizeof kMac);
+        std::memset(rule.eth.mask.dst_mac, 0xff, sizeof kMac);
+        rule.ip.type = IBV_FLOW_SPEC_IPV4;
+        rule.ip.size = sizeof rule.ip;
+        rule.ip.val.dst_ip = ::inet_addr("10.0.0.7");
+        rule.ip.mask.dst_ip = 0xffffffff;
+        rule.ports.type = IBV_FLOW_SPEC_UDP;
+        rule.ports.size = sizeof rule.ports;
+        rule.ports.val.dst_port = htons(7000);
+        rule.ports.mask.dst_port = 0xffff;
+        change(rule);
+        ibv_flow *const made = ::ibv_create_flow(qp != nullptr ? qp : qp_, &rule.attr);
+        if (made != nullptr)
+            flows_.push_back(made);
+        return made;
+    }
+    void unsteer(ibv_flow *flow)
+    {
+        std::erase(flows_, flow);
+        assert_int_equal(::ibv_destroy_flow(flow), 0);
+    }
+
+private:
+    std::uint64_t address(std::uint64_t frame)
+    {
+        return reinterpret_cast<std::uintptr_t>(memory_.data()) + frame * kRoom;
+    }
+
+    std::array<std::uint8_t, std::size_t{kReceives + 1} * kRoom> memory_{};
+    ibv_context *context_ = nullptr;
+    ibv_pd *pd_ = nullptr;
+    ibv_cq *cq_ = nullptr;
+    ibv_mr *mr_ = nullptr;
+    ibv_qp *qp_ = nullptr;
+    ibv_qp *other_ = nullptr;
+    std::vector<ibv_flow *> flows_;
+    unsigned posted_ = 0;
+};
+
+sim::Config two_devices(const sim::DeviceConfig &device = {})
+{
+    sim::Config config;
+    config.clock = sim::Clock::manual;
+    config.devices = {device, device};
+    return config;
+}
+
+struct Wire {
+    explicit Wire(const sim::Config &config = two_devices())
+    {
+        sim::reset(config);
+        a = std::make_unique<Host>(0);
+        b = std::make_unique<Host>(1);
+    }
+    ~Wire()
+    {
+        a.reset();
+        b.reset();
+        assert_int_equal(sim::stats().live.total(), 0);
+    }
+    Wire(const Wire &) = delete;
+    Wire &operator=(const Wire &) = delete;
+
+    std::unique_ptr<Host> a;
+    std::unique_ptr<Host> b;
+};
+
+// ---- rules ---------------------------------------------------------------------------------------------------------------
+
+void no_rule_no_frame(void **)
+{
+    Wire wire;
+    wire.b->receive(wire.b->qp(), 2);
+    assert_int_equal(wire.a->send(datagram()), 0);
+    assert_false(wire.b->got(datagram()));
+    assert_int_equal(sim::stats().unsteered, 1);
+    ibv_flow *const flow = wire.b->steer();
+    assert_non_null(flow);
+    assert_int_equal(wire.a->send(datagram()), 0);
+    assert_true(wire.b->got(datagram()));
+    wire.b->unsteer(flow);
+    assert_int_equal(wire.a->send(datagram()), 0);
+    assert_false(wire.b->got(datagram()));
+}
+
+using Rule = Host::Rule;
+
+// Changes of the rule that takes the datagram, and whether it still does.
+const struct {
+    void (*change)(Rule &);
+    bool takes;
+} kRules[] = {
+    {[](Rule &) {}, true},
+    {[](Rule &r) { r.eth.val.dst_mac[5] ^= 1; }, false},
+    {[](Rule &r) { r.eth.val.dst_mac[5] ^= 1, r.eth.mask.dst_mac[5] = 0; }, true},
+    {[](Rule &r) { r.eth.mask.vlan_tag = htons(0x0fff), r.eth.val.vlan_tag = htons(5); }, false},
+    {[](Rule &r) { r.eth.mask.ether_type = 0xffff, r.eth.val.ether_type = htons(0x0800); }, true},
+    {[](Rule &r) { r.eth.mask.ether_type = 0xffff, r.eth.val.ether_type = htons(0x86dd); }, false},
+    {[](Rule &r) { r.ip.val.dst_ip = ::inet_addr("10.0.0.6"); }, false},
+    {[](Rule &r) { r.ip.val.dst_ip = ::inet_addr("10.0.0.0"), r.ip.mask.dst_ip = ::inet_addr("255.255.255.0"); }, true},
+    {[](Rule &r) { r.ip.val.src_ip = ::inet_addr("10.0.0.8"), r.ip.mask.src_ip = 0xffffffff; }, true},
+    {[](Rule &r) { r.ip.val.src_ip = ::inet_addr("10.0.0.9"), r.ip.mask.src_ip = 0xffffffff; }, false},
+    {[](Rule &r) { r.ports.val.dst_port = htons(7001); }, false},
+    {[](Rule &r) { r.ports.val.src_port = htons(7000), r.ports.mask.src_port = 0xffff; }, true},
+    {[](Rule &r) { r.ports.val.src_port = htons(7001), r.ports.mask.src_port = 0xffff; }, false},
+    {[](Rule &r) { r.ports.type = IBV_FLOW_SPEC_TCP; }, false},
+};
+
+void rules_have_specs_and_masks(void **)
+{
+    for (const auto &rule : kRules) {
+        Wire wire;
+        wire.b->receive(wire.b->qp(), 1);
+        assert_non_null(wire.b->steer(rule.change));
+        assert_int_equal(wire.a->send(datagram()), 0);
+        assert_int_equal(wire.b->got(datagram()), rule.takes);
+    }
+}
+
+void a_tag_is_matched_where_the_rule_says_so(void **)
+{
+    Wire wire;
+    wire.b->receive(wire.b->qp(), 2);
+    ibv_flow *const any = wire.b->steer();
+    assert_int_equal(wire.a->send(datagram(7000, 5)), 0); // a rule that says nothing of tags
+    assert_true(wire.b->got(datagram(7000, 5)));
+    wire.b->unsteer(any);
+    assert_non_null(
+        wire.b->steer([](Rule &r) { r.eth.mask.vlan_tag = htons(0x0fff), r.eth.val.vlan_tag = htons(5); }));
+    assert_int_equal(wire.a->send(datagram(7000, 5)), 0);
+    assert_true(wire.b->got(datagram(7000, 5)));
+    assert_int_equal(wire.a->send(datagram(7000, 6)), 0);
+    assert_int_equal(wire.a->send(datagram()), 0);
+    assert_false(wire.b->got(datagram()));
+}
+
+void the_lower_priority_number_goes_first(void **)
+{
+    Wire wire;
+    ibv_qp *const other = wire.b->other_qp();
+    wire.b->receive(wire.b->qp(), 2);
+    wire.b->receive(other, 2);
+    assert_non_null(wire.b->steer([](Rule &r) { r.attr.priority = 1; }));
+    ibv_flow *const narrow = wire.b->steer(
+        [](Rule &r) { r.ports.val.src_port = htons(7000), r.ports.mask.src_port = 0xffff; }, other);
+    assert_int_equal(wire.a->send(datagram()), 0);
+    assert_true(wire.b->got(datagram(), other));
+    wire.b->unsteer(narrow);
+    assert_int_equal(wire.a->send(datagram()), 0);
+    assert_true(wire.b->got(datagram()));
+}
+
+void fragments_have_no_ports(void **)
+{
+    Wire wire;
+    wire.b->receive(wire.b->qp(), 1);
+    assert_non_null(wire.b->steer());
+    Frame first = datagram();
+    first[20] |= 0x20; // more fragments
+    assert_int_equal(wire.a->send(first), 0);
+    assert_false(wire.b->got(first));
+}
+
+void what_is_malformed_is_no_ones(void **)
+{
+    Wire wire;
+    wire.b->receive(wire.b->qp(), 1);
+    assert_non_null(wire.b->steer());
+    const Frame whole = datagram();
+    for (std::size_t length = 14; length < whole.size(); ++length)
+        assert_int_equal(wire.a->send(Frame(whole.begin(), whole.begin() + static_cast<long>(length))), 0);
+    Frame changed = whole;
+    changed[14] = 0x44; // a header of 16 bytes
+    assert_int_equal(wire.a->send(changed), 0);
+    assert_false(wire.b->got(whole));
+    assert_int_equal(sim::stats().unsteered, whole.size() - 14 + 1);
+}
+
+void rules_that_are_refused(void **)
+{
+    sim::DeviceConfig small;
+    small.max_flows = 1;
+    Wire wire(two_devices(small));
+    const auto refused = [&wire](int error, void (*change)(Rule &)) {
+        errno = 0;
+        assert_null(wire.b->steer(change));
+        assert_int_equal(errno, error);
+    };
+    refused(EINVAL, [](Rule &r) { r.attr.num_of_specs = 4; });
+    refused(EINVAL, [](Rule &r) { r.attr.port = 2; });
+    refused(EINVAL, [](Rule &r) { r.attr.priority = 16; });
+    refused(EINVAL, [](Rule &r) { r.ip.size = 2000; });
+    refused(EINVAL, [](Rule &r) { r.eth.type = IBV_FLOW_SPEC_TCP, r.eth.size = sizeof r.ports; });
+    refused(EOPNOTSUPP, [](Rule &r) { r.attr.type = IBV_FLOW_ATTR_SNIFFER; });
+    refused(EOPNOTSUPP, [](Rule &r) { r.ip.type = IBV_FLOW_SPEC_ESP; });
+    refused(EOPNOTSUPP, [](Rule &r) { r.attr.flags = IBV_FLOW_ATTR_FLAGS_EGRESS; });
+    assert_non_null(wire.b->steer());
+    refused(ENOMEM, [](Rule &) {});
+}
+
+// ---- frames --------------------------------------------------------------------------------------------------------------
+
+void a_frame_without_a_receive_is_lost(void **)
+{
+    Wire wire;
+    assert_non_null(wire.b->steer());
+    assert_int_equal(wire.a->send(datagram()), 0);
+    assert_int_equal(sim::stats().lost, 1);
+    wire.b->receive(wire.b->qp(), 1);
+    assert_false(wire.b->got(datagram()));
+    assert_int_equal(wire.a->send(datagram()), 0);
+    assert_true(wire.b->got(datagram()));
+}
+
+void a_frame_that_does_not_fit_breaks_the_queue(void **)
+{
+    Wire wire;
+    assert_non_null(wire.b->steer());
+    wire.b->receive(wire.b->qp(), 1, 64);
+    assert_int_equal(wire.a->send(datagram()), 0);
+    ibv_wc wc{};
+    assert_true(wire.b->next(wc));
+    assert_int_equal(wc.status, IBV_WC_LOC_LEN_ERR);
+    assert_int_equal(wire.b->qp()->state, IBV_QPS_ERR);
+}
+
+void checksums_are_verified_and_written(void **)
+{
+    Wire wire;
+    wire.b->receive(wire.b->qp(), 4);
+    assert_non_null(wire.b->steer());
+    const auto flags_of = [&wire](const Frame &frame, unsigned flags) {
+        assert_int_equal(wire.a->send(frame, flags), 0);
+        ibv_wc wc{};
+        assert_true(wire.b->next(wc));
+        return wc.wc_flags & IBV_WC_IP_CSUM_OK;
+    };
+    Frame frame = datagram();
+    assert_int_not_equal(flags_of(frame, 0), 0);
+    frame.back() ^= 1;
+    assert_int_equal(flags_of(frame, 0), 0);
+    assert_int_not_equal(flags_of(frame, IBV_SEND_IP_CSUM), 0);
+    frame[24] ^= 1; // of IPv4's header
+    assert_int_not_equal(flags_of(frame, IBV_SEND_IP_CSUM), 0);
+}
+
+void a_device_without_checksums(void **)
+{
+    sim::DeviceConfig plain;
+    plain.ip_csum = false;
+    Wire wire(two_devices(plain));
+    wire.b->receive(wire.b->qp(), 1);
+    assert_non_null(wire.b->steer());
+    assert_int_equal(wire.a->send(datagram(), IBV_SEND_IP_CSUM), EINVAL);
+    assert_int_equal(wire.a->send(datagram()), 0);
+    ibv_wc wc{};
+    assert_true(wire.b->next(wc));
+    assert_int_equal(wc.wc_flags, 0);
+}
+
+void frames_get_lost_as_asked_for(void **)
+{
+    Wire wire;
+    assert_non_null(wire.b->steer());
+    sim::lose_frames(500);
+    unsigned came = 0;
+    bool posted = false;
+    for (unsigned i = 0; i < 2000; ++i) {
+        if (!posted)
+            wire.b->receive(wire.b->qp(), 1);
+        assert_int_equal(wire.a->send(datagram()), 0); // the sender does not hear of it
+        ibv_wc wc{};
+        posted = !wire.b->next(wc);
+        came += !posted;
+    }
+    assert_in_range(came, 1800, 1980);
+}
+
+void no_frames_through_a_cut_or_a_removed_device(void **)
+{
+    Wire wire;
+    wire.b->receive(wire.b->qp(), 1);
+    assert_non_null(wire.b->steer());
+    sim::cut(0, 1);
+    assert_int_equal(wire.a->send(datagram()), 0);
+    sim::join(0, 1);
+    sim::port_down(1);
+    assert_int_equal(wire.a->send(datagram()), 0);
+    sim::port_up(1);
+    assert_false(wire.b->got(datagram()));
+    sim::remove_device(1);
+    assert_int_equal(wire.a->send(datagram()), 0);
+    ibv_wc wc{};
+    assert_true(wire.b->next(wc));
+    assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
+    assert_null(wire.b->steer());
+    assert_int_equal(errno, EIO);
+}
+
+} // namespace
+
+int main()
+{
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(no_rule_no_frame),
+        cmocka_unit_test(rules_have_specs_and_masks),
+        cmocka_unit_test(a_tag_is_matched_where_the_rule_says_so),
+        cmocka_unit_test(the_lower_priority_number_goes_first),
+        cmocka_unit_test(fragments_have_no_ports),
+        cmocka_unit_test(what_is_malformed_is_no_ones),
+        cmocka_unit_test(rules_that_are_refused),
+        cmocka_unit_test(a_frame_without_a_receive_is_lost),
+        cmocka_unit_test(a_frame_that_does_not_fit_breaks_the_queue),
+        cmocka_unit_test(checksums_are_verified_and_written),
+        cmocka_unit_test(a_device_without_checksums),
+        cmocka_unit_test(frames_get_lost_as_asked_for),
+        cmocka_unit_test(no_frames_through_a_cut_or_a_removed_device),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
