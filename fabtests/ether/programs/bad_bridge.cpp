@@ -6,11 +6,7 @@
 //
 // Commands: "hold INTERFACE": frames that come from there wait; "drop INTERFACE": they are lost; "go INTERFACE": on they
 // go.
-#include <arpa/inet.h>
 #include <net/ethernet.h>
-#include <net/if.h>
-#include <netinet/in.h>
-#include <netpacket/packet.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -26,6 +22,7 @@
 #include "core/clock.hpp"
 #include "core/fd.hpp"
 #include "fabtests/ether/programs/commands.hpp"
+#include "fabtests/ether/programs/packet_socket.hpp"
 
 using namespace vma;
 using fabtest::die;
@@ -34,23 +31,6 @@ namespace {
 
 constexpr std::uint64_t kLongestHold = 3'000'000; // ns
 constexpr std::size_t kLongestFrame = 65536;
-
-core::UniqueFd open_interface(const char *name)
-{
-    core::UniqueFd fd(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, htons(ETH_P_ALL)));
-    sockaddr_ll address = {};
-    address.sll_family = AF_PACKET;
-    address.sll_protocol = htons(ETH_P_ALL);
-    address.sll_ifindex = static_cast<int>(::if_nametoindex(name));
-    const int on = 1;
-    const int room = 8 << 20;
-    if (!fd || address.sll_ifindex == 0 ||
-        ::setsockopt(fd.get(), SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on) != 0 ||
-        ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof room) != 0 ||
-        ::bind(fd.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) != 0)
-        die(name, errno);
-    return fd;
-}
 
 // Says "congestion" in a frame whose sender has said that it may be said (RFC 3168, 5). Whether it has.
 bool mark(std::vector<std::uint8_t> &frame)
@@ -90,7 +70,7 @@ class Bridge
 {
 public:
     explicit Bridge(char **argv)
-        : name_{argv[1], argv[2]}, side_{open_interface(argv[1]), open_interface(argv[2])},
+        : name_{argv[1], argv[2]}, side_{fabtest::open_packet_socket(argv[1]), fabtest::open_packet_socket(argv[2])},
           loss_(std::atof(argv[3]) / 100), duplicates_(std::atof(argv[4]) / 100), held_back_(std::atof(argv[5]) / 100),
           marked_(std::atof(argv[6]) / 100), random_(static_cast<unsigned>(std::atoi(argv[7])))
     {

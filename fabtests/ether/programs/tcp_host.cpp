@@ -66,11 +66,11 @@ void set(inet::TcpSettings &settings, const std::string &text)
         die(text.c_str(), EINVAL);
 }
 
-TcpHost::TcpHost(const char *interface)
+TcpHost::TcpHost(const char *interface, const ether::PortOptions &port)
 {
     inet::TcpLimits limits;
     limits.connections = kConnections;
-    if (const int status = ether::Driver::open(interface, limits, driver_); status != 0)
+    if (const int status = ether::Driver::open(interface, limits, driver_, port); status != 0)
         die(interface, -status);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The user-space TCP on an AF_XDP port, without libfabric, for the programs of this folder.
+// The user-space TCP on a port, without libfabric, for the programs of this folder.
 #pragma once
 
 #include <memory>
@@ -25,8 +25,9 @@ inline std::uint8_t byte_at(std::uint64_t position)
 class TcpHost
 {
 public:
-    explicit TcpHost(const char *interface); // dies where it can't be opened
+    explicit TcpHost(const char *interface, const vma::ether::PortOptions &port = {}); // dies where it can't be opened
 
+    vma::ether::Driver &driver() { return *driver_; }
     vma::inet::Stack &stack() { return driver_->stack(); }
     vma::inet::Tcp &tcp() { return driver_->tcp(); }
     vma::ether::Flows &flows() { return driver_->flows(); }

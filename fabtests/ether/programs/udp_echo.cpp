@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The user-space UDP, without libfabric, against whoever is on the wire: sends each datagram back.
+//
+//   udp_echo INTERFACE LOCAL PORT [nic=NETWORK]     until the end of standard input; then "N datagrams"
+//
+// nic: raw packets of a simulated NIC whose other ends are in that network namespace (sim_nic.hpp).
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "fabtests/ether/programs/commands.hpp"
+#include "fabtests/ether/programs/sim_nic.hpp"
+#include "fabtests/ether/programs/tcp_host.hpp"
+#include "inet/udp.hpp"
+
+using namespace vma;
+using fabtest::die;
+using fabtest::now_ns;
+
+namespace {
+
+class Echo
+{
+public:
+    Echo(fabtest::TcpHost &host, const inet::Endpoint &local)
+        : host_(host), udp_(host.stack().udp()), local_(local), socket_(udp_.open({}))
+    {
+        if (const int status = udp_.bind(socket_, local); status != 0)
+            die("bind", -status);
+        if (const int status = host.flows().add({local, {}}, inet::Protocol::kUdp); status != 0)
+            die("flow", -status);
+    }
+
+    void run()
+    {
+        bool ended = false;
+        while (!ended) {
+            const bool any = host_.turn();
+            while (answer()) {
+            }
+            if (!any)
+                host_.wait(STDIN_FILENO);
+            ended = !commands_.take([](const std::string &) {});
+        }
+        std::printf("%u datagrams\n", datagrams_);
+    }
+
+private:
+    bool answer()
+    {
+        const std::span<std::uint8_t> room[] = {buffer_};
+        const inet::UdpTable::Received got = udp_.receive(socket_, room);
+        if (got.error != 0)
+            return false;
+        ++datagrams_;
+        inet::IpOut ip;
+        ip.source = local_.address;
+        ip.target = got.info.source.address;
+        ip.protocol = inet::Protocol::kUdp;
+        const inet::Bytes data[] = {inet::Bytes(buffer_).first(got.copied)};
+        const auto header = inet::udp_header(ip, {local_.port, got.info.source.port}, data);
+        const inet::Bytes parts[] = {header, data[0]};
+        // The peer asks for us as we ask for it, so its address is soon there.
+        const inet::PathIndex path = host_.stack().use_path(now_ns(), ip.target);
+        while (!host_.stack().tcp().paths()[path].ready) {
+            if (!host_.turn())
+                host_.wait();
+        }
+        while (host_.driver().write_datagram(now_ns(), path, ip, parts) == -EAGAIN)
+            host_.turn();
+        host_.driver().send(now_ns());
+        return true;
+    }
+
+    fabtest::TcpHost &host_;
+    inet::UdpTable &udp_;
+    const inet::Endpoint local_;
+    const inet::UdpSocketId socket_;
+    fabtest::Commands commands_;
+    unsigned datagrams_ = 0;
+    std::uint8_t buffer_[65536];
+};
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+    const std::string nic = argc > 4 ? argv[4] : "";
+    if (argc < 4 || (argc > 4 && !nic.starts_with("nic=")))
+        die("udp_echo INTERFACE LOCAL PORT [nic=NETWORK]", EINVAL);
+    std::unique_ptr<fabtest::SimNic> sim;
+    if (argc > 4)
+        sim = std::make_unique<fabtest::SimNic>(argv[1], nic.substr(4));
+    fabtest::TcpHost host(argv[1], sim ? sim->port() : ether::PortOptions{});
+    Echo echo(host, fabtest::endpoint(argv[2], argv[3]));
+    std::printf("ready\n");
+    std::fflush(stdout);
+    echo.run();
+}

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Our stack on the raw packets of a simulated NIC that stands between the left host's kernel and the wire, against the kernel
+at the other end. What the NIC's rules don't take gets to the left host's kernel, as with a real one."""
+
+import hashlib
+import os
+import socket
+import threading
+
+import pytest
+
+from lib import build, netns
+from lib.tcp import FAMILIES, PORT, no_offloads
+from lib.wire import LEFT, PATIENCE, RIGHT, Asked, inside, set_sysctl, udp_socket
+
+
+@pytest.fixture
+def hosts(run):
+    made = netns.hosts(middle=True)
+    for host in (made.left, made.right):  # the NIC's two sides get whole frames with their checksums
+        no_offloads(run, host, "tso", "gso")
+        set_sysctl(host, "ipv4/icmp_ratelimit", 0)
+    yield made
+    made.remove()
+
+
+def network(hosts) -> str:
+    return f"nic=/run/netns/{hosts.middle.name}"
+
+
+@pytest.fixture
+def start(run, hosts):
+    """start(program, argument...): on the left host. Its end is orderly."""
+    programs = []
+
+    def started(name, *argv):
+        program = Asked(run, hosts.left, name, build.program(f"ether/programs/{name}"), "wire", *argv, network(hosts))
+        programs.append(program)
+        assert program.next_line() in ("listening", "ready")
+        return program
+
+    yield started
+    for program in programs:
+        program.close()
+        if program.proc.alive():
+            program.proc.ok()
+
+
+def echoed(host, family, address, port, data) -> bytes:
+    """What comes back of `data` over one connection of the kernel's, whole and to its end."""
+    with inside(host):
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    with sock:
+        sock.settimeout(PATIENCE)
+        sock.connect((address, port))
+
+        def send():
+            sock.sendall(data)
+            sock.shutdown(socket.SHUT_WR)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        got = hashlib.sha256()
+        while piece := sock.recv(1 << 16):
+            got.update(piece)
+        sender.join()
+        return got.digest()
+
+
+@pytest.mark.parametrize("family, left, right", FAMILIES, ids=["ipv4", "ipv6"])
+@pytest.mark.parametrize("size", [0, 1448, 8 << 20], ids=str)
+def test_kernel_connects(hosts, start, family, left, right, size):
+    server = start("tcp_echo", "listen", left, PORT)
+    data = os.urandom(size)
+    assert echoed(hosts.right, family, left, PORT, data) == hashlib.sha256(data).digest()
+    server.close()
+    server.proc.ok()
+    assert server.next_line().startswith(f"1 connections, {size} bytes")
+
+
+def test_we_connect(run, hosts):
+    with inside(hosts.right):
+        listener = socket.create_server((RIGHT, PORT))
+    listener.settimeout(PATIENCE)
+    count = 10
+
+    def serve():
+        for _ in range(count):
+            sock, _address = listener.accept()
+            with sock:
+                sock.settimeout(PATIENCE)
+                while data := sock.recv(1 << 16):
+                    sock.sendall(data)
+
+    server = threading.Thread(target=serve)
+    server.start()
+    client = run.run("client", [build.program("ether/programs/tcp_echo"), "wire", "connect", LEFT, 30000, RIGHT, PORT,
+                                500_000, count, network(hosts)], preexec=hosts.left.enter)
+    server.join()
+    listener.close()
+    assert client.stdout() == "ok\n"
+
+
+@pytest.mark.parametrize("family, left, right", FAMILIES, ids=["ipv4", "ipv6"])
+def test_datagrams(hosts, start, family, left, right):
+    server = start("udp_echo", left, PORT)
+    sock = udp_socket(hosts.right, family)
+    with sock:
+        for number in range(200):
+            data = os.urandom(number * 7)
+            sock.sendto(data, (left, PORT))
+            assert sock.recvfrom(1 << 16) == (data, (left, PORT) + ((0, 0) if family == socket.AF_INET6 else ()))
+    server.close()
+    server.proc.ok()
+    assert server.next_line() == "200 datagrams"
+
+
+def test_the_rest_is_the_kernels(hosts, start):
+    """Other ports of the same address, and other protocols."""
+    start("tcp_echo", "listen", LEFT, PORT)
+    with inside(hosts.left):
+        listener = socket.create_server((LEFT, PORT + 1))
+    with listener:
+        listener.settimeout(PATIENCE)
+        with inside(hosts.right):
+            sock = socket.create_connection((LEFT, PORT + 1), PATIENCE)
+        with sock:
+            accepted, _address = listener.accept()
+            with accepted:
+                accepted.sendall(b"the kernel's")
+                assert sock.recv(100) == b"the kernel's"
+    with inside(hosts.right):
+        refused = socket.socket()
+    with refused, pytest.raises(ConnectionRefusedError):
+        refused.connect((LEFT, PORT + 2))
+    datagram = udp_socket(hosts.right)
+    with datagram, pytest.raises(ConnectionRefusedError):
+        datagram.connect((LEFT, PORT))
+        datagram.send(b"not TCP")
+        datagram.recv(100)
