@@ -65,8 +65,9 @@ private:
         const inet::Bytes parts[] = {header, data[0]};
         // The peer asks for us as we ask for it, so its address is soon there.
         const inet::PathIndex path = host_.stack().use_path(now_ns(), ip.target);
-        while (!host_.stack().tcp().paths()[path].ready) {
-            if (!host_.turn())
+        const auto is_ready = [&] { return host_.stack().tcp().paths()[path].ready; };
+        while (!is_ready()) {
+            if (!host_.turn() && !is_ready())
                 host_.wait();
         }
         while (host_.driver().write_datagram(now_ns(), path, ip, parts) == -EAGAIN)
