@@ -5,13 +5,14 @@ there twice.
     inet        core, and no socket, clock, thread or libfabric header of the system's
     core        nothing else of ours
     ofi         core
-    a device    ofi and core; ether also inet
+    a device    ofi and core; ether also inet, and the verbs device's table of functions
     compat      its own, never the provider's
     util        compat/src/stats, and the tool's own folder; vmad also inet, core and what ether tells it
     the sim     the verbs device's table of functions
     every one   include/ (inet and core excepted) and headers that are not ours
 
-    fabtests    no headers but its own; in fabtests/ether also those of the Ethernet device and the installed ones
+    fabtests    no headers but its own; in fabtests/ether also those of the Ethernet device, the
+                installed ones and the simulated NIC's
 
 Tests follow the rule of what they test, and may include fabtests/unit.hpp and seed.hpp; a provider test sees all of the
 provider and the simulated NIC.
@@ -39,7 +40,7 @@ RULES = {
     PROV + "ofi/": [PROV + "ofi/", PROV + "core/", "include/"],
     PROV + "local/": [PROV + "local/", PROV + "ofi/", PROV + "core/", "include/"],
     PROV + "verbs/": [PROV + "verbs/", PROV + "ofi/", PROV + "core/", "include/"],
-    PROV + "ether/": [PROV + "ether/", PROV + "inet/", PROV + "ofi/", PROV + "core/", "include/"],
+    PROV + "ether/": [PROV + "ether/", PROV + "inet/", PROV + "ofi/", PROV + "core/", PROV + "verbs/table.hpp", "include/"],
     "prov/vma/test/": ["prov/vma/", "include/", SIM, UNIT, SEED],
     "compat/src/": ["compat/src/", "include/"],
     "compat/test/": ["compat/", "include/", UNIT, SEED],
@@ -48,7 +49,7 @@ RULES = {
     "util/vmad/test/": ["util/vmad/", PROV + "inet/", PROV + "core/", UNIT],
     "include/": ["include/"],
     "fabtests/": ["fabtests/", "include/"],
-    "fabtests/ether/": ["fabtests/", "include/", PROV + "ether/", PROV + "inet/", PROV + "core/"],
+    "fabtests/ether/": ["fabtests/", "include/", PROV + "ether/", PROV + "inet/", PROV + "core/", SIM + "sim.hpp"],
     "contrib/": ["contrib/", "include/"],
     SIM: [SIM, PROV + "verbs/table.hpp", UNIT],
 }

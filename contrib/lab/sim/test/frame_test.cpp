@@ -11,8 +11,6 @@
 
 #include "contrib/lab/sim/frame.hpp"
 #include "contrib/lab/sim/sim.hpp"
-#include "inet/bytes.hpp"
-#include "inet/udp.hpp"
 
 using namespace vma;
 
@@ -24,20 +22,33 @@ constexpr std::uint8_t kMac[6] = {2, 0, 0, 0, 0, 7};
 constexpr std::uint32_t kRoom = 2048;
 constexpr std::uint32_t kReceives = 8;
 
-// UDP from 10.0.0.8, port 7000, to 10.0.0.7.
-Frame datagram(std::uint16_t port = 7000, std::uint16_t vlan = 0, std::size_t length = 100)
+void put16(Frame &frame, std::size_t value)
 {
-    inet::IpOut ip;
-    ip.source = inet::IpAddress::v4(0x0a000008);
-    ip.target = inet::IpAddress::v4(0x0a000007);
-    ip.protocol = inet::Protocol::kUdp;
-    inet::L2 link;
-    std::memcpy(link.target.bytes.data(), kMac, sizeof kMac);
-    link.vlan = vlan;
-    const Frame data(length, 0x5a);
-    const inet::Bytes parts[] = {data};
-    Frame frame(length + 64);
-    frame.resize(inet::write_udp_frame(frame.data(), link, ip, {7000, port}, parts));
+    frame.push_back(static_cast<std::uint8_t>(value >> 8));
+    frame.push_back(static_cast<std::uint8_t>(value));
+}
+
+// UDP from 10.0.0.8, port 7000, to 10.0.0.7.
+Frame datagram(std::uint16_t port = 7000, std::uint16_t vlan = 0)
+{
+    constexpr std::size_t kData = 100;
+    Frame frame(std::begin(kMac), std::end(kMac));
+    frame.resize(12);
+    if (vlan != 0) {
+        put16(frame, 0x8100);
+        put16(frame, vlan);
+    }
+    put16(frame, 0x0800);
+    const std::uint8_t ip[] = {0x45, 0, 0, 28 + kData, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 8, 10, 0, 0, 7};
+    frame.insert(frame.end(), std::begin(ip), std::end(ip));
+    put16(frame, 7000);
+    put16(frame, port);
+    put16(frame, 8 + kData);
+    put16(frame, 0);
+    frame.resize(frame.size() + kData, 0x5a);
+    sim::Headers headers;
+    assert_true(sim::parse(frame, headers));
+    sim::write_checksums(frame, headers);
     return frame;
 }
 
@@ -148,7 +159,8 @@ public:
     };
     // By default: UDP to 10.0.0.7, port 7000.
     using Change = std::function<void(Rule &)>;
-    ibv_flow *steer(const Change &change = [](Rule &) {}, ibv_qp *qp = nullptr)
+    ibv_flow *steer(
+        const Change &change = [](Rule &) {}, ibv_qp *qp = nullptr)
     {
         Rule rule;
         rule.attr.size = sizeof rule;
@@ -283,8 +295,7 @@ void a_tag_is_matched_where_the_rule_says_so(void **)
     assert_int_equal(wire.a->send(datagram(7000, 5)), 0); // a rule that says nothing of tags
     assert_true(wire.b->got(datagram(7000, 5)));
     wire.b->unsteer(any);
-    assert_non_null(
-        wire.b->steer([](Rule &r) { r.eth.mask.vlan_tag = htons(0x0fff), r.eth.val.vlan_tag = htons(5); }));
+    assert_non_null(wire.b->steer([](Rule &r) { r.eth.mask.vlan_tag = htons(0x0fff), r.eth.val.vlan_tag = htons(5); }));
     assert_int_equal(wire.a->send(datagram(7000, 5)), 0);
     assert_true(wire.b->got(datagram(7000, 5)));
     assert_int_equal(wire.a->send(datagram(7000, 6)), 0);
@@ -299,8 +310,8 @@ void the_lower_priority_number_goes_first(void **)
     wire.b->receive(wire.b->qp(), 2);
     wire.b->receive(other, 2);
     assert_non_null(wire.b->steer([](Rule &r) { r.attr.priority = 1; }));
-    ibv_flow *const narrow = wire.b->steer(
-        [](Rule &r) { r.ports.val.src_port = htons(7000), r.ports.mask.src_port = 0xffff; }, other);
+    ibv_flow *const narrow =
+        wire.b->steer([](Rule &r) { r.ports.val.src_port = htons(7000), r.ports.mask.src_port = 0xffff; }, other);
     assert_int_equal(wire.a->send(datagram()), 0);
     assert_true(wire.b->got(datagram(), other));
     wire.b->unsteer(narrow);

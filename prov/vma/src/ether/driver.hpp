@@ -23,8 +23,8 @@ class Driver
 {
 public:
     // 0 or negative errno, which is logged: those of Port::open, of netlink, -ENOMEM.
-    [[nodiscard]] static int open(const char *interface, const inet::TcpLimits &limits,
-                                  std::unique_ptr<Driver> &opened, const PortOptions &port = {}) noexcept;
+    [[nodiscard]] static int open(const char *interface, const inet::TcpLimits &limits, std::unique_ptr<Driver> &opened,
+                                  const PortOptions &port = {}) noexcept;
 
     inet::Stack &stack() noexcept { return *stack_; }
     inet::Tcp &tcp() noexcept { return stack_->tcp(); }

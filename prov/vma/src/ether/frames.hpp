@@ -12,8 +12,8 @@ inline constexpr FrameIndex kNoFrame = ~FrameIndex{0};
 
 struct ReceivedFrame {
     FrameIndex index;
-    std::span<std::uint8_t> bytes;  // from the Ethernet header on; ours until release() or submit()
-    bool checksums_good = false; // the device has verified those of IP and the transport
+    std::span<std::uint8_t> bytes; // from the Ethernet header on; ours until release() or submit()
+    bool checksums_good = false;   // the device has verified those of IP and the transport
 };
 
 } // namespace vma::ether

@@ -188,9 +188,10 @@ void RawQueue::break_down(const char *reason) noexcept
     attr.qp_state = IBV_QPS_ERR;
     static_cast<void>(verbs::table()->modify_qp(qp_.get(), &attr, IBV_QP_STATE));
     next_ = end_ = 0;
-    VMA_WARN(domain,
-             "RDMA device %s, raw packets: %s. Connections of this port end; new flows are refused and stay the kernel's",
-             verbs::table()->get_device_name(context_->device), reason);
+    VMA_WARN(
+        domain,
+        "RDMA device %s, raw packets: %s. Connections of this port end; new flows are refused and stay the kernel's",
+        verbs::table()->get_device_name(context_->device), reason);
 }
 
 } // namespace vma::ether

@@ -119,8 +119,8 @@ int RawQueue::map_frames() noexcept
         return -errno;
     // The device holds these very pages: fork() must not make us write to copies of them.
     ::madvise(frames_.data(), size, MADV_DONTFORK);
-    mr_ = own(verbs::table()->reg_mr(pd_.get(), frames_.data(), size, IBV_ACCESS_LOCAL_WRITE),
-              verbs::table()->dereg_mr);
+    mr_ =
+        own(verbs::table()->reg_mr(pd_.get(), frames_.data(), size, IBV_ACCESS_LOCAL_WRITE), verbs::table()->dereg_mr);
     return mr_ ? 0 : last_error();
 }
 

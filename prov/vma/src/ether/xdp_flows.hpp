@@ -28,7 +28,8 @@ private:
     int flows_;
     int addresses_;
     std::uint32_t count_ = 0;
-    std::unordered_map<FlowKey, std::uint32_t, FlowKeyHash, FlowKeySame> fragments_; // key of fragments -> TCP flows that need it
+    std::unordered_map<FlowKey, std::uint32_t, FlowKeyHash, FlowKeySame>
+        fragments_; // key of fragments -> TCP flows that need it
 };
 
 } // namespace vma::ether
