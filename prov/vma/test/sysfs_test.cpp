@@ -170,6 +170,21 @@ void pci_addresses(void **)
         assert_false(parse_pci_address(bad).has_value());
 }
 
+void the_port_behind_an_interface(void **)
+{
+    const Tree tree;
+    a_card(tree);
+    tree.file(kDevices + "rxe0/ports/1/gid_attrs/ndevs", "0", "eth0\n"); // behind it in the order of names
+    tree.file(kDevices + "mlx5_0/ports/nonsense/gid_attrs/ndevs", "0", "eth7\n");
+    const std::optional<RdmaPort> first = rdma_port_of("eth0", tree.root());
+    assert_true(first && first->device == "mlx5_0" && first->port == 1);
+    const std::optional<RdmaPort> second = rdma_port_of("eth1", tree.root());
+    assert_true(second && second->device == "mlx5_0" && second->port == 2);
+    for (const char *name : {"eth7", "eth", "ib0", "", "../eth0"})
+        assert_false(rdma_port_of(name, tree.root()).has_value());
+    assert_false(rdma_port_of("eth0", "/nonexistent").has_value());
+}
+
 } // namespace
 
 int main()
@@ -182,6 +197,7 @@ int main()
         cmocka_unit_test(interface_names_are_checked),
         cmocka_unit_test(nodes_of_the_machine),
         cmocka_unit_test(pci_addresses),
+        cmocka_unit_test(the_port_behind_an_interface),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -110,6 +110,8 @@ int net_numa_node(std::string_view interface, const char *root) noexcept
 
 std::optional<RdmaPort> rdma_port_of(std::string_view interface, const char *root) noexcept
 {
+    if (!is_file_name(interface))
+        return std::nullopt; // entries of the table that have no address are empty
     std::vector<std::string> devices = entries(std::string(root) + "/class/infiniband");
     std::ranges::sort(devices);
     for (const std::string &device : devices) {

@@ -33,7 +33,7 @@ public:
     unsigned interface() const noexcept { return port_.interface(); } // its index
 
     // Takes what has come, lets time pass, sends what there is to send. True: there was something. No system call where there
-    // is nothing to send and nothing has changed, but for one look at netlink a millisecond.
+    // is nothing to send and nothing has changed, but for one look at netlink, and at a NIC's events, a millisecond.
     bool turn() noexcept;
     // Sends what there is to send. False: the device takes no more now, turn() goes on.
     bool send(inet::Nanos now) noexcept;
