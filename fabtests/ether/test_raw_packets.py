@@ -2,8 +2,10 @@
 """Our stack on the raw packets of a simulated NIC that stands between the left host's kernel and the wire, against the kernel
 at the other end. What the NIC's rules don't take gets to the left host's kernel, as with a real one."""
 
+import ctypes
 import hashlib
 import os
+import pathlib
 import socket
 import threading
 
@@ -11,7 +13,7 @@ import pytest
 
 from lib import build, netns
 from lib.tcp import FAMILIES, PORT, no_offloads
-from lib.wire import LEFT, PATIENCE, RIGHT, Asked, inside, set_sysctl, udp_socket
+from lib.wire import LEFT, PATIENCE, RIGHT, Asked, inside, set_sysctl, udp_socket, xdp_of
 
 
 @pytest.fixture
@@ -24,17 +26,28 @@ def hosts(run):
     made.remove()
 
 
-def network(hosts) -> str:
-    return f"nic=/run/netns/{hosts.middle.name}"
+@pytest.fixture
+def sysfs(tmp_path) -> pathlib.Path:
+    """What the kernel would say of the device that the left host's interface belongs to."""
+    table = tmp_path / "sys/class/infiniband/sim0/ports/1/gid_attrs/ndevs"
+    table.mkdir(parents=True)
+    (table / "0").write_text("wire\n", encoding="ascii")
+    return tmp_path / "sys"
 
 
 @pytest.fixture
-def start(run, hosts):
+def nic(hosts, sysfs) -> str:
+    """The argument of programs that have the simulated NIC in them."""
+    return f"nic=/run/netns/{hosts.middle.name}:{sysfs}"
+
+
+@pytest.fixture
+def start(run, hosts, nic):
     """start(program, argument...): on the left host. Its end is orderly."""
     programs = []
 
     def started(name, *argv):
-        program = Asked(run, hosts.left, name, build.program(f"ether/programs/{name}"), "wire", *argv, network(hosts))
+        program = Asked(run, hosts.left, name, build.program(f"ether/programs/{name}"), "wire", *argv, nic)
         programs.append(program)
         assert program.next_line() in ("listening", "ready")
         return program
@@ -78,7 +91,7 @@ def test_kernel_connects(hosts, start, family, left, right, size):
     assert server.next_line().startswith(f"1 connections, {size} bytes")
 
 
-def test_we_connect(run, hosts):
+def test_we_connect(run, hosts, nic):
     with inside(hosts.right):
         listener = socket.create_server((RIGHT, PORT))
     listener.settimeout(PATIENCE)
@@ -95,7 +108,7 @@ def test_we_connect(run, hosts):
     server = threading.Thread(target=serve)
     server.start()
     client = run.run("client", [build.program("ether/programs/tcp_echo"), "wire", "connect", LEFT, 30000, RIGHT, PORT,
-                                500_000, count, network(hosts)], preexec=hosts.left.enter)
+                                500_000, count, nic], preexec=hosts.left.enter)
     server.join()
     listener.close()
     assert client.stdout() == "ok\n"
@@ -138,3 +151,52 @@ def test_the_rest_is_the_kernels(hosts, start):
         datagram.connect((LEFT, PORT))
         datagram.send(b"not TCP")
         datagram.recv(100)
+
+
+# ---- through libfabric -------------------------------------------------------------------------------------------------
+
+_CLONE_NEWNS, _MS_BIND, _MS_REC, _MS_PRIVATE = 0x20000, 0x1000, 0x4000, 0x40000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _must(result):
+    if result != 0:
+        raise OSError(ctypes.get_errno(), "a mount namespace")
+
+
+@pytest.fixture
+def machine(run, hosts, sysfs):
+    """machine(program, *argv, **env): a program on the left host, whose rdma-core is the simulated NIC."""
+    libraries = build.build_dir() / "fabtests/ether/programs/.libs"
+    env = {"FI_PROVIDER_PATH": str(build.provider_dir()), "IPATH_NO_BACKTRACE": "1",
+           "LD_PRELOAD": str(libraries / "sim_dlopen.so"), "SIM_NIC_LIBRARY": str(libraries / "sim_rdmacm.so"),
+           "SIM_NIC_NETWORK": f"/run/netns/{hosts.middle.name}"}
+
+    def enter():
+        hosts.left.enter()
+        _must(_libc.unshare(_CLONE_NEWNS))
+        _must(_libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
+        _must(_libc.mount(bytes(sysfs / "class"), b"/sys/class", None, _MS_BIND, None))
+
+    def started(name, *argv, **more):
+        host = type("Left", (), {"enter": staticmethod(enter)})
+        return Asked(run, host, name, build.program(f"ether/programs/{name}"), *argv, env={**env, **more})
+
+    return started
+
+
+@pytest.mark.parametrize("kind", ["auto", "raw", "xdp"])
+@pytest.mark.parametrize("wait", ["spin", "fd"])
+def test_stream_endpoints(hosts, machine, wait, kind):
+    """FI_EP_VMA_STREAM on the kind of port that FI_VMA_ETHERNET names; auto is raw packets here."""
+    server = machine("stream_echo", wait, "listen", LEFT, PORT, FI_VMA_ETHERNET=kind, FI_LOG_LEVEL="info")
+    assert server.next_line() == "listening"
+    assert xdp_of(hosts.left) == (kind == "xdp")
+    if kind != "xdp":  # the simulated NIC is no program's of whom it is not asked
+        sizes = [0, 1448, 4 << 20]
+        for size in sizes:
+            data = os.urandom(size)
+            assert echoed(hosts.right, socket.AF_INET, LEFT, PORT, data) == hashlib.sha256(data).digest()
+    server.close()
+    server.proc.ok()
+    assert ("raw packets of RDMA device sim0" in server.proc.stderr()) == (kind != "xdp")

@@ -5,10 +5,6 @@
 #include <sched.h>
 
 #include <cerrno>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <system_error>
 
 #include "contrib/lab/sim/sim.hpp"
 #include "fabtests/ether/programs/commands.hpp"
@@ -18,26 +14,16 @@ namespace fabtest {
 
 using namespace vma;
 
-namespace {
-
-void enter(const char *network)
-{
-    const core::UniqueFd there(::open(network, O_RDONLY | O_CLOEXEC));
-    if (!there || ::setns(there.get(), CLONE_NEWNET) != 0)
-        die(network, errno);
-}
-
-} // namespace
-
-SimNic::SimNic(const char *interface, const std::string &network)
+SimNic::SimNic(const std::string &network)
 {
     const core::UniqueFd home(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
-    enter(network.c_str());
+    const core::UniqueFd there(::open(network.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!home || !there || ::setns(there.get(), CLONE_NEWNET) != 0)
+        die(network.c_str(), errno);
     wire_ = open_packet_socket("right");
     host_ = open_packet_socket("left");
-    if (!home || ::setns(home.get(), CLONE_NEWNET) != 0)
+    if (::setns(home.get(), CLONE_NEWNET) != 0)
         die("setns", errno);
-    name_interface(interface);
     sim::Config config;
     config.devices.resize(1);
     config.devices[0].wire = wire_.get();
@@ -49,22 +35,6 @@ SimNic::SimNic(const char *interface, const std::string &network)
 SimNic::~SimNic()
 {
     sim::reset({});
-    std::error_code ignored;
-    std::filesystem::remove_all(sysfs_, ignored);
-}
-
-void SimNic::name_interface(const char *interface)
-{
-    char path[] = "/tmp/vma-sim-nic-XXXXXX";
-    if (::mkdtemp(path) == nullptr)
-        die("mkdtemp", errno);
-    sysfs_ = path;
-    const std::string table = sysfs_ + "/class/infiniband/sim0/ports/1/gid_attrs/ndevs";
-    std::error_code error;
-    std::filesystem::create_directories(table, error);
-    std::ofstream(table + "/0") << interface << '\n';
-    if (error)
-        die(table.c_str(), error.value());
 }
 
 } // namespace fabtest

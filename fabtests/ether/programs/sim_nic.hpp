@@ -6,27 +6,22 @@
 #include <string>
 
 #include "core/fd.hpp"
-#include "ether/port.hpp"
 
 namespace fabtest {
 
 class SimNic
 {
 public:
-    // `network`: the path of that namespace. Dies where something is missing.
-    SimNic(const char *interface, const std::string &network);
+    // `network`: the path of that namespace. Dies where something is missing. The device is sim0, and is in the table of
+    // verbs' functions from then on.
+    explicit SimNic(const std::string &network);
     ~SimNic();
     SimNic(const SimNic &) = delete;
     SimNic &operator=(const SimNic &) = delete;
 
-    vma::ether::PortOptions port() const { return {vma::ether::PortKind::kRaw, sysfs_.c_str()}; }
-
 private:
-    void name_interface(const char *interface);
-
     vma::core::UniqueFd wire_;
     vma::core::UniqueFd host_;
-    std::string sysfs_; // a folder that tells of the device as the kernel would
 };
 
 } // namespace fabtest

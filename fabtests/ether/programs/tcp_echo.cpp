@@ -5,8 +5,7 @@
 //   tcp_echo INTERFACE listen LOCAL PORT            until the end of standard input; then "N connections, N bytes, N open"
 //   tcp_echo INTERFACE connect LOCAL PORT REMOTE PORT BYTES COUNT    COUNT connections one after the other; "ok"
 //
-// Behind that: settings, NAME=VALUE (tcp_host.hpp); nic=NETWORK: raw packets of a simulated NIC whose other ends are in that
-// network namespace (sim_nic.hpp).
+// Behind that: settings, NAME=VALUE (tcp_host.hpp); nic=NETWORK:SYSFS (nic_port.hpp).
 #include <poll.h>
 #include <unistd.h>
 
@@ -14,12 +13,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "fabtests/ether/programs/commands.hpp"
-#include "fabtests/ether/programs/sim_nic.hpp"
+#include "fabtests/ether/programs/nic_port.hpp"
 #include "fabtests/ether/programs/tcp_host.hpp"
 
 using namespace vma;
@@ -208,29 +206,25 @@ int main(int argc, char **argv)
 {
     std::vector<std::string> words;
     inet::TcpSettings settings;
-    std::string nic;
+    fabtest::NicPort port;
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i];
         if (word.find('=') == std::string::npos)
             words.emplace_back(word);
         else if (word.starts_with("nic="))
-            nic = word.substr(4);
+            port.set(word.substr(4));
         else
             fabtest::set(settings, word);
     }
-    std::unique_ptr<fabtest::SimNic> sim;
-    if (!nic.empty() && !words.empty())
-        sim = std::make_unique<fabtest::SimNic>(words[0].c_str(), nic);
-    const ether::PortOptions port = sim ? sim->port() : ether::PortOptions{};
     const std::string role = words.size() > 1 ? words[1] : "";
     if (role == "listen" && words.size() == 4) {
-        TcpHost host(words[0].c_str(), port);
+        TcpHost host(words[0].c_str(), port.options);
         Server server(host, endpoint(words[2], words[3]), settings);
         std::printf("listening\n");
         std::fflush(stdout);
         server.run();
     } else if (role == "connect" && words.size() == 8) {
-        TcpHost host(words[0].c_str(), port);
+        TcpHost host(words[0].c_str(), port.options);
         inet::Flow flow = {endpoint(words[2], words[3]), endpoint(words[4], words[5])};
         for (int i = 0; i < std::atoi(words[7].c_str()); ++i, ++flow.local.port)
             Client(host, flow, static_cast<std::uint64_t>(std::atoll(words[6].c_str())), settings).run();

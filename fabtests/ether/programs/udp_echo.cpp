@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The user-space UDP, without libfabric, against whoever is on the wire: sends each datagram back.
 //
-//   udp_echo INTERFACE LOCAL PORT [nic=NETWORK]     until the end of standard input; then "N datagrams"
+//   udp_echo INTERFACE LOCAL PORT [nic=NETWORK:SYSFS]     until the end of standard input; then "N datagrams"
 //
-// nic: raw packets of a simulated NIC whose other ends are in that network namespace (sim_nic.hpp).
+// nic: see nic_port.hpp.
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
-#include <memory>
 #include <string>
 
 #include "fabtests/ether/programs/commands.hpp"
-#include "fabtests/ether/programs/sim_nic.hpp"
+#include "fabtests/ether/programs/nic_port.hpp"
 #include "fabtests/ether/programs/tcp_host.hpp"
 #include "inet/udp.hpp"
 
@@ -89,13 +88,13 @@ private:
 
 int main(int argc, char **argv)
 {
-    const std::string nic = argc > 4 ? argv[4] : "";
-    if (argc < 4 || (argc > 4 && !nic.starts_with("nic=")))
-        die("udp_echo INTERFACE LOCAL PORT [nic=NETWORK]", EINVAL);
-    std::unique_ptr<fabtest::SimNic> sim;
+    const std::string nic = argc > 4 ? argv[4] : "nic=";
+    if (argc < 4 || !nic.starts_with("nic="))
+        die("udp_echo INTERFACE LOCAL PORT [nic=NETWORK:SYSFS]", EINVAL);
+    fabtest::NicPort port;
     if (argc > 4)
-        sim = std::make_unique<fabtest::SimNic>(argv[1], nic.substr(4));
-    fabtest::TcpHost host(argv[1], sim ? sim->port() : ether::PortOptions{});
+        port.set(nic.substr(4));
+    fabtest::TcpHost host(argv[1], port.options);
     Echo echo(host, fabtest::endpoint(argv[2], argv[3]));
     std::printf("ready\n");
     std::fflush(stdout);
