@@ -3,10 +3,12 @@
 at the other end. What the NIC's rules don't take gets to the left host's kernel, as with a real one."""
 
 import ctypes
+import errno
 import hashlib
 import os
 import pathlib
 import socket
+import struct
 import threading
 
 import pytest
@@ -200,3 +202,42 @@ def test_stream_endpoints(hosts, machine, wait, kind):
     server.close()
     server.proc.ok()
     assert ("raw packets of RDMA device sim0" in server.proc.stderr()) == (kind != "xdp")
+
+
+@pytest.mark.parametrize("family, left, right", FAMILIES, ids=["ipv4", "ipv6"])
+def test_datagram_endpoints(run, hosts, machine, family, left, right):
+    """FI_EP_DGRAM: whole datagrams by the NIC, fragments by the kernel, and a group."""
+    group = "ff15::1:2:3" if family == socket.AF_INET6 else "239.1.2.3"
+    program = machine("datagram_echo", left, PORT, right, PORT + 1, group, FI_VMA_ETHERNET="raw", FI_LOG_LEVEL="warn")
+    assert program.next_line() == "ready"
+    sizes = [0, 1, 1452, 3000, 30000]
+    with inside(hosts.right):
+        index = socket.if_nametoindex("wire")
+    with udp_socket(hosts.right, family) as sock:
+        sock.bind((right, PORT + 1))
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
+        else:
+            sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, struct.pack("@4s4si", bytes(4), bytes(4), index))
+        for size in sizes:
+            data = os.urandom(size)
+            sock.sendto(data, (left, PORT))
+            assert sock.recv(1 << 16) == data, size
+        for number in range(50):
+            data = struct.pack("!I", number)
+            run.wait_until(lambda data=data: reaches(sock, data, (group, PORT)), "the route of groups", PATIENCE)
+            assert sock.recv(1 << 16) == data
+    program.close()
+    program.proc.ok()
+    assert program.next_line() == f"{len(sizes) + 50} datagrams"
+
+
+def reaches(sock, data, address) -> bool:
+    """False as long as a fresh interface has no way to groups."""
+    try:
+        sock.sendto(data, address)
+    except OSError as error:
+        if error.errno != errno.ENETUNREACH:
+            raise
+        return False
+    return True

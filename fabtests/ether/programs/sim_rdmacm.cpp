@@ -13,10 +13,7 @@ using Code = void (*)();
 
 template <auto Member> struct Exported;
 template <typename Result, typename... Args, Result (*Table::*Member)(Args...)> struct Exported<Member> {
-    static Result call(Args... args)
-    {
-        return (vma::sim::table()->*Member)(args...);
-    }
+    static Result call(Args... args) { return (vma::sim::table()->*Member)(args...); }
 };
 
 [[gnu::constructor]] void plug_in()
@@ -35,11 +32,12 @@ template <typename Result, typename... Args, Result (*Table::*Member)(Args...)> 
 #undef ibv_query_port
 #undef ibv_reg_mr
 #define VMA_EXPORT(member, symbol)                                                                                     \
-    extern "C" [[gnu::used]] Code sim_nic_find_##member()                                                             \
+    extern "C" [[gnu::used]] Code sim_nic_find_##member()                                                              \
     {                                                                                                                  \
-        return reinterpret_cast<Code>(&Exported<&Table::member>::call);                                              \
+        return reinterpret_cast<Code>(&Exported<&Table::member>::call);                                                \
     }                                                                                                                  \
-    extern "C" __attribute__((ifunc("sim_nic_find_" #member), visibility("default"))) void sim_nic_##member() __asm__(#symbol);
+    extern "C" __attribute__((ifunc("sim_nic_find_" #member), visibility("default"))) void sim_nic_##member() __asm__( \
+        #symbol);
 VMA_VERBS_FUNCTIONS(VMA_EXPORT)
 #pragma pop_macro("ibv_reg_mr")
 #pragma pop_macro("ibv_query_port")
