@@ -118,6 +118,20 @@ void an_ipv6_flow_has_a_rule(void **)
     assert_false(arrives(wire, frame));
 }
 
+void a_group_has_a_mac_of_its_own(void **)
+{
+    Wire wire;
+    const inet::IpAddress group = inet::IpAddress::v4(0xef810203); // 239.129.2.3: the 23 lowest bits count
+    do_add(wire, {{group, kPort}, {}});
+    Frame frame = datagram(kPort);
+    const std::uint8_t mac[] = {0x01, 0x00, 0x5e, 0x01, 0x02, 0x03};
+    std::memcpy(frame.data(), mac, sizeof mac);
+    std::memcpy(&frame[14 + 16], group.v4_bytes(), 4);
+    assert_true(arrives(wire, frame));
+    frame[5] ^= 1;
+    assert_false(arrives(wire, frame));
+}
+
 void a_vlan_is_part_of_a_flow(void **)
 {
     Wire wire;
@@ -452,6 +466,7 @@ int main()
         cmocka_unit_test(only_frames_of_flows_come),
         cmocka_unit_test(a_flow_of_any_address_is_of_those_named),
         cmocka_unit_test(an_ipv6_flow_has_a_rule),
+        cmocka_unit_test(a_group_has_a_mac_of_its_own),
         cmocka_unit_test(a_vlan_is_part_of_a_flow),
         cmocka_unit_test(what_is_no_flow_is_refused),
         cmocka_unit_test(a_rule_that_is_refused),
