@@ -155,6 +155,29 @@ def test_the_rest_is_the_kernels(hosts, start):
         datagram.recv(100)
 
 
+def test_the_nic_is_pulled_out(run, hosts, start):
+    """Its program lives on, and says so once; what comes from then on is the kernel's."""
+    server = start("udp_echo", LEFT, PORT)
+    with udp_socket(hosts.right) as sock:
+        sock.connect((LEFT, PORT))
+        sock.send(b"x")
+        assert sock.recv(10) == b"x"
+        assert server.ask("remove") == "ok"
+
+        def is_the_kernels() -> bool:
+            try:
+                sock.send(b"y")
+                return False
+            except ConnectionRefusedError:
+                return True
+
+        run.wait_until(is_the_kernels, "the kernel's answer", PATIENCE, server.proc)
+    server.close()
+    server.proc.ok()
+    assert server.next_line() == "1 datagrams"
+    assert server.proc.stderr().count("new flows are refused") == 1
+
+
 # ---- through libfabric -------------------------------------------------------------------------------------------------
 
 _CLONE_NEWNS, _MS_BIND, _MS_REC, _MS_PRIVATE = 0x20000, 0x1000, 0x4000, 0x40000
@@ -208,6 +231,9 @@ def test_stream_endpoints(hosts, machine, wait, kind):
 def test_datagram_endpoints(run, hosts, machine, family, left, right):
     """FI_EP_DGRAM: whole datagrams by the NIC, fragments by the kernel, and a group."""
     group = "ff15::1:2:3" if family == socket.AF_INET6 else "239.1.2.3"
+    for host in (hosts.left, hosts.right):
+        with udp_socket(host, family) as probe:
+            run.wait_until(lambda probe=probe: reaches(probe, (group, 9)), "the route of groups", PATIENCE)
     program = machine("datagram_echo", left, PORT, right, PORT + 1, group, FI_VMA_ETHERNET="raw", FI_LOG_LEVEL="warn")
     assert program.next_line() == "ready"
     sizes = [0, 1, 1452, 3000, 30000]
@@ -225,17 +251,17 @@ def test_datagram_endpoints(run, hosts, machine, family, left, right):
             assert sock.recv(1 << 16) == data, size
         for number in range(50):
             data = struct.pack("!I", number)
-            run.wait_until(lambda data=data: reaches(sock, data, (group, PORT)), "the route of groups", PATIENCE)
+            sock.sendto(data, (group, PORT))
             assert sock.recv(1 << 16) == data
     program.close()
     program.proc.ok()
     assert program.next_line() == f"{len(sizes) + 50} datagrams"
 
 
-def reaches(sock, data, address) -> bool:
+def reaches(sock, address) -> bool:
     """False as long as a fresh interface has no way to groups."""
     try:
-        sock.sendto(data, address)
+        sock.sendto(b"", address)
     except OSError as error:
         if error.errno != errno.ENETUNREACH:
             raise

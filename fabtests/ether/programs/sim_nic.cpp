@@ -37,4 +37,9 @@ SimNic::~SimNic()
     sim::reset({});
 }
 
+void SimNic::remove()
+{
+    sim::remove_device(0);
+}
+
 } // namespace fabtest

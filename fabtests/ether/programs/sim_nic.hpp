@@ -19,6 +19,8 @@ public:
     SimNic(const SimNic &) = delete;
     SimNic &operator=(const SimNic &) = delete;
 
+    static void remove(); // as if it was pulled out; the host's kernel keeps its network
+
 private:
     vma::core::UniqueFd wire_;
     vma::core::UniqueFd host_;

@@ -3,7 +3,7 @@
 //
 //   udp_echo INTERFACE LOCAL PORT [nic=NETWORK:SYSFS]     until the end of standard input; then "N datagrams"
 //
-// nic: see nic_port.hpp.
+// nic: see nic_port.hpp. Command: "remove", the simulated NIC is pulled out.
 #include <unistd.h>
 
 #include <cerrno>
@@ -42,7 +42,10 @@ public:
             }
             if (!any)
                 host_.wait(STDIN_FILENO);
-            ended = !commands_.take([](const std::string &) {});
+            ended = !commands_.take([](const std::string &) {
+                fabtest::SimNic::remove();
+                fabtest::answer(0);
+            });
         }
         std::printf("%u datagrams\n", datagrams_);
     }

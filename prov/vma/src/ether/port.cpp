@@ -28,16 +28,23 @@ constinit std::atomic<bool> g_warned{false};
 
 int open_raw(const char *name, const Interface &interface, const PortOptions &options, RawPort &opened) noexcept
 {
+    const bool must = options.kind == PortKind::kRaw;
     const std::optional<core::RdmaPort> device = core::rdma_port_of(name, options.sysfs);
-    if (!device)
+    if (!device) {
+        if (must)
+            VMA_WARN(domain, "%s stays the kernel's: it is no RDMA device's, and raw packets are asked for", name);
         return -EOPNOTSUPP;
+    }
     const int status = RawPort::open(interface, *device, opened);
+    const char *const error = std::strerror(-status);
     if (status == 0)
         VMA_INFO(domain, "%s: raw packets of RDMA device %s, port %u", name, device->device.c_str(),
                  unsigned{device->port});
-    else if (options.kind == PortKind::kAuto)
-        VMA_INFO(domain, "%s: no raw packets of RDMA device %s (%s), so AF_XDP", name, device->device.c_str(),
-                 std::strerror(-status));
+    else if (must)
+        VMA_WARN(domain, "%s stays the kernel's: no raw packets of RDMA device %s: %s", name, device->device.c_str(),
+                 error);
+    else
+        VMA_INFO(domain, "%s: no raw packets of RDMA device %s (%s), so AF_XDP", name, device->device.c_str(), error);
     return status;
 }
 
@@ -59,18 +66,17 @@ PortKind configured_port_kind() noexcept
 int Port::open(const char *interface, const PortOptions &options, Port &opened) noexcept
 {
     Interface described;
-    int status = describe(interface, described);
-    if (status == 0 && options.kind != PortKind::kXdp) {
-        RawPort raw;
-        status = open_raw(interface, described, options, raw);
-        if (status == 0) {
-            opened.kind_ = std::move(raw);
-            return 0;
-        }
-    }
-    if (options.kind == PortKind::kRaw) {
-        VMA_WARN(domain, "%s stays the kernel's: no raw packets: %s", interface, std::strerror(-status));
+    if (const int status = describe(interface, described); status != 0) {
+        VMA_WARN(domain, "%s can't be a port: %s", interface, std::strerror(-status));
         return status;
+    }
+    if (options.kind != PortKind::kXdp) {
+        RawPort raw;
+        const int status = open_raw(interface, described, options, raw);
+        if (status == 0)
+            opened.kind_ = std::move(raw);
+        if (status == 0 || options.kind == PortKind::kRaw)
+            return status;
     }
     XdpPortOptions xdp;
     if (described.mtu > kUsualMtu)

@@ -21,10 +21,10 @@ VerbsObject<ibv_context> open_context(const std::string &name) noexcept
     const verbs::Table &verbs = *verbs::table();
     int count = 0;
     ibv_device **const list = verbs.get_device_list(&count);
-    if (list == nullptr)
-        return {};
     ibv_context *context = nullptr;
     errno = ENODEV;
+    if (list == nullptr) // libibverbs finds no kernel modules
+        return {};
     for (int i = 0; i < count && context == nullptr; ++i) {
         if (name == verbs.get_device_name(list[i]))
             context = verbs.open_device(list[i]);
