@@ -120,7 +120,8 @@ std::optional<RdmaPort> rdma_port_of(std::string_view interface, const char *roo
             std::uint8_t number = 0;
             if (!parse(port, number, 10))
                 continue;
-            const std::string table = ports + "/" + port + "/gid_attrs/ndevs/";
+            std::string table = ports;
+            table.append("/").append(port).append("/gid_attrs/ndevs/");
             for (const std::string &gid : entries(table)) {
                 if (read_line(table + gid) == interface)
                     return RdmaPort{device, number};

@@ -15,6 +15,7 @@
 #include "core/sysfs.hpp"
 #include "ether/address.hpp"
 #include "ether/netlink.hpp"
+#include "ether/port.hpp"
 #include "rdma/fi_ext_vma.h"
 
 namespace vma::ether {
@@ -44,14 +45,15 @@ bool has(const __user_cap_data_struct *sets, unsigned capability) noexcept
     return (sets[capability / 32].effective & 1U << capability % 32) != 0;
 }
 
-// AF_XDP, steering programs, and asking for neighbours (doc/raw-ethernet.md, "Rights").
+// AF_XDP or raw packets, steering programs, and asking for neighbours (doc/raw-ethernet.md, "Rights").
 bool may_use_ports() noexcept
 {
     __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
     __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3]{};
     if (::syscall(SYS_capget, &header, sets) != 0)
         return false;
-    return has(sets, CAP_NET_RAW) && has(sets, CAP_NET_ADMIN) && (has(sets, CAP_BPF) || has(sets, CAP_SYS_ADMIN));
+    const bool may_steer = has(sets, CAP_BPF) || has(sets, CAP_SYS_ADMIN) || configured_port_kind() == PortKind::kRaw;
+    return has(sets, CAP_NET_RAW) && has(sets, CAP_NET_ADMIN) && may_steer;
 }
 
 // The port below an interface: "" where none can be used.
