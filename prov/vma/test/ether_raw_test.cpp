@@ -445,14 +445,14 @@ void the_kind_is_chosen_by_a_variable(void **)
     } kinds[] = {{"auto", ether::PortKind::kAuto},
                  {"xdp", ether::PortKind::kXdp},
                  {"raw", ether::PortKind::kRaw},
-                 {"", ether::PortKind::kAuto},
-                 {"Raw", ether::PortKind::kAuto}};
+                 {"", ether::PortKind::kXdp},
+                 {"Raw", ether::PortKind::kXdp}};
     for (const auto &kind : kinds) {
         assert_int_equal(::setenv("FI_VMA_ETHERNET", kind.text, 1), 0);
         assert_true(ether::configured_port_kind() == kind.kind);
     }
     assert_int_equal(::unsetenv("FI_VMA_ETHERNET"), 0);
-    assert_true(ether::configured_port_kind() == ether::PortKind::kAuto);
+    assert_true(ether::configured_port_kind() == ether::PortKind::kXdp);
     ether::Port port;
     assert_int_equal(ether::Port::open("lo", {ether::PortKind::kRaw, "/nonexistent"}, port), -EOPNOTSUPP);
     assert_int_equal(ether::Port::open("no-such-port", {ether::PortKind::kRaw, "/nonexistent"}, port), -ENODEV);

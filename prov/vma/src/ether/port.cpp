@@ -54,13 +54,13 @@ PortKind configured_port_kind() noexcept
 {
     const char *const text = ofi::param(ofi::Param::ethernet);
     if (text == nullptr)
-        return PortKind::kAuto;
+        return PortKind::kXdp; // no NIC has run the other kind yet
     const KindName *const found = std::ranges::find(kKinds, std::string_view(text), &KindName::name);
     if (found != std::end(kKinds))
         return found->kind;
     if (!g_warned.exchange(true, std::memory_order_relaxed))
-        VMA_WARN(domain, "FI_VMA_ETHERNET: \"%s\" is none of auto, xdp and raw: auto is taken", text);
-    return PortKind::kAuto;
+        VMA_WARN(domain, "FI_VMA_ETHERNET: \"%s\" is none of auto, xdp and raw: xdp is taken", text);
+    return PortKind::kXdp;
 }
 
 int Port::open(const char *interface, const PortOptions &options, Port &opened) noexcept

@@ -61,7 +61,7 @@ constexpr ParamEntry kParams[] = {
      "empty: none (default: /run/vma/vmad.sock)."},
     {"ethernet", "FI_VMA_ETHERNET", nullptr,
      "How domains of the fabric ethernet get frames: xdp (AF_XDP sockets), raw (raw packet queue pairs of the RDMA "
-     "device that the interface belongs to), auto: raw where the device has them, else xdp (default: auto)."},
+     "device that the interface belongs to), auto: raw where the device has them, else xdp (default: xdp)."},
 };
 
 constinit std::atomic<const char *> g_overrides[std::size(kParams)] = {};
