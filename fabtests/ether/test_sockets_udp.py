@@ -143,7 +143,8 @@ def test_fork(run, wire):
     proc = mirror(run, wire, "4", LEFT)
     peer = Peer(wire.right, socket.AF_INET, (LEFT, PORT))
     lift(run, peer, proc)
-    parent = peer.ask(b"fork")["pid"]
+    parent = peer.ask(b"who")["pid"]
+    peer.ask(b"fork")  # the child answers: what came before, and was not read, would stay with the parent
     for i in range(200):
         assert peer.ask(b"count%d" % i)["number"] == str(i)
     assert peer.ask(b"who")["pid"] != parent

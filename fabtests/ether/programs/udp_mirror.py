@@ -2,7 +2,7 @@
 """A UDP server: answers each datagram with what it was told of it, as JSON, and the bytes' SHA-256.
 
 udp_mirror.py 4|6 ADDRESS PORT [reuseport] [wait]
-"wait": nothing is read until a line comes on standard input. `quit` ends it, `fork` makes a child that goes on in its place."""
+"wait": nothing is read until a line comes on standard input. `quit` ends it, `fork` makes a child that answers in its place."""
 
 import hashlib
 import json
@@ -54,11 +54,11 @@ def main():
         answer = {"sha": hashlib.sha256(data).hexdigest(), "length": len(data), "pid": os.getpid(), **told(ancillary)}
         if data[:5] == b"count":
             answer["number"] = data[5:].decode()
-        s.sendto(json.dumps(answer).encode(), source)
-        if data == b"quit":
-            return
         if data == b"fork" and os.fork() != 0:
             os.wait()
+            return
+        s.sendto(json.dumps(answer).encode(), source)
+        if data == b"quit":
             return
 
 
