@@ -40,7 +40,7 @@ def wire() -> Iterator[tuple[procs.Namespace, procs.Namespace]]:
         for end, address in ((near, NEAR), (far, FAR)):
             _command(end, "ip", "address", "add", f"{address}/24", "dev", "wire")
             _command(end, "ip", "link", "set", "wire", "up")
-            _command(end, str(ethtool), "-K", "wire", "tx", "off")
+            _command(end, str(ethtool), "-K", "wire", "tx", "off", "gro", "on")  # NAPI for frames of udp_flood
         yield near, far
 
 
@@ -95,7 +95,7 @@ class WireReceive(_Wire):
     seconds = 4
     rounds = 9
     by_hand = ("VMA_ETHERNET=wire LD_PRELOAD=libvma.so udp_flood receive 10.99.0.1 7100 1 & "
-               "udp_flood send 10.99.0.1 7100 1 # in another network namespace")
+               "udp_flood send 10.99.0.1 7100 1 wire # in another network namespace")
     needs = ("ethtool",)
     helpers = ("udp_flood",)
     modes = (KERNEL, ON_PORT)
@@ -109,5 +109,5 @@ class WireReceive(_Wire):
         with wire() as (near, far), bench.stepped(mode, [flood, "receive", *arguments], bench.server_cpu, near) as receiver:
             if procs.next_line(receiver, 10) != "ready":
                 raise procs.RunError("udp_flood is not ready")
-            bench.client(KERNEL, [flood, "send", *arguments], 3, namespace=far)
+            bench.client(KERNEL, [flood, "send", *arguments, "wire"], 3, namespace=far)
             return {RECEIVED.key: float(parsers.json_line(procs.next_line(receiver, 10))["received"])}
