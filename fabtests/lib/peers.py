@@ -18,9 +18,10 @@ def start(run, pair, program: str, *args, lift: bool = False, env=None, server_o
                                     ("client", ends[1], pair.client, client_options)):
         options = dict(options or {})
         argv = options.pop("argv", [build.program(program)])
-        side_env = dict(env or {}, **options.pop("env", {}))
+        side_env = dict(env or {})
         if pair.both and lift:
             side_env["FABTEST_LIFT"] = "1"
+        side_env.update(options.pop("env", {}))
         procs.append(run.start(role, [*argv, role, "--control", end.fileno(), *args], vma=vma, mode=pair.mode,
                                env=side_env, pass_fds=[end.fileno()], **options))
     for end in ends:

@@ -81,17 +81,23 @@ sockaddr_storage Peer::address(socklen_t *len) const
         auto *in = reinterpret_cast<sockaddr_in *>(&all);
         in->sin_family = AF_INET;
         in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        if (at != nullptr && inet_pton(AF_INET, at, &in->sin_addr) != 1)
+            die("--at %s: no IPv4 address", at);
         in->sin_port = htons(port);
         *len = sizeof *in;
     } else {
         auto *in6 = reinterpret_cast<sockaddr_in6 *>(&all);
         in6->sin6_family = AF_INET6;
         in6->sin6_port = htons(port);
+        *len = sizeof *in6;
+        if (at != nullptr && inet_pton(AF_INET6, at, &in6->sin6_addr) != 1)
+            die("--at %s: no IPv6 address", at);
+        if (at != nullptr)
+            return all;
         if (family == Family::kInet6)
             in6->sin6_addr = in6addr_loopback;
         else if (!server)
             inet_pton(AF_INET6, "::ffff:127.0.0.1", &in6->sin6_addr);
-        *len = sizeof *in6;
     }
     return all;
 }
@@ -229,6 +235,8 @@ Peer parse_peer(int *argc, char **argv)
         } else if (arg == "--family") {
             peer.family = value == "6" ? Family::kInet6 : value == "mapped" ? Family::kMapped : Family::kInet4;
             ++i;
+        } else if (arg == "--at") {
+            peer.at = argv[++i];
         } else {
             argv[kept++] = argv[i];
         }

@@ -22,6 +22,7 @@ struct Peer {
     bool server = false;
     int control = -1; // SOCK_SEQPACKET to the other side
     Family family = Family::kInet4;
+    const char *at = nullptr; // the server's address in numbers; loopback if there is none
     int listener = -1; // server only
     std::uint16_t port = 0;
 
@@ -41,7 +42,8 @@ struct Peer {
     sockaddr_storage address(socklen_t *len) const;
 };
 
-// Options common to all programs: "server" or "client", --control FD, --family 4|6|mapped. Consumes what it knows.
+// Options common to all programs: "server" or "client", --control FD, --family 4|6|mapped, --at ADDRESS of the server (of that
+// family). Consumes what it knows.
 Peer parse_peer(int *argc, char **argv);
 
 // True when the harness expects this run's connections to be accelerated (FABTEST_LIFT=1).

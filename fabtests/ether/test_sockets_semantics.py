@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What socket calls return and do on a connection that an Ethernet port carries: the scenarios of sockets/programs/semantics,
+each with the library on one side of the wire and the kernel on the other. Transcripts must be those of two kernels."""
+
+import pathlib
+import re
+
+import pytest
+
+from lib import netns, peers, port, wire
+
+SOURCES = pathlib.Path(__file__).parents[1] / "sockets" / "programs" / "semantics"
+PROGRAM = "sockets/programs/semantics/semantics"
+_text = "".join(source.read_text() for source in SOURCES.glob("*.cpp"))
+SCENARIOS = sorted(re.findall(r"^SCENARIO\((\w+)\)", _text, re.M)
+                   + [f"{name}_by_{side}" for name in re.findall(r"^STREAMING\((\w+)\)", _text, re.M)
+                      for side in ("client", "server")])
+_reference = {}
+
+
+@pytest.fixture(scope="module")
+def lab_hosts(af_xdp):
+    made = netns.hosts()
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def lab(run, lab_hosts):
+    return port.Lab(run, lab_hosts)
+
+
+def transcripts(run, lab, sides, scenario):
+    options, words = lab.peers(sides)
+    server, client = peers.run_both(run, sides, PROGRAM, *words, scenario, **options)
+    found = {}
+    for proc in (server, client):
+        found[proc.name.split("#")[0]] = lines = proc.stderr().splitlines()
+        assert "done" in lines, f"{proc.name} did not come to the end\n{proc.stderr()}"
+    return found
+
+
+@pytest.mark.parametrize("sides", [port.SERVER, port.CLIENT], ids=str)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_as_the_kernel(run, lab, sides, scenario):
+    if scenario not in _reference:
+        _reference[scenario] = transcripts(run, lab, port.KERNEL, scenario)
+    peers.compare(_reference[scenario], transcripts(run, lab, sides, scenario))

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Unmodified programs whose TCP goes by an Ethernet port of ours (VMA_ETHERNET), in the wire lab: one side has the library,
+the other one the kernel only."""
+
+import contextlib
+import dataclasses
+
+from lib import build, netns, tcp
+from lib.wire import LEFT, LEFT6, RIGHT, RIGHT6
+
+ENV = {"VMA_ETHERNET": "wire"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sides:
+    """For peers.start(): who has the library. Both sides would have to have their own shared directory."""
+    server: bool
+    client: bool
+    mode: str = "default"
+    both: bool = False
+
+    def __str__(self):
+        return f"{'port' if self.server else 'kernel'}-{'port' if self.client else 'kernel'}"
+
+
+KERNEL, SERVER, CLIENT = Sides(False, False), Sides(True, False), Sides(False, True)
+
+
+class Lab:
+    """Two hosts on a wire: `left` has the library and its port, `right` the kernel, whose checksums are there."""
+
+    def __init__(self, run, hosts):
+        self.run, self.hosts = run, hosts
+        self.left, self.right = hosts.left, hosts.right
+        tcp.no_offloads(run, hosts.right)
+
+    def program(self, name, argv, *, ours=True, env=None, **options):
+        """Started on the left with the library, or on the right without it."""
+        host = self.left if ours else self.right
+        return self.run.start(name, argv, vma=ours, preexec=host.enter, env={**ENV, **(env or {})}, **options)
+
+    def peers(self, sides: Sides, family="4"):
+        """Options of peers.start(): the side with the library on the left."""
+        left, right = (LEFT6, RIGHT6) if family == "6" else (LEFT, RIGHT)
+        if family == "mapped":
+            left, right = f"::ffff:{LEFT}", f"::ffff:{RIGHT}"
+        on_left = {"preexec": self.left.enter, "env": {**ENV, "FABTEST_LIFT": "1"} if sides != KERNEL else ENV}
+        on_right = {"preexec": self.right.enter}
+        at = right if sides.client else left
+        server, client = (on_right, on_left) if sides.client else (on_left, on_right)
+        return {"server_options": server, "client_options": client}, ["--at", at]
+
+
+def went_by_port(proc, least=1) -> int:
+    """How many connections of the process left the kernel: at least that many."""
+    lines = [line for line in proc.log().lines if "accelerated: port wire" in line]
+    assert len(lines) >= least, f"{len(lines)} connections went by the port, expected {least}\n" + "\n".join(proc.log().lines)
+    return len(lines)
