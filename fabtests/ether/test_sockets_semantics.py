@@ -11,7 +11,8 @@ from lib import netns, peers, port, wire
 
 SOURCES = pathlib.Path(__file__).parents[1] / "sockets" / "programs" / "semantics"
 PROGRAM = "sockets/programs/semantics/semantics"
-_text = "".join(source.read_text() for source in SOURCES.glob("*.cpp"))
+# What connecting.cpp does on loopback of its own is the kernel's.
+_text = "".join(source.read_text() for source in SOURCES.glob("*.cpp") if source.name != "connecting.cpp")
 SCENARIOS = sorted(re.findall(r"^SCENARIO\((\w+)\)", _text, re.M)
                    + [f"{name}_by_{side}" for name in re.findall(r"^STREAMING\((\w+)\)", _text, re.M)
                       for side in ("client", "server")])

@@ -4,6 +4,8 @@
 // forks (daemon, forkpty) pass too; here is what does not.
 #include "compat/src/intercept/export.hpp"
 
+#include <sys/syscall.h>
+
 #include <cstdarg>
 
 #include "compat/src/config/log.hpp"
@@ -73,6 +75,14 @@ void copy_arguments(char **into, const char *first, int count, va_list rest)
         into[i] = va_arg(rest, char *);
 }
 
+void exit_at_once [[noreturn]] (int status)
+{
+    if (!libc::in_vfork_child())
+        sock::process_ends_at_once();
+    for (;;)
+        real.syscall(SYS_exit_group, status);
+}
+
 } // namespace
 
 // On the stack, as the caller may be a child of fork() in a program of several threads, where malloc() may hang.
@@ -86,6 +96,18 @@ void copy_arguments(char **into, const char *first, int count, va_list rest)
 
 using namespace vma;
 using namespace vma::intercept;
+
+// ---- the end without exit handlers
+
+VMA_EXPORT void _exit(int status) noexcept
+{
+    exit_at_once(status);
+}
+
+VMA_EXPORT void _Exit(int status) noexcept
+{
+    exit_at_once(status);
+}
 
 // ---- exec
 

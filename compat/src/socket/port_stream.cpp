@@ -198,6 +198,8 @@ void land(Socket &s)
 
 void handle_port_entry(Socket &s, const fi_cq_data_entry &entry)
 {
+    if ((entry.flags & FI_RECV) != 0 && entry.len == 0)
+        return; // the end: landing tells it, as only the kernel's socket says all of it
     if ((entry.flags & FI_RECV) != 0) {
         set_readable(s, true);
         notify(s, POLLIN);
@@ -211,6 +213,15 @@ void handle_port_entry(Socket &s, const fi_cq_data_entry &entry)
 
 namespace {
 
+ssize_t post(Socket &s, const void *bytes, std::size_t len, bool more)
+{
+    const iovec part = {const_cast<void *>(bytes), len};
+    fi_msg message = {};
+    message.msg_iov = &part;
+    message.iov_count = 1;
+    return fi_sendmsg(s.endpoint, &message, more ? FI_MORE : 0);
+}
+
 // -EAGAIN, or the connection has ended.
 ssize_t refused(Socket &s, ssize_t result)
 {
@@ -221,30 +232,21 @@ ssize_t refused(Socket &s, ssize_t result)
 
 } // namespace
 
-// An entry tells of room only to who was refused: after that the second look is the one that counts.
 ssize_t port_send(Socket &s, const void *bytes, std::size_t len, bool more)
 {
-    const iovec part = {const_cast<void *>(bytes), len};
-    fi_msg message = {};
-    message.msg_iov = &part;
-    message.iov_count = 1;
-    const std::uint64_t flags = more ? FI_MORE : 0;
-    ssize_t n = fi_sendmsg(s.endpoint, &message, flags);
+    ssize_t n = post(s, bytes, len, more);
     if (n == static_cast<ssize_t>(len)) [[likely]]
         return n;
-    if (n > 0) // it said no to the rest
-        s.tx.slots_blocked.store(true, std::memory_order_release);
-    if (n >= 0)
-        return n;
-    if (n == -EAGAIN) {
-        s.tx.slots_blocked.store(true, std::memory_order_seq_cst);
-        n = fi_sendmsg(s.endpoint, &message, flags);
-        if (n >= 0) {
-            s.tx.slots_blocked.store(n < static_cast<ssize_t>(len), std::memory_order_release);
-            return n;
-        }
+    // An entry tells of room only to who was refused: the refusal that counts is one after which nothing is stored any more.
+    std::size_t sent = 0;
+    while (n > 0 || (n == -EAGAIN && !s.tx.slots_blocked.load(std::memory_order_relaxed))) {
+        sent += static_cast<std::size_t>(std::max<ssize_t>(n, 0));
+        s.tx.slots_blocked.store(sent != len, std::memory_order_seq_cst);
+        if (sent == len)
+            return static_cast<ssize_t>(len);
+        n = post(s, static_cast<const std::uint8_t *>(bytes) + sent, len - sent, more);
     }
-    return refused(s, n);
+    return sent != 0 ? static_cast<ssize_t>(sent) : refused(s, n);
 }
 
 ssize_t port_transmit(Socket &s, const msghdr *msg, std::size_t skip, int flags)
@@ -321,6 +323,16 @@ ssize_t consume_peek(Socket &s, const msghdr *msg, std::size_t skip)
 }
 
 } // namespace
+
+bool is_port_readable(Socket &s)
+{
+    const LockGuard guard(s.rx_lock);
+    if (!s.on_port)
+        return true;
+    set_readable(s, false);
+    look_for_more(s);
+    return s.rx.written.load(std::memory_order_relaxed) != 0;
+}
 
 ssize_t port_receive(Socket &s, void *out, std::size_t len)
 {

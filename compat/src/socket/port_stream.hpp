@@ -30,6 +30,9 @@ void land(Socket &s);
 // What the port's queue says of a stream. Poll lock held.
 void handle_port_entry(Socket &s, const fi_cq_data_entry &entry);
 
+// No lock held. An entry may be read after its bytes were: true is what is left of them.
+bool is_port_readable(Socket &s);
+
 // tx_lock held. Bytes taken, or -EAGAIN. An end of the connection is -EAGAIN with over() set: tear_down() gives it to the kernel,
 // which says how it ended.
 ssize_t port_send(Socket &s, const void *bytes, std::size_t len, bool more);

@@ -12,6 +12,7 @@
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
@@ -190,6 +191,12 @@ void process_ends()
     udp::withdraw_all();
     if (g_remote_devices.load(std::memory_order_relaxed) != 0)
         return_sockets([](const Socket &s) { return is_remote(s) || s.on_port; }, "exit");
+}
+
+void process_ends_at_once()
+{
+    if (ports_are_named() && g_remote_devices.load(std::memory_order_relaxed) != 0)
+        return_sockets([](const Socket &s) -> bool { return s.on_port; }, "exit");
 }
 
 void return_surviving_exec()

@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include "compat/src/libc/real.hpp"
+#include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
@@ -93,6 +94,8 @@ std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
     const bool rx_endpoint = receives_by_endpoint(s);
     const bool tx_endpoint = sends_by_endpoint(s);
     std::uint32_t events = endpoint_in(s);
+    if (events != 0 && s.on_port && !is_port_readable(s))
+        events = 0;
     std::uint32_t ask = interest & (POLLRDHUP | POLLPRI);
     if ((interest & kIn) != 0 && (!rx_endpoint || (events == 0 && news)))
         ask |= interest & kIn;

@@ -84,6 +84,8 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
             done += static_cast<std::size_t>(n);
         if (done >= wanted && n >= 0)
             return static_cast<ssize_t>(done);
+        if (n < 0 && n != -EAGAIN && done != 0 && n != -EPIPE)
+            s.pending_error.store(static_cast<int>(-n), std::memory_order_relaxed); // the next call's: the kernel told it us
         if (n < 0 && n != -EAGAIN)
             return done != 0 ? static_cast<ssize_t>(done) : give(n);
         if (n > 0)

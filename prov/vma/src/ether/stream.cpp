@@ -64,8 +64,8 @@ ssize_t Stream::receive(std::span<const iovec> parts, bool peek) noexcept
         if (static_cast<std::size_t>(n) != part.iov_len || peek)
             break;
     }
-    if (n == -EAGAIN || (!peek && n > 0 && station.tcp().is_drained(connection_)))
-        read_told_ = false;                      // whoever read all hears of the next bytes
+    if (n == -EAGAIN || n > 0)
+        read_told_ = false; // whoever has looked hears of the next bytes
     if (station.driver().stack().wants_output()) // the window is open again
         station.driver().send(now);
     return received != 0 ? received : n;

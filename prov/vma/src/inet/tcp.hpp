@@ -158,7 +158,6 @@ public:
     int take_error(ConnectionId id); // errno value, told once; 0: none
     std::size_t readable(ConnectionId id) const;
     std::size_t room(ConnectionId id) const;
-    bool is_drained(ConnectionId id) const; // nothing to read now, neither bytes nor their end
 
     bool next_event(TcpEvent &event);
 

@@ -261,12 +261,6 @@ std::size_t Tcp::readable(ConnectionId id) const
     return c != nullptr ? c->in.size() : 0;
 }
 
-bool Tcp::is_drained(ConnectionId id) const
-{
-    const Connection *const c = find(id);
-    return c != nullptr && c->in.size() == 0 && c->error == 0 && !c->fin_received && c->state != TcpState::kClosed;
-}
-
 std::size_t Tcp::room(ConnectionId id) const
 {
     const Connection *const c = find(id);
