@@ -38,7 +38,7 @@ def url_host(server):
 
 
 def file_of(lab, size):
-    data = random.Random(size).randbytes(size)
+    data = random.Random(size).randbytes(1 << 20) * (size >> 20)
     (lab.run.work / "file").write_bytes(data)
     return hashlib.sha256(data).hexdigest()
 
@@ -78,7 +78,7 @@ def test_http_download(lab, ours, family):
 
 
 NGINX = """
-daemon off; worker_processes 1; pid {work}/nginx.pid; error_log {work}/nginx.err;
+user root; daemon off; worker_processes 1; pid {work}/nginx.pid; error_log {work}/nginx.err;
 events {{ worker_connections 1024; }}
 http {{
     access_log off; client_body_temp_path {work}/t1; proxy_temp_path {work}/t2; fastcgi_temp_path {work}/t3;

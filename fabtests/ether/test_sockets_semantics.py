@@ -16,6 +16,9 @@ _text = "".join(source.read_text() for source in SOURCES.glob("*.cpp") if source
 SCENARIOS = sorted(re.findall(r"^SCENARIO\((\w+)\)", _text, re.M)
                    + [f"{name}_by_{side}" for name in re.findall(r"^STREAMING\((\w+)\)", _text, re.M)
                       for side in ("client", "server")])
+# A connection is not lifted while a call is inside the kernel; and what an accelerated sender's probes of a closed window
+# make room for is his to see.
+OTHERWISE = {"lifted_while_others_wait", "timeouts"}
 _reference = {}
 
 
@@ -44,6 +47,9 @@ def transcripts(run, lab, sides, scenario):
 @pytest.mark.parametrize("sides", [port.SERVER, port.CLIENT], ids=str)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_as_the_kernel(run, lab, sides, scenario):
+    """Each call returns and does what it does on the kernel."""
+    if scenario in OTHERWISE and sides.client:
+        pytest.skip("differs by design")
     if scenario not in _reference:
         _reference[scenario] = transcripts(run, lab, port.KERNEL, scenario)
     peers.compare(_reference[scenario], transcripts(run, lab, sides, scenario))

@@ -24,6 +24,13 @@ namespace {
 constexpr std::size_t kFilePiece = 16384;    // on the stack
 constexpr std::int64_t kSpillAfterUs = 2000; // a full ring that nobody reads: go on in the kernel's larger buffers
 
+// Of a call that has sent something already: it is for the next call, to which the kernel doesn't tell it again.
+void keep_error(Socket &s, int error)
+{
+    if (error != EAGAIN && error != EINTR && error != EPIPE)
+        s.pending_error.store(error, std::memory_order_relaxed);
+}
+
 [[gnu::noinline]] bool send_plain(Socket &s, int fd, const msghdr *msg, int flags, ssize_t &n)
 {
     {
@@ -84,8 +91,8 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
             done += static_cast<std::size_t>(n);
         if (done >= wanted && n >= 0)
             return static_cast<ssize_t>(done);
-        if (n < 0 && n != -EAGAIN && done != 0 && n != -EPIPE)
-            s.pending_error.store(static_cast<int>(-n), std::memory_order_relaxed); // the next call's: the kernel told it us
+        if (n < 0 && done != 0)
+            keep_error(s, static_cast<int>(-n));
         if (n < 0 && n != -EAGAIN)
             return done != 0 ? static_cast<ssize_t>(done) : give(n);
         if (n > 0)
@@ -136,6 +143,8 @@ namespace {
     msg.msg_iovlen = 1;
     const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
     const ssize_t more = blocking ? send_msg(s, fd, &msg, flags) : 0;
+    if (more < 0)
+        keep_error(s, errno);
     return static_cast<ssize_t>(sent) + std::max<ssize_t>(more, 0);
 }
 

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Connections on an Ethernet port that go back and forth, are many, or lose their wire or a process: no byte is lost, nobody
+hangs, and whoever is left hears of it."""
+
+import errno
+import hashlib
+import pathlib
+import threading
+
+import pytest
+
+from lib import build, netns, peers, port, tcp
+from lib.wire import RIGHT
+
+PROGRAM = pathlib.Path(__file__).parent / "programs" / "port_client.py"
+NUMBER = 7100
+
+
+def client(lab, what, *more, **options):
+    return lab.program(what, [build.tool("python3"), "-B", PROGRAM, what, RIGHT, NUMBER, *more], **options)
+
+
+class Echo:
+    """The kernel's side of `echo`: answers all that comes, until the end or an error."""
+
+    def __init__(self, lab):
+        self._listener = tcp.kernel_listener(lab.right, RIGHT, NUMBER)
+        self.sock = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self):
+        self.sock = tcp.accepted(self._listener)
+        try:
+            while piece := self.sock.recv(65536):
+                self.sock.sendall(piece)
+        except OSError:
+            pass
+
+    def close(self):
+        self._listener.close()
+        self.sock.close()
+        self._thread.join()
+
+
+@pytest.fixture
+def lab(run, hosts):
+    return port.Lab(run, hosts)
+
+
+def going(lab):
+    """An accelerated client that asks all the time, and its server."""
+    server = Echo(lab)
+    proc = client(lab, "echo")
+    proc.wait_output("going")
+    proc.wait_log(lambda _log: port.lifted(proc), "a connection on the port")
+    return server, proc
+
+
+def test_killed(lab):
+    """Our process is killed: the peer hears a reset when it next sends."""
+    server, proc = going(lab)
+    server.sock.settimeout(None)
+    proc.kill()
+    with pytest.raises(ConnectionError):
+        for _ in range(1 << 20):
+            server.sock.send(b"x")
+    server.close()
+
+
+def test_peer_killed(lab, run):
+    """The peer's process is killed amid questions: the program hears the end or a reset."""
+    echo = lab.program("server", [build.tool("socat"), f"TCP-LISTEN:{NUMBER},bind={RIGHT}", "EXEC:cat"], ours=False)
+    run.wait_until(lambda: tcp.seen_by_kernel(lab.right, "state", "listening", f"sport = :{NUMBER}"), "socat", proc=echo)
+    proc = client(lab, "echo")
+    proc.wait_output("going")
+    proc.wait_log(lambda _log: port.lifted(proc), "a connection on the port")
+    echo.kill()
+    said = proc.ok().stdout().split()[-2:]
+    assert said == ["error", str(errno.ECONNRESET)] or said == ["error", str(errno.EPIPE)] or said[-1] == "end", said
+
+
+@pytest.mark.parametrize("how", [("del", "wire"), ("set", "wire", "down")], ids=["deleted", "down"])
+def test_port_gone(lab, how):
+    """The port goes while a program asks all the time: no crash, no hang at its end; where the interface is deleted the calls fail."""
+    server, proc = going(lab)
+    lab.left.ip("link", *how)
+    if how[0] == "del":
+        assert "error" in proc.ok().stdout()
+    else:
+        lab.left.ip("link", "set", "wire", "up")
+        server.sock.close()
+        proc.stop()
+    server.close()
+
+
+@pytest.mark.parametrize("sides", [port.SERVER, port.CLIENT], ids=str)
+def test_many_at_once(run, lab, sides):
+    """200 connections at once, of which some end and others begin, in an epoll server and a client that asks at random."""
+    options, words = lab.peers(sides)
+    both = peers.run_both(run, sides, "sockets/programs/many", *words, 200, 40000, 4711, **options)
+    assert port.lifted(both[1 if sides.client else 0]) >= 100
+
+
+def test_short_connections(lab, run):
+    """Hundreds of connections that end before they are worth a lift, and as many that are lifted at once and then end: all of them
+    whole, none is left."""
+    with tcp.kernel_listener(lab.right, RIGHT, NUMBER) as listener:
+        def serve():
+            while True:
+                try:
+                    sock, _ = listener.accept()
+                except OSError:
+                    return
+                with sock:
+                    while piece := sock.recv(65536):
+                        sock.sendall(piece)
+        thread = threading.Thread(target=serve)
+        thread.start()
+        script = (f"import socket\nfor i in range(600):\n s = socket.create_connection(('{RIGHT}', {NUMBER}))\n"
+                  " for j in range(i % 3 * 5):\n  s.sendall(b'x' * 100)\n  assert s.recv(100, socket.MSG_WAITALL) == b'x' * 100\n"
+                  " s.close()\n")
+        proc = lab.program("short", [build.tool("python3"), "-c", script], env={"VMA_LIFT_AFTER": "4"}).ok()
+        listener.shutdown(2)
+        thread.join()
+    assert port.lifted(proc) > 0
+    assert tcp.seen_by_kernel(lab.left, "state", "established") == []
+
+
+def test_to_and_fro_on_a_bad_wire(run, af_xdp):
+    """A stream both ways over a wire that loses, doubles and swaps frames, while the program forks every so often: each time the
+    connection returns to the kernel and is lifted again in mid-stream. Every byte arrives once, at its place."""
+    size = 4 << 20
+    with tcp.bridged(run, loss=1, duplicates=1, held_back=1) as (hosts, _bridge):
+        lab = port.Lab(run, hosts)
+        with tcp.kernel_listener(hosts.right, RIGHT, NUMBER) as listener:
+            proc = client(lab, "forking", size, timeout=100)
+            sock = tcp.accepted(listener)
+        with sock:
+            sock.settimeout(60)
+            exchange = tcp.Exchange(sock, size)
+            for thread in exchange._threads:
+                thread.join()
+            assert exchange._error is None and exchange._count == size
+            assert exchange._hash.digest() == hashlib.sha256(bytes(range(256)) * (size // 256)).digest()
+        count, digest = proc.ok().stdout().split()
+        assert (int(count), digest) == (size, hashlib.sha256(tcp.stream(size)).hexdigest())
+        assert port.lifted(proc) >= 2
