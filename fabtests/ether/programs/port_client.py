@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A client whose connection an Ethernet port carries: python3 port_client.py WHAT HOST PORT [SIZE]. WHAT is `echo` (asks until
-it is told to end by an error or the end of the stream, which it prints) or `forking` (a stream both ways, with a child every so
-often)."""
+"""A client whose connection an Ethernet port carries: python3 port_client.py WHAT HOST PORT. WHAT is `echo` (asks until
+it is told to end by an error or the end of the stream, which it prints) or `forking` (a stream both ways, with
+a child each time that it was lifted)."""
 
-import hashlib
+import itertools
 import os
 import socket
 import sys
@@ -33,27 +33,43 @@ def echo(sock):
         print(f"error {error.errno}", flush=True)
 
 
-def forking(sock, size):
+def lifted() -> int:
+    """How often the library's log says that a connection left the kernel."""
+    with open(os.environ["VMA_LOG_FILE"].replace("%d", str(os.getpid())), encoding="utf-8") as log:
+        return log.read().count("accelerated: port")
+
+
+def forking(sock):
+    """Each time that the connection has left the kernel a child brings it back; what was sent comes again, byte for byte."""
     block = bytes(range(256)) * 64
-    sender = threading.Thread(target=lambda: [sock.sendall(block) for _ in range(size // len(block))])
+    forked, got, sent = 0, 0, []
+
+    def send():
+        while forked < CHILDREN:
+            sock.sendall(block)
+            sent.append(len(block))
+        sock.shutdown(socket.SHUT_WR)
+    sender = threading.Thread(target=send)
     sender.start()
-    digest, got, forked = hashlib.sha256(), 0, 0
-    while piece := sock.recv(8192):
-        digest.update(piece)
+    for number in itertools.count():
+        piece = sock.recv(8192)
+        if not piece:
+            break
+        assert piece == (block + block)[got % len(block):][:len(piece)], got
         got += len(piece)
-        if got > (forked + 1) * size // (CHILDREN + 1):
-            forked += 1
+        if number % 32 == 0 and forked < CHILDREN and lifted() > forked:
             child = os.fork()
             if child == 0:
                 os._exit(0)
             os.waitpid(child, 0)
+            forked += 1
     sender.join()
-    sock.shutdown(socket.SHUT_WR)
-    print(got, digest.hexdigest())
+    assert got == sum(sent), (got, sum(sent))
+    print("lifted", lifted())
 
 
 connection = socket.create_connection((sys.argv[2], int(sys.argv[3])))
 if sys.argv[1] == "echo":
     echo(connection)
 else:
-    forking(connection, int(sys.argv[4]))
+    forking(connection)

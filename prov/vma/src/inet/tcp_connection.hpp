@@ -118,6 +118,7 @@ struct Connection {
     Seq una = 0;
     Seq nxt = 0;
     Seq data_from = 0;
+    Seq small_end = 0; // of the last segment that was not full
     std::uint32_t window = 0;
     std::uint32_t most_window = 0;
     Seq window_seq = 0; // WL1 and WL2
@@ -203,6 +204,9 @@ struct Connection {
         const auto queued = static_cast<std::uint32_t>(out.size());
         return from < queued ? queued - from : 0;
     }
+    // Nagle's algorithm as Minshall has it (draft-minshall-nagle-01), and so the kernel: the end of a long message doesn't wait
+    // for the acknowledgement of its full segments, which the peer may delay.
+    bool has_small_out() const { return before(una, small_end) && at_or_before(small_end, nxt); }
     bool synchronized() const { return state >= TcpState::kEstablished; }
 };
 

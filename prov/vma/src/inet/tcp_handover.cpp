@@ -100,7 +100,7 @@ void Tcp::take_agreed(Connection &c, const TcpHandover &h, Nanos now)
 bool Tcp::take_queues(Connection &c, const TcpHandover &h, std::span<const std::uint8_t> queued,
                       std::span<const std::uint8_t> unread, Nanos now)
 {
-    c.una = c.data_from = h.una;
+    c.una = c.data_from = c.small_end = h.una;
     c.nxt = h.nxt;
     c.window = h.window;
     c.most_window = std::max(h.window, h.most_window);

@@ -242,7 +242,7 @@ std::uint32_t Tcp::sendable(Connection &c, Nanos now, std::uint32_t mss, bool pr
     fin = fin_next && all && (room > len || c.probe_due);
     if (fin_next && unsent == 0 && !fin)
         return wait_for_window(c, now);
-    if (len < mss && !fin && !probe && all && (c.settings.cork || (!c.settings.nodelay && !c.sent.empty()))) // Nagle
+    if (len < mss && !fin && !probe && all && (c.settings.cork || (!c.settings.nodelay && c.has_small_out()))) // Nagle
         return 0;
     return len;
 }
@@ -275,6 +275,8 @@ std::size_t Tcp::emit_new(Connection &c, Nanos now, std::span<std::uint8_t> out)
         segment.flags |= kFin;
     c.fin_sent = fin;
     c.nxt = end;
+    if (len < c.mss)
+        c.small_end = end;
     const std::size_t length = write(c, segment, len, now, out);
     c.bytes_sent += len;
     c.probe_due = false;
