@@ -113,9 +113,9 @@ void no_other_device_stands_in(void **)
     assert_non_null(provider);
     static fi_info *info = nullptr; // freed with the process: what frees it belongs to an open fabric
     ::setenv("FI_VMA_DEVICE", "^local", 1);
-    assert_int_equal(sock::find_device(*provider, FI_EP_MSG, nullptr, info), -FI_ENODATA);
+    assert_int_equal(sock::find_device(*provider, sock::Want::kStreams, nullptr, info), -FI_ENODATA);
     ::unsetenv("FI_VMA_DEVICE");
-    assert_int_equal(sock::find_device(*provider, FI_EP_MSG, nullptr, info), 0);
+    assert_int_equal(sock::find_device(*provider, sock::Want::kStreams, nullptr, info), 0);
     for (const fi_info *one = info; one != nullptr; one = one->next)
         assert_string_equal(one->domain_attr->name, "local");
 }

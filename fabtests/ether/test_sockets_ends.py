@@ -4,6 +4,7 @@ hangs, and whoever is left hears of it."""
 
 import errno
 import pathlib
+import socket
 import threading
 
 import pytest
@@ -33,6 +34,7 @@ class Echo:
         try:
             while piece := self.sock.recv(65536):
                 self.sock.sendall(piece)
+            self.sock.shutdown(socket.SHUT_WR)
         except OSError:
             pass
 

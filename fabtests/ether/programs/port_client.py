@@ -5,11 +5,12 @@ a child each time that it was lifted)."""
 
 import itertools
 import os
+import select
 import socket
 import sys
-import threading
 
 CHILDREN = 6
+AHEAD = 1 << 20
 
 
 def echo(sock):
@@ -42,29 +43,28 @@ def lifted() -> int:
 def forking(sock):
     """Each time that the connection has left the kernel a child brings it back; what was sent comes again, byte for byte."""
     block = bytes(range(256)) * 64
-    forked, got, sent = 0, 0, []
-
-    def send():
-        while forked < CHILDREN:
-            sock.sendall(block)
-            sent.append(len(block))
-        sock.shutdown(socket.SHUT_WR)
-    sender = threading.Thread(target=send)
-    sender.start()
+    forked, got, sent = 0, 0, 0
+    sock.setblocking(False)
     for number in itertools.count():
-        piece = sock.recv(8192)
-        if not piece:
-            break
-        assert piece == (block + block)[got % len(block):][:len(piece)], got
-        got += len(piece)
+        wants = forked < CHILDREN and sent - got < AHEAD
+        readable, writable, _ = select.select([sock], [sock] if wants else [], [])
+        if writable:
+            sent += sock.send((block + block)[sent % len(block):][:len(block)])
+        if readable:
+            piece = sock.recv(8192)
+            if not piece:
+                break
+            assert piece == (block + block)[got % len(block):][:len(piece)], got
+            got += len(piece)
         if number % 32 == 0 and forked < CHILDREN and lifted() > forked:
             child = os.fork()
             if child == 0:
                 os._exit(0)
             os.waitpid(child, 0)
             forked += 1
-    sender.join()
-    assert got == sum(sent), (got, sum(sent))
+            if forked == CHILDREN:
+                sock.shutdown(socket.SHUT_WR)
+    assert got == sent, (got, sent)
     print("lifted", lifted())
 
 

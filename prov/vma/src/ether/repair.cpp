@@ -341,6 +341,17 @@ int KernelConnection::restore_window() noexcept
     return set(fd_, IPPROTO_TCP, TCP_REPAIR_WINDOW, window);
 }
 
+// connect() in repair mode reckons with the smallest segments, as if the peer had not said what it takes; the kernel does so anew when
+// options of IPv4 change, or the path's MTU. (Where there are options of the program's, or of IPv6, segments stay small.)
+void KernelConnection::enlarge_segments() noexcept
+{
+    std::array<std::uint8_t, 64> options{};
+    socklen_t length = options.size();
+    const bool v4 = handover.flow.local.address.is_v4();
+    if (v4 && ::syscall(SYS_getsockopt, fd_, IPPROTO_IP, IP_OPTIONS, options.data(), &length) == 0 && length == 0)
+        static_cast<void>(::syscall(SYS_setsockopt, fd_, IPPROTO_IP, IP_OPTIONS, nullptr, 0));
+}
+
 // The buffers that the kernel chose may be too small for what is in the queues.
 void KernelConnection::widen_buffers() noexcept
 {
@@ -373,6 +384,8 @@ int KernelConnection::put_back() noexcept
         return error;
     widen_buffers();
     error = restore_options();
+    if (error == 0)
+        enlarge_segments();
     if (error == 0)
         error = restore_queues();
     if (error == 0)
