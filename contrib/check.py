@@ -228,7 +228,8 @@ def stage_fuzz(stage):
 # Tests that mostly wait, and compare what is said: two lists that take as long. All others measure, or count on a processor
 # for each of their programs.
 SIDE_BY_SIDE = (
-    ("sockets/test_datagrams.py", "sockets/test_multicast.py", "sockets/test_semantics.py"),
+    ("ether/test_sockets.py", "ether/test_sockets_ends.py", "ether/test_sockets_semantics.py",
+     "sockets/test_datagrams.py", "sockets/test_multicast.py", "sockets/test_semantics.py"),
     ("fabric", "sockets/test_datagram_traffic.py", "sockets/test_faults.py", "sockets/test_stream_forms.py", "util"),
 )
 

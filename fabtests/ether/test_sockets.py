@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from lib import build, netns, peers, port, tcp, wire
+from lib import build, netns, peers, port, tcp
 from lib.wire import LEFT, LEFT6, RIGHT, RIGHT6
 
 FAMILIES = pytest.mark.parametrize("family", ["4", "6"])

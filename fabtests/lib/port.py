@@ -2,10 +2,9 @@
 """Unmodified programs whose TCP goes by an Ethernet port of ours (VMA_ETHERNET), in the wire lab: one side has the library,
 the other one the kernel only."""
 
-import contextlib
 import dataclasses
 
-from lib import build, netns, tcp
+from lib import tcp
 from lib.wire import LEFT, LEFT6, RIGHT, RIGHT6
 
 ENV = {"VMA_ETHERNET": "wire"}

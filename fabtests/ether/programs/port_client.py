@@ -69,6 +69,8 @@ def forking(sock):
 
 
 connection = socket.create_connection((sys.argv[2], int(sys.argv[3])))
+if "USER_TIMEOUT" in os.environ:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(os.environ["USER_TIMEOUT"]))
 if sys.argv[1] == "echo":
     echo(connection)
 else:

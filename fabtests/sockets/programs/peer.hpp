@@ -23,7 +23,7 @@ struct Peer {
     int control = -1; // SOCK_SEQPACKET to the other side
     Family family = Family::kInet4;
     const char *at = nullptr; // the server's address in numbers; loopback if there is none
-    int listener = -1; // server only
+    int listener = -1;        // server only
     std::uint16_t port = 0;
 
     // Both sides must get here before either goes on.

@@ -65,7 +65,7 @@ ssize_t Stream::receive(std::span<const iovec> parts, bool peek) noexcept
             break;
     }
     if (n == -EAGAIN || n > 0)
-        read_told_ = false; // whoever has looked hears of the next bytes
+        read_told_ = false;                      // whoever has looked hears of the next bytes
     if (station.driver().stack().wants_output()) // the window is open again
         station.driver().send(now);
     return received != 0 ? received : n;
