@@ -99,7 +99,7 @@ using namespace vma::intercept;
 
 // ---- the end without exit handlers
 
-VMA_EXPORT void _exit(int status) noexcept
+VMA_EXPORT void _exit(int status)
 {
     exit_at_once(status);
 }

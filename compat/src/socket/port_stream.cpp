@@ -329,9 +329,9 @@ bool is_port_readable(Socket &s)
     const LockGuard guard(s.rx_lock);
     if (!s.on_port)
         return true;
+    char byte;
     set_readable(s, false);
-    look_for_more(s);
-    return s.rx.written.load(std::memory_order_relaxed) != 0;
+    return peek(s, &byte, sizeof byte) > 0; // the end is told by landing
 }
 
 ssize_t port_receive(Socket &s, void *out, std::size_t len)

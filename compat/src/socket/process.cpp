@@ -195,6 +195,8 @@ void process_ends()
 
 void process_ends_at_once()
 {
+    if (libc::t_critical.depth != 0)
+        return; // by a handler of a signal that a fault of our own has raised: this thread may hold the locks
     if (ports_are_named() && g_remote_devices.load(std::memory_order_relaxed) != 0)
         return_sockets([](const Socket &s) -> bool { return s.on_port; }, "exit");
 }
