@@ -48,12 +48,12 @@ int note(std::uint32_t, const char *, const char *, std::uint64_t, const fi_info
     return -FI_ENODATA;
 }
 
-const Asked &ask(fi_ep_type type, const sock::Addresses *addresses)
+const Asked &ask(sock::Want want, const sock::Addresses *addresses)
 {
     fi_provider provider = {};
     provider.getinfo = note;
     fi_info *info = nullptr;
-    assert_int_equal(sock::find_device(provider, type, addresses, info), -FI_ENODATA);
+    assert_int_equal(sock::find_device(provider, want, addresses, info), -FI_ENODATA);
     assert_null(info);
     return g_asked;
 }
@@ -69,10 +69,10 @@ sockaddr_in6 end(const char *address, std::uint16_t port)
 
 void this_host_asks_the_local_device(void **)
 {
-    for (const fi_ep_type type : {FI_EP_MSG, FI_EP_DGRAM}) {
-        const Asked &asked = ask(type, nullptr);
+    for (const sock::Want want : {sock::Want::kStreams, sock::Want::kDatagrams}) {
+        const Asked &asked = ask(want, nullptr);
         assert_string_equal(asked.fabric.c_str(), "local");
-        assert_int_equal(asked.type, type);
+        assert_int_equal(asked.type, want == sock::Want::kStreams ? FI_EP_MSG : FI_EP_DGRAM);
         assert_int_equal(asked.source_length + asked.target_length, 0);
     }
 }
@@ -80,7 +80,7 @@ void this_host_asks_the_local_device(void **)
 void another_host_asks_for_the_connection(void **)
 {
     const sock::Addresses addresses = {end("fd00::1", 4000), end("fd00::2", 5000)};
-    const Asked &asked = ask(FI_EP_MSG, &addresses);
+    const Asked &asked = ask(sock::Want::kRdmaStreams, &addresses);
     assert_string_equal(asked.fabric.c_str(), "verbs");
     assert_int_equal(asked.format, FI_SOCKADDR_IN6);
     assert_int_equal(asked.source.sin6_port, 0);
@@ -89,10 +89,19 @@ void another_host_asks_for_the_connection(void **)
     assert_memory_equal(&asked.target, &addresses.peer, sizeof(sockaddr_in6));
 }
 
+void a_named_port_is_asked_for_the_connection(void **)
+{
+    const sock::Addresses addresses = {end("fd00::1", 4000), end("fd00::2", 5000)};
+    const Asked &asked = ask(sock::Want::kPortStreams, &addresses);
+    assert_string_equal(asked.fabric.c_str(), "ethernet");
+    assert_int_equal(asked.source.sin6_port, 0); // the kernel's socket has it
+    assert_memory_equal(&asked.target, &addresses.peer, sizeof(sockaddr_in6));
+}
+
 void v4_mapped_addresses_are_asked_as_v4(void **)
 {
     const sock::Addresses addresses = {end("::ffff:192.0.2.1", 4000), end("::ffff:192.0.2.2", 5000)};
-    const Asked &asked = ask(FI_EP_MSG, &addresses);
+    const Asked &asked = ask(sock::Want::kRdmaStreams, &addresses);
     assert_int_equal(asked.format, FI_SOCKADDR_IN);
     assert_int_equal(asked.source_length, sizeof(sockaddr_in));
     sockaddr_in target = {};
@@ -127,6 +136,7 @@ int main()
     static const CMUnitTest tests[] = {
         cmocka_unit_test(this_host_asks_the_local_device),
         cmocka_unit_test(another_host_asks_for_the_connection),
+        cmocka_unit_test(a_named_port_is_asked_for_the_connection),
         cmocka_unit_test(v4_mapped_addresses_are_asked_as_v4),
         cmocka_unit_test(no_other_device_stands_in),
     };
