@@ -235,9 +235,6 @@ constexpr Parameter kTable[] = {
      .max = 65535,
      .text = "Bytes of data and options in a segment that connections on Ethernet ports send at most; 0 as the MTU "
              "allows."},
-     .text = "Interfaces, with commas between, or * for all: TCP connections that leave by one of them are carried by "
-             "a TCP of ours on the "
-             "interface itself, to any peer. Needs the rights of AF_XDP; empty for none."},
     {.name = "VMA_RING_DEV_MEM_TX",
      .label = "Ring On Device Memory TX",
      .field = &Params::ring_dev_mem_tx,

@@ -26,7 +26,6 @@ struct Device {
     int eq_fd = -1;
     fi_ops_vma_udp *udp = nullptr;  // of an Ethernet port, and of no other
     fi_info *stream_info = nullptr; // likewise: what its streams are opened with, once there was one
-    fi_info *stream_info = nullptr; // of an Ethernet port: what its streams are opened with
     std::uint32_t users = 0;        // endpoints and listeners; lift lock
     bool failed = false;            // opens nothing more; closed when it has no users
 };

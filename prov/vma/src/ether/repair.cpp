@@ -289,7 +289,17 @@ int KernelConnection::connect_again() noexcept
     if (error == 0)
         error = write_number(fd_, TCP_RECV_QUEUE, handover.rcv - static_cast<inet::Seq>(unread.size()));
     if (error == 0)
-        error = call(::syscall(SYS_connect, fd_, &peer_.name, peer_.length));
+        error = connect_with_segments();
+    return static_cast<int>(error);
+}
+
+// connect() in repair mode reckons with the smallest segments, as if the peer had not said what it takes, unless TCP_MAXSEG says more.
+int KernelConnection::connect_with_segments() noexcept
+{
+    const int wanted = handover.peer_mss;
+    static_cast<void>(set(fd_, IPPROTO_TCP, TCP_MAXSEG, wanted));
+    const long error = call(::syscall(SYS_connect, fd_, &peer_.name, peer_.length));
+    static_cast<void>(set(fd_, IPPROTO_TCP, TCP_MAXSEG, 0));
     return static_cast<int>(error);
 }
 
@@ -341,17 +351,6 @@ int KernelConnection::restore_window() noexcept
     return set(fd_, IPPROTO_TCP, TCP_REPAIR_WINDOW, window);
 }
 
-// connect() in repair mode reckons with the smallest segments, as if the peer had not said what it takes; the kernel does so anew when
-// options of IPv4 change, or the path's MTU. (Where there are options of the program's, or of IPv6, segments stay small.)
-void KernelConnection::enlarge_segments() noexcept
-{
-    std::array<std::uint8_t, 64> options{};
-    socklen_t length = options.size();
-    const bool v4 = handover.flow.local.address.is_v4();
-    if (v4 && ::syscall(SYS_getsockopt, fd_, IPPROTO_IP, IP_OPTIONS, options.data(), &length) == 0 && length == 0)
-        static_cast<void>(::syscall(SYS_setsockopt, fd_, IPPROTO_IP, IP_OPTIONS, nullptr, 0));
-}
-
 // The buffers that the kernel chose may be too small for what is in the queues.
 void KernelConnection::widen_buffers() noexcept
 {
@@ -385,9 +384,8 @@ int KernelConnection::put_back() noexcept
     widen_buffers();
     error = restore_options();
     if (error == 0)
-        enlarge_segments();
-    if (error == 0)
-        error = restore_queues();
+        if (error == 0)
+            error = restore_queues();
     if (error == 0)
         error = restore_window();
     return error;

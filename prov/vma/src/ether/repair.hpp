@@ -84,7 +84,7 @@ private:
     int restore_options() noexcept;
     int restore_queues() noexcept;
     int restore_window() noexcept;
-    void enlarge_segments() noexcept;
+    int connect_with_segments() noexcept;
     void widen_buffers() noexcept;
     void narrow_buffers() noexcept;
     int inject(Ending ending) const noexcept;
