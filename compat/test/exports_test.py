@@ -30,7 +30,7 @@ NEEDED = """
     execve execv execvp execvpe execl execlp execle fexecve execveat
     posix_spawn posix_spawnp system popen fork __fork vfork __vfork _Fork clone daemon syscall
     sigaction __sigaction signal bsd_signal ssignal sysv_signal __sysv_signal sigset siginterrupt
-    vma_exit
+    _exit _Exit vma_exit
 """.split()
 
 # Exported too, as they make descriptors and so tell that a number is a new one.

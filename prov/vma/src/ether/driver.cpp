@@ -288,8 +288,10 @@ bool Driver::find_way(inet::Nanos now, const inet::IpAddress &remote) noexcept
 {
     Route route;
     Outlet outlet;
-    if (find_route(remote, {}, route) != 0 || !net_.outlet(route.interface, outlet) || outlet.vlans.inner != 0)
-        return false;
+    if (const int error = find_route(remote, {}, route); error != 0)
+        return error != -ENODEV;
+    if (!net_.outlet(route.interface, outlet) || outlet.vlans.inner != 0)
+        return true;
     inet::Mac mac;
     const Link *const link = net_.link(route.interface);
     if (link == nullptr || !find_mac(route, remote, mac))

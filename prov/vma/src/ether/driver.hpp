@@ -51,7 +51,7 @@ public:
     bool arm(inet::Nanos latest = inet::kNever) noexcept;
     void wake_at_once() noexcept;
 
-    // Peers to which no way leads by this port any more, since the last call.
+    // Peers to which another port leads by now, since the last call. One to which none leads is waited for, as in the kernel.
     std::vector<inet::IpAddress> take_lost_ways() noexcept { return std::exchange(lost_ways_, {}); }
     bool has_lost_ways() const noexcept { return !lost_ways_.empty(); }
 
@@ -69,7 +69,7 @@ private:
     void forget_ways() noexcept;
     void follow_ways(inet::Nanos now) noexcept;
     bool find_mac(const Route &route, const inet::IpAddress &remote, inet::Mac &mac) noexcept;
-    bool find_way(inet::Nanos now, const inet::IpAddress &remote) noexcept; // false: there is none by this port
+    bool find_way(inet::Nanos now, const inet::IpAddress &remote) noexcept; // false: it leads by another port
     void name_addresses() noexcept;
 
     NetState net_;

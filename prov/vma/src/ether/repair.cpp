@@ -384,8 +384,7 @@ int KernelConnection::put_back() noexcept
     widen_buffers();
     error = restore_options();
     if (error == 0)
-        if (error == 0)
-            error = restore_queues();
+        error = restore_queues();
     if (error == 0)
         error = restore_window();
     return error;

@@ -41,6 +41,8 @@ ssize_t Stream::send(std::span<const iovec> parts, bool more) noexcept
     }
     if (n == -EAGAIN)
         write_told_ = false;
+    else if (n < 0) [[unlikely]]
+        error_told_ = static_cast<int>(-n);
     if (!more)
         station.driver().send(now);
     return sent != 0 || n == 0 ? sent : n;
@@ -66,6 +68,8 @@ ssize_t Stream::receive(std::span<const iovec> parts, bool peek) noexcept
     }
     if (n == -EAGAIN || n > 0)
         read_told_ = false;                      // whoever has looked hears of the next bytes
+    else if (n < 0) [[unlikely]]
+        error_told_ = static_cast<int>(-n);
     if (station.driver().stack().wants_output()) // the window is open again
         station.driver().send(now);
     return received != 0 ? received : n;

@@ -77,6 +77,7 @@ private:
     bool reserved_ = false;  // the local port, and no connection has it yet
     bool read_told_ = false; // an entry says so, and no call has found nothing since
     bool write_told_ = true;
+    int error_told_ = 0;                       // errno that ended the connection, by the call that told it
     bool end_told_ = false;                    // FI_SHUTDOWN
     std::unique_ptr<KernelConnection> kernel_; // of a connection that was lifted
     Vlans vlans_;                              // that it is steered by

@@ -138,7 +138,8 @@ int Stream::take_up(inet::Nanos now, KernelConnection &kernel, Ending &ending) n
         error = kernel.queued.resize(tcp.queued(connection_)) ? 0 : -FI_ENOMEM;
         tcp.copy_queued(connection_, 0, kernel.queued.all());
         ending = kernel.handover.peer_finished ? Ending::kFin : Ending::kNone;
-    } else if (const int ended = tcp.take_error(connection_); ended == ECONNRESET || ended == EPIPE) {
+    } else if (const int ended = error_told_ != 0 ? error_told_ : tcp.take_error(connection_);
+               ended == ECONNRESET || ended == EPIPE) {
         error = 0;
         ending = Ending::kRst;
         kernel.queued.clear();
