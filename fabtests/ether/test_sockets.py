@@ -72,7 +72,7 @@ def fetch(lab, ours, server, url, least=1):
 def test_http_download(lab, ours, family):
     """python's http.server (a thread a connection) and curl: files arrive whole by the port, whoever has it."""
     at = address(ours, family)
-    server = serve(lab, ours, "server", [build.tool("python3"), "-m", "http.server", "8000", "--bind", at], 8000)
+    server = serve(lab, ours, "server", ["/usr/bin/python3", "-m", "http.server", "8000", "--bind", at], 8000)
     fetch(lab, ours, server, f"http://{url_host(at)}:8000/file")
     server.stop()
 

@@ -11,14 +11,14 @@ import threading
 import pytest
 
 from lib import build, netns, peers, port, tcp
-from lib.wire import RIGHT
+from lib.wire import LEFT, RIGHT
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "port_client.py"
 NUMBER = 7100
 
 
 def client(lab, what, **options):
-    return lab.program(what, [build.tool("python3"), "-B", PROGRAM, what, RIGHT, NUMBER], **options)
+    return lab.program(what, ["/usr/bin/python3", "-B", PROGRAM, what, RIGHT, NUMBER], **options)
 
 
 class Echo:
@@ -101,6 +101,30 @@ def test_port_down(lab):
     server.close()
 
 
+def test_way_moves(lab, run):
+    """The route to the peer leads by another interface from some moment on: the connection goes on there, in the kernel, with full
+    segments."""
+    server, proc = going(lab)
+    netns.veth(lab.left, "other", lab.right, "other")
+    for host, number in (lab.left, 1), (lab.right, 2):
+        host.ip("addr", "add", f"10.98.0.{number}/24", "dev", "other")
+        host.ip("link", "set", "other", "up")
+    lab.left.ip("route", "add", RIGHT, "via", "10.98.0.2", "dev", "other", "src", LEFT)
+    proc.wait_log(lambda log: any("is not reached by the port" in line for line in log.lines), "the way back")
+    seen = []
+
+    def goes_on():
+        words = tcp.seen_by_kernel(lab.left, f"dport = :{NUMBER}")
+        if "mss:1448" not in words:
+            return False
+        seen.extend(int(word.split(":")[1]) for word in words if word.startswith("bytes_received:"))
+        return len(seen) > 1 and seen[-1] > seen[0]
+
+    run.wait_until(goes_on, "the conversation to go on", proc=proc)
+    proc.stop()
+    server.close()
+
+
 @pytest.mark.parametrize("sides", [port.SERVER, port.CLIENT], ids=str)
 def test_many_at_once(run, lab, sides):
     """200 connections at once, of which some end and others begin, in an epoll server and a client that asks at random."""
@@ -127,7 +151,7 @@ def test_short_connections(lab, run):
         script = (f"import socket\nfor i in range(600):\n s = socket.create_connection(('{RIGHT}', {NUMBER}))\n"
                   " for j in range(i % 3 * 5):\n  s.sendall(b'x' * 100)\n  assert s.recv(100, socket.MSG_WAITALL) == b'x' * 100\n"
                   " s.close()\n")
-        proc = lab.program("short", [build.tool("python3"), "-c", script], env={"VMA_LIFT_AFTER": "4"}).ok()
+        proc = lab.program("short", ["/usr/bin/python3", "-c", script], env={"VMA_LIFT_AFTER": "4"}).ok()
         listener.shutdown(2)
         thread.join()
     assert port.lifted(proc) > 0

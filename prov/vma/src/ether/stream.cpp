@@ -67,7 +67,7 @@ ssize_t Stream::receive(std::span<const iovec> parts, bool peek) noexcept
             break;
     }
     if (n == -EAGAIN || n > 0)
-        read_told_ = false;                      // whoever has looked hears of the next bytes
+        read_told_ = false; // whoever has looked hears of the next bytes
     else if (n < 0) [[unlikely]]
         error_told_ = static_cast<int>(-n);
     if (station.driver().stack().wants_output()) // the window is open again
