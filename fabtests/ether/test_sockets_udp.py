@@ -8,6 +8,7 @@ import pathlib
 import random
 import re
 import socket
+import struct
 import threading
 
 import pytest
@@ -161,6 +162,92 @@ def test_shared_port_stays_with_the_kernel(run, wire):
     assert not is_on_port(proc)
     peer.ask(b"quit")
     proc.ok()
+
+
+GROUPS = {"4": "239.9.9.9", "6": "ff15::9:9:9"}
+
+
+def to_group(peer, host, number):
+    """What the peer sends to its group leaves by the wire."""
+    with inside(host):
+        interface = socket.if_nametoindex("wire")
+    if number == "4":
+        peer.socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, bytes(8) + struct.pack("i", interface))
+    else:
+        peer.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, interface)
+        peer.to = (*peer.to, 0, interface)
+
+
+def reaches(peer) -> bool:
+    """A new interface has its route for IPv6's groups a moment later."""
+    try:
+        peer.socket.sendto(b"lift", peer.to)
+    except OSError:
+        return False
+    peer.socket.recv(1000)
+    return True
+
+
+def group_is_on_port(proc) -> bool:
+    return any(re.search(r"group .*accelerated: port wire", line) for line in proc.log().lines)
+
+
+@pytest.mark.parametrize("bound", ["group", "any"])
+@pytest.mark.parametrize("family, number, left, right", FAMILIES, ids=IDS)
+def test_group(run, wire, family, number, left, right, bound):
+    """The only member of this host gets the group by the port, each datagram once. When a program without the library joins it, too, both
+    get each once, by the kernel."""
+    group = GROUPS[number]
+    proc = mirror(run, wire, number, group if bound == "group" else {"4": "0.0.0.0", "6": "::"}[number], f"group={group}")
+    peer = Peer(wire.right, family, (group, PORT))
+    to_group(peer, wire.right, number)
+    run.wait_until(lambda: reaches(peer), "the route of groups", PATIENCE, proc)
+
+    def asked():
+        peer.ask(b"lift")
+        return group_is_on_port(proc)
+
+    run.wait_until(asked, "the group to be on the port", PATIENCE, proc)
+    for i in range(300):
+        answer = peer.ask(b"count%d" % i)
+        assert answer["number"] == str(i) and answer["to"] == group
+
+    with inside(wire.left):
+        plain = socket.socket(family, socket.SOCK_DGRAM)
+    with plain:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        plain.setblocking(False)
+        plain.bind((group, PORT))
+        with inside(wire.left):
+            join(plain, family, group)
+
+        def heard():
+            peer.ask(b"again")
+            try:
+                return plain.recv(100)
+            except BlockingIOError:
+                return b""
+
+        run.wait_until(heard, "the plain member to be heard", PATIENCE, proc)
+        plain.settimeout(PATIENCE)
+        for i in range(100):
+            assert peer.ask(b"count%d" % i)["number"] == str(i)
+        got = [plain.recv(100) for _ in range(100)]
+        while got[0] == b"again":
+            got = [*got[1:], plain.recv(100)]
+        assert got == [b"count%d" % i for i in range(100)]
+    peer.ask(b"quit")
+    proc.ok()
+
+
+def join(sock, family, group):
+    interface = socket.if_nametoindex("wire")
+    if family == socket.AF_INET:
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP,
+                        socket.inet_aton(group) + bytes(4) + struct.pack("i", interface))
+    else:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP,
+                        socket.inet_pton(socket.AF_INET6, group) + struct.pack("i", interface))
 
 
 def echo(host, family, address):

@@ -425,6 +425,10 @@ struct fi_ops_vma_udp {
      * -FI_EMSGSIZE (it takes fragments), -FI_ENETUNREACH and others (it doesn't leave by this port). */
     ssize_t (*send)(struct fi_vma_udp *udp, const struct iovec *parts, size_t count, const struct fi_vma_udp_to *to);
     void (*close)(struct fi_vma_udp *udp); /* what has come is given to `take` before */
+    /* Datagrams to a group and port (network byte order), which sockets of this domain with that port and an address that takes them
+     * get, each its own; or no more of them. Members that are not of this domain get none meanwhile. 0; -FI_EADDRINUSE: somebody else
+     * has done so; -FI_ENOENT: nobody has; -FI_ENOSPC. */
+    int (*take_group)(struct fid_domain *domain, const uint8_t group[16], uint16_t port, int on);
 };
 
 #ifdef __cplusplus

@@ -185,8 +185,11 @@ void *help(void *)
         }
         if (!engine_active())
             continue;
-        if (++ticks % kTicksPerLook == 0)
+        if (++ticks % kTicksPerLook == 0) {
             g_engine.tick.fetch_add(1, std::memory_order_relaxed);
+            const LockGuard guard(g_lift_lock);
+            udp::look_after_port_groups();
+        }
         tick_all(polls_seen);
     }
 }

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A UDP server: answers each datagram with what it was told of it, as JSON, and the bytes' SHA-256.
 
-udp_mirror.py 4|6 ADDRESS PORT [reuseport] [wait]
+udp_mirror.py 4|6 ADDRESS PORT [reuseport] [wait] [group=ADDRESS]
+"group": it joins that one on the interface `wire`.
 "wait": nothing is read until a line comes on standard input. `quit` ends it, `fork` makes a child that answers in its place."""
 
 import hashlib
@@ -32,6 +33,16 @@ def told(ancillary):
     return said
 
 
+def join(s, family, group):
+    interface = socket.if_nametoindex("wire")
+    if family == socket.AF_INET:
+        s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP,
+                     socket.inet_aton(group) + bytes(4) + struct.pack("i", interface))
+    else:
+        s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP,
+                     socket.inet_pton(socket.AF_INET6, group) + struct.pack("i", interface))
+
+
 def main():
     family = socket.AF_INET if sys.argv[1] == "4" else socket.AF_INET6
     s = socket.socket(family, socket.SOCK_DGRAM)
@@ -45,7 +56,12 @@ def main():
         for name in socket.IPV6_RECVPKTINFO, socket.IPV6_RECVHOPLIMIT, socket.IPV6_RECVTCLASS:
             s.setsockopt(socket.IPPROTO_IPV6, name, 1)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    groups = [word[6:] for word in sys.argv if word.startswith("group=")]
+    if groups:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     s.bind((sys.argv[2], int(sys.argv[3])))
+    for group in groups:
+        join(s, family, group)
     print("ready", flush=True)
     if "wait" in sys.argv:
         sys.stdin.readline()

@@ -125,7 +125,7 @@ void take_foreign(Socket &s, About &about, iovec bytes)
     State &u = state_of(s);
     ++g_taken;
     about.after_kernel = u.kernel_first.load(std::memory_order_relaxed);
-    put(s, u, 0, about, &bytes, 1, bytes.iov_len);
+    put(s, u, is_group_address(about.destination) ? kToGroup : 0, about, &bytes, 1, bytes.iov_len);
 }
 
 bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::size_t count, std::size_t length)

@@ -167,7 +167,7 @@ bool may_get(const inet_diag_msg &m, bool only_v6, const Flow &flow, std::uint32
         return false;
     if (m.id.idiag_if != 0 && m.id.idiag_if != interface)
         return false;
-    return is_any(peer) ||
+    return is_any(peer) || is_any(flow.source.sin6_addr) ||
            (IN6_ARE_ADDR_EQUAL(&peer, &flow.source.sin6_addr) && m.id.idiag_dport == flow.source.sin6_port);
 }
 

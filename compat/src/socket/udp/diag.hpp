@@ -25,7 +25,7 @@ enum class Answer { kFound, kNobody, kUnknown };
 Answer find_receiver(int fd, const Flow &flow, Identity &out);
 
 // All sockets of this host, whose ever, that the kernel may give a datagram to a group when it comes by this interface; which of
-// them have joined, and from whom they want it, is not looked at. False: it doesn't tell.
+// them have joined, and from whom they want it, is not looked at; a source that is any stands for all. False: it doesn't tell.
 bool list_receivers(int fd, const Flow &flow, std::uint32_t interface, std::vector<Identity> &out);
 
 bool is_any(const in6_addr &a); // of both families

@@ -14,11 +14,6 @@ namespace vma::sock::udp {
 
 namespace {
 
-bool is_multicast(const in6_addr &a)
-{
-    return IN6_IS_ADDR_MULTICAST(&a) || (IN6_IS_ADDR_V4MAPPED(&a) && (a.s6_addr[12] & 0xf0) == 0xe0);
-}
-
 // Whether the kernel's socket gives its own host what it sends to groups.
 void loop_in_kernel(State &u, int fd, bool v4, bool on)
 {
@@ -95,7 +90,7 @@ void keep_losses(const Group &old, Group &group)
 bool is_group(int fd, const Destination &to)
 {
     sockaddr_in6 name = {};
-    return read_destination(fd, to, name) && is_multicast(name.sin6_addr);
+    return read_destination(fd, to, name) && is_group_address(name.sin6_addr);
 }
 
 ssize_t send_to_group_by_kernel(State &u, int fd, const Message &m, bool v4, bool loops)

@@ -321,6 +321,7 @@ void begin(Socket &s, int fd, int family)
     u->port = nullptr;
     u->port_device = nullptr;
     u->port_tried = false;
+    u->group_count = 0;
     u->arrival_tick = current_tick() - kMixedTicks;
     for (int place : {0, 1}) {
         u->group_interface[place] = 0;
@@ -405,8 +406,10 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
         return result;
     if (effect == Effect::kSending)
         forget_routes(s);
-    if (effect == Effect::kMembership)
+    if (effect == Effect::kMembership) {
+        note_membership(state_of(s), level, name, value, len);
         tell_senders();
+    }
     if ((effect == Effect::kReceiving || effect == Effect::kMembership) && dual(s))
         read_options(s, fd);
     return result;
@@ -430,6 +433,7 @@ void after_fork_in_child()
     g_lock.reset();
     g_listed = nullptr;
     forget_endpoints();
+    port_groups_after_fork_in_child();
     set_direct(nullptr);
     diag_after_fork_in_child();
 }

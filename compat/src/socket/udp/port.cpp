@@ -49,6 +49,8 @@ bool is_the_only_one(Socket &s, int fd)
     if (!read_address(fd, Side::kLocal, flow.destination) || (u.identity.inode == 0 && !identify(fd, u.identity)))
         return false;
     const bool v4 = IN6_IS_ADDR_V4MAPPED(&flow.destination.sin6_addr);
+    if (is_group_address(flow.destination.sin6_addr))
+        return true; // the group's members are looked at later
     if (is_any(flow.destination.sin6_addr))
         flow.destination.sin6_addr = v4 ? mapped({htonl(INADDR_LOOPBACK)}) : in6addr_loopback;
     flow.source = flow.destination;
@@ -64,6 +66,8 @@ bool open_on(Socket &s, int fd, Device &d)
     const int result = d.udp->open(d.domain, fd, take_from_port, &s, &u.port);
     if (result == 0) {
         u.kernel_first.store(true, std::memory_order_relaxed);
+        sockaddr_in6 local = {};
+        u.port_number = read_address(fd, Side::kLocal, local) ? local.sin6_port : 0;
         u.port_device = &d;
         ++d.users;
     } else {
@@ -112,6 +116,7 @@ void detach_port(State &u)
 {
     if (u.port == nullptr)
         return;
+    leave_port_groups(u.port_number, u.port_device); // who else is in them gets them back at the next look
     u.port_device->udp->close(u.port);
     --u.port_device->users;
     u.port = nullptr;

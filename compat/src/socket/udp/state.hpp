@@ -72,6 +72,9 @@ struct State {
     fi_vma_udp *port = nullptr;
     Device *port_device = nullptr;
     std::atomic<bool> port_tried{false};
+    in_port_t port_number = 0; // of the local address, network byte order
+    in6_addr groups[32];       // that it has joined at some time; lift lock
+    std::uint32_t group_count = 0;
     std::atomic<bool> kernel_first{false}; // what the kernel had when the port was attached is not read yet
 
     // Sending, tx_lock.
@@ -165,11 +168,17 @@ struct Message {
 };
 
 // ---- Ethernet ports (port.cpp)
-bool may_attach_port(const Socket &s);              // cheap; a receiving call asks
-bool find_ports(Socket &s);                         // lift lock held. False: not yet, or there are none
-void attach_port(Socket &s, int fd);                // lift lock held; it is dual
-void detach_port(State &u);                         // lift, tx, rx and poll lock held
-void point_to_port(State &u, int fd, Route &route); // tx lock held, and the lift lock
+bool may_attach_port(const Socket &s); // cheap; a receiving call asks
+bool find_ports(Socket &s);            // lift lock held. False: not yet, or there are none
+void attach_port(Socket &s, int fd);   // lift lock held; it is dual
+void detach_port(State &u);            // lift, tx, rx and poll lock held
+// Groups, port_groups.cpp.
+void note_membership(State &u, int level, int name, const void *value, socklen_t len); // after it was set; no lock held
+void look_after_port_groups();                                                         // helper thread, lift lock held
+void leave_port_groups(in_port_t port, Device *device);                                // lift and poll lock held
+void port_groups_after_fork_in_child();
+
+void point_to_port(State &u, int fd, Route &route);                        // tx lock held, and the lift lock
 ssize_t put_to_port(const State &u, const Route &route, const Message &m); // tx lock held; its length, or kByKernel
 
 // ---- arrivals (arrive.cpp)
@@ -211,6 +220,10 @@ ssize_t put_to_group(Socket &s, int fd, Route &route, const Message &m);
 // By the kernel, which gives it to this host as well if the program wants that.
 ssize_t send_to_group_by_kernel(State &u, int fd, const Message &m, bool v4, bool loops);
 bool is_group(int fd, const Destination &to);
+inline bool is_group_address(const in6_addr &a)
+{
+    return IN6_IS_ADDR_MULTICAST(&a) || (IN6_IS_ADDR_V4MAPPED(&a) && (a.s6_addr[12] & 0xf0) == 0xe0);
+}
 // Looks a route up anew. tx_lock held. A negative errno is the socket's own that was waiting to be told.
 int resolve(Socket &s, int fd, Route &route);
 // Parts of it; lift lock held.

@@ -73,8 +73,11 @@ int UdpTap::read_flow(int fd) noexcept
     return 0;
 }
 
+// A socket that is bound to a group gets what take_group() says.
 int UdpTap::steer() noexcept
 {
+    if (flow_.local.address.is_multicast())
+        return 0;
     if (const int error = station_.steer(flow_, inet::Protocol::kUdp, vlans_))
         return error == -EEXIST ? -FI_EADDRINUSE : error;
     if (!other_family_)
@@ -93,7 +96,8 @@ int UdpTap::open(int fd) noexcept
     inet::UdpTable &udp = station_.driver().stack().udp();
     inet::UdpOptions options;
     options.taker = this;
-    options.multicast_all = false;
+    options.reuse_address = true; // whoever may share an address, the kernel has said; groups are shared
+    options.multicast_all = true; // whoever has the group steered, knows for whom
     options.v6_only = !other_family_;
     socket_ = udp.open(options);
     if (socket_ == inet::kNoUdpSocket)
@@ -113,7 +117,8 @@ void UdpTap::close() noexcept
 {
     constexpr int kTurns = 2;
     const core::SpinGuard guard(station_.lock());
-    station_.unsteer(flow_, inet::Protocol::kUdp, vlans_);
+    if (!flow_.local.address.is_multicast())
+        station_.unsteer(flow_, inet::Protocol::kUdp, vlans_);
     if (other_family_)
         station_.unsteer(v4_of(flow_), inet::Protocol::kUdp, vlans_);
     for (int i = 0; i < kTurns; ++i)
@@ -156,7 +161,9 @@ void UdpTap::find(inet::Nanos now, const inet::IpAddress &remote, Peer &peer) no
     forget(peer);
     peer.remote = remote;
     peer.generation = station_.driver().net().generation();
-    peer.error = find_way_to(station_.driver(), flow_.local.address, remote, peer.source, peer.path);
+    const bool bound = !flow_.local.address.is_multicast();
+    peer.error =
+        find_way_to(station_.driver(), bound ? flow_.local.address : inet::IpAddress{}, remote, peer.source, peer.path);
     peer.until = now + kErrorHolds;
 }
 
@@ -233,6 +240,24 @@ ssize_t send_by_tap(fi_vma_udp *udp, const iovec *parts, std::size_t count, cons
     return self(udp).send({parts, count}, *to);
 }
 
+int take_group(fid_domain *fid, const std::uint8_t group[16], std::uint16_t port, int on)
+{
+    ofi::Domain &domain = *reinterpret_cast<ofi::Domain *>(fid);
+    inet::Flow flow;
+    std::memcpy(flow.local.address.bytes.data(), group, flow.local.address.bytes.size());
+    flow.local.port = ntohs(port);
+    if (!flow.local.address.is_multicast() || port == 0)
+        return -FI_EINVAL;
+    if (domain.fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    Station &station = station_of(domain);
+    const core::SpinGuard guard(station.lock());
+    Vlans vlans;
+    const int error = on != 0 ? station.steer(flow, inet::Protocol::kUdp, vlans)
+                              : station.driver().flows().remove(flow, inet::Protocol::kUdp, vlans);
+    return error == -EEXIST ? -FI_EADDRINUSE : error;
+}
+
 void close_tap(fi_vma_udp *udp)
 {
     const std::unique_ptr<UdpTap> tap(&self(udp));
@@ -249,6 +274,7 @@ constinit fi_ops_vma_udp udp_ops = {
     .open = open_tap,
     .send = send_by_tap,
     .close = close_tap,
+    .take_group = take_group,
 };
 
 } // namespace vma::ether

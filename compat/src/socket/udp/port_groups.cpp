@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Multicast groups by Ethernet ports. A frame that the port takes reaches no member of the kernel's on this host, so a group is taken
+// only while all sockets that might get it are on the port, in this process; who they are is looked at 20 times a second.
+#include <net/if.h>
+#include <netinet/in.h>
+#include <string.h>
+
+#include <algorithm>
+
+#include <rdma/fi_ext_vma.h>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/socket/device.hpp"
+#include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/udp/diag.hpp"
+#include "compat/src/socket/udp/state.hpp"
+
+namespace vma::sock::udp {
+
+namespace {
+
+constexpr std::size_t kMostTaken = 256; // groups of a process by ports; more stay with the kernel
+constexpr unsigned kLooks = 16;         // a tick; each is a question or two to the kernel
+
+struct Taken {
+    in6_addr group = {};
+    in_port_t port = 0; // network byte order; 0: a free place
+    Device *device = nullptr;
+};
+constinit Taken g_taken[kMostTaken]; // lift lock
+constinit std::uint32_t g_next = 0;  // of all memberships, the one to be looked at next
+
+Taken *find(const in6_addr &group, in_port_t port)
+{
+    const auto found = std::find_if(std::begin(g_taken), std::end(g_taken), [&](const Taken &one) {
+        return one.port == port && IN6_ARE_ADDR_EQUAL(&one.group, &group);
+    });
+    return found != std::end(g_taken) ? found : nullptr;
+}
+
+void steer(Device &d, const in6_addr &group, in_port_t port, bool on, int &result)
+{
+    engine_exclude_polling(true);
+    result = d.udp->take_group(d.domain, group.s6_addr, port, on ? 1 : 0);
+    engine_exclude_polling(false);
+}
+
+void take(Socket &s, const in6_addr &group, in_port_t port)
+{
+    Taken *const place = find({}, 0);
+    Device &d = *state_of(s).port_device;
+    int result = 0;
+    if (place == nullptr)
+        return;
+    steer(d, group, port, true, result);
+    if (result != 0)
+        return;
+    *place = {group, port, &d};
+    char text[kAddressText];
+    sockaddr_in6 name = {};
+    name.sin6_addr = group;
+    name.sin6_port = port;
+    VMA_LOG(kDebug, "group %s: accelerated: port %s", print_address(name, text), d.name);
+}
+
+void leave(Taken &taken)
+{
+    int result = 0;
+    steer(*taken.device, taken.group, taken.port, false, result);
+    taken = {};
+}
+
+bool is_attached(const Identity &who, const Device *device)
+{
+    for (Socket *s = g_listed; s != nullptr; s = s->next_live) {
+        const State &u = state_of(*s);
+        if (u.port != nullptr && u.port_device == device && u.identity == who)
+            return true;
+    }
+    return false;
+}
+
+// The socket has joined the group where the port is.
+bool is_in(int fd, const in6_addr &group, std::uint32_t interface)
+{
+    const bool v4 = IN6_IS_ADDR_V4MAPPED(&group);
+    group_filter filter = {};
+    socklen_t size = GROUP_FILTER_SIZE(0);
+    filter.gf_interface = interface;
+    if (v4) {
+        sockaddr_in name = {};
+        name.sin_family = AF_INET;
+        memcpy(&name.sin_addr, &group.s6_addr[12], sizeof name.sin_addr);
+        memcpy(&filter.gf_group, &name, sizeof name);
+    } else {
+        sockaddr_in6 name = {};
+        name.sin6_family = AF_INET6;
+        name.sin6_addr = group;
+        memcpy(&filter.gf_group, &name, sizeof name);
+    }
+    return libc::real.getsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, MCAST_MSFILTER, &filter, &size) == 0;
+}
+
+bool all_are_on_port(Socket &s, int fd, const in6_addr &group, in_port_t port)
+{
+    const State &u = state_of(s);
+    const std::uint32_t interface = ::if_nametoindex(u.port_device->name);
+    std::vector<Identity> everybody;
+    Flow flow = {}; // from anybody
+    flow.destination.sin6_addr = group;
+    flow.destination.sin6_port = port;
+    return interface != 0 && is_in(fd, group, interface) && list_receivers(fd, flow, interface, everybody) &&
+           std::all_of(everybody.begin(), everybody.end(),
+                       [&u](const Identity &who) { return is_attached(who, u.port_device); });
+}
+
+void look(Socket &s, const in6_addr &group)
+{
+    State &u = state_of(s);
+    const int fd = s.any_fd.load(std::memory_order_relaxed);
+    sockaddr_in6 local = {};
+    if ((u.identity.inode == 0 && !identify(fd, u.identity)) || !read_address(fd, Side::kLocal, local))
+        return;
+    const bool wanted = all_are_on_port(s, fd, group, local.sin6_port);
+    Taken *const taken = find(group, local.sin6_port);
+    if (wanted && taken == nullptr)
+        take(s, group, local.sin6_port);
+    else if (!wanted && taken != nullptr)
+        leave(*taken);
+}
+
+// The group of a call that joins one; false: of one that does not.
+bool read_group(int level, int name, const void *value, socklen_t len, in6_addr &group)
+{
+    sockaddr_in6 named = {};
+    if (level == IPPROTO_IP && (name == IP_ADD_MEMBERSHIP || name == IP_ADD_SOURCE_MEMBERSHIP) &&
+        len >= sizeof(in_addr)) {
+        in_addr v4;
+        memcpy(&v4, value, sizeof v4); // first in both structures
+        group = mapped(v4);
+        return true;
+    }
+    if (level == IPPROTO_IPV6 && name == IPV6_JOIN_GROUP && len >= sizeof group) {
+        memcpy(&group, value, sizeof group);
+        return true;
+    }
+    if ((name != MCAST_JOIN_GROUP && name != MCAST_JOIN_SOURCE_GROUP) || len < sizeof(group_req))
+        return false;
+    if (!to_v6(static_cast<const char *>(value) + offsetof(group_req, gr_group), named))
+        return false;
+    group = named.sin6_addr;
+    return true;
+}
+
+} // namespace
+
+void note_membership(State &u, int level, int name, const void *value, socklen_t len)
+{
+    in6_addr group = {};
+    if (!read_group(level, name, value, len, group))
+        return;
+    const LockGuard guard(g_lift_lock);
+    const auto end = u.groups + u.group_count;
+    const bool known =
+        std::any_of(u.groups, end, [&](const in6_addr &one) { return IN6_ARE_ADDR_EQUAL(&one, &group) != 0; });
+    if (!known && u.group_count != std::size(u.groups))
+        u.groups[u.group_count++] = group;
+}
+
+void look_after_port_groups()
+{
+    std::uint32_t number = 0;
+    unsigned looks = 0;
+    for (Socket *s = g_listed; s != nullptr; s = s->next_live) {
+        State &u = state_of(*s);
+        for (std::uint32_t i = 0; u.port != nullptr && i < u.group_count; ++i, ++number) {
+            if (number < g_next || looks == kLooks)
+                continue;
+            look(*s, u.groups[i]);
+            ++looks;
+        }
+    }
+    g_next = g_next + looks < number ? g_next + looks : 0;
+}
+
+void leave_port_groups(in_port_t port, Device *device)
+{
+    for (Taken &taken : g_taken)
+        if (taken.port == port && port != 0 && taken.device == device) {
+            taken.device->udp->take_group(taken.device->domain, taken.group.s6_addr, port, 0);
+            taken = {};
+        }
+}
+
+void port_groups_after_fork_in_child()
+{
+    std::fill(std::begin(g_taken), std::end(g_taken), Taken{});
+}
+
+} // namespace vma::sock::udp
