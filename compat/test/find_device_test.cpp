@@ -24,7 +24,7 @@ namespace {
 
 struct Asked {
     std::string fabric;
-    fi_ep_type type = FI_EP_UNSPEC;
+    std::uint32_t type = FI_EP_UNSPEC; // a provider's own is no value of fi_ep_type
     std::uint32_t format = 0;
     sockaddr_in6 source = {};
     sockaddr_in6 target = {};
@@ -37,7 +37,7 @@ int note(std::uint32_t, const char *, const char *, std::uint64_t, const fi_info
 {
     g_asked = {};
     g_asked.fabric = hints->fabric_attr->name;
-    g_asked.type = hints->ep_attr->type;
+    memcpy(&g_asked.type, &hints->ep_attr->type, sizeof g_asked.type);
     g_asked.format = hints->addr_format;
     g_asked.source_length = hints->src_addrlen;
     g_asked.target_length = hints->dest_addrlen;
@@ -94,6 +94,7 @@ void a_named_port_is_asked_for_the_connection(void **)
     const sock::Addresses addresses = {end("fd00::1", 4000), end("fd00::2", 5000)};
     const Asked &asked = ask(sock::Want::kPortStreams, &addresses);
     assert_string_equal(asked.fabric.c_str(), "ethernet");
+    assert_int_equal(asked.type, FI_EP_VMA_STREAM);
     assert_int_equal(asked.source.sin6_port, 0); // the kernel's socket has it
     assert_memory_equal(&asked.target, &addresses.peer, sizeof(sockaddr_in6));
 }

@@ -152,6 +152,14 @@ def test_refused(run, env, wire):
     assert "Connection refused" in client.stderr()
 
 
+@pytest.mark.parametrize("nobody", ["10.99.0.77", "fd99::77"], ids=IDS)
+def test_nobody_there(run, env, wire, nobody):
+    """The neighbour does not answer the kernel: connecting fails as the kernel's would."""
+    client = run.start("client", program("fd", "connect", nobody, PORT, 1, 1), preexec=wire.left.enter, env=env)
+    client.fails()
+    assert "No route to host" in client.stderr()
+
+
 def test_killed(run, wire, listen):
     """Nothing is left of a server that is killed: the kernel resets what its peers send then."""
     server = listen(wire.left, LEFT)

@@ -97,11 +97,13 @@ bool Driver::turn() noexcept
     const inet::Nanos now = now_ns();
     if (armed_ <= now)
         clear_timer();
-    const bool any = receive(now);
-    if (stack_->deadline() <= now)
+    bool any = receive(now);
+    if (stack_->deadline() <= now) {
         stack_->advance(now);
+        any = true;
+    }
     if (now >= next_look_)
-        follow_net(now);
+        any = follow_net(now) || any;
     inet::IpAddress remote;
     while (stack_->next_wanted(remote)) {
         if (std::find(ways_.begin(), ways_.end(), remote) == ways_.end()) {
@@ -223,23 +225,27 @@ void Driver::clear_timer() noexcept // it has rung
 
 // ---- the network's configuration ---------------------------------------------------------------------------------
 
-void Driver::follow_net(inet::Nanos now) noexcept
+// True: something has changed.
+bool Driver::follow_net(inet::Nanos now) noexcept
 {
     next_look_ = now + kLookInterval;
     port_.visit([](auto &port) { port.follow(); });
     if (const int error = net_.follow(); error != 0)
         VMA_DEBUG(core, "changes of the network can't be followed: %s", std::strerror(-error));
     if (net_.generation() == generation_ && net_.neighbour_generation() == neighbour_generation_)
-        return;
+        return false;
     if (net_.generation() != generation_)
         name_addresses();
     generation_ = net_.generation();
     neighbour_generation_ = net_.neighbour_generation();
     follow_ways(now);
+    return true;
 }
 
 void Driver::forget_ways() noexcept // that nobody uses any more
 {
+    std::erase_if(asked_,
+                  [this](const Asked &to) { return stack_->tcp().paths().find(to.remote) == inet::kNoPath; });
     std::erase_if(ways_, [this](const inet::IpAddress &to) { return stack_->tcp().paths().find(to) == inet::kNoPath; });
 }
 
@@ -269,8 +275,25 @@ int Driver::find_route(const inet::IpAddress &remote, const inet::IpAddress &sou
     return 0;
 }
 
+// The kernel tells that nobody has answered, some seconds after it was asked; not that it asks.
+void Driver::note_answer(inet::Nanos now, const inet::IpAddress &remote, NeighbourState state) noexcept
+{
+    constexpr inet::Nanos kOld = inet::kSecond; // an earlier failure is still told for a moment
+    const auto asked =
+        std::find_if(asked_.begin(), asked_.end(), [&](const Asked &one) { return one.remote == remote; });
+    if (state == NeighbourState::kUsable || state == NeighbourState::kStale) {
+        if (asked != asked_.end())
+            asked_.erase(asked);
+    } else if (asked == asked_.end()) {
+        asked_.push_back({remote, now});
+    } else if (state == NeighbourState::kFailed && now - asked->at > kOld) {
+        asked->at = now;
+        stack_->fail_path(now, remote);
+    }
+}
+
 // A neighbour that the kernel takes for stale is asked after: it doesn't see that we use it.
-bool Driver::find_mac(const Route &route, const inet::IpAddress &remote, inet::Mac &mac) noexcept
+bool Driver::find_mac(inet::Nanos now, const Route &route, const inet::IpAddress &remote, inet::Mac &mac) noexcept
 {
     if (remote.is_multicast()) {
         mac = group_mac(remote);
@@ -280,6 +303,7 @@ bool Driver::find_mac(const Route &route, const inet::IpAddress &remote, inet::M
     const bool usable = neighbour.state == NeighbourState::kUsable || neighbour.state == NeighbourState::kStale;
     if (neighbour.state != NeighbourState::kUsable && neighbour.state != NeighbourState::kResolving)
         static_cast<void>(net_.resolve(route.interface, route.next_hop));
+    note_answer(now, remote, neighbour.state);
     mac = neighbour.mac;
     return usable;
 }
@@ -294,7 +318,7 @@ bool Driver::find_way(inet::Nanos now, const inet::IpAddress &remote) noexcept
         return true;
     inet::Mac mac;
     const Link *const link = net_.link(route.interface);
-    if (link == nullptr || !find_mac(route, remote, mac))
+    if (link == nullptr || !find_mac(now, route, remote, mac))
         return true;
     const unsigned mtu = route.mtu != 0 ? std::min(route.mtu, link->mtu) : link->mtu;
     stack_->set_path(now, remote, mac, outlet.vlans.outer, static_cast<std::uint16_t>(std::min(mtu, 65535U)));

@@ -63,12 +63,13 @@ private:
     int open_all(const char *interface, const inet::TcpLimits &limits, const PortOptions &port) noexcept;
     int open_wait_set() noexcept;
     bool receive(inet::Nanos now) noexcept;
-    void follow_net(inet::Nanos now) noexcept;
+    bool follow_net(inet::Nanos now) noexcept;
     bool set_timer(inet::Nanos when) noexcept;
     void clear_timer() noexcept;
     void forget_ways() noexcept;
     void follow_ways(inet::Nanos now) noexcept;
-    bool find_mac(const Route &route, const inet::IpAddress &remote, inet::Mac &mac) noexcept;
+    void note_answer(inet::Nanos now, const inet::IpAddress &remote, NeighbourState state) noexcept;
+    bool find_mac(inet::Nanos now, const Route &route, const inet::IpAddress &remote, inet::Mac &mac) noexcept;
     bool find_way(inet::Nanos now, const inet::IpAddress &remote) noexcept; // false: it leads by another port
     void name_addresses() noexcept;
 
@@ -82,6 +83,11 @@ private:
     std::uint64_t generation_ = 0;
     std::uint64_t neighbour_generation_ = 0;
     std::vector<inet::IpAddress> ways_; // peers whose link addresses are being found out, or followed
+    struct Asked {
+        inet::IpAddress remote;
+        inet::Nanos at;
+    };
+    std::vector<Asked> asked_; // those of them whose neighbours are being asked after
     std::vector<inet::IpAddress> lost_ways_;
     std::vector<inet::IpAddress> named_; // to the steering program
 };

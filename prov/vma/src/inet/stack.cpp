@@ -153,6 +153,12 @@ void Stack::set_path(Nanos now, const IpAddress &remote, const Mac &mac, std::ui
     tcp_.path_changed(now, index);
 }
 
+void Stack::fail_path(Nanos now, const IpAddress &remote)
+{
+    if (const PathIndex index = tcp_.paths().find(remote); index != kNoPath)
+        tcp_.path_failed(now, index);
+}
+
 Fragmenter Stack::datagram(Nanos now, PathIndex path, const IpOut &ip, std::span<const Bytes> parts)
 {
     const Path &to = tcp_.paths()[path];

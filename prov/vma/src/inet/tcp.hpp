@@ -99,6 +99,8 @@ public:
 
     // ---- what the network brings (tcp_input.cpp) -----------------------------------------------------------------
     void input(Nanos now, const Packet &packet);
+    // Nobody answers for the next hop: who has waited for it for some time hears EHOSTUNREACH, or later, when it ends by a time-out.
+    void path_failed(Nanos now, PathIndex path);
     void path_changed(Nanos now, PathIndex path); // link address or MTU: who waited goes on
     // What ICMP says, its form checked by the caller (RFC 1191, 8201; 5461, 5927). True: the quoted bytes are under way, so it
     // may be believed.

@@ -255,6 +255,20 @@ bool Tcp::too_big(Nanos now, const Flow &flow, Seq quoted, std::uint16_t mtu)
     return true;
 }
 
+void Tcp::path_failed(Nanos now, PathIndex path)
+{
+    constexpr Nanos kPatience = 5 * kSecond / 2; // the kernel asks three times, a second after one another
+    for (std::uint32_t i = 0; i < fresh_; ++i) {
+        Connection &c = connections_[i];
+        if (c.path != path || c.state == TcpState::kClosed)
+            continue;
+        if (c.state == TcpState::kSynSent && now - c.last_progress >= kPatience)
+            fail(c, EHOSTUNREACH);
+        else
+            c.soft_error = EHOSTUNREACH;
+    }
+}
+
 void Tcp::path_changed(Nanos now, PathIndex path)
 {
     for (std::uint32_t i = 0; i < fresh_; ++i) {
