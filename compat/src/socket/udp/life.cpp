@@ -321,7 +321,7 @@ void begin(Socket &s, int fd, int family)
     u->port = nullptr;
     u->port_device = nullptr;
     u->port_tried = false;
-    u->group_count = 0;
+    u->groups.reset();
     u->arrival_tick = current_tick() - kMixedTicks;
     for (int place : {0, 1}) {
         u->group_interface[place] = 0;

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <new>
 
 #include <rdma/fi_ext_vma.h>
 
@@ -161,11 +163,15 @@ void note_membership(State &u, int level, int name, const void *value, socklen_t
     if (!read_group(level, name, value, len, group))
         return;
     const LockGuard guard(g_lift_lock);
-    const auto end = u.groups + u.group_count;
-    const bool known =
-        std::any_of(u.groups, end, [&](const in6_addr &one) { return IN6_ARE_ADDR_EQUAL(&one, &group) != 0; });
-    if (!known && u.group_count != std::size(u.groups))
-        u.groups[u.group_count++] = group;
+    if (!u.groups)
+        u.groups.reset(new (std::nothrow) JoinedGroups);
+    if (!u.groups)
+        return; // it stays with the kernel
+    JoinedGroups &joined = *u.groups;
+    const bool known = std::any_of(joined.list, joined.list + joined.count,
+                                   [&](const in6_addr &one) { return IN6_ARE_ADDR_EQUAL(&one, &group) != 0; });
+    if (!known && joined.count != std::size(joined.list))
+        joined.list[joined.count++] = group;
 }
 
 void look_after_port_groups()
@@ -174,10 +180,10 @@ void look_after_port_groups()
     unsigned looks = 0;
     for (Socket *s = g_listed; s != nullptr; s = s->next_live) {
         State &u = state_of(*s);
-        for (std::uint32_t i = 0; u.port != nullptr && i < u.group_count; ++i, ++number) {
+        for (std::uint32_t i = 0; u.port != nullptr && u.groups && i < u.groups->count; ++i, ++number) {
             if (number < g_next || looks == kLooks)
                 continue;
-            look(*s, u.groups[i]);
+            look(*s, u.groups->list[i]);
             ++looks;
         }
     }

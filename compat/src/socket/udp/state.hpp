@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/stream.hpp"
@@ -42,6 +43,12 @@ struct Verdict {
     bool takes = false;
 };
 
+// Those that a socket has joined at some time.
+struct JoinedGroups {
+    in6_addr list[32];
+    std::uint32_t count = 0;
+};
+
 struct State {
     sa_family_t family = AF_UNSPEC;
     Identity identity;                        // once asked for; inode 0: not yet
@@ -72,9 +79,8 @@ struct State {
     fi_vma_udp *port = nullptr;
     Device *port_device = nullptr;
     std::atomic<bool> port_tried{false};
-    in_port_t port_number = 0; // of the local address, network byte order
-    in6_addr groups[32];       // that it has joined at some time; lift lock
-    std::uint32_t group_count = 0;
+    in_port_t port_number = 0;             // of the local address, network byte order
+    std::unique_ptr<JoinedGroups> groups;  // once there was one; lift lock
     std::atomic<bool> kernel_first{false}; // what the kernel had when the port was attached is not read yet
 
     // Sending, tx_lock.

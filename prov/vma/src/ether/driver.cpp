@@ -244,8 +244,7 @@ bool Driver::follow_net(inet::Nanos now) noexcept
 
 void Driver::forget_ways() noexcept // that nobody uses any more
 {
-    std::erase_if(asked_,
-                  [this](const Asked &to) { return stack_->tcp().paths().find(to.remote) == inet::kNoPath; });
+    std::erase_if(asked_, [this](const Asked &to) { return stack_->tcp().paths().find(to.remote) == inet::kNoPath; });
     std::erase_if(ways_, [this](const inet::IpAddress &to) { return stack_->tcp().paths().find(to) == inet::kNoPath; });
 }
 
