@@ -35,7 +35,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     names = ", ".join(case.name for case in cases.ALL)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="NAME", action="append",
-                        help=f"only this benchmark (again for more): {names}")
+                        help=f"only this benchmark (again for more; wire-... are run only so): {names}")
     parser.add_argument("--rounds", type=int, metavar="N",
                         help="rounds, kernel and accelerated in each (default 5, more or fewer of some, or so few "
                              f"that all is done in {LIMIT} s; quick 2)")
@@ -83,7 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         progress(f"note: the machine is busy (load {load:.1f}): figures of a quiet one differ")
 
     outcomes = []
-    chosen = [kind() for kind in cases.ALL if not args.only or kind.name in args.only]
+    chosen = [kind() for kind in cases.ALL
+              if (kind.name in args.only if args.only else not kind.only_by_name)]
     started, expected = time.monotonic(), 0.0
     for i, case in enumerate(chosen):
         elapsed = time.monotonic() - started

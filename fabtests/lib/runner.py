@@ -191,6 +191,8 @@ class Runner:
 
         def before_exec():
             _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            for number in signal.SIGINT, signal.SIGQUIT:  # ignored where we are a shell's background job
+                signal.signal(number, signal.SIG_DFL)
             if os.getppid() != parent:
                 os._exit(127)
             if preexec:

@@ -138,6 +138,7 @@ class Case(ABC):
     needs: tuple[str, ...] = ()  # programs that must be installed, by name
     helpers: tuple[str, ...] = ()  # our own programs that must be built
     needs_root = False
+    only_by_name = False  # not among those that run unless they are named
     rounds = 5  # unless the caller says how many
     modes: tuple[Mode, ...] = (KERNEL, ACCELERATED)
     metrics: tuple[Metric, ...] = ()

@@ -86,6 +86,7 @@ def network_namespace() -> Iterator[Namespace]:
 def _prepare(cpus: Cpus, namespace: Namespace | None = None) -> Callable[[], None]:
     def prepare() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)  # nothing outlives the benchmark, however that ends
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored where we are a shell's background job
         if namespace:
             namespace.enter()
         if cpus:

@@ -22,9 +22,10 @@ namespace vma::sock::udp {
 
 namespace {
 
-constexpr int kKernelOnly = MSG_ERRQUEUE;    // MSG_OOB means nothing to UDP
-constexpr std::uint32_t kRarely = 1024;      // VMA_RX_UDP_POLL_OS_RATIO=0: once in so many looks all the same
-constexpr std::uint64_t kBusyTicks = 30'000; // who asks again within some 10 us is polling
+constexpr int kKernelOnly = MSG_ERRQUEUE; // MSG_OOB means nothing to UDP
+constexpr std::uint32_t kRarely = 1024;   // VMA_RX_UDP_POLL_OS_RATIO=0: once in so many looks all the same
+// Who asks again within some 1.5 us is polling: what another process tells him of takes longer than that to be told.
+constexpr std::uint64_t kBusyTicks = 5'000;
 
 // One receiving call: where it wants the datagram, and what came of it.
 struct Receive {
