@@ -11,6 +11,7 @@
 #include <sys/select.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <random>
 #include <thread>
 #include <vector>
@@ -225,6 +226,33 @@ void large_arrays(void **)
 }
 
 // ---- signals -----------------------------------------------------------------------------------------------------------------
+
+// A handler that runs just before the sleep ends it, too, and what is cleared up then leaves errno as it is.
+void handlers_all_the_time(void **)
+{
+    constexpr int kPolls = 1000;
+    fake::count_signals(SIGUSR1);
+    const pthread_t poller = ::pthread_self();
+    std::atomic<bool> done{false};
+    std::thread sender([&] {
+        while (!done.load(std::memory_order_relaxed))
+            ::pthread_kill(poller, SIGUSR1);
+    });
+    int wrong = 0;
+    in_every_mode([&wrong] {
+        const Socket s;
+        const Pipe quiet;
+        std::vector<pollfd> fds = {{s.fd, POLLIN, 0}, {quiet.fds[0], POLLIN, 0}};
+        for (int i = 0; i < kPolls; ++i) {
+            errno = 0;
+            const int n = mux::poll(fds.data(), fds.size(), &kBrief, nullptr);
+            wrong += n == 0 || (n == -1 && errno == EINTR) ? 0 : 1;
+        }
+    });
+    done = true;
+    sender.join();
+    assert_int_equal(wrong, 0);
+}
 
 void handler_ends_the_wait(void **)
 {
@@ -448,6 +476,7 @@ int main()
         cmocka_unit_test(poll_notices_sockets_that_change_sides),
         cmocka_unit_test(poll_of_an_epoll_set),
         cmocka_unit_test(large_arrays),
+        cmocka_unit_test(handlers_all_the_time),
         cmocka_unit_test(handler_ends_the_wait),
         cmocka_unit_test(handler_jumps_out_of_the_wait),
         cmocka_unit_test(thread_cancelled_in_the_wait),

@@ -352,12 +352,11 @@ int PollWait::sleep()
     frame_.notified.store(false, std::memory_order_relaxed);
     attach();
     int n = changed() ? kAgain : ours();
-    if (n == 0 && interrupted())
-        n = fail(EINTR);
-    if (n != 0 || (frame_.looked_count != 0 && !sock::engine_arm())) {
-        detach();
+    const bool over = n == 0 && interrupted();
+    if (n != 0 || over || (frame_.looked_count != 0 && !sock::engine_arm())) {
+        detach(); // which changes errno
         sock::engine_poll();
-        return n;
+        return over ? fail(EINTR) : n;
     }
     const int slept = sleep_in_kernel();
     const int error = errno;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // select and poll over connections and other descriptors: what is ready when, and what a wait wakes up for.
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/select.h>
@@ -12,6 +13,14 @@
 namespace {
 
 using namespace fabtest;
+
+// Not the lowest one that is free: another thread may open something there for a moment.
+int closed_number()
+{
+    const int number = must(::fcntl(0, F_DUPFD, 900), "F_DUPFD");
+    ::close(number);
+    return number;
+}
 
 void show_polls(const Side &me, const char *when, std::initializer_list<pollfd> list, int timeout = 0)
 {
@@ -150,8 +159,7 @@ SCENARIO(poll_other_descriptors)
     const int timer = must(::timerfd_create(CLOCK_MONOTONIC, 0), "timerfd_create");
     const int event = must(::eventfd(0, 0), "eventfd");
     const int udp = must(::socket(AF_INET, SOCK_DGRAM, 0), "socket");
-    const int closed = must(::dup(0), "dup");
-    ::close(closed);
+    const int closed = closed_number();
     show_polls(me, "quiet",
                {{me.fd, POLLIN, 0},
                 {second, POLLIN, 0},
@@ -219,8 +227,7 @@ SCENARIO(select_sets)
     sets.add(me.fd);
     n = ::select(sets.top, &sets.in, &sets.out, &sets.err, nullptr);
     me.say("at the end: %d, %s", n, sets.shown(me.fd).c_str());
-    const int closed = must(::dup(ends[0]), "dup");
-    ::close(closed);
+    const int closed = closed_number();
     sets = {};
     sets.add(me.fd).add(closed);
     me.show("with a closed number", ::select(sets.top, &sets.in, nullptr, nullptr, nullptr));
