@@ -127,6 +127,23 @@ void ping_pong_with_another_process(void **)
     assert_int_equal(taken_from_ring() - taken, kRounds);
 }
 
+// What the names say now can't be asked while another thread holds the lock, and the receiver may be closed.
+void names_that_changed_unseen(void **)
+{
+    const UdpSocket socket;
+    assert_true(accelerate_with_peer(socket));
+    const std::uint32_t before = socket.kernel_sends();
+    sock::g_lift_lock.lock();
+    sock::udp::names_changed();
+    const bool sent = socket.send_number(0, 0, g_peer.address);
+    const std::uint32_t by_kernel = socket.kernel_sends() - before;
+    sock::g_lift_lock.unlock();
+    assert_true(sent);
+    assert_int_equal(by_kernel, 1);
+    Datagram datagram;
+    assert_true(datagram.is_whole(socket.receive(datagram)));
+}
+
 void ping_pong_between_threads(void **)
 {
     const UdpSocket socket;
@@ -355,6 +372,7 @@ int main()
     start_peer(); // before there is a thread: ThreadSanitizer's child of several makes no more of them
     static const CMUnitTest tests[] = {
         cmocka_unit_test(ping_pong_with_another_process),
+        cmocka_unit_test(names_that_changed_unseen),
         cmocka_unit_test(order_of_both_ways_between_processes),
         cmocka_unit_test(peer_was_accelerated),
         cmocka_unit_test(ping_pong_between_threads),

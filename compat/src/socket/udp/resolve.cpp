@@ -91,6 +91,20 @@ void look_up(Socket &s, int fd, Route &route)
         point_route(s, fd, route, flow, who, target);
 }
 
+void look_up_locked(Socket &s, int fd, Route &route)
+{
+    route.way = Way::kKernel;
+    route.tick = current_tick();
+    if (s.mode.load(std::memory_order_relaxed) == Mode::kFree || !open_offers())
+        return;
+    route.generation = generation();
+    if (is_group(fd, route.to))
+        return resolve_group(s, fd, route);
+    look_up(s, fd, route);
+    if (route.way == Way::kKernel)
+        point_to_port(state_of(s), fd, route);
+}
+
 } // namespace
 
 About describe_flow(int fd, const Flow &flow)
@@ -161,26 +175,23 @@ bool flow_on_this_host(int fd, const Destination &to, Flow &flow)
     return here && IN6_IS_ADDR_V4MAPPED(&flow.source.sin6_addr) == IN6_IS_ADDR_V4MAPPED(&flow.destination.sin6_addr);
 }
 
-// Where a lock is held by another thread the route stays what it was, and is looked up at the next send.
+// Where a lock is held by another thread, the helper's each few milliseconds, the next send looks it up. If names have changed,
+// this one goes by the kernel: what the route says may be closed.
 int resolve(Socket &s, int fd, Route &route)
 {
     if (const int error = read_option(fd, SOL_SOCKET, SO_ERROR, 0); error != 0)
         return -error; // of an earlier datagram that went by the kernel
-    if (!g_lift_lock.try_lock())
-        return 0;
-    if (g_fork_gate.try_lock()) {
-        route.way = Way::kKernel;
-        route.tick = current_tick();
-        if (s.mode.load(std::memory_order_relaxed) != Mode::kFree && open_offers()) {
-            route.generation = generation();
-            const bool group = is_group(fd, route.to);
-            group ? resolve_group(s, fd, route) : look_up(s, fd, route);
-            if (!group && route.way == Way::kKernel)
-                point_to_port(state_of(s), fd, route);
+    bool looked_up = false;
+    if (g_lift_lock.try_lock()) {
+        if (g_fork_gate.try_lock()) {
+            look_up_locked(s, fd, route);
+            looked_up = true;
+            g_fork_gate.unlock();
         }
-        g_fork_gate.unlock();
+        g_lift_lock.unlock();
     }
-    g_lift_lock.unlock();
+    if (!looked_up && route.way != Way::kPort && route.generation != generation())
+        route.way = Way::kUnknown;
     return 0;
 }
 
