@@ -9,12 +9,11 @@ import os
 import pathlib
 import socket
 import struct
-import threading
 
 import pytest
 
 from lib import build, netns
-from lib.tcp import FAMILIES, PORT, no_offloads
+from lib.tcp import FAMILIES, PORT, echoed, echoing, no_offloads
 from lib.wire import LEFT, PATIENCE, RIGHT, Asked, inside, set_sysctl, udp_socket, xdp_of
 
 
@@ -61,58 +60,21 @@ def start(run, hosts, nic):
             program.proc.ok()
 
 
-def echoed(host, family, address, port, data) -> bytes:
-    """What comes back of `data` over one connection of the kernel's, whole and to its end."""
-    with inside(host):
-        sock = socket.socket(family, socket.SOCK_STREAM)
-    with sock:
-        sock.settimeout(PATIENCE)
-        sock.connect((address, port))
-
-        def send():
-            sock.sendall(data)
-            sock.shutdown(socket.SHUT_WR)
-
-        sender = threading.Thread(target=send)
-        sender.start()
-        got = hashlib.sha256()
-        while piece := sock.recv(1 << 16):
-            got.update(piece)
-        sender.join()
-        return got.digest()
-
-
 @pytest.mark.parametrize("family, left, right", FAMILIES, ids=["ipv4", "ipv6"])
 @pytest.mark.parametrize("size", [0, 1448, 8 << 20], ids=str)
 def test_kernel_connects(hosts, start, family, left, right, size):
     server = start("tcp_echo", "listen", left, PORT)
     data = os.urandom(size)
-    assert echoed(hosts.right, family, left, PORT, data) == hashlib.sha256(data).digest()
+    assert echoed(hosts.right, left, data) == hashlib.sha256(data).digest()
     server.close()
     server.proc.ok()
     assert server.next_line().startswith(f"1 connections, {size} bytes")
 
 
 def test_we_connect(run, hosts, nic):
-    with inside(hosts.right):
-        listener = socket.create_server((RIGHT, PORT))
-    listener.settimeout(PATIENCE)
-    count = 10
-
-    def serve():
-        for _ in range(count):
-            sock, _address = listener.accept()
-            with sock:
-                sock.settimeout(PATIENCE)
-                while data := sock.recv(1 << 16):
-                    sock.sendall(data)
-
-    server = threading.Thread(target=serve)
-    server.start()
-    client = run.run("client", [build.program("ether/programs/tcp_echo"), "wire", "connect", LEFT, 30000, RIGHT, PORT,
-                                500_000, count, nic], preexec=hosts.left.enter)
-    server.join()
-    listener.close()
+    with echoing(hosts.right, RIGHT, 10):
+        client = run.run("client", [build.program("ether/programs/tcp_echo"), "wire", "connect", LEFT, 30000, RIGHT, PORT,
+                                    500_000, 10, nic], preexec=hosts.left.enter)
     assert client.stdout() == "ok\n"
 
 
@@ -221,7 +183,7 @@ def test_stream_endpoints(hosts, machine, wait, kind):
         sizes = [0, 1448, 4 << 20]
         for size in sizes:
             data = os.urandom(size)
-            assert echoed(hosts.right, socket.AF_INET, LEFT, PORT, data) == hashlib.sha256(data).digest()
+            assert echoed(hosts.right, LEFT, data) == hashlib.sha256(data).digest()
     server.close()
     server.proc.ok()
     assert ("raw packets of RDMA device sim0" in server.proc.stderr()) == (kind != "xdp")

@@ -6,13 +6,12 @@ import concurrent.futures
 import hashlib
 import os
 import socket
-import threading
 
 import pytest
 
 from lib import build
-from lib.tcp import FAMILIES, PORT, bridged, no_offloads
-from lib.wire import LEFT, PATIENCE, Asked, inside, xdp_of
+from lib.tcp import FAMILIES, PORT, bridged, echoed, echoing, no_offloads
+from lib.wire import LEFT, Asked, inside, xdp_of
 
 
 @pytest.fixture
@@ -40,33 +39,12 @@ def listen(run):
             program.proc.ok()
 
 
-def echoed(host, family, address, data) -> bytes:
-    """What comes back of `data` over one connection of the kernel's, whole and to its end."""
-    with inside(host):
-        sock = socket.socket(family, socket.SOCK_STREAM)
-    with sock:
-        sock.settimeout(PATIENCE)
-        sock.connect((address, PORT))
-
-        def send():
-            sock.sendall(data)
-            sock.shutdown(socket.SHUT_WR)
-
-        sender = threading.Thread(target=send)
-        sender.start()
-        got = hashlib.sha256()
-        while piece := sock.recv(1 << 16):
-            got.update(piece)
-        sender.join()
-        return got.digest()
-
-
 @pytest.mark.parametrize("family, left, right", FAMILIES, ids=["ipv4", "ipv6"])
 @pytest.mark.parametrize("size", [0, 1, 1448, 20 << 20], ids=str)
 def test_kernel_connects(wire, listen, family, left, right, size):
     server = listen(wire.left, left)
     data = os.urandom(size)
-    assert echoed(wire.right, family, left, data) == hashlib.sha256(data).digest()
+    assert echoed(wire.right, left, data) == hashlib.sha256(data).digest()
     server.close()
     server.proc.ok()
     assert server.next_line().startswith(f"1 connections, {size} bytes")
@@ -76,7 +54,7 @@ def test_many_connections(wire, listen):
     server = listen(wire.left, LEFT)
     for number in range(300):
         data = os.urandom(number * 7)
-        assert echoed(wire.right, socket.AF_INET, LEFT, data) == hashlib.sha256(data).digest()
+        assert echoed(wire.right, LEFT, data) == hashlib.sha256(data).digest()
     server.close()
     server.proc.ok()
     assert server.next_line().startswith("300 connections")
@@ -102,25 +80,9 @@ def test_refused(wire, listen):
 
 @pytest.mark.parametrize("family, left, right", FAMILIES, ids=["ipv4", "ipv6"])
 def test_we_connect(run, wire, family, left, right):
-    with inside(wire.right):
-        listener = socket.create_server((right, PORT), family=family)
-    listener.settimeout(PATIENCE)
-    count = 20
-
-    def serve():
-        for _ in range(count):
-            sock, _address = listener.accept()
-            with sock:
-                sock.settimeout(PATIENCE)
-                while data := sock.recv(1 << 16):
-                    sock.sendall(data)
-
-    server = threading.Thread(target=serve)
-    server.start()
-    client = run.run("client", [build.program("ether/programs/tcp_echo"), "wire", "connect", left, 30000, right, PORT,
-                                1_000_000, count], preexec=wire.left.enter)
-    server.join()
-    listener.close()
+    with echoing(wire.right, right, 20):
+        client = run.run("client", [build.program("ether/programs/tcp_echo"), "wire", "connect", left, 30000, right, PORT,
+                                    1_000_000, 20], preexec=wire.left.enter)
     assert client.stdout() == "ok\n"
 
 
@@ -136,7 +98,7 @@ def bad_wire(run, af_xdp):
 def test_bad_wire(bad_wire, listen, family, left, right):
     listen(bad_wire.left, left)
     data = os.urandom(8 << 20)
-    assert echoed(bad_wire.right, family, left, data) == hashlib.sha256(data).digest()
+    assert echoed(bad_wire.right, left, data) == hashlib.sha256(data).digest()
 
 
 def test_many_connections_on_a_bad_wire(bad_wire, listen):
@@ -145,7 +107,7 @@ def test_many_connections_on_a_bad_wire(bad_wire, listen):
     def some():
         for number in range(10):
             data = os.urandom(number * 1000)
-            assert echoed(bad_wire.right, socket.AF_INET, LEFT, data) == hashlib.sha256(data).digest()
+            assert echoed(bad_wire.right, LEFT, data) == hashlib.sha256(data).digest()
 
     with concurrent.futures.ThreadPoolExecutor(10) as pool: # a lost SYN takes a second: side by side
         for done in [pool.submit(some) for _ in range(10)]:

@@ -114,6 +114,41 @@ def accepted(listener):
     return sock
 
 
+def echoed(host, address, data) -> bytes:
+    """The hash of what comes back of `data` over one connection of the kernel's, whole and to its end."""
+    with kernel_socket(host, socket.AF_INET6 if ":" in address else socket.AF_INET) as sock:
+        sock.connect((address, PORT))
+
+        def send():
+            sock.sendall(data)
+            sock.shutdown(socket.SHUT_WR)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        got = hashlib.sha256()
+        while piece := sock.recv(1 << 16):
+            got.update(piece)
+        sender.join()
+        return got.digest()
+
+
+@contextlib.contextmanager
+def echoing(host, address, count: int):
+    """The kernel sends back what comes over `count` connections, one after the other."""
+    with kernel_listener(host, address) as listener:
+
+        def serve():
+            for _ in range(count):
+                with accepted(listener) as sock:
+                    while data := sock.recv(1 << 16):
+                        sock.sendall(data)
+
+        server = threading.Thread(target=serve)
+        server.start()
+        yield
+        server.join()
+
+
 def seen_by_kernel(host, *filters) -> list[str]:
     """What `ss` has for the one connection that the filter ("sport = :7000") leaves, in words; [] if there is none."""
     shown = subprocess.run(["ip", "netns", "exec", host.name, build.tool("ss"), "-tainHOo", *filters],

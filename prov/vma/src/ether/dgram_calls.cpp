@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The tables of libfabric's calls on a datagram endpoint: arguments are checked here, what they do is in dgram.cpp.
-#include <cstring>
 #include <memory>
 
 #include <rdma/fi_cm.h>
@@ -93,11 +92,8 @@ int getname(fid_t fid, void *address, std::size_t *length)
 
 int join(fid_ep *fid, const void *address, std::uint64_t flags, fid_mc **mc, void *context)
 {
-    sa_family_t family = AF_UNSPEC;
-    if (address != nullptr)
-        std::memcpy(&family, address, sizeof family);
     ofi::Address group;
-    if (!group.assign(address, family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)))
+    if (!group.assign_whole(address))
         return -FI_EINVAL;
     return Datagrams::from(fid).join(group, flags, mc, context);
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The operation tables of a datagram endpoint, and its factory. The work is DatagramEndpoint's.
-#include <cstring>
 #include <new>
 
 #include <rdma/fi_cm.h>
@@ -85,11 +84,8 @@ int getname(fid_t fid, void *addr, std::size_t *length)
 
 int join(fid_ep *ep, const void *addr, std::uint64_t flags, fid_mc **mc, void *context)
 {
-    sa_family_t family = AF_UNSPEC;
-    if (addr)
-        std::memcpy(&family, addr, sizeof family);
     ofi::Address group;
-    if (!group.assign(addr, family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)))
+    if (!group.assign_whole(addr))
         return -FI_EINVAL;
     return DatagramEndpoint::from(ep).join(group, flags, mc, context);
 }

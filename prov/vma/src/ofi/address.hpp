@@ -22,6 +22,8 @@ struct Address {
 
     // False unless it is a whole IPv4 or IPv6 socket address.
     [[nodiscard]] bool assign(const void *addr, std::size_t length) noexcept;
+    // The same of one that the caller vouches to be as long as its family's are. nullptr is none.
+    [[nodiscard]] bool assign_whole(const void *addr) noexcept { return assign(addr, sizeof v6); }
 
     bool empty() const noexcept { return sa.sa_family == AF_UNSPEC; }
     std::size_t size() const noexcept;

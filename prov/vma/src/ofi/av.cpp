@@ -214,15 +214,12 @@ int look_up(fid_av *fid, fi_addr_t place, void *out, std::size_t *length)
 const char *address_text(fid_av *, const void *addr, char *out, std::size_t *length)
 {
     Address address;
-    sa_family_t family = AF_UNSPEC;
-    if (addr != nullptr)
-        std::memcpy(&family, addr, sizeof family);
-    if (!address.assign(addr, family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)))
+    if (!address.assign_whole(addr))
         return nullptr;
     char text[80];
     const AddressText plain(address);
-    const int used =
-        std::snprintf(text, sizeof text, "fi_sockaddr_%s://%s", family == AF_INET6 ? "in6" : "in", plain.c_str());
+    const int used = std::snprintf(text, sizeof text, "fi_sockaddr_%s://%s",
+                                   address.sa.sa_family == AF_INET6 ? "in6" : "in", plain.c_str());
     if (out != nullptr && length != nullptr && *length != 0)
         std::snprintf(out, *length, "%s", text);
     if (length != nullptr)
