@@ -162,7 +162,9 @@ def transfer(run, lab, sides, family, style, parts=None):
                               4711, **options)
         for proc in both:
             assert f"sent {size} bytes" in proc.stdout() and f"received {size} bytes" in proc.stdout()
-        return both[1 if sides.client else 0]
+        ours = both[1 if sides.client else 0]
+        assert not any("a send that only the kernel does" in line for line in ours.log().lines) # empty ones are none
+        return ours
     port.until_lifted(attempt, 8 << 20)
 
 

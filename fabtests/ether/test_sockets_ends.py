@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from lib import build, netns, peers, port, tcp
-from lib.wire import LEFT, RIGHT
+from lib.wire import LEFT, RIGHT, Asked
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "port_client.py"
 NUMBER = 7100
@@ -168,3 +168,29 @@ def test_to_and_fro_on_a_bad_wire(run, af_xdp):
         proc = client(lab, "forking", timeout=100).ok()
         assert int(proc.stdout().split()[1]) >= 6
         server.close()
+
+
+@pytest.mark.parametrize("family, left, right", tcp.FAMILIES, ids=["ipv4", "ipv6"])
+def test_kernel_gets_what_the_port_has(run, af_xdp, family, left, right):
+    """A connection goes back: what its peer has sent to the port meanwhile reaches the kernel, and is not sent again: it can't be, all that
+    comes later is lost."""
+    del family
+    with tcp.bridged(run) as (hosts, bridge):
+        tcp.no_offloads(run, hosts.left) # the kernel sends there, too
+        giver = Asked(run, hosts.left, "giver", build.program("ether/programs/giver_back"), "wire")
+        assert giver.next_line() == "ready"
+        data = tcp.stream(9000) # seven segments, within the first window
+        with tcp.kernel_listener(hosts.right, right) as listener:
+            giver.do(f"connect {left} 30001 {right} {tcp.PORT}")
+            sock = tcp.accepted(listener)
+        with sock:
+            giver.do("steer")
+            bridge.do("hold right")
+            sock.sendall(data)
+            run.wait_until(lambda: "unacked:7" in tcp.seen_by_kernel(hosts.right, f"( sport = :{tcp.PORT} and dport = :30001 )"),
+                           "all segments to be sent")
+            bridge.do("go right", "drop right")
+            assert bytes.fromhex(giver.ask(f"give {len(data)}")) == data
+            bridge.do("go right")
+            giver.close()
+            giver.proc.ok()

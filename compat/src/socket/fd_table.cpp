@@ -127,6 +127,7 @@ Socket *take_from_pool()
     s->pending_error = 0;
     s->cookie = 0;
     s->attempt.again_at = 0;
+    s->attempt.tries = 0;
     s->port = nullptr;
     s->on_port = false;
     s->port_over = false;

@@ -33,7 +33,8 @@ namespace {
 
 constexpr std::uint64_t kSendRing = 8; // what can_transmit() reckons with: always room but for slots_blocked
 constexpr std::size_t kPiece = 16384;  // on the stack
-constexpr std::uint32_t kOperationsUntilNext = 8;
+constexpr std::uint32_t kOperationsUntilNext = 8; // attempt, twice as many after each
+constexpr std::uint32_t kMostDoublings = 5;
 
 bool in_call(const Socket &s)
 {
@@ -165,7 +166,8 @@ void lift_to_port(Socket &s, int fd)
         result = lift_locked(s, fd, d, ep);
     char name[kNameMax];
     if (result == -EAGAIN) { // somebody is in a call, or too much is queued
-        s.attempt.again_at = s.operations.load(std::memory_order_relaxed) + kOperationsUntilNext;
+        s.attempt.again_at = s.operations.load(std::memory_order_relaxed) +
+                             (kOperationsUntilNext << std::min(s.attempt.tries++, kMostDoublings));
         return;
     }
     if (result != 0) {

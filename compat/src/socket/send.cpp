@@ -64,13 +64,26 @@ int wait_for_room(Socket &s, int fd, Wait &wait)
     return wait_for(s, fd, POLLOUT, wait);
 }
 
+// Moves nothing, but fails where the kernel does.
+ssize_t send_nothing(Socket &s, int fd, const msghdr *msg, int flags)
+{
+    s.tx_lock.lock();
+    const bool sent = s.on_port && port_send(s, nullptr, 0, false) == 0;
+    unlock_tx(s);
+    if (sent)
+        return 0;
+    if (s.port_over.load(std::memory_order_acquire))
+        tear_down(s, true);
+    return libc::real.sendmsg(fd, msg, flags);
+}
+
 ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
 {
     const std::size_t wanted = total_length(*msg);
-    if (s.on_port && (wanted == 0 || (flags & (MSG_OOB | MSG_ZEROCOPY)) != 0))
+    if (s.on_port && (flags & (MSG_OOB | MSG_ZEROCOPY)) != 0)
         pin_to_kernel(s, "a send that only the kernel does");
     if (wanted == 0)
-        return libc::real.sendmsg(fd, msg, flags); // moves nothing, but fails where the kernel does
+        return send_nothing(s, fd, msg, flags);
     const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
     std::size_t done = 0;
     Wait wait;

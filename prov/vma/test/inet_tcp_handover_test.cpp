@@ -167,6 +167,40 @@ void segments_of_the_forgotten_are_not_answered(void **)
     assert_int_equal(net.tcp(1).find(pair.id(1))->error, 0);
 }
 
+// What was advertised can't be kept: the peer is told at once, and sends no more than there is room for.
+void windows_shrink_to_what_there_is_room_for(void **)
+{
+    Pair pair(vma::test::seed());
+    Network &net = pair.world.net;
+    Tcp &tcp = net.tcp(0);
+    Away away;
+    ConnectionId id;
+    assert_true(away.take(net, 0, pair.id(0)));
+    away.unread.resize(3U << 20);
+    away.handover.advertised = away.handover.rcv + (16U << 20);
+    const auto room = static_cast<std::uint32_t>(tcp.most_adopted() - away.unread.size());
+    assert_int_equal(away.put_back(net, 0, kClient, id), 0);
+    const Connection &peer = *net.tcp(1).find(pair.id(1));
+    assert_true(net.run(
+        net.now() + kLong, [&] { return peer.window <= room; }, [] {}));
+    assert_true(peer.window > room / 2);
+    std::vector<std::uint8_t> bytes(2 * room);
+    const std::int64_t taken = net.tcp(1).send(net.now(), pair.id(1), bytes);
+    assert_true(taken > room);
+    assert_true(net.run(
+        net.now() + kLong, [&] { return tcp.readable(id) > away.unread.size() + room / 2; }, [] {}));
+    assert_int_equal(tcp.counters().no_memory, 0);
+    for (std::size_t left = away.unread.size() + static_cast<std::size_t>(taken); left != 0;) {
+        const std::int64_t n = tcp.receive(net.now(), id, bytes);
+        assert_true(n > 0 || n == -EAGAIN);
+        left -= n > 0 ? static_cast<std::size_t>(n) : 0;
+        if (left != 0)
+            assert_true(net.run(
+                net.now() + kLong, [&] { return tcp.readable(id) != 0; }, [] {}));
+    }
+    assert_int_equal(tcp.counters().no_memory, 0);
+}
+
 void contradictions_are_refused(void **)
 {
     Pair pair(vma::test::seed());
@@ -199,6 +233,7 @@ int main()
         cmocka_unit_test(away_and_back_over_a_bad_link),
         cmocka_unit_test(agreements_are_kept),
         cmocka_unit_test(segments_of_the_forgotten_are_not_answered),
+        cmocka_unit_test(windows_shrink_to_what_there_is_room_for),
         cmocka_unit_test(contradictions_are_refused),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

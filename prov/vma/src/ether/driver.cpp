@@ -20,6 +20,7 @@ namespace vma::ether {
 namespace {
 
 constexpr std::size_t kBurst = 32;                              // frames of one queue before it is another's turn
+constexpr int kMostTurns = 256;                                 // of sort(): other flows go on
 constexpr inet::Nanos kLookInterval = inet::kMillisecond;       // between looks at netlink
 constexpr std::size_t kMostWays = NetState::kMaxNeighbours / 2; // more would push each other's neighbours out
 
@@ -119,16 +120,23 @@ bool Driver::turn() noexcept
     return any || wants;
 }
 
-bool Driver::receive(inet::Nanos now) noexcept
+void Driver::sort(inet::Nanos now, FrameTaker &taker) noexcept
 {
-    return port_.visit([this, now](auto &port) {
+    for (int i = 0; i < kMostTurns && receive(now, &taker); ++i) {
+    }
+}
+
+bool Driver::receive(inet::Nanos now, FrameTaker *taker) noexcept
+{
+    return port_.visit([=, this](auto &port) {
         bool any = false;
         for (auto &queue : port.queues()) {
             std::array<ReceivedFrame, kBurst> burst;
             const std::size_t count = queue.receive(burst);
             for (const ReceivedFrame &frame : std::span(burst).first(count)) {
-                if (port.takes(frame.bytes))
-                    stack_->input(now, frame.bytes, {frame.checksums_good});
+                const inet::FrameInfo info{frame.checksums_good};
+                if (port.takes(frame.bytes) && (taker == nullptr || !taker->take(frame.bytes, info)))
+                    stack_->input(now, frame.bytes, info);
                 queue.release(frame.index);
             }
             if (count == 0)

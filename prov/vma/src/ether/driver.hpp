@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/fd.hpp"
+#include "ether/frame_taker.hpp"
 #include "ether/netlink.hpp"
 #include "ether/port.hpp"
 #include "inet/stack.hpp"
@@ -35,6 +36,8 @@ public:
     // Takes what has come, lets time pass, sends what there is to send. True: there was something. No system call where there
     // is nothing to send and nothing has changed, but for one look at netlink, and at a NIC's events, a millisecond.
     bool turn() noexcept;
+    // All that has come so far, the frames that `taker` does not want to the stack.
+    void sort(inet::Nanos now, FrameTaker &taker) noexcept;
     // Sends what there is to send. False: the device takes no more now, turn() goes on.
     bool send(inet::Nanos now) noexcept;
 
@@ -62,7 +65,7 @@ public:
 private:
     int open_all(const char *interface, const inet::TcpLimits &limits, const PortOptions &port) noexcept;
     int open_wait_set() noexcept;
-    bool receive(inet::Nanos now) noexcept;
+    bool receive(inet::Nanos now, FrameTaker *taker = nullptr) noexcept;
     bool follow_net(inet::Nanos now) noexcept;
     bool set_timer(inet::Nanos when) noexcept;
     void clear_timer() noexcept;

@@ -29,10 +29,9 @@
 namespace vma::ether {
 namespace {
 
-constexpr std::size_t kMostBytes = 16U << 20; // of a queue: what has more stays with the kernel
-constexpr std::size_t kPiece = 32768;         // of a queue that is written back
-constexpr int kNoProbe = -1;                  // TCP_REPAIR_OFF_NO_WP
-constexpr std::uint8_t kEstablished = 1;      // TCP_ESTABLISHED
+constexpr std::size_t kPiece = 32768;    // of a queue that is written back
+constexpr int kNoProbe = -1;             // TCP_REPAIR_OFF_NO_WP
+constexpr std::uint8_t kEstablished = 1; // TCP_ESTABLISHED
 
 long call(long result) noexcept
 {
@@ -103,8 +102,6 @@ int peek(int fd, int queue, std::size_t length, QueueCopy &bytes) noexcept
     bytes.clear();
     if (length == 0)
         return 0;
-    if (length > kMostBytes)
-        return -EAGAIN;
     if (const int error = choose_queue(fd, queue))
         return error;
     if (!bytes.resize(length))
@@ -138,10 +135,11 @@ int write_bytes(int fd, std::span<const std::uint8_t> bytes) noexcept
 
 // ---- out -------------------------------------------------------------------------------------------------------------
 
-int KernelConnection::look(int fd) noexcept
+int KernelConnection::look(int fd, const QueueSizes &most) noexcept
 {
     tcp_info info{};
     fd_ = fd;
+    most_ = most;
     local_.length = peer_.length = sizeof(sockaddr_storage);
     if (const long error = call(::syscall(SYS_getsockname, fd, &local_.name, &local_.length)))
         return static_cast<int>(error);
@@ -153,6 +151,9 @@ int KernelConnection::look(int fd) noexcept
         return -ENOTCONN;
     if (has_filter(fd))
         return -EBUSY;
+    QueueSizes sizes;
+    if (const int error = count_queues(sizes))
+        return error;
     ofi::Address local;
     ofi::Address peer;
     if (!local.assign(&local_.name, local_.length) || !peer.assign(&peer_.name, peer_.length))
@@ -228,26 +229,34 @@ int KernelConnection::read_state() noexcept
     return 0;
 }
 
+int KernelConnection::count_queues(QueueSizes &sizes) const noexcept
+{
+    int unacknowledged = 0;
+    int readable = 0;
+    int error = count(fd_, SIOCOUTQ, unacknowledged);
+    if (error == 0)
+        error = count(fd_, SIOCINQ, readable);
+    sizes = {static_cast<std::size_t>(unacknowledged), static_cast<std::size_t>(readable)};
+    return error == 0 && (sizes.queued > most_.queued || sizes.unread > most_.unread) ? -EAGAIN : error;
+}
+
 int KernelConnection::read_queues() noexcept
 {
     inet::TcpHandover &h = handover;
     inet::Seq end = 0;
-    int unacknowledged = 0;
+    QueueSizes sizes{};
     int unsent = 0;
-    int readable = 0;
     int error = count(fd_, SIOCOUTQNSD, unsent);
     if (error == 0)
-        error = count(fd_, SIOCOUTQ, unacknowledged);
-    if (error == 0)
-        error = count(fd_, SIOCINQ, readable);
+        error = count_queues(sizes);
     if (error == 0)
         error = read_number(fd_, TCP_SEND_QUEUE, end);
     if (error == 0)
-        error = peek(fd_, TCP_SEND_QUEUE, static_cast<std::size_t>(unacknowledged), queued);
+        error = peek(fd_, TCP_SEND_QUEUE, sizes.queued, queued);
     if (error == 0)
-        error = peek(fd_, TCP_RECV_QUEUE, static_cast<std::size_t>(readable), unread);
-    h.una = end - static_cast<inet::Seq>(unacknowledged);
-    h.nxt = end - static_cast<inet::Seq>(std::min(unsent, unacknowledged));
+        error = peek(fd_, TCP_RECV_QUEUE, sizes.unread, unread);
+    h.una = end - static_cast<inet::Seq>(sizes.queued);
+    h.nxt = end - static_cast<inet::Seq>(std::min(static_cast<std::size_t>(unsent), sizes.queued));
     return error;
 }
 
@@ -390,16 +399,17 @@ int KernelConnection::put_back() noexcept
     return error;
 }
 
-int KernelConnection::resume(Ending ending) noexcept
+int KernelConnection::resume() noexcept
 {
     listen_again(fd_);
-    int error = leave_repair(fd_, reuse_);
-    if (error == 0)
-        error = write_bytes(fd_, queued.all().subspan(handover.nxt - handover.una));
+    return leave_repair(fd_, reuse_);
+}
+
+int KernelConnection::finish(Ending ending, KernelReturn &back) noexcept
+{
+    const int error = write_bytes(fd_, queued.all().subspan(handover.nxt - handover.una));
     narrow_buffers();
-    if (error == 0 && ending != Ending::kNone)
-        error = inject(ending);
-    return error;
+    return error == 0 && ending != Ending::kNone ? tell_ending(ending, back) : error;
 }
 
 void KernelConnection::give_up() noexcept
@@ -411,9 +421,8 @@ void KernelConnection::give_up() noexcept
     undo();
 }
 
-// A segment that the peer has sent and that we have taken, once more: by a raw socket to our own address, which the kernel's
-// loopback delivers.
-int KernelConnection::inject(Ending ending) const noexcept
+// The segment that the peer has sent and that the stack has taken, once more.
+int KernelConnection::tell_ending(Ending ending, KernelReturn &back) const noexcept
 {
     const inet::Flow &flow = handover.flow;
     inet::Segment segment;
@@ -434,16 +443,7 @@ int KernelConnection::inject(Ending ending) const noexcept
     header.target = flow.local.address;
     header.protocol = inet::Protocol::kTcp;
     inet::write_ip_header(packet.data(), header, tcp);
-    const int family = v4 ? AF_INET : AF_INET6;
-    const core::UniqueFd raw = core::make_fd(
-        [&] { return static_cast<int>(::syscall(SYS_socket, family, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_RAW)); });
-    if (!raw)
-        return -errno;
-    ofi::Address target = to_socket_address(flow.local);
-    target.set_port(0); // a raw socket has none
-    const long n = call(::syscall(SYS_sendto, raw.get(), packet.data(), ip + tcp, MSG_DONTWAIT, &target.sa,
-                                  static_cast<socklen_t>(target.size())));
-    return n < 0 ? static_cast<int>(n) : 0;
+    return back.send({packet.data(), ip + tcp});
 }
 
 } // namespace vma::ether

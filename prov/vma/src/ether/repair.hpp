@@ -10,6 +10,7 @@
 
 #include <sys/socket.h>
 
+#include "ether/kernel_return.hpp"
 #include "inet/tcp_handover.hpp"
 
 namespace vma::ether {
@@ -34,6 +35,11 @@ private:
     std::size_t size_ = 0;
 };
 
+struct QueueSizes { // bytes
+    std::size_t queued;
+    std::size_t unread;
+};
+
 // What ends a connection that is put back: the kernel hears it as if the peer had sent it.
 enum class Ending : std::uint8_t { kNone, kFin, kRst };
 
@@ -46,9 +52,10 @@ public:
     QueueCopy unread; // up to handover.rcv
 
     // Reads whose connection it is: handover.flow. Nothing changes. 0 or a negative errno: -ENOTCONN unless it is established,
-    // -EBUSY with a socket filter of the program's.
-    [[nodiscard]] int look(int fd) noexcept;
-    // From here on the kernel drops what comes for it; state and bytes are read. On failure all is as before.
+    // -EBUSY with a socket filter of the program's, -EAGAIN with more bytes in a queue than `most`.
+    [[nodiscard]] int look(int fd, const QueueSizes &most) noexcept;
+    // From here on the kernel drops what comes for it; state and bytes are read. On failure all is as before, but what came
+    // meanwhile.
     [[nodiscard]] int take_out() noexcept;
     // The socket becomes empty. To be called once everything is somewhere else; on failure undo().
     [[nodiscard]] int empty() noexcept;
@@ -59,8 +66,10 @@ public:
     // The connection is the socket's again, as `handover` and the queues say, but the kernel still drops what comes for it. Until
     // then nothing of it may come to the kernel, which for a moment has no such socket, and would reset it.
     [[nodiscard]] int put_back() noexcept;
-    // The kernel carries it on. Where either fails, the connection is lost: give_up().
-    [[nodiscard]] int resume(Ending ending) noexcept;
+    // The kernel carries it on: what comes from now on is its. Where either fails, the connection is lost: give_up().
+    [[nodiscard]] int resume() noexcept;
+    // What the program has sent and the port has not, and how the peer has ended it.
+    [[nodiscard]] int finish(Ending ending, KernelReturn &back) noexcept;
     // The socket has no connection any more.
     void give_up() noexcept;
 
@@ -78,6 +87,7 @@ private:
     };
 
     int read_state() noexcept;
+    int count_queues(QueueSizes &sizes) const noexcept;
     int read_queues() noexcept;
     int bind_again() noexcept;
     int connect_again() noexcept;
@@ -87,9 +97,10 @@ private:
     int connect_with_segments() noexcept;
     void widen_buffers() noexcept;
     void narrow_buffers() noexcept;
-    int inject(Ending ending) const noexcept;
+    int tell_ending(Ending ending, KernelReturn &back) const noexcept;
 
     int fd_ = -1;
+    QueueSizes most_{};
     int reuse_ = 0;     // SO_REUSEADDR, which leaving repair mode switches off
     Buffers buffers_{}; // as they were
     Address local_{};

@@ -45,6 +45,7 @@ struct Stream {
     // stream_lift.cpp: connections that the kernel has opened.
     int lift(int fd) noexcept;
     int land(int fd) noexcept;
+    void leave(const inet::Flow &old, KernelReturn &back) noexcept;
 
     // With the station's lock held.
     void on_event(std::uint32_t what) noexcept;

@@ -13,12 +13,6 @@
 #include "rdma/fi_ext_vma.h"
 
 namespace vma::ether {
-namespace {
-
-constexpr std::size_t kMostBytes = 3U << 20; // that are lifted with a connection: a queue of the stack holds 4 MiB
-
-} // namespace
-
 int Stream::change_carrier(unsigned option, const void *value, std::size_t length) noexcept
 {
     int fd = -1;
@@ -41,7 +35,8 @@ int Stream::lift(int fd) noexcept
     std::unique_ptr<KernelConnection> kernel(new (std::nothrow) KernelConnection);
     if (kernel == nullptr)
         return -FI_ENOMEM;
-    if (const int error = kernel->look(fd))
+    const std::size_t most = station.tcp().most_adopted(); // the window keeps a quarter of it
+    if (const int error = kernel->look(fd, {.queued = most, .unread = most - most / 4}))
         return error;
     const inet::Flow &wanted = kernel->handover.flow;
     Route route;
@@ -57,8 +52,8 @@ int Stream::lift(int fd) noexcept
             kernel->undo();
     }
     if (error != 0) {
-        station.unsteer(wanted, inet::Protocol::kTcp, vlans_);
-        station.tcp().ignore(now_ns(), wanted); // what waits in the ring: the peer sends it again
+        KernelReturn back(wanted);
+        leave(wanted, back);
         return error;
     }
     flow = wanted;
@@ -75,8 +70,6 @@ int Stream::lift(int fd) noexcept
 int Stream::adopt(inet::Nanos now, KernelConnection &kernel) noexcept
 {
     inet::Tcp &tcp = station.tcp();
-    if (std::max(kernel.queued.size(), kernel.unread.size()) > kMostBytes)
-        return -FI_EAGAIN;
     const inet::PathIndex path = station.driver().stack().use_path(now, kernel.handover.flow.remote.address);
     if (path == inet::kNoPath)
         return -FI_ENOMEM;
@@ -96,8 +89,16 @@ int Stream::adopt(inet::Nanos now, KernelConnection &kernel) noexcept
 
 // ---- back ----------------------------------------------------------------------------------------------------------
 
-// What the ring still has is taken first. What comes until the kernel's socket has the connection goes to the ring, too: the stack leaves
-// it unanswered, and the peer sends it again.
+// The kernel's socket has the flow, and gets what has come meanwhile. What comes to the port all the same is left unanswered.
+void Stream::leave(const inet::Flow &old, KernelReturn &back) noexcept
+{
+    station.unsteer(old, inet::Protocol::kTcp, vlans_);
+    station.driver().sort(now_ns(), back);
+    station.tcp().ignore(now_ns(), old);
+}
+
+// What the ring still has is taken first. What comes until the kernel's socket has the connection goes to the ring, too, and then
+// to the kernel.
 int Stream::land(int fd) noexcept
 {
     constexpr int kTurns = 4;
@@ -115,9 +116,15 @@ int Stream::land(int fd) noexcept
     const bool ended = error != 0;
     if (!ended)
         error = kernel.put_back();
-    station.unsteer(flow, inet::Protocol::kTcp, vlans_);
+    KernelReturn back(flow);
     if (error == 0)
-        error = kernel.resume(ending);
+        error = kernel.resume();
+    if (error == 0)
+        leave(flow, back);
+    else
+        station.unsteer(flow, inet::Protocol::kTcp, vlans_);
+    if (error == 0)
+        error = kernel.finish(ending, back);
     if (error != 0)
         kernel.give_up();
     if (error != 0 && !ended) {

@@ -140,7 +140,9 @@ public:
 
     // ---- connections of another TCP (tcp_handover.cpp) -----------------------------------------------------------------
     // Carries on a connection: `queued` bytes were taken by the other TCP and not yet acknowledged, `unread` ones are for the
-    // program. The path as of connect(). 0; -EINVAL: it contradicts itself; -EADDRINUSE: the flow is known; -ENOBUFS.
+    // program. The path as of connect(). 0; -EINVAL: it contradicts itself; -EADDRINUSE: the flow is known; -ENOBUFS: a queue is
+    // longer than most_adopted(), or there is no memory.
+    std::size_t most_adopted() const { return ByteQueue::most(blocks_); } // bytes of a queue
     int adopt(Nanos now, const TcpHandover &handover, std::span<const std::uint8_t> queued,
               std::span<const std::uint8_t> unread, PathIndex path, const TcpSettings &settings, std::uint64_t user,
               ConnectionId &id);

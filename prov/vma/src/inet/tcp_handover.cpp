@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Connections that another TCP has opened, and that it gets back. What was received behind a hole is not passed on: the peer
-// sends it again (RFC 2018, 8 allows that to a receiver that has reported it).
+// sends it again (RFC 2018, 8 allows that to a receiver that has reported it). A window that is more than a queue here can
+// hold shrinks: what would be lost behind its edge costs the peer more than an edge that goes back (RFC 9293, 3.8.6).
 #include "prov/vma/src/inet/tcp_handover.hpp"
 
 #include <errno.h>
@@ -54,8 +55,8 @@ int Tcp::adopt(Nanos now, const TcpHandover &h, std::span<const std::uint8_t> qu
     established(*c, now);
     if (!c->sent.empty())
         set_alarm(*c, now);
-    if (c->rcv != c->acked)
-        want_ack(*c, c->rcv - c->acked, false, now);
+    if (c->rcv != c->acked || c->advertised != h.advertised)
+        want_ack(*c, c->rcv - c->acked, c->advertised != h.advertised, now);
     if (!unread.empty())
         tell(*c, kReadable);
     id = id_of(*c);
@@ -108,7 +109,8 @@ bool Tcp::take_queues(Connection &c, const TcpHandover &h, std::span<const std::
     c.window_ack = h.una;
     c.rcv = h.rcv;
     c.acked = h.acked;
-    c.advertised = h.advertised;
+    const auto room = static_cast<Seq>(most_adopted() - std::min(unread.size(), most_adopted()));
+    c.advertised = earlier(h.advertised, h.rcv + room);
     if (c.out.append(blocks_, queued.data(), queued.size()) != queued.size() ||
         c.in.append(blocks_, unread.data(), unread.size()) != unread.size())
         return false;

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Segments that the port has taken from the wire, given to the kernel's TCP after all: by a raw socket to our own address, so
+// they come by its loopback.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/fd.hpp"
+#include "ether/frame_taker.hpp"
+#include "inet/packet.hpp"
+#include "inet/types.hpp"
+
+namespace vma::ether {
+
+// Not thread-safe. Opens its socket, which takes CAP_NET_RAW, when it needs it.
+class KernelReturn : public FrameTaker
+{
+public:
+    explicit KernelReturn(const inet::Flow &flow) noexcept : flow_(flow) {}
+
+    // A whole IP packet to flow.local. 0 or a negative errno.
+    [[nodiscard]] int send(inet::Bytes packet) noexcept;
+
+    // True: it was a segment of the flow, and the kernel has it, or has dropped it, as a wire may.
+    bool take(std::span<const std::uint8_t> frame, const inet::FrameInfo &info) noexcept override;
+
+private:
+    inet::Flow flow_;
+    core::UniqueFd raw_;
+};
+
+} // namespace vma::ether
