@@ -31,10 +31,10 @@ namespace vma::sock {
 
 namespace {
 
-constexpr std::uint64_t kSendRing = 8; // what can_transmit() reckons with: always room but for slots_blocked
-constexpr std::size_t kPiece = 16384;  // on the stack
+constexpr std::uint64_t kSendRing = 8;            // what can_transmit() reckons with: always room but for slots_blocked
+constexpr std::size_t kPiece = 16384;             // on the stack
 constexpr std::uint32_t kOperationsUntilNext = 8; // attempt, twice as many after each
-constexpr std::uint32_t kMostDoublings = 5;
+constexpr std::uint32_t kMostDoublings = 3;
 
 bool in_call(const Socket &s)
 {

@@ -55,7 +55,8 @@ private:
         std::string local;
         std::string remote;
         words >> local >> flow_.local.port >> remote >> flow_.remote.port;
-        if (!fabtest::parse_address(local, flow_.local.address) || !fabtest::parse_address(remote, flow_.remote.address))
+        if (!fabtest::parse_address(local, flow_.local.address) ||
+            !fabtest::parse_address(remote, flow_.remote.address))
             return -EINVAL;
         const ofi::Address from = ether::to_socket_address(flow_.local);
         const ofi::Address to = ether::to_socket_address(flow_.remote);

@@ -176,7 +176,7 @@ void windows_shrink_to_what_there_is_room_for(void **)
     Away away;
     ConnectionId id;
     assert_true(away.take(net, 0, pair.id(0)));
-    away.unread.resize(3U << 20);
+    away.unread.resize(6U << 20);
     away.handover.advertised = away.handover.rcv + (16U << 20);
     const auto room = static_cast<std::uint32_t>(tcp.most_adopted() - away.unread.size());
     assert_int_equal(away.put_back(net, 0, kClient, id), 0);

@@ -3,23 +3,24 @@
 // answer here, never an exception, so memory stays bounded whatever arrives.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 
 namespace vma::inet {
 
-using BlockIndex = std::uint32_t;
-inline constexpr BlockIndex kNoBlock = ~BlockIndex{0};
+using BlockIndex = std::uint16_t; // a block full of them is the longest queue
+inline constexpr BlockIndex kNoBlock = 0xffff;
 
 // Not thread-safe, as nothing in inet is: a stack has one owner at a time.
 class BlockPool
 {
 public:
-    // 2^shift bytes a block, at least 64. The arena's pages are touched when a block is first used.
+    // 2^shift bytes a block, at least 64; 65,535 blocks at most. The arena's pages are touched when a block is first used.
     BlockPool(std::uint32_t blocks, unsigned shift)
-        : shift_(shift), total_(blocks), free_(blocks),
-          arena_(std::make_unique_for_overwrite<std::uint8_t[]>(std::size_t{blocks} << shift)),
-          next_(std::make_unique_for_overwrite<BlockIndex[]>(blocks))
+        : shift_(shift), total_(std::min<std::uint32_t>(blocks, kNoBlock)), free_(total_),
+          arena_(std::make_unique_for_overwrite<std::uint8_t[]>(std::size_t{total_} << shift)),
+          next_(std::make_unique_for_overwrite<BlockIndex[]>(total_))
     {
     }
 
@@ -34,7 +35,7 @@ public:
         if (fresh_ == total_)
             return kNoBlock;
         --free_;
-        return fresh_++;
+        return static_cast<BlockIndex>(fresh_++);
     }
 
     void give(BlockIndex block)
