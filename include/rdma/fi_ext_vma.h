@@ -80,6 +80,8 @@ struct fi_vma_tcp {
     uint8_t window_scaling;      /* (o) RFC 7323 */
     uint8_t ecn;                 /* (o) RFC 3168: ask for it */
     uint8_t unused[3];           /* 0 */
+    uint32_t syn_rate; /* of a passive endpoint: connections that begin a second, the rest try again; 0: no limit */
+    uint32_t quick_ack_most; /* bytes of a segment to which quick_ack applies; 0: all */
 };
 
 /*

@@ -136,6 +136,8 @@ void load_params()
     for (const Parameter &row : parameters())
         if (!is_text(row) && !read_row(scratch, row, static_cast<Spec>(g_params.spec)))
             warn(g_params, row);
+        else if (row.idle && variable(row.name) != nullptr)
+            VMA_LOG(kInfo, "%s: %s", row.name, row.text);
     errno = saved;
 }
 

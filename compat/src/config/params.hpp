@@ -33,12 +33,17 @@ struct Params {
     const char *ethernet;                 // VMA_ETHERNET: ports that streams may leave the kernel by, nullptr for none
     bool tcp_nodelay;                     // VMA_TCP_NODELAY, and those below: of streams on Ethernet ports
     bool tcp_quickack;                    // VMA_TCP_QUICKACK
-    std::int32_t tcp_cc_algo;             // VMA_TCP_CC_ALGO: 0 Reno, 1 CUBIC, kCcOfSocket
-    std::uint32_t mtu;                    // VMA_MTU: bytes, 0 as the path has it
-    std::uint32_t mss;                    // VMA_MSS: bytes, 0 as the MTU allows
-    std::uint32_t ring_dev_mem_tx;        // VMA_RING_DEV_MEM_TX: bytes of the NIC's memory a stream sends from, 0 none
-    const char *shm_dir;                  // VMA_SHM_DIR: nullptr for the default
-    const char *provider;                 // VMA_PROVIDER: nullptr to look for it
+    std::uint32_t tcp_quickack_threshold; // VMA_TCP_QUICKACK_THRESHOLD: bytes of a segment, 0 none
+    std::uint32_t tcp_max_syn_rate;       // VMA_TCP_MAX_SYN_RATE: no effect, and those below
+    std::int32_t tcp_timestamp_option;    // VMA_TCP_TIMESTAMP_OPTION
+    std::int32_t tcp_timer_resolution_msec; // VMA_TCP_TIMER_RESOLUTION_MSEC
+    std::int32_t tcp_ctl_thread;            // VMA_TCP_CTL_THREAD
+    std::int32_t tcp_cc_algo;               // VMA_TCP_CC_ALGO: 0 Reno, 1 CUBIC, kCcOfSocket
+    std::uint32_t mtu;                      // VMA_MTU: bytes, 0 as the path has it
+    std::uint32_t mss;                      // VMA_MSS: bytes, 0 as the MTU allows
+    std::uint32_t ring_dev_mem_tx; // VMA_RING_DEV_MEM_TX: bytes of the NIC's memory a stream sends from, 0 none
+    const char *shm_dir;           // VMA_SHM_DIR: nullptr for the default
+    const char *provider;          // VMA_PROVIDER: nullptr to look for it
 
     bool operator==(const Params &) const = default; // texts are the same if their addresses are
 };

@@ -54,6 +54,15 @@ constexpr Choice kCongestion[] = {
     {"cubic", 1, ""},
 };
 
+constexpr Choice kTimestampOption[] = {
+    {"0", 0, "off"}, {"off", 0, ""}, {"1", 1, "on"}, {"on", 1, ""}, {"2", 2, "as the kernel says"}, {"os", 2, ""},
+};
+
+constexpr Choice kControlThread[] = {
+    {"0", 0, "Disabled"},   {"disable", 0, ""},         {"1", 1, "With wakeup"},
+    {"with_wakeup", 1, ""}, {"2", 2, "Without wakeup"}, {"no_wakeup", 2, ""},
+};
+
 constexpr Parameter kTable[] = {
     {.name = "VMA_SPEC",
      .label = "VMA Spec",
@@ -216,6 +225,41 @@ constexpr Parameter kTable[] = {
      .label = "TCP quickack",
      .field = &Params::tcp_quickack,
      .text = "Whether connections on Ethernet ports acknowledge each segment at once."},
+    {.name = "VMA_TCP_QUICKACK_THRESHOLD",
+     .label = "TCP quickack threshold",
+     .field = &Params::tcp_quickack_threshold,
+     .max = 65535,
+     .text = "Bytes of a segment above which connections on Ethernet ports delay acknowledgements in spite of "
+             "VMA_TCP_QUICKACK or TCP_QUICKACK; 0 for none."},
+    {.name = "VMA_TCP_MAX_SYN_RATE",
+     .label = "TCP max SYN rate",
+     .field = &Params::tcp_max_syn_rate,
+     .max = 100000,
+     .idle = true,
+     .text = "No effect here: the kernel accepts connections before they come to a port, with its own limits "
+             "(net.ipv4.tcp_max_syn_backlog, tcp_syncookies). Listeners of libfabric programs have FI_OPT_VMA_TCP."},
+    {.name = "VMA_TCP_TIMESTAMP_OPTION",
+     .label = "TCP timestamp option",
+     .field = &Params::tcp_timestamp_option,
+     .fallback = 2,
+     .choices = kTimestampOption,
+     .idle = true,
+     .text =
+         "No effect here: time stamps are agreed on when the kernel opens the connection (net.ipv4.tcp_timestamps)."},
+    {.name = "VMA_TCP_TIMER_RESOLUTION_MSEC",
+     .label = "TCP Timer Resolution (msec)",
+     .field = &Params::tcp_timer_resolution_msec,
+     .fallback = 100,
+     .max = 1000000,
+     .idle = true,
+     .text = "No effect here: TCP's timers ring when they are due."},
+    {.name = "VMA_TCP_CTL_THREAD",
+     .label = "TCP control thread",
+     .field = &Params::tcp_ctl_thread,
+     .choices = kControlThread,
+     .idle = true,
+     .text = "No effect here: the library's thread moves TCP on where the program does not, and never between a "
+             "program's own calls."},
     {.name = "VMA_TCP_CC_ALGO",
      .label = "TCP CC Algo",
      .field = &Params::tcp_cc_algo,

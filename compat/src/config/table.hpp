@@ -41,6 +41,7 @@ struct Parameter {
     bool always_shown = false;              // in the header at info level, the default too
     std::span<const Choice> choices = {};   // if there are any, nothing else is taken
     std::array<Override, 4> overrides = {}; // VMA_SPEC
+    bool idle = false;                      // taken and of no effect: `text` says why
     const char *text;                       // for the manual
 };
 

@@ -129,6 +129,17 @@ int shut_down(Socket &s, int fd, int how)
     return result;
 }
 
+namespace {
+
+void note_quickack(Socket &s, const void *value) // an int: the kernel has taken it
+{
+    int on = 0;
+    memcpy(&on, value, sizeof on);
+    s.quickack = on != 0;
+}
+
+} // namespace
+
 int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len)
 {
     if (level == SOL_SOCKET && name == SO_MAX_PACING_RATE)
@@ -142,8 +153,11 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
                                  : libc::real.setsockopt(fd, level, name, value, len);
     if (result == 0 && level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
         note_timeout(s, name, value, len);
-    if (result == 0 && s.on_port)
+    if (result == 0 && s.on_port) {
+        if (level == IPPROTO_TCP && name == TCP_QUICKACK)
+            note_quickack(s, value);
         settle_port(s, fd);
+    }
     return result;
 }
 

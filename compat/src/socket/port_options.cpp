@@ -89,6 +89,7 @@ void take_variables(bool v4, fi_vma_tcp &tcp)
         tcp.congestion = p.tcp_cc_algo == 0 ? FI_VMA_NEWRENO : FI_VMA_CUBIC;
     tcp.nodelay |= p.tcp_nodelay ? 1 : 0;
     tcp.quick_ack = p.tcp_quickack ? 1 : 0;
+    tcp.quick_ack_most = p.tcp_quickack_threshold;
 }
 
 int tell(Socket &s, int fd)
@@ -103,6 +104,8 @@ int tell(Socket &s, int fd)
     read_tcp(fd, tcp);
     take_variables(IN6_IS_ADDR_V4MAPPED(&s.addresses.peer.sin6_addr), tcp);
     tcp.keepalive = s.keepalive ? 1 : 0;
+    if (s.quickack)
+        tcp.quick_ack = 1;
     return fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TCP), &tcp, sizeof tcp);
 }
 

@@ -98,6 +98,7 @@ void become_port(Socket &s, Device &d, fid_ep *ep)
     ++d.users;
     s.on_port = true;
     s.port_over = false;
+    s.quickack = false;
     s.tx.ring = kSendRing;
     s.tx.path = Path::kEndpoint;
     s.rx.path = Path::kEndpoint;

@@ -209,6 +209,7 @@ public:
     Glimpsed<bool> on_port = false;                // `endpoint` is a stream of an Ethernet port (port_stream.hpp)
     std::atomic<bool> port_over{false};            // it has ended: tear_down() is due
     Glimpsed<bool> keepalive = false;              // SO_KEEPALIVE, which the kernel's socket doesn't have meanwhile
+    Glimpsed<bool> quickack = false;               // TCP_QUICKACK was set since then
     std::atomic<bool> aborted{false};              // by abort_stream()
     std::atomic<std::int64_t> lingers_until_ns{0}; // closed by the program, the peer's answer is still out; 0: not so
 

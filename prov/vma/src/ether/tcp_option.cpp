@@ -62,6 +62,8 @@ int read_tcp_option(const void *value, std::size_t length, inet::TcpSettings &se
     settings.keepalive_idle = option.keepalive_idle * inet::kSecond;
     settings.keepalive_interval = option.keepalive_interval * inet::kSecond;
     settings.rate = option.rate;
+    settings.syn_rate = option.syn_rate;
+    settings.quick_ack_most = option.quick_ack_most;
     settings.keepalive_probes = option.keepalive_probes;
     settings.syn_retries = option.syn_retries;
     settings.congestion =
@@ -83,6 +85,8 @@ int give_tcp_option(const inet::TcpSettings &settings, void *value, std::size_t 
     option.keepalive_idle = static_cast<std::uint32_t>(settings.keepalive_idle / inet::kSecond);
     option.keepalive_interval = static_cast<std::uint32_t>(settings.keepalive_interval / inet::kSecond);
     option.rate = settings.rate;
+    option.syn_rate = settings.syn_rate;
+    option.quick_ack_most = settings.quick_ack_most;
     option.keepalive_probes = settings.keepalive_probes;
     option.syn_retries = settings.syn_retries;
     option.congestion = settings.congestion == inet::CongestionAlgorithm::kCubic ? FI_VMA_CUBIC : FI_VMA_NEWRENO;

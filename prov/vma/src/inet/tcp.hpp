@@ -182,6 +182,7 @@ private:
         std::uint32_t backlog = 0;
         std::uint32_t half_open = 0;
         std::uint32_t waiting = 0; // for accept()
+        Nanos syns_until = 0;      // when the SYNs that were heard are worth their time
         std::uint32_t head = kNobody;
         std::uint32_t tail = kNobody;
         std::uint32_t next_event = kNobody;
@@ -228,6 +229,7 @@ private:
     void tell(Listener &l);
     std::uint32_t number(const Connection &c) const { return static_cast<std::uint32_t>(&c - connections_.get()); }
     Listener *find_listener(const Endpoint &local);
+    static bool hears_syn(Listener &l, Nanos now);
     void enqueue_accept(Listener &l, Connection &c);
     void fail(Connection &c, int error);
     void end(Connection &c); // both directions are done

@@ -45,8 +45,10 @@ struct TcpSettings {
     std::uint8_t retries = 15;
     Nanos keepalive_idle = 7200 * kSecond;
     Nanos keepalive_interval = 75 * kSecond;
-    Nanos user_timeout = 0; // RFC 9293, 3.8.3; 0: by the number of retries
-    std::uint64_t rate = 0; // bytes of data a second, 0: as fast as it goes
+    Nanos user_timeout = 0;           // RFC 9293, 3.8.3; 0: by the number of retries
+    std::uint64_t rate = 0;           // bytes of data a second, 0: as fast as it goes
+    std::uint32_t quick_ack_most = 0; // bytes of a segment to which quick_ack applies, 0: all
+    std::uint32_t syn_rate = 0;       // of a listener: SYNs a second that are heard, 0: all
 };
 
 enum class TcpTimer : std::uint8_t { kRetransmit, kDelayedAck, kKeepalive, kPace, kLife };

@@ -131,6 +131,19 @@ int Tcp::connect(Nanos now, const Flow &flow, PathIndex path, const TcpSettings 
     return 0;
 }
 
+// A second's worth of SYNs at once, then one when another's time is over.
+bool Tcp::hears_syn(Listener &l, Nanos now)
+{
+    if (l.settings.syn_rate == 0)
+        return true;
+    const Nanos each = kSecond / l.settings.syn_rate;
+    const Nanos until = std::max(l.syns_until, now) + each;
+    if (until - now > kSecond)
+        return false;
+    l.syns_until = until;
+    return true;
+}
+
 void Tcp::passive_open(Nanos now, const Packet &packet, const Segment &segment, const Flow &flow, std::uint32_t hash)
 {
     Listener *const l = find_listener(flow.local);
@@ -147,7 +160,7 @@ void Tcp::passive_open(Nanos now, const Packet &packet, const Segment &segment, 
         return;
     }
     ++counters_.syns;
-    if (l->waiting >= l->backlog) { // who is in it is not being served: the peer tries again
+    if (l->waiting >= l->backlog || !hears_syn(*l, now)) { // who is in it is not being served: the peer tries again
         ++counters_.syns_dropped;
         return;
     }

@@ -188,7 +188,9 @@ void Tcp::want_ack(Connection &c, std::size_t len, bool at_once, Nanos now)
         --c.quick;
         at_once = true;
     }
-    if (at_once || c.settings.quick_ack || c.unacked >= 2U * c.peer_segment) {
+    const std::uint32_t most = c.settings.quick_ack_most;
+    const bool quick = c.settings.quick_ack && (most == 0 || len <= most);
+    if (at_once || quick || c.unacked >= 2U * c.peer_segment) {
         c.ack_due = true;
         schedule(c);
     } else if (len != 0 && c.at[static_cast<unsigned>(TcpTimer::kDelayedAck)] == kNever) {
