@@ -167,6 +167,32 @@ void segments_of_the_forgotten_are_not_answered(void **)
     assert_int_equal(net.tcp(1).find(pair.id(1))->error, 0);
 }
 
+// The other TCP had sent more than it told, and the window is too small for sending it once more.
+void more_was_sent_than_told(void **)
+{
+    Pair pair(vma::test::seed());
+    Network &net = pair.world.net;
+    Tcp &tcp = net.tcp(0);
+    const std::vector<std::uint8_t> bytes(1000);
+    Away away;
+    ConnectionId id;
+    assert_int_equal(tcp.send(net.now(), pair.id(0), bytes), bytes.size());
+    assert_true(net.run(
+        net.now() + kLong, [&] { return net.tcp(1).readable(pair.id(1)) == bytes.size(); }, [] {}));
+    assert_int_equal(tcp.queued(pair.id(0)), bytes.size()); // the acknowledgement is on its way
+    assert_true(away.take(net, 0, pair.id(0)));
+    assert_int_equal(away.handover.nxt - away.handover.una, bytes.size());
+    away.handover.nxt -= 600;
+    away.handover.window = 400;
+    assert_int_equal(away.put_back(net, 0, kClient, id), 0);
+    assert_true(net.run(
+        net.now() + kLong, [&] { return tcp.queued(id) == 0; }, [] {}));
+    assert_int_equal(tcp.counters().bad_acks, 0);
+    assert_int_equal(tcp.send(net.now(), id, bytes), bytes.size());
+    assert_true(net.run(
+        net.now() + kLong, [&] { return net.tcp(1).readable(pair.id(1)) == 2 * bytes.size(); }, [] {}));
+}
+
 // What was advertised can't be kept: the peer is told at once, and sends no more than there is room for.
 void windows_shrink_to_what_there_is_room_for(void **)
 {
@@ -233,6 +259,7 @@ int main()
         cmocka_unit_test(away_and_back_over_a_bad_link),
         cmocka_unit_test(agreements_are_kept),
         cmocka_unit_test(segments_of_the_forgotten_are_not_answered),
+        cmocka_unit_test(more_was_sent_than_told),
         cmocka_unit_test(windows_shrink_to_what_there_is_room_for),
         cmocka_unit_test(contradictions_are_refused),
     };

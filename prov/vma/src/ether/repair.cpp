@@ -262,9 +262,18 @@ int KernelConnection::read_queues() noexcept
 
 int KernelConnection::empty() noexcept
 {
-    if (queued.size() == 0 && unread.size() == 0)
-        return 0;
-    return connect_again();
+    inet::Seq rcv = 0;
+    int unsent = 0;
+    int error = read_number(fd_, TCP_RECV_QUEUE, rcv);
+    if (error == 0)
+        error = count(fd_, SIOCOUTQNSD, unsent);
+    if (error != 0)
+        return error;
+    if (rcv != handover.rcv)
+        return -EAGAIN;
+    const auto left = std::min(static_cast<std::size_t>(unsent), queued.size());
+    handover.nxt = handover.una + static_cast<inet::Seq>(queued.size() - left);
+    return queued.size() == 0 && unread.size() == 0 ? 0 : connect_again();
 }
 
 // ---- back ------------------------------------------------------------------------------------------------------------

@@ -57,7 +57,8 @@ public:
     // From here on the kernel drops what comes for it; state and bytes are read. On failure all is as before, but what came
     // meanwhile.
     [[nodiscard]] int take_out() noexcept;
-    // The socket becomes empty. To be called once everything is somewhere else; on failure undo().
+    // The socket becomes empty. To be called once everything is somewhere else; on failure undo(). handover.nxt is what it is at last: until
+    // now the kernel may send. -EAGAIN: it has also taken a segment that was in its hands when it became deaf.
     [[nodiscard]] int empty() noexcept;
     void undo() noexcept; // of take_out()
 

@@ -80,10 +80,12 @@ int Stream::adopt(inet::Nanos now, KernelConnection &kernel) noexcept
         return error;
     }
     error = kernel.empty();
-    if (error != 0) {
-        VMA_WARN(ep_ctrl, "a connection can't be taken from the kernel's socket: %s", std::strerror(-error));
+    if (error == 0)
+        tcp.adopt_sent(now, connection_, kernel.handover.nxt);
+    else
         tcp.forget(now, connection_);
-    }
+    if (error != 0 && error != -EAGAIN)
+        VMA_WARN(ep_ctrl, "a connection can't be taken from the kernel's socket: %s", std::strerror(-error));
     return error;
 }
 

@@ -146,6 +146,8 @@ public:
     int adopt(Nanos now, const TcpHandover &handover, std::span<const std::uint8_t> queued,
               std::span<const std::uint8_t> unread, PathIndex path, const TcpSettings &settings, std::uint64_t user,
               ConnectionId &id);
+    // The other TCP has sent more meanwhile: up to there.
+    void adopt_sent(Nanos now, ConnectionId id, Seq nxt);
     // The way back: describe(), copy both queues, of which unread are readable() bytes, forget(). -EBADF; -ENOTCONN: it is not
     // open for sending (any more), the rest is told nevertheless.
     int describe(Nanos now, ConnectionId id, TcpHandover &handover) const;
@@ -244,6 +246,7 @@ private:
     // ---- tcp_handover.cpp
     bool revive(std::uint32_t value, std::uint32_t hash);
     void take_agreed(Connection &c, const TcpHandover &handover, Nanos now);
+    bool record_sent(Connection &c, Seq nxt, Nanos now);
     bool take_queues(Connection &c, const TcpHandover &handover, std::span<const std::uint8_t> queued,
                      std::span<const std::uint8_t> unread, Nanos now);
 

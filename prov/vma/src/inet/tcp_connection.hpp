@@ -120,7 +120,9 @@ struct Connection {
     Seq una = 0;
     Seq nxt = 0;
     Seq data_from = 0;
-    Seq small_end = 0; // of the last segment that was not full
+    Seq small_end = 0;   // of the last segment that was not full
+    Seq adopted_end = 0; // of what another TCP may have sent (tcp_handover.cpp)
+    bool adopted = false;
     std::uint32_t window = 0;
     std::uint32_t most_window = 0;
     Seq window_seq = 0; // WL1 and WL2

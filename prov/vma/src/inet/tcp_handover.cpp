@@ -102,7 +102,6 @@ bool Tcp::take_queues(Connection &c, const TcpHandover &h, std::span<const std::
                       std::span<const std::uint8_t> unread, Nanos now)
 {
     c.una = c.data_from = c.small_end = h.una;
-    c.nxt = h.nxt;
     c.window = h.window;
     c.most_window = std::max(h.window, h.most_window);
     c.window_seq = h.window_seq;
@@ -114,14 +113,33 @@ bool Tcp::take_queues(Connection &c, const TcpHandover &h, std::span<const std::
     if (c.out.append(blocks_, queued.data(), queued.size()) != queued.size() ||
         c.in.append(blocks_, unread.data(), unread.size()) != unread.size())
         return false;
-    for (Seq seq = h.una; seq != h.nxt;) {
-        const Seq end = distance(seq, h.nxt) > c.mss ? seq + c.mss : h.nxt;
-        if (!c.sent.append(sent_, seq, end, false, now))
+    c.nxt = h.una;
+    c.adopted = true;
+    c.adopted_end = h.una + static_cast<Seq>(queued.size());
+    return record_sent(c, h.nxt, now);
+}
+
+// False: no records are left.
+bool Tcp::record_sent(Connection &c, Seq nxt, Nanos now)
+{
+    while (before(c.nxt, nxt)) {
+        const Seq end = distance(c.nxt, nxt) > c.mss ? c.nxt + c.mss : nxt;
+        if (!c.sent.append(sent_, c.nxt, end, false, now))
             return false;
         sent_[c.sent.last()].retransmitted = true; // when it was sent nobody knows
-        seq = end;
+        c.nxt = end;
     }
     return true;
+}
+
+void Tcp::adopt_sent(Nanos now, ConnectionId id, Seq nxt)
+{
+    Connection *const c = get(id);
+    if (c == nullptr || !c->adopted || !at_or_before(nxt, c->adopted_end))
+        return;
+    static_cast<void>(record_sent(*c, nxt, now)); // what has none is found by what the peer says
+    if (!c->sent.empty())
+        set_alarm(*c, now);
 }
 
 int Tcp::describe(Nanos now, ConnectionId id, TcpHandover &h) const

@@ -139,9 +139,12 @@ bool Tcp::check_sequence(Connection &c, const Segment &segment, Nanos now)
     return false;
 }
 
-// RFC 5961, 5.2: what acknowledges the future, or a past beyond the largest window, was guessed.
+// RFC 5961, 5.2: what acknowledges the future, or a past beyond the largest window, was guessed. But a TCP that we have a connection from
+// may have sent some of its last bytes after it told how many.
 bool Tcp::check_ack(Connection &c, const Segment &segment, Nanos now)
 {
+    if (c.adopted && before(c.nxt, segment.ack) && at_or_before(segment.ack, c.adopted_end)) [[unlikely]]
+        c.nxt = segment.ack;
     if (before(c.nxt, segment.ack) ||
         distance(segment.ack, c.una) > static_cast<std::int32_t>(std::max(c.most_window, 1U << 16))) {
         ++counters_.bad_acks;
