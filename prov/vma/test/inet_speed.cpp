@@ -2,9 +2,10 @@
 // What a segment costs in the stack alone, without I/O: doc/inet.md has the figures. One engine is measured; its peer is a few
 // lines that number acknowledgements and data, with true checksums.
 //
-//   inet_speed [SEGMENTS [GRO_STREAMS BYTES PUSH]]   all cases, or bursts of so many flows, segments of so many bytes, PSH on each (1)
+//   inet_speed [SEGMENTS [GRO_STREAMS BYTES KIND]]   all cases, or bursts alone, of segments of so many bytes: KIND 0: plain ones,
+//                                                    1: PSH on each, 2: of alternating classes, so that none is merged
 //
-// For the latter `valgrind --tool=callgrind --toggle-collect='*::take_burst*'` counts the instructions of what is measured.
+// For bursts `valgrind --tool=callgrind --toggle-collect='*::take_burst*'` counts the instructions of what is measured.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -86,6 +87,7 @@ public:
         packet.source = kPeer;
         packet.target = kUs;
         packet.protocol = Protocol::kTcp;
+        packet.traffic_class = kind_ == kApart && n % 2 != 0 ? 4 : 0;
         packet.payload = {made_[n], lengths_[n]};
         return packet;
     }
@@ -142,15 +144,17 @@ public:
     }
 
     // Bursts in, as the driver gives them; then the program reads all that is there.
-    double in_bursts(std::size_t size, bool push)
+    double in_bursts(std::size_t size, int kind)
     {
+        kind_ = kind;
         const std::vector<std::uint8_t> data(size, 'x');
         return run(
             kBurst,
             [&] {
                 const Connection &c = *tcp_.find(id_);
                 for (unsigned i = 0; i < kBurst; ++i)
-                    make(i, c.rcv + static_cast<Seq>(i * size), c.nxt, push || i + 1 == kBurst ? kPsh : 0, data);
+                    make(i, c.rcv + static_cast<Seq>(i * size), c.nxt, kind == kPushed || i + 1 == kBurst ? kPsh : 0,
+                         data);
             },
             [&] { take_burst(); });
     }
@@ -194,7 +198,11 @@ private:
         return segments / std::chrono::duration<double, std::micro>(spent).count();
     }
 
+    static constexpr int kPushed = 1;
+    static constexpr int kApart = 2;
+
     Nanos now_ = kSecond;
+    int kind_ = 0;
     Tcp tcp_;
     PathIndex path_;
     ConnectionId id_;
@@ -212,7 +220,7 @@ int main(int argc, char **argv)
         segments = static_cast<std::uint32_t>(std::atoi(argv[1]));
     if (argc > 4) {
         const double in = Bench(static_cast<std::uint32_t>(std::atoi(argv[2])))
-                              .in_bursts(static_cast<std::size_t>(std::atoi(argv[3])), std::atoi(argv[4]) != 0);
+                              .in_bursts(static_cast<std::size_t>(std::atoi(argv[3])), std::atoi(argv[4]));
         std::printf("%.2f million segments/s\n", in);
         return 0;
     }
@@ -221,7 +229,7 @@ int main(int argc, char **argv)
         const double in = Bench().in(size);
         std::printf("%4zu bytes: %.2f million segments/s out, %.2f in; in bursts of %u", size, out, in, kBurst);
         for (const std::uint32_t streams : {0U, 32U})
-            std::printf(", GRO %s: %.2f", streams != 0 ? "on" : "off", Bench(streams).in_bursts(size, false));
+            std::printf(", GRO %s: %.2f", streams != 0 ? "on" : "off", Bench(streams).in_bursts(size, 0));
         std::printf("\n");
     }
     return 0;

@@ -29,11 +29,11 @@ bool is_same(const Mac &a, const Mac &b)
 
 } // namespace
 
-unsigned Gro::slot_of(const Packet &packet, const Segment &segment)
+std::uint8_t Gro::slot_of(const Packet &packet, const Segment &segment)
 {
     const auto ports = std::uint32_t{segment.source_port} << 16 | segment.target_port;
     const auto peer = static_cast<std::uint32_t>(words(packet.source, 1) >> 32);
-    return ((ports ^ peer) * kMixer) >> (32 - kSlotBits);
+    return static_cast<std::uint8_t>(((ports ^ peer) * kMixer) >> (32 - kSlotBits));
 }
 
 bool Gro::is_plain(const Packet &packet, const Segment &segment)
@@ -51,7 +51,8 @@ std::uint8_t Gro::add(const Segment &segment)
 
 Gro::Run *Gro::find(const Packet &packet)
 {
-    const std::uint8_t index = slots_[slot_of(packet, place())];
+    slot_ = slot_of(packet, place());
+    const std::uint8_t index = slots_[slot_];
     return index == kNone ? nullptr : &runs_[index];
 }
 
@@ -88,9 +89,9 @@ bool Gro::begin(const Packet &packet)
     run.end = run.segment.end();
     run.first = run.last = add(run.segment);
     run.count = 1;
-    run.slot = static_cast<std::uint8_t>(slot_of(packet, run.segment));
+    run.slot = slot_;
     run.open = true;
-    slots_[run.slot] = static_cast<std::uint8_t>(runs_used_++);
+    slots_[slot_] = static_cast<std::uint8_t>(runs_used_++);
     ++open_;
     return true;
 }

@@ -53,7 +53,7 @@ public:
     Run *find(const Packet &packet);
     // It continues the run, and is part of it now; else nothing has changed.
     bool append(Run &run, const Packet &packet);
-    // It is the first of a new run; else it is none for runs, or too many are open. The flow has none open.
+    // It is the first of a new run; else it is none for runs, or too many are open. After find(), and what that found is closed.
     bool begin(const Packet &packet);
 
     void close(Run &run) // what it says can be read until clear()
@@ -80,11 +80,12 @@ private:
     static constexpr std::uint8_t kNone = 0xff;
     static constexpr unsigned kSlotBits = 6; // one flow each: of two in one slot the later one ends the other's run
 
-    static unsigned slot_of(const Packet &packet, const Segment &segment);
+    static std::uint8_t slot_of(const Packet &packet, const Segment &segment);
     static bool is_plain(const Packet &packet, const Segment &segment);
     std::uint8_t add(const Segment &segment);
 
     const std::uint32_t streams_;
+    std::uint8_t slot_ = 0; // of the segment at place()
     unsigned open_ = 0;
     unsigned runs_used_ = 0;
     unsigned pieces_used_ = 0;

@@ -36,17 +36,19 @@ void Tcp::flush(Nanos now)
 void Tcp::take_run(Nanos now, const Gro::Run &run)
 {
     const Segment &first = run.segment;
-    if (run.count > 1) {
-        const Flow flow = {{run.packet.target, first.target_port}, {run.packet.source, first.source_port}};
-        std::uint32_t value = 0;
-        std::uint32_t hash = 0;
-        Connection *const c = find_flow(flow, value, hash);
-        if (c != nullptr && is_awaited(*c, run)) [[likely]] {
-            take_merged(*c, run, now);
-            if (starved_) [[unlikely]]
-                feed_starved();
-            return;
-        }
+    if (run.count == 1) {
+        take(now, run.packet, first);
+        return;
+    }
+    const Flow flow = {{run.packet.target, first.target_port}, {run.packet.source, first.source_port}};
+    std::uint32_t value = 0;
+    std::uint32_t hash = 0;
+    Connection *const c = find_flow(flow, value, hash);
+    if (c != nullptr && is_awaited(*c, run)) [[likely]] {
+        take_merged(*c, run, now);
+        if (starved_) [[unlikely]]
+            feed_starved();
+        return;
     }
     Segment segment = first;
     for (std::uint8_t i = run.first, left = run.count; left != 0; --left) {
