@@ -3,7 +3,7 @@
 // lines that number acknowledgements and data, with true checksums.
 //
 //   inet_speed [SEGMENTS [GRO_STREAMS BYTES KIND]]   all cases, or bursts alone, of segments of so many bytes: KIND 0: plain ones,
-//                                                    1: PSH on each, 2: of alternating classes, so that none is merged
+//                                                    1: PSH on each, 2: of alternating classes, so that none is merged, 3: with sums that the NIC has verified
 //
 // For bursts `valgrind --tool=callgrind --toggle-collect='*::take_burst*'` counts the instructions of what is measured.
 #include <chrono>
@@ -88,6 +88,7 @@ public:
         packet.target = kUs;
         packet.protocol = Protocol::kTcp;
         packet.traffic_class = kind_ == kApart && n % 2 != 0 ? 4 : 0;
+        packet.info.checksums_good = kind_ == kVerified;
         packet.payload = {made_[n], lengths_[n]};
         return packet;
     }
@@ -200,6 +201,7 @@ private:
 
     static constexpr int kPushed = 1;
     static constexpr int kApart = 2;
+    static constexpr int kVerified = 3;
 
     Nanos now_ = kSecond;
     int kind_ = 0;
