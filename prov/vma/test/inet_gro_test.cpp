@@ -99,6 +99,25 @@ void what_may_differ(void **)
     assert_int_equal(twins.connection().window, 993 << 7);
 }
 
+void acknowledgements_go_forward(void **)
+{
+    Twins twins;
+    warm_up(twins);
+    const std::uint8_t data[3000] = {};
+    for (unsigned which = 0; which < 2; ++which)
+        assert_int_equal(twins.tcp(which).send(kSecond, twins.id(), data), sizeof data);
+    twins.compare();
+    const Seq una = twins.connection().una;
+    for (const unsigned ahead : {0U, 2000U, 1000U, 1500U}) {
+        Segment segment = twins.plain(100);
+        segment.ack = una + ahead;
+        twins.add(segment, 100);
+    }
+    twins.give();
+    assert_int_equal(twins.merged(), 2); // the others are of the past by then
+    assert_int_equal(twins.connection().una, una + 2000);
+}
+
 // ---- what ends a run ------------------------------------------------------------------------------------------------------
 
 struct Odd {
@@ -281,7 +300,8 @@ void any_batches(void **)
         settings.sack = random.chance(0.8);
         settings.quick_ack = random.chance(0.1);
         settings.receive_buffer = random.chance(0.3) ? 20000 : 4U << 20;
-        const bool short_of_memory = random.chance(0.3); // by one, as else the order tells who gets the last of it
+        settings.most_mss = random.chance(0.3) ? 536 : 0; // so that longer ones come than were reckoned with
+        const bool short_of_memory = random.chance(0.3);  // by one, as else the order tells who gets the last of it
         const unsigned connections = short_of_memory ? 1 : 3;
         Twins twins(1 + static_cast<std::uint32_t>(random.below(4)), connections, settings,
                     short_of_memory ? 40 : 4096);
@@ -309,12 +329,19 @@ void any_batches(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_is_one_segment), cmocka_unit_test(one_segment_is_none),
-        cmocka_unit_test(off_is_off),           cmocka_unit_test(more_than_are_held),
-        cmocka_unit_test(only_so_many_streams), cmocka_unit_test(what_may_differ),
-        cmocka_unit_test(what_ends_a_run),      cmocka_unit_test(marks_are_counted),
-        cmocka_unit_test(acknowledgements),     cmocka_unit_test(beyond_the_window),
-        cmocka_unit_test(without_memory),       cmocka_unit_test(nobody_has_the_flow),
+        cmocka_unit_test(a_run_is_one_segment),
+        cmocka_unit_test(one_segment_is_none),
+        cmocka_unit_test(off_is_off),
+        cmocka_unit_test(more_than_are_held),
+        cmocka_unit_test(only_so_many_streams),
+        cmocka_unit_test(what_may_differ),
+        cmocka_unit_test(acknowledgements_go_forward),
+        cmocka_unit_test(what_ends_a_run),
+        cmocka_unit_test(marks_are_counted),
+        cmocka_unit_test(acknowledgements),
+        cmocka_unit_test(beyond_the_window),
+        cmocka_unit_test(without_memory),
+        cmocka_unit_test(nobody_has_the_flow),
         cmocka_unit_test(any_batches),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -120,7 +120,7 @@ public:
 
     Told compare()
     {
-        const Told told = ask(0);
+        Told told = ask(0);
         const Told other = ask(1);
         assert_int_equal(told.segments.size(), other.segments.size());
         assert_true(told == other);
