@@ -383,6 +383,8 @@ struct fi_ops_vma_process {
     /* The directory that FI_VMA_DIR would name, for programs whose environment is gone by now; `path` must stay for ever,
      * NULL: as the environment says. Before the fabric's first endpoint. */
     void (*set_directory)(const char *path);
+    /* The number that FI_VMA_GRO_STREAMS_MAX would say, likewise: for ports that are opened from then on. */
+    void (*set_gro_streams)(const char *number);
 };
 
 /*

@@ -41,6 +41,7 @@ struct Params {
     std::int32_t tcp_cc_algo;               // VMA_TCP_CC_ALGO: 0 Reno, 1 CUBIC, kCcOfSocket
     std::uint32_t mtu;                      // VMA_MTU: bytes, 0 as the path has it
     std::uint32_t mss;                      // VMA_MSS: bytes, 0 as the MTU allows
+    std::uint32_t gro_streams_max;          // VMA_GRO_STREAMS_MAX: streams of a port, 0 none
     std::uint32_t ring_dev_mem_tx; // VMA_RING_DEV_MEM_TX: bytes of the NIC's memory a stream sends from, 0 none
     const char *shm_dir;           // VMA_SHM_DIR: nullptr for the default
     const char *provider;          // VMA_PROVIDER: nullptr to look for it

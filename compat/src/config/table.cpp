@@ -279,6 +279,15 @@ constexpr Parameter kTable[] = {
      .max = 65535,
      .text = "Bytes of data and options in a segment that connections on Ethernet ports send at most; 0 as the MTU "
              "allows."},
+    {.name = "VMA_GRO_STREAMS_MAX",
+     .label = "GRO max streams",
+     .field = &Params::gro_streams_max,
+     .fallback = 32,
+     .max = 2147483647,
+     .overrides = {{{Spec::kLatency, 0}}},
+     .text = "Connections of an Ethernet port whose segments are merged at a time (generic receive offload): those "
+             "that came together and continue one another cost the TCP of this library little more than one. Nothing "
+             "waits for more to come. 0 for none; more than 32, the frames that are taken at a time, are as 32."},
     {.name = "VMA_RING_DEV_MEM_TX",
      .label = "Ring On Device Memory TX",
      .field = &Params::ring_dev_mem_tx,

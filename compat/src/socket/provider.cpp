@@ -4,6 +4,9 @@
 #include <dlfcn.h>
 #include <netinet/in.h>
 
+#include <cstddef>
+#include <cstdio>
+
 #include <rdma/fi_domain.h>
 #include <rdma/providers/fi_log.h>
 
@@ -112,6 +115,11 @@ void introduce_provider(const fi_ops_vma_process &process)
 {
     process.set_log(&kLog);
     process.set_directory(offers_directory()); // the program may have thrown its environment away
+    if (process.size > offsetof(fi_ops_vma_process, set_gro_streams)) { // VMA_PROVIDER may name an older one
+        static char gro_streams[16];
+        std::snprintf(gro_streams, sizeof gro_streams, "%u", config::params().gro_streams_max);
+        process.set_gro_streams(gro_streams);
+    }
     libc::g_provider_owns.store(process.owns_fd, std::memory_order_release);
 }
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Sockets over an Ethernet port: two network namespaces on a veth pair, the kernel's sockets at the far end in every mode. TCP and
-UDP ping-pong by sockperf, and how many datagrams of 64 B a receiver takes."""
+UDP ping-pong by sockperf, how many datagrams of 64 B a receiver takes, and a TCP stream received with GRO and without."""
 from __future__ import annotations
 
 import contextlib
@@ -111,3 +111,34 @@ class WireReceive(_Wire):
                 raise procs.RunError("udp_flood is not ready")
             bench.client(KERNEL, [flood, "send", *arguments, "wire"], 3, namespace=far)
             return {RECEIVED.key: float(parsers.json_line(procs.next_line(receiver, 10))["received"])}
+
+
+STREAM = Metric("stream", "stream, received", "Gbit/s")
+SMALL = Metric("small", "writes of 64 B, received", "Mbit/s")
+NO_GRO = Mode("no-gro", "accelerated, VMA_GRO_STREAMS_MAX=0", preload=True,
+              env={"VMA_ETHERNET": "wire", "VMA_GRO_STREAMS_MAX": "0"})
+GRO = Mode(ACCELERATED.key, "accelerated", preload=True, env={"VMA_ETHERNET": "wire"})
+
+
+class WireTcpReceive(_Wire):
+    name = "wire-tcp-receive"
+    title = "iperf3 received from a plain sender on a wire, with GRO and without"
+    seconds = 20
+    by_hand = ("VMA_ETHERNET=wire LD_PRELOAD=libvma.so iperf3 -s & "
+               "iperf3 -c 10.99.0.1 -t 2; iperf3 -c 10.99.0.1 -t 2 -N -l 64 # in another network namespace")
+    needs = ("iperf3", "ethtool")
+    modes = (KERNEL, NO_GRO, GRO)
+    metrics = (STREAM, SMALL)
+    compare = tuple((metric, base.key) for metric in (STREAM, SMALL) for base in (NO_GRO, KERNEL))
+
+    def run(self, bench: Bench, mode: Mode) -> dict[str, float]:
+        figures: dict[str, float] = {}
+        seconds = bench.size(2, 1)
+        iperf = bench.program("iperf3")
+        for metric, how, scale in ((STREAM, (), 1), (SMALL, ("-N", "-l", "64"), 1000)):
+            server = [iperf, "-s", "-p", str(PORT)]
+            client = [iperf, "-c", NEAR, "-p", str(PORT), "-t", str(seconds), "--json", *how]
+            with wire() as (near, far), bench.stepped(mode, server, bench.server_cpu, near) as process:
+                procs.wait_port(process, PORT, False)
+                figures[metric.key] = parsers.iperf_bandwidth(bench.client(KERNEL, client, seconds, namespace=far)) * scale
+        return figures

@@ -8,7 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ether/driver.hpp"
 #include "ether/port.hpp"
+#include "ofi/process_ops.hpp"
 
 using namespace raw;
 using ether::FrameIndex;
@@ -458,6 +460,24 @@ void the_kind_is_chosen_by_a_variable(void **)
     assert_int_equal(ether::Port::open("no-such-port", {ether::PortKind::kRaw, "/nonexistent"}, port), -ENODEV);
 }
 
+void streams_of_gro_are_a_variable(void **)
+{
+    const struct {
+        const char *text;
+        std::uint32_t streams;
+    } cases[] = {{"0", 0},           {"1", 1},     {"32", 32}, {"2147483647", 2147483647}, {"", 32}, {"-1", 32},
+                 {"2147483648", 32}, {"many", 32}, {"3 ", 32}};
+    for (const auto &one : cases) {
+        assert_int_equal(::setenv("FI_VMA_GRO_STREAMS_MAX", one.text, 1), 0);
+        assert_int_equal(ether::configured_gro_streams(), one.streams);
+    }
+    ofi::process_ops.set_gro_streams("7"); // stands for it
+    assert_int_equal(ether::configured_gro_streams(), 7);
+    ofi::process_ops.set_gro_streams(nullptr);
+    assert_int_equal(::unsetenv("FI_VMA_GRO_STREAMS_MAX"), 0);
+    assert_int_equal(ether::configured_gro_streams(), 32);
+}
+
 } // namespace
 
 int main()
@@ -486,6 +506,7 @@ int main()
         cmocka_unit_test(each_step_of_opening_may_fail),
         cmocka_unit_test(a_device_without_raw_packets),
         cmocka_unit_test(the_kind_is_chosen_by_a_variable),
+        cmocka_unit_test(streams_of_gro_are_a_variable),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

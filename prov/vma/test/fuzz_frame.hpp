@@ -18,5 +18,6 @@ struct FuzzReached { // how often each answer was given, in all runs
     std::array<std::uint64_t, vma::inet::kJoinedKinds> joined{};
     std::array<std::uint64_t, vma::inet::kIcmpParsedKinds> icmp{};
     std::array<std::uint64_t, vma::inet::kUdpParsedKinds> udp{};
+    std::array<std::uint64_t, 3> gro{}; // TCP segments: taken by themselves, merged; batches with both
 };
 const FuzzReached &fuzz_reached();

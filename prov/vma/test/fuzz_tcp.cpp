@@ -20,6 +20,7 @@ constexpr IpAddress kUs = IpAddress::v4(0x0a000001);
 constexpr IpAddress kPeer = IpAddress::v4(0x0a000002);
 constexpr std::uint16_t kListens = 7;
 constexpr std::size_t kPlaces = 4;
+constexpr std::uint8_t kHeld = 0x80; // a segment that comes in one batch with those that follow
 
 void promise(bool kept, int line = __builtin_LINE())
 {
@@ -41,6 +42,7 @@ public:
         --size_;
         return *data_++;
     }
+    std::uint8_t peek() const { return *data_; } // not empty
     std::uint16_t word() { return static_cast<std::uint16_t>(byte() | byte() << 8); }
 
 private:
@@ -73,11 +75,18 @@ public:
 
     void step()
     {
+        if ((in_.peek() & 7) != 0)
+            flush(); // no segment is next
         const std::uint8_t op = in_.byte();
         ConnectionId &id = place_[op >> 3 & (kPlaces - 1)];
+        if ((op & (kHeld | 7)) == kHeld) {
+            segment(id, op);
+            return;
+        }
         switch (op & 7) {
         case 0:
             segment(id, op);
+            flush();
             break;
         case 1:
             now_ += Nanos{in_.word()} << (op >> 5 << 2); // from nanoseconds to hours
@@ -112,6 +121,7 @@ public:
     // Whatever has happened: when all is closed, all is given back.
     void finish()
     {
+        flush();
         for (const ConnectionId &id : place_)
             tcp_.abort(now_, id);
         tcp_.unlisten(now_, listener_);
@@ -191,7 +201,9 @@ private:
         s.source_port = c != nullptr ? c->flow.remote.port : static_cast<std::uint16_t>(200 + (how & 7));
         s.target_port = c != nullptr ? c->flow.local.port : kListens;
         s.flags = in_.byte();
-        s.seq = (c != nullptr ? c->rcv : Seq{5000}) + ((how & 1) != 0 ? in_.word() : 0) - ((how & 2) != 0 ? 300 : 0);
+        Seq &ahead = ahead_[op >> 3 & (kPlaces - 1)];
+        s.seq = (c != nullptr ? c->rcv + ahead : Seq{5000}) + ((how & 1) != 0 ? in_.word() : 0) -
+                ((how & 2) != 0 ? 300 : 0);
         s.ack = (c != nullptr ? c->nxt : Seq{0}) - ((how & 4) != 0 ? in_.byte() : 0) + ((how & 8) != 0 ? 1 : 0);
         s.window = in_.word();
         TcpOptions &o = s.options;
@@ -213,7 +225,8 @@ private:
             }
         }
         const std::size_t len = (op & 0x20) != 0 ? in_.word() % 2000 : 0;
-        std::vector<std::uint8_t> frame(kTcpLongestHeader + len);
+        ahead += static_cast<Seq>(len);
+        std::vector<std::uint8_t> &frame = held_.emplace_back(kTcpLongestHeader + len);
         const std::size_t header = write_tcp_header(frame.data(), s);
         Packet packet;
         packet.source = kPeer;
@@ -222,7 +235,14 @@ private:
         packet.traffic_class = (op & 0x40) != 0 ? kEcnExperienced : kEcnCapable0;
         packet.info.checksums_good = true;
         packet.payload = {frame.data(), header + len};
-        tcp_.input(now_, packet);
+        tcp_.gather(now_, packet);
+    }
+
+    void flush()
+    {
+        tcp_.flush(now_);
+        held_.clear();
+        std::ranges::fill(ahead_, 0);
     }
 
     void output()
@@ -242,6 +262,8 @@ private:
     PathIndex path_;
     ListenerId listener_;
     ConnectionId place_[kPlaces];
+    std::vector<std::vector<std::uint8_t>> held_; // frames of a batch
+    Seq ahead_[kPlaces] = {};                     // their bytes of data
     std::uint8_t bytes_[4000] = {};
     std::uint8_t room_[4000];
 };

@@ -30,6 +30,7 @@ void every_answer(void **)
     assert_all_reached("Joined", fuzz_reached().joined);
     assert_all_reached("IcmpParsed", fuzz_reached().icmp);
     assert_all_reached("UdpParsed", fuzz_reached().udp);
+    assert_all_reached("GRO", fuzz_reached().gro);
 }
 
 } // namespace

@@ -272,14 +272,23 @@ std::string Runner::inject(Words &words)
     const std::uint32_t each = pattern.each != 0 ? pattern.each : pattern.length;
     Pattern one = pattern;
     std::uint32_t at = 0;
+    std::deque<std::vector<std::uint8_t>> frames; // a batch's stay until it is complete
     do {
         one.seq = *pattern.seq + at;
         one.length = std::min(each, pattern.length - at);
-        inject_one(one);
+        const Packet packet = write_packet(one, frames.emplace_back());
         at += each;
-        if (!pattern.together || at >= pattern.length)
+        if (!pattern.together) {
+            tcp_->input(now_, packet);
             collect();
+        } else {
+            tcp_->gather(now_, packet);
+        }
     } while (at < pattern.length);
+    if (pattern.together) {
+        tcp_->flush(now_);
+        collect();
+    }
     return "";
 }
 
@@ -302,7 +311,7 @@ void Runner::add_stamps(TcpOptions &options, const Pattern &pattern)
     }
 }
 
-void Runner::inject_one(const Pattern &pattern)
+Packet Runner::write_packet(const Pattern &pattern, std::vector<std::uint8_t> &bytes)
 {
     constexpr std::uint32_t kUsualWindow = 65535;
     Peer &from = peer(current_);
@@ -325,7 +334,7 @@ void Runner::inject_one(const Pattern &pattern)
         from.offered_stamps = o.has_timestamps;
         from.agreed_stamps = from.offered_stamps && from.stamps_known;
     }
-    std::vector<std::uint8_t> bytes(kTcpLongestHeader + pattern.length);
+    bytes.resize(kTcpLongestHeader + pattern.length);
     const std::size_t header = write_tcp_header(bytes.data(), segment);
     bytes.resize(header + pattern.length);
     const std::span<std::uint8_t> data = std::span(bytes).subspan(header);
@@ -340,7 +349,7 @@ void Runner::inject_one(const Pattern &pattern)
     packet.protocol = Protocol::kTcp;
     packet.traffic_class = pattern.ecn.value_or(kEcnNotCapable);
     packet.payload = bytes;
-    tcp_->input(now_, packet);
+    return packet;
 }
 
 // ---- files ----------------------------------------------------------------------------------------------------------

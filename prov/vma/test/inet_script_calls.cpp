@@ -89,6 +89,7 @@ const Named<Field> kFields[] = {
 
 const Named<std::uint64_t TcpCounters::*> kCounters[] = {
     {"malformed", &TcpCounters::malformed},
+    {"merged", &TcpCounters::merged},
     {"unmatched", &TcpCounters::unmatched},
     {"out_of_window", &TcpCounters::out_of_window},
     {"old_timestamps", &TcpCounters::old_timestamps},

@@ -54,7 +54,7 @@ private:
     std::string expect(Words &words, const When &when);
     std::string expect_one(const Pattern &wanted, const When &when);
     std::string inject(Words &words);
-    void inject_one(const Pattern &pattern);
+    Packet write_packet(const Pattern &pattern, std::vector<std::uint8_t> &bytes);
     std::string write_came(const Came &came) const;
     std::string unexpected() const;
     bool advance_to(Nanos until, bool stop_at_output); // true: something came

@@ -93,6 +93,12 @@ void Network::inject(unsigned to, const Segment &segment, std::span<const std::u
     under_way_.push(std::move(d));
 }
 
+Nanos Network::arrival(unsigned from, Nanos at) const
+{
+    const Nanos step = link_[from].coalesce;
+    return step == 0 ? at : (at + step - 1) / step * step;
+}
+
 void Network::carry(unsigned side, Datagram &&d)
 {
     LinkSettings &link = link_[side];
@@ -118,10 +124,11 @@ void Network::carry(unsigned side, Datagram &&d)
     if (random_.chance(link.duplicate)) {
         ++counts.duplicated;
         Datagram twin = d;
-        twin.at += random_.below(link.reorder_by);
+        twin.at = arrival(side, twin.at + random_.below(link.reorder_by));
         twin.order = order_++;
         under_way_.push(std::move(twin));
     }
+    d.at = arrival(side, d.at);
     under_way_.push(std::move(d));
 }
 
@@ -183,9 +190,19 @@ bool Network::step()
         tcp->advance(now_);
     if (trace_ != nullptr)
         trace_->push_back({Step::kAdvance, now_, {}, 0, {}, 0});
+    deliver();
+    return true;
+}
+
+// All that is there by now, as a driver hands it over: a batch a side.
+void Network::deliver()
+{
+    std::vector<Datagram> batch;
     while (!under_way_.empty() && under_way_.top().at <= now_) {
-        const Datagram d = std::move(const_cast<Datagram &>(under_way_.top()));
+        batch.push_back(std::move(const_cast<Datagram &>(under_way_.top())));
         under_way_.pop();
+    }
+    for (const Datagram &d : batch) {
         Packet packet;
         packet.source = d.source;
         packet.target = d.target;
@@ -194,9 +211,12 @@ bool Network::step()
         packet.payload = d.bytes;
         if (d.to == 0 && trace_ != nullptr)
             trace_->push_back({Step::kInput, now_, d.bytes, d.traffic_class, {}, 0});
-        tcp_[d.to]->input(now_, packet);
+        tcp_[d.to]->gather(now_, packet);
     }
-    return true;
+    for (auto &tcp : tcp_)
+        tcp->flush(now_);
+    if (!batch.empty() && trace_ != nullptr)
+        trace_->push_back({Step::kFlush, now_, {}, 0, {}, 0});
 }
 
 } // namespace vma::inet::sim

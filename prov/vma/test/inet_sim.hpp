@@ -32,6 +32,8 @@ private:
     std::uint64_t state_;
 };
 
+inline Nanos usual_coalesce = 0; // of links that don't say, so that a program can do all its runs again with another
+
 struct LinkSettings {
     double rate = 10e9; // bits a second, of IP packets
     Nanos delay = 50 * kMicrosecond;
@@ -41,8 +43,9 @@ struct LinkSettings {
     double duplicate = 0;
     double reorder = 0; // is held back by up to reorder_by
     Nanos reorder_by = kMillisecond;
-    double corrupt = 0; // one bit is flipped
-    double mark = 0;    // ECN: congestion experienced, of packets that can carry it
+    double corrupt = 0;              // one bit is flipped
+    double mark = 0;                 // ECN: congestion experienced, of packets that can carry it
+    Nanos coalesce = usual_coalesce; // what arrives within so long is handed over at its end, in one batch, as by a NIC
 };
 
 struct LinkCounts {
@@ -51,7 +54,7 @@ struct LinkCounts {
 
 // One thing that an engine was told, or said.
 struct Step {
-    enum Kind { kAdvance, kInput, kOutput, kConnect, kSend, kReceive, kShutdown, kClose } kind;
+    enum Kind { kAdvance, kInput, kFlush, kOutput, kConnect, kSend, kReceive, kShutdown, kClose } kind;
     Nanos at = 0;
     std::vector<std::uint8_t> bytes; // of the segment or the call
     std::uint8_t traffic_class = 0;
@@ -125,6 +128,8 @@ private:
     void pull(unsigned side);
     Nanos queue_time(unsigned side) const; // how long a full queue takes
     void carry(unsigned side, Datagram &&datagram);
+    void deliver();
+    Nanos arrival(unsigned from, Nanos at) const; // when what comes at this time is handed over
 
     Nanos now_ = kSecond; // not 0, which could hide an uninitialised time
     Random random_;

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What a segment costs in the stack alone, without I/O: doc/inet.md has the figures. One engine is measured; its peer is a few
 // lines that number acknowledgements and data, with true checksums.
+//
+//   inet_speed [SEGMENTS [GRO_STREAMS BYTES KIND]]   all cases, or bursts alone, of segments of so many bytes: KIND 0: plain ones,
+//                                                    1: PSH on each, 2: of alternating classes, so that none is merged, 3: with sums that the NIC has verified
+//
+// For bursts `valgrind --tool=callgrind --toggle-collect='*::take_burst*'` counts the instructions of what is measured.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +22,8 @@ constexpr IpAddress kUs = IpAddress::v4(0x0a000001);
 constexpr IpAddress kPeer = IpAddress::v4(0x0a000002);
 constexpr Seq kPeerStart = 1000;
 constexpr unsigned kBatch = 10; // the initial window
-constexpr std::uint32_t kSegments = 3000000;
+constexpr unsigned kBurst = 32; // what the driver takes at a time
+std::uint32_t segments = 3000000;
 
 [[noreturn]] void die(const char *what)
 {
@@ -29,7 +35,8 @@ constexpr std::uint32_t kSegments = 3000000;
 class Bench
 {
 public:
-    Bench() : tcp_({}, {1, 2}, now_), path_(tcp_.paths().use(kPeer))
+    explicit Bench(std::uint32_t gro_streams = 0)
+        : tcp_(limits(gro_streams), {1, 2}, now_), path_(tcp_.paths().use(kPeer))
     {
         tcp_.paths()[path_].ready = true;
         TcpSettings settings;
@@ -74,15 +81,19 @@ public:
         length = header + data.size();
     }
 
-    void give(unsigned n)
+    Packet packet(unsigned n) const
     {
         Packet packet;
         packet.source = kPeer;
         packet.target = kUs;
         packet.protocol = Protocol::kTcp;
+        packet.traffic_class = kind_ == kApart && n % 2 != 0 ? 4 : 0;
+        packet.info.checksums_good = kind_ == kVerified;
         packet.payload = {made_[n], lengths_[n]};
-        tcp_.input(now_, packet);
+        return packet;
     }
+
+    void give(unsigned n) { tcp_.input(now_, packet(n)); }
 
     bool take()
     {
@@ -95,6 +106,7 @@ public:
     {
         const std::vector<std::uint8_t> data(size, 'x');
         return run(
+            kBatch,
             [&] {
                 const Connection &c = *tcp_.find(id_);
                 for (unsigned i = 0; i < kBatch; i += 2)
@@ -115,6 +127,7 @@ public:
         const std::vector<std::uint8_t> data(size, 'x');
         std::vector<std::uint8_t> buffer(size);
         return run(
+            kBatch,
             [&] {
                 const Connection &c = *tcp_.find(id_);
                 for (unsigned i = 0; i < kBatch; ++i)
@@ -131,7 +144,39 @@ public:
             });
     }
 
+    // Bursts in, as the driver gives them; then the program reads all that is there.
+    double in_bursts(std::size_t size, int kind)
+    {
+        kind_ = kind;
+        const std::vector<std::uint8_t> data(size, 'x');
+        return run(
+            kBurst,
+            [&] {
+                const Connection &c = *tcp_.find(id_);
+                for (unsigned i = 0; i < kBurst; ++i)
+                    make(i, c.rcv + static_cast<Seq>(i * size), c.nxt, kind == kPushed || i + 1 == kBurst ? kPsh : 0,
+                         data);
+            },
+            [&] { take_burst(); });
+    }
+
 private:
+    static TcpLimits limits(std::uint32_t gro_streams)
+    {
+        TcpLimits l;
+        l.gro_streams = gro_streams;
+        return l;
+    }
+    [[gnu::noinline]] void take_burst()
+    {
+        for (unsigned i = 0; i < kBurst; ++i)
+            tcp_.gather(now_, packet(i));
+        tcp_.flush(now_);
+        if (tcp_.receive(now_, id_, buffer_) <= 0)
+            die("a burst did not arrive");
+        while (take()) {
+        }
+    }
     void drop_events()
     {
         TcpEvent event;
@@ -139,11 +184,11 @@ private:
         }
         tcp_.advance(now_);
     }
-    template <typename Prepare, typename Act> double run(Prepare prepare, Act act)
+    template <typename Prepare, typename Act> double run(unsigned batch, Prepare prepare, Act act)
     {
         using Clock = std::chrono::steady_clock;
         Clock::duration spent{};
-        for (std::uint32_t i = 0; i < kSegments; i += kBatch) {
+        for (std::uint32_t i = 0; i < segments; i += batch) {
             now_ += 1000;
             prepare();
             const Clock::time_point from = Clock::now();
@@ -151,26 +196,43 @@ private:
             drop_events();
             spent += Clock::now() - from;
         }
-        return kSegments / std::chrono::duration<double, std::micro>(spent).count();
+        return segments / std::chrono::duration<double, std::micro>(spent).count();
     }
 
+    static constexpr int kPushed = 1;
+    static constexpr int kApart = 2;
+    static constexpr int kVerified = 3;
+
     Nanos now_ = kSecond;
+    int kind_ = 0;
     Tcp tcp_;
     PathIndex path_;
     ConnectionId id_;
     std::uint8_t frame_[2048];
-    std::uint8_t made_[kBatch][2048];
-    std::size_t lengths_[kBatch];
+    std::uint8_t made_[kBurst][2048];
+    std::size_t lengths_[kBurst];
+    std::uint8_t buffer_[65536];
 };
 
 } // namespace
 
-int main()
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        segments = static_cast<std::uint32_t>(std::atoi(argv[1]));
+    if (argc > 4) {
+        const double in = Bench(static_cast<std::uint32_t>(std::atoi(argv[2])))
+                              .in_bursts(static_cast<std::size_t>(std::atoi(argv[3])), std::atoi(argv[4]));
+        std::printf("%.2f million segments/s\n", in);
+        return 0;
+    }
     for (const std::size_t size : {std::size_t{64}, std::size_t{1448}}) {
         const double out = Bench().out(size);
         const double in = Bench().in(size);
-        std::printf("%4zu bytes: %.2f million segments/s out, %.2f in\n", size, out, in);
+        std::printf("%4zu bytes: %.2f million segments/s out, %.2f in; in bursts of %u", size, out, in, kBurst);
+        for (const std::uint32_t streams : {0U, 32U})
+            std::printf(", GRO %s: %.2f", streams != 0 ? "on" : "off", Bench(streams).in_bursts(size, 0));
+        std::printf("\n");
     }
     return 0;
 }

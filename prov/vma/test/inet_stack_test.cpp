@@ -56,17 +56,18 @@ struct Wire {
         }
     }
 
+    // All that one has to send, as a batch.
     bool carry(Stack &from, Stack &to)
     {
-        bool any = false;
+        std::deque<Frame> batch;
         Frame frame(kMaxEthernetHeader + 9000);
         while (const std::size_t length = from.output(now, frame)) {
-            any = true;
             longest = std::max(longest, length - ethernet_header_size(vlan));
             last.assign(frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(length));
-            to.input(now, last);
+            to.gather(now, batch.emplace_back(last));
         }
-        return any;
+        to.flush(now);
+        return !batch.empty();
     }
 
     ConnectionId connect()
@@ -126,6 +127,7 @@ void streams_in_frames(void **)
             assert_int_equal(wire.ours.counters().parsed[0], wire.ours.tcp().counters().in); // kPacket
             assert_int_equal(wire.ours.tcp().counters().retransmissions, 0);
             assert_int_equal(wire.peer.tcp().counters().malformed, 0);
+            assert_true(wire.peer.tcp().counters().merged > 100);
         }
     }
 }

@@ -58,9 +58,9 @@ private:
 };
 
 // Side 1 echoes; side 0 sends, reads everything back, and closes.
-void run(unsigned seed, std::vector<Step> &trace, HashKey &secret)
+void run(unsigned seed, const LinkSettings &link, std::vector<Step> &trace, HashKey &secret)
 {
-    Network net(seed, bad_link());
+    Network net(seed, link);
     secret = net.secret(0);
     net.record(trace);
     Recorder recorder(net, trace);
@@ -125,7 +125,7 @@ void run(unsigned seed, std::vector<Step> &trace, HashKey &secret)
 }
 
 // Tells an engine the same again; what it says is compared. The number of steps that were as before.
-std::size_t replay(const std::vector<Step> &trace, const HashKey &secret)
+std::size_t replay(const std::vector<Step> &trace, const HashKey &secret, std::uint64_t *merged = nullptr)
 {
     Tcp tcp({}, secret, kSecond);
     const PathIndex path = tcp.paths().use(kAddress[1]);
@@ -147,7 +147,10 @@ std::size_t replay(const std::vector<Step> &trace, const HashKey &secret)
             packet.protocol = Protocol::kTcp;
             packet.traffic_class = step.traffic_class;
             packet.payload = step.bytes;
-            tcp.input(step.at, packet);
+            tcp.gather(step.at, packet);
+            break;
+        case Step::kFlush:
+            tcp.flush(step.at);
             break;
         case Step::kOutput:
             again.result = tcp.output(step.at, buffer, meta);
@@ -177,6 +180,8 @@ std::size_t replay(const std::vector<Step> &trace, const HashKey &secret)
         if (!(again == step))
             return i;
     }
+    if (merged != nullptr)
+        *merged = tcp.counters().merged;
     return trace.size();
 }
 
@@ -184,17 +189,30 @@ void the_same_again(void **)
 {
     std::vector<Step> trace;
     HashKey secret;
-    run(vma::test::seed(), trace, secret);
+    run(vma::test::seed(), bad_link(), trace, secret);
     print_message("# %zu steps\n", trace.size());
     assert_true(trace.size() > 1000);
     assert_int_equal(replay(trace, secret), trace.size());
+}
+
+void the_same_again_in_batches(void **)
+{
+    LinkSettings link = bad_link();
+    link.coalesce = 200 * kMicrosecond; // sixteen full segments
+    std::vector<Step> trace;
+    HashKey secret;
+    run(vma::test::seed(), link, trace, secret);
+    std::uint64_t merged = 0;
+    assert_int_equal(replay(trace, secret, &merged), trace.size());
+    print_message("# %zu steps, %llu segments merged\n", trace.size(), static_cast<unsigned long long>(merged));
+    assert_true(merged > 10);
 }
 
 void another_input_is_another_run(void **)
 {
     std::vector<Step> trace;
     HashKey secret;
-    run(vma::test::seed(), trace, secret);
+    run(vma::test::seed(), bad_link(), trace, secret);
     for (std::size_t i = trace.size() / 2; i < trace.size(); ++i)
         if (trace[i].kind == Step::kInput)
             trace[i].bytes.clear(); // as if all had been lost from here on
@@ -210,6 +228,7 @@ int main()
 {
     const CMUnitTest tests[] = {
         cmocka_unit_test(the_same_again),
+        cmocka_unit_test(the_same_again_in_batches),
         cmocka_unit_test(another_input_is_another_run),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -23,15 +23,19 @@ void bulk_both_ways_over_a_bad_link(void **)
     world.start(1000, 8000000, 8000000);
     world.run_to_the_end();
     assert_true(world.net.tcp(0).counters().recoveries != 0);
+    const std::uint64_t merged = world.net.tcp(0).counters().merged + world.net.tcp(1).counters().merged;
+    print_message("# %llu segments merged\n", static_cast<unsigned long long>(merged));
+    assert_int_equal(merged != 0, usual_coalesce != 0);
 }
 
-// The goodput of issue 5: 100 Gbit/s, 10 us.
-void fills_a_fast_link(void **)
+double rate_of_fast_link(unsigned seed, std::uint32_t gro_streams)
 {
     LinkSettings link;
     link.rate = 100e9;
     link.delay = 10 * kMicrosecond;
-    World world(vma::test::seed(), link);
+    TcpLimits limits;
+    limits.gro_streams = gro_streams;
+    World world(seed, link, limits);
     constexpr std::uint64_t kBytes = 200000000;
     world.start(1000, kBytes, 0);
     const Nanos from = world.net.now();
@@ -39,8 +43,17 @@ void fills_a_fast_link(void **)
         kLong, [&] { return world.programs[1][1000].received == kBytes; }, [&] { world.act(); }));
     const double rate = static_cast<double>(kBytes) * 8e9 / static_cast<double>(world.net.now() - from);
     print_message("# %.1f Gbit/s\n", rate / 1e9);
-    assert_true(rate >= 0.95 * link.rate);
     assert_int_equal(world.net.tcp(0).counters().retransmissions, 0);
+    return rate;
+}
+
+// The goodput of issue 5: 100 Gbit/s, 10 us. Batches make the round trip longer and the acknowledgements fewer; GRO changes nothing in that.
+void fills_a_fast_link(void **)
+{
+    const unsigned seed = vma::test::seed();
+    const double rate = rate_of_fast_link(seed, 32);
+    assert_true(rate >= (usual_coalesce == 0 ? 95e9 : 90e9));
+    assert_true(rate == rate_of_fast_link(seed, 0));
 }
 
 void many_connections_over_a_bad_link(void **)
@@ -375,5 +388,8 @@ int main()
         cmocka_unit_test(blind_attacks),
         cmocka_unit_test(nonsense),
     };
-    return cmocka_run_group_tests(tests, nullptr, nullptr);
+    int failed = cmocka_run_group_tests_name("segments one by one", tests, nullptr, nullptr);
+    usual_coalesce = 50 * kMicrosecond;
+    failed += cmocka_run_group_tests_name("in batches", tests, nullptr, nullptr);
+    return failed;
 }

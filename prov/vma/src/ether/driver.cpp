@@ -8,13 +8,16 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <new>
 
 #include "core/clock.hpp"
 #include "core/log.hpp"
+#include "core/parse_number.hpp"
 #include "ether/group_mac.hpp"
+#include "ofi/libfabric.hpp"
 
 namespace vma::ether {
 namespace {
@@ -23,6 +26,11 @@ constexpr std::size_t kBurst = 32;                              // frames of one
 constexpr int kMostTurns = 256;                                 // of sort(): other flows go on
 constexpr inet::Nanos kLookInterval = inet::kMillisecond;       // between looks at netlink
 constexpr std::size_t kMostWays = NetState::kMaxNeighbours / 2; // more would push each other's neighbours out
+
+constexpr std::uint32_t kUsualGroStreams = 32;
+constexpr std::uint32_t kMostGroStreams = 2147483647; // more than a burst has frames are never needed
+
+constinit std::atomic<bool> g_warned{false};
 
 bool fill_random(inet::HashKey &key) noexcept
 {
@@ -34,6 +42,20 @@ bool fill_random(inet::HashKey &key) noexcept
 inet::Nanos now_ns() noexcept
 {
     return core::monotonic_ns();
+}
+
+std::uint32_t configured_gro_streams() noexcept
+{
+    const char *const text = ofi::param(ofi::Param::gro_streams_max);
+    if (text == nullptr)
+        return kUsualGroStreams;
+    std::uint32_t value = 0;
+    if (core::parse_number(text, kMostGroStreams, value))
+        return value;
+    if (!g_warned.exchange(true, std::memory_order_relaxed))
+        VMA_WARN(domain, "FI_VMA_GRO_STREAMS_MAX is \"%s\", expected a number from 0 to %u: %u is taken", text,
+                 kMostGroStreams, kUsualGroStreams);
+    return kUsualGroStreams;
 }
 
 int Driver::open(const char *interface, const inet::TcpLimits &limits, std::unique_ptr<Driver> &opened,
@@ -120,6 +142,21 @@ bool Driver::turn() noexcept
     return any || wants;
 }
 
+template <typename Takes>
+void Driver::take(inet::Nanos now, std::span<const ReceivedFrame> frames, Takes takes) noexcept
+{
+    const bool alone = frames.size() == 1; // nothing to merge it with
+    for (const ReceivedFrame &frame : frames) {
+        if (!takes(frame))
+            continue;
+        if (alone)
+            stack_->input(now, frame.bytes, {frame.checksums_good});
+        else
+            stack_->gather(now, frame.bytes, {frame.checksums_good});
+    }
+    stack_->flush(now);
+}
+
 void Driver::sort(inet::Nanos now, FrameTaker &taker) noexcept
 {
     for (int i = 0; i < kMostTurns && receive(now, &taker); ++i) {
@@ -132,16 +169,16 @@ bool Driver::receive(inet::Nanos now, FrameTaker *taker) noexcept
         bool any = false;
         for (auto &queue : port.queues()) {
             std::array<ReceivedFrame, kBurst> burst;
-            const std::size_t count = queue.receive(burst);
-            for (const ReceivedFrame &frame : std::span(burst).first(count)) {
-                const inet::FrameInfo info{frame.checksums_good};
-                if (port.takes(frame.bytes) && (taker == nullptr || !taker->take(frame.bytes, info)))
-                    stack_->input(now, frame.bytes, info);
+            const std::span<const ReceivedFrame> frames = std::span(burst).first(queue.receive(burst));
+            take(now, frames, [&port, taker](const ReceivedFrame &frame) {
+                return port.takes(frame.bytes) &&
+                       (taker == nullptr || !taker->take(frame.bytes, {frame.checksums_good}));
+            });
+            for (const ReceivedFrame &frame : frames)
                 queue.release(frame.index);
-            }
-            if (count == 0)
+            if (frames.empty())
                 queue.drive();
-            any = any || count != 0;
+            any = any || !frames.empty();
         }
         return any;
     });

@@ -19,6 +19,10 @@ namespace vma::ether {
 
 inet::Nanos now_ns() noexcept; // the clock of all drivers
 
+// FI_VMA_GRO_STREAMS_MAX as it is now: flows whose segments a stack merges at a time, 0: none. What is no number is warned of
+// once, and the default. Thread-safe.
+std::uint32_t configured_gro_streams() noexcept;
+
 // Not thread-safe: one owner at a time.
 class Driver
 {
@@ -65,6 +69,7 @@ public:
 private:
     int open_all(const char *interface, const inet::TcpLimits &limits, const PortOptions &port) noexcept;
     int open_wait_set() noexcept;
+    template <typename Takes> void take(inet::Nanos now, std::span<const ReceivedFrame> frames, Takes takes) noexcept;
     bool receive(inet::Nanos now, FrameTaker *taker = nullptr) noexcept;
     bool follow_net(inet::Nanos now) noexcept;
     bool set_timer(inet::Nanos when) noexcept;

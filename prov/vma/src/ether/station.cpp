@@ -87,7 +87,9 @@ int Station::open(const char *interface, std::shared_ptr<Station> &station) noex
     std::shared_ptr<Station> made(new (std::nothrow) Station);
     if (!made)
         return -ENOMEM;
-    if (const int error = Driver::open(interface, kLimits, made->driver_))
+    inet::TcpLimits limits = kLimits;
+    limits.gro_streams = configured_gro_streams();
+    if (const int error = Driver::open(interface, limits, made->driver_))
         return error;
     made->guardian_.connect();
     r.stations[interface] = made;

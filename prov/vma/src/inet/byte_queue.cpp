@@ -46,6 +46,14 @@ bool ByteQueue::write_at(BlockPool &pool, std::size_t offset, const std::uint8_t
     if (len == 0)
         return true;
     std::size_t at = begin_ + offset;
+    const std::size_t block = at >> pool.shift();
+    const std::size_t begin = at & (pool.block_size() - 1);
+    if (block < used_ && begin + len <= pool.block_size()) { // the usual case of short pieces
+        if (const BlockIndex there = slot(pool, block); there != kNoBlock) {
+            memcpy(pool.data(there) + begin, data, len);
+            return true;
+        }
+    }
     if (!ensure(pool, at, at + len))
         return false;
     while (len != 0) {

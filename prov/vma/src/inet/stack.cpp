@@ -26,14 +26,37 @@ void Stack::input(Nanos now, std::span<const std::uint8_t> frame, const FrameInf
 {
     Packet packet;
     FragmentInfo fragment;
+    const Parsed parsed = read(frame, info, packet, fragment);
+    if (parsed == Parsed::kPacket) [[likely]]
+        take(now, packet);
+    else if (parsed == Parsed::kFragment)
+        join(now, packet, fragment);
+}
+
+void Stack::gather(Nanos now, std::span<const std::uint8_t> frame, const FrameInfo &info)
+{
+    Packet packet;
+    FragmentInfo fragment;
+    const Parsed parsed = read(frame, info, packet, fragment);
+    if (parsed == Parsed::kPacket && packet.protocol == Protocol::kTcp)
+        tcp_.gather(now, packet);
+    else if (parsed == Parsed::kPacket)
+        take(now, packet);
+    else if (parsed == Parsed::kFragment)
+        join(now, packet, fragment); // what comes of it isn't in the frame, and so not for gather()
+}
+
+Parsed Stack::read(std::span<const std::uint8_t> frame, const FrameInfo &info, Packet &packet, FragmentInfo &fragment)
+{
     const Parsed parsed = parse_frame(frame, info, packet, fragment);
     ++counters_.parsed[static_cast<std::size_t>(parsed)];
-    if (parsed == Parsed::kPacket) [[likely]] {
-        take(now, packet);
-        return;
-    }
+    return parsed;
+}
+
+void Stack::join(Nanos now, const Packet &packet, const FragmentInfo &fragment)
+{
     Packet whole;
-    if (parsed == Parsed::kFragment && reassembler_.join(packet, fragment, now, whole) == Joined::kWhole)
+    if (reassembler_.join(packet, fragment, now, whole) == Joined::kWhole)
         take(now, whole);
 }
 

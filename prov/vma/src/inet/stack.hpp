@@ -45,6 +45,10 @@ public:
 
     // ---- frames
     void input(Nanos now, std::span<const std::uint8_t> frame, const FrameInfo &info = {});
+    // The same for one of a batch, after all of which flush() is called, before anything else: TCP segments that continue one another
+    // are taken as one (generic receive offload). The frames stay as they are until then.
+    void gather(Nanos now, std::span<const std::uint8_t> frame, const FrameInfo &info = {});
+    void flush(Nanos now) { tcp_.flush(now); }
 
     // Writes the next frame that TCP has to send. `out`: room for kMaxEthernetHeader and the MTU. Its bytes; 0: nothing now.
     std::size_t output(Nanos now, std::span<std::uint8_t> out);
@@ -69,6 +73,8 @@ public:
     const Reassembler::Counters &reassembly() const { return reassembler_.counters(); }
 
 private:
+    Parsed read(std::span<const std::uint8_t> frame, const FrameInfo &info, Packet &packet, FragmentInfo &fragment);
+    void join(Nanos now, const Packet &packet, const FragmentInfo &fragment);
     void take(Nanos now, const Packet &packet);
     void take_icmp(Nanos now, const Packet &packet);
     std::uint16_t mtu_to(const IpAddress &remote, Nanos now) const;

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "prov/vma/src/inet/flow_table.hpp"
+#include "prov/vma/src/inet/gro.hpp"
 #include "prov/vma/src/inet/packet.hpp"
 #include "prov/vma/src/inet/paths.hpp"
 #include "prov/vma/src/inet/tcp_connection.hpp"
@@ -68,12 +69,14 @@ struct TcpLimits {
     std::uint32_t paths = 1024;
     std::uint32_t blocks = 16384;
     unsigned block_shift = 12;
-    std::uint32_t sent = 32768;  // segments under way, of all connections
-    std::uint32_t replies = 256; // resets, cookies and the like that wait to be sent
+    std::uint32_t sent = 32768;     // segments under way, of all connections
+    std::uint32_t replies = 256;    // resets, cookies and the like that wait to be sent
+    std::uint32_t gro_streams = 32; // flows whose segments gather() merges at a time, at most Gro::kMostPieces; 0: none
 };
 
 struct TcpCounters {
     std::uint64_t in = 0, out = 0;
+    std::uint64_t merged = 0;    // of `in`: segments that were taken as a part of a longer one
     std::uint64_t malformed = 0; // no segment, or a wrong checksum
     std::uint64_t unmatched = 0; // nobody's: answered by a reset
     std::uint64_t out_of_window = 0;
@@ -99,6 +102,10 @@ public:
 
     // ---- what the network brings (tcp_input.cpp) -----------------------------------------------------------------
     void input(Nanos now, const Packet &packet);
+    // The same for one of several that came together (tcp_gro.cpp): what it says may be put off until flush(), and so long the bytes of
+    // the packet stay where they are, and nothing but gather(), input() and flush() is called.
+    void gather(Nanos now, const Packet &packet);
+    void flush(Nanos now);
     // Nobody answers for the next hop: who has waited for it for some time hears EHOSTUNREACH, or later, when it ends by a time-out.
     void path_failed(Nanos now, PathIndex path);
     void path_changed(Nanos now, PathIndex path); // link address or MTU: who waited goes on
@@ -267,7 +274,16 @@ private:
     std::uint16_t offered_mss(const Connection &c) const;
     std::uint8_t shift_for(const TcpSettings &settings) const;
 
+    // ---- tcp_gro.cpp
+    void take_run(Nanos now, const Gro::Run &run);
+    std::uint8_t take_piece(Segment &segment, std::uint8_t index) const;
+    bool is_awaited(const Connection &c, const Gro::Run &run) const;
+    void take_merged(Connection &c, const Gro::Run &run, Nanos now);
+
     // ---- tcp_input.cpp
+    bool read(const Packet &packet, Segment &segment);
+    void take(Nanos now, const Packet &packet, const Segment &segment);
+    void note_heard(Connection &c, const Segment &segment, Nanos now);
     void process(Connection &c, const Segment &segment, Nanos now, std::uint8_t ecn);
     void process_time_wait(std::uint32_t index, const Packet &packet, const Segment &segment, const Flow &flow,
                            std::uint32_t hash, Nanos now);
@@ -280,11 +296,16 @@ private:
 
     // ---- tcp_receive.cpp: the peer's data
     void take_data(Connection &c, const Segment &segment, Nanos now, std::uint8_t ecn);
-    void take_in_order(Connection &c, Seq seq, std::span<const std::uint8_t> data);
+    void note_marks(Connection &c, const Segment &segment, std::uint8_t ecn);
+    void note_size(Connection &c, std::size_t len);
+    void take_in_order(Connection &c, std::span<const std::uint8_t> data);
+    void extend_input(Connection &c, std::size_t len);
     bool take_out_of_order(Connection &c, Seq seq, std::span<const std::uint8_t> data);
     void join_ranges(Connection &c);
     void take_fin(Connection &c, Nanos now);
     void want_ack(Connection &c, std::size_t len, bool at_once, Nanos now);
+    bool count_unacked(Connection &c, std::size_t len);
+    void ask_for_ack(Connection &c, bool at_once, Nanos now);
     std::uint32_t window_of(const Connection &c) const; // what may be advertised now
     void release_input(Connection &c);
 
@@ -346,6 +367,7 @@ private:
     std::unique_ptr<Connection[]> connections_;
     std::unique_ptr<Listener[]> listeners_;
     std::unique_ptr<Reply[]> replies_;
+    Gro gro_;
     std::uint32_t replies_from_ = 0;
     std::uint32_t replies_used_ = 0;
     std::uint32_t free_connections_;

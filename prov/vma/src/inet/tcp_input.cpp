@@ -19,12 +19,24 @@ constexpr Nanos kStampLasts = Nanos{24} * 24 * 3600 * kSecond; // RFC 7323, 5.5
 
 void Tcp::input(Nanos now, const Packet &packet)
 {
-    ++counters_.in;
+    if (!gro_.is_empty())
+        flush(now); // what came before it
     Segment segment;
-    if (!parse_segment(packet, segment)) {
-        ++counters_.malformed;
-        return;
-    }
+    if (read(packet, segment))
+        take(now, packet, segment);
+}
+
+bool Tcp::read(const Packet &packet, Segment &segment)
+{
+    ++counters_.in;
+    if (parse_segment(packet, segment))
+        return true;
+    ++counters_.malformed;
+    return false;
+}
+
+void Tcp::take(Nanos now, const Packet &packet, const Segment &segment)
+{
     const Flow flow = {{packet.target, segment.target_port}, {packet.source, segment.source_port}};
     std::uint32_t value = 0;
     std::uint32_t hash = 0;
@@ -83,18 +95,24 @@ void Tcp::process(Connection &c, const Segment &segment, Nanos now, std::uint8_t
         return;
     if (!check_ack(c, segment, now))
         return;
-    c.last_heard = now;
-    c.probes = 0;
-    if (c.timestamps && segment.options.has_timestamps && at_or_before(segment.seq, c.acked) && // RFC 7323, 4.3
-        (at_or_before(c.stamp_recent, segment.options.timestamp) || now - c.stamp_recent_at > kStampLasts)) {
-        c.stamp_recent = segment.options.timestamp;
-        c.stamp_recent_at = now;
-    }
+    note_heard(c, segment, now);
     take_ack(c, segment, now);
     if (c.state == TcpState::kClosed)
         return;
     if (segment.length() != 0)
         take_data(c, segment, now, ecn);
+}
+
+// The peer lives, and its clock says what we shall echo (RFC 7323, 4.3).
+void Tcp::note_heard(Connection &c, const Segment &segment, Nanos now)
+{
+    c.last_heard = now;
+    c.probes = 0;
+    if (c.timestamps && segment.options.has_timestamps && at_or_before(segment.seq, c.acked) &&
+        (at_or_before(c.stamp_recent, segment.options.timestamp) || now - c.stamp_recent_at > kStampLasts)) {
+        c.stamp_recent = segment.options.timestamp;
+        c.stamp_recent_at = now;
+    }
 }
 
 // PAWS. RST is exempt (RFC 7323, 5.2); the absence of time stamps that were agreed on drops the segment (3.2).

@@ -33,16 +33,27 @@ std::uint32_t Tcp::window_of(const Connection &c) const
     return room - known >= step ? static_cast<std::uint32_t>(room) : known;
 }
 
+// RFC 3168, 6.1.3.
+void Tcp::note_marks(Connection &c, const Segment &segment, std::uint8_t ecn)
+{
+    if (!c.ecn)
+        return;
+    if (segment.has(kCwr))
+        c.ece_due = false;
+    if (ecn == kEcnExperienced) {
+        c.ece_due = true;
+        c.quick = std::max<std::uint8_t>(c.quick, 2);
+    }
+}
+
+void Tcp::note_size(Connection &c, std::size_t len)
+{
+    c.peer_segment = static_cast<std::uint16_t>(std::max<std::size_t>(c.peer_segment, len));
+}
+
 void Tcp::take_data(Connection &c, const Segment &segment, Nanos now, std::uint8_t ecn)
 {
-    if (c.ecn) { // RFC 3168, 6.1.3
-        if (segment.has(kCwr))
-            c.ece_due = false;
-        if (ecn == kEcnExperienced) {
-            c.ece_due = true;
-            c.quick = std::max<std::uint8_t>(c.quick, 2);
-        }
-    }
+    note_marks(c, segment, ecn);
     if (c.fin_received) // nothing comes behind a FIN: what does is old, or invented
         return;
     Seq seq = segment.seq + (segment.has(kSyn) ? 1 : 0);
@@ -75,16 +86,16 @@ void Tcp::take_data(Connection &c, const Segment &segment, Nanos now, std::uint8
     const bool in_order = seq == c.rcv;
     const bool gaps = c.behind.count != 0;
     if (in_order)
-        take_in_order(c, seq, data);
+        take_in_order(c, data);
     else if (!data.empty() && take_out_of_order(c, seq, data) && !c.sack && c.duplicates_due != 0xff)
         ++c.duplicates_due; // it counts them (RFC 5681, 4.2), so several that came together are not answered together
-    c.peer_segment = static_cast<std::uint16_t>(std::max<std::size_t>(c.peer_segment, segment.data.size()));
+    note_size(c, segment.data.size());
     want_ack(c, data.size(), !in_order || gaps || !whole, now);
     if (c.have_fin && c.rcv == c.fin_at)
         take_fin(c, now);
 }
 
-void Tcp::take_in_order(Connection &c, Seq seq, std::span<const std::uint8_t> data)
+void Tcp::take_in_order(Connection &c, std::span<const std::uint8_t> data)
 {
     if (data.empty())
         return;
@@ -93,10 +104,16 @@ void Tcp::take_in_order(Connection &c, Seq seq, std::span<const std::uint8_t> da
         ++counters_.no_memory;
         return;
     }
-    c.in.extend(data.size());
+    extend_input(c, data.size());
+}
+
+// `len` bytes more are in their place.
+void Tcp::extend_input(Connection &c, std::size_t len)
+{
+    c.in.extend(len);
     c.duplicates_due = 0;
-    c.rcv = seq + static_cast<std::uint32_t>(data.size());
-    c.bytes_received += data.size();
+    c.rcv += static_cast<std::uint32_t>(len);
+    c.bytes_received += len;
     if (c.behind.count != 0)
         join_ranges(c);
     tell(c, kReadable);
@@ -181,21 +198,34 @@ void Tcp::take_fin(Connection &c, Nanos now)
     }
 }
 
-void Tcp::want_ack(Connection &c, std::size_t len, bool at_once, Nanos now)
+// True: the peer is to hear of it at once.
+bool Tcp::count_unacked(Connection &c, std::size_t len)
 {
     c.unacked += static_cast<std::uint32_t>(len);
+    const std::uint32_t most = c.settings.quick_ack_most;
+    bool due = (c.settings.quick_ack && (most == 0 || len <= most)) || c.unacked >= 2U * c.peer_segment;
     if (c.quick != 0 && len != 0) {
         --c.quick;
-        at_once = true;
+        due = true;
     }
-    const std::uint32_t most = c.settings.quick_ack_most;
-    const bool quick = c.settings.quick_ack && (most == 0 || len <= most);
-    if (at_once || quick || c.unacked >= 2U * c.peer_segment) {
+    return due;
+}
+
+void Tcp::ask_for_ack(Connection &c, bool at_once, Nanos now)
+{
+    if (at_once) {
         c.ack_due = true;
         schedule(c);
-    } else if (len != 0 && c.at[static_cast<unsigned>(TcpTimer::kDelayedAck)] == kNever) {
+    } else if (c.at[static_cast<unsigned>(TcpTimer::kDelayedAck)] == kNever) {
         set(c, TcpTimer::kDelayedAck, now + kAckDelay);
     }
+}
+
+void Tcp::want_ack(Connection &c, std::size_t len, bool at_once, Nanos now)
+{
+    const bool due = count_unacked(c, len) || at_once;
+    if (due || len != 0)
+        ask_for_ack(c, due, now);
 }
 
 // Memory of what was read goes back at once: an idle connection holds none.

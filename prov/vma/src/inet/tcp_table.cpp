@@ -12,7 +12,7 @@ Tcp::Tcp(const TcpLimits &limits, const HashKey &secret, Nanos start)
       paths_(limits.paths, secret), timers_(limits.connections), flows_(limits.connections + limits.time_waits),
       time_waits_(limits.time_waits), connections_(std::make_unique<Connection[]>(limits.connections)),
       listeners_(std::make_unique<Listener[]>(limits.listeners)), replies_(std::make_unique<Reply[]>(limits.replies)),
-      free_connections_(limits.connections), challenge_from_(start)
+      gro_(limits.gro_streams), free_connections_(limits.connections), challenge_from_(start)
 {
 }
 

@@ -45,6 +45,11 @@ void set_directory(const char *path)
     override_param(Param::directory, path);
 }
 
+void set_gro_streams(const char *number)
+{
+    override_param(Param::gro_streams_max, number);
+}
+
 } // namespace
 
 constinit fi_ops_vma_process process_ops = {
@@ -53,6 +58,7 @@ constinit fi_ops_vma_process process_ops = {
     .owns_fd = owns_fd,
     .set_log = set_log,
     .set_directory = set_directory,
+    .set_gro_streams = set_gro_streams,
 };
 
 } // namespace vma::ofi
