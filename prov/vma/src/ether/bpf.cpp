@@ -36,7 +36,7 @@ core::UniqueFd create_map(const char *name, bpf_map_type type, std::uint32_t key
     return core::make_fd([&] { return libbpf.create_map(type, name, key_size, value_size, entries, nullptr); });
 }
 
-core::UniqueFd load_xdp(const char *name, std::span<const bpf_insn> code) noexcept
+core::UniqueFd load_xdp(const char *name, std::span<const bpf_insn> code, std::uint32_t flags) noexcept
 {
     // No helper that the program calls is for programs under the GPL only.
     static constexpr char kLicense[] = "BSD-2-Clause";
@@ -44,6 +44,7 @@ core::UniqueFd load_xdp(const char *name, std::span<const bpf_insn> code) noexce
     bpf_prog_load_opts options{};
     options.sz = sizeof options;
     options.expected_attach_type = BPF_XDP;
+    options.prog_flags = flags;
     options.log_buf = text.data();
     options.log_size = static_cast<std::uint32_t>(text.size());
     core::UniqueFd program = core::make_fd(

@@ -43,8 +43,9 @@ const Table &table() noexcept;
 // These give an empty descriptor, with errno, where they fail. Names are what bpftool shows: 15 characters, cut off.
 [[nodiscard]] core::UniqueFd create_map(const char *name, bpf_map_type type, std::uint32_t key_size,
                                         std::uint32_t value_size, std::uint32_t entries) noexcept;
-// Where the verifier refuses the program, the end of what it says is logged.
-[[nodiscard]] core::UniqueFd load_xdp(const char *name, std::span<const bpf_insn> code) noexcept;
+// Where the verifier refuses the program, the end of what it says is logged. `flags`: BPF_F_...; EINVAL: the kernel knows none of
+// them.
+[[nodiscard]] core::UniqueFd load_xdp(const char *name, std::span<const bpf_insn> code, std::uint32_t flags) noexcept;
 // Attaches the program to an interface for as long as the descriptor is open anywhere (Linux 5.9): nothing outlives its owner.
 // `flags`: XDP_FLAGS_DRV_MODE or XDP_FLAGS_SKB_MODE. EBUSY: the interface has a program already.
 [[nodiscard]] core::UniqueFd attach_xdp(int program, unsigned interface, std::uint32_t flags) noexcept;

@@ -11,7 +11,8 @@ using FrameIndex = std::uint32_t;
 inline constexpr FrameIndex kNoFrame = ~FrameIndex{0};
 
 struct ReceivedFrame {
-    FrameIndex index;
+    FrameIndex
+        index; // kNoFrame: it came in several buffers, and is ours until the next receive(); release() does nothing
     std::span<std::uint8_t> bytes; // from the Ethernet header on; ours until release() or submit()
     bool checksums_good = false;   // the device has verified those of IP and the transport
 };

@@ -25,19 +25,22 @@ class XdpPort
 {
 public:
     // 0 or negative errno, which is logged: those of XdpSocket::open, XdpProgram::open and attach, -ENODEV, and -EMSGSIZE where
-    // frames of the interface's MTU don't fit into ours.
+    // frames of the interface's MTU take several buffers and the kernel has no such frames.
     [[nodiscard]] static int open(const char *interface, const XdpPortOptions &options, XdpPort &opened) noexcept;
 
     unsigned interface() const noexcept { return interface_; } // its index
     std::span<XdpSocket> queues() noexcept { return sockets_; }
     XdpProgram &program() noexcept { return program_; }
     Flows &flows() noexcept { return *flows_; }
+    bool takes_several_buffers() const noexcept { return program_.takes_several_buffers(); } // frames that have them
     bool arm() noexcept { return true; } // its sockets are always ready to wake
     void follow() noexcept {}
     static bool takes(std::span<const std::uint8_t>) noexcept { return true; } // what the program has steered here
 
 private:
     int open_all(const char *name, const XdpPortOptions &options) noexcept;
+    int open_sockets(const Interface &described, std::span<const unsigned> queues,
+                     const XdpPortOptions &options) noexcept;
 
     unsigned interface_ = 0;
     std::vector<XdpSocket> sockets_;

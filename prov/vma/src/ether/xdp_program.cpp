@@ -25,7 +25,7 @@ static_assert(sizeof(CounterValue) == kCountersSize);
 
 } // namespace
 
-int XdpProgram::open(const Size &size, XdpProgram &opened) noexcept
+int XdpProgram::open(const Size &size, bool several_buffers, XdpProgram &opened) noexcept
 {
     XdpProgram made;
     made.flows_ = bpf::create_map("vma_flows", BPF_MAP_TYPE_HASH, sizeof(FlowKey), 4, size.flows);
@@ -42,7 +42,12 @@ int XdpProgram::open(const Size &size, XdpProgram &opened) noexcept
         return -errno;
     Assembler code;
     assemble_steering(code, {made.flows_.get(), made.addresses_.get(), made.sockets_.get(), made.counters_.get()});
-    made.program_ = bpf::load_xdp("vma_steering", code.finish());
+    const std::span<const bpf_insn> instructions = code.finish();
+    if (several_buffers)
+        made.program_ = bpf::load_xdp("vma_steering", instructions, BPF_F_XDP_HAS_FRAGS);
+    made.several_buffers_ = static_cast<bool>(made.program_);
+    if (!made.program_)
+        made.program_ = bpf::load_xdp("vma_steering", instructions, 0);
     if (!made.program_)
         return -errno;
     opened = std::move(made);

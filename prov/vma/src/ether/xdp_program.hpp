@@ -30,9 +30,10 @@ public:
         std::uint32_t queues = 64;     // indexes of queues lie below
     };
 
-    // Makes the maps and loads the program; nothing is attached. 0 or negative errno: -EPERM without CAP_BPF and
+    // Makes the maps and loads the program; nothing is attached. `several_buffers`: it shall take frames that have several, as
+    // sockets with has_several_buffers() do; see takes_several_buffers(). 0 or negative errno: -EPERM without CAP_BPF and
     // CAP_NET_ADMIN.
-    [[nodiscard]] static int open(const Size &size, XdpProgram &opened) noexcept;
+    [[nodiscard]] static int open(const Size &size, bool several_buffers, XdpProgram &opened) noexcept;
 
     // Frames of that queue go to that AF_XDP socket from now on. Negative errno where it is none, or -E2BIG for its index.
     [[nodiscard]] int set_socket(unsigned queue, int socket) noexcept;
@@ -44,6 +45,8 @@ public:
     void detach() noexcept { link_.reset(); }
     bool is_attached() const noexcept { return static_cast<bool>(link_); }
     XdpMode mode() const noexcept { return mode_; } // what attach() got
+    // Linux before 5.18 has no such programs.
+    bool takes_several_buffers() const noexcept { return several_buffers_; }
 
     // Sums over all processors. Allocates; not for the data path.
     [[nodiscard]] int counters(SteeringCounters &sums) const noexcept;
@@ -60,6 +63,7 @@ private:
     core::UniqueFd program_;
     core::UniqueFd link_; // last: the first to go
     XdpMode mode_ = XdpMode::kAuto;
+    bool several_buffers_ = false;
 };
 
 } // namespace vma::ether
