@@ -63,6 +63,7 @@ int Driver::open_all(const char *interface, const inet::TcpLimits &limits, const
     stack.mac = link->mac;
     stack.mtu = static_cast<std::uint16_t>(std::min(link->mtu, 65535U));
     stack.tcp = limits;
+    longest_frame_ = inet::kMaxEthernetHeader + stack.mtu;
     if (!fill_random(stack.secret))
         return -errno;
     stack_.reset(new (std::nothrow) inet::Stack(stack, now_ns()));
@@ -123,12 +124,17 @@ bool Driver::receive(inet::Nanos now) noexcept
 {
     return port_.visit([this, now](auto &port) {
         bool any = false;
+        const bool partial_sums = port.has_partial_sums();
         for (auto &queue : port.queues()) {
             std::array<ReceivedFrame, kBurst> burst;
             const std::size_t count = queue.receive(burst);
             for (const ReceivedFrame &frame : std::span(burst).first(count)) {
+                inet::FrameInfo info{frame.checksums_good};
+                if (partial_sums)
+                    info.partial_sums =
+                        frame.bytes.size() > longest_frame_ ? inet::PartialSums::kTcp : inet::PartialSums::kAny;
                 if (port.takes(frame.bytes))
-                    stack_->input(now, frame.bytes, {frame.checksums_good});
+                    stack_->input(now, frame.bytes, info);
                 queue.release(frame.index);
             }
             if (count == 0)

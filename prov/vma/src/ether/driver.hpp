@@ -76,8 +76,9 @@ private:
     NetState net_;
     Port port_;
     std::unique_ptr<inet::Stack> stack_;
-    core::UniqueFd wait_set_; // epoll
-    core::UniqueFd timer_;    // timerfd
+    core::UniqueFd wait_set_;       // epoll
+    core::UniqueFd timer_;          // timerfd
+    std::size_t longest_frame_ = 0; // bytes, of the link; the kernel may hand over longer ones
     inet::Nanos armed_ = inet::kNever;
     inet::Nanos next_look_ = 0; // at netlink
     std::uint64_t generation_ = 0;

@@ -5,6 +5,7 @@
 // Both kinds have the same calls; which of them it is, is asked once a burst, with visit(), and not once a frame:
 //   queues()  each with receive, release, take, bytes, submit, flush, drive, fd, as XdpSocket says
 //   takes()   whether a received frame is of a flow of ours: what isn't, is thrown away
+//   has_partial_sums()  whether the kernel may have left out checksums of frames, and made long ones of several: inet::PartialSums
 //   arm()     before a sleep on the queues' fd(); false: frames are there already
 //   follow()  what the device has to tell, now and then
 #pragma once

@@ -42,6 +42,7 @@ int XdpPort::open_all(const char *name, const XdpPortOptions &options) noexcept
     if (const int status = describe(name, described); status != 0)
         return status;
     interface_ = described.index;
+    is_veth_ = described.is_veth;
 
     std::vector<unsigned> queues = options.queues;
     if (queues.empty()) {

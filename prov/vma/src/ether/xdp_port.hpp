@@ -33,6 +33,8 @@ public:
     XdpProgram &program() noexcept { return program_; }
     Flows &flows() noexcept { return *flows_; }
     bool takes_several_buffers() const noexcept { return program_.takes_several_buffers(); } // frames that have them
+    // What comes over veth is as its sender's kernel made it, and generic XDP runs behind GRO.
+    bool has_partial_sums() const noexcept { return is_veth_ || program_.mode() == XdpMode::kGeneric; }
     bool arm() noexcept { return true; } // its sockets are always ready to wake
     void follow() noexcept {}
     static bool takes(std::span<const std::uint8_t>) noexcept { return true; } // what the program has steered here
@@ -43,6 +45,7 @@ private:
                      const XdpPortOptions &options) noexcept;
 
     unsigned interface_ = 0;
+    bool is_veth_ = false;
     std::vector<XdpSocket> sockets_;
     XdpProgram program_; // goes before the sockets: its frames go to the kernel then
     std::unique_ptr<XdpFlows> flows_;

@@ -78,7 +78,9 @@ void Tcp::take_data(Connection &c, const Segment &segment, Nanos now, std::uint8
         take_in_order(c, seq, data);
     else if (!data.empty() && take_out_of_order(c, seq, data) && !c.sack && c.duplicates_due != 0xff)
         ++c.duplicates_due; // it counts them (RFC 5681, 4.2), so several that came together are not answered together
-    c.peer_segment = static_cast<std::uint16_t>(std::max<std::size_t>(c.peer_segment, segment.data.size()));
+    // What is longer than a frame, several segments have been put into by a kernel: the next may come alone.
+    const std::size_t size = std::min<std::size_t>(segment.data.size(), paths_.link_mtu());
+    c.peer_segment = static_cast<std::uint16_t>(std::max<std::size_t>(c.peer_segment, size));
     want_ack(c, data.size(), !in_order || gaps || !whole, now);
     if (c.have_fin && c.rcv == c.fin_at)
         take_fin(c, now);
