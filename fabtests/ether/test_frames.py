@@ -5,6 +5,7 @@ else works as if we were not there, and nothing stays attached when the process 
 import random
 import signal
 import socket
+import time
 
 import pytest
 
@@ -263,6 +264,29 @@ def test_jumbo_frames(hosts, start, mode, mtu, how):
     assert counters["hits"] == counters["received"] == counters["sent"] == 600 + len(JUMBO[mtu])
     assert counters["lost"] == counters["broken"] == 0
     assert counters["gathered"] > 600 // 4
+
+
+@pytest.mark.parametrize("size", [64, 8000])
+@pytest.mark.parametrize("mode, wanted, given", [("native", "hardware", "hardware"), ("native", "software", "software"),
+                                                 ("generic", "hardware", "software"), ("generic", "software", "software")])
+def test_stamps(hosts, start, mode, wanted, given, size):
+    """The time at which the frame was there, and no device's: a veth has none. What needs native mode is left out in the other."""
+    for host in hosts.all:
+        host.ip("link", "set", "wire", "mtu", "9000")
+    program = start(mode, "long", wanted)
+    assert program.opened() == f"open {mode} 1"
+    program.do(f"add udp {LEFT} {PORT}")
+    sock = udp_socket(hosts.right)
+    last = 0
+    for _ in range(20):
+        before = time.monotonic_ns()
+        assert answered(sock, LEFT, text=b"x" * size)
+        words = program.ask("stamps").split()
+        if words[0] == "software" and given == "hardware":
+            pytest.skip("this kernel has no kfuncs for XDP metadata of frames of several buffers (Linux 6.14)")
+        assert words[0] == given and words[2] == "0"
+        assert last < before < int(words[1]) < time.monotonic_ns()
+        last = int(words[1])
 
 
 def test_super_frames(run, hosts, start):

@@ -2,12 +2,13 @@
 // Answers UDP frames of the flows it is told of, by AF_XDP and nothing else: no ARP, no stack. Its standard input takes one
 // command a line and its standard output answers each with one line.
 //
-//   frame_echo INTERFACE [generic|native] [poll|spin|busy] [long] [queue NUMBER]...
-//     long: buffers of 4096 bytes instead of 2048
+//   frame_echo INTERFACE [generic|native] [poll|spin|busy] [long] [software|hardware] [queue NUMBER]...
+//     long: buffers of 4096 bytes instead of 2048; software, hardware: time stamps
 //   add|remove udp|tcp LOCAL PORT [REMOTE PORT]     "ok" or the error's name
 //   address|forget ADDRESS                          the same
 //   copy | in-place                                 answers are frames of their own | those received (as at the start)
 //   fork                                            "ok"; the child lives as long as the input, which it eats
+//   stamps                                          "hardware 12 0": which there are, and those of the last frame
 //   counters                                        "hits 1 passes 2 errors 0 received 1 sent 1 lost 0 gathered 0 broken 0"
 #include <poll.h>
 #include <unistd.h>
@@ -89,6 +90,7 @@ private:
         for (std::size_t i = 0; i < count; ++i) {
             const ether::ReceivedFrame &frame = burst[i];
             ++received_;
+            last_ = frame.stamps;
             if (!fabtest::turn_round(frame.bytes) || !answer(socket, frame))
                 socket.release(frame.index);
         }
@@ -132,6 +134,12 @@ private:
         words >> verb;
         if (verb == "counters") {
             tell_counters();
+            return;
+        }
+        if (verb == "stamps") {
+            constexpr const char *kNames[] = {"off", "software", "hardware"};
+            std::printf("%s %lu %lu\n", kNames[static_cast<unsigned>(port_.stamps())], last_.arrived, last_.hardware);
+            std::fflush(stdout);
             return;
         }
         int status = -EINVAL;
@@ -205,6 +213,7 @@ private:
     const Wait wait_;
     bool ended_ = false;
     bool copies_ = false;
+    ether::FrameStamps last_;
     std::uint64_t received_ = 0;
     std::uint64_t sent_ = 0;
     fabtest::Commands commands_;
@@ -215,7 +224,8 @@ private:
 int main(int argc, char **argv)
 {
     if (argc < 2)
-        die("frame_echo INTERFACE [generic|native] [poll|spin|busy] [long] [queue NUMBER]...", EINVAL);
+        die("frame_echo INTERFACE [generic|native] [poll|spin|busy] [long] [software|hardware] [queue NUMBER]...",
+            EINVAL);
     ether::XdpPortOptions options;
     Wait wait = Wait::kPoll;
     for (int i = 2; i < argc; ++i) {
@@ -230,6 +240,10 @@ int main(int argc, char **argv)
             wait = Wait::kBusy, options.sockets.busy_poll_usec = 20;
         else if (word == "long")
             options.sockets.frame_size = 4096;
+        else if (word == "software")
+            options.stamps = ether::XdpStamps::kSoftware;
+        else if (word == "hardware")
+            options.stamps = ether::XdpStamps::kHardware;
         else if (word == "queue" && i + 1 < argc)
             options.queues.push_back(static_cast<unsigned>(std::atoi(argv[++i])));
     }

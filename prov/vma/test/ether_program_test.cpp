@@ -82,7 +82,7 @@ struct Bench {
 int set_up(void **state)
 {
     auto bench = std::make_unique<Bench>();
-    const int status = XdpProgram::open({.flows = kCapacity, .addresses = 2, .queues = 4}, true, bench->program);
+    const int status = XdpProgram::open({.flows = kCapacity, .addresses = 2, .queues = 4}, {}, bench->program);
     if (status == -EPERM || status == -ENOSYS)
         return 0; // the cases are skipped
     assert_int_equal(status, 0);

@@ -129,7 +129,8 @@ bool Driver::receive(inet::Nanos now) noexcept
             std::array<ReceivedFrame, kBurst> burst;
             const std::size_t count = queue.receive(burst);
             for (const ReceivedFrame &frame : std::span(burst).first(count)) {
-                inet::FrameInfo info{frame.checksums_good};
+                inet::FrameInfo info{frame.checksums_good, static_cast<inet::Nanos>(frame.stamps.arrived),
+                                     static_cast<inet::Nanos>(frame.stamps.hardware)};
                 if (partial_sums)
                     info.partial_sums =
                         frame.bytes.size() > longest_frame_ ? inet::PartialSums::kTcp : inet::PartialSums::kAny;

@@ -30,6 +30,10 @@ public:
     inet::Tcp &tcp() noexcept { return stack_->tcp(); }
     Flows &flows() noexcept { return port_.flows(); }
     NetState &net() noexcept { return net_; }
+    XdpStamps stamps() noexcept // of received frames
+    {
+        return port_.visit([](auto &port) { return port.stamps(); });
+    }
     unsigned interface() const noexcept { return port_.interface(); } // its index
 
     // Takes what has come, lets time pass, sends what there is to send. True: there was something. No system call where there

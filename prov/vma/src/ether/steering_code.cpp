@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 
 #include "ether/flow_key.hpp"
+#include "ether/frames.hpp"
 
 namespace vma::ether {
 namespace {
@@ -31,6 +32,9 @@ constexpr int kOuterVlan = kKey + static_cast<int>(offsetof(FlowKey, outer_vlan)
 constexpr int kInnerVlan = kKey + static_cast<int>(offsetof(FlowKey, inner_vlan));
 constexpr int kProtocol = kKey + static_cast<int>(offsetof(FlowKey, protocol));
 constexpr int kCounterIndex = kKey - 8;
+constexpr int kStamps = kCounterIndex - static_cast<int>(sizeof(FrameStamps));
+constexpr int kArrived = offsetof(FrameStamps, arrived);
+constexpr int kHardware = offsetof(FrameStamps, hardware);
 
 constexpr int kEthernet = 14; // size of its header
 constexpr int kTag = 4;       // of a VLAN tag
@@ -41,7 +45,8 @@ constexpr int kVlanIdMask = 0xfff;
 class Writer
 {
 public:
-    Writer(Assembler &code, const SteeringMaps &maps) : c_(code), maps_(maps), pass_(code.label()), hit_(code.label())
+    Writer(Assembler &code, const SteeringMaps &maps, const SteeringStamps &stamps)
+        : c_(code), maps_(maps), stamps_(stamps), pass_(code.label()), hit_(code.label())
     {
     }
 
@@ -227,6 +232,8 @@ private:
         const Label redirected = c_.label();
         const Label end = c_.label();
         c_.bind(hit_);
+        if (stamps_.wanted)
+            stamp();
         c_.load<std::uint32_t>(Reg::r2, kContext, offsetof(xdp_md, rx_queue_index));
         c_.load_map(Reg::r1, maps_.sockets);
         c_.move(Reg::r3, XDP_PASS); // what it gives where the queue has no socket
@@ -244,6 +251,43 @@ private:
         c_.exit();
     }
 
+    // FrameStamps go where the driver left room before the frame: who takes it, takes that too. Without room it passes.
+    void stamp()
+    {
+        c_.store<std::uint64_t>(kStack, kStamps + kHardware, 0);
+        if (stamps_.hardware_function != 0)
+            ask_device();
+        c_.call(BPF_FUNC_ktime_get_ns);
+        c_.store<std::uint64_t>(kStack, kStamps + kArrived, Reg::r0);
+        c_.move(Reg::r1, kContext);
+        c_.move(Reg::r2, -static_cast<std::int32_t>(sizeof(FrameStamps)));
+        c_.call(BPF_FUNC_xdp_adjust_meta);
+        c_.jump(If::kNotEqual, Reg::r0, 0, pass_);
+        c_.load<std::uint32_t>(Reg::r1, kContext, offsetof(xdp_md, data_meta));
+        c_.load<std::uint32_t>(Reg::r2, kContext, offsetof(xdp_md, data));
+        c_.move(Reg::r3, Reg::r1);
+        c_.add(Reg::r3, static_cast<std::int32_t>(sizeof(FrameStamps)));
+        c_.jump(If::kAbove, Reg::r3, Reg::r2, pass_);
+        for (const int field : {kArrived, kHardware}) {
+            c_.load<std::uint64_t>(Reg::r3, kStack, kStamps + field);
+            c_.store<std::uint64_t>(Reg::r1, field, Reg::r3);
+        }
+    }
+
+    // What it gives along with an error is no stamp.
+    void ask_device()
+    {
+        const Label known = c_.label();
+        c_.move(Reg::r1, kContext);
+        c_.move(Reg::r2, kStack);
+        c_.add(Reg::r2, kStamps + kHardware);
+        c_.call_kernel(stamps_.hardware_function);
+        c_.shift_left(Reg::r0, 32); // an int
+        c_.jump(If::kEqual, Reg::r0, 0, known);
+        c_.store<std::uint64_t>(kStack, kStamps + kHardware, 0);
+        c_.bind(known);
+    }
+
     // This processor's own counter. kFrame is the verdict by now, as no header is read any more.
     void count(int counter, Label end)
     {
@@ -258,15 +302,16 @@ private:
 
     Assembler &c_;
     const SteeringMaps &maps_;
+    const SteeringStamps &stamps_;
     const Label pass_;
     const Label hit_;
 };
 
 } // namespace
 
-void assemble_steering(Assembler &code, const SteeringMaps &maps)
+void assemble_steering(Assembler &code, const SteeringMaps &maps, const SteeringStamps &stamps)
 {
-    Writer(code, maps).write();
+    Writer(code, maps, stamps).write();
 }
 
 } // namespace vma::ether

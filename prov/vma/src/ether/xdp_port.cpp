@@ -49,18 +49,30 @@ int XdpPort::open_all(const char *name, const XdpPortOptions &options) noexcept
         queues.resize(described.queues);
         std::iota(queues.begin(), queues.end(), 0u);
     }
-    if (const int status = open_sockets(described, queues, options); status != 0)
-        return status;
+    if (const int failed = open_sockets(described, queues, options); failed != 0)
+        return failed;
+    int status = run_program(options, options.stamps);
+    // Native mode can't be had: what needs it goes.
+    if (status != 0 && program_.stamps() == XdpStamps::kHardware)
+        status = run_program(options, XdpStamps::kSoftware);
+    if (status == 0 && !takes_several_buffers() && described.longest_frame() > sockets_.front().buffer_room())
+        return -EMSGSIZE;
+    return status;
+}
+
+int XdpPort::run_program(const XdpPortOptions &options, XdpStamps stamps) noexcept
+{
     XdpProgram::Size tables = options.tables;
-    tables.queues = *std::max_element(queues.begin(), queues.end()) + 1;
+    for (const XdpSocket &socket : sockets_)
+        tables.queues = std::max(tables.queues, socket.queue() + 1);
     // A program that lets such frames through to sockets that can't take them would lose them.
     const bool several = std::ranges::all_of(sockets_, &XdpSocket::has_several_buffers);
-    if (const int status = XdpProgram::open(tables, several, program_); status != 0)
+    if (const int status = XdpProgram::open(tables, {several, stamps, interface_}, program_); status != 0)
         return status;
-    if (!takes_several_buffers() && described.longest_frame() > sockets_.front().buffer_room())
-        return -EMSGSIZE;
     flows_ = std::make_unique<XdpFlows>(program_.flows_map(), program_.addresses_map());
-    for (const XdpSocket &socket : sockets_) {
+    for (XdpSocket &socket : sockets_) {
+        if (program_.stamps() != XdpStamps::kNone)
+            socket.expect_stamps();
         if (const int status = program_.set_socket(socket.queue(), socket.fd()); status != 0)
             return status;
     }

@@ -18,7 +18,8 @@ struct XdpPortOptions {
     XdpSocketOptions sockets;
     XdpProgram::Size tables; // `queues` is found out
     XdpMode mode = XdpMode::kAuto;
-    std::vector<unsigned> queues; // empty: all. Frames that come by others go to the kernel
+    std::vector<unsigned> queues;        // empty: all. Frames that come by others go to the kernel
+    XdpStamps stamps = XdpStamps::kNone; // what the kernel and the device can of it
 };
 
 class XdpPort
@@ -33,6 +34,7 @@ public:
     XdpProgram &program() noexcept { return program_; }
     Flows &flows() noexcept { return *flows_; }
     bool takes_several_buffers() const noexcept { return program_.takes_several_buffers(); } // frames that have them
+    XdpStamps stamps() const noexcept { return program_.stamps(); }
     // What comes over veth is as its sender's kernel made it, and generic XDP runs behind GRO.
     bool has_partial_sums() const noexcept { return is_veth_ || program_.mode() == XdpMode::kGeneric; }
     bool arm() noexcept { return true; } // its sockets are always ready to wake
@@ -41,6 +43,7 @@ public:
 
 private:
     int open_all(const char *name, const XdpPortOptions &options) noexcept;
+    int run_program(const XdpPortOptions &options, XdpStamps stamps) noexcept;
     int open_sockets(const Interface &described, std::span<const unsigned> queues,
                      const XdpPortOptions &options) noexcept;
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <sys/socket.h>
 #include <utility>
 
@@ -40,8 +41,19 @@ std::size_t XdpSocket::receive(std::span<ReceivedFrame> burst) noexcept
         received_at_[index] = static_cast<std::uint16_t>(got.addr % frame_size_);
         burst[count++] = {index, {frames_.data() + got.addr, got.len}};
     }
+    if (stamps_) [[unlikely]]
+        read_stamps(burst.first(count));
     received_.give_back();
     return count;
+}
+
+// They lie before the frame, where the kernel keeps 256 bytes of its buffer free.
+void XdpSocket::read_stamps(std::span<ReceivedFrame> burst) noexcept
+{
+    for (ReceivedFrame &frame : burst) {
+        if (frame.index != kNoFrame && received_at_[frame.index] >= sizeof frame.stamps)
+            std::memcpy(&frame.stamps, frame.bytes.data() - sizeof frame.stamps, sizeof frame.stamps);
+    }
 }
 
 // One buffer of a frame that has several; it is free again at once. True: the frame is whole. That a buffer is one of ours is
@@ -52,13 +64,15 @@ std::size_t XdpSocket::receive(std::span<ReceivedFrame> burst) noexcept
     const bool ours = several_ && index < fill_.size() && part.len <= frame_size_ - part.addr % frame_size_;
     if (!ours)
         gatherer_.spoil();
+    if (stamps_ && !gatherer_.is_gathering() && ours && part.addr % frame_size_ >= sizeof gathered_at_)
+        std::memcpy(&gathered_at_, frames_.data() + part.addr - sizeof gathered_at_, sizeof gathered_at_);
     const std::span<const std::uint8_t> bytes{frames_.data() + (ours ? part.addr : 0), ours ? part.len : 0};
     const Gatherer::Took took = gatherer_.take(bytes, (part.options & XDP_PKT_CONTD) != 0);
     if (index < fill_.size())
         release(static_cast<FrameIndex>(index));
     if (took == Gatherer::Took::kFrame) {
         ++gathered_;
-        frame = {kNoFrame, gatherer_.frame()};
+        frame = {kNoFrame, gatherer_.frame(), false, gathered_at_};
     } else if (took == Gatherer::Took::kDropped) {
         ++broken_;
     }

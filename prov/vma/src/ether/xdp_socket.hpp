@@ -75,6 +75,9 @@ public:
     // receive() found nothing. No system call otherwise.
     void drive() noexcept;
 
+    // The program of its interface writes FrameStamps before the frames; before it is attached.
+    void expect_stamps() noexcept { stamps_ = true; }
+
     int fd() const noexcept { return fd_.get(); } // POLLIN: frames have arrived
     unsigned queue() const noexcept { return queue_; }
     bool is_zero_copy() const noexcept { return zero_copy_; }
@@ -90,6 +93,7 @@ private:
     int map_rings(const XdpSocketOptions &options) noexcept;
     int bind(unsigned interface, const XdpSocketOptions &options) noexcept;
     int set_busy_polling(const XdpSocketOptions &options) noexcept;
+    void read_stamps(std::span<ReceivedFrame> burst) noexcept;
     bool gather(const xdp_desc &part, ReceivedFrame &frame) noexcept;
     bool submit_parts(FrameIndex frame, std::uint32_t length) noexcept;
     void reap() noexcept;
@@ -111,12 +115,14 @@ private:
     std::uint32_t send_buffers_ = 1; // of a frame to send; they lie side by side
     std::uint32_t frame_size_ = 0;
     Gatherer gatherer_;
+    FrameStamps gathered_at_; // of the frame that is being gathered
     std::uint64_t gathered_ = 0;
     std::uint64_t broken_ = 0;
     unsigned queue_ = 0;
     std::uint64_t refused_ = 0;
     bool zero_copy_ = false;
     bool several_ = false;
+    bool stamps_ = false;
     bool huge_pages_ = false;
     bool busy_polling_ = false;
     bool unpublished_ = false; // frames in fill_ that the kernel doesn't see yet

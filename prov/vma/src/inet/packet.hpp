@@ -27,7 +27,8 @@ enum class PartialSums : std::uint8_t {
 // What the device says of a frame beside its bytes.
 struct FrameInfo {
     bool checksums_good = false; // the NIC has verified those of IP and the transport
-    Nanos arrived = 0;           // hardware's or driver's time stamp, in whatever clock the device has; 0: none
+    Nanos arrived = 0;           // CLOCK_MONOTONIC, when the driver had it; 0: not known
+    Nanos hardware = 0;          // the device's time stamp, in whatever clock it has; 0: none
     PartialSums partial_sums = PartialSums::kNone;
 };
 
