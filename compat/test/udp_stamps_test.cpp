@@ -118,7 +118,8 @@ void a_time_that_was_is_told_in_the_clock_of_the_day(void **)
     const auto ns = [](const timespec &time) { return time.tv_sec * INT64_C(1'000'000'000) + time.tv_nsec; };
     const std::int64_t minute = INT64_C(60'000'000'000);
     const std::int64_t then = time_of_day(ns(monotonic) - minute);
-    assert_in_range(then, ns(real) - minute - minute / 2, ns(real) - minute / 2); // of a clock that may be set meanwhile
+    assert_in_range(then, ns(real) - minute - minute / 2,
+                    ns(real) - minute / 2); // of a clock that may be set meanwhile
 }
 
 } // namespace

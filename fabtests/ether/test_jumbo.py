@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Frames of several buffers behind the stack: TCP and UDP of ours against the kernel's where links have jumbo frames at both ends or
-at one, and where the kernel leaves its checksums to a device. test_frames.py has the frames themselves, test_sockets.py unmodified
-programs."""
+"""Frames of several buffers behind the stack: TCP and UDP of ours against the kernel's where links have jumbo frames at both ends, at
+one, or beyond a router that doesn't, and where the kernel leaves its checksums to a device. test_frames.py has the frames themselves,
+test_sockets.py unmodified programs."""
 
 import os
 import socket
 
 import pytest
 
-from lib import build
+from lib import build, netns
 from lib.tcp import (FAMILIES, PORT, Talk, accepted, exchange, kernel_counters, kernel_listener, kernel_socket, no_offloads,
                      tcp_sysctl)
-from lib.wire import LEFT, LEFT6, RIGHT, RIGHT6, Asked, udp_socket, xdp_of
+from lib.wire import LEFT, LEFT6, RIGHT, RIGHT6, Asked, set_sysctl, udp_socket, xdp_of
 
 JUMBO, USUAL = 9000, 1500
 SIZE = 8 << 20
@@ -68,6 +68,36 @@ def test_tcp(run, hosts, talk, family, left, right, ours, theirs):
             exchange(program, sock, SIZE)
         program.do("close")
     assert program.counters()["malformed"] == 0
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_router_between_has_shorter_frames(run, af_xdp, direction):
+    """Jumbo links at both ends, and a router that forwards no more than 1,500 bytes: each end is told, and goes on."""
+    made = netns.hosts(middle=True)
+    try:
+        no_offloads(run, made.right, "tso", "gso")
+        for host in made.all:
+            set_sysctl(host, "ipv4/ip_forward", 1)
+        router = made.middle
+        for host, end, net, other in ((made.left, "left", "10.99.0", "10.98.0"), (made.right, "right", "10.98.0", "10.99.0")):
+            mine = f"{net}.7"
+            host.ip("addr", "flush", "dev", "wire")
+            host.ip("addr", "add", f"{mine}/24", "dev", "wire")
+            host.ip("link", "set", "wire", "mtu", str(JUMBO))
+            router.ip("link", "set", end, "mtu", str(JUMBO))
+            router.ip("addr", "add", f"{net}.1/24", "dev", end)
+            router.ip("route", "replace", f"{mine}/32", "dev", end, "mtu", "lock", str(USUAL))
+            host.ip("route", "add", f"{other}.0/24", "via", f"{net}.1")
+        program = Talk(run, made.left)
+        with ends(program, made.right, socket.AF_INET, "10.99.0.7", "10.98.0.7", direction, PORT) as sock:
+            assert program.info()["mss"] == JUMBO - 52
+            exchange(program, sock, SIZE)
+            assert program.info()["mss"] == USUAL - 52
+        program.do("close")
+        program.close()
+        program.proc.ok()
+    finally:
+        made.remove()
 
 
 @pytest.mark.parametrize("mtu", [USUAL, JUMBO])

@@ -19,7 +19,7 @@ enum class If : std::uint8_t { kEqual = BPF_JEQ, kNotEqual = BPF_JNE, kAbove = B
 class Assembler
 {
 public:
-    static constexpr std::size_t kMaxInstructions = 256;
+    static constexpr std::size_t kMaxInstructions = 512;
     static constexpr std::size_t kMaxLabels = 32;
 
     struct Label {
