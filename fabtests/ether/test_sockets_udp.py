@@ -132,18 +132,23 @@ def test_time_stamps(run, wire, family, number, left, right, stamps):
     proc.ok()
 
 
-def test_device_times_are_the_kernels_where_the_port_has_none(run, wire):
-    """A socket that asks for a NIC's time stamps stays with the kernel, which may have them, unless the port has them too."""
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_device_times_are_the_kernels_where_the_port_has_none(run, wire, when):
+    """A socket that asks for a NIC's time stamps stays with the kernel, which may have them, or returns to it, unless the port has
+    them too."""
     flags = _RX_HARDWARE | _RAW_HARDWARE
-    proc = mirror(run, wire, "4", LEFT, f"stamps={flags}")
+    proc = mirror(run, wire, "4", LEFT, *([f"stamps={flags}"] if when == "before" else []))
     peer = Peer(wire.right, socket.AF_INET, (LEFT, PORT))
+    if when == "after":
+        lift(run, peer, proc)
+        peer.ask(b"stamps%d" % flags)
 
     def refused():
         assert "times" not in peer.ask(b"lift")
         return any("wants the device's time stamps" in line for line in proc.log().lines)
     run.wait_until(refused, "the port to be looked at", PATIENCE, proc)
     assert peer.ask(b"again")["length"] == 5
-    assert not is_on_port(proc)
+    assert is_on_port(proc) == (when == "after")  # once
     peer.ask(b"quit")
     proc.ok()
 

@@ -407,8 +407,10 @@ struct fi_vma_datagram {
 };
 
 /* Which of these times are known: FI_VMA_ETHERNET_STAMPS. */
-#define FI_VMA_STAMPS_SOFTWARE 1
-#define FI_VMA_STAMPS_HARDWARE 2
+enum {
+    FI_VMA_STAMPS_SOFTWARE = 1,
+    FI_VMA_STAMPS_HARDWARE = 2,
+};
 
 struct fi_vma_udp_to {
     uint8_t address[16]; /* not a group */

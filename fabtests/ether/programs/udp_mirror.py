@@ -4,7 +4,7 @@
 udp_mirror.py 4|6 ADDRESS PORT [reuseport] [wait] [group=ADDRESS] [stamps=FLAGS]
 "group": it joins that one on the interface `wire`.
 "stamps": SO_TIMESTAMPNS, and SO_TIMESTAMPING with those flags.
-"wait": nothing is read until a line comes on standard input. `quit` ends it, `fork` makes a child that answers in its place."""
+"wait": nothing is read until a line comes on standard input. `quit` ends it, `stampsFLAGS` is SO_TIMESTAMPING from then on, `fork` makes a child that answers in its place."""
 
 import hashlib
 import json
@@ -86,6 +86,8 @@ def main():
         answer = {"sha": hashlib.sha256(data).hexdigest(), "length": len(data), "pid": os.getpid(), **told(ancillary)}
         if data[:5] == b"count":
             answer["number"] = data[5:].decode()
+        if data[:6] == b"stamps":
+            s.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, int(data[6:]))
         if data == b"fork" and os.fork() != 0:
             os.wait()
             return

@@ -129,6 +129,7 @@ void attach_port(Socket &s, int fd)
 
 bool port_lacks_stamps(const Socket &s)
 {
+    const LockGuard guard(g_lift_lock);
     const State &u = state_of(s);
     return u.wanted.hardware && u.port_device != nullptr && !knows_device_times(*u.port_device);
 }

@@ -175,11 +175,12 @@ struct Message {
 };
 
 // ---- Ethernet ports (port.cpp)
-bool may_attach_port(const Socket &s);   // cheap; a receiving call asks
-bool find_ports(Socket &s);              // lift lock held. False: not yet, or there are none
-void attach_port(Socket &s, int fd);     // lift lock held; it is dual
-void detach_port(State &u);              // lift, tx, rx and poll lock held
-bool port_lacks_stamps(const Socket &s); // it is on one, and wants the device's times, which that doesn't know
+bool may_attach_port(const Socket &s); // cheap; a receiving call asks
+bool find_ports(Socket &s);            // lift lock held. False: not yet, or there are none
+void attach_port(Socket &s, int fd);   // lift lock held; it is dual
+void detach_port(State &u);            // lift, tx, rx and poll lock held
+bool port_lacks_stamps(
+    const Socket &s); // it is on one, and wants the device's times, which that doesn't know; no lock held
 // Groups, port_groups.cpp.
 void note_membership(State &u, int level, int name, const void *value, socklen_t len); // after it was set; no lock held
 void look_after_port_groups();                                                         // helper thread, lift lock held

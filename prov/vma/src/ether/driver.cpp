@@ -129,8 +129,7 @@ bool Driver::receive(inet::Nanos now) noexcept
             std::array<ReceivedFrame, kBurst> burst;
             const std::size_t count = queue.receive(burst);
             for (const ReceivedFrame &frame : std::span(burst).first(count)) {
-                inet::FrameInfo info{frame.checksums_good, static_cast<inet::Nanos>(frame.stamps.arrived),
-                                     static_cast<inet::Nanos>(frame.stamps.hardware)};
+                inet::FrameInfo info{frame.checksums_good, frame.stamps.arrived, frame.stamps.hardware};
                 if (partial_sums)
                     info.partial_sums =
                         frame.bytes.size() > longest_frame_ ? inet::PartialSums::kTcp : inet::PartialSums::kAny;
@@ -241,8 +240,11 @@ bool Driver::follow_net(inet::Nanos now) noexcept
         VMA_DEBUG(core, "changes of the network can't be followed: %s", std::strerror(-error));
     if (net_.generation() == generation_ && net_.neighbour_generation() == neighbour_generation_)
         return false;
-    if (net_.generation() != generation_)
+    if (net_.generation() != generation_) {
         name_addresses();
+        if (const Link *const link = net_.link(port_.interface()); link != nullptr)
+            longest_frame_ = inet::kMaxEthernetHeader + link->mtu;
+    }
     generation_ = net_.generation();
     neighbour_generation_ = net_.neighbour_generation();
     follow_ways(now);

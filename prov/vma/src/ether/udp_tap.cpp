@@ -141,8 +141,8 @@ void UdpTap::take(const inet::DatagramInfo &info, inet::Bytes data) noexcept
     datagram.traffic_class = info.traffic_class;
     datagram.hop_limit = info.hop_limit;
     datagram.interface = station_.driver().interface();
-    datagram.arrived_ns = info.arrived;
-    datagram.hardware_ns = info.hardware;
+    datagram.arrived_ns = static_cast<std::int64_t>(info.arrived);
+    datagram.hardware_ns = static_cast<std::int64_t>(info.hardware);
     take_(context_, &datagram);
 }
 
