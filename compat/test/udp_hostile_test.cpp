@@ -57,7 +57,10 @@ std::size_t header_of(std::uint64_t data)
 struct Expected {
     About about;
     std::string payload;
-    std::size_t size() const { return sizeof(Queued) + (payload.size() + 63) / 64 * 64; }
+    std::size_t size() const
+    {
+        return sizeof(Queued) + (payload.size() + sizeof(Queued) - 1) / sizeof(Queued) * sizeof(Queued);
+    }
 };
 
 class Victim

@@ -177,6 +177,24 @@ def test_call_forms(run, lab, sides, style, family):
     transfer(run, lab, sides, family, style)
 
 
+@pytest.fixture
+def jumbo(wired):
+    """The wire's frames are long, for one test."""
+    for mtu in 9000, 1500:
+        for host in wired.all:
+            host.ip("link", "set", "wire", "mtu", str(mtu))
+        if mtu == 9000:
+            yield
+
+
+@pytest.mark.parametrize("sides", [port.SERVER, port.CLIENT], ids=str)
+@pytest.mark.parametrize("style, family", [("blocking", "4"), ("nonblocking", "6"), ("crowd", "4")])
+@pytest.mark.usefixtures("jumbo")
+def test_call_forms_of_jumbo_frames(run, lab, sides, style, family):
+    """The same, in frames of several buffers."""
+    transfer(run, lab, sides, family, style)
+
+
 @pytest.mark.parametrize("sides", [port.SERVER, port.CLIENT], ids=str)
 def test_splice_takes_it_back(run, lab, sides):
     """splice from the middle on: the connection returns to the kernel with bytes under way both ways, and none is lost."""

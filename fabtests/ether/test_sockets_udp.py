@@ -7,9 +7,12 @@ import os
 import pathlib
 import random
 import re
+import signal
 import socket
 import struct
+import subprocess
 import threading
+import time
 
 import pytest
 
@@ -33,8 +36,8 @@ def wire(run, hosts):
     return hosts
 
 
-def on_port(run, host, name, *argv, **options):
-    return run.start(name, argv, vma=True, env={"VMA_ETHERNET": "wire"}, preexec=host.enter, **options)
+def on_port(run, host, name, *argv, env=None, **options):
+    return run.start(name, argv, vma=True, env={"VMA_ETHERNET": "wire", **(env or {})}, preexec=host.enter, **options)
 
 
 def is_on_port(proc) -> bool:
@@ -91,6 +94,61 @@ def test_what_is_told(run, wire, family, number, left, right, bound):
         answer.pop("pid")
         assert answer == {"sha": hashlib.sha256(data).hexdigest(), "length": size, "ttl": 33, "tos": 0x28, "to": left,
                           "interface": interface}
+    peer.ask(b"quit")
+    proc.ok()
+
+
+_RX_HARDWARE, _RX_SOFTWARE, _SOFTWARE, _RAW_HARDWARE = 4, 8, 16, 64  # SOF_TIMESTAMPING_
+
+
+def received_frames(host) -> int:
+    shown = subprocess.run(["ip", "-n", host.name, "-j", "-s", "link", "show", "wire"], capture_output=True, check=True)
+    return json.loads(shown.stdout)[0]["stats64"]["rx"]["packets"]
+
+
+@pytest.mark.parametrize("stamps", ["off", "software", "hardware"])
+@pytest.mark.parametrize("family, number, left, right", FAMILIES, ids=IDS)
+def test_time_stamps(run, wire, family, number, left, right, stamps):
+    """SO_TIMESTAMPNS and SO_TIMESTAMPING: the same time in both, and none of the device, as a veth stamps nothing. With
+    FI_VMA_ETHERNET_STAMPS it is when the datagram arrived, however late it is read."""
+    flags = _RX_SOFTWARE | _SOFTWARE | (_RX_HARDWARE | _RAW_HARDWARE if stamps == "hardware" else 0)
+    proc = mirror(run, wire, number, left, f"stamps={flags}", env={"FI_VMA_ETHERNET_STAMPS": stamps})
+    peer = Peer(wire.right, family, (left, PORT))
+    lift(run, peer, proc)
+    for size in (1, 100, 1400):
+        before = time.time_ns()
+        answer = peer.ask(b"x" * size)
+        assert before < answer["time"] < time.time_ns()
+        assert answer["times"] == [answer["time"], 0, 0]
+    if stamps != "off":
+        proc.send_signal(signal.SIGSTOP)
+        frames, before = received_frames(wire.left), time.time_ns()
+        peer.socket.sendto(b"late", peer.to)
+        run.wait_until(lambda: received_frames(wire.left) > frames, "the frame", PATIENCE)
+        there = time.time_ns()
+        proc.send_signal(signal.SIGCONT)
+        assert before < json.loads(peer.socket.recv(65536))["time"] < there
+    peer.ask(b"quit")
+    proc.ok()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_device_times_are_the_kernels_where_the_port_has_none(run, wire, when):
+    """A socket that asks for a NIC's time stamps stays with the kernel, which may have them, or returns to it, unless the port has
+    them too."""
+    flags = _RX_HARDWARE | _RAW_HARDWARE
+    proc = mirror(run, wire, "4", LEFT, *([f"stamps={flags}"] if when == "before" else []))
+    peer = Peer(wire.right, socket.AF_INET, (LEFT, PORT))
+    if when == "after":
+        lift(run, peer, proc)
+        peer.ask(b"stamps%d" % flags)
+
+    def refused():
+        assert "times" not in peer.ask(b"lift")
+        return any("wants the device's time stamps" in line for line in proc.log().lines)
+    run.wait_until(refused, "the port to be looked at", PATIENCE, proc)
+    assert peer.ask(b"again")["length"] == 5
+    assert is_on_port(proc) == (when == "after")  # once
     peer.ask(b"quit")
     proc.ok()
 

@@ -394,7 +394,7 @@ struct fi_ops_vma_process {
  * Calls for one domain, and reads of completion queues of it, are not made at the same time: the caller sees to it. Event queues of
  * its fabric are FI_VMA_PASSIVE.
  */
-#define FI_VMA_UDP_OPS "vma_udp_1"
+#define FI_VMA_UDP_OPS "vma_udp_2"
 
 /* Addresses are 16 bytes, IPv4's as ::ffff:a.b.c.d; ports in network byte order. */
 struct fi_vma_datagram {
@@ -405,7 +405,15 @@ struct fi_vma_datagram {
     uint16_t source_port;
     uint8_t traffic_class;
     uint8_t hop_limit;
-    uint32_t interface; /* index of the port's */
+    uint32_t interface;  /* index of the port's */
+    int64_t arrived_ns;  /* CLOCK_MONOTONIC, when the kernel's driver had it; 0: not known */
+    int64_t hardware_ns; /* the device's own clock; 0: it has not stamped it */
+};
+
+/* Which of these times are known: FI_VMA_ETHERNET_STAMPS. */
+enum {
+    FI_VMA_STAMPS_SOFTWARE = 1,
+    FI_VMA_STAMPS_HARDWARE = 2,
 };
 
 struct fi_vma_udp_to {
@@ -433,6 +441,7 @@ struct fi_ops_vma_udp {
      * get, each its own; or no more of them. Members that are not of this domain get none meanwhile. 0; -FI_EADDRINUSE: somebody else
      * has done so; -FI_ENOENT: nobody has; -FI_ENOSPC. */
     int (*take_group)(struct fid_domain *domain, const uint8_t group[16], uint16_t port, int on);
+    int (*stamps)(struct fid_domain *domain); /* FI_VMA_STAMPS_... */
 };
 
 #ifdef __cplusplus

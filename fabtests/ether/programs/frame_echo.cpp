@@ -2,12 +2,14 @@
 // Answers UDP frames of the flows it is told of, by AF_XDP and nothing else: no ARP, no stack. Its standard input takes one
 // command a line and its standard output answers each with one line.
 //
-//   frame_echo INTERFACE [generic|native] [poll|spin|busy] [queue NUMBER]...
+//   frame_echo INTERFACE [generic|native] [poll|spin|busy] [long] [software|hardware] [queue NUMBER]...
+//     long: buffers of 4096 bytes instead of 2048; software, hardware: time stamps
 //   add|remove udp|tcp LOCAL PORT [REMOTE PORT]     "ok" or the error's name
 //   address|forget ADDRESS                          the same
 //   copy | in-place                                 answers are frames of their own | those received (as at the start)
 //   fork                                            "ok"; the child lives as long as the input, which it eats
-//   counters                                        "hits 1 passes 2 errors 0 received 1 sent 1 lost 0"
+//   stamps                                          "hardware 12 0": which there are, and those of the last frame
+//   counters                                        "hits 1 passes 2 errors 0 received 1 sent 1 lost 0 gathered 0 broken 0"
 #include <poll.h>
 #include <unistd.h>
 
@@ -88,6 +90,7 @@ private:
         for (std::size_t i = 0; i < count; ++i) {
             const ether::ReceivedFrame &frame = burst[i];
             ++received_;
+            last_ = frame.stamps;
             if (!fabtest::turn_round(frame.bytes) || !answer(socket, frame))
                 socket.release(frame.index);
         }
@@ -107,8 +110,11 @@ private:
     bool answer(ether::XdpSocket &socket, const ether::ReceivedFrame &frame)
     {
         const auto size = static_cast<std::uint32_t>(frame.bytes.size());
-        const ether::FrameIndex copy = copies_ ? socket.take() : ether::kNoFrame;
-        if (!copies_ || copy == ether::kNoFrame) {
+        const bool here = frame.index != ether::kNoFrame; // else it had several buffers
+        const ether::FrameIndex copy = copies_ || !here ? socket.take() : ether::kNoFrame;
+        if (copy == ether::kNoFrame) {
+            if (!here)
+                return false;
             const bool submitted = socket.submit(frame.index, size);
             sent_ += submitted;
             return submitted;
@@ -128,6 +134,12 @@ private:
         words >> verb;
         if (verb == "counters") {
             tell_counters();
+            return;
+        }
+        if (verb == "stamps") {
+            constexpr const char *kNames[] = {"off", "software", "hardware"};
+            std::printf("%s %lu %lu\n", kNames[static_cast<unsigned>(port_.stamps())], last_.arrived, last_.hardware);
+            std::fflush(stdout);
             return;
         }
         int status = -EINVAL;
@@ -188,9 +200,12 @@ private:
             if (const int status = socket.counters(one); status != 0)
                 die("socket's counters", -status);
             all.dropped += one.dropped;
+            all.gathered += one.gathered;
+            all.broken += one.broken;
         }
-        std::printf("hits %lu passes %lu errors %lu received %lu sent %lu lost %lu\n", steering.hits, steering.passes,
-                    steering.errors, received_, sent_, all.dropped);
+        std::printf("hits %lu passes %lu errors %lu received %lu sent %lu lost %lu gathered %lu broken %lu\n",
+                    steering.hits, steering.passes, steering.errors, received_, sent_, all.dropped, all.gathered,
+                    all.broken);
         std::fflush(stdout);
     }
 
@@ -198,6 +213,7 @@ private:
     const Wait wait_;
     bool ended_ = false;
     bool copies_ = false;
+    ether::FrameStamps last_;
     std::uint64_t received_ = 0;
     std::uint64_t sent_ = 0;
     fabtest::Commands commands_;
@@ -208,7 +224,8 @@ private:
 int main(int argc, char **argv)
 {
     if (argc < 2)
-        die("frame_echo INTERFACE [generic|native] [poll|spin|busy] [queue NUMBER]...", EINVAL);
+        die("frame_echo INTERFACE [generic|native] [poll|spin|busy] [long] [software|hardware] [queue NUMBER]...",
+            EINVAL);
     ether::XdpPortOptions options;
     Wait wait = Wait::kPoll;
     for (int i = 2; i < argc; ++i) {
@@ -221,6 +238,12 @@ int main(int argc, char **argv)
             wait = Wait::kSpin;
         else if (word == "busy")
             wait = Wait::kBusy, options.sockets.busy_poll_usec = 20;
+        else if (word == "long")
+            options.sockets.frame_size = 4096;
+        else if (word == "software")
+            options.stamps = ether::XdpStamps::kSoftware;
+        else if (word == "hardware")
+            options.stamps = ether::XdpStamps::kHardware;
         else if (word == "queue" && i + 1 < argc)
             options.queues.push_back(static_cast<unsigned>(std::atoi(argv[++i])));
     }

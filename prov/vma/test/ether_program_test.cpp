@@ -82,7 +82,7 @@ struct Bench {
 int set_up(void **state)
 {
     auto bench = std::make_unique<Bench>();
-    const int status = XdpProgram::open({.flows = kCapacity, .addresses = 2, .queues = 4}, bench->program);
+    const int status = XdpProgram::open({.flows = kCapacity, .addresses = 2, .queues = 4}, {}, bench->program);
     if (status == -EPERM || status == -ENOSYS)
         return 0; // the cases are skipped
     assert_int_equal(status, 0);
@@ -244,6 +244,49 @@ void reads_ports_behind_ip_options(void **state)
         assert_true(bench.takes({kFlow, kUdp, words}));
 }
 
+// A router's word that a packet was too big, with the start of the packet: one that the flow's local side has sent.
+frames::Bytes too_big(const Flow &flow, std::uint8_t protocol, unsigned type_and_code, unsigned quoted_fragment = 0)
+{
+    const bool v4 = flow.local.address.is_v4();
+    const Flow router{{flow.local.address, 0}, {v4 ? IpAddress::v4(0x0a6300fe) : v6(99), 0}};
+    frames::Bytes frame = frames::make({router, static_cast<std::uint8_t>(v4 ? 1 : 58)});
+    frame.resize(14 + (v4 ? 20 : 40));
+    frames::put16(frame, type_and_code);
+    frame.resize(frame.size() + 6);
+    frames::append(frame, {{flow.remote, flow.local}, protocol, 0, quoted_fragment});
+    return frame;
+}
+
+void takes_what_routers_say_of_tcp_packets_that_are_too_big(void **state)
+{
+    Bench &bench = bench_of(state);
+    for (const Flow &flow : {kFlow, kFlow6}) {
+        const unsigned type = flow.local.address.is_v4() ? 3 << 8 | 4 : 2 << 8;
+        const frames::Bytes said = too_big(flow, kTcp, type);
+        assert_int_equal(bench.verdict(said), XDP_PASS);
+        for (const Flow &ours : {flow, listener(flow)}) {
+            bench.add(ours, Protocol::kTcp);
+            assert_int_equal(bench.verdict(said), XDP_REDIRECT);
+            Flow other = flow;
+            ++other.local.port;
+            assert_int_equal(bench.verdict(too_big(other, kTcp, type)), XDP_PASS);
+            assert_int_equal(bench.verdict(too_big({flow.remote, flow.local}, kTcp, type)), XDP_PASS); // what it got
+            assert_int_equal(bench.verdict(too_big(flow, kTcp, 3 << 8 | 1)), XDP_PASS);
+            assert_int_equal(bench.verdict(too_big(flow, kTcp, 8 << 8)), XDP_PASS);
+            bench.remove(ours, Protocol::kTcp);
+        }
+        bench.add(flow, Protocol::kUdp);
+        assert_int_equal(bench.verdict(too_big(flow, kUdp, type)), XDP_PASS); // the kernel tells the socket
+        bench.add(flow, Protocol::kTcp);
+        const std::size_t ports_end = said.size() - 8;
+        for (std::size_t size = 14; size < ports_end; ++size)
+            assert_int_equal(bench.verdict({said.data(), size}), XDP_PASS);
+        assert_int_equal(bench.verdict({said.data(), ports_end}), XDP_REDIRECT);
+    }
+    assert_int_equal(bench.verdict(too_big(kFlow, kTcp, 3 << 8 | 4, 0x2000)), XDP_REDIRECT); // the first fragment
+    assert_int_equal(bench.verdict(too_big(kFlow, kTcp, 3 << 8 | 4, 0x0001)), XDP_PASS);     // it has no ports
+}
+
 void short_and_wrong_frames_pass(void **state)
 {
     Bench &bench = bench_of(state);
@@ -365,6 +408,7 @@ int main()
         ON_BENCH(a_flow_is_of_its_vlan),
         ON_BENCH(fragments_come_with_tcp_flows_only),
         ON_BENCH(reads_ports_behind_ip_options),
+        ON_BENCH(takes_what_routers_say_of_tcp_packets_that_are_too_big),
         ON_BENCH(short_and_wrong_frames_pass),
         ON_BENCH(counts_and_passes_where_the_queue_has_no_socket),
         ON_BENCH(the_table_fills_up_and_empties),

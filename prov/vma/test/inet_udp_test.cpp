@@ -4,6 +4,7 @@
 
 #include <deque>
 
+#include "prov/vma/src/inet/checksum.hpp"
 #include "prov/vma/src/inet/datagram_queue.hpp"
 #include "prov/vma/src/inet/udp.hpp"
 
@@ -30,11 +31,11 @@ struct Read {
     UdpDatagram datagram;
 };
 
-Read read(const Frame &frame, bool checksums_good = false)
+Read read(const Frame &frame, bool checksums_good = false, PartialSums partial = PartialSums::kNone)
 {
     Read r{};
     FragmentInfo fragment;
-    assert_int_equal(parse_frame(frame, FrameInfo{checksums_good, 0}, r.packet, fragment), Parsed::kPacket);
+    assert_int_equal(parse_frame(frame, FrameInfo{checksums_good, 0, partial}, r.packet, fragment), Parsed::kPacket);
     r.parsed = parse_udp(r.packet, r.datagram);
     return r;
 }
@@ -57,6 +58,28 @@ void written_and_read(void **)
                 assert_memory_equal(header.data(), r.packet.payload.data(), 8);
             }
         }
+}
+
+// A kernel that leaves the sum to a device: the field has that of the pseudo-header.
+void partial_sums(void **)
+{
+    const Frame data = bytes_of(33);
+    const Bytes parts[] = {data};
+    for (const bool ipv6 : {false, true}) {
+        Frame frame = frame_with(ipv6, parts);
+        assert_int_equal(read(frame, false, PartialSums::kAny).parsed, UdpParsed::kDatagram); // whole ones stay good
+        frame.back() ^= 1;
+        assert_int_equal(read(frame, false, PartialSums::kAny).parsed, UdpParsed::kBadChecksum); // and wrong ones bad
+        const Packet packet = read(frame, true).packet;
+        const std::uint32_t pseudo =
+            pseudo_sum(packet.source, packet.target, Protocol::kUdp, static_cast<std::uint32_t>(packet.payload.size()));
+        store16(&frame[kEthernetHeader + (ipv6 ? 40 : 20) + 6], static_cast<std::uint16_t>(fold16(pseudo)));
+        const Read r = read(frame, false, PartialSums::kAny);
+        assert_int_equal(r.parsed, UdpParsed::kDatagram);
+        assert_int_equal(r.datagram.data.size(), data.size());
+        for (const PartialSums other : {PartialSums::kNone, PartialSums::kTcp}) // several datagrams, in the latter case
+            assert_int_equal(read(frame, false, other).parsed, UdpParsed::kBadChecksum);
+    }
 }
 
 void headers_that_lie(void **)
@@ -177,9 +200,8 @@ void a_queue_as_a_list(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(written_and_read),        cmocka_unit_test(headers_that_lie),
-        cmocka_unit_test(shorter_than_its_packet), cmocka_unit_test(a_sum_of_zero),
-        cmocka_unit_test(a_queue_as_a_list),
+        cmocka_unit_test(written_and_read),        cmocka_unit_test(partial_sums),  cmocka_unit_test(headers_that_lie),
+        cmocka_unit_test(shorter_than_its_packet), cmocka_unit_test(a_sum_of_zero), cmocka_unit_test(a_queue_as_a_list),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

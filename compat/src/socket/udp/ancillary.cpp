@@ -62,15 +62,19 @@ timespec to_timespec(std::int64_t ns)
     return {static_cast<time_t>(ns / kNanoseconds), static_cast<long>(ns % kNanoseconds)};
 }
 
-void put_time(Writer &out, const Wanted &wanted, std::int64_t ns)
+void put_time(Writer &out, const Wanted &wanted, const About &about)
 {
-    const timespec stamp = to_timespec(ns);
-    if (wanted.timestamp_ns)
+    const timespec stamp = to_timespec(about.arrived_ns);
+    if (wanted.timestamp_ns && about.arrived_ns != 0)
         out.put(SOL_SOCKET, SCM_TIMESTAMPNS, stamp);
-    else if (wanted.timestamp)
+    else if (wanted.timestamp && about.arrived_ns != 0)
         out.put(SOL_SOCKET, SCM_TIMESTAMP, timeval{stamp.tv_sec, stamp.tv_nsec / 1000});
-    if (wanted.timestamping)
-        out.put(SOL_SOCKET, SCM_TIMESTAMPING, scm_timestamping{{stamp, {}, {}}});
+    const bool software = wanted.timestamping && about.arrived_ns != 0;
+    const bool hardware = wanted.hardware && about.hardware_ns != 0;
+    if (software || hardware) // each or both; zero is none, as the kernel has it
+        out.put(SOL_SOCKET, SCM_TIMESTAMPING,
+                scm_timestamping{
+                    {software ? stamp : timespec{}, {}, hardware ? to_timespec(about.hardware_ns) : timespec{}}});
 }
 
 in_addr to_v4(const in6_addr &mapped)
@@ -152,8 +156,8 @@ void describe(const Socket &s, const About &about, msghdr *msg)
         return;
     }
     Writer out(msg);
-    if (about.arrived_ns != 0)
-        put_time(out, u.wanted, about.arrived_ns);
+    if (about.arrived_ns != 0 || about.hardware_ns != 0)
+        put_time(out, u.wanted, about);
     if (const std::uint32_t dropped = all_dropped(u); u.wanted.overflows && dropped != 0)
         out.put(SOL_SOCKET, SO_RXQ_OVFL, dropped);
     if (u.family == AF_INET6 && u.wanted.packet_info6)

@@ -20,19 +20,24 @@ bool filters(const State &u, const About &about)
     return u.connected && (u.peer_port != about.source_port || !IN6_ARE_ADDR_EQUAL(&u.peer, &about.source));
 }
 
+std::int64_t read_clock(clockid_t clock)
+{
+    timespec now = {};
+    ::clock_gettime(clock, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+} // namespace
+
 bool wants_time(const Wanted &wanted)
 {
     return wanted.timestamp || wanted.timestamp_ns || wanted.timestamping;
 }
 
-std::int64_t real_time()
+std::int64_t time_of_day(std::int64_t monotonic_ns)
 {
-    timespec now = {};
-    ::clock_gettime(CLOCK_REALTIME, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+    return read_clock(CLOCK_REALTIME) - (read_clock(CLOCK_MONOTONIC) - monotonic_ns);
 }
-
-} // namespace
 
 void scatter(const msghdr &msg, const iovec *parts, std::size_t count)
 {
@@ -63,8 +68,8 @@ void put(Socket &s, State &u, std::uint64_t data, About &about, const iovec *par
         u.dropped.fetch_add(about.lost, std::memory_order_relaxed);
     if (filters(u, about) || ((data & kToGroup) != 0 && !is_member(s, about))) [[unlikely]]
         return;
-    if (wants_time(u.wanted)) [[unlikely]]
-        about.arrived_ns = real_time();
+    if (wants_time(u.wanted) && about.arrived_ns == 0) [[unlikely]]
+        about.arrived_ns = read_clock(CLOCK_REALTIME);
     u.arrival_tick.store(current_tick(), std::memory_order_relaxed);
     Direct *const direct = g_direct;
     if (direct != nullptr && direct->socket == &s && !direct->done && !about.after_kernel && u.queue.empty()) {

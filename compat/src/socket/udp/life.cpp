@@ -185,7 +185,8 @@ Effect effect_of_stamps(const void *value, socklen_t len)
     if (value == nullptr || len < sizeof flags)
         return Effect::kNone; // refused
     memcpy(&flags, value, sizeof flags);
-    constexpr unsigned kOurs = SOF_TIMESTAMPING_RX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE;
+    constexpr unsigned kOurs = SOF_TIMESTAMPING_RX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_RX_HARDWARE |
+                               SOF_TIMESTAMPING_RAW_HARDWARE;
     return (flags & ~kOurs) == 0 ? Effect::kReceiving : Effect::kKernel;
 }
 
@@ -413,6 +414,8 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
     }
     if ((effect == Effect::kReceiving || effect == Effect::kMembership) && dual(s))
         read_options(s, fd);
+    if (level == SOL_SOCKET && name == SO_TIMESTAMPING && effect == Effect::kReceiving && port_lacks_stamps(s))
+        tear_down(s, true); // it gets another try, without the port
     return result;
 }
 

@@ -31,6 +31,7 @@ Wanted read_wanted(int fd, sa_family_t family)
     w.timestamp_ns = is_on(fd, SOL_SOCKET, SO_TIMESTAMPNS);
     w.timestamping = is_on(fd, SOL_SOCKET, SO_TIMESTAMPING, SOF_TIMESTAMPING_SOFTWARE) &&
                      is_on(fd, SOL_SOCKET, SO_TIMESTAMPING, SOF_TIMESTAMPING_RX_SOFTWARE);
+    w.hardware = is_on(fd, SOL_SOCKET, SO_TIMESTAMPING, SOF_TIMESTAMPING_RAW_HARDWARE);
     w.overflows = is_on(fd, SOL_SOCKET, SO_RXQ_OVFL);
     w.packet_info = is_on(fd, IPPROTO_IP, IP_PKTINFO);
     w.ttl = is_on(fd, IPPROTO_IP, IP_RECVTTL);
@@ -40,8 +41,8 @@ Wanted read_wanted(int fd, sa_family_t family)
         w.hop_limit6 = is_on(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT);
         w.traffic_class6 = is_on(fd, IPPROTO_IPV6, IPV6_RECVTCLASS);
     }
-    w.any = w.timestamp || w.timestamp_ns || w.timestamping || w.overflows || w.packet_info || w.ttl || w.tos ||
-            w.packet_info6 || w.hop_limit6 || w.traffic_class6;
+    w.any = w.timestamp || w.timestamp_ns || w.timestamping || w.hardware || w.overflows || w.packet_info || w.ttl ||
+            w.tos || w.packet_info6 || w.hop_limit6 || w.traffic_class6;
     return w;
 }
 

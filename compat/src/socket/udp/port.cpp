@@ -22,6 +22,11 @@ namespace vma::sock::udp {
 
 namespace {
 
+bool knows_device_times(Device &d)
+{
+    return (d.udp->stamps(d.domain) & FI_VMA_STAMPS_HARDWARE) != 0;
+}
+
 // Poll lock held, as by whoever reads the port's queue.
 void take_from_port(void *context, const fi_vma_datagram *datagram)
 {
@@ -33,6 +38,9 @@ void take_from_port(void *context, const fi_vma_datagram *datagram)
     about.tos = datagram->traffic_class;
     about.ttl = datagram->hop_limit;
     about.interface = datagram->interface;
+    about.hardware_ns = datagram->hardware_ns;
+    if (datagram->arrived_ns != 0 && wants_time(state_of(s).wanted))
+        about.arrived_ns = time_of_day(datagram->arrived_ns);
     take_foreign(s, about, {const_cast<void *>(datagram->payload), datagram->length});
 }
 
@@ -107,9 +115,23 @@ void attach_port(Socket &s, int fd)
     if (!is_the_only_one(s, fd))
         return;
     each_remote_device([&](Device &d) {
-        if (d.udp != nullptr && u.port == nullptr && !d.failed)
+        if (d.udp == nullptr || u.port != nullptr || d.failed)
+            return;
+        char name[kNameMax];
+        if (u.wanted.hardware && !knows_device_times(d))
+            VMA_LOG(kDebug,
+                    "%s: port %s does not take it: it wants the device's time stamps (SOF_TIMESTAMPING_RAW_HARDWARE)",
+                    name_of(fd, name), d.name);
+        else
             open_on(s, fd, d);
     });
+}
+
+bool port_lacks_stamps(const Socket &s)
+{
+    const LockGuard guard(g_lift_lock);
+    const State &u = state_of(s);
+    return u.wanted.hardware && u.port_device != nullptr && !knows_device_times(*u.port_device);
 }
 
 void detach_port(State &u)

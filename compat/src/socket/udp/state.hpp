@@ -26,6 +26,7 @@ struct Wanted {
     bool timestamp = false;    // SO_TIMESTAMP
     bool timestamp_ns = false; // SO_TIMESTAMPNS
     bool timestamping = false; // SO_TIMESTAMPING, software receive stamps
+    bool hardware = false;     // those of the device: a port must have them
     bool overflows = false;    // SO_RXQ_OVFL
     bool packet_info = false;  // IP_PKTINFO
     bool ttl = false;
@@ -178,6 +179,8 @@ bool may_attach_port(const Socket &s); // cheap; a receiving call asks
 bool find_ports(Socket &s);            // lift lock held. False: not yet, or there are none
 void attach_port(Socket &s, int fd);   // lift lock held; it is dual
 void detach_port(State &u);            // lift, tx, rx and poll lock held
+bool port_lacks_stamps(
+    const Socket &s); // it is on one, and wants the device's times, which that doesn't know; no lock held
 // Groups, port_groups.cpp.
 void note_membership(State &u, int level, int name, const void *value, socklen_t len); // after it was set; no lock held
 void look_after_port_groups();                                                         // helper thread, lift lock held
@@ -201,6 +204,9 @@ std::uint32_t taken();                                                          
 void set_direct(Direct *direct);
 // A datagram of a socket of this process to another one. False: that one takes none (any more).
 bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::size_t count, std::size_t length);
+
+bool wants_time(const Wanted &wanted);               // of day
+std::int64_t time_of_day(std::int64_t monotonic_ns); // CLOCK_REALTIME then, of CLOCK_MONOTONIC
 
 // One that came by a port. Poll lock held.
 void take_foreign(Socket &s, About &about, iovec bytes);

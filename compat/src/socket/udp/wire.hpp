@@ -20,10 +20,11 @@ struct About {
     std::uint16_t source_port; // network byte order
     std::uint8_t tos;
     std::uint8_t ttl;
-    std::uint32_t interface;     // index of the one it came by
-    std::uint32_t lost;          // datagrams of this sender to this socket that found no room, since the last one
-    bool after_kernel;           // earlier ones of the same sender came by the kernel
-    std::int64_t arrived_ns = 0; // CLOCK_REALTIME, 0 unless the socket asks for it
+    std::uint32_t interface;      // index of the one it came by
+    std::uint32_t lost;           // datagrams of this sender to this socket that found no room, since the last one
+    bool after_kernel;            // earlier ones of the same sender came by the kernel
+    std::int64_t arrived_ns = 0;  // CLOCK_REALTIME, 0 unless the socket asks for it
+    std::int64_t hardware_ns = 0; // the device's clock, 0: it has not stamped it
 };
 
 // The receiving socket, in the CQ data: index in its process's pool, cookie, and flags.
@@ -95,6 +96,7 @@ inline std::size_t read_header(std::uint64_t to, const void *in, std::size_t len
     about.lost = start.lost;
     about.after_kernel = (to & kToAfterKernel) != 0;
     about.arrived_ns = 0;
+    about.hardware_ns = 0;
     return size;
 }
 

@@ -19,7 +19,7 @@ enum class If : std::uint8_t { kEqual = BPF_JEQ, kNotEqual = BPF_JNE, kAbove = B
 class Assembler
 {
 public:
-    static constexpr std::size_t kMaxInstructions = 256;
+    static constexpr std::size_t kMaxInstructions = 512;
     static constexpr std::size_t kMaxLabels = 32;
 
     struct Label {
@@ -62,6 +62,10 @@ public:
         branch(static_cast<std::uint8_t>(condition) | BPF_JMP | BPF_K, left, Reg::r0, right, to);
     }
     void call(std::int32_t helper) { emit(BPF_JMP | BPF_CALL, Reg::r0, Reg::r0, 0, helper); }
+    void call_kernel(std::int32_t function) // by its BTF id in the kernel itself
+    {
+        emit(BPF_JMP | BPF_CALL, Reg::r0, Reg{BPF_PSEUDO_KFUNC_CALL}, 0, function);
+    }
     void exit() { emit(BPF_JMP | BPF_EXIT, Reg::r0, Reg::r0, 0, 0); }
 
     // The program with its jumps filled in; empty where it is too long or jumps to a label that is bound nowhere. It lives as

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <linux/btf.h>
 #include <vector>
 
 #include "core/log.hpp"
@@ -36,23 +37,36 @@ core::UniqueFd create_map(const char *name, bpf_map_type type, std::uint32_t key
     return core::make_fd([&] { return libbpf.create_map(type, name, key_size, value_size, entries, nullptr); });
 }
 
-core::UniqueFd load_xdp(const char *name, std::span<const bpf_insn> code) noexcept
+core::UniqueFd load_xdp(const char *name, std::span<const bpf_insn> code, const XdpLoad &how) noexcept
 {
-    // No helper that the program calls is for programs under the GPL only.
-    static constexpr char kLicense[] = "BSD-2-Clause";
+    // No helper that the program calls is for programs under the GPL only. Functions of the kernel itself are: whoever loads a
+    // program that calls one has it under both, as the 2-clause licence lets him.
+    const char *const license = how.calls_the_kernel ? "Dual BSD/GPL" : "BSD-2-Clause";
     std::vector<char> text(kVerifierLog); // written when the program is refused
     bpf_prog_load_opts options{};
     options.sz = sizeof options;
     options.expected_attach_type = BPF_XDP;
+    options.prog_flags = how.flags;
+    options.prog_ifindex = how.interface;
     options.log_buf = text.data();
     options.log_size = static_cast<std::uint32_t>(text.size());
     core::UniqueFd program = core::make_fd(
-        [&] { return table().load(BPF_PROG_TYPE_XDP, name, kLicense, code.data(), code.size(), &options); });
+        [&] { return table().load(BPF_PROG_TYPE_XDP, name, license, code.data(), code.size(), &options); });
     const std::size_t length = strnlen(text.data(), text.size());
     if (!program && length > 0)
         VMA_WARN(domain, "the kernel refuses the XDP program: ...%s",
                  text.data() + length - std::min(length, kVerifierTail));
     return program;
+}
+
+int kernel_function(const char *name) noexcept
+{
+    btf *const known = table().load_btf();
+    if (known == nullptr)
+        return errno != 0 ? -errno : -ENOENT;
+    const int id = table().find_btf(known, name, BTF_KIND_FUNC);
+    table().free_btf(known);
+    return id;
 }
 
 core::UniqueFd attach_xdp(int program, unsigned interface, std::uint32_t flags) noexcept

@@ -86,6 +86,7 @@ int Driver::open_all(const char *interface, const inet::TcpLimits &limits, const
     stack.mac = link->mac;
     stack.mtu = static_cast<std::uint16_t>(std::min(link->mtu, 65535U));
     stack.tcp = limits;
+    longest_frame_ = inet::kMaxEthernetHeader + stack.mtu;
     if (!fill_random(stack.secret))
         return -errno;
     stack_.reset(new (std::nothrow) inet::Stack(stack, now_ns()));
@@ -142,17 +143,26 @@ bool Driver::turn() noexcept
     return any || wants;
 }
 
+inet::FrameInfo Driver::describe(const ReceivedFrame &frame, bool partial_sums) const noexcept
+{
+    inet::FrameInfo info{frame.checksums_good, frame.stamps.arrived, frame.stamps.hardware};
+    if (partial_sums)
+        info.partial_sums = frame.bytes.size() > longest_frame_ ? inet::PartialSums::kTcp : inet::PartialSums::kAny;
+    return info;
+}
+
 template <typename Takes>
-void Driver::take(inet::Nanos now, std::span<const ReceivedFrame> frames, Takes takes) noexcept
+void Driver::take(inet::Nanos now, std::span<const ReceivedFrame> frames, bool partial_sums, Takes takes) noexcept
 {
     const bool alone = frames.size() == 1; // nothing to merge it with
     for (const ReceivedFrame &frame : frames) {
-        if (!takes(frame))
+        const inet::FrameInfo info = describe(frame, partial_sums);
+        if (!takes(frame, info))
             continue;
         if (alone)
-            stack_->input(now, frame.bytes, {frame.checksums_good});
+            stack_->input(now, frame.bytes, info);
         else
-            stack_->gather(now, frame.bytes, {frame.checksums_good});
+            stack_->gather(now, frame.bytes, info);
     }
     stack_->flush(now);
 }
@@ -167,12 +177,12 @@ bool Driver::receive(inet::Nanos now, FrameTaker *taker) noexcept
 {
     return port_.visit([=, this](auto &port) {
         bool any = false;
+        const bool partial_sums = port.has_partial_sums();
         for (auto &queue : port.queues()) {
             std::array<ReceivedFrame, kBurst> burst;
             const std::span<const ReceivedFrame> frames = std::span(burst).first(queue.receive(burst));
-            take(now, frames, [&port, taker](const ReceivedFrame &frame) {
-                return port.takes(frame.bytes) &&
-                       (taker == nullptr || !taker->take(frame.bytes, {frame.checksums_good}));
+            take(now, frames, partial_sums, [&port, taker](const ReceivedFrame &frame, const inet::FrameInfo &info) {
+                return port.takes(frame.bytes) && (taker == nullptr || !taker->take(frame.bytes, info));
             });
             for (const ReceivedFrame &frame : frames)
                 queue.release(frame.index);
@@ -279,8 +289,11 @@ bool Driver::follow_net(inet::Nanos now) noexcept
         VMA_DEBUG(core, "changes of the network can't be followed: %s", std::strerror(-error));
     if (net_.generation() == generation_ && net_.neighbour_generation() == neighbour_generation_)
         return false;
-    if (net_.generation() != generation_)
+    if (net_.generation() != generation_) {
         name_addresses();
+        if (const Link *const link = net_.link(port_.interface()); link != nullptr)
+            longest_frame_ = inet::kMaxEthernetHeader + link->mtu;
+    }
     generation_ = net_.generation();
     neighbour_generation_ = net_.neighbour_generation();
     follow_ways(now);

@@ -35,6 +35,10 @@ public:
     inet::Tcp &tcp() noexcept { return stack_->tcp(); }
     Flows &flows() noexcept { return port_.flows(); }
     NetState &net() noexcept { return net_; }
+    XdpStamps stamps() noexcept // of received frames
+    {
+        return port_.visit([](auto &port) { return port.stamps(); });
+    }
     unsigned interface() const noexcept { return port_.interface(); } // its index
 
     // Takes what has come, lets time pass, sends what there is to send. True: there was something. No system call where there
@@ -69,7 +73,9 @@ public:
 private:
     int open_all(const char *interface, const inet::TcpLimits &limits, const PortOptions &port) noexcept;
     int open_wait_set() noexcept;
-    template <typename Takes> void take(inet::Nanos now, std::span<const ReceivedFrame> frames, Takes takes) noexcept;
+    inet::FrameInfo describe(const ReceivedFrame &frame, bool partial_sums) const noexcept;
+    template <typename Takes>
+    void take(inet::Nanos now, std::span<const ReceivedFrame> frames, bool partial_sums, Takes takes) noexcept;
     bool receive(inet::Nanos now, FrameTaker *taker = nullptr) noexcept;
     bool follow_net(inet::Nanos now) noexcept;
     bool set_timer(inet::Nanos when) noexcept;
@@ -84,8 +90,9 @@ private:
     NetState net_;
     Port port_;
     std::unique_ptr<inet::Stack> stack_;
-    core::UniqueFd wait_set_; // epoll
-    core::UniqueFd timer_;    // timerfd
+    core::UniqueFd wait_set_;       // epoll
+    core::UniqueFd timer_;          // timerfd
+    std::size_t longest_frame_ = 0; // bytes, of the link; the kernel may hand over longer ones
     inet::Nanos armed_ = inet::kNever;
     inet::Nanos next_look_ = 0; // at netlink
     std::uint64_t generation_ = 0;

@@ -40,6 +40,11 @@ int describe(const char *name, Interface &described) noexcept
     // A driver that can't say has one queue. Others have those for both ways, or apart.
     if (::ioctl(socket.get(), SIOCETHTOOL, &request) == 0)
         described.queues = std::max({channels.combined_count, channels.rx_count, 1u});
+    ethtool_drvinfo driver{};
+    driver.cmd = ETHTOOL_GDRVINFO;
+    request.ifr_data = reinterpret_cast<char *>(&driver);
+    described.is_veth =
+        ::ioctl(socket.get(), SIOCETHTOOL, &request) == 0 && strncmp(driver.driver, "veth", sizeof driver.driver) == 0;
     return 0;
 }
 

@@ -11,6 +11,7 @@ struct Interface {
     unsigned mtu = 0;    // bytes
     unsigned queues = 1; // that frames are received by
     inet::Mac mac;
+    bool is_veth = false; // a wire between two namespaces of one kernel
 
     unsigned longest_frame() const noexcept { return mtu + 14 + 2 * 4; } // bytes, with two VLAN tags
 };

@@ -6,10 +6,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 
 #include "ether/address.hpp"
 #include "inet/bytes.hpp"
+#include "inet/checksum.hpp"
 #include "inet/ethernet.hpp"
 #include "inet/frame.hpp"
 #include "inet/tcp_segment.hpp"
@@ -28,7 +30,7 @@ inet::Bytes ip_packet(std::span<const std::uint8_t> frame, const inet::Packet &p
 
 } // namespace
 
-int KernelReturn::send(inet::Bytes packet) noexcept
+int KernelReturn::send(std::span<const iovec> parts) noexcept
 {
     const int family = flow_.local.address.is_v4() ? AF_INET : AF_INET6;
     if (!raw_)
@@ -38,9 +40,12 @@ int KernelReturn::send(inet::Bytes packet) noexcept
         return -errno;
     ofi::Address target = to_socket_address(flow_.local);
     target.set_port(0); // a raw socket has none
-    const long n = ::syscall(SYS_sendto, raw_.get(), packet.data(), packet.size(), MSG_DONTWAIT, &target.sa,
-                             static_cast<socklen_t>(target.size()));
-    return n < 0 ? -errno : 0;
+    msghdr message{};
+    message.msg_name = &target.sa;
+    message.msg_namelen = static_cast<socklen_t>(target.size());
+    message.msg_iov = const_cast<iovec *>(parts.data());
+    message.msg_iovlen = parts.size();
+    return ::syscall(SYS_sendmsg, raw_.get(), &message, MSG_DONTWAIT) < 0 ? -errno : 0;
 }
 
 bool KernelReturn::take(std::span<const std::uint8_t> frame, const inet::FrameInfo &info) noexcept
@@ -54,8 +59,26 @@ bool KernelReturn::take(std::span<const std::uint8_t> frame, const inet::FrameIn
     const inet::Flow its{.local = {packet.target, segment.target_port}, .remote = {packet.source, segment.source_port}};
     if (its != flow_)
         return false;
-    static_cast<void>(send(ip_packet(frame, packet)));
+    pass_on(ip_packet(frame, packet), packet);
     return true;
+}
+
+// With a checksum, which the peer's kernel may have left out.
+void KernelReturn::pass_on(inet::Bytes bytes, const inet::Packet &packet) noexcept
+{
+    constexpr std::size_t kChecksumAt = 16; // of TCP's header
+    const std::uint8_t *const tcp = packet.payload.data();
+    const auto before = static_cast<std::size_t>(tcp - bytes.data()) + kChecksumAt;
+    const std::uint32_t without = 0xffffU - inet::load16(tcp + kChecksumAt);
+    std::array<std::uint8_t, 2> checksum{};
+    const std::uint32_t all = inet::sum_tcp_header(tcp, packet.payload.size(), 0, packet.source, packet.target);
+    inet::store16(checksum.data(), inet::finish(all + without));
+    const auto part = [](const std::uint8_t *data, std::size_t size) {
+        return iovec{const_cast<std::uint8_t *>(data), size};
+    };
+    const std::array<iovec, 3> parts = {part(bytes.data(), before), part(checksum.data(), checksum.size()),
+                                        part(tcp + kChecksumAt + 2, bytes.size() - before - 2)};
+    static_cast<void>(send(parts));
 }
 
 } // namespace vma::ether

@@ -3,6 +3,8 @@
 // they come by its loopback.
 #pragma once
 
+#include <sys/uio.h>
+
 #include <cstdint>
 #include <span>
 
@@ -19,13 +21,15 @@ class KernelReturn : public FrameTaker
 public:
     explicit KernelReturn(const inet::Flow &flow) noexcept : flow_(flow) {}
 
-    // A whole IP packet to flow.local. 0 or a negative errno.
-    [[nodiscard]] int send(inet::Bytes packet) noexcept;
+    // A whole IP packet to flow.local, in parts. 0 or a negative errno.
+    [[nodiscard]] int send(std::span<const iovec> parts) noexcept;
 
     // True: it was a segment of the flow, and the kernel has it, or has dropped it, as a wire may.
     bool take(std::span<const std::uint8_t> frame, const inet::FrameInfo &info) noexcept override;
 
 private:
+    void pass_on(inet::Bytes bytes, const inet::Packet &packet) noexcept;
+
     inet::Flow flow_;
     core::UniqueFd raw_;
 };

@@ -18,13 +18,29 @@ namespace {
 constexpr unsigned kUsualMtu = 1500;
 constexpr std::uint32_t kLongFrame = 4096; // bytes, of AF_XDP, for a longer one
 
-struct KindName {
+template <typename Value> struct Word {
     std::string_view name;
-    PortKind kind;
+    Value value;
 };
-constexpr KindName kKinds[] = {{"auto", PortKind::kAuto}, {"xdp", PortKind::kXdp}, {"raw", PortKind::kRaw}};
+constexpr Word<PortKind> kKinds[] = {{"auto", PortKind::kAuto}, {"xdp", PortKind::kXdp}, {"raw", PortKind::kRaw}};
+constexpr Word<XdpStamps> kStamps[] = {
+    {"off", XdpStamps::kNone}, {"software", XdpStamps::kSoftware}, {"hardware", XdpStamps::kHardware}};
 
-constinit std::atomic<bool> g_warned{false};
+// What the parameter's word means. One that means nothing is warned of once, with `complaint`, and is the usual value.
+template <typename Value, std::size_t N>
+Value configured(ofi::Param param, const Word<Value> (&words)[N], const char *complaint, Value usual) noexcept
+{
+    static constinit std::atomic<bool> warned{false}; // one for each kind of value
+    const char *const text = ofi::param(param);
+    if (text == nullptr)
+        return usual;
+    const auto *const found = std::ranges::find(words, std::string_view(text), &Word<Value>::name);
+    if (found != std::end(words))
+        return found->value;
+    if (!warned.exchange(true, std::memory_order_relaxed))
+        VMA_WARN(domain, complaint, text);
+    return usual;
+}
 
 int open_raw(const char *name, const Interface &interface, const PortOptions &options, RawPort &opened) noexcept
 {
@@ -52,15 +68,16 @@ int open_raw(const char *name, const Interface &interface, const PortOptions &op
 
 PortKind configured_port_kind() noexcept
 {
-    const char *const text = ofi::param(ofi::Param::ethernet);
-    if (text == nullptr)
-        return PortKind::kXdp; // no NIC has run the other kind yet
-    const KindName *const found = std::ranges::find(kKinds, std::string_view(text), &KindName::name);
-    if (found != std::end(kKinds))
-        return found->kind;
-    if (!g_warned.exchange(true, std::memory_order_relaxed))
-        VMA_WARN(domain, "FI_VMA_ETHERNET: \"%s\" is none of auto, xdp and raw: xdp is taken", text);
-    return PortKind::kXdp;
+    return configured(ofi::Param::ethernet, kKinds,
+                      "FI_VMA_ETHERNET: \"%s\" is none of auto, xdp and raw: xdp is taken",
+                      PortKind::kXdp); // no NIC has run the other kind yet
+}
+
+XdpStamps configured_stamps() noexcept
+{
+    return configured(ofi::Param::ethernet_stamps, kStamps,
+                      "FI_VMA_ETHERNET_STAMPS: \"%s\" is none of off, software and hardware: off is taken",
+                      XdpStamps::kNone);
 }
 
 int Port::open(const char *interface, const PortOptions &options, Port &opened) noexcept
@@ -79,6 +96,7 @@ int Port::open(const char *interface, const PortOptions &options, Port &opened) 
             return status;
     }
     XdpPortOptions xdp;
+    xdp.stamps = options.stamps;
     if (described.mtu > kUsualMtu)
         xdp.sockets.frame_size = kLongFrame;
     return XdpPort::open(interface, xdp, opened.kind_.emplace<XdpPort>());

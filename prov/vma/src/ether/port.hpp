@@ -5,6 +5,8 @@
 // Both kinds have the same calls; which of them it is, is asked once a burst, with visit(), and not once a frame:
 //   queues()  each with receive, release, take, bytes, submit, flush, drive, fd, as XdpSocket says
 //   takes()   whether a received frame is of a flow of ours: what isn't, is thrown away
+//   has_partial_sums()  whether the kernel may have left out checksums of frames, and made long ones of several: inet::PartialSums
+//   stamps()  which stamps received frames have
 //   arm()     before a sleep on the queues' fd(); false: frames are there already
 //   follow()  what the device has to tell, now and then
 #pragma once
@@ -25,9 +27,13 @@ enum class PortKind {
 // FI_VMA_ETHERNET as it is now. A word that means nothing is warned of, and kAuto.
 PortKind configured_port_kind() noexcept;
 
+// FI_VMA_ETHERNET_STAMPS as it is now. A word that means nothing is warned of, and kNone.
+XdpStamps configured_stamps() noexcept;
+
 struct PortOptions {
     PortKind kind = configured_port_kind();
     const char *sysfs = core::kSysfs; // where it is mounted
+    XdpStamps stamps = configured_stamps();
 };
 
 class Port

@@ -10,6 +10,7 @@
 #include "ether/interface.hpp"
 #include "ether/raw_flows.hpp"
 #include "ether/raw_queue.hpp"
+#include "ether/xdp_program.hpp"
 
 namespace vma::ether {
 
@@ -23,6 +24,8 @@ public:
     std::span<RawQueue> queues() noexcept { return {queue_.get(), 1}; }
     Flows &flows() noexcept { return *flows_; }
     bool arm() noexcept { return queue_->arm(); }
+    static XdpStamps stamps() noexcept { return XdpStamps::kNone; }
+    static bool has_partial_sums() noexcept { return false; }
     void follow() noexcept; // what the device has to tell
     // Whether a received frame is of a flow of ours.
     bool takes(std::span<const std::uint8_t> frame) const noexcept;

@@ -416,9 +416,11 @@ int KernelConnection::resume() noexcept
 
 int KernelConnection::finish(Ending ending, KernelReturn &back) noexcept
 {
-    const int error = write_bytes(fd_, queued.all().subspan(handover.nxt - handover.una));
-    narrow_buffers();
-    return error == 0 && ending != Ending::kNone ? tell_ending(ending, back) : error;
+    int error = write_bytes(fd_, queued.all().subspan(handover.nxt - handover.una));
+    if (error == 0 && ending != Ending::kNone)
+        error = tell_ending(ending, back);
+    narrow_buffers(); // now: a full socket drops even a bare FIN
+    return error;
 }
 
 void KernelConnection::give_up() noexcept
@@ -452,7 +454,8 @@ int KernelConnection::tell_ending(Ending ending, KernelReturn &back) const noexc
     header.target = flow.local.address;
     header.protocol = inet::Protocol::kTcp;
     inet::write_ip_header(packet.data(), header, tcp);
-    return back.send({packet.data(), ip + tcp});
+    const iovec whole{packet.data(), ip + tcp};
+    return back.send({&whole, 1});
 }
 
 } // namespace vma::ether

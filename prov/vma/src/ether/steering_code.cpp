@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 
 #include "ether/flow_key.hpp"
+#include "ether/frames.hpp"
 
 namespace vma::ether {
 namespace {
@@ -31,17 +32,22 @@ constexpr int kOuterVlan = kKey + static_cast<int>(offsetof(FlowKey, outer_vlan)
 constexpr int kInnerVlan = kKey + static_cast<int>(offsetof(FlowKey, inner_vlan));
 constexpr int kProtocol = kKey + static_cast<int>(offsetof(FlowKey, protocol));
 constexpr int kCounterIndex = kKey - 8;
+constexpr int kStamps = kCounterIndex - static_cast<int>(sizeof(FrameStamps));
+constexpr int kArrived = offsetof(FrameStamps, arrived);
+constexpr int kHardware = offsetof(FrameStamps, hardware);
 
-constexpr int kEthernet = 14; // size of its header
-constexpr int kTag = 4;       // of a VLAN tag
-constexpr int kIpv4 = 20;     // of its header without options
-constexpr int kIpv6 = 40;     // of its header
+constexpr int kEthernet = 14;         // size of its header
+constexpr int kTag = 4;               // of a VLAN tag
+constexpr int kIpv4 = 20;             // of its header without options
+constexpr int kIpv6 = 40;             // of its header
+constexpr int kQuote = kEthernet + 8; // what an ICMP error quotes, behind its own header
 constexpr int kVlanIdMask = 0xfff;
 
 class Writer
 {
 public:
-    Writer(Assembler &code, const SteeringMaps &maps) : c_(code), maps_(maps), pass_(code.label()), hit_(code.label())
+    Writer(Assembler &code, const SteeringMaps &maps, const SteeringStamps &stamps)
+        : c_(code), maps_(maps), stamps_(stamps), pass_(code.label()), hit_(code.label())
     {
     }
 
@@ -109,9 +115,14 @@ private:
         c_.jump(If::kEqual, kType, ETH_P_IPV6, ipv6);
         c_.jump(If::kNotEqual, kType, ETH_P_IP, pass_);
         read_ipv4(fragment);
-        c_.jump(ports);
+        c_.jump(If::kNotEqual, Reg::r5, IPPROTO_ICMP, ports);
+        read_too_big4();
+        c_.jump(look_up);
         c_.bind(ipv6);
         read_ipv6(fragment);
+        c_.jump(If::kNotEqual, Reg::r5, IPPROTO_ICMPV6, ports);
+        read_too_big6();
+        c_.jump(look_up);
         c_.bind(ports);
         read_ports();
         c_.jump(look_up);
@@ -154,12 +165,8 @@ private:
         c_.mask(Reg::r4, 0xf0);
         c_.jump(If::kNotEqual, Reg::r4, 0x60, pass_);
         c_.load<std::uint8_t>(Reg::r5, kFrame, kEthernet + 6);
-        for (int i = 0; i < 16; i += 4) {
-            c_.load<std::uint32_t>(Reg::r3, kFrame, kEthernet + 8 + i);
-            c_.store<std::uint32_t>(kStack, kRemote + i, Reg::r3);
-            c_.load<std::uint32_t>(Reg::r3, kFrame, kEthernet + 24 + i);
-            c_.store<std::uint32_t>(kStack, kLocal + i, Reg::r3);
-        }
+        copy_ipv6(kRemote, kEthernet + 8);
+        copy_ipv6(kLocal, kEthernet + 24);
         c_.add(kFrame, kIpv6);
         const Label whole = c_.label();
         c_.jump(If::kNotEqual, Reg::r5, IPPROTO_FRAGMENT, whole);
@@ -167,6 +174,59 @@ private:
         c_.load<std::uint8_t>(Reg::r5, kFrame, kEthernet);
         c_.jump(fragment);
         c_.bind(whole);
+    }
+
+    void copy_ipv6(int to, int from)
+    {
+        for (int i = 0; i < 16; i += 4) {
+            c_.load<std::uint32_t>(Reg::r3, kFrame, from + i);
+            c_.store<std::uint32_t>(kStack, to + i, Reg::r3);
+        }
+    }
+
+    // "Fragmentation needed" (RFC 792) and "packet too big" (RFC 4443, 3.2) of a TCP segment of ours: the kernel, which knows no
+    // such connection, would throw it away. The flow is that of the segment that is quoted, which we have sent.
+    void read_too_big4()
+    {
+        need(kQuote + kIpv4 + 4);
+        expect<std::uint16_t>(kEthernet, 3 << 8 | 4); // type and code
+        expect<std::uint8_t>(kQuote, 0x45);           // ours have no options
+        c_.load<std::uint16_t>(Reg::r3, kFrame, kQuote + 6);
+        c_.to_host16(Reg::r3);
+        c_.mask(Reg::r3, 0x1fff); // the offset: it has ports
+        c_.jump(If::kNotEqual, Reg::r3, 0, pass_);
+        c_.load<std::uint8_t>(Reg::r5, kFrame, kQuote + 9);
+        copy_ipv4(kLocal, kQuote + 12);
+        copy_ipv4(kRemote, kQuote + 16);
+        read_quoted_ports(kQuote + kIpv4);
+    }
+
+    void read_too_big6()
+    {
+        need(kQuote + kIpv6 + 4);
+        expect<std::uint8_t>(kEthernet, 2); // type
+        c_.load<std::uint8_t>(Reg::r5, kFrame, kQuote + 6);
+        copy_ipv6(kLocal, kQuote + 8);
+        copy_ipv6(kRemote, kQuote + 24);
+        read_quoted_ports(kQuote + kIpv6);
+    }
+
+    template <typename T> void expect(int at, std::int32_t value)
+    {
+        c_.load<T>(Reg::r3, kFrame, at);
+        if constexpr (sizeof(T) == 2)
+            c_.to_host16(Reg::r3);
+        c_.jump(If::kNotEqual, Reg::r3, value, pass_);
+    }
+
+    void read_quoted_ports(int at)
+    {
+        c_.jump(If::kNotEqual, Reg::r5, IPPROTO_TCP, pass_);
+        c_.store<std::uint32_t>(kStack, kProtocol, Reg::r5);
+        c_.load<std::uint16_t>(Reg::r3, kFrame, at);
+        c_.store<std::uint16_t>(kStack, kLocalPort, Reg::r3);
+        c_.load<std::uint16_t>(Reg::r3, kFrame, at + 2);
+        c_.store<std::uint16_t>(kStack, kRemotePort, Reg::r3);
     }
 
     void read_ports()
@@ -227,6 +287,8 @@ private:
         const Label redirected = c_.label();
         const Label end = c_.label();
         c_.bind(hit_);
+        if (stamps_.wanted)
+            stamp();
         c_.load<std::uint32_t>(Reg::r2, kContext, offsetof(xdp_md, rx_queue_index));
         c_.load_map(Reg::r1, maps_.sockets);
         c_.move(Reg::r3, XDP_PASS); // what it gives where the queue has no socket
@@ -244,6 +306,43 @@ private:
         c_.exit();
     }
 
+    // FrameStamps go where the driver left room before the frame: who takes it, takes that too. Without room it passes.
+    void stamp()
+    {
+        c_.store<std::uint64_t>(kStack, kStamps + kHardware, 0);
+        if (stamps_.hardware_function != 0)
+            ask_device();
+        c_.call(BPF_FUNC_ktime_get_ns);
+        c_.store<std::uint64_t>(kStack, kStamps + kArrived, Reg::r0);
+        c_.move(Reg::r1, kContext);
+        c_.move(Reg::r2, -static_cast<std::int32_t>(sizeof(FrameStamps)));
+        c_.call(BPF_FUNC_xdp_adjust_meta);
+        c_.jump(If::kNotEqual, Reg::r0, 0, pass_);
+        c_.load<std::uint32_t>(Reg::r1, kContext, offsetof(xdp_md, data_meta));
+        c_.load<std::uint32_t>(Reg::r2, kContext, offsetof(xdp_md, data));
+        c_.move(Reg::r3, Reg::r1);
+        c_.add(Reg::r3, static_cast<std::int32_t>(sizeof(FrameStamps)));
+        c_.jump(If::kAbove, Reg::r3, Reg::r2, pass_);
+        for (const int field : {kArrived, kHardware}) {
+            c_.load<std::uint64_t>(Reg::r3, kStack, kStamps + field);
+            c_.store<std::uint64_t>(Reg::r1, field, Reg::r3);
+        }
+    }
+
+    // What it gives along with an error is no stamp.
+    void ask_device()
+    {
+        const Label known = c_.label();
+        c_.move(Reg::r1, kContext);
+        c_.move(Reg::r2, kStack);
+        c_.add(Reg::r2, kStamps + kHardware);
+        c_.call_kernel(stamps_.hardware_function);
+        c_.shift_left(Reg::r0, 32); // an int
+        c_.jump(If::kEqual, Reg::r0, 0, known);
+        c_.store<std::uint64_t>(kStack, kStamps + kHardware, 0);
+        c_.bind(known);
+    }
+
     // This processor's own counter. kFrame is the verdict by now, as no header is read any more.
     void count(int counter, Label end)
     {
@@ -258,15 +357,16 @@ private:
 
     Assembler &c_;
     const SteeringMaps &maps_;
+    const SteeringStamps &stamps_;
     const Label pass_;
     const Label hit_;
 };
 
 } // namespace
 
-void assemble_steering(Assembler &code, const SteeringMaps &maps)
+void assemble_steering(Assembler &code, const SteeringMaps &maps, const SteeringStamps &stamps)
 {
-    Writer(code, maps).write();
+    Writer(code, maps, stamps).write();
 }
 
 } // namespace vma::ether

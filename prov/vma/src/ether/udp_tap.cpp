@@ -141,6 +141,8 @@ void UdpTap::take(const inet::DatagramInfo &info, inet::Bytes data) noexcept
     datagram.traffic_class = info.traffic_class;
     datagram.hop_limit = info.hop_limit;
     datagram.interface = station_.driver().interface();
+    datagram.arrived_ns = static_cast<std::int64_t>(info.arrived);
+    datagram.hardware_ns = static_cast<std::int64_t>(info.hardware);
     take_(context_, &datagram);
 }
 
@@ -258,6 +260,20 @@ int take_group(fid_domain *fid, const std::uint8_t group[16], std::uint16_t port
     return error == -EEXIST ? -FI_EADDRINUSE : error;
 }
 
+int stamps_of(fid_domain *fid)
+{
+    Station &station = station_of(*reinterpret_cast<ofi::Domain *>(fid));
+    const core::SpinGuard guard(station.lock());
+    switch (station.driver().stamps()) {
+    case XdpStamps::kHardware:
+        return FI_VMA_STAMPS_SOFTWARE | FI_VMA_STAMPS_HARDWARE;
+    case XdpStamps::kSoftware:
+        return FI_VMA_STAMPS_SOFTWARE;
+    default:
+        return 0;
+    }
+}
+
 void close_tap(fi_vma_udp *udp)
 {
     const std::unique_ptr<UdpTap> tap(&self(udp));
@@ -275,6 +291,7 @@ constinit fi_ops_vma_udp udp_ops = {
     .send = send_by_tap,
     .close = close_tap,
     .take_group = take_group,
+    .stamps = stamps_of,
 };
 
 } // namespace vma::ether

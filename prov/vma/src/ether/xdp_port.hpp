@@ -18,28 +18,37 @@ struct XdpPortOptions {
     XdpSocketOptions sockets;
     XdpProgram::Size tables; // `queues` is found out
     XdpMode mode = XdpMode::kAuto;
-    std::vector<unsigned> queues; // empty: all. Frames that come by others go to the kernel
+    std::vector<unsigned> queues;        // empty: all. Frames that come by others go to the kernel
+    XdpStamps stamps = XdpStamps::kNone; // what the kernel and the device can of it
 };
 
 class XdpPort
 {
 public:
     // 0 or negative errno, which is logged: those of XdpSocket::open, XdpProgram::open and attach, -ENODEV, and -EMSGSIZE where
-    // frames of the interface's MTU don't fit into ours.
+    // frames of the interface's MTU take several buffers and the kernel has no such frames.
     [[nodiscard]] static int open(const char *interface, const XdpPortOptions &options, XdpPort &opened) noexcept;
 
     unsigned interface() const noexcept { return interface_; } // its index
     std::span<XdpSocket> queues() noexcept { return sockets_; }
     XdpProgram &program() noexcept { return program_; }
     Flows &flows() noexcept { return *flows_; }
+    bool takes_several_buffers() const noexcept { return program_.takes_several_buffers(); } // frames that have them
+    XdpStamps stamps() const noexcept { return program_.stamps(); }
+    // What comes over veth is as its sender's kernel made it, and generic XDP runs behind GRO.
+    bool has_partial_sums() const noexcept { return is_veth_ || program_.mode() == XdpMode::kGeneric; }
     bool arm() noexcept { return true; } // its sockets are always ready to wake
     void follow() noexcept {}
     static bool takes(std::span<const std::uint8_t>) noexcept { return true; } // what the program has steered here
 
 private:
     int open_all(const char *name, const XdpPortOptions &options) noexcept;
+    int run_program(const XdpPortOptions &options, XdpStamps stamps) noexcept;
+    int open_sockets(const Interface &described, std::span<const unsigned> queues,
+                     const XdpPortOptions &options) noexcept;
 
     unsigned interface_ = 0;
+    bool is_veth_ = false;
     std::vector<XdpSocket> sockets_;
     XdpProgram program_; // goes before the sockets: its frames go to the kernel then
     std::unique_ptr<XdpFlows> flows_;

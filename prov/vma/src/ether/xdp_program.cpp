@@ -4,11 +4,16 @@
 #include <cerrno>
 #include <linux/if_link.h>
 #include <memory>
+#include <utility>
 
 #include "core/log.hpp"
 #include "ether/bpf.hpp"
 #include "ether/flow_key.hpp"
 #include "ether/steering_code.hpp"
+
+#ifndef BPF_F_XDP_DEV_BOUND_ONLY // Linux 6.3
+#define BPF_F_XDP_DEV_BOUND_ONLY (1U << 6)
+#endif
 
 namespace vma::ether {
 namespace {
@@ -25,28 +30,62 @@ static_assert(sizeof(CounterValue) == kCountersSize);
 
 } // namespace
 
-int XdpProgram::open(const Size &size, XdpProgram &opened) noexcept
+int XdpProgram::make_maps(const Size &size) noexcept
+{
+    flows_ = bpf::create_map("vma_flows", BPF_MAP_TYPE_HASH, sizeof(FlowKey), 4, size.flows);
+    if (!flows_)
+        return -errno;
+    addresses_ = bpf::create_map("vma_addresses", BPF_MAP_TYPE_HASH, sizeof(inet::IpAddress), 4, size.addresses);
+    if (!addresses_)
+        return -errno;
+    sockets_ = bpf::create_map("vma_sockets", BPF_MAP_TYPE_XSKMAP, 4, 4, size.queues);
+    if (!sockets_)
+        return -errno;
+    counters_ = bpf::create_map("vma_counters", BPF_MAP_TYPE_PERCPU_ARRAY, 4, kCountersSize, 1);
+    return counters_ ? 0 : -errno;
+}
+
+bool XdpProgram::load(const Wish &wish, XdpStamps stamps, bool several_buffers) noexcept
+{
+    bpf::XdpLoad how;
+    how.flags = several_buffers ? BPF_F_XDP_HAS_FRAGS : 0;
+    SteeringStamps written;
+    written.wanted = stamps != XdpStamps::kNone;
+    if (stamps == XdpStamps::kHardware) {
+        written.hardware_function = bpf::kernel_function("bpf_xdp_metadata_rx_timestamp");
+        if (written.hardware_function <= 0)
+            return false;
+        how.flags |= BPF_F_XDP_DEV_BOUND_ONLY;
+        how.interface = wish.interface;
+        how.calls_the_kernel = true;
+    }
+    Assembler code;
+    assemble_steering(code, {flows_.get(), addresses_.get(), sockets_.get(), counters_.get()}, written);
+    program_ = bpf::load_xdp("vma_steering", code.finish(), how);
+    several_buffers_ = several_buffers;
+    stamps_ = stamps;
+    return static_cast<bool>(program_);
+}
+
+// Where not all goes together, frames of several buffers are kept longest: without them a port may lose frames.
+int XdpProgram::open(const Size &size, const Wish &wish, XdpProgram &opened) noexcept
 {
     XdpProgram made;
-    made.flows_ = bpf::create_map("vma_flows", BPF_MAP_TYPE_HASH, sizeof(FlowKey), 4, size.flows);
-    if (!made.flows_)
-        return -errno;
-    made.addresses_ = bpf::create_map("vma_addresses", BPF_MAP_TYPE_HASH, sizeof(inet::IpAddress), 4, size.addresses);
-    if (!made.addresses_)
-        return -errno;
-    made.sockets_ = bpf::create_map("vma_sockets", BPF_MAP_TYPE_XSKMAP, 4, 4, size.queues);
-    if (!made.sockets_)
-        return -errno;
-    made.counters_ = bpf::create_map("vma_counters", BPF_MAP_TYPE_PERCPU_ARRAY, 4, kCountersSize, 1);
-    if (!made.counters_)
-        return -errno;
-    Assembler code;
-    assemble_steering(code, {made.flows_.get(), made.addresses_.get(), made.sockets_.get(), made.counters_.get()});
-    made.program_ = bpf::load_xdp("vma_steering", code.finish());
-    if (!made.program_)
-        return -errno;
-    opened = std::move(made);
-    return 0;
+    if (const int status = made.make_maps(size); status != 0)
+        return status;
+    int error = 0;
+    for (const bool several : {true, false}) {
+        for (const XdpStamps stamps : {XdpStamps::kHardware, XdpStamps::kSoftware, XdpStamps::kNone}) {
+            if ((several && !wish.several_buffers) || stamps > wish.stamps)
+                continue;
+            if (made.load(wish, stamps, several)) {
+                opened = std::move(made);
+                return 0;
+            }
+            error = errno;
+        }
+    }
+    return error != 0 ? -error : -EIO;
 }
 
 int XdpProgram::set_socket(unsigned queue, int socket) noexcept

@@ -21,6 +21,12 @@ enum class XdpMode {
     kGeneric, // in the kernel's common path, behind the driver: any interface, but see doc/raw-ethernet.md
 };
 
+enum class XdpStamps {
+    kNone,
+    kSoftware, // FrameStamps::arrived alone
+    kHardware, // both. The program is one interface's, in native mode (Linux 6.3, and 6.14 with frames of several buffers)
+};
+
 class XdpProgram
 {
 public:
@@ -30,9 +36,16 @@ public:
         std::uint32_t queues = 64;     // indexes of queues lie below
     };
 
-    // Makes the maps and loads the program; nothing is attached. 0 or negative errno: -EPERM without CAP_BPF and
+    struct Wish {
+        bool several_buffers = true; // it shall take frames that have several, as sockets with has_several_buffers() do
+        XdpStamps stamps = XdpStamps::kNone;
+        unsigned interface = 0; // its index, for stamps of its hardware
+    };
+
+    // Makes the maps and loads the program; nothing is attached. Of the wish it does what the kernel has: takes_several_buffers(),
+    // stamps(). 0 or negative errno: -EPERM without CAP_BPF and
     // CAP_NET_ADMIN.
-    [[nodiscard]] static int open(const Size &size, XdpProgram &opened) noexcept;
+    [[nodiscard]] static int open(const Size &size, const Wish &wish, XdpProgram &opened) noexcept;
 
     // Frames of that queue go to that AF_XDP socket from now on. Negative errno where it is none, or -E2BIG for its index.
     [[nodiscard]] int set_socket(unsigned queue, int socket) noexcept;
@@ -44,6 +57,9 @@ public:
     void detach() noexcept { link_.reset(); }
     bool is_attached() const noexcept { return static_cast<bool>(link_); }
     XdpMode mode() const noexcept { return mode_; } // what attach() got
+    // Linux before 5.18 has no such programs.
+    bool takes_several_buffers() const noexcept { return several_buffers_; }
+    XdpStamps stamps() const noexcept { return stamps_; }
 
     // Sums over all processors. Allocates; not for the data path.
     [[nodiscard]] int counters(SteeringCounters &sums) const noexcept;
@@ -53,6 +69,9 @@ public:
     int program() const noexcept { return program_.get(); }
 
 private:
+    int make_maps(const Size &size) noexcept;
+    bool load(const Wish &wish, XdpStamps stamps, bool several_buffers) noexcept;
+
     core::UniqueFd flows_;     // FlowKey -> 4 bytes that mean nothing
     core::UniqueFd addresses_; // 16 bytes of an address -> 4 bytes that mean nothing
     core::UniqueFd sockets_;   // index of a queue -> AF_XDP socket
@@ -60,6 +79,8 @@ private:
     core::UniqueFd program_;
     core::UniqueFd link_; // last: the first to go
     XdpMode mode_ = XdpMode::kAuto;
+    bool several_buffers_ = false;
+    XdpStamps stamps_ = XdpStamps::kNone;
 };
 
 } // namespace vma::ether

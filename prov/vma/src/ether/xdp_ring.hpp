@@ -26,6 +26,12 @@ public:
             theirs_ = load(consumer_);
         return size_ - (mine_ - theirs_);
     }
+    bool has_space(std::uint32_t entries) noexcept // reads the kernel's index only when they don't seem to fit
+    {
+        if (size_ - (mine_ - theirs_) < entries)
+            theirs_ = load(consumer_);
+        return size_ - (mine_ - theirs_) >= entries;
+    }
     void put(const Entry &entry) noexcept { entries_[mine_++ & (size_ - 1)] = entry; }
     void publish() noexcept { std::atomic_ref(*producer_).store(mine_, std::memory_order_release); }
     std::uint32_t untaken() const noexcept { return mine_ - load(consumer_); } // published, and not yet the kernel's

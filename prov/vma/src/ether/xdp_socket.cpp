@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The data path. Frames below receive_frames are received into, the others are sent from; the fill ring is the list of
-// free ones of the former.
+// The data path. Buffers below receive_frames are received into, the others are sent from; the fill ring is the list of
+// free ones of the former. A frame's number is that of its first buffer.
 #include "ether/xdp_socket.hpp"
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <sys/socket.h>
 #include <utility>
+
+#ifndef XDP_PKT_CONTD // Linux 6.6
+#define XDP_PKT_CONTD (1 << 0)
+#endif
 
 namespace vma::ether {
 namespace {
@@ -19,23 +24,66 @@ constexpr std::uint32_t kHeadroom = 256; // XDP_PACKET_HEADROOM, which the kerne
 std::size_t XdpSocket::receive(std::span<ReceivedFrame> burst) noexcept
 {
     refill();
-    const std::size_t count = std::min<std::size_t>(received_.ready(), burst.size());
-    if (count == 0)
+    std::uint32_t left = received_.ready();
+    if (left == 0)
         return 0;
-    for (ReceivedFrame &frame : burst.first(count)) {
+    gatherer_.forget();
+    std::size_t count = 0;
+    for (; left != 0 && count < burst.size(); --left) {
         const xdp_desc &got = received_.get();
+        if ((got.options & XDP_PKT_CONTD) != 0 || gatherer_.is_gathering()) [[unlikely]] {
+            count += gather(got, burst[count]) ? 1 : 0;
+            if (!gatherer_.has_room())
+                break;
+            continue;
+        }
         const auto index = static_cast<FrameIndex>(got.addr / frame_size_);
         received_at_[index] = static_cast<std::uint16_t>(got.addr % frame_size_);
-        frame = {index, {frames_.data() + got.addr, got.len}};
+        burst[count++] = {index, {frames_.data() + got.addr, got.len}};
     }
+    if (stamps_) [[unlikely]]
+        read_stamps(burst.first(count));
     received_.give_back();
     return count;
+}
+
+// They lie before the frame, where the kernel keeps 256 bytes of its buffer free.
+void XdpSocket::read_stamps(std::span<ReceivedFrame> burst) noexcept
+{
+    for (ReceivedFrame &frame : burst) {
+        if (frame.index != kNoFrame && received_at_[frame.index] >= sizeof frame.stamps)
+            std::memcpy(&frame.stamps, frame.bytes.data() - sizeof frame.stamps, sizeof frame.stamps);
+    }
+}
+
+// One buffer of a frame that has several; it is free again at once. True: the frame is whole. That a buffer is one of ours is
+// looked at here, as lengths add up.
+[[gnu::noinline]] bool XdpSocket::gather(const xdp_desc &part, ReceivedFrame &frame) noexcept
+{
+    const std::uint64_t index = part.addr / frame_size_;
+    const bool ours = several_ && index < fill_.size() && part.len <= frame_size_ - part.addr % frame_size_;
+    if (!ours)
+        gatherer_.spoil();
+    if (stamps_ && !gatherer_.is_gathering() && ours && part.addr % frame_size_ >= sizeof gathered_at_)
+        std::memcpy(&gathered_at_, frames_.data() + part.addr - sizeof gathered_at_, sizeof gathered_at_);
+    const std::span<const std::uint8_t> bytes{frames_.data() + (ours ? part.addr : 0), ours ? part.len : 0};
+    const Gatherer::Took took = gatherer_.take(bytes, (part.options & XDP_PKT_CONTD) != 0);
+    if (index < fill_.size())
+        release(static_cast<FrameIndex>(index));
+    if (took == Gatherer::Took::kFrame) {
+        ++gathered_;
+        frame = {kNoFrame, gatherer_.frame(), false, gathered_at_};
+    } else if (took == Gatherer::Took::kDropped) {
+        ++broken_;
+    }
+    return took == Gatherer::Took::kFrame;
 }
 
 void XdpSocket::release(FrameIndex frame) noexcept
 {
     if (!is_receive_frame(frame)) {
-        free_[free_count_++] = frame;
+        if (frame != kNoFrame)
+            free_[free_count_++] = frame;
         return;
     }
     fill_.put(std::uint64_t{frame} * frame_size_);
@@ -58,16 +106,32 @@ FrameIndex XdpSocket::take() noexcept
 
 std::span<std::uint8_t> XdpSocket::bytes(FrameIndex frame) noexcept
 {
-    return {frames_.data() + std::size_t{frame} * frame_size_, frame_size_};
+    return {frames_.data() + std::size_t{frame} * frame_size_, std::size_t{send_buffers_} * frame_size_};
 }
 
 bool XdpSocket::submit(FrameIndex frame, std::uint32_t length) noexcept
 {
+    if (length > frame_size_) [[unlikely]]
+        return submit_parts(frame, length);
     // A sent frame leaves its place in the ring before it is in the other one; both are of one size.
     if (queued_.space() == 0)
         return false;
     const std::uint64_t offset = is_receive_frame(frame) ? received_at_[frame] : 0;
     queued_.put({std::uint64_t{frame} * frame_size_ + offset, length, 0});
+    return true;
+}
+
+// The kernel sees all of its buffers or none: they are published together.
+bool XdpSocket::submit_parts(FrameIndex frame, std::uint32_t length) noexcept
+{
+    const std::uint32_t count = (length + frame_size_ - 1) / frame_size_;
+    if (count > send_buffers_ || !queued_.has_space(count))
+        return false;
+    unsent_[frame] = static_cast<std::uint8_t>(count - 1);
+    std::uint64_t at = std::uint64_t{frame} * frame_size_;
+    for (std::uint32_t i = 1; i < count; ++i, at += frame_size_, length -= frame_size_)
+        queued_.put({at, frame_size_, XDP_PKT_CONTD});
+    queued_.put({at, length, 0});
     return true;
 }
 
@@ -105,15 +169,38 @@ void XdpSocket::drive() noexcept
 void XdpSocket::reap() noexcept
 {
     const std::uint32_t count = completed_.ready();
-    for (std::uint32_t i = 0; i < count; ++i)
-        release(static_cast<FrameIndex>(completed_.get() / frame_size_));
-    if (count != 0)
-        completed_.give_back();
+    if (count == 0)
+        return;
+    if (send_buffers_ == 1) {
+        for (std::uint32_t i = 0; i < count; ++i)
+            release(static_cast<FrameIndex>(completed_.get() / frame_size_));
+    } else {
+        for (std::uint32_t i = 0; i < count; ++i)
+            settle(static_cast<FrameIndex>(completed_.get() / frame_size_));
+    }
+    completed_.give_back();
+}
+
+// The kernel tells of each buffer, in any order: a frame is free with the last of its own.
+void XdpSocket::settle(FrameIndex buffer) noexcept
+{
+    if (is_receive_frame(buffer))
+        return release(buffer);
+    const FrameIndex frame = buffer - (buffer - fill_.size()) % send_buffers_;
+    if (unsent_[frame] != 0)
+        --unsent_[frame];
+    else
+        release(frame);
+}
+
+std::uint32_t XdpSocket::buffer_room() const noexcept
+{
+    return frame_size_ - kHeadroom;
 }
 
 std::uint32_t XdpSocket::max_received() const noexcept
 {
-    return frame_size_ - kHeadroom;
+    return several_ ? Gatherer::kLongest : buffer_room();
 }
 
 int XdpSocket::counters(XdpSocketCounters &counters) const noexcept
@@ -122,8 +209,14 @@ int XdpSocket::counters(XdpSocketCounters &counters) const noexcept
     socklen_t size = sizeof kernel;
     if (::getsockopt(fd_.get(), SOL_XDP, XDP_STATISTICS, &kernel, &size) != 0)
         return -errno;
-    counters = {kernel.rx_dropped,       kernel.rx_ring_full,     kernel.rx_fill_ring_empty_descs,
-                kernel.rx_invalid_descs, kernel.tx_invalid_descs, refused_};
+    counters = {kernel.rx_dropped,
+                kernel.rx_ring_full,
+                kernel.rx_fill_ring_empty_descs,
+                kernel.rx_invalid_descs,
+                kernel.tx_invalid_descs,
+                refused_,
+                gathered_,
+                broken_};
     return 0;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Opening an AF_XDP socket: its memory, its rings, and the queue it is bound to.
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <ctime>
@@ -9,6 +10,10 @@
 #include "core/log.hpp"
 #include "ether/xdp_socket.hpp"
 
+#ifndef XDP_USE_SG // Linux 6.6
+#define XDP_USE_SG (1 << 4)
+#endif
+
 namespace vma::ether {
 namespace {
 
@@ -17,6 +22,7 @@ constexpr long kRetryNsec = 1'000'000;
 constexpr int kRetries = 100;
 constexpr std::uint32_t kMinFrames = 64;
 constexpr std::uint32_t kMaxFrames = 1 << 20;
+constexpr std::uint32_t kMostBuffers = 17; // of a frame to send: 64 KiB and its headers. The kernel takes 18
 
 bool is_ring_size(std::uint32_t frames)
 {
@@ -56,13 +62,15 @@ int XdpSocket::open(unsigned interface, unsigned queue, const XdpSocketOptions &
     made.queue_ = queue;
     if (const int status = made.set_up(options); status != 0)
         return status;
-    int status = made.bind(interface, options.zero_copy);
+    int status = made.bind(interface, options);
     // The kernel lets go of a queue some milliseconds after its socket is closed, or its process killed.
     for (int i = 0; i < kRetries && status == -EBUSY; ++i) {
         const timespec pause{0, kRetryNsec};
         ::nanosleep(&pause, nullptr);
-        status = made.bind(interface, options.zero_copy);
+        status = made.bind(interface, options);
     }
+    if (status == 0 && made.several_)
+        status = made.gatherer_.open();
     if (status != 0)
         return status;
     if (options.busy_poll_usec != 0 && made.set_busy_polling(options) != 0)
@@ -78,6 +86,11 @@ int XdpSocket::set_up(const XdpSocketOptions &options) noexcept
         return -errno;
     frame_size_ = options.frame_size;
     send_frames_ = options.send_frames;
+    if (options.several_buffers)
+        send_buffers_ = std::clamp((options.longest_sent + frame_size_ - 1) / frame_size_, 1u, kMostBuffers);
+    // Fewer frames where each is long: no more than twice the memory.
+    while (send_frames_ > kMinFrames && send_frames_ * send_buffers_ > 2 * options.send_frames)
+        send_frames_ /= 2;
     if (const int status = map_frames(options); status != 0)
         return status;
     if (const int status = map_rings(options); status != 0)
@@ -89,13 +102,14 @@ int XdpSocket::set_up(const XdpSocketOptions &options) noexcept
     refill();
     free_ = std::make_unique<FrameIndex[]>(send_frames_);
     for (FrameIndex i = 0; i < send_frames_; ++i) // the lowest is taken first
-        release(options.receive_frames + send_frames_ - 1 - i);
+        release(options.receive_frames + (send_frames_ - 1 - i) * send_buffers_);
+    unsent_ = std::make_unique<std::uint8_t[]>(options.receive_frames + std::size_t{send_frames_} * send_buffers_);
     return 0;
 }
 
 int XdpSocket::map_frames(const XdpSocketOptions &options) noexcept
 {
-    const std::size_t used = (std::size_t{options.receive_frames} + options.send_frames) * frame_size_;
+    const std::size_t used = (options.receive_frames + std::size_t{send_frames_} * send_buffers_) * frame_size_;
     const std::size_t whole = (used + kHugePage - 1) / kHugePage * kHugePage;
     int status = 0;
     for (const bool huge : {true, false}) {
@@ -126,13 +140,14 @@ int XdpSocket::map_frames(const XdpSocketOptions &options) noexcept
 int XdpSocket::map_rings(const XdpSocketOptions &options) noexcept
 {
     const int fd = fd_.get();
+    const std::uint32_t to_send = std::bit_ceil(send_frames_ * send_buffers_);
     const struct {
         int option;
         std::uint32_t size;
     } rings[] = {{XDP_UMEM_FILL_RING, options.receive_frames},
-                 {XDP_UMEM_COMPLETION_RING, options.send_frames},
+                 {XDP_UMEM_COMPLETION_RING, to_send},
                  {XDP_RX_RING, options.receive_frames},
-                 {XDP_TX_RING, options.send_frames}};
+                 {XDP_TX_RING, to_send}};
     for (const auto &ring : rings) {
         if (const int status = set(fd, SOL_XDP, ring.option, ring.size); status != 0)
             return status;
@@ -145,31 +160,38 @@ int XdpSocket::map_rings(const XdpSocketOptions &options) noexcept
         return -EOPNOTSUPP;
     int status = map_ring(fd, XDP_UMEM_PGOFF_FILL_RING, at.fr, options.receive_frames, ring_memory_[0], fill_);
     if (status == 0)
-        status = map_ring(fd, XDP_UMEM_PGOFF_COMPLETION_RING, at.cr, options.send_frames, ring_memory_[1], completed_);
+        status = map_ring(fd, XDP_UMEM_PGOFF_COMPLETION_RING, at.cr, to_send, ring_memory_[1], completed_);
     if (status == 0)
         status = map_ring(fd, XDP_PGOFF_RX_RING, at.rx, options.receive_frames, ring_memory_[2], received_);
     if (status == 0)
-        status = map_ring(fd, XDP_PGOFF_TX_RING, at.tx, options.send_frames, ring_memory_[3], queued_);
+        status = map_ring(fd, XDP_PGOFF_TX_RING, at.tx, to_send, ring_memory_[3], queued_);
     return status;
 }
 
-int XdpSocket::bind(unsigned interface, bool zero_copy) noexcept
+// Without a copy, if the driver can; with frames of several buffers, if it and the kernel can. Where both don't go together, those
+// that need the latter get it.
+int XdpSocket::bind(unsigned interface, const XdpSocketOptions &options) noexcept
 {
     sockaddr_xdp address{};
     address.sxdp_family = AF_XDP;
     address.sxdp_ifindex = interface;
     address.sxdp_queue_id = queue_;
-    const auto try_with = [&](std::uint16_t flag) {
-        address.sxdp_flags = static_cast<std::uint16_t>(flag | XDP_USE_NEED_WAKEUP);
-        return ::bind(fd_.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) == 0 ? 0 : -errno;
-    };
-    if (zero_copy) {
-        const int status = try_with(XDP_ZEROCOPY);
-        zero_copy_ = status == 0;
-        if (status == 0 || status == -EBUSY)
+    int status = -EINVAL;
+    for (const int flags : {XDP_ZEROCOPY | XDP_USE_SG, XDP_ZEROCOPY, XDP_COPY | XDP_USE_SG, int{XDP_COPY}}) {
+        const bool zero_copy = (flags & XDP_ZEROCOPY) != 0;
+        const bool several = (flags & XDP_USE_SG) != 0;
+        if ((zero_copy && !options.zero_copy) || (several && !options.several_buffers) ||
+            (zero_copy && !several && options.longest_sent > buffer_room()))
+            continue;
+        address.sxdp_flags = static_cast<std::uint16_t>(flags | XDP_USE_NEED_WAKEUP);
+        status = ::bind(fd_.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) == 0 ? 0 : -errno;
+        if (status == 0 || status == -EBUSY) {
+            zero_copy_ = zero_copy;
+            several_ = several;
             return status;
+        }
     }
-    return try_with(XDP_COPY);
+    return status;
 }
 
 int XdpSocket::set_busy_polling(const XdpSocketOptions &options) noexcept

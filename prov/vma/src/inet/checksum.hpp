@@ -68,4 +68,10 @@ inline std::uint32_t pseudo_sum(const IpAddress &source, const IpAddress &target
     return fixed + sum_fixed<16>(source.bytes.data()) + sum_fixed<16>(target.bytes.data());
 }
 
+// Whether a transport's field holds no checksum but the sum of its pseudo-header: PartialSums.
+inline bool is_partial(std::uint16_t field, std::uint32_t pseudo)
+{
+    return field == fold16(pseudo);
+}
+
 } // namespace vma::inet

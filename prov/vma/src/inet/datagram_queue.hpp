@@ -19,7 +19,8 @@ struct DatagramInfo {
     std::uint16_t vlan = 0;
     std::uint8_t traffic_class = 0;
     std::uint8_t hop_limit = 0;
-    Nanos arrived = 0;         // FrameInfo's
+    Nanos arrived = 0; // FrameInfo's, as the next one
+    Nanos hardware = 0;
     std::uint64_t dropped = 0; // by this socket before this one, in all (SO_RXQ_OVFL)
     int error = 0;             // of an error: errno, and ICMP's type, code and MTU
     std::uint8_t type = 0;

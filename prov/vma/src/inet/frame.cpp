@@ -233,7 +233,9 @@ Parsed parse_frame(std::span<const std::uint8_t> frame, const FrameInfo &info, P
         type = load16(&frame[at]);
     }
     out.info.checksums_good = info.checksums_good; // one by one, as they have just been written by the caller
+    out.info.partial_sums = info.partial_sums;
     out.info.arrived = info.arrived;
+    out.info.hardware = info.hardware;
     memcpy(out.source_mac.bytes.data(), &frame[6], 6);
     const Bytes bytes = frame.subspan(at + 2);
     if (type != kEtherIpv4 && type != kEtherIpv6)

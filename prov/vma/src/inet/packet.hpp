@@ -16,10 +16,20 @@ inline constexpr std::uint8_t kEcnCapable1 = 1;
 inline constexpr std::uint8_t kEcnCapable0 = 2;
 inline constexpr std::uint8_t kEcnExperienced = 3;
 
+// Whether the transport's checksum may be missing, because the kernel that sent the frame left it to a device, or put the frame
+// together and had verified its parts. The field holds the sum of the pseudo-header then.
+enum class PartialSums : std::uint8_t {
+    kNone,
+    kTcp, // of TCP only: the frame is longer than the link's, so if it is UDP's, it is several datagrams and nobody says how long
+    kAny,
+};
+
 // What the device says of a frame beside its bytes.
 struct FrameInfo {
     bool checksums_good = false; // the NIC has verified those of IP and the transport
-    Nanos arrived = 0;           // hardware's or driver's time stamp, in whatever clock the device has; 0: none
+    Nanos arrived = 0;           // CLOCK_MONOTONIC, when the driver had it; 0: not known
+    Nanos hardware = 0;          // the device's time stamp, in whatever clock it has; 0: none
+    PartialSums partial_sums = PartialSums::kNone;
 };
 
 // A received packet. The payload points into the caller's frame, or into a reassembly buffer, and lives as long as that.

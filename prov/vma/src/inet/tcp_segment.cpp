@@ -75,6 +75,15 @@ void read_options(const std::uint8_t *p, std::size_t len, TcpOptions &options)
     }
 }
 
+bool is_left_out(const Packet &packet)
+{
+    constexpr std::size_t kChecksumAt = 16;
+    return packet.info.partial_sums != PartialSums::kNone &&
+           is_partial(load16(&packet.payload[kChecksumAt]),
+                      pseudo_sum(packet.source, packet.target, Protocol::kTcp,
+                                 static_cast<std::uint32_t>(packet.payload.size())));
+}
+
 } // namespace
 
 bool parse_segment(const Packet &packet, Segment &segment)
@@ -86,7 +95,8 @@ bool parse_segment(const Packet &packet, Segment &segment)
     const std::size_t header = std::size_t{p[12]} >> 4 << 2;
     if (header < kTcpHeader || header > bytes.size())
         return false;
-    if (!packet.info.checksums_good && finish(sum_tcp_header(p, bytes.size(), 0, packet.source, packet.target)) != 0)
+    if (!packet.info.checksums_good && !is_left_out(packet) &&
+        finish(sum_tcp_header(p, bytes.size(), 0, packet.source, packet.target)) != 0)
         return false;
     segment.source_port = load16(p);
     segment.target_port = load16(p + 2);

@@ -35,7 +35,8 @@ UdpParsed parse_udp(const Packet &packet, UdpDatagram &out)
     if (summed && !packet.info.checksums_good) {
         const std::uint32_t pseudo =
             pseudo_sum(packet.source, packet.target, Protocol::kUdp, static_cast<std::uint32_t>(length));
-        if (finish(sum(payload.data(), length, pseudo)) != 0)
+        const bool left_out = packet.info.partial_sums == PartialSums::kAny && is_partial(load16(&payload[6]), pseudo);
+        if (!left_out && finish(sum(payload.data(), length, pseudo)) != 0)
             return UdpParsed::kBadChecksum;
     }
     out.source_port = load16(&payload[0]);

@@ -223,6 +223,7 @@ bool UdpTable::enqueue(UdpSocketId id, const Packet &packet, const UdpDatagram &
     info.traffic_class = packet.traffic_class;
     info.hop_limit = packet.hop_limit;
     info.arrived = packet.info.arrived;
+    info.hardware = packet.info.hardware;
     info.dropped = one.dropped;
     if (one.options.taker != nullptr) {
         info.length = static_cast<std::uint32_t>(datagram.data.size());

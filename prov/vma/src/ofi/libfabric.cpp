@@ -62,6 +62,10 @@ constexpr ParamEntry kParams[] = {
     {"ethernet", "FI_VMA_ETHERNET", nullptr,
      "How domains of the fabric ethernet get frames: xdp (AF_XDP sockets), raw (raw packet queue pairs of the RDMA "
      "device that the interface belongs to), auto: raw where the device has them, else xdp (default: xdp)."},
+    {"ethernet_stamps", "FI_VMA_ETHERNET_STAMPS", nullptr,
+     "Time stamps of frames that come by AF_XDP: off, software (the kernel's driver had it), hardware (the device's "
+     "clock "
+     "too, where it stamps) (default: off)."},
     {"gro_streams_max", "FI_VMA_GRO_STREAMS_MAX", nullptr,
      "TCP connections over an Ethernet port whose segments, where several came together, are taken as one at a time; "
      "0: "

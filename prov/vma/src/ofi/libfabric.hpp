@@ -32,6 +32,7 @@ enum class Param : int {
     fast_size,
     guardian,
     ethernet,
+    ethernet_stamps,
     gro_streams_max,
 };
 // The value of FI_VMA_<NAME>, else of its other name, else nullptr.
