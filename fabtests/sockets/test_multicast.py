@@ -3,15 +3,13 @@
 nobody else any. The members and senders are nodes (programs/datagrams/multicast.cpp) on two hosts of our own."""
 
 import itertools
-import socket
 
 import pytest
 
 from lib import build, datagrams, netns
+from lib.multicast import GROUP, PORT, Node
 
-PROGRAM = "sockets/programs/datagrams/multicast"
-GROUP, OTHER, SIX = "239.1.2.3", "239.1.2.4", "ff15::1234"
-PORT = 16100
+OTHER, SIX = "239.1.2.4", "ff15::1234"
 LEFT, RIGHT = "10.99.0.1", "10.99.0.2"
 
 # Who has the library, by the number of the node and whether it is one that sends.
@@ -32,46 +30,6 @@ FORMS = {
 }
 
 
-class Node:
-    def __init__(self, stage, name, host, vma, sends):
-        self.host = host
-        self.stage, self.vma, self.sends = stage, vma, sends
-        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.control.settimeout(20)
-        self.proc = stage.run.start(name, [build.program(PROGRAM), theirs.fileno()], vma=vma, mode="latency",
-                                    pass_fds=[theirs.fileno()], preexec=host.enter)
-        theirs.close()
-
-    def ask(self, *words) -> str:
-        """One command; the answer as it is."""
-        line = " ".join(map(str, words))
-        self.control.send(line.encode())
-        answer = self.control.recv(65536)
-        assert answer[:1] == b"\0", f"{self.proc.name} is gone at {line!r}\n{self.proc.output()}"
-        return answer[1:].decode()
-
-    def do(self, *words):
-        """One command that has to succeed."""
-        assert self.ask(*words) == "0", f"{self.proc.name}: {words}"
-
-    def member(self, name, how=("mreq", "127.0.0.1"), group=GROUP, port=PORT, bind="0.0.0.0", **options):
-        """A socket that others may share the port with, bound, and a member."""
-        self.do("socket", name, "6" if ":" in bind else "4")
-        for option, value in {"reuseaddr": 1, **options}.items():
-            self.do("option", name, option, value)
-        self.do("bind", name, bind, port)
-        if how:
-            self.do("join", name, how[0], group, *how[1:])
-        return name
-
-    def sender(self, name="out", bind="127.0.0.1", port=PORT + 1, interface=None):
-        self.do("socket", name, "6" if ":" in bind else "4")
-        self.do("bind", name, bind, port)
-        if interface:
-            self.do("interface", name, *interface)
-        return name
-
-
 class Stage:
     """The nodes of one test."""
 
@@ -81,7 +39,7 @@ class Stage:
 
     def node(self, name, host=None, sends=False) -> Node:
         vma = WHO[self.who](len(self.nodes), sends)
-        self.nodes.append(Node(self, name, host or self.hosts.left, vma, sends))
+        self.nodes.append(Node(self.run, name, host or self.hosts.left, vma))
         return self.nodes[-1]
 
     def burst(self, sender, members, group=GROUP, port=PORT, out="out", count=50):

@@ -139,7 +139,8 @@ int UdpTable::change_group(UdpSocketId id, GroupChange change, const IpAddress &
 int UdpTable::score(const Socket &one, const Flow &flow) const
 {
     const Endpoint &local = one.flow.local;
-    if (local.port != flow.local.port || !covers(local.address, one.options.v6_only, flow.local.address))
+    if (local.port != flow.local.port || one.options.groups_only ||
+        !covers(local.address, one.options.v6_only, flow.local.address))
         return 0;
     if (one.flow.remote.port)
         return one.flow.remote == flow.remote ? 8 : 0;
