@@ -2,137 +2,16 @@
 """Multicast of unmodified programs on an Ethernet port: every member on either side of the wire gets each datagram once and in order,
 whoever of them has the library. The nodes are those of sockets/test_multicast.py."""
 
-import itertools
 import re
 
 import pytest
 
-from lib import build, multicast, netns, tcp
-from lib.multicast import PORT, Node
-from lib.wire import LEFT, LEFT6, PATIENCE, RIGHT, inside
+from lib import multicast
+from lib.multicast import PORT, Stream, member, multicasts, nothing, sender
+from lib.wire import LEFT, LEFT6, PATIENCE
 
-FOUR, SIX, OTHER = multicast.GROUP, "ff15::1234", "239.1.2.4"
-CHUNK = 50
+FOUR, SIX = multicast.GROUP, "ff15::1234"
 GROUPS = pytest.mark.parametrize("group", [FOUR, SIX], ids=["ipv4", "ipv6"])
-
-
-class Scene:
-    """On the left one process with the port, and others; on the right the kernel."""
-
-    def __init__(self, run, hosts):
-        self.run, self.hosts = run, hosts
-        self.nodes, self.numbers = [], {}
-        for host in hosts.all:
-            tcp.no_offloads(run, host)
-
-    def node(self, name, *, port=None, vma=False, far=False) -> Node:
-        """`port`: interfaces that it takes."""
-        made = Node(self.run, name, self.hosts.right if far else self.hosts.left, vma or port is not None,
-                    {"VMA_ETHERNET": port} if port else None)
-        self.nodes.append(made)
-        return made
-
-    def finish(self):
-        for node in self.nodes:
-            node.control.close()
-            if node.proc.alive():
-                node.proc.ok()
-
-
-@pytest.fixture
-def scene(run, hosts):
-    if not build.intercepts():
-        pytest.skip("libvma.so of this build intercepts nothing")
-    made = Scene(run, hosts)
-    yield made
-    made.finish()
-
-
-def member(node, name, group=FOUR, port=PORT, bind=None, wire="wire", **options):
-    """A socket that is in the group on the wire."""
-    how = ("group", wire)
-    options = {"reuseaddr": 1, "rcvbuf": 8 << 20, **options}
-    return node, node.member(name, how, group, port, bind or ("::" if ":" in group else "0.0.0.0"), **options)
-
-
-def sender(node, group=FOUR, name="out", bind=None, wire="wire", port=0):
-    six = ":" in group
-    return node.sender(name, bind or (LEFT6 if six else LEFT), port, ("index6" if six else "index", wire))
-
-
-class Stream:
-    """Numbered datagrams to a group, of one socket."""
-
-    def __init__(self, node, group=FOUR, port=PORT, out="out"):
-        self.node, self.group, self.port, self.out = node, group, port, out
-        self.next = 0
-
-    def send(self, count=50, *shape):
-        first, self.next = self.next, self.next + count
-        assert self.node.ask("burst", self.out, self.group, self.port, first, count, *shape) == "sent"
-        return first, count
-
-    def burst(self, members, count=50, *shape):
-        """Each of the members gets them all. No more at once than a receive buffer holds."""
-        while count > 0:
-            first, sent = self.send(min(count, CHUNK), *shape)
-            count -= sent
-            for node, name in members:
-                assert node.ask("collect", name, first, sent) == "all", f"{node.proc.name} {name}"
-
-    def reach(self, members):
-        """New interfaces have what it takes a moment later."""
-        for node, name in members:
-            def heard(node=node, name=name):
-                self.send(1)
-                return node.ask("drain", name) != ""
-            self.node.run.wait_until(heard, "the first datagram", PATIENCE, node.proc)
-        self.send(1)
-        for node, name in members:
-            while f"number {self.next - 1} " not in node.ask("drain", name):
-                node.ask("wait", name)
-
-    def until(self, done, members, what):
-        for turn in itertools.count():
-            self.burst(members)
-            nothing(members)
-            if done():
-                return
-            assert turn < 2000, what
-
-    def is_by_port(self) -> bool:
-        """What was sent last left by the port: the kernel has not counted it."""
-        before = multicasts(self.node.host, self.group)
-        self.send(20)
-        return multicasts(self.node.host, self.group) - before < 20
-
-    def until_by_port(self, members):
-        def by_port():
-            before = multicasts(self.node.host, self.group)
-            self.burst(members, 40)
-            return multicasts(self.node.host, self.group) - before < 20
-        if self.next == 0:
-            self.reach(members)
-        self.until(by_port, members, "not by the port")
-
-
-def nothing(members):
-    for node, name in members:
-        assert node.ask("drain", name) == "", f"{node.proc.name} {name}"
-
-
-def multicasts(host, group) -> int:
-    """Packets to groups that the kernel has sent."""
-    with inside(host), open("/proc/thread-self/net/" + ("snmp6" if ":" in group else "netstat"), encoding="ascii") as file:
-        text = file.read()
-    if ":" in group:
-        return int(re.search(r"Ip6OutMcastPkts\s+(\d+)", text)[1])
-    names, values = [line.split() for line in text.splitlines() if line.startswith("IpExt:")]
-    return int(values[names.index("OutMcastPkts")])
-
-
-def takes_group(proc, group) -> bool:
-    return any(re.search(r"group \[?" + re.escape(group) + r".*accelerated: port", line) for line in proc.log().lines)
 
 
 # ---- sending ------------------------------------------------------------------------------------------------------------
