@@ -185,6 +185,34 @@ def test_loop_off(stage):
     stage.nothing([near, far, own])
 
 
+def test_mapped_group(stage):
+    """A group of IPv4 from a socket of IPv6, whose own IPV6_MULTICAST_LOOP counts: each gets it once."""
+    a, b, s = stage.node("a"), stage.node("b", stage.hosts.right), stage.node("s", sends=True)
+    near, far = (a, a.member("near", ("mreq", LEFT))), (b, b.member("far", ("mreq", RIGHT)))
+    s.sender(bind="::", interface=("index", "wire"))
+    for _ in range(30):
+        stage.burst(s, [near, far], f"::ffff:{GROUP}")
+        stage.nothing([near, far])
+    s.do("option", "out", "loop6", 0)
+    stage.burst(s, [far], f"::ffff:{GROUP}")
+    stage.nothing([near, far])
+
+
+def test_control_data(stage):
+    """What carries control data goes by the kernel: to members on this host as well, whatever went another way before."""
+    a, b, s = stage.node("a"), stage.node("b", stage.hosts.right), stage.node("s", sends=True)
+    members = [(a, a.member("near", ("mreq", LEFT))), (b, b.member("far", ("mreq", RIGHT)))]
+    s.sender(bind=LEFT, interface=("address", LEFT))
+    stage.warm(s, members)
+    for _ in range(10):
+        stage.burst(s, members, count=3)
+        assert s.ask("control", "out", GROUP, PORT, "text", "wire") == "4"
+        for node, name in members:
+            node.ask("wait", name)
+            assert node.ask("drain", name).startswith("text from ")
+    stage.nothing(members)
+
+
 def test_ttl(stage):
     """TTL 0 stays on this host, 1 does not."""
     a, b, s = stage.node("a"), stage.node("b", stage.hosts.right), stage.node("s", sends=True)

@@ -18,6 +18,7 @@
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/provider.hpp"
+#include "compat/src/socket/udp/diag.hpp"
 
 namespace vma::sock {
 
@@ -91,6 +92,7 @@ int open_device(Device &d, fi_info &info)
         result = fi_open_ops(&d.fabric->fid, FI_VMA_UDP_OPS, 0, reinterpret_cast<void **>(&d.udp), nullptr);
     if (result == 0 && d.udp != nullptr) {
         d.interface = ::if_nametoindex(d.name);
+        d.network = udp::network_of_thread();
         result = d.udp->open_sender(d.domain, &d.sender);
     }
     if (result == 0)

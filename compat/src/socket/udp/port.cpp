@@ -84,7 +84,8 @@ int open_on(Socket &s, int fd, Device &d, bool groups_only)
         u.kernel_first.store(true, std::memory_order_relaxed);
         sockaddr_in6 local = {};
         u.port_number = read_address(fd, Side::kLocal, local) ? local.sin6_port : 0;
-        u.ports[u.port_count++] = made;
+        u.ports[u.port_count] = made;
+        u.port_count += 1;
         ++d.users;
     }
     engine_exclude_polling(false);
@@ -131,7 +132,7 @@ void attach_ports(Socket &s, int fd)
     if (share == Share::kNothing || is_on_port(state_of(s)))
         return;
     each_remote_device([&](Device &d) {
-        if (d.udp != nullptr && !d.failed)
+        if (d.udp != nullptr && !d.failed && d.network == network_of(fd))
             attach_to(s, fd, d, share);
     });
 }
@@ -158,8 +159,7 @@ bool is_still_alone(Socket &s, int fd)
 {
     const State &u = state_of(s);
     const Attachment *const end = u.ports + u.port_count;
-    if (!u.may_share.load(std::memory_order_relaxed) ||
-        std::all_of(u.ports, end, [](const Attachment &one) { return one.groups_only; }))
+    if (std::all_of(u.ports, end, [](const Attachment &one) { return one.groups_only; }))
         return true;
     Flow flow = {};
     return !read_address(fd, Side::kLocal, flow.destination) || is_group_address(flow.destination.sin6_addr) ||

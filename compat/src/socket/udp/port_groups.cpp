@@ -151,10 +151,10 @@ void look(Socket &s, const in6_addr &group, Device &d)
         leave(*taken);
 }
 
-// Another socket has been bound to its port since: the kernel decides again who gets what.
+// Another socket may have been bound to its port since: the kernel decides again who gets what.
 void look_after_sharing(Socket &s)
 {
-    if (is_on_port(state_of(s)) && !is_still_alone(s, s.any_fd.load(std::memory_order_relaxed)))
+    if (!is_still_alone(s, s.any_fd.load(std::memory_order_relaxed)))
         unlift(s, true); // its next receiving call finds out what is left to it
 }
 
@@ -207,14 +207,13 @@ void look_after_port_groups()
     std::uint32_t number = 0;
     unsigned looks = 0;
     for (Socket *s = g_listed; s != nullptr; s = s->next_live) {
-        look_after_sharing(*s);
         const State &u = state_of(*s);
-        for (std::uint32_t i = 0; u.groups && i < u.groups->count * u.port_count; ++i, ++number) {
-            if (number < g_next || looks == kLooks)
-                continue;
-            look(*s, u.groups->list[i / u.port_count], *u.ports[i % u.port_count].device);
-            ++looks;
-        }
+        const auto is_due = [&] { return number++ >= g_next && looks != kLooks && ++looks != 0; };
+        if (is_on_port(u) && u.may_share.load(std::memory_order_relaxed) && is_due())
+            look_after_sharing(*s);
+        for (std::uint32_t i = 0; u.groups && i < u.groups->count * u.port_count; ++i)
+            if (is_due())
+                look(*s, u.groups->list[i / u.port_count], *u.ports[i % u.port_count].device);
     }
     g_next = g_next + looks < number ? g_next + looks : 0;
 }

@@ -46,11 +46,13 @@ void try_next_port(const State &u, Route &route)
     route.tap = next.tap;
 }
 
-Device *port_with(std::uint32_t interface)
+// What was found out about the way is of the thread's network.
+Device *port_with(int fd, std::uint32_t interface)
 {
     Device *found = nullptr;
     each_remote_device([&](Device &d) {
-        if (d.sender != nullptr && d.interface == interface && !d.failed)
+        if (d.sender != nullptr && d.interface == interface && !d.failed && d.network == network_of(fd) &&
+            d.network == network_of_thread())
             found = &d;
     });
     return found;
@@ -114,7 +116,7 @@ bool point_group_to_port(Socket &s, int fd, Route &route, const Departure &depar
     if (!ports_are_named())
         return false;
     list(s); // routes hold for ticks, which there are while sockets are listed
-    Device *const d = ports_are_open() ? port_with(departure.way.interface) : nullptr;
+    Device *const d = ports_are_open() ? port_with(fd, departure.way.interface) : nullptr;
     if (d == nullptr || !is_plain_departure(departure))
         return false;
     if (route.tap != d->sender) {

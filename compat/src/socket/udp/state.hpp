@@ -85,7 +85,7 @@ struct State {
 
     // On Ethernet ports (port.cpp). Changed with lift, tx, rx and poll lock.
     Attachment ports[kMostDevices];
-    std::uint32_t port_count = 0;
+    Glimpsed<std::uint32_t> port_count = 0;
     std::uint32_t sends_by = 0; // devices whose senders its routes have, a bit each; lift and tx lock
     std::atomic<bool> port_tried{false};
     std::atomic<bool> may_share{false};    // others may be bound to its port

@@ -209,7 +209,7 @@ bool UdpTable::wants_group(const Socket &one, const Flow &flow) const
     if (remote.port && remote != flow.remote)
         return false;
     if (!flow.local.address.is_multicast())
-        return true;
+        return !one.options.groups_only;
     const GroupAnswer answer = groups_.ask(one.groups, flow.local.address, flow.remote.address);
     return answer == GroupAnswer::kWanted || (answer == GroupAnswer::kNotMember && one.options.multicast_all);
 }
