@@ -415,7 +415,8 @@ struct fi_vma_udp_to {
 
 struct fi_vma_udp; /* one socket's, or a sender */
 
-#define FI_VMA_UDP_GROUPS 1U /* it gets what is sent to groups, and no more */
+/* In the flags of open(): the socket gets what is sent to groups, and no more. */
+static const uint32_t FI_VMA_UDP_GROUPS = 1;
 
 struct fi_ops_vma_udp {
     size_t size;
