@@ -162,3 +162,25 @@ def test_router_of_this_host(scene):
             assert multicasts(ours.host, FOUR) - before >= 50
             nothing([there])
     stream.until_by_port([there])
+
+
+@GROUPS
+def test_connected(scene, group):
+    ours, far = scene.node("ours", port="wire"), scene.node("far", far=True)
+    there = member(far, "in", group)
+    sender(ours, group)
+    Stream(ours, group).reach([there])
+    ours.do("connect", "out", group, PORT)
+
+    def is_by_port():
+        before = multicasts(ours.host, group)
+        for _ in range(20):
+            assert ours.ask("write", "out", "text") == "4"
+        got = 0
+        while got < 20:
+            far.ask("wait", "in")
+            got += far.ask("drain", "in").count("text from ")
+        assert got == 20
+        return multicasts(ours.host, group) == before
+    scene.run.wait_until(is_by_port, "the port", PATIENCE, ours.proc)
+    nothing([there])
