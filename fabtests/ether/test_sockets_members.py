@@ -195,3 +195,19 @@ def test_sockperf(scene, server):
     listener.stop()
     assert "# dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0" in client.stdout()
     assert takes_group(programs[True], FOUR) and is_on_port(programs[True])
+
+
+@GROUPS
+def test_all_are_members_and_senders(scene, group):
+    """Of the process with the port, of another here, and of the far host: whoever sends, each member gets it once, the sender's own, too."""
+    ours, plain, far = scene.node("ours", port="wire"), scene.node("plain"), scene.node("far", far=True)
+    here, there = member(ours, "in", group), member(far, "in", group)
+    nodes = {"far": far, "ours": ours, "plain": plain}
+    streams = {name: Stream(node, group, out=sender(node, group)) for name, node in nodes.items()}
+    streams["ours"].reach([here, there])
+    receive_by_port(streams["far"], [here, there], ours, group)
+    streams["ours"].until_by_port([here, there])
+    for _ in range(10):
+        for stream in streams.values():
+            stream.burst([here, there])
+            nothing([here, there])
