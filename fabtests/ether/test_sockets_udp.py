@@ -95,6 +95,20 @@ def test_what_is_told(run, wire, family, number, left, right, bound):
     proc.ok()
 
 
+def test_width_of_rules(run, wire):
+    """The variables of VMA for it are known, and said to have no effect."""
+    env = {"VMA_ETHERNET": "wire", "VMA_UDP_3T_RULES": "1", "VMA_TCP_3T_RULES": "1"}
+    proc = run.start("mirror", [PYTHON, PROGRAMS / "udp_mirror.py", "4", LEFT, PORT], vma=True, env=env,
+                     preexec=wire.left.enter)
+    run.wait_until(lambda: "ready" in proc.stdout(), "the mirror", PATIENCE, proc)
+    peer = Peer(wire.right, socket.AF_INET, (LEFT, PORT))
+    lift(run, peer, proc)
+    for name in "VMA_UDP_3T_RULES", "VMA_TCP_3T_RULES":
+        assert sum(f"{name}=1 has no effect" in line for line in proc.log().lines) == 1
+    peer.ask(b"quit")
+    proc.ok()
+
+
 def test_any_address_hears_both_families(run, wire):
     proc = mirror(run, wire, "6", "::")
     six = Peer(wire.right, socket.AF_INET6, (LEFT6, PORT))

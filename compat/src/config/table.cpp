@@ -235,6 +235,16 @@ constexpr Parameter kTable[] = {
      .max = 65535,
      .text = "Bytes of data and options in a segment that connections on Ethernet ports send at most; 0 as the MTU "
              "allows."},
+    {.name = "VMA_TCP_3T_RULES",
+     .label = "TCP 3T rules",
+     .field = &Params::tcp_3t_rules,
+     .text = "No effect, which a line in the log says: connections on Ethernet ports are steered by both addresses and "
+             "ports, as their listener stays in the kernel."},
+    {.name = "VMA_UDP_3T_RULES",
+     .label = "UDP 3T rules",
+     .field = &Params::udp_3t_rules,
+     .text = "No effect, which a line in the log says: on Ethernet ports connected UDP sockets are steered by both "
+             "addresses and ports, as what others send to them is the kernel's to refuse; all others by their own."},
     {.name = "VMA_RING_DEV_MEM_TX",
      .label = "Ring On Device Memory TX",
      .field = &Params::ring_dev_mem_tx,

@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/socket/device.hpp"
 #include "compat/src/socket/engine_objects.hpp"
@@ -50,8 +51,24 @@ void ask_for_ports()
     engine_wake_helper();
 }
 
+namespace {
+
+// The width of a rule follows from who else may get what is sent to the same port.
+void say_what_rules_are()
+{
+    if (config::params().tcp_3t_rules)
+        VMA_LOG(kWarn, "VMA_TCP_3T_RULES=1 has no effect: connections are steered by both addresses and ports");
+    if (config::params().udp_3t_rules)
+        VMA_LOG(kWarn,
+                "VMA_UDP_3T_RULES=1 has no effect: connected UDP sockets are steered by both addresses and ports, "
+                "others by their own");
+}
+
+} // namespace
+
 void open_named_ports()
 {
+    say_what_rules_are();
     fi_info *list = nullptr;
     if (find_device(*load_provider(), Want::kPortStreams, nullptr, list) == 0) {
         for (fi_info *info = list; info != nullptr; info = info->next)
