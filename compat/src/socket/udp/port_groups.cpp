@@ -14,6 +14,8 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/device.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/udp/diag.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
@@ -158,6 +160,17 @@ void look_after_sharing(Socket &s)
         unlift(s, true); // its next receiving call finds out what is left to it
 }
 
+// Local senders have lifted it before the ports were open, or it has joined a group since.
+void attach_late(Socket &s)
+{
+    const bool takes = s.ready_due.load(std::memory_order_acquire) ||
+                       state_of(s).cookie.load(std::memory_order_acquire) != 0; // else it is on its way back
+    if (!dual(s) || !takes || ports_state() != PortsState::kTried || !may_attach_port(s) || !g_fork_gate.try_lock())
+        return;
+    attach_ports(s, s.any_fd.load(std::memory_order_relaxed));
+    g_fork_gate.unlock();
+}
+
 // The group of a call that joins one; false: of one that does not.
 bool read_group(int level, int name, const void *value, socklen_t len, in6_addr &group)
 {
@@ -207,6 +220,7 @@ void look_after_port_groups()
     std::uint32_t number = 0;
     unsigned looks = 0;
     for (Socket *s = g_listed; s != nullptr; s = s->next_live) {
+        attach_late(*s);
         const State &u = state_of(*s);
         const auto is_due = [&] { return number++ >= g_next && looks != kLooks && ++looks != 0; };
         if (is_on_port(u) && u.may_share.load(std::memory_order_relaxed) && is_due())
