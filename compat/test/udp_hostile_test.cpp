@@ -406,7 +406,7 @@ Record make_record(Random &random, const Victim &victim)
     about.destination = about.source;
     about.source_port = victim.state().connected && random() % 2 == 0 ? victim.state().peer_port : htons(4000);
     about.ttl = 64;
-    about.interface = random() % 2 == 0 ? 1 : static_cast<std::uint32_t>(random());
+    about.interface = random() % 2 == 0 ? 1 : static_cast<std::uint32_t>(random()) & kMostInterface;
     about.lost = random() % 8 == 0 ? ~0U : 0;
     const bool v6 = random() % 2 == 0;
     const std::uint64_t data = victim.data() | (v6 ? kToIpv6 : 0);

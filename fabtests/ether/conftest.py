@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from lib import netns
+from lib import build, multicast, netns
 from lib.wire import FrameEcho, set_sysctl
 
 
@@ -41,3 +41,12 @@ def start(run, hosts):
         program.close()
         if program.proc.alive():
             program.proc.ok()
+
+
+@pytest.fixture
+def scene(run, hosts):
+    if not build.intercepts():
+        pytest.skip("libvma.so of this build intercepts nothing")
+    made = multicast.Scene(run, hosts)
+    yield made
+    made.finish()

@@ -149,6 +149,18 @@ def test_device_times_are_the_kernels_where_the_port_has_none(run, wire, when):
     run.wait_until(refused, "the port to be looked at", PATIENCE, proc)
     assert peer.ask(b"again")["length"] == 5
     assert is_on_port(proc) == (when == "after")  # once
+
+
+def test_width_of_rules(run, wire):
+    """The variables of VMA for it are known, and said to have no effect."""
+    env = {"VMA_ETHERNET": "wire", "VMA_UDP_3T_RULES": "1", "VMA_TCP_3T_RULES": "1"}
+    proc = run.start("mirror", [PYTHON, PROGRAMS / "udp_mirror.py", "4", LEFT, PORT], vma=True, env=env,
+                     preexec=wire.left.enter)
+    run.wait_until(lambda: "ready" in proc.stdout(), "the mirror", PATIENCE, proc)
+    peer = Peer(wire.right, socket.AF_INET, (LEFT, PORT))
+    lift(run, peer, proc)
+    for name in "VMA_UDP_3T_RULES", "VMA_TCP_3T_RULES":
+        assert sum(f"{name}: No effect here" in line for line in proc.log().lines) == 1
     peer.ask(b"quit")
     proc.ok()
 

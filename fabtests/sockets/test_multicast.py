@@ -3,15 +3,13 @@
 nobody else any. The members and senders are nodes (programs/datagrams/multicast.cpp) on two hosts of our own."""
 
 import itertools
-import socket
 
 import pytest
 
 from lib import build, datagrams, netns
+from lib.multicast import GROUP, PORT, Node
 
-PROGRAM = "sockets/programs/datagrams/multicast"
-GROUP, OTHER, SIX = "239.1.2.3", "239.1.2.4", "ff15::1234"
-PORT = 16100
+OTHER, SIX = "239.1.2.4", "ff15::1234"
 LEFT, RIGHT = "10.99.0.1", "10.99.0.2"
 
 # Who has the library, by the number of the node and whether it is one that sends.
@@ -32,46 +30,6 @@ FORMS = {
 }
 
 
-class Node:
-    def __init__(self, stage, name, host, vma, sends):
-        self.host = host
-        self.stage, self.vma, self.sends = stage, vma, sends
-        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.control.settimeout(20)
-        self.proc = stage.run.start(name, [build.program(PROGRAM), theirs.fileno()], vma=vma, mode="latency",
-                                    pass_fds=[theirs.fileno()], preexec=host.enter)
-        theirs.close()
-
-    def ask(self, *words) -> str:
-        """One command; the answer as it is."""
-        line = " ".join(map(str, words))
-        self.control.send(line.encode())
-        answer = self.control.recv(65536)
-        assert answer[:1] == b"\0", f"{self.proc.name} is gone at {line!r}\n{self.proc.output()}"
-        return answer[1:].decode()
-
-    def do(self, *words):
-        """One command that has to succeed."""
-        assert self.ask(*words) == "0", f"{self.proc.name}: {words}"
-
-    def member(self, name, how=("mreq", "127.0.0.1"), group=GROUP, port=PORT, bind="0.0.0.0", **options):
-        """A socket that others may share the port with, bound, and a member."""
-        self.do("socket", name, "6" if ":" in bind else "4")
-        for option, value in {"reuseaddr": 1, **options}.items():
-            self.do("option", name, option, value)
-        self.do("bind", name, bind, port)
-        if how:
-            self.do("join", name, how[0], group, *how[1:])
-        return name
-
-    def sender(self, name="out", bind="127.0.0.1", port=PORT + 1, interface=None):
-        self.do("socket", name, "6" if ":" in bind else "4")
-        self.do("bind", name, bind, port)
-        if interface:
-            self.do("interface", name, *interface)
-        return name
-
-
 class Stage:
     """The nodes of one test."""
 
@@ -81,7 +39,7 @@ class Stage:
 
     def node(self, name, host=None, sends=False) -> Node:
         vma = WHO[self.who](len(self.nodes), sends)
-        self.nodes.append(Node(self, name, host or self.hosts.left, vma, sends))
+        self.nodes.append(Node(self.run, name, host or self.hosts.left, vma))
         return self.nodes[-1]
 
     def burst(self, sender, members, group=GROUP, port=PORT, out="out", count=50):
@@ -225,6 +183,34 @@ def test_loop_off(stage):
     s.do("option", "out", "loop", 1)
     stage.burst(s, [near, far, own])
     stage.nothing([near, far, own])
+
+
+def test_mapped_group(stage):
+    """A group of IPv4 from a socket of IPv6, whose own IPV6_MULTICAST_LOOP counts: each gets it once."""
+    a, b, s = stage.node("a"), stage.node("b", stage.hosts.right), stage.node("s", sends=True)
+    near, far = (a, a.member("near", ("mreq", LEFT))), (b, b.member("far", ("mreq", RIGHT)))
+    s.sender(bind="::", interface=("index", "wire"))
+    for _ in range(30):
+        stage.burst(s, [near, far], f"::ffff:{GROUP}")
+        stage.nothing([near, far])
+    s.do("option", "out", "loop6", 0)
+    stage.burst(s, [far], f"::ffff:{GROUP}")
+    stage.nothing([near, far])
+
+
+def test_control_data(stage):
+    """What carries control data goes by the kernel: to members on this host as well, whatever went another way before."""
+    a, b, s = stage.node("a"), stage.node("b", stage.hosts.right), stage.node("s", sends=True)
+    members = [(a, a.member("near", ("mreq", LEFT))), (b, b.member("far", ("mreq", RIGHT)))]
+    s.sender(bind=LEFT, interface=("address", LEFT))
+    stage.warm(s, members)
+    for _ in range(10):
+        stage.burst(s, members, count=3)
+        assert s.ask("control", "out", GROUP, PORT, "text", "wire") == "4"
+        for node, name in members:
+            node.ask("wait", name)
+            assert node.ask("drain", name).startswith("text from ")
+    stage.nothing(members)
 
 
 def test_ttl(stage):

@@ -417,24 +417,31 @@ enum {
 };
 
 struct fi_vma_udp_to {
-    uint8_t address[16]; /* not a group */
+    uint8_t address[16];
     uint16_t port;
     uint8_t traffic_class;
     uint8_t hop_limit;
+    uint8_t source[16];   /* of a sender; sockets have their own */
+    uint16_t source_port; /* likewise */
 };
 
-struct fi_vma_udp; /* one socket's */
+struct fi_vma_udp; /* one socket's, or a sender */
+
+/* In the flags of open(): the socket gets what is sent to groups, and no more. */
+static const uint32_t FI_VMA_UDP_GROUPS = 1;
 
 struct fi_ops_vma_udp {
     size_t size;
     /* `socket` is bound, perhaps connected. From here on the port takes what comes for it, and gives each datagram to `take` while a completion
      * queue of the domain is read, or close() is called; `take` calls nothing of the provider. 0; -FI_EADDRNOTAVAIL: its address is not of
-     * this port; -FI_EADDRINUSE: another socket of this process has the same; -FI_ENOSPC: no more flows; -FI_EMFILE, -FI_ENOMEM. */
-    int (*open)(struct fid_domain *domain, int socket,
+     * this port; -FI_EADDRINUSE: another socket of this process has the same; -FI_ENOSPC: no more flows; -FI_EMFILE, -FI_ENOMEM.
+     * `flags`: FI_VMA_UDP_GROUPS or 0. */
+    int (*open)(struct fid_domain *domain, int socket, uint32_t flags,
                 void (*take)(void *context, const struct fi_vma_datagram *datagram), void *context,
                 struct fi_vma_udp **udp);
     /* Its length, and it is on its way. Else nothing is sent, and the socket may do it: -FI_EAGAIN (the way is not known yet, or no room),
-     * -FI_EMSGSIZE (it takes fragments), -FI_ENETUNREACH and others (it doesn't leave by this port). */
+     * -FI_EMSGSIZE (it takes fragments), -FI_ENETUNREACH and others (it doesn't leave by this port). To a group it leaves by the port's own
+     * interface, whatever the routes say, and reaches no member on this host. */
     ssize_t (*send)(struct fi_vma_udp *udp, const struct iovec *parts, size_t count, const struct fi_vma_udp_to *to);
     void (*close)(struct fi_vma_udp *udp); /* what has come is given to `take` before */
     /* Datagrams to a group and port (network byte order), which sockets of this domain with that port and an address that takes them
@@ -442,6 +449,10 @@ struct fi_ops_vma_udp {
      * has done so; -FI_ENOENT: nobody has; -FI_ENOSPC. */
     int (*take_group)(struct fid_domain *domain, const uint8_t group[16], uint16_t port, int on);
     int (*stamps)(struct fid_domain *domain); /* FI_VMA_STAMPS_... */
+    /* One that only sends, to groups, for any number of sockets: `to` says from where. 0, -FI_ENOMEM. close() ends it. */
+    int (*open_sender)(struct fid_domain *domain, struct fi_vma_udp **udp);
+    /* What was sent has been taken by the driver: 0. -FI_EAGAIN: not all of it, within a millisecond. */
+    int (*drain)(struct fi_vma_udp *udp);
 };
 
 #ifdef __cplusplus

@@ -42,6 +42,8 @@ struct Params {
     std::uint32_t mtu;                      // VMA_MTU: bytes, 0 as the path has it
     std::uint32_t mss;                      // VMA_MSS: bytes, 0 as the MTU allows
     std::uint32_t gro_streams_max;          // VMA_GRO_STREAMS_MAX: streams of a port, 0 none
+    bool tcp_3t_rules;                      // VMA_TCP_3T_RULES: asked for; rules are as wide as they are
+    bool udp_3t_rules;                      // VMA_UDP_3T_RULES: likewise
     std::uint32_t ring_dev_mem_tx; // VMA_RING_DEV_MEM_TX: bytes of the NIC's memory a stream sends from, 0 none
     const char *shm_dir;           // VMA_SHM_DIR: nullptr for the default
     const char *provider;          // VMA_PROVIDER: nullptr to look for it

@@ -288,6 +288,18 @@ constexpr Parameter kTable[] = {
      .text = "Connections of an Ethernet port whose segments are merged at a time (generic receive offload): those "
              "that came together and continue one another cost the TCP of this library little more than one. Nothing "
              "waits for more to come. 0 for none; more than 32, the frames that are taken at a time, are as 32."},
+    {.name = "VMA_TCP_3T_RULES",
+     .label = "TCP 3T rules",
+     .field = &Params::tcp_3t_rules,
+     .idle = true,
+     .text = "No effect here: connections on Ethernet ports are steered by both addresses and ports, as their listener "
+             "stays in the kernel."},
+    {.name = "VMA_UDP_3T_RULES",
+     .label = "UDP 3T rules",
+     .field = &Params::udp_3t_rules,
+     .idle = true,
+     .text = "No effect here: on Ethernet ports connected UDP sockets are steered by both addresses and ports, as what "
+             "others send to them is the kernel's to refuse; all others by their own."},
     {.name = "VMA_RING_DEV_MEM_TX",
      .label = "Ring On Device Memory TX",
      .field = &Params::ring_dev_mem_tx,

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -17,6 +18,7 @@
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/provider.hpp"
+#include "compat/src/socket/udp/diag.hpp"
 
 namespace vma::sock {
 
@@ -65,6 +67,8 @@ void close_device(Device &d)
         fi_close(&d.cq->fid);
     if (d.eq != nullptr)
         fi_close(&d.eq->fid);
+    if (d.sender != nullptr)
+        d.udp->close(d.sender);
     if (d.domain != nullptr)
         fi_close(&d.domain->fid);
     if (d.fabric != nullptr)
@@ -86,6 +90,11 @@ int open_device(Device &d, fi_info &info)
         result = fi_domain(d.fabric, &info, &d.domain, nullptr);
     if (result == 0 && is_port(info))
         result = fi_open_ops(&d.fabric->fid, FI_VMA_UDP_OPS, 0, reinterpret_cast<void **>(&d.udp), nullptr);
+    if (result == 0 && d.udp != nullptr) {
+        d.interface = ::if_nametoindex(d.name);
+        d.network = udp::network_of_thread();
+        result = d.udp->open_sender(d.domain, &d.sender);
+    }
     if (result == 0)
         result = open_queues(d, kRemoteQueue, d.udp != nullptr);
     if (result == 0)

@@ -25,6 +25,9 @@ struct Device {
     int cq_fd = -1;
     int eq_fd = -1;
     fi_ops_vma_udp *udp = nullptr;  // of an Ethernet port, and of no other
+    fi_vma_udp *sender = nullptr;   // likewise: for what sockets send to groups
+    std::uint32_t interface = 0;    // likewise: its index
+    std::uint64_t network = 0;      // likewise: the namespace that it is in
     fi_info *stream_info = nullptr; // likewise: what its streams are opened with, once there was one
     std::uint32_t users = 0;        // endpoints and listeners; lift lock
     bool failed = false;            // opens nothing more; closed when it has no users

@@ -25,6 +25,7 @@
 #include "compat/src/socket/provider.hpp"
 #include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/udp/memberships.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock {
@@ -186,6 +187,7 @@ void *help(void *)
         if (!engine_active())
             continue;
         if (++ticks % kTicksPerLook == 0) {
+            udp::look_at_memberships();
             g_engine.tick.fetch_add(1, std::memory_order_relaxed);
             const LockGuard guard(g_lift_lock);
             udp::look_after_port_groups();

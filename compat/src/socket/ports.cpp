@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/socket/device.hpp"
 #include "compat/src/socket/engine_objects.hpp"

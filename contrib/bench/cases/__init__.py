@@ -18,9 +18,9 @@ from .sockperf_udp import UdpEpollLatency, UdpEpollThroughput, UdpLatency, UdpTh
 from .udp_many import UdpMany
 from .udp_mixed import UdpMixed
 from .udp_multicast import UdpMulticast
-from .wire import WireLatency, WireReceive, WireTcpReceive
+from .wire import WireLatency, WireMulticast, WireReceive, WireTcpReceive
 
 ALL: tuple[type[Case], ...] = (SockperfLatency, SockperfThroughput, Iperf, RedisMany, RedisOne, NginxKeepAlive,
                                NginxClose, AsyncioEcho, Memory, ConnectCost, CallCost, Libfabric, UdpLatency,
                                UdpThroughput, UdpEpollLatency, UdpEpollThroughput, UdpMulticast, UdpMixed, UdpMany,
-                               WireLatency, WireReceive, WireTcpReceive)
+                               WireLatency, WireReceive, WireMulticast, WireTcpReceive)

@@ -142,3 +142,27 @@ class WireTcpReceive(_Wire):
                 procs.wait_port(process, PORT, False)
                 figures[metric.key] = parsers.iperf_bandwidth(bench.client(KERNEL, client, seconds, namespace=far)) * scale
         return figures
+
+
+SENT = Metric("sent", "64 B to a group, sent", "messages/s")
+GROUP = "239.9.9.9"
+
+
+class WireMulticast(_Wire):
+    name = "wire-multicast"
+    title = "sockperf, 64 B to a multicast group on a wire, nobody else in it"
+    seconds = 5
+    by_hand = ("VMA_ETHERNET=wire LD_PRELOAD=libvma.so sockperf throughput -i 239.9.9.9 --mc-tx-if 10.99.0.1 "
+               "--mc-rx-if 10.99.0.1 -m 64 -t 2 # in a network namespace with a veth `wire`")
+    modes = (KERNEL, ON_PORT)
+    metrics = (SENT,)
+    targets = (times_better("sent", SENT, KERNEL.key, at_least=1),)
+    compare = ((SENT, KERNEL.key),)
+
+    def run(self, bench: Bench, mode: Mode) -> dict[str, float]:
+        seconds = bench.size(2, 1)
+        with wire() as (near, _):
+            output = bench.client(mode, [bench.program("sockperf"), "throughput", "-i", GROUP, "-p", str(PORT), "--mc-tx-if",
+                                         NEAR, "--mc-rx-if", NEAR, "-m", "64", "-t", str(seconds)], seconds, namespace=near)
+        sent, took = parsers.sockperf_sent(output)
+        return {SENT.key: sent / took}

@@ -295,6 +295,25 @@ void groups_and_sources(void **)
     assert_int_equal(got(kOther4), 1u << stranger);
 }
 
+void groups_alone(void **)
+{
+    Sockets s;
+    UdpOptions shared;
+    shared.reuse_address = true;
+    const UdpSocketId whole = s.bound(kAny4, 7, shared);
+    shared.groups_only = true;
+    const UdpSocketId last = s.bound(kAny4, 7, shared);
+    const auto taken_by = [&s](UdpSocketId id) { return s.table.receive(id, {}).error == 0; };
+    assert_int_equal(s.send({kPeer4, 9}, {kOurs4, 7}), UdpDelivered::kDelivered);
+    assert_true(taken_by(whole));
+    assert_false(taken_by(last));
+    assert_int_equal(s.send({kPeer4, 9}, {kGroup4, 7}), UdpDelivered::kDelivered);
+    assert_true(taken_by(whole));
+    assert_true(taken_by(last));
+    s.table.close(whole);
+    assert_int_equal(s.send({kPeer4, 9}, {kOurs4, 7}), UdpDelivered::kNoSocket);
+}
+
 void group_records_are_bounded(void **)
 {
     Sockets s(16, 4, 3);
@@ -469,6 +488,7 @@ int main()
         cmocka_unit_test(what_is_told_of_it),
         cmocka_unit_test(drops_are_counted),
         cmocka_unit_test(groups_and_sources),
+        cmocka_unit_test(groups_alone),
         cmocka_unit_test(group_records_are_bounded),
         cmocka_unit_test(broadcast),
         cmocka_unit_test(errors_of_those_connected),

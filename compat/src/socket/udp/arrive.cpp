@@ -62,10 +62,11 @@ void scatter(const msghdr &msg, const iovec *parts, std::size_t count)
 namespace {
 
 void put(Socket &s, State &u, std::uint64_t data, About &about, const iovec *parts, std::size_t count,
-         std::size_t length)
+         std::size_t length, std::int64_t hardware_ns = 0)
 {
     if (about.lost != 0) [[unlikely]]
         u.dropped.fetch_add(about.lost, std::memory_order_relaxed);
+    about.hardware_ns = hardware_ns;
     if (filters(u, about) || ((data & kToGroup) != 0 && !is_member(s, about))) [[unlikely]]
         return;
     if (wants_time(u.wanted) && about.arrived_ns == 0) [[unlikely]]
@@ -125,12 +126,12 @@ void set_direct(Direct *direct)
     g_direct = direct;
 }
 
-void take_foreign(Socket &s, About &about, iovec bytes)
+void take_foreign(Socket &s, About &about, iovec bytes, std::int64_t hardware_ns)
 {
     State &u = state_of(s);
     ++g_taken;
     about.after_kernel = u.kernel_first.load(std::memory_order_relaxed);
-    put(s, u, is_group_address(about.destination) ? kToGroup : 0, about, &bytes, 1, bytes.iov_len);
+    put(s, u, is_group_address(about.destination) ? kToGroup : 0, about, &bytes, 1, bytes.iov_len, hardware_ns);
 }
 
 bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::size_t count, std::size_t length)

@@ -33,13 +33,6 @@ struct Question {
 constinit Mutex g_lock;
 constinit int g_socket = -1; // g_lock
 
-std::uint64_t namespace_of(int fd)
-{
-    std::uint64_t cookie = 0;
-    socklen_t size = sizeof cookie;
-    return libc::real.getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) == 0 ? cookie : 0;
-}
-
 int open_netlink()
 {
     if (g_socket < 0)
@@ -109,7 +102,7 @@ Answer find_receiver(int fd, const Flow &flow, Identity &out)
     const int netlink = open_netlink();
     if (netlink < 0)
         return unknown(strerror(errno));
-    if (namespace_of(netlink) != namespace_of(fd))
+    if (network_of(netlink) != network_of(fd))
         return Answer::kUnknown;
     const int error = exchange(netlink, q, m);
     if (error == ENOENT)
@@ -226,7 +219,7 @@ bool list_receivers(int fd, const Flow &flow, std::uint32_t interface, std::vect
 {
     LockGuard guard(g_lock);
     const int netlink = open_netlink();
-    if (netlink < 0 || namespace_of(netlink) != namespace_of(fd))
+    if (netlink < 0 || network_of(netlink) != network_of(fd))
         return false;
     const bool v4 = IN6_IS_ADDR_V4MAPPED(&flow.destination.sin6_addr);
     if ((!v4 || list_family(netlink, AF_INET, flow, interface, out)) &&
@@ -235,6 +228,22 @@ bool list_receivers(int fd, const Flow &flow, std::uint32_t interface, std::vect
     libc::close_private(g_socket); // what is left of an answer goes with it
     g_socket = -1;
     return false;
+}
+
+std::uint64_t network_of(int fd)
+{
+    std::uint64_t cookie = 0;
+    socklen_t size = sizeof cookie;
+    return libc::real.getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) == 0 ? cookie : 0;
+}
+
+std::uint64_t network_of_thread()
+{
+    const int fd = libc::real.socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const std::uint64_t network = fd >= 0 ? network_of(fd) : 0;
+    if (fd >= 0)
+        libc::real.close(fd);
+    return network;
 }
 
 bool is_any(const in6_addr &a)

@@ -33,6 +33,9 @@ bool is_any(const in6_addr &a); // of both families
 // The address that a datagram to `destination` leaves from if its socket has none. False: there is no way.
 bool find_source(const sockaddr_in6 &destination, sockaddr_in6 &source);
 
+std::uint64_t network_of(int fd);  // the namespace of a socket's; 0 of all where the kernel doesn't tell
+std::uint64_t network_of_thread(); // that sockets which the caller makes are in
+
 void diag_after_fork_in_child();
 
 } // namespace vma::sock::udp

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Multicast. A datagram goes to all sockets of this host that are in the group by their endpoints, and by the kernel to the
+// Multicast. A datagram goes to all sockets of this host that are in the group by their endpoints, and by a port or the kernel to the
 // wire alone; or, while there is one among them that is not accelerated, by the kernel to everybody. So nobody gets it twice.
 #include <errno.h>
 #include <string.h>
@@ -7,34 +7,15 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/ports.hpp"
+#include "compat/src/socket/udp/departure.hpp"
 #include "compat/src/socket/udp/interface.hpp"
+#include "compat/src/socket/udp/memberships.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock::udp {
 
 namespace {
-
-// Whether the kernel's socket gives its own host what it sends to groups.
-void loop_in_kernel(State &u, int fd, bool v4, bool on)
-{
-    bool &now = u.kernel_loops[v4 ? 0 : 1];
-    if (now == on)
-        return;
-    const int value = on ? 1 : 0;
-    if (libc::real.setsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MULTICAST_LOOP : IPV6_MULTICAST_LOOP, &value,
-                              sizeof value) == 0)
-        now = on;
-}
-
-// That of IP_MULTICAST_IF before that of the route.
-in6_addr group_source(int fd, bool v4, const in6_addr &of_route)
-{
-    in_addr chosen = {};
-    socklen_t size = sizeof chosen;
-    if (!v4 || libc::real.getsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &chosen, &size) != 0 || chosen.s_addr == 0)
-        return of_route;
-    return mapped(chosen);
-}
 
 void tell(int fd, const Flow &flow, const Group &group)
 {
@@ -42,7 +23,9 @@ void tell(int fd, const Flow &flow, const Group &group)
     char destination[kAddressText];
     VMA_LOG(kDebug, "fd=%d UDP %s -> %s: accelerated: device local, %zu receivers of the group%s", fd,
             print_address(flow.source, source), print_address(flow.destination, destination), group.receivers.size(),
-            group.leaves_host ? ", the wire by the kernel" : "");
+            !group.leaves_host ? ""
+            : group.by_port    ? ", the wire by the port"
+                               : ", the wire by the kernel");
 }
 
 // All that the kernel might give it to. False: one of them is not accelerated (yet).
@@ -93,63 +76,95 @@ bool is_group(int fd, const Destination &to)
     return read_destination(fd, to, name) && is_group_address(name.sin6_addr);
 }
 
-ssize_t send_to_group_by_kernel(State &u, int fd, const Message &m, bool v4, bool loops)
+void loop_in_kernel(State &u, int fd, bool on)
+{
+    const bool v4 = place_of(u) == 0;
+    bool &now = u.kernel_loops[place_of(u)];
+    if (now == on)
+        return;
+    const int value = on ? 1 : 0;
+    if (libc::real.setsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MULTICAST_LOOP : IPV6_MULTICAST_LOOP, &value,
+                              sizeof value) == 0)
+        now = on;
+}
+
+ssize_t send_to_group_by_kernel(State &u, int fd, const Message &m, bool loops)
 {
     msghdr msg = {};
     msg.msg_name = const_cast<sockaddr *>(m.to);
     msg.msg_namelen = m.to_length;
     msg.msg_iov = const_cast<iovec *>(m.parts);
     msg.msg_iovlen = m.count;
-    loop_in_kernel(u, fd, v4, loops);
+    loop_in_kernel(u, fd, loops);
     const ssize_t n = libc::uncancelled::sendmsg(fd, &msg, m.flags);
     return n >= 0 ? n : -errno;
 }
 
-void resolve_group(Socket &s, int fd, Route &route)
+namespace {
+
+// Nobody of this host gets it: then a port may send it, as long as that is so.
+void point_to_wire(Socket &s, int fd, Route &route, const Departure &departure, bool is_watched)
 {
-    State &u = state_of(s);
-    Flow flow = {};
-    GroupRoute way = {};
-    if (!read_destination(fd, route.to, flow.destination) || !read_address(fd, Side::kLocal, flow.source) ||
-        flow.source.sin6_port == 0)
+    if (!point_group_to_port(s, fd, route, departure))
         return;
-    const bool v4 = IN6_IS_ADDR_V4MAPPED(&flow.destination.sin6_addr);
-    const std::uint32_t chosen = u.group_interface[v4 ? 0 : 1];
-    if (!find_group_route(flow.destination.sin6_addr, in6addr_any, chosen, way))
-        return;
-    if (is_any(flow.source.sin6_addr))
-        flow.source.sin6_addr = group_source(fd, v4, way.source);
-    if (!find_group_route(flow.destination.sin6_addr, flow.source.sin6_addr, way.interface, way))
-        return;
-    if (!way.has_members || (!way.is_loopback && !u.loops[v4 ? 0 : 1])) // nobody of this host gets it
-        return wish_for(route, {});
-    auto group = std::make_unique<Group>();
-    group->leaves_host = !way.is_loopback;
-    if (!find_receivers(s, fd, route, flow, way.interface, *group))
-        return;
-    if (group->receivers.empty())
-        return;
+    route.way = Way::kPort;
+    route.is_watched = is_watched;
+}
+
+void point_to_members(Socket &s, int fd, Route &route, const Departure &departure, std::unique_ptr<Group> group)
+{
     for (Receiver &receiver : group->receivers)
-        receiver.data |= kToGroup | (v4 ? 0 : kToIpv6);
+        receiver.data |= kToGroup | (departure.v4 ? 0 : kToIpv6);
     const bool known = route.group != nullptr;
     if (known)
         keep_losses(*route.group, *group);
-    About about = describe_flow(fd, flow);
-    about.interface = way.interface;
-    about.ttl = static_cast<std::uint8_t>(v4 ? read_option(fd, IPPROTO_IP, IP_MULTICAST_TTL, 1)
-                                             : read_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, 1));
-    route.header_length = static_cast<std::uint8_t>(write_header(about, !v4, route.header));
+    About about = describe_flow(fd, departure.flow);
+    about.interface = departure.way.interface & kMostInterface;
+    about.ttl = departure.hops;
+    route.header_length = static_cast<std::uint8_t>(write_header(about, !departure.v4, route.header));
     route.group = std::move(group);
+    route.group->by_port = route.group->leaves_host && point_group_to_port(s, fd, route, departure);
     route.way = Way::kGroup;
     list(s);
     if (!known)
-        tell(fd, flow, *route.group);
+        tell(fd, departure.flow, *route.group);
+}
+
+ssize_t put_to_wire(State &u, int fd, Route &route, const Message &m)
+{
+    const ssize_t n = route.group->by_port ? put_to_port(u, fd, route, m) : kByKernel;
+    if (n != kByKernel)
+        return n;
+    go_by_kernel(route);
+    u.has_wire_groups.store(true, std::memory_order_relaxed);
+    return send_to_group_by_kernel(u, fd, m, false);
+}
+
+} // namespace
+
+void resolve_group(Socket &s, int fd, Route &route)
+{
+    Departure departure;
+    const bool watches = ports_are_named();
+    route.members = watches ? membership_generation() : 0;
+    if (!find_departure(state_of(s), fd, route.to, departure))
+        return;
+    const GroupRoute &way = departure.way;
+    const bool looped = departure.loops || way.is_loopback;
+    const bool joined = looped && (!watches || is_joined(departure.flow.destination.sin6_addr, way.interface));
+    if (!looped || !way.has_members || !joined) { // nobody of this host gets it
+        wish_for(route, {});
+        return point_to_wire(s, fd, route, departure, !joined);
+    }
+    auto group = std::make_unique<Group>();
+    group->leaves_host = !way.is_loopback && departure.hops != 0;
+    if (find_receivers(s, fd, route, departure.flow, way.interface, *group) && !group->receivers.empty())
+        point_to_members(s, fd, route, departure, std::move(group));
 }
 
 ssize_t put_to_group(Socket &s, int fd, Route &route, const Message &m)
 {
     State &u = state_of(s);
-    const bool v4 = (route.group->receivers.front().data & kToIpv6) == 0;
     auto result = static_cast<ssize_t>(m.length);
     const std::uint32_t kernel_sends = u.kernel_sends.load(std::memory_order_relaxed);
     for (Receiver &receiver : route.group->receivers)
@@ -158,8 +173,7 @@ ssize_t put_to_group(Socket &s, int fd, Route &route, const Message &m)
     route.kernel_sends = kernel_sends;
     if (!route.group->leaves_host)
         return result;
-    u.has_wire_groups.store(true, std::memory_order_relaxed);
-    const ssize_t n = send_to_group_by_kernel(u, fd, m, v4, false);
+    const ssize_t n = put_to_wire(u, fd, route, m);
     return n < 0 ? n : result;
 }
 

@@ -17,6 +17,7 @@
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/udp/diag.hpp"
 #include "compat/src/socket/udp/interface.hpp"
+#include "compat/src/socket/udp/memberships.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock::udp {
@@ -165,8 +166,8 @@ Effect effect_of_ipv6(int name)
     case IPV6_MTU_DISCOVER:
     case IPV6_RECVERR:
     case IPV6_AUTOFLOWLABEL:
-    case IPV6_ADDR_PREFERENCES:
         return Effect::kNone;
+    case IPV6_ADDR_PREFERENCES: // another source address, perhaps
     case IPV6_PKTINFO:
     case IPV6_HOPOPTS:
     case IPV6_RTHDR:
@@ -319,9 +320,10 @@ void begin(Socket &s, int fd, int family)
     u->ask_kernel_for_room = false;
     u->has_wire_groups = false;
     u->corked = false;
-    u->port = nullptr;
-    u->port_device = nullptr;
+    u->port_count = 0;
+    u->sends_by = 0;
     u->port_tried = false;
+    u->may_share = false;
     u->groups.reset();
     u->arrival_tick = current_tick() - kMixedTicks;
     for (int place : {0, 1}) {
@@ -343,6 +345,10 @@ void end(Socket &s)
         unlist(s);
     }
     forget_routes(s);
+    {
+        const LockGuard guard(g_lift_lock);
+        release_senders(state_of(s));
+    }
     s.udp.store(nullptr, std::memory_order_release);
 }
 
@@ -352,7 +358,7 @@ namespace {
 void leave_port(Socket &s)
 {
     State &u = state_of(s);
-    if (u.port == nullptr)
+    if (!is_on_port(u))
         return;
     const LockGuard lift(g_lift_lock);
     unlift(s, true);
@@ -401,6 +407,8 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
         pin_to_kernel(s, "an option that only the kernel can follow");
     if (effect == Effect::kSentByKernel)
         u.sends_by_kernel.store(true, std::memory_order_relaxed);
+    if (level == SOL_SOCKET && (name == SO_REUSEADDR || name == SO_REUSEPORT))
+        u.may_share.store(true, std::memory_order_relaxed);
     if (effect == Effect::kGroupSending)
         return set_group_option(s, fd, level, name, value, len);
     const int result = libc::real.setsockopt(fd, level, name, value, len);
@@ -414,7 +422,7 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
     }
     if ((effect == Effect::kReceiving || effect == Effect::kMembership) && dual(s))
         read_options(s, fd);
-    if (level == SOL_SOCKET && name == SO_TIMESTAMPING && effect == Effect::kReceiving && port_lacks_stamps(s))
+    if (level == SOL_SOCKET && name == SO_TIMESTAMPING && effect == Effect::kReceiving && ports_lack_stamps(s))
         tear_down(s, true); // it gets another try, without the port
     return result;
 }
@@ -438,6 +446,7 @@ void after_fork_in_child()
     g_listed = nullptr;
     forget_endpoints();
     port_groups_after_fork_in_child();
+    memberships_after_fork_in_child();
     set_direct(nullptr);
     diag_after_fork_in_child();
 }
@@ -450,8 +459,8 @@ void after_fork_in_child(Socket &s)
     u.used_memory = false;
     u.cookie = 0;
     u.named = false;
-    u.port = nullptr;
-    u.port_device = nullptr;
+    u.port_count = 0;
+    u.sends_by = 0;
     u.port_tried = false;
     s.listed = false;
 }

@@ -101,7 +101,7 @@ void lift_locked(Socket &s, int fd, bool asked)
     else
         stay_on_kernel(s, "the provider is not available");
     if (by_port && dual(s))
-        attach_port(s, fd);
+        attach_ports(s, fd);
 }
 
 // Nothing that was sent before the name vanished is on its way any more.
@@ -215,7 +215,7 @@ void unlift(Socket &s, bool keep_unread)
     s.tx_lock.lock();
     s.rx_lock.lock();
     engine_exclude_polling(true);
-    detach_port(u);
+    detach_ports(u);
     u.port_tried.store(false, std::memory_order_relaxed);
     u.cookie.store(0, std::memory_order_release);
     const bool left = keep_unread && !u.queue.empty();

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// UDP sockets on Ethernet ports: what comes by the port goes into the socket's queue beside what local senders put there, and
-// what it sends to other hosts leaves by the port. The kernel's socket brings the rest, as for every dual socket.
+// UDP sockets on Ethernet ports: what comes by the port goes into the socket's queue beside what local senders put there. The kernel's
+// socket brings the rest, as for every dual socket. A socket that shares its port with others gets groups alone by it.
 #include <errno.h>
 #include <netinet/in.h>
 #include <string.h>
 
 #include <rdma/fi_errno.h>
 #include <rdma/fi_ext_vma.h>
+
+#include <algorithm>
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
@@ -37,57 +39,76 @@ void take_from_port(void *context, const fi_vma_datagram *datagram)
     about.source_port = datagram->source_port;
     about.tos = datagram->traffic_class;
     about.ttl = datagram->hop_limit;
-    about.interface = datagram->interface;
-    about.hardware_ns = datagram->hardware_ns;
+    about.interface = datagram->interface & kMostInterface;
     if (datagram->arrived_ns != 0 && wants_time(state_of(s).wanted))
         about.arrived_ns = time_of_day(datagram->arrived_ns);
-    take_foreign(s, about, {const_cast<void *>(datagram->payload), datagram->length});
+    take_foreign(s, about, {const_cast<void *>(datagram->payload), datagram->length}, datagram->hardware_ns);
 }
 
-// A socket that shares its port gets what the kernel decides; with SO_REUSEADDR alone that is the one that was bound last.
-bool is_the_only_one(Socket &s, int fd)
+// Who gets what is sent to this host is the kernel's to decide where sockets share a port; with SO_REUSEADDR alone it is the one that was
+// bound last.
+bool is_the_only_one(Socket &s, int fd, Flow flow)
 {
     State &u = state_of(s);
+    Identity who;
     if (is_on(fd, SOL_SOCKET, SO_REUSEPORT))
         return false;
     if (!is_on(fd, SOL_SOCKET, SO_REUSEADDR))
         return true;
-    Flow flow = {};
-    Identity who;
-    if (!read_address(fd, Side::kLocal, flow.destination) || (u.identity.inode == 0 && !identify(fd, u.identity)))
+    if (u.identity.inode == 0 && !identify(fd, u.identity))
         return false;
     const bool v4 = IN6_IS_ADDR_V4MAPPED(&flow.destination.sin6_addr);
-    if (is_group_address(flow.destination.sin6_addr))
-        return true; // the group's members are looked at later
     if (is_any(flow.destination.sin6_addr))
         flow.destination.sin6_addr = v4 ? mapped({htonl(INADDR_LOOPBACK)}) : in6addr_loopback;
     flow.source = flow.destination;
     return find_receiver(fd, flow, who) == Answer::kFound && who == u.identity;
 }
 
-bool open_on(Socket &s, int fd, Device &d)
+enum class Share { kNothing, kGroups, kAll };
+
+// What of a socket's datagrams a port may bring it.
+Share share_of(Socket &s, int fd)
+{
+    const State &u = state_of(s);
+    Flow flow = {};
+    if (!read_address(fd, Side::kLocal, flow.destination))
+        return Share::kNothing;
+    const in6_addr &local = flow.destination.sin6_addr;
+    if (is_group_address(local) || is_the_only_one(s, fd, flow))
+        return Share::kAll; // the group's members are looked at later
+    return is_any(local) && u.groups && u.groups->count != 0 ? Share::kGroups : Share::kNothing;
+}
+
+int open_on(Socket &s, int fd, Device &d, bool groups_only)
 {
     State &u = state_of(s);
     const LockGuard tx(s.tx_lock);
     const LockGuard rx(s.rx_lock);
     engine_exclude_polling(true);
-    const int result = d.udp->open(d.domain, fd, take_from_port, &s, &u.port);
+    Attachment made = {nullptr, &d, groups_only};
+    const int result = d.udp->open(d.domain, fd, groups_only ? FI_VMA_UDP_GROUPS : 0, take_from_port, &s, &made.tap);
     if (result == 0) {
         u.kernel_first.store(true, std::memory_order_relaxed);
         sockaddr_in6 local = {};
         u.port_number = read_address(fd, Side::kLocal, local) ? local.sin6_port : 0;
-        u.port_device = &d;
+        u.ports[u.port_count] = made;
+        u.port_count += 1;
         ++d.users;
-    } else {
-        u.port = nullptr;
     }
     engine_exclude_polling(false);
     char name[kNameMax];
     if (result == 0)
-        VMA_LOG(kDebug, "%s: accelerated: port %s", name_of(fd, name), d.name);
+        VMA_LOG(kDebug, "%s: accelerated: port %s%s", name_of(fd, name), d.name, groups_only ? ", groups alone" : "");
     else
         VMA_LOG(kDebug, "%s: port %s does not take it: %s", name_of(fd, name), d.name, strerror(-result));
-    return result == 0;
+    return result;
+}
+
+// Of this process another one may have the port's flow.
+void attach_to(Socket &s, int fd, Device &d, Share share)
+{
+    if (open_on(s, fd, d, share == Share::kGroups) == -FI_EADDRINUSE && share == Share::kAll && state_of(s).groups)
+        open_on(s, fd, d, true);
 }
 
 } // namespace
@@ -108,65 +129,63 @@ bool find_ports(Socket &s)
     return false;
 }
 
-void attach_port(Socket &s, int fd)
+// A socket of any address hears all ports; another one those that have its address.
+void attach_ports(Socket &s, int fd)
 {
-    State &u = state_of(s);
-    u.port_tried.store(true, std::memory_order_relaxed);
-    if (!is_the_only_one(s, fd))
+    state_of(s).port_tried.store(true, std::memory_order_relaxed);
+    const Share share = share_of(s, fd);
+    if (is_on(fd, SOL_SOCKET, SO_REUSEADDR))
+        state_of(s).may_share.store(true, std::memory_order_relaxed);
+    if (share == Share::kNothing || is_on_port(state_of(s)))
         return;
     each_remote_device([&](Device &d) {
-        if (d.udp == nullptr || u.port != nullptr || d.failed)
+        if (d.udp == nullptr || d.failed || d.network != network_of(fd))
             return;
         char name[kNameMax];
-        if (u.wanted.hardware && !knows_device_times(d))
+        if (state_of(s).wanted.hardware && !knows_device_times(d))
             VMA_LOG(kDebug,
                     "%s: port %s does not take it: it wants the device's time stamps (SOF_TIMESTAMPING_RAW_HARDWARE)",
                     name_of(fd, name), d.name);
         else
-            open_on(s, fd, d);
+            attach_to(s, fd, d, share);
     });
 }
 
-bool port_lacks_stamps(const Socket &s)
+bool ports_lack_stamps(const Socket &s)
 {
     const LockGuard guard(g_lift_lock);
     const State &u = state_of(s);
-    return u.wanted.hardware && u.port_device != nullptr && !knows_device_times(*u.port_device);
+    return u.wanted.hardware && std::any_of(u.ports, u.ports + u.port_count,
+                                            [](const Attachment &one) { return !knows_device_times(*one.device); });
 }
 
-void detach_port(State &u)
+void detach_ports(State &u)
 {
-    if (u.port == nullptr)
-        return;
-    leave_port_groups(u.port_number, u.port_device); // who else is in them gets them back at the next look
-    u.port_device->udp->close(u.port);
-    --u.port_device->users;
-    u.port = nullptr;
-    u.port_device = nullptr;
+    for (std::uint32_t i = 0; i < u.port_count; ++i) {
+        const Attachment &here = u.ports[i];
+        u.routes.each([&here](Route &route) {
+            if (route.tap != here.tap)
+                return;
+            go_by_kernel(route);
+            route.way = Way::kUnknown;
+            route.tap = nullptr;
+        });
+        leave_port_groups(u.port_number, here.device); // who else is in them gets them back at the next look
+        here.device->udp->close(here.tap);
+        --here.device->users;
+    }
+    u.port_count = 0;
 }
 
-void point_to_port(State &u, int fd, Route &route)
+bool is_still_alone(Socket &s, int fd)
 {
-    sockaddr_in6 name = {};
-    sockaddr_in6 way = {};
-    if (u.port == nullptr || !read_destination(fd, route.to, name) || name.sin6_scope_id != 0 ||
-        !find_source(name, way) || is_loopback(way.sin6_addr) || IN6_ARE_ADDR_EQUAL(&way.sin6_addr, &name.sin6_addr))
-        return;
-    const bool v6 = !IN6_IS_ADDR_V4MAPPED(&name.sin6_addr);
-    const int level = v6 ? IPPROTO_IPV6 : IPPROTO_IP;
-    memcpy(route.by_port.address, &name.sin6_addr, sizeof route.by_port.address);
-    route.by_port.port = name.sin6_port;
-    route.by_port.traffic_class = static_cast<std::uint8_t>(read_option(fd, level, v6 ? IPV6_TCLASS : IP_TOS, 0));
-    route.by_port.hop_limit = static_cast<std::uint8_t>(read_option(fd, level, v6 ? IPV6_UNICAST_HOPS : IP_TTL, 64));
-    route.way = Way::kPort;
-}
-
-ssize_t put_to_port(const State &u, const Route &route, const Message &m)
-{
-    if (u.port == nullptr)
-        return kByKernel;
-    const ssize_t n = u.port_device->udp->send(u.port, m.parts, m.count, &route.by_port);
-    return n >= 0 ? n : kByKernel;
+    const State &u = state_of(s);
+    const Attachment *const end = u.ports + u.port_count;
+    if (std::all_of(u.ports, end, [](const Attachment &one) { return one.groups_only; }))
+        return true;
+    Flow flow = {};
+    return !read_address(fd, Side::kLocal, flow.destination) || is_group_address(flow.destination.sin6_addr) ||
+           u.connected || is_the_only_one(s, fd, flow);
 }
 
 } // namespace vma::sock::udp

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Multicast groups by Ethernet ports. A frame that the port takes reaches no member of the kernel's on this host, so a group is taken
 // only while all sockets that might get it are on the port, in this process; who they are is looked at 20 times a second.
-#include <net/if.h>
 #include <netinet/in.h>
 #include <string.h>
 
@@ -15,6 +14,8 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/device.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/udp/diag.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
@@ -33,10 +34,10 @@ struct Taken {
 constinit Taken g_taken[kMostTaken]; // lift lock
 constinit std::uint32_t g_next = 0;  // of all memberships, the one to be looked at next
 
-Taken *find(const in6_addr &group, in_port_t port)
+Taken *find(const in6_addr &group, in_port_t port, const Device *device)
 {
     const auto found = std::find_if(std::begin(g_taken), std::end(g_taken), [&](const Taken &one) {
-        return one.port == port && IN6_ARE_ADDR_EQUAL(&one.group, &group);
+        return one.port == port && one.device == device && IN6_ARE_ADDR_EQUAL(&one.group, &group);
     });
     return found != std::end(g_taken) ? found : nullptr;
 }
@@ -48,13 +49,26 @@ void steer(Device &d, const in6_addr &group, in_port_t port, bool on, int &resul
     engine_exclude_polling(false);
 }
 
-void take(Socket &s, const in6_addr &group, in_port_t port)
+template <typename Take> void each_on(const Device &d, Take take) // sockets on the port
 {
-    Taken *const place = find({}, 0);
-    Device &d = *state_of(s).port_device;
+    for (Socket *s = g_listed; s != nullptr; s = s->next_live) {
+        State &u = state_of(*s);
+        if (std::any_of(u.ports, u.ports + u.port_count, [&d](const Attachment &one) { return one.device == &d; }))
+            take(*s, u);
+    }
+}
+
+// What the kernel has of it for them is read first.
+void take(Device &d, const in6_addr &group, in_port_t port)
+{
+    Taken *const place = find({}, 0, nullptr);
     int result = 0;
     if (place == nullptr)
         return;
+    each_on(d, [port](Socket &, State &u) {
+        if (u.port_number == port)
+            u.kernel_first.store(true, std::memory_order_relaxed);
+    });
     steer(d, group, port, true, result);
     if (result != 0)
         return;
@@ -73,14 +87,11 @@ void leave(Taken &taken)
     taken = {};
 }
 
-bool is_attached(const Identity &who, const Device *device)
+bool is_attached(const Identity &who, const Device &d)
 {
-    for (Socket *s = g_listed; s != nullptr; s = s->next_live) {
-        const State &u = state_of(*s);
-        if (u.port != nullptr && u.port_device == device && u.identity == who)
-            return true;
-    }
-    return false;
+    bool found = false;
+    each_on(d, [&](Socket &, const State &u) { found |= u.identity == who; });
+    return found;
 }
 
 // The socket has joined the group where the port is.
@@ -104,32 +115,60 @@ bool is_in(int fd, const in6_addr &group, std::uint32_t interface)
     return libc::real.getsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, MCAST_MSFILTER, &filter, &size) == 0;
 }
 
-bool all_are_on_port(Socket &s, int fd, const in6_addr &group, in_port_t port)
+bool has_named(const State &u, const in6_addr &group)
 {
-    const State &u = state_of(s);
-    const std::uint32_t interface = ::if_nametoindex(u.port_device->name);
+    return u.groups && std::any_of(u.groups->list, u.groups->list + u.groups->count,
+                                   [&](const in6_addr &one) { return IN6_ARE_ADDR_EQUAL(&one, &group) != 0; });
+}
+
+// One of those that are on the port has joined it there, and not left again.
+bool has_member(const Device &d, const in6_addr &group, in_port_t port)
+{
+    bool found = false;
+    each_on(d, [&](const Socket &s, const State &u) {
+        found = found || (u.port_number == port && has_named(u, group) &&
+                          is_in(s.any_fd.load(std::memory_order_relaxed), group, d.interface));
+    });
+    return found;
+}
+
+bool all_are_on_port(const Device &d, int fd, const in6_addr &group, in_port_t port)
+{
     std::vector<Identity> everybody;
     Flow flow = {}; // from anybody
     flow.destination.sin6_addr = group;
     flow.destination.sin6_port = port;
-    return interface != 0 && is_in(fd, group, interface) && list_receivers(fd, flow, interface, everybody) &&
-           std::all_of(everybody.begin(), everybody.end(),
-                       [&u](const Identity &who) { return is_attached(who, u.port_device); });
+    return has_member(d, group, port) && list_receivers(fd, flow, d.interface, everybody) &&
+           std::all_of(everybody.begin(), everybody.end(), [&d](const Identity &who) { return is_attached(who, d); });
 }
 
-void look(Socket &s, const in6_addr &group)
+void look(Socket &s, const in6_addr &group, Device &d)
 {
-    State &u = state_of(s);
-    const int fd = s.any_fd.load(std::memory_order_relaxed);
-    sockaddr_in6 local = {};
-    if ((u.identity.inode == 0 && !identify(fd, u.identity)) || !read_address(fd, Side::kLocal, local))
-        return;
-    const bool wanted = all_are_on_port(s, fd, group, local.sin6_port);
-    Taken *const taken = find(group, local.sin6_port);
+    const in_port_t port = state_of(s).port_number;
+    const bool wanted = all_are_on_port(d, s.any_fd.load(std::memory_order_relaxed), group, port);
+    Taken *const taken = find(group, port, &d);
     if (wanted && taken == nullptr)
-        take(s, group, local.sin6_port);
+        take(d, group, port);
     else if (!wanted && taken != nullptr)
         leave(*taken);
+}
+
+// Another socket may have been bound to its port since: the kernel decides again who gets what.
+void look_after_sharing(Socket &s)
+{
+    if (!is_still_alone(s, s.any_fd.load(std::memory_order_relaxed)))
+        unlift(s, true); // its next receiving call finds out what is left to it
+}
+
+// Local senders have lifted it before the ports were open, or it has joined a group since.
+void attach_late(Socket &s)
+{
+    const bool takes = s.ready_due.load(std::memory_order_acquire) ||
+                       state_of(s).cookie.load(std::memory_order_acquire) != 0; // else it is on its way back
+    if (!dual(s) || !takes || ports_state() != PortsState::kTried || !may_attach_port(s) || !g_fork_gate.try_lock())
+        return;
+    attach_ports(s, s.any_fd.load(std::memory_order_relaxed));
+    g_fork_gate.unlock();
 }
 
 // The group of a call that joins one; false: of one that does not.
@@ -172,6 +211,8 @@ void note_membership(State &u, int level, int name, const void *value, socklen_t
                                    [&](const in6_addr &one) { return IN6_ARE_ADDR_EQUAL(&one, &group) != 0; });
     if (!known && joined.count != std::size(joined.list))
         joined.list[joined.count++] = group;
+    if (!is_on_port(u))
+        u.port_tried.store(false, std::memory_order_relaxed); // it may be taken for its groups
 }
 
 void look_after_port_groups()
@@ -179,13 +220,14 @@ void look_after_port_groups()
     std::uint32_t number = 0;
     unsigned looks = 0;
     for (Socket *s = g_listed; s != nullptr; s = s->next_live) {
-        State &u = state_of(*s);
-        for (std::uint32_t i = 0; u.port != nullptr && u.groups && i < u.groups->count; ++i, ++number) {
-            if (number < g_next || looks == kLooks)
-                continue;
-            look(*s, u.groups->list[i]);
-            ++looks;
-        }
+        attach_late(*s);
+        const State &u = state_of(*s);
+        const auto is_due = [&] { return number++ >= g_next && looks != kLooks && ++looks != 0; };
+        if (is_on_port(u) && u.may_share.load(std::memory_order_relaxed) && is_due())
+            look_after_sharing(*s);
+        for (std::uint32_t i = 0; u.groups && i < u.groups->count * u.port_count; ++i)
+            if (is_due())
+                look(*s, u.groups->list[i / u.port_count], *u.ports[i % u.port_count].device);
     }
     g_next = g_next + looks < number ? g_next + looks : 0;
 }

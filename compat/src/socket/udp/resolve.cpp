@@ -14,15 +14,18 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/udp/diag.hpp"
 #include "compat/src/socket/udp/interface.hpp"
+#include "compat/src/socket/udp/memberships.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock::udp {
 
 namespace {
 
-constexpr std::uint32_t kKernelTicks = 20; // a second: what goes by the kernel may find another way by then
+constexpr std::uint32_t kKernelTicks = 20; // a second
+constexpr std::uint32_t kGroupTicks = 5;   // a quarter of it: its members on this host may have left
 
 // By port of the endpoint, 0 not known yet; lift lock. Only what is used takes memory.
 constinit std::uint32_t g_endpoints[1 << 16] = {};
@@ -98,11 +101,29 @@ void look_up_locked(Socket &s, int fd, Route &route)
     if (s.mode.load(std::memory_order_relaxed) == Mode::kFree || !open_offers())
         return;
     route.generation = generation();
-    if (is_group(fd, route.to))
+    route.to_group = is_group(fd, route.to);
+    route.is_watched = false;
+    if (route.to_group)
         return resolve_group(s, fd, route);
     look_up(s, fd, route);
     if (route.way == Way::kKernel)
         point_to_port(state_of(s), fd, route);
+}
+
+// In ticks. What goes by the kernel may find another way by then.
+std::uint32_t holds_for(const Route &route)
+{
+    if (route.way == Way::kPort)
+        return !route.to_group || route.is_watched ? kKernelTicks : 1;
+    if (route.way == Way::kKernel)
+        return route.to_group && ports_are_named() ? kGroupTicks : kKernelTicks;
+    return 1;
+}
+
+// Since then somebody else may get it.
+bool has_changed(const Route &route)
+{
+    return route.generation != generation() || (route.is_watched && membership_changed(route.members));
 }
 
 } // namespace
@@ -190,7 +211,7 @@ int resolve(Socket &s, int fd, Route &route)
         }
         g_lift_lock.unlock();
     }
-    if (!looked_up && route.way != Way::kPort && route.generation != generation())
+    if (!looked_up && (route.way != Way::kPort || route.to_group) && has_changed(route))
         route.way = Way::kUnknown;
     return 0;
 }
@@ -198,8 +219,7 @@ int resolve(Socket &s, int fd, Route &route)
 bool is_stale(const Route &route)
 {
     const std::uint32_t age = current_tick() - route.tick;
-    return route.way == Way::kUnknown || route.generation != generation() ||
-           age >= (route.way == Way::kKernel || route.way == Way::kPort ? kKernelTicks : 1);
+    return route.way == Way::kUnknown || has_changed(route) || age >= holds_for(route);
 }
 
 } // namespace vma::sock::udp

@@ -16,6 +16,10 @@
 #include "compat/src/socket/udp/names.hpp"
 #include "compat/src/socket/udp/wire.hpp"
 
+namespace vma::sock {
+struct Device;
+}
+
 namespace vma::sock::udp {
 
 // The destination as the program gives it; all zeros for that of a connected socket.
@@ -62,7 +66,8 @@ struct Receiver {
 
 struct Group {
     std::vector<Receiver> receivers;
-    bool leaves_host = false; // the kernel sends it to the wire
+    bool leaves_host = false; // the wire gets it, too
+    bool by_port = false;     // from a port, else from the kernel
 };
 
 struct Route {
@@ -75,7 +80,15 @@ struct Route {
     std::uint32_t tick = 0;
     std::uint32_t kernel_sends = 0; // of the socket, at the last datagram by an endpoint
     Receiver receiver;
+    // By a port: the way itself, or that of a group to the wire.
+    Device *port = nullptr;
+    fi_vma_udp *tap = nullptr;
     fi_vma_udp_to by_port = {};
+    bool to_group = false;
+    bool is_watched = false;   // nobody of this host is in the group, as long as memberships are what they were
+    bool after_kernel = true;  // the last datagram went by the kernel
+    bool after_port = false;   // by the port
+    std::uint32_t members = 0; // generation of the memberships
     std::unique_ptr<Group> group;
     std::vector<Identity> wished; // whom wishes were left for
     std::uint8_t header[kIpv6Header] = {};

@@ -21,6 +21,7 @@ namespace vma::sock::udp {
 
 namespace {
 
+constexpr ssize_t kAsItIs = -1002; // by the kernel, with what comes with the message; it is to a group
 constexpr int kSimple = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CONFIRM;
 constexpr std::uint64_t kPlace = FI_INJECT | FI_REMOTE_CQ_DATA | FI_VMA_TELL_DROP;
 constexpr std::uint64_t kRoomTicks = 6000; // 2 us
@@ -124,11 +125,11 @@ bool make_one(State &u, Message &m, iovec &one)
 }
 
 // To a group for which the kernel is the only way, on a socket that reaches others by endpoints.
-ssize_t loop_as_asked(State &u, int fd, const Destination &to, const Message &m)
+ssize_t loop_as_asked(State &u, int fd, const Message &m)
 {
-    sockaddr_in6 name = {};
-    const bool v4 = read_destination(fd, to, name) && IN6_IS_ADDR_V4MAPPED(&name.sin6_addr);
-    return send_to_group_by_kernel(u, fd, m, v4, u.loops[v4 ? 0 : 1]);
+    const ssize_t n = send_to_group_by_kernel(u, fd, m, u.loops[place_of(u)]);
+    u.kernel_sends.fetch_add(1, std::memory_order_relaxed);
+    return n;
 }
 
 ssize_t send_by_route(Socket &s, int fd, Route &route, const Message &m)
@@ -137,12 +138,28 @@ ssize_t send_by_route(Socket &s, int fd, Route &route, const Message &m)
     if (route.way == Way::kGroup)
         return put_to_group(s, fd, route, m);
     if (route.way == Way::kPort)
-        return put_to_port(u, route, m);
+        return put_to_port(u, fd, route, m);
     const std::uint32_t kernel_sends = u.kernel_sends.load(std::memory_order_relaxed); // others may add to it
     const ssize_t n = route.way == Way::kReceiver ? put(s, route, route.receiver, m) : kByKernel;
     if (n >= 0 && route.receiver.lost == 0) [[likely]]
         route.kernel_sends = kernel_sends;
     return n;
+}
+
+// What only the kernel can send.
+ssize_t send_unusual(Socket &s, int fd, const Message &m)
+{
+    State &u = state_of(s);
+    Destination to;
+    u.corked.store((m.flags & MSG_MORE) != 0, std::memory_order_relaxed);
+    if (!is_somewhere(m) || !u.used_memory.load(std::memory_order_relaxed) || !to.assign(m.to, m.to_length))
+        return kByKernel;
+    const LockGuard guard(s.tx_lock);
+    if (Route *const route = u.routes.find(to))
+        go_by_kernel(*route);
+    if (!u.has_wire_groups || !is_group(fd, to))
+        return kByKernel;
+    return m.parts != nullptr ? loop_as_asked(u, fd, m) : kAsItIs;
 }
 
 // kByKernel: the kernel is to send it. kNotDue: it is too early.
@@ -151,15 +168,8 @@ ssize_t send_accelerated(Socket &s, int fd, Message m)
     State &u = state_of(s);
     Destination to;
     iovec gathered;
-    if (!may_be_accelerated(s, u, m)) {
-        u.corked.store((m.flags & MSG_MORE) != 0, std::memory_order_relaxed);
-        if (!is_somewhere(m) || !u.used_memory.load(std::memory_order_relaxed) || !to.assign(m.to, m.to_length))
-            return kByKernel;
-        const LockGuard guard(s.tx_lock);
-        if (u.has_wire_groups && m.parts != nullptr && is_group(fd, to))
-            return loop_as_asked(u, fd, to, m);
-        return kByKernel;
-    }
+    if (!may_be_accelerated(s, u, m))
+        return send_unusual(s, fd, m);
     if (!to.assign(m.to, m.to_length))
         return kByKernel;
     const bool limited = s.pacing.limited.load(std::memory_order_relaxed);
@@ -179,8 +189,10 @@ ssize_t send_accelerated(Socket &s, int fd, Message m)
     n = send_by_route(s, fd, *route, m);
     if (route->way == Way::kGroup)
         return n;
+    if (n == kByKernel)
+        go_by_kernel(*route);
     if (n == kByKernel && u.has_wire_groups && is_group(fd, to)) [[unlikely]]
-        return loop_as_asked(u, fd, to, m);
+        return loop_as_asked(u, fd, m);
     if (n == kByKernel && route->way == Way::kReceiver)
         route->way = Way::kUnknown; // the process is gone: the kernel says how
     return n;
@@ -204,15 +216,24 @@ ssize_t send_accelerated(Socket &s, int fd, Message m)
     }
 }
 
+// The kernel's socket is to loop as the program has said while it sends.
+template <typename Kernel> ssize_t send_looping(Socket &s, int fd, Kernel kernel)
+{
+    State &u = state_of(s);
+    const LockGuard guard(s.tx_lock);
+    loop_in_kernel(u, fd, u.loops[place_of(u)]);
+    return kernel();
+}
+
 template <typename Kernel> ssize_t send_by(Socket &s, int fd, const Message &m, Kernel kernel)
 {
     const int untold = take_error(s);
     ssize_t n = untold != 0 ? -untold : send_accelerated(s, fd, m);
     if (n == kNotDue) [[unlikely]]
         n = send_when_due(s, fd, m);
-    if (n != kByKernel)
+    if (n != kByKernel && n != kAsItIs)
         return n >= 0 ? n : give(n);
-    const ssize_t sent = kernel();
+    const ssize_t sent = n == kByKernel ? kernel() : send_looping(s, fd, kernel);
     // Not before: what another thread sends by an endpoint in between must not count as the one that went after it.
     state_of(s).kernel_sends.fetch_add(1, std::memory_order_relaxed);
     return by_kernel(s, sent);

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "compat/src/libc/real.hpp"
+#include "compat/src/socket/device.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/diag.hpp"
 #include "compat/src/socket/udp/names.hpp"
@@ -50,6 +51,13 @@ struct JoinedGroups {
     std::uint32_t count = 0;
 };
 
+// A port that brings a socket its datagrams.
+struct Attachment {
+    fi_vma_udp *tap = nullptr;
+    Device *device = nullptr;
+    bool groups_only = false; // who gets the others is the kernel's to say
+};
+
 struct State {
     sa_family_t family = AF_UNSPEC;
     Identity identity;                        // once asked for; inode 0: not yet
@@ -76,10 +84,12 @@ struct State {
     std::uint32_t turn_tick = 0;                  // rx_lock: of the kernel's last turn, while the endpoint has plenty
     std::uint32_t since_turn = 0;                 // rx_lock: datagrams by the endpoint
 
-    // On an Ethernet port (port.cpp). Changed with lift, tx, rx and poll lock.
-    fi_vma_udp *port = nullptr;
-    Device *port_device = nullptr;
+    // On Ethernet ports (port.cpp). Changed with lift, tx, rx and poll lock.
+    Attachment ports[kMostDevices];
+    Glimpsed<std::uint32_t> port_count = 0;
+    std::uint32_t sends_by = 0; // devices whose senders its routes have, a bit each; lift and tx lock
     std::atomic<bool> port_tried{false};
+    std::atomic<bool> may_share{false};    // others may be bound to its port
     in_port_t port_number = 0;             // of the local address, network byte order
     std::unique_ptr<JoinedGroups> groups;  // once there was one; lift lock
     std::atomic<bool> kernel_first{false}; // what the kernel had when the port was attached is not read yet
@@ -164,6 +174,14 @@ void unlift(Socket &s, bool keep_unread); // lift lock held
 void finish_unlift(Socket &s);            // no lock held: plain again if all that was left has been read
 void read_options(Socket &s, int fd);
 
+struct Departure; // departure.hpp
+
+// Of what is kept by family: the kernel asks the socket's, not the datagram's, whether it loops.
+inline int place_of(const State &u)
+{
+    return u.family == AF_INET6 ? 1 : 0;
+}
+
 // What a call sends, whichever it is.
 struct Message {
     const iovec *parts;
@@ -177,9 +195,14 @@ struct Message {
 // ---- Ethernet ports (port.cpp)
 bool may_attach_port(const Socket &s); // cheap; a receiving call asks
 bool find_ports(Socket &s);            // lift lock held. False: not yet, or there are none
-void attach_port(Socket &s, int fd);   // lift lock held; it is dual
-void detach_port(State &u);            // lift, tx, rx and poll lock held
-bool port_lacks_stamps(
+void attach_ports(Socket &s, int fd);  // lift lock held; it is dual
+void detach_ports(State &u);           // lift, tx, rx and poll lock held
+inline bool is_on_port(const State &u)
+{
+    return u.port_count != 0;
+}
+bool is_still_alone(Socket &s, int fd); // it may go on getting what is sent to this host by its ports; lift lock held
+bool ports_lack_stamps(
     const Socket &s); // it is on one, and wants the device's times, which that doesn't know; no lock held
 // Groups, port_groups.cpp.
 void note_membership(State &u, int level, int name, const void *value, socklen_t len); // after it was set; no lock held
@@ -187,8 +210,13 @@ void look_after_port_groups();                                                  
 void leave_port_groups(in_port_t port, Device *device);                                // lift and poll lock held
 void port_groups_after_fork_in_child();
 
-void point_to_port(State &u, int fd, Route &route);                        // tx lock held, and the lift lock
-ssize_t put_to_port(const State &u, const Route &route, const Message &m); // tx lock held; its length, or kByKernel
+// Sending by ports, port_send.cpp. tx lock held.
+void point_to_port(State &u, int fd, Route &route); // and the lift lock
+// What goes to a group leaves by the port that the kernel would send it by, if there is one. False: the kernel sends it. With the lift lock.
+bool point_group_to_port(Socket &s, int fd, Route &route, const Departure &departure);
+ssize_t put_to_port(const State &u, int fd, Route &route, const Message &m); // its length, or kByKernel
+void go_by_kernel(Route &route);                                             // before the kernel sends
+void release_senders(State &u);                                              // no route is left; lift lock
 
 // ---- arrivals (arrive.cpp)
 // A receiving call that polls: the first datagram for its socket goes straight to the program's memory.
@@ -209,7 +237,7 @@ bool wants_time(const Wanted &wanted);               // of day
 std::int64_t time_of_day(std::int64_t monotonic_ns); // CLOCK_REALTIME then, of CLOCK_MONOTONIC
 
 // One that came by a port. Poll lock held.
-void take_foreign(Socket &s, About &about, iovec bytes);
+void take_foreign(Socket &s, About &about, iovec bytes, std::int64_t hardware_ns);
 
 // Copies to where the program wants it, as far as there is room.
 void scatter(const msghdr &msg, const iovec *parts, std::size_t count);
@@ -230,7 +258,9 @@ inline constexpr std::size_t kMostParts = 3; // and the header
 ssize_t put(const Socket &s, Route &route, Receiver &receiver, const Message &m);
 ssize_t put_to_group(Socket &s, int fd, Route &route, const Message &m);
 // By the kernel, which gives it to this host as well if the program wants that.
-ssize_t send_to_group_by_kernel(State &u, int fd, const Message &m, bool v4, bool loops);
+ssize_t send_to_group_by_kernel(State &u, int fd, const Message &m, bool loops);
+void loop_in_kernel(State &u, int fd,
+                    bool on); // whether the kernel's socket gives its own host what it sends to groups
 bool is_group(int fd, const Destination &to);
 inline bool is_group_address(const in6_addr &a)
 {

@@ -13,6 +13,8 @@
 
 namespace vma::sock::udp {
 
+inline constexpr std::uint32_t kMostInterface = 0x7fffffff; // an index is an int of the kernel's
+
 // What is known of a datagram besides its bytes. Addresses of IPv4 are v4-mapped.
 struct About {
     in6_addr source;
@@ -20,11 +22,14 @@ struct About {
     std::uint16_t source_port; // network byte order
     std::uint8_t tos;
     std::uint8_t ttl;
-    std::uint32_t interface;      // index of the one it came by
-    std::uint32_t lost;           // datagrams of this sender to this socket that found no room, since the last one
-    bool after_kernel;            // earlier ones of the same sender came by the kernel
-    std::int64_t arrived_ns = 0;  // CLOCK_REALTIME, 0 unless the socket asks for it
-    std::int64_t hardware_ns = 0; // the device's clock, 0: it has not stamped it
+    std::uint32_t interface : 31;   // index of the one it came by
+    std::uint32_t after_kernel : 1; // earlier ones of the same sender came by the kernel
+    union {                         // 64 bytes with the length, as it stands in a queue
+        std::uint32_t
+            lost; // before it arrives: datagrams of this sender to this socket that found no room, since the last one
+        std::int64_t hardware_ns; // from then on: the device's clock, 0: it has not stamped it
+    };
+    std::int64_t arrived_ns = 0; // CLOCK_REALTIME, 0 unless the socket asks for it
 };
 
 // The receiving socket, in the CQ data: index in its process's pool, cookie, and flags.
@@ -92,11 +97,10 @@ inline std::size_t read_header(std::uint64_t to, const void *in, std::size_t len
     about.source_port = start.source_port;
     about.tos = start.tos;
     about.ttl = start.ttl;
-    about.interface = start.interface;
+    about.interface = start.interface & kMostInterface;
     about.lost = start.lost;
     about.after_kernel = (to & kToAfterKernel) != 0;
     about.arrived_ns = 0;
-    about.hardware_ns = 0;
     return size;
 }
 

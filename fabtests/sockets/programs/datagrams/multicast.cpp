@@ -54,13 +54,25 @@ in6_addr six(const std::string &host)
 int set_int(int fd, const std::string &option, int value)
 {
     static const std::map<std::string, std::pair<int, int>> kOptions = {
-        {"reuseaddr", {SOL_SOCKET, SO_REUSEADDR}},      {"reuseport", {SOL_SOCKET, SO_REUSEPORT}},
-        {"loop", {IPPROTO_IP, IP_MULTICAST_LOOP}},      {"all", {IPPROTO_IP, IP_MULTICAST_ALL}},
-        {"ttl", {IPPROTO_IP, IP_MULTICAST_TTL}},        {"loop6", {IPPROTO_IPV6, IPV6_MULTICAST_LOOP}},
-        {"all6", {IPPROTO_IPV6, IPV6_MULTICAST_ALL}},   {"hops6", {IPPROTO_IPV6, IPV6_MULTICAST_HOPS}},
-        {"pktinfo", {IPPROTO_IP, IP_PKTINFO}},          {"recvttl", {IPPROTO_IP, IP_RECVTTL}},
-        {"pktinfo6", {IPPROTO_IPV6, IPV6_RECVPKTINFO}}, {"v6only", {IPPROTO_IPV6, IPV6_V6ONLY}},
-        {"broadcast", {SOL_SOCKET, SO_BROADCAST}}};
+        {"reuseaddr", {SOL_SOCKET, SO_REUSEADDR}},
+        {"reuseport", {SOL_SOCKET, SO_REUSEPORT}},
+        {"loop", {IPPROTO_IP, IP_MULTICAST_LOOP}},
+        {"all", {IPPROTO_IP, IP_MULTICAST_ALL}},
+        {"ttl", {IPPROTO_IP, IP_MULTICAST_TTL}},
+        {"loop6", {IPPROTO_IPV6, IPV6_MULTICAST_LOOP}},
+        {"all6", {IPPROTO_IPV6, IPV6_MULTICAST_ALL}},
+        {"hops6", {IPPROTO_IPV6, IPV6_MULTICAST_HOPS}},
+        {"pktinfo", {IPPROTO_IP, IP_PKTINFO}},
+        {"recvttl", {IPPROTO_IP, IP_RECVTTL}},
+        {"pktinfo6", {IPPROTO_IPV6, IPV6_RECVPKTINFO}},
+        {"v6only", {IPPROTO_IPV6, IPV6_V6ONLY}},
+        {"broadcast", {SOL_SOCKET, SO_BROADCAST}},
+        {"tos", {IPPROTO_IP, IP_TOS}},
+        {"tclass6", {IPPROTO_IPV6, IPV6_TCLASS}},
+        {"recvtos", {IPPROTO_IP, IP_RECVTOS}},
+        {"recvtclass6", {IPPROTO_IPV6, IPV6_RECVTCLASS}},
+        {"recvhops6", {IPPROTO_IPV6, IPV6_RECVHOPLIMIT}},
+        {"rcvbuf", {SOL_SOCKET, SO_RCVBUFFORCE}}};
     const auto &[level, name] = kOptions.at(option);
     return set_option(fd, level, name, value);
 }
@@ -150,20 +162,48 @@ std::string collect(int fd, long first, long count)
         if (::poll(&p, 1, 10000) == 0)
             return "nothing comes instead of " + numbered(i);
         const Received r = receive_by(i % 2 ? Form::kRecvfrom : Form::kRecv, fd, 100);
-        if (r.data != numbered(i))
+        if (r.data.substr(0, r.data.find('\0')) != numbered(i))
             return "\"" + r.data + "\" instead of " + numbered(i);
     }
     return "all";
 }
 
-std::string send_numbers(int fd, const Address &to, long first, long count)
+// Each `nth` is one of `size` bytes, filled up with NULs.
+std::string send_numbers(int fd, const Address &to, long first, long count, long nth = 0, std::size_t size = 0)
 {
     for (long i = first; i < first + count; ++i) {
-        const std::string text = numbered(i);
+        std::string text = numbered(i);
+        if (nth != 0 && i % nth == 0)
+            text.resize(size);
         if (send_to(fd, text.data(), text.size(), to) != static_cast<ssize_t>(text.size()))
             return strerrorname_np(errno);
     }
     return "sent";
+}
+
+// Through the interface that the control data names, whatever the socket's options say.
+long send_with_control(int fd, const Address &to, const std::string &text, const std::string &interface)
+{
+    const int index = static_cast<int>(::if_nametoindex(interface.c_str()));
+    iovec part = {const_cast<char *>(text.data()), text.size()};
+    alignas(cmsghdr) char room[CMSG_SPACE(sizeof(in6_pktinfo))] = {};
+    msghdr message = {};
+    message.msg_name = const_cast<sockaddr_storage *>(&to.storage);
+    message.msg_namelen = to.len;
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = room;
+    const bool four = to.family() == AF_INET;
+    message.msg_controllen = CMSG_SPACE(four ? sizeof(in_pktinfo) : sizeof(in6_pktinfo));
+    cmsghdr *const control = CMSG_FIRSTHDR(&message);
+    control->cmsg_level = four ? IPPROTO_IP : IPPROTO_IPV6;
+    control->cmsg_type = four ? IP_PKTINFO : IPV6_PKTINFO;
+    control->cmsg_len = CMSG_LEN(four ? sizeof(in_pktinfo) : sizeof(in6_pktinfo));
+    if (four)
+        reinterpret_cast<in_pktinfo *>(CMSG_DATA(control))->ipi_ifindex = index;
+    else
+        reinterpret_cast<in6_pktinfo *>(CMSG_DATA(control))->ipi6_ifindex = static_cast<unsigned>(index);
+    return ::sendmsg(fd, &message, 0);
 }
 
 struct Command {
@@ -203,10 +243,16 @@ const Command kCommands[] = {
      }},
     {"write", 3, // NAME TEXT
      [](const Words &w) { return result(::write(socket_of(w[1]), w[2].data(), w[2].size())); }},
-    {"burst", 6, // NAME HOST PORT FIRST COUNT
+    {"control", 6, // NAME HOST PORT TEXT INTERFACE
+     [](const Words &w) {
+         const Address to = make_address(w[2].c_str(), port_of(w[3]));
+         return result(send_with_control(socket_of(w[1]), to, w[4], w[5]));
+     }},
+    {"burst", 6, // NAME HOST PORT FIRST COUNT [NTH SIZE]
      [](const Words &w) {
          return send_numbers(socket_of(w[1]), make_address(w[2].c_str(), port_of(w[3])), std::atol(w[4].c_str()),
-                             std::atol(w[5].c_str()));
+                             std::atol(w[5].c_str()), w.size() > 7 ? std::atol(w[6].c_str()) : 0,
+                             w.size() > 7 ? static_cast<std::size_t>(std::atol(w[7].c_str())) : 0);
      }},
     {"collect", 4, // NAME FIRST COUNT
      [](const Words &w) { return collect(socket_of(w[1]), std::atol(w[2].c_str()), std::atol(w[3].c_str())); }},

@@ -70,6 +70,9 @@ public:
     // and their like; -ENODEV: it leaves by another port, or not at all. `source` may be any address.
     [[nodiscard]] int find_route(const inet::IpAddress &remote, const inet::IpAddress &source, Route &route) noexcept;
 
+    // The path to a group is ready afterwards if the kernel would send to it by this interface at all.
+    void find_group_way(inet::Nanos now, const inet::IpAddress &group) noexcept { find_way(now, group); }
+
 private:
     int open_all(const char *interface, const inet::TcpLimits &limits, const PortOptions &port) noexcept;
     int open_wait_set() noexcept;

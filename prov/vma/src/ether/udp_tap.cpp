@@ -15,21 +15,13 @@
 #include <rdma/fi_errno.h>
 
 #include "ether/address.hpp"
-#include "ether/dgram_group.hpp"
 #include "ether/station.hpp"
 
 namespace vma::ether {
 namespace {
 
-constexpr inet::Nanos kErrorHolds = inet::kSecond; // then the way is asked for again
-constexpr std::size_t kMostParts = 8;
-
-inet::IpAddress address_of(const std::uint8_t (&bytes)[16]) noexcept
-{
-    inet::IpAddress address;
-    std::memcpy(address.bytes.data(), bytes, sizeof bytes);
-    return address;
-}
+constexpr std::uint32_t kPeerSets = 16;         // of a socket
+constexpr std::uint32_t kSharedPeerSets = 1024; // of a sender for all
 
 template <long Call> bool read_name(int fd, inet::Endpoint &name) noexcept
 {
@@ -59,6 +51,11 @@ inet::Flow v4_of(const inet::Flow &flow) noexcept
 
 } // namespace
 
+UdpTap::UdpTap(ofi::Domain &owner, std::uint32_t flags, Take taker, void *context) noexcept
+    : UdpSender(owner, kPeerSets), groups_only_((flags & FI_VMA_UDP_GROUPS) != 0), take_(taker), context_(context)
+{
+}
+
 // ---- life ------------------------------------------------------------------------------------------------------------
 
 int UdpTap::read_flow(int fd) noexcept
@@ -73,10 +70,9 @@ int UdpTap::read_flow(int fd) noexcept
     return 0;
 }
 
-// A socket that is bound to a group gets what take_group() says.
 int UdpTap::steer() noexcept
 {
-    if (flow_.local.address.is_multicast())
+    if (hears_groups_only())
         return 0;
     if (const int error = station_.steer(flow_, inet::Protocol::kUdp, vlans_))
         return error == -EEXIST ? -FI_EADDRINUSE : error;
@@ -96,6 +92,7 @@ int UdpTap::open(int fd) noexcept
     inet::UdpTable &udp = station_.driver().stack().udp();
     inet::UdpOptions options;
     options.taker = this;
+    options.groups_only = groups_only_;
     options.reuse_address = true; // whoever may share an address, the kernel has said; groups are shared
     options.multicast_all = true; // whoever has the group steered, knows for whom
     options.v6_only = !other_family_;
@@ -117,15 +114,14 @@ void UdpTap::close() noexcept
 {
     constexpr int kTurns = 2;
     const core::SpinGuard guard(station_.lock());
-    if (!flow_.local.address.is_multicast())
+    if (!hears_groups_only())
         station_.unsteer(flow_, inet::Protocol::kUdp, vlans_);
-    if (other_family_)
+    if (!hears_groups_only() && other_family_)
         station_.unsteer(v4_of(flow_), inet::Protocol::kUdp, vlans_);
     for (int i = 0; i < kTurns; ++i)
         station_.turn();
     station_.driver().stack().udp().close(socket_);
-    for (Peer &peer : peers_)
-        forget(peer);
+    forget_peers();
 }
 
 // ---- hot path --------------------------------------------------------------------------------------------------------
@@ -146,95 +142,59 @@ void UdpTap::take(const inet::DatagramInfo &info, inet::Bytes data) noexcept
     take_(context_, &datagram);
 }
 
-UdpTap::Peer &UdpTap::peer_of(inet::Nanos now, const inet::IpAddress &remote) noexcept
-{
-    const std::uint8_t *const a = remote.bytes.data();
-    const std::size_t place = (a[15] ^ a[14] ^ a[13] ^ a[7]) % kPeers;
-    Peer &peer = peers_[place];
-    const bool holds = peer.remote == remote && peer.generation == station_.driver().net().generation() &&
-                       (peer.error == 0 ? peer.path != inet::kNoPath : now < peer.until);
-    if (!holds) [[unlikely]]
-        find(now, remote, peer);
-    return peer;
-}
-
-void UdpTap::find(inet::Nanos now, const inet::IpAddress &remote, Peer &peer) noexcept
-{
-    forget(peer);
-    peer.remote = remote;
-    peer.generation = station_.driver().net().generation();
-    const bool bound = !flow_.local.address.is_multicast();
-    peer.error =
-        find_way_to(station_.driver(), bound ? flow_.local.address : inet::IpAddress{}, remote, peer.source, peer.path);
-    peer.until = now + kErrorHolds;
-}
-
-void UdpTap::forget(Peer &peer) noexcept
-{
-    if (peer.path != inet::kNoPath)
-        station_.tcp().paths().release(peer.path);
-    peer = {};
-}
-
 ssize_t UdpTap::send(std::span<const iovec> parts, const fi_vma_udp_to &to) noexcept
 {
-    if (parts.size() > kMostParts) [[unlikely]]
-        return -FI_EMSGSIZE;
-    std::size_t length = 0;
-    std::array<inet::Bytes, 1 + kMostParts> pieces;
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-        if (__builtin_add_overflow(length, parts[i].iov_len, &length)) [[unlikely]]
-            return -FI_EMSGSIZE;
-        pieces[1 + i] = {static_cast<const std::uint8_t *>(parts[i].iov_base), parts[i].iov_len};
-    }
-    const core::SpinGuard guard(station_.lock());
-    const inet::Nanos now = now_ns();
-    const Peer &peer = peer_of(now, address_of(to.address));
-    if (peer.error != 0) [[unlikely]]
-        return peer.error;
-    const inet::Path &path = station_.tcp().paths()[peer.path];
-    if (!path.ready) [[unlikely]]
-        return -FI_EAGAIN;
-    if (length + inet::kUdpHeader + inet::ip_header_size(peer.remote) > path.mtu) [[unlikely]]
-        return -FI_EMSGSIZE;
-    inet::IpOut ip;
-    ip.source = peer.source;
-    ip.target = peer.remote;
-    ip.protocol = inet::Protocol::kUdp;
-    ip.traffic_class = to.traffic_class;
-    ip.hop_limit = to.hop_limit;
-    const auto header = inet::udp_header(ip, {flow_.local.port, ntohs(to.port)}, {&pieces[1], parts.size()});
-    pieces[0] = header;
-    if (const int error = station_.driver().write_datagram(now, peer.path, ip, {pieces.data(), 1 + parts.size()}))
-        return error;
-    station_.driver().send(now);
-    return static_cast<ssize_t>(length);
+    return send_from(flow_.local, parts, to);
 }
 
 // ---- the table of calls --------------------------------------------------------------------------------------------
 
 namespace {
 
-UdpTap &self(fi_vma_udp *udp) noexcept
+UdpSender &self(fi_vma_udp *udp) noexcept
 {
-    return *reinterpret_cast<UdpTap *>(udp);
+    return *reinterpret_cast<UdpSender *>(udp);
 }
 
-int open_tap(fid_domain *fid, int socket, UdpTap::Take take, void *context, fi_vma_udp **udp)
+void give_out(std::unique_ptr<UdpSender> made, fi_vma_udp **udp)
 {
-    if (fid == nullptr || take == nullptr || udp == nullptr)
+    made->domain().refs.fetch_add(1, std::memory_order_relaxed);
+    *udp = reinterpret_cast<fi_vma_udp *>(made.release());
+}
+
+int open_tap(fid_domain *fid, int socket, std::uint32_t flags, UdpTap::Take take, void *context, fi_vma_udp **udp)
+{
+    if (fid == nullptr || take == nullptr || udp == nullptr || (flags & ~FI_VMA_UDP_GROUPS) != 0)
         return -FI_EINVAL;
     ofi::Domain &domain = *reinterpret_cast<ofi::Domain *>(fid);
     if (domain.fabric.orphaned())
         return -FI_EOPBADSTATE;
-    std::unique_ptr<UdpTap> tap(new (std::nothrow) UdpTap(domain, take, context));
-    if (!tap)
+    std::unique_ptr<UdpTap> tap(new (std::nothrow) UdpTap(domain, flags, take, context));
+    if (!tap || !tap->has_room())
         return -FI_ENOMEM;
     if (const int error = tap->open(socket))
         return error;
-    domain.refs.fetch_add(1, std::memory_order_relaxed);
-    *udp = reinterpret_cast<fi_vma_udp *>(tap.release());
+    give_out(std::move(tap), udp);
     return 0;
+}
+
+int open_sender(fid_domain *fid, fi_vma_udp **udp)
+{
+    if (fid == nullptr || udp == nullptr)
+        return -FI_EINVAL;
+    ofi::Domain &domain = *reinterpret_cast<ofi::Domain *>(fid);
+    if (domain.fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    std::unique_ptr<UdpSender> sender(new (std::nothrow) UdpSender(domain, kSharedPeerSets));
+    if (!sender || !sender->has_room())
+        return -FI_ENOMEM;
+    give_out(std::move(sender), udp);
+    return 0;
+}
+
+int drain_tap(fi_vma_udp *udp)
+{
+    return self(udp).drain();
 }
 
 ssize_t send_by_tap(fi_vma_udp *udp, const iovec *parts, std::size_t count, const fi_vma_udp_to *to)
@@ -276,7 +236,7 @@ int stamps_of(fid_domain *fid)
 
 void close_tap(fi_vma_udp *udp)
 {
-    const std::unique_ptr<UdpTap> tap(&self(udp));
+    const std::unique_ptr<UdpSender> tap(&self(udp));
     if (tap->domain().fabric.orphaned())
         return;
     tap->close();
@@ -292,6 +252,8 @@ constinit fi_ops_vma_udp udp_ops = {
     .close = close_tap,
     .take_group = take_group,
     .stamps = stamps_of,
+    .open_sender = open_sender,
+    .drain = drain_tap,
 };
 
 } // namespace vma::ether

@@ -139,7 +139,8 @@ int UdpTable::change_group(UdpSocketId id, GroupChange change, const IpAddress &
 int UdpTable::score(const Socket &one, const Flow &flow) const
 {
     const Endpoint &local = one.flow.local;
-    if (local.port != flow.local.port || !covers(local.address, one.options.v6_only, flow.local.address))
+    if (local.port != flow.local.port || one.options.groups_only ||
+        !covers(local.address, one.options.v6_only, flow.local.address))
         return 0;
     if (one.flow.remote.port)
         return one.flow.remote == flow.remote ? 8 : 0;
@@ -208,7 +209,7 @@ bool UdpTable::wants_group(const Socket &one, const Flow &flow) const
     if (remote.port && remote != flow.remote)
         return false;
     if (!flow.local.address.is_multicast())
-        return true;
+        return !one.options.groups_only;
     const GroupAnswer answer = groups_.ask(one.groups, flow.local.address, flow.remote.address);
     return answer == GroupAnswer::kWanted || (answer == GroupAnswer::kNotMember && one.options.multicast_all);
 }

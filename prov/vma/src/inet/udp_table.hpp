@@ -32,6 +32,7 @@ struct UdpOptions {
     bool multicast_all = true;             // groups that others have joined, too (IP_MULTICAST_ALL, on in Linux)
     bool receive_errors = false;           // IP_RECVERR: errors of datagrams sent are queued, soft ones as well
     UdpTaker *taker = nullptr;             // nullptr: they wait to be read
+    bool groups_only = false;              // it gets nothing that is sent to a host, or to all
     std::uint32_t receive_bytes = 212'992; // of blocks: when as many wait, further ones are dropped
 };
 
