@@ -152,7 +152,9 @@ Expected Victim::make_expected(const Record &record) const
     std::memcpy(&about.source_port, in, 2);
     about.tos = in[2];
     about.ttl = in[3];
-    std::memcpy(&about.interface, in + 4, 4);
+    std::uint32_t interface = 0;
+    std::memcpy(&interface, in + 4, 4);
+    about.interface = interface & kMostInterface;
     std::memcpy(&about.lost, in + 8, 4);
     const bool v6 = header_of(record.data) == 44;
     const std::size_t length = v6 ? 16 : 4;

@@ -35,7 +35,9 @@ Read read(const Frame &frame, bool checksums_good = false, PartialSums partial =
 {
     Read r{};
     FragmentInfo fragment;
-    assert_int_equal(parse_frame(frame, FrameInfo{.checksums_good = checksums_good, .partial_sums = partial}, r.packet, fragment), Parsed::kPacket);
+    assert_int_equal(
+        parse_frame(frame, FrameInfo{.checksums_good = checksums_good, .partial_sums = partial}, r.packet, fragment),
+        Parsed::kPacket);
     r.parsed = parse_udp(r.packet, r.datagram);
     return r;
 }
