@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Two engines over a link that does its worst: every byte is checked, every connection has to end, and nothing may be left.
+#include <list>
+#include <string>
+#include <vector>
+
 #include "fabtests/seed.hpp"
 #include "prov/vma/test/inet_world.hpp"
 
