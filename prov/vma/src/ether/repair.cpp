@@ -18,7 +18,7 @@
 #include <new>
 #include <span>
 
-#include "core/fd.hpp"
+#include "core/log.hpp"
 #include "ether/address.hpp"
 #include "inet/bytes.hpp"
 #include "inet/checksum.hpp"
@@ -47,6 +47,12 @@ template <typename Value> int get(int fd, int level, int name, Value &value) noe
 {
     socklen_t length = sizeof value;
     return static_cast<int>(call(::syscall(SYS_getsockopt, fd, level, name, &value, &length)));
+}
+
+bool is_established(int fd) noexcept
+{
+    tcp_info info{};
+    return get(fd, IPPROTO_TCP, TCP_INFO, info) == 0 && info.tcpi_state == kEstablished;
 }
 
 int count(int fd, unsigned long request, int &bytes) noexcept
@@ -419,6 +425,8 @@ int KernelConnection::finish(Ending ending, KernelReturn &back) noexcept
     int error = write_bytes(fd_, queued.all().subspan(handover.nxt - handover.una));
     if (error == 0 && ending != Ending::kNone)
         error = tell_ending(ending, back);
+    if (error == 0 && ending == Ending::kFin && is_established(fd_))
+        VMA_DEBUG(ep_ctrl, "the kernel has not taken the peer's end of a connection yet");
     narrow_buffers(); // now: a full socket drops even a bare FIN
     return error;
 }
