@@ -18,7 +18,6 @@
 #include <new>
 #include <span>
 
-#include "core/log.hpp"
 #include "ether/address.hpp"
 #include "inet/bytes.hpp"
 #include "inet/checksum.hpp"
@@ -47,12 +46,6 @@ template <typename Value> int get(int fd, int level, int name, Value &value) noe
 {
     socklen_t length = sizeof value;
     return static_cast<int>(call(::syscall(SYS_getsockopt, fd, level, name, &value, &length)));
-}
-
-bool is_established(int fd) noexcept
-{
-    tcp_info info{};
-    return get(fd, IPPROTO_TCP, TCP_INFO, info) == 0 && info.tcpi_state == kEstablished;
 }
 
 int count(int fd, unsigned long request, int &bytes) noexcept
@@ -414,20 +407,20 @@ int KernelConnection::put_back() noexcept
     return error;
 }
 
-int KernelConnection::resume() noexcept
+// The ending before anything else comes: Linux drops what acknowledges less than it knows to be acknowledged since it was connected.
+int KernelConnection::resume(Ending ending, KernelReturn &back) noexcept
 {
     listen_again(fd_);
-    return leave_repair(fd_, reuse_);
-}
-
-int KernelConnection::finish(Ending ending, KernelReturn &back) noexcept
-{
-    int error = write_bytes(fd_, queued.all().subspan(handover.nxt - handover.una));
+    int error = leave_repair(fd_, reuse_);
     if (error == 0 && ending != Ending::kNone)
         error = tell_ending(ending, back);
-    if (error == 0 && ending == Ending::kFin && is_established(fd_))
-        VMA_DEBUG(ep_ctrl, "the kernel has not taken the peer's end of a connection yet");
-    narrow_buffers(); // now: a full socket drops even a bare FIN
+    return error;
+}
+
+int KernelConnection::finish() noexcept
+{
+    const int error = write_bytes(fd_, queued.all().subspan(handover.nxt - handover.una));
+    narrow_buffers();
     return error;
 }
 

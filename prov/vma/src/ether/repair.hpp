@@ -67,10 +67,11 @@ public:
     // The connection is the socket's again, as `handover` and the queues say, but the kernel still drops what comes for it. Until
     // then nothing of it may come to the kernel, which for a moment has no such socket, and would reset it.
     [[nodiscard]] int put_back() noexcept;
-    // The kernel carries it on: what comes from now on is its. Where either fails, the connection is lost: give_up().
-    [[nodiscard]] int resume() noexcept;
-    // What the program has sent and the port has not, and how the peer has ended it.
-    [[nodiscard]] int finish(Ending ending, KernelReturn &back) noexcept;
+    // The kernel carries it on, with the end that the peer has put to it: what comes from now on is its. Where either fails, the
+    // connection is lost: give_up().
+    [[nodiscard]] int resume(Ending ending, KernelReturn &back) noexcept;
+    // What the program has sent and the port has not.
+    [[nodiscard]] int finish() noexcept;
     // The socket has no connection any more.
     void give_up() noexcept;
 

@@ -120,13 +120,13 @@ int Stream::land(int fd) noexcept
         error = kernel.put_back();
     KernelReturn back(flow);
     if (error == 0)
-        error = kernel.resume();
+        error = kernel.resume(ending, back);
     if (error == 0)
         leave(flow, back);
     else
         station.unsteer(flow, inet::Protocol::kTcp, vlans_);
     if (error == 0)
-        error = kernel.finish(ending, back);
+        error = kernel.finish();
     if (error != 0)
         kernel.give_up();
     if (error != 0 && !ended) {
