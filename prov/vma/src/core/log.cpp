@@ -12,6 +12,8 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "core/uncancelled.hpp"
+
 namespace vma::core {
 namespace {
 
@@ -86,7 +88,7 @@ void write_stderr(Level level, Subsys subsys, const char *function, int line, co
         length = static_cast<int>(sizeof(out)) - 1;
         out[length - 1] = '\n';
     }
-    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, out, static_cast<std::size_t>(length));
+    [[maybe_unused]] const ssize_t written = uncancelled::write(STDERR_FILENO, out, static_cast<std::size_t>(length));
 }
 
 } // namespace

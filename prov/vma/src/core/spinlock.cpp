@@ -5,6 +5,8 @@
 #include <sched.h>
 #include <time.h>
 
+#include "core/uncancelled.hpp"
+
 namespace vma::core {
 
 void SpinLock::lock_slow() noexcept
@@ -22,7 +24,7 @@ void SpinLock::lock_slow() noexcept
         } else {
             // A holder of lower real-time priority never runs while we only yield.
             const timespec nap{0, 50'000};
-            nanosleep(&nap, nullptr);
+            uncancelled::sleep(nap);
         }
     }
 }

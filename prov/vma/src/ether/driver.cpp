@@ -16,6 +16,7 @@
 #include "core/clock.hpp"
 #include "core/log.hpp"
 #include "core/parse_number.hpp"
+#include "core/uncancelled.hpp"
 #include "ether/group_mac.hpp"
 #include "ofi/libfabric.hpp"
 
@@ -274,7 +275,7 @@ bool Driver::set_timer(inet::Nanos when) noexcept
 void Driver::clear_timer() noexcept // it has rung
 {
     std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t done = ::read(timer_.get(), &count, sizeof count);
+    [[maybe_unused]] const ssize_t done = core::uncancelled::read(timer_.get(), &count, sizeof count);
     armed_ = inet::kNever;
 }
 

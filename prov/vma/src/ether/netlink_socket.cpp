@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <utility>
 
+#include "core/uncancelled.hpp"
+
 namespace vma::ether {
 namespace {
 
@@ -57,8 +59,8 @@ const nlmsghdr *NetlinkSocket::receive(int flags, int &size) noexcept
 {
     sockaddr_nl from{};
     socklen_t length = sizeof from;
-    const ssize_t received = ::recvfrom(fd_.get(), buffer_.data(), buffer_.size(), flags | MSG_TRUNC,
-                                        reinterpret_cast<sockaddr *>(&from), &length);
+    const ssize_t received =
+        core::uncancelled::receive(fd_.get(), buffer_.data(), buffer_.size(), flags | MSG_TRUNC, &from, &length);
     if (received < 0)
         size = errno == EINTR ? 0 : -errno;
     else if (from.nl_pid != 0) // any process may send to us
@@ -76,7 +78,7 @@ int NetlinkSocket::ask(NetlinkRequest &request, const Handler &handler) noexcept
     const bool is_dump = (asked.nlmsg_flags & NLM_F_DUMP) == NLM_F_DUMP;
     asked.nlmsg_seq = ++sequence_;
     asked.nlmsg_flags = static_cast<std::uint16_t>(asked.nlmsg_flags | (is_dump ? 0 : NLM_F_ACK));
-    if (::send(fd_.get(), &asked, asked.nlmsg_len, 0) < 0)
+    if (core::uncancelled::send(fd_.get(), &asked, asked.nlmsg_len, 0) < 0)
         return -errno;
     bool changed = false;
     while (true) {

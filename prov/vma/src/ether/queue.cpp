@@ -14,6 +14,7 @@
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
+#include "core/uncancelled.hpp"
 #include "ofi/cq_sread.hpp"
 #include "ofi/noop.hpp"
 
@@ -23,13 +24,13 @@ namespace {
 void ring(int news) noexcept
 {
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t done = ::write(news, &one, sizeof one);
+    [[maybe_unused]] const ssize_t done = core::uncancelled::write(news, &one, sizeof one);
 }
 
 void hush(int news) noexcept
 {
     std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t done = ::read(news, &count, sizeof count);
+    [[maybe_unused]] const ssize_t done = core::uncancelled::read(news, &count, sizeof count);
 }
 
 } // namespace

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "core/log.hpp"
+#include "core/uncancelled.hpp"
 #include "ether/address.hpp"
 #include "ether/dgram.hpp"
 #include "ether/pep.hpp"
@@ -329,7 +330,7 @@ void Station::read_kernel_sockets(inet::Nanos now) noexcept
         return;
     next_read_ = now + kReadInterval;
     epoll_event events[16];
-    const int count = ::epoll_wait(kernel_sockets_.get(), events, static_cast<int>(std::size(events)), 0);
+    const int count = core::uncancelled::look(kernel_sockets_.get(), events, static_cast<int>(std::size(events)));
     for (int i = 0; i < count; ++i)
         static_cast<Datagrams *>(events[i].data.ptr)->read_kernel_sockets();
 }

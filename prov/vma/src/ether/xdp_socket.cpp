@@ -9,6 +9,8 @@
 #include <sys/socket.h>
 #include <utility>
 
+#include "core/uncancelled.hpp"
+
 #ifndef XDP_PKT_CONTD // Linux 6.6
 #define XDP_PKT_CONTD (1 << 0)
 #endif
@@ -143,7 +145,7 @@ int XdpSocket::flush() noexcept
     for (int kicks = 0; left != 0 && kicks < kMaxKicks; ++kicks) {
         if ((queued_.flags() & XDP_RING_NEED_WAKEUP) == 0)
             return 0; // the driver is at it
-        const int status = ::sendto(fd_.get(), nullptr, 0, MSG_DONTWAIT, nullptr, 0) >= 0 ? 0 : errno;
+        const int status = core::uncancelled::send(fd_.get(), nullptr, 0, MSG_DONTWAIT) >= 0 ? 0 : errno;
         if (status == EBUSY)
             ++refused_; // lost, as on a wire; what is behind it goes on
         else if (status != 0 && status != EAGAIN && status != ENOBUFS && status != EINTR)
@@ -162,7 +164,7 @@ void XdpSocket::drive() noexcept
 {
     refill();
     if (busy_polling_ || (fill_.flags() & XDP_RING_NEED_WAKEUP) != 0)
-        (void)::recvfrom(fd_.get(), nullptr, 0, MSG_DONTWAIT, nullptr, nullptr);
+        (void)core::uncancelled::receive(fd_.get(), nullptr, 0, MSG_DONTWAIT);
 }
 
 // Frames that were sent become free.

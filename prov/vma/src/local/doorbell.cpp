@@ -14,6 +14,7 @@
 #include <rdma/fi_errno.h>
 
 #include "core/spinlock.hpp"
+#include "core/uncancelled.hpp"
 
 namespace vma::local {
 
@@ -75,7 +76,7 @@ void Doorbell::wake_self() noexcept
 {
     const int saved = errno;
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+    [[maybe_unused]] const ssize_t written = core::uncancelled::write(wake_.get(), &one, sizeof one);
     errno = saved;
 }
 
@@ -83,7 +84,7 @@ bool Doorbell::drain() noexcept
 {
     const int saved = errno;
     std::uint64_t count;
-    const ssize_t got = ::read(wake_.get(), &count, sizeof count);
+    const ssize_t got = core::uncancelled::read(wake_.get(), &count, sizeof count);
     errno = saved;
     return got == sizeof count;
 }
@@ -97,7 +98,7 @@ void PeerDoorbell::write_wake() const noexcept
 {
     const int saved = errno;
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+    [[maybe_unused]] const ssize_t written = core::uncancelled::write(wake_.get(), &one, sizeof one);
     errno = saved;
 }
 

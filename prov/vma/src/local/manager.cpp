@@ -13,6 +13,7 @@
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
+#include "core/uncancelled.hpp"
 #include "local/dgram.hpp"
 #include "local/endpoint.hpp"
 #include "local/list.hpp"
@@ -80,7 +81,7 @@ void ConnectionManager::progress(bool wait) noexcept
         return;
     for (int i = 0; i < kEventsAtOnce; ++i) {
         epoll_event event{};
-        if (::epoll_wait(epoll_.get(), &event, 1, 0) != 1)
+        if (core::uncancelled::look(epoll_.get(), &event, 1) != 1)
             return;
         watches_.load(std::memory_order_acquire);
         static_cast<EventSource *>(event.data.ptr)->on_ready(event.events);

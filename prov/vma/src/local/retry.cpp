@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "core/uncancelled.hpp"
 #include "local/manager.hpp"
 #include "local/pep.hpp"
 
@@ -39,7 +40,7 @@ void Retries::arm() noexcept
 void Retries::on_ready(std::uint32_t) noexcept
 {
     std::uint64_t expirations = 0;
-    [[maybe_unused]] const ssize_t length = ::read(timer_.get(), &expirations, sizeof(expirations));
+    [[maybe_unused]] const ssize_t length = core::uncancelled::read(timer_.get(), &expirations, sizeof(expirations));
     armed_ = false;
     // Each of them may be noted anew, or end and remove others.
     for (Listener *listener : std::exchange(listeners_, {}))

@@ -11,6 +11,7 @@
 
 #include "core/clock.hpp"
 #include "core/log.hpp"
+#include "core/uncancelled.hpp"
 #include "ofi/cq.hpp"
 #include "ofi/eq.hpp"
 
@@ -60,8 +61,8 @@ void Eq::update_ready() noexcept
     if (!ready || wanted == ready_set)
         return;
     std::uint64_t count = 1;
-    [[maybe_unused]] const ssize_t done =
-        wanted ? ::write(ready.get(), &count, sizeof(count)) : ::read(ready.get(), &count, sizeof(count));
+    [[maybe_unused]] const ssize_t done = wanted ? core::uncancelled::write(ready.get(), &count, sizeof(count))
+                                                 : core::uncancelled::read(ready.get(), &count, sizeof(count));
     ready_set = wanted;
 }
 
