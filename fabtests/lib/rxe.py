@@ -52,6 +52,15 @@ def run_pair(lab, server, client, *, env=None):
     return first, second
 
 
+def rping(lab, address: str, turns: int, *more):
+    """rdma-core's own program compares what arrives. Its exit status doesn't say so: at its end its threads race for the event channel
+    ("rdma_get_cm_event: Bad file descriptor", status 255)."""
+    argv = ["rping", "-a", address, "-v", "-V", "-C", turns, *more]
+    for command in pair(lab, [*argv, "-s"], [*argv, "-c"]):
+        command.wait(LIMIT)
+        assert command.output().count("ping data") == turns, command.output()
+
+
 def pingpong(lab, provider: str, size: int, iterations: int, *, kind: str = "msg", check: bool = False) -> float:
     """fi_pingpong over endpoints of a kind: mean of half a round trip in microseconds. `check`: compares what arrives."""
     argv = ["fi_pingpong", "-p", provider, "-d", DOMAIN, "-e", kind, "-I", iterations, "-S", size]
