@@ -38,9 +38,7 @@ def start(run, hosts):
 
     yield started
     for program in programs:
-        program.close()
-        if program.proc.alive():
-            program.proc.ok()
+        program.finish()
 
 
 @pytest.fixture

@@ -38,9 +38,7 @@ def echo(run, wire):
 
     yield started
     for program in programs:
-        program.close()
-        if program.proc.alive():
-            program.proc.ok()
+        program.finish()
     assert not xdp_of(wire.left)
 
 

@@ -48,9 +48,7 @@ def talk(run, hosts):
 
     yield started
     for program in programs:
-        program.close()
-        if program.proc.alive():
-            program.proc.ok()
+        program.finish()
 
 
 @pytest.mark.parametrize("ours, theirs", [(JUMBO, JUMBO), (USUAL, JUMBO), (JUMBO, USUAL)])

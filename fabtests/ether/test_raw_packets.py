@@ -55,9 +55,7 @@ def start(run, hosts, nic):
 
     yield started
     for program in programs:
-        program.close()
-        if program.proc.alive():
-            program.proc.ok()
+        program.finish()
 
 
 @pytest.mark.parametrize("family, left, right", FAMILIES, ids=["ipv4", "ipv6"])

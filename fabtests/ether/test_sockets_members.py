@@ -81,10 +81,7 @@ def test_unicast_is_the_kernels(scene):
     direct.burst([first], 200)
     last = member(ours, "last")
 
-    def is_heard():
-        direct.send(1)
-        return ours.ask("drain", "last") != ""
-    scene.run.wait_until(is_heard, "the last socket", PATIENCE, ours.proc)
+    direct.until_heard(ours, "last", "the last socket")
     ours.ask("drain", "first")
     for _ in range(20):
         direct.burst([last], 20)
@@ -104,11 +101,7 @@ def test_two_processes(scene, group):
     stream = Stream(far, group)
     receive_by_port(stream, [here], ours, group)
     there = member(plain, "in", group)
-
-    def is_heard():
-        stream.burst([here], 5)
-        return plain.ask("drain", "in") != ""
-    scene.run.wait_until(is_heard, "the member in the other process", PATIENCE, plain.proc)
+    stream.until_heard(plain, "in", "the member in the other process", [here])
     stream.burst([here, there], 500)
     nothing([here, there])
     plain.do("close", "in")

@@ -89,10 +89,7 @@ def test_local_members(scene, group, who):
 
     here = member(near, "here", group)
     if who == "kernel":  # nobody tells
-        def is_heard():
-            stream.burst([there], 5)
-            return near.ask("drain", "here") != ""
-        scene.run.wait_until(is_heard, "the new member", PATIENCE, near.proc)
+        stream.until_heard(near, "here", "the new member", [there])
     stream.burst([there, here], 500)
     nothing([there, here])
     if who != "kernel":

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from lib import build
+from lib import build, tcp
 from lib.wire import LEFT, LEFT6, PATIENCE, RIGHT, RIGHT6, Asked, inside, xdp_of
 
 PORT = 7000
@@ -82,29 +82,15 @@ def kernel_echo(wire):
         thread.join()
 
 
-def echoed(host, family, address, data) -> bytes:
-    with inside(host):
-        sock = socket.socket(family, socket.SOCK_STREAM)
-    with sock:
-        sock.settimeout(PATIENCE)
-        sock.connect((address, PORT))
-        sender = threading.Thread(target=lambda: (sock.sendall(data), sock.shutdown(socket.SHUT_WR)))
-        sender.start()
-        got = hashlib.sha256()
-        while piece := sock.recv(1 << 16):
-            got.update(piece)
-        sender.join()
-        return got.digest()
-
-
 @pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize("family, left, right", FAMILIES, ids=IDS)
 def test_kernel_connects(wire, listen, family, left, right, wait):
+    del family, right
     server = listen(wire.left, left, wait)
     sizes = [0, 1, 1448, 4 << 20]
     for size in sizes:
         data = os.urandom(size)
-        assert echoed(wire.right, family, left, data) == hashlib.sha256(data).digest()
+        assert tcp.echoed(wire.right, left, data) == hashlib.sha256(data).digest()
     server.close()
     server.proc.ok()
     assert server.next_line() == f"{len(sizes)} connections, {sum(sizes)} bytes"

@@ -34,9 +34,7 @@ def listen(run):
 
     yield started
     for program in servers:
-        program.close()
-        if program.proc.alive():
-            program.proc.ok()
+        program.finish()
 
 
 @pytest.mark.parametrize("family, left, right", FAMILIES, ids=["ipv4", "ipv6"])

@@ -26,9 +26,7 @@ def lab(run, af_xdp):
     with bridged(run) as (hosts, bridge):
         talk = Talk(run, hosts.left)
         yield hosts, bridge, talk
-        talk.close()
-        if talk.proc.alive():
-            talk.proc.ok()
+        talk.finish()
 
 
 @contextlib.contextmanager

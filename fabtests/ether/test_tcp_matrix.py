@@ -28,9 +28,7 @@ def wire(run, hosts):
 def talk(run, wire):
     program = Talk(run, wire.left)
     yield program
-    program.close()
-    if program.proc.alive():
-        program.proc.ok()
+    program.finish()
 
 
 class Ends:

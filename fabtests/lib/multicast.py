@@ -125,6 +125,13 @@ class Stream:
             while f"number {self.next - 1} " not in node.ask("drain", name):
                 node.ask("wait", name)
 
+    def until_heard(self, node, name, what, members=()):
+        """The socket hears of it; the members get each meanwhile."""
+        def is_heard():
+            self.burst(members, 5)
+            return node.ask("drain", name) != ""
+        self.node.run.wait_until(is_heard, what, PATIENCE, node.proc)
+
     def until(self, done, members, what):
         for turn in itertools.count():
             self.burst(members)

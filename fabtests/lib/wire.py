@@ -80,6 +80,12 @@ class Asked:
             os.close(self._write)
             self._write = -1
 
+    def finish(self):
+        """The end of its input; it must end well, unless it has ended before."""
+        self.close()
+        if self.proc.alive():
+            self.proc.ok()
+
 
 class FrameEcho(Asked):
     """programs/frame_echo on the host's wire."""

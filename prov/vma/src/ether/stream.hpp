@@ -45,7 +45,6 @@ struct Stream {
     // stream_lift.cpp: connections that the kernel has opened.
     int lift(int fd) noexcept;
     int land(int fd) noexcept;
-    void leave(const inet::Flow &old, KernelReturn &back) noexcept;
 
     // With the station's lock held.
     void on_event(std::uint32_t what) noexcept;
@@ -63,6 +62,7 @@ private:
     void tell_writable() noexcept;
     int change_carrier(unsigned option, const void *value, std::size_t length) noexcept;
     int adopt(inet::Nanos now, KernelConnection &kernel) noexcept;
+    void leave(const inet::Flow &old, KernelReturn &back) noexcept;
     int give_state(void *value, std::size_t *length) noexcept;
     int take_up(inet::Nanos now, KernelConnection &kernel, Ending &ending) noexcept;
     void reset_peer(inet::Nanos now, const KernelConnection &kernel) noexcept;

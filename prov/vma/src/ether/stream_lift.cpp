@@ -13,6 +13,7 @@
 #include "rdma/fi_ext_vma.h"
 
 namespace vma::ether {
+
 int Stream::change_carrier(unsigned option, const void *value, std::size_t length) noexcept
 {
     int fd = -1;
