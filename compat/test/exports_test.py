@@ -18,7 +18,7 @@ MAP = pathlib.Path(__file__).resolve().parent.parent / "libvma.map"
 
 # What programs call that concerns stream sockets and the life of descriptors, with the other names that glibc has for it.
 NEEDED = """
-    socket socketpair pipe pipe2 __pipe accept accept4 connect __connect shutdown
+    socket socketpair pipe pipe2 __pipe accept accept4 connect __connect listen shutdown
     open open64 openat openat64 creat creat64 __open __open64
     close __close close_range closefrom dup dup2 dup3 __dup2 fcntl fcntl64 __fcntl ioctl
     fclose freopen freopen64 fdopen dprintf vdprintf __dprintf_chk __vdprintf_chk

@@ -62,7 +62,7 @@ struct Pair {
         ::close(listener);
         sock::track_new(a.fd, false);
         a.s = sock::lookup(a.fd);
-        sock::connecting(*a.s);
+        sock::connecting(*a.s, a.fd, reinterpret_cast<sockaddr *>(&address), length);
         sock::track_accepted(listener, b.fd, false);
         b.s = sock::lookup(b.fd);
         a.key = 1;

@@ -153,6 +153,8 @@ class Runner:
 
     def __init__(self, work: pathlib.Path, shm: pathlib.Path):
         self.work, self.shm = work, shm
+        self.rules = work / "libvma.conf"
+        self.rules.touch()
         self.log_dir = work / "log"
         self.log_dir.mkdir()
         self.log_dir.chmod(0o1777)  # processes of other users log too
@@ -165,6 +167,7 @@ class Runner:
         env["LC_ALL"] = "C.UTF-8"
         env["no_proxy"] = "*"
         env["VMA_SHM_DIR"] = str(self.shm)
+        env["VMA_CONFIG_FILE"] = str(self.rules)  # not the machine's
         env["ASAN_OPTIONS"] = "detect_leaks=0:abort_on_error=1:verify_asan_link_order=0"
         env["UBSAN_OPTIONS"] = "print_stacktrace=1"
         if vma:

@@ -45,6 +45,8 @@ struct Params {
     bool tcp_3t_rules;                      // VMA_TCP_3T_RULES: asked for; rules are as wide as they are
     bool udp_3t_rules;                      // VMA_UDP_3T_RULES: likewise
     std::uint32_t ring_dev_mem_tx; // VMA_RING_DEV_MEM_TX: bytes of the NIC's memory a stream sends from, 0 none
+    const char *config_file;       // VMA_CONFIG_FILE: of the rules; nullptr for the default
+    const char *application_id;    // VMA_APPLICATION_ID: nullptr for the default
     const char *shm_dir;           // VMA_SHM_DIR: nullptr for the default
     const char *provider;          // VMA_PROVIDER: nullptr to look for it
 

@@ -308,6 +308,18 @@ constexpr Parameter kTable[] = {
      .text =
          "Bytes of an RDMA device's own memory that each connection to another host sends from what is too long to go "
          "inline; 0 for none. A device that has none, or none left, sends from the host's memory."},
+    {.name = "VMA_CONFIG_FILE",
+     .label = "Conf File",
+     .field = &Params::config_file,
+     .text =
+         "The file of rules that say which sockets are accelerated: libvma.conf(5). Empty for /etc/libvma.conf, which "
+         "need not be there."},
+    {.name = "VMA_APPLICATION_ID",
+     .label = "Application ID",
+     .field = &Params::application_id,
+     .text =
+         "Which rules of libvma.conf are this program's, besides its name. Empty for VMA_DEFAULT_APPLICATION_ID, which "
+         "only sections for * have."},
     {.name = "VMA_SHM_DIR",
      .label = "Shared Memory Directory",
      .field = &Params::shm_dir,

@@ -32,7 +32,8 @@ int connect_tracked(sock::Socket &s, int fd, const sockaddr *address, socklen_t 
         sock::pin_to_kernel(s, "connect() to no address");
     const int result = real.connect(fd, address, length);
     const KeepErrno keep;
-    sock::connecting(s);
+    const bool begun = result == 0 || errno == EINPROGRESS || errno == EINTR;
+    sock::connecting(s, fd, begun ? address : nullptr, length);
     return result;
 }
 
@@ -108,6 +109,16 @@ VMA_EXPORT int connect(int fd, const sockaddr *address, socklen_t length)
 }
 
 VMA_ALIAS(connect) int __connect(int, const sockaddr *, socklen_t);
+
+VMA_EXPORT int listen(int fd, int backlog) noexcept
+{
+    const int result = real.listen(fd, backlog);
+    if (sock::Socket *const s = tracked(fd); s != nullptr && result == 0) [[unlikely]] {
+        const KeepErrno keep;
+        sock::listening(*s, fd);
+    }
+    return result;
+}
 
 VMA_EXPORT int shutdown(int fd, int how) noexcept
 {

@@ -8,6 +8,7 @@
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/provider_text.hpp"
+#include "compat/src/rules/rules.hpp"
 
 namespace vma::intercept {
 
@@ -36,6 +37,7 @@ bool is_tcp(int fd)
 bool tracking()
 {
     config::load_params();
+    rules::load();
     return config::params().offloaded_sockets && !libc::in_vfork_child();
 }
 

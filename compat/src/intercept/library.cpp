@@ -5,6 +5,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/rules/rules.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
 
 namespace {
@@ -13,6 +14,7 @@ namespace {
 {
     vma::libc::resolve_real();
     vma::config::load_params();
+    vma::rules::load();
     vma::sock::register_fork_handlers();
 }
 

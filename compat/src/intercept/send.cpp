@@ -9,11 +9,12 @@ namespace vma::intercept {
 namespace {
 
 // sendto(MSG_FASTOPEN) is a connect(); its data leaves by the kernel.
-template <typename Send> ssize_t send_connecting(sock::Socket &s, Send send)
+template <typename Send> ssize_t send_connecting(sock::Socket &s, int fd, const void *to, socklen_t length, Send send)
 {
     const ssize_t result = send();
     const KeepErrno keep;
-    sock::connecting(s);
+    const bool begun = result >= 0 || errno == EINPROGRESS || errno == EINTR;
+    sock::connecting(s, fd, begun ? static_cast<const sockaddr *>(to) : nullptr, length);
     return result;
 }
 
@@ -29,8 +30,9 @@ void passing(const msghdr *message)
 
 ssize_t send_message(sock::Socket &s, int fd, const msghdr *message, int flags)
 {
-    if ((flags & MSG_FASTOPEN) != 0 && !sock::is_datagram(s))
-        return send_connecting(s, [=] { return real.sendmsg(fd, message, flags); });
+    if ((flags & MSG_FASTOPEN) != 0 && message != nullptr && !sock::is_datagram(s))
+        return send_connecting(s, fd, message->msg_name, message->msg_namelen,
+                               [=] { return real.sendmsg(fd, message, flags); });
     return sock::send_msg(s, fd, message, flags);
 }
 
@@ -85,7 +87,8 @@ VMA_EXPORT ssize_t sendto(int fd, const void *buffer, size_t size, int flags, co
     if (s == nullptr) [[likely]]
         return real.sendto(fd, buffer, size, flags, address, length);
     if ((flags & MSG_FASTOPEN) != 0 && !sock::is_datagram(*s))
-        return send_connecting(*s, [=] { return real.sendto(fd, buffer, size, flags, address, length); });
+        return send_connecting(*s, fd, address, length,
+                               [=] { return real.sendto(fd, buffer, size, flags, address, length); });
     return sock::send_to(*s, fd, buffer, size, flags, address, length);
 }
 
@@ -101,8 +104,14 @@ VMA_EXPORT ssize_t sendmsg(int fd, const msghdr *message, int flags)
 VMA_EXPORT int sendmmsg(int fd, mmsghdr *messages, unsigned count, int flags)
 {
     sock::Socket *const s = tracked(fd);
-    if (s != nullptr && messages != nullptr) [[unlikely]]
-        return sock::send_messages(*s, fd, messages, count, flags);
+    if (s != nullptr && messages != nullptr) [[unlikely]] {
+        if ((flags & MSG_FASTOPEN) == 0 || count == 0 || sock::is_datagram(*s))
+            return sock::send_messages(*s, fd, messages, count, flags);
+        const ssize_t n = send_message(*s, fd, &messages->msg_hdr, flags); // the others by the program's next call
+        if (n >= 0)
+            messages->msg_len = static_cast<unsigned>(n);
+        return n >= 0 ? 1 : -1;
+    }
     if (messages != nullptr)
         for (unsigned i = 0; i < count && i < kMaxVector; ++i)
             passing(&messages[i].msg_hdr);

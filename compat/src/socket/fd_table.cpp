@@ -13,6 +13,7 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
+#include "compat/src/rules/rules.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/offer.hpp"
 #include "compat/src/socket/udp/state.hpp"
@@ -197,6 +198,18 @@ void explain(Socket &s)
         VMA_LOG(kDebug, "%s: not accelerated: no accelerated peer was found", connection_name(s, name));
 }
 
+bool read_destination(const sockaddr *to, socklen_t length, sockaddr_in6 &out)
+{
+    const std::size_t least = to->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+    return length >= least && to_v6(to, out);
+}
+
+bool rule_for_listener(int fd)
+{
+    sockaddr_in6 local = {};
+    return read_address(fd, Side::kLocal, local) && rules::says_kernel(rules::Role::kTcpServer, local);
+}
+
 int other_descriptor(const Socket &s)
 {
     const int highest = g_pool.highest_fd.load(std::memory_order_relaxed);
@@ -287,9 +300,15 @@ void track_datagram(int fd, int family, bool nonblocking)
         udp::begin(*s, fd, family);
 }
 
-void track_accepted(int, int fd, bool nonblocking)
+// Those that are accepted follow the listener, who was asked for when it began to listen; or it was there before us.
+void track_accepted(int listener, int fd, bool nonblocking)
 {
-    track(fd, Role::kAcceptor, nonblocking);
+    Socket *const s = track(fd, Role::kAcceptor, nonblocking);
+    if (s == nullptr || !rules::exist())
+        return;
+    const Socket *const from = lookup(listener);
+    if (from != nullptr ? from->kernel_reason == rules::kReason : rule_for_listener(listener))
+        stay_on_kernel(*s, rules::kReason);
 }
 
 void track_dup(int old_fd, int new_fd)
@@ -303,9 +322,26 @@ void track_dup(int old_fd, int new_fd)
         enter(new_fd, *s);
 }
 
-void connecting(Socket &s)
+void connecting(Socket &s, int fd, const sockaddr *to, socklen_t length)
 {
     s.role = Role::kConnector;
+    sockaddr_in6 remote = {};
+    if (!rules::exist() || to == nullptr || !read_destination(to, length, remote))
+        return;
+    if (s.kernel_reason == rules::kReason && !s.pinned) { // of an earlier try
+        s.kernel_reason = nullptr;
+        s.mode.store(Mode::kPlain, std::memory_order_release);
+    }
+    sockaddr_in6 local = {};
+    if (s.mode.load(std::memory_order_acquire) == Mode::kPlain &&
+        rules::says_kernel(rules::Role::kTcpClient, remote, read_address(fd, Side::kLocal, local) ? &local : nullptr))
+        stay_on_kernel(s, rules::kReason);
+}
+
+void listening(Socket &s, int fd)
+{
+    if (rules::exist() && rule_for_listener(fd))
+        s.kernel_reason = rules::kReason;
 }
 
 int connect_datagram(Socket &s, int fd, const sockaddr *address, socklen_t length)

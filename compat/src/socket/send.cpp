@@ -137,8 +137,6 @@ ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
         return libc::real.sendmsg(fd, msg, flags);
     if (msg->msg_iovlen > IOV_MAX) [[unlikely]]
         return libc::real.sendmsg(fd, msg, flags); // EMSGSIZE
-    if ((flags & MSG_FASTOPEN) != 0)
-        connecting(s);
     ssize_t n = 0;
     if (dual(s) || !send_plain(s, fd, msg, flags, n))
         return send_dual(s, fd, msg, flags);

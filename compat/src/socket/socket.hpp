@@ -45,7 +45,9 @@ void track_datagram(int fd, int family, bool nonblocking);   // after socket(AF_
 void track_accepted(int listener, int fd, bool nonblocking); // after accept/accept4
 void track_dup(int old_fd, int new_fd);                      // after dup/dup2/dup3/F_DUPFD*
 void forget(int fd);
-void connecting(Socket &s); // a connect() was made on it, whatever it returned: the socket is a connector
+// A connect() was made on it, whatever it returned: the socket is a connector. `to` is nullptr if the kernel refused it.
+void connecting(Socket &s, int fd, const sockaddr *to, socklen_t length);
+void listening(Socket &s, int fd); // after listen()
 int connect_datagram(Socket &s, int fd, const sockaddr *address, socklen_t length);
 bool is_datagram(const Socket &s);
 

@@ -18,7 +18,7 @@
 #include "compat/src/socket/udp/diag.hpp"
 #include "compat/src/socket/udp/interface.hpp"
 #include "compat/src/socket/udp/memberships.hpp"
-#include "compat/src/socket/udp/state.hpp"
+#include "compat/src/socket/udp/rules.hpp"
 
 namespace vma::sock::udp {
 
@@ -310,6 +310,7 @@ void begin(Socket &s, int fd, int family)
     u->sends_by_kernel = false;
     u->cookie = 0;
     u->named = false;
+    u->is_unnamed = false;
     u->wanted = {};
     u->tells_losses = false;
     u->connected = false;
@@ -381,6 +382,8 @@ int connect(Socket &s, int fd, const sockaddr *address, socklen_t length)
         if (u.named.load(std::memory_order_relaxed))
             names_changed(); // other senders may mean it now
     }
+    if (result == 0)
+        follow_connection_rule(s, fd);
     errno = error;
     return result;
 }
@@ -418,6 +421,7 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
         forget_routes(s);
     if (effect == Effect::kMembership) {
         note_membership(state_of(s), level, name, value, len);
+        follow_group_rule(s, fd);
         tell_senders();
     }
     if ((effect == Effect::kReceiving || effect == Effect::kMembership) && dual(s))

@@ -16,7 +16,7 @@
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
-#include "compat/src/socket/udp/state.hpp"
+#include "compat/src/socket/udp/rules.hpp"
 
 namespace vma::sock::udp {
 
@@ -92,6 +92,9 @@ void lift_locked(Socket &s, int fd, bool asked)
     const bool by_port = find_ports(s);
     if ((u.identity.inode == 0 && !identify(fd, u.identity)) || (asked && !by_port && !is_wished(u.identity)))
         return;
+    u.is_unnamed.store(!may_come_from_here(u, fd), std::memory_order_relaxed);
+    if (u.is_unnamed.load(std::memory_order_relaxed) && !by_port)
+        return;
     if (!hold_alone(s)) {
         u.seen = now - 1; // ask again: nobody tells when the other holder is gone
         return;
@@ -100,8 +103,13 @@ void lift_locked(Socket &s, int fd, bool asked)
         become_dual(s, fd);
     else
         stay_on_kernel(s, "the provider is not available");
-    if (by_port && dual(s))
-        attach_ports(s, fd);
+    if (!by_port || !dual(s))
+        return;
+    attach_ports(s, fd);
+    if (!u.is_unnamed.load(std::memory_order_relaxed) || is_on_port(u))
+        return;
+    unlift(s, true); // the rules leave nothing to it
+    u.port_tried.store(true, std::memory_order_relaxed);
 }
 
 // Nothing that was sent before the name vanished is on its way any more.
@@ -187,6 +195,8 @@ void publish_if_due(Socket &s)
         return;
     const auto cookie = static_cast<std::uint32_t>(random_cookie()) | 1;
     u.cookie.store(cookie, std::memory_order_release);
+    if (u.is_unnamed.load(std::memory_order_relaxed))
+        return;
     const Target target = {::getpid(), engine_datagrams().port, s.index, cookie};
     u.named.store(publish_name(u.identity, target), std::memory_order_relaxed);
     char name[kNameMax];

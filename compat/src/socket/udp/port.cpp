@@ -13,12 +13,13 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/rules/rules.hpp"
 #include "compat/src/socket/device.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/udp/diag.hpp"
-#include "compat/src/socket/udp/state.hpp"
+#include "compat/src/socket/udp/rules.hpp"
 
 namespace vma::sock::udp {
 
@@ -77,6 +78,15 @@ Share share_of(Socket &s, int fd)
     if (is_group_address(local) || is_the_only_one(s, fd, flow))
         return Share::kAll; // the group's members are looked at later
     return is_any(local) && u.groups && u.groups->count != 0 ? Share::kGroups : Share::kNothing;
+}
+
+// Groups are asked about one by one (port_groups.cpp).
+Share share_by_rules(const Socket &s, int fd, const Device &d, Share share)
+{
+    const State &u = state_of(s);
+    if (may_come_by_port(fd, d.interface))
+        return share;
+    return u.groups && u.groups->count != 0 ? Share::kGroups : Share::kNothing;
 }
 
 int open_on(Socket &s, int fd, Device &d, bool groups_only)
@@ -142,12 +152,15 @@ void attach_ports(Socket &s, int fd)
         if (d.udp == nullptr || d.failed || d.network != network_of(fd))
             return;
         char name[kNameMax];
-        if (state_of(s).wanted.hardware && !knows_device_times(d))
+        const Share ruled = share_by_rules(s, fd, d, share);
+        if (ruled == Share::kNothing)
+            VMA_LOG(kDebug, "%s: port %s does not take it: %s", name_of(fd, name), d.name, rules::kReason);
+        else if (state_of(s).wanted.hardware && !knows_device_times(d))
             VMA_LOG(kDebug,
                     "%s: port %s does not take it: it wants the device's time stamps (SOF_TIMESTAMPING_RAW_HARDWARE)",
                     name_of(fd, name), d.name);
         else
-            attach_to(s, fd, d, share);
+            attach_to(s, fd, d, ruled);
     });
 }
 

@@ -17,7 +17,7 @@
 #include "compat/src/socket/fork_handlers.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/udp/diag.hpp"
-#include "compat/src/socket/udp/state.hpp"
+#include "compat/src/socket/udp/rules.hpp"
 
 namespace vma::sock::udp {
 
@@ -145,7 +145,8 @@ bool all_are_on_port(const Device &d, int fd, const in6_addr &group, in_port_t p
 void look(Socket &s, const in6_addr &group, Device &d)
 {
     const in_port_t port = state_of(s).port_number;
-    const bool wanted = all_are_on_port(d, s.any_fd.load(std::memory_order_relaxed), group, port);
+    const int fd = s.any_fd.load(std::memory_order_relaxed);
+    const bool wanted = !group_is_kernels(group, fd) && all_are_on_port(d, fd, group, port);
     Taken *const taken = find(group, port, &d);
     if (wanted && taken == nullptr)
         take(d, group, port);

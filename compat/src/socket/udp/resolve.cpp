@@ -12,13 +12,14 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/rules/rules.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/udp/diag.hpp"
 #include "compat/src/socket/udp/interface.hpp"
 #include "compat/src/socket/udp/memberships.hpp"
-#include "compat/src/socket/udp/state.hpp"
+#include "compat/src/socket/udp/rules.hpp"
 
 namespace vma::sock::udp {
 
@@ -94,8 +95,20 @@ void look_up(Socket &s, int fd, Route &route)
         point_route(s, fd, route, flow, who, target);
 }
 
+void stay_on_kernel(int fd, Route &route, bool is_new)
+{
+    sockaddr_in6 destination = {};
+    char name[kNameMax];
+    char text[kAddressText];
+    wish_for(route, {});
+    if (is_new && read_destination(fd, route.to, destination))
+        VMA_LOG(kDebug, "%s -> %s: not accelerated: %s", name_of(fd, name), print_address(destination, text),
+                rules::kReason);
+}
+
 void look_up_locked(Socket &s, int fd, Route &route)
 {
+    const bool is_new = route.way == Way::kUnknown;
     route.way = Way::kKernel;
     route.tick = current_tick();
     if (s.mode.load(std::memory_order_relaxed) == Mode::kFree || !open_offers())
@@ -103,6 +116,8 @@ void look_up_locked(Socket &s, int fd, Route &route)
     route.generation = generation();
     route.to_group = is_group(fd, route.to);
     route.is_watched = false;
+    if (destination_is_kernels(fd, route.to))
+        return stay_on_kernel(fd, route, is_new);
     if (route.to_group)
         return resolve_group(s, fd, route);
     look_up(s, fd, route);

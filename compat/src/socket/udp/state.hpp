@@ -68,6 +68,7 @@ struct State {
     // Receiving.
     std::atomic<std::uint32_t> cookie{0}; // what datagrams for it show; 0: none is taken
     std::atomic<bool> named{false};       // rx_lock: its name stands in the directory
+    std::atomic<bool> is_unnamed{false};  // a rule keeps it from local senders, who would go past the kernel
     Queue queue;                          // read with rx_lock, filled with the poll lock
     Wanted wanted;                        // changed with rx_lock and the poll lock
     Glimpsed<bool> tells_losses = false;  // wanted.overflows, for those who hold neither

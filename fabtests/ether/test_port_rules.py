@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Rules of libvma.conf on an Ethernet port: the library on the left, the kernel's sockets on the right. What a rule gives to the kernel
+never takes the port, and what it does not takes it."""
+
+import pathlib
+
+import pytest
+
+from lib import port, ports
+from lib.port import lifted
+from lib.wire import LEFT, PATIENCE, RIGHT
+
+PING = ["/usr/bin/python3", "-B", pathlib.Path(__file__).parents[1] / "sockets" / "programs" / "ping.py"]
+REASON = "a rule of libvma.conf says os"
+TURNS = 2000
+
+
+@pytest.fixture
+def lab(run, hosts):
+    return port.Lab(run, hosts)
+
+
+def talk(run, lab, kind, turns, *, serves):
+    """The process with the library, which serves or asks; what its peer on the right has is the kernel's."""
+    number = ports.free_port()
+    at = LEFT if serves else RIGHT
+    server = lab.program("server", [*PING, kind, "serve", at, number, turns], ours=serves)
+    server.wait_output("ready", PATIENCE)
+    client = lab.program("client", [*PING, kind, "ask", at, number, turns], ours=not serves)
+    client.ok()
+    server.ok()
+    return server if serves else client
+
+
+@pytest.mark.parametrize("kind, rule, serves", [
+    ("tcp", f"use os tcp_client {RIGHT}/32:*", False),
+    ("tcp", f"use os tcp_client *:*:{LEFT}/24:*", False),
+    ("tcp", f"use os tcp_server {LEFT}:*", True),
+    ("udp", f"use os udp_receiver {LEFT}:*", True),
+    ("connected", f"use os udp_connect {RIGHT}:*", False),
+])
+def test_the_kernel_has_it(run, lab, kind, rule, serves):
+    run.rules.write_text(rule + "\n")
+    turns = TURNS
+    for _ in range(7):  # a receiver is asked for when the port is open, which it is not at first
+        proc = talk(run, lab, kind, turns, serves=serves)
+        assert lifted(proc) == 0, "\n".join(proc.log().lines)
+        if REASON in " ".join(proc.log().lines):
+            return
+        turns *= 4
+    raise AssertionError("no rule was followed\n" + "\n".join(proc.log().lines))
+
+
+@pytest.mark.parametrize("kind, rule, serves", [
+    ("tcp", f"use vma tcp_client {RIGHT}:*:{LEFT}:*\nuse os tcp_client *:*", False),
+    ("tcp", f"use os tcp_server {RIGHT}:*\nuse os tcp_client *:*", True),
+    ("udp", f"use vma udp_receiver {LEFT}:*\nuse os udp_receiver *:*", True),
+])
+def test_others_take_the_port(run, lab, kind, rule, serves):
+    run.rules.write_text(rule + "\n")
+    port.until_lifted(lambda turns: talk(run, lab, kind, turns, serves=serves), TURNS)
+
+
+def test_what_is_sent_to_an_address(run, lab):
+    """The socket is on the port, which brings what it is sent; what it sends to the ruled address is the kernel's."""
+    run.rules.write_text(f"use os udp_sender {RIGHT}:*\n")
+    procs = []
+
+    def attempt(turns):
+        procs.append(talk(run, lab, "udp", turns, serves=True))
+        return procs[-1]
+    port.until_lifted(attempt, TURNS)
+    assert f"{RIGHT}:" in " ".join(line for line in procs[-1].log().lines if REASON in line)
