@@ -7,6 +7,7 @@ import pathlib
 import pytest
 
 from lib import port, ports
+from lib.multicast import GROUP, Stream, member, nothing, sender, takes_group
 from lib.port import lifted
 from lib.wire import LEFT, PATIENCE, RIGHT
 
@@ -71,3 +72,39 @@ def test_what_is_sent_to_an_address(run, lab):
         return procs[-1]
     port.until_lifted(attempt, TURNS)
     assert f"{RIGHT}:" in " ".join(line for line in procs[-1].log().lines if REASON in line)
+
+
+def test_one_group_of_two(run, scene):
+    """The port brings the group that a rule leaves to it, and the kernel the other one, to one socket; and nothing but groups."""
+    ruled, other = "239.1.2.3", "239.9.9.9"
+    run.rules.write_text(f"use vma udp_receiver {ruled}/24:*\nuse os udp_receiver *:*\n")
+    ours, far = scene.node("ours", port="wire"), scene.node("far", far=True)
+    _node, name = here = member(ours, "in", ruled)
+    ours.do("join", name, "group", other, "wire")
+    sender(far, ruled)
+    sender(far, other, "out2")
+    by_port, by_kernel = Stream(far, ruled), Stream(far, other, out="out2")
+    by_port.reach([here])
+    by_port.until(lambda: takes_group(ours.proc, ruled), [here], "not by the port")
+    by_kernel.next = by_port.next
+    by_kernel.burst([here], 200)
+    by_port.next = by_kernel.next
+    by_port.burst([here], 200)
+    nothing([here])
+    assert not takes_group(ours.proc, other)
+    assert "accelerated: port wire, groups alone" in " ".join(ours.proc.log().lines)
+
+
+def test_group_of_the_kernel(run, scene):
+    """Local senders and the port leave it to the kernel, and each datagram comes once."""
+    run.rules.write_text(f"use os udp_receiver {GROUP}:*\n")
+    ours, near, far = scene.node("ours", port="wire"), scene.node("near", vma=True), scene.node("far", far=True)
+    here, there = member(ours, "in"), member(near, "in")
+    for node in far, near:
+        sender(node)
+        stream = Stream(node)
+        stream.reach([here, there])
+        stream.burst([here, there], 300)
+    nothing([here, there])
+    assert not takes_group(ours.proc, GROUP)
+    assert "receivers of the group" not in " ".join(near.proc.log().lines)
