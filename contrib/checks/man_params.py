@@ -2,6 +2,7 @@
 """Do the manual pages say what the sources say? Compares
 
     man/libvma.7    PARAMETERS  with  compat/src/config/table.cpp     names, order, defaults, ranges, texts
+                                and   compat/src/config/rows
     man/libvma.7    WHAT STAYS  with  compat/src                      reasons in the log for staying on the kernel
     man/fi_vma.7    FI_VMA_*    with  prov/vma/src                    names
     man/fi_vma.7    LIMITS      with  prov/vma/src/ofi/attr.hpp       numbers
@@ -23,6 +24,7 @@ LIBVMA = tree.ROOT / "man/libvma.7"
 FI_VMA = tree.ROOT / "man/fi_vma.7"
 TABLE = tree.ROOT / "compat/src/config/table.cpp"
 LEVELS = tree.ROOT / "compat/src/config/log.hpp"
+PARAMS = tree.ROOT / "compat/src/config/params.hpp"
 SPECS = tree.ROOT / "compat/src/config/table.hpp"
 PROVIDER = tree.ROOT / "prov/vma/src"
 ATTRIBUTES = tree.ROOT / "prov/vma/src/ofi/attr.hpp"
@@ -139,34 +141,36 @@ def braced_after(text, start):
 
 def read_table():
     """The rows of the table, each a dict of what it sets; choices as [(word, value, shown)]."""
-    text = uncommented(TABLE.read_text(encoding="utf-8"))
-    names = constants("".join(uncommented(path.read_text(encoding="utf-8")) for path in (LEVELS, SPECS)) + text)
+    table = TABLE.read_text(encoding="utf-8")
+    included = re.findall(r'#include "(compat/src/config/rows/\w+\.hpp)"', table)
+    text = "".join(uncommented(source) for source in [table] + [(tree.ROOT / path).read_text("utf-8") for path in included])
+    params = uncommented(PARAMS.read_text(encoding="utf-8"))
+    names = constants("".join(uncommented(path.read_text(encoding="utf-8")) for path in (LEVELS, SPECS)) + params + text)
     choices = {}
     for match in re.finditer(r"constexpr Choice (\w+)\[\] =", text):
         rows = [split(braced(row)) for row in split(braced(braced_after(text, match.end())))]
         choices[match[1]] = [(string(word), number(value, names), string(shown)) for word, value, shown in rows]
-    match = re.search(r"constexpr Parameter kTable\[\] =", text)
-    if not match:
-        raise Unreadable("no kTable")
-    flags = set(re.findall(r"\bbool (\w+);", uncommented((TABLE.parent / "params.hpp").read_text(encoding="utf-8"))))
-    texts = set(re.findall(r"const char \*(\w+);", (TABLE.parent / "params.hpp").read_text(encoding="utf-8")))
+    flags = set(re.findall(r"\bbool (\w+);", params))
+    texts = set(re.findall(r"const char \*(\w+);", params))
     rows = []
-    for item in split(braced(braced_after(text, match.end()))):
-        row = {"fallback": "0", "min": "0", "max": "0", "power_of_two": "false"}
+    for item in items(text):
+        row = {"fallback": "0", "min": "0", "max": "0", "power_of_two": "false", "or_zero": "false"}
         for setting in split(braced(item)):
             name, equals, value = setting.partition("=")
             if not equals or not name.strip().startswith("."):
-                raise Unreadable(f"in a row of kTable: {setting}")
+                raise Unreadable(f"in a row of the table: {setting}")
             row[name.strip()[1:]] = value.strip()
         field = row["field"].rpartition("::")[2]
         row |= {
             "name": string(row["name"]),
             "text": string(row["text"]),
             "fallback": number(row["fallback"], names),
+            "fallback_text": string(row["fallback_text"]) if "fallback_text" in row else None,
             "kind": "text" if field in texts else "flag" if field in flags else "number",
             "min": number(row["min"], names),
             "max": number(row["max"], names),
             "power_of_two": row["power_of_two"] == "true",
+            "or_zero": row["or_zero"] == "true",
             "choices": choices[row["choices"]] if "choices" in row else [],
             "overrides": overrides(row["overrides"], names, choices) if "overrides" in row else [],
         }
@@ -174,13 +178,27 @@ def read_table():
     return rows
 
 
+def items(text):
+    """The rows of all groups, in the order in which they are joined."""
+    joined = re.search(r"\bjoined\(((?:k\w+,?\s*)+)\)", text)
+    if not joined:
+        raise Unreadable("no joined(groups)")
+    for group in split(joined[1]):
+        match = re.search(rf"constexpr Parameter {group}\[\] =", text)
+        if not match:
+            raise Unreadable(f"no {group}")
+        yield from split(braced(braced_after(text, match.end())))
+
+
 def overrides(text, names, choices):
-    """[(word of the profile, value)]"""
+    """[(word of the profile, value)]; of a text the value is its literal."""
     while text.startswith("{{"):
         text = braced(text)
     specs = {value: word for word, value, shown in reversed(choices.get("kSpecs", [])) if shown}
     pairs = [split(braced(pair)) for pair in split(text) if pair.startswith("{")]
-    return [(specs[number(spec, names)], number(value, names)) for spec, value in pairs]
+    return [
+        (specs[number(spec, names)], string(word[0]) if word else number(value, names)) for spec, value, *word in pairs
+    ]
 
 
 # ---- the page
@@ -201,7 +219,9 @@ def shown(row, value):
 
 def facts(row):
     if row["kind"] == "text":
-        return "Default: not set."
+        default = row["fallback_text"]
+        parts = ["Default: not set." if default is None else f"Default: {default}."]
+        return " ".join(parts + [f"With VMA_SPEC={spec}: {value}." for spec, value in row["overrides"]])
     parts = [f"Default: {shown(row, row['fallback'])}."]
     if row["choices"]:
         spellings = {}
@@ -211,7 +231,9 @@ def facts(row):
     elif row["kind"] == "flag":
         parts.append("Values: 0; 1.")
     else:
-        parts.append(f"Range: {row['min']} to {row['max']}{', a power of two' if row['power_of_two'] else ''}.")
+        zero = "0 or " if row["or_zero"] else ""
+        power = ", a power of two" if row["power_of_two"] else ""
+        parts.append(f"Range: {zero}{row['min']} to {row['max']}{power}.")
     parts += [f"With VMA_SPEC={spec}: {shown(row, value)}." for spec, value in row["overrides"]]
     return " ".join(parts)
 

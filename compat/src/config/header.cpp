@@ -35,8 +35,11 @@ void print_command_line()
 
 bool is_default(const Params &params, const Parameter &row)
 {
-    if (is_text(row))
-        return text_of(params, row) == nullptr;
+    if (is_text(row)) {
+        const char *const value = text_of(params, row);
+        const char *const fallback = row.fallback_text;
+        return value == nullptr || fallback == nullptr ? value == fallback : std::strcmp(value, fallback) == 0;
+    }
     return number_of(params, row) == row.fallback;
 }
 

@@ -158,20 +158,10 @@ void write_line(const Line &line)
         quiet.take_back();
 }
 
-// The name with the process's id in place of the first %d. Nothing else in it is a format.
-void expand_name(const char *name, char *out, std::size_t size)
-{
-    const char *const mark = std::strstr(name, "%d");
-    if (mark == nullptr)
-        std::snprintf(out, size, "%s", name);
-    else
-        std::snprintf(out, size, "%.*s%d%s", static_cast<int>(mark - name), name, ::getpid(), mark + 2);
-}
-
 int open_file(const char *name)
 {
     char path[PATH_MAX];
-    expand_name(name, path, sizeof path);
+    expand_process_id(name, path, sizeof path);
     const int fd = libc::real.open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (fd < 0) {
         const int error = errno;

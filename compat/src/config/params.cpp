@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Reads the parameters from the environment. What is wrong is never fatal: one warning, and the default.
 #include <strings.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -8,8 +9,10 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "compat/src/config/aliases.hpp"
 #include "compat/src/config/header.hpp"
 #include "compat/src/config/log.hpp"
+#include "compat/src/config/relations.hpp"
 #include "compat/src/config/table.hpp"
 
 namespace vma::config {
@@ -17,13 +20,6 @@ namespace vma::config {
 namespace {
 
 constexpr const char *kBlank = " \t\r\n";
-
-// The variable, unless it is empty; not in a set-user-id program, whose caller must not choose our files.
-const char *variable(const char *name)
-{
-    const char *const value = ::secure_getenv(name);
-    return value != nullptr && value[std::strspn(value, kBlank)] != '\0' ? value : nullptr;
-}
 
 bool parse_choice(const Parameter &row, const char *value, std::int64_t &number)
 {
@@ -51,7 +47,8 @@ bool parse_number(const Parameter &row, const char *value, std::int64_t &number)
         number = parsed != 0 ? 1 : 0;
         return true;
     }
-    if (parsed < row.min || parsed > row.max || (row.power_of_two && (parsed & (parsed - 1)) != 0))
+    if ((parsed < row.min && (parsed != 0 || !row.or_zero)) || parsed > row.max ||
+        (row.power_of_two && (parsed & (parsed - 1)) != 0))
         return false;
     number = parsed;
     return true;
@@ -60,9 +57,13 @@ bool parse_number(const Parameter &row, const char *value, std::int64_t &number)
 // Sets one parameter; false if the variable is there and means nothing.
 bool read_row(Params &params, const Parameter &row, Spec spec)
 {
-    const char *const value = variable(row.name);
+    char text[kAliasText];
+    const char *value = variable(row.name);
+    if (value == nullptr)
+        value = older_value(row, text);
     if (is_text(row)) {
         // A copy, kept for ever: the program may change its environment.
+        value = value != nullptr ? value : default_text_of(row, spec);
         set_text(params, row, value != nullptr ? ::strdup(value) : nullptr);
         return true; // NOLINT(clang-analyzer-unix.Malloc)
     }
@@ -78,8 +79,8 @@ void describe_range(const Parameter &row, char *text, std::size_t size)
     if (is_bool(row)) {
         std::snprintf(text, size, "0 or 1");
     } else if (row.choices.empty()) {
-        std::snprintf(text, size, "%lld..%lld%s", static_cast<long long>(row.min), static_cast<long long>(row.max),
-                      row.power_of_two ? ", a power of two" : "");
+        std::snprintf(text, size, "%s%lld..%lld%s", row.or_zero ? "0 or " : "", static_cast<long long>(row.min),
+                      static_cast<long long>(row.max), row.power_of_two ? ", a power of two" : "");
     } else {
         std::size_t used = 0;
         text[0] = '\0';
@@ -94,11 +95,14 @@ void describe_range(const Parameter &row, char *text, std::size_t size)
 
 void warn(const Params &params, const Parameter &row)
 {
-    char range[160];
+    char range[192];
     char used[64];
+    char older[kAliasText];
+    const char *const own = variable(row.name);
     describe_range(row, range, sizeof range);
     describe_value(params, row, used, sizeof used);
-    VMA_LOG(kWarn, "%s=%s is not valid (expected %s): using %s", row.name, variable(row.name), range, used);
+    VMA_LOG(kWarn, "%s=%s is not valid (expected %s): using %s", row.name,
+            own != nullptr ? own : older_value(row, older), range, used);
 }
 
 Spec read_spec(Params &params)
@@ -120,7 +124,17 @@ unsigned read_environment(Params &params)
         wrong += read_row(params, row, spec) ? 0 : 1;
     if (params.trace_level >= static_cast<int>(Level::kDebug) && variable("VMA_LOG_DETAILS") == nullptr)
         params.log_details = 2;
+    relate(params);
     return wrong;
+}
+
+void expand_process_id(const char *text, char *out, std::size_t size)
+{
+    const char *const mark = std::strstr(text, "%d");
+    if (mark == nullptr)
+        std::snprintf(out, size, "%s", text);
+    else
+        std::snprintf(out, size, "%.*s%d%s", static_cast<int>(mark - text), text, ::getpid(), mark + 2);
 }
 
 void load_params()
@@ -138,6 +152,8 @@ void load_params()
             warn(g_params, row);
         else if (row.idle && variable(row.name) != nullptr)
             VMA_LOG(kInfo, "%s: %s", row.name, row.text);
+    warn_about_names();
+    warn_about_relations();
     errno = saved;
 }
 

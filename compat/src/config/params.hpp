@@ -3,6 +3,7 @@
 // with types, ranges, defaults and texts, is table.cpp.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace vma::config {
@@ -36,24 +37,87 @@ struct Params {
     std::uint32_t tcp_quickack_threshold; // VMA_TCP_QUICKACK_THRESHOLD: bytes of a segment, 0 none
     std::uint32_t tcp_max_syn_rate;       // VMA_TCP_MAX_SYN_RATE: no effect, and those below
     std::int32_t tcp_timestamp_option;    // VMA_TCP_TIMESTAMP_OPTION
-    std::int32_t tcp_timer_resolution_msec; // VMA_TCP_TIMER_RESOLUTION_MSEC
-    std::int32_t tcp_ctl_thread;            // VMA_TCP_CTL_THREAD
-    std::int32_t tcp_cc_algo;               // VMA_TCP_CC_ALGO: 0 Reno, 1 CUBIC, kCcOfSocket
-    std::uint32_t mtu;                      // VMA_MTU: bytes, 0 as the path has it
-    std::uint32_t mss;                      // VMA_MSS: bytes, 0 as the MTU allows
-    std::uint32_t gro_streams_max;          // VMA_GRO_STREAMS_MAX: streams of a port, 0 none
-    bool tcp_3t_rules;                      // VMA_TCP_3T_RULES: asked for; rules are as wide as they are
-    bool udp_3t_rules;                      // VMA_UDP_3T_RULES: likewise
-    std::uint32_t ring_dev_mem_tx; // VMA_RING_DEV_MEM_TX: bytes of the NIC's memory a stream sends from, 0 none
-    const char *config_file;       // VMA_CONFIG_FILE: of the rules; nullptr for the default
-    const char *application_id;    // VMA_APPLICATION_ID: nullptr for the default
-    const char *shm_dir;           // VMA_SHM_DIR: nullptr for the default
-    const char *provider;          // VMA_PROVIDER: nullptr to look for it
+    std::uint32_t tcp_timer_resolution_msec; // VMA_TCP_TIMER_RESOLUTION_MSEC
+    std::int32_t tcp_ctl_thread;             // VMA_TCP_CTL_THREAD
+    std::int32_t tcp_cc_algo;                // VMA_TCP_CC_ALGO: 0 Reno, 1 CUBIC, kCcOfSocket
+    std::uint32_t mtu;                       // VMA_MTU: bytes, 0 as the path has it
+    std::uint32_t mss;                       // VMA_MSS: bytes, 0 as the MTU allows
+    std::uint32_t gro_streams_max;           // VMA_GRO_STREAMS_MAX: streams of a port, 0 none
+    bool tcp_3t_rules;                       // VMA_TCP_3T_RULES: asked for; rules are as wide as they are
+    bool udp_3t_rules;                       // VMA_UDP_3T_RULES: likewise
+    std::uint32_t ring_dev_mem_tx;   // VMA_RING_DEV_MEM_TX: bytes of the NIC's memory a stream sends from, 0 none
+    const char *config_file;         // VMA_CONFIG_FILE: the rules
+    const char *application_id;      // VMA_APPLICATION_ID
+    const char *shm_dir;             // VMA_SHM_DIR: nullptr for the default
+    const char *provider;            // VMA_PROVIDER: nullptr to look for it
+    bool handle_sigintr;             // VMA_HANDLE_SIGINTR
+    bool handle_sigsegv;             // VMA_HANDLE_SIGSEGV
+    std::int32_t exception_handling; // VMA_EXCEPTION_HANDLING: -2..3, see socket/exception.hpp
+    std::uint32_t tx_wre;            // VMA_TX_WRE: sends in work of an RDMA connection
+    std::uint32_t rx_wre;            // VMA_RX_WRE: receives of an RDMA connection
+    std::uint32_t rx_poll_yield;     // VMA_RX_POLL_YIELD: polls between two sched_yield(), 0 none
+    std::uint32_t
+        rx_cq_drain_rate_nsec;       // VMA_RX_CQ_DRAIN_RATE_NSEC: ns between looks of a receive that has bytes, 0 none
+    bool rx_poll_on_tx_tcp;          // VMA_RX_POLL_ON_TX_TCP
+    std::uint32_t progress_interval; // VMA_PROGRESS_ENGINE_INTERVAL: ms
+    std::uint32_t progress_most;     // VMA_PROGRESS_ENGINE_WCE_MAX: completions
+    std::uint32_t cq_poll_batch_max; // VMA_CQ_POLL_BATCH_MAX: completions of a poll
+    std::uint32_t timer_resolution_msec; // VMA_TIMER_RESOLUTION_MSEC
+    bool internal_thread_arm_cq;         // VMA_INTERNAL_THREAD_ARM_CQ
+    bool allow_privileged_sock_opt;      // VMA_ALLOW_PRIVILEGED_SOCK_OPT
+    std::uint32_t wait_after_join_msec;  // VMA_WAIT_AFTER_JOIN_MSEC
+    std::int32_t mem_alloc_type;         // VMA_MEM_ALLOC_TYPE: 0 ordinary, 1 large where the kernel likes, 2 huge
+
+    // Known and of no effect, in the order of the table; their texts say why.
+    std::uint32_t spec_param1;
+    std::uint32_t spec_param2;
+    const char *vmad_notify_dir;
+    std::int32_t ring_logic_tx;
+    std::int32_t ring_logic_rx;
+    std::int32_t ring_migration_tx;
+    std::int32_t ring_migration_rx;
+    std::uint32_t ring_limit;
+    std::uint32_t tx_segs_tcp;
+    std::uint32_t tx_bufs;
+    std::uint32_t tx_wre_batching;
+    std::uint32_t tx_max_inline;
+    std::uint32_t tx_prefetch_bytes;
+    std::uint32_t rx_bufs;
+    std::uint32_t rx_wre_batching;
+    std::uint32_t rx_prefetch_bytes;
+    std::uint32_t rx_prefetch_before_poll;
+    bool eth_mc_l2_only_rules;
+    bool mc_force_flowtag;
+    bool cq_moderation;
+    std::uint32_t cq_moderation_count;
+    std::uint32_t cq_moderation_period_usec;
+    std::uint32_t cq_aim_max_count;
+    std::uint32_t cq_aim_max_period_usec;
+    std::uint32_t cq_aim_interval_msec;
+    std::uint32_t cq_aim_interrupts_rate;
+    bool cq_keep_qp_full;
+    std::uint32_t qp_compensation_level;
+    bool avoid_sys_calls;
+    bool dummy_send_getsockname;
+    std::int32_t buffer_batching_mode;
+    bool fork_support;
+    bool close_on_dup2;
+    bool deferred_close;
+    bool blue_flame;
+    std::uint32_t netlink_timer;
+    std::uint32_t neigh_uc_arp_quata;
+    std::uint32_t neigh_uc_arp_delay_msec;
+    std::uint32_t neigh_num_err_retries;
+    std::uint32_t time_measure_num_samples;
+    const char *time_measure_dump_file;
+    std::uint32_t dbg_send_mcpkt_counter;
+    const char *dbg_send_mcpkt_mcgroup;
 
     bool operator==(const Params &) const = default; // texts are the same if their addresses are
 };
 
 inline constexpr std::int32_t kCcOfSocket = 2; // what TCP_CONGESTION says
+inline constexpr std::int32_t kCcNone = 3;     // asked for
 
 extern Params g_params; // the defaults until load_params()
 
@@ -69,6 +133,9 @@ void load_params();
 
 // What load_params() does but for log and header; returns the number of variables that were wrong. For tests.
 unsigned read_environment(Params &into);
+
+// The text with the process's id in place of the first %d, cut to `size` bytes; nothing else in it is a format.
+void expand_process_id(const char *text, char *out, std::size_t size);
 
 const char *provider_path(); // file name of libvma-fi.so, found beside this library; nullptr if there is none
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a parameter is. One row a parameter makes the parser, the start-up header and the documentation.
+// What a parameter is. One row a parameter (table.cpp, rows/) makes the parser, the start-up header and the documentation.
 #pragma once
 
 #include <array>
@@ -11,8 +11,22 @@
 
 namespace vma::config {
 
-// VMA_SPEC profiles, by libvma's numbers.
-enum class Spec : std::int32_t { kNone = 0, kLatency = 15 };
+inline constexpr std::int64_t kSecond = 1000000;        // us
+inline constexpr std::int64_t kMostNumber = 2147483647; // where VMA's own limit is that of its type
+
+// VMA_SPEC profiles, by libvma's numbers; kMultiRing has a name only.
+enum class Spec : std::int32_t {
+    kNone = 0,
+    kUltraLatency = 10,
+    kLatency = 15,
+    k29West = 29,
+    kWombat = 554,
+    kMemcached = 623,
+    kMemcachedIrq = 624,
+    kRti = 784,
+    k7750 = 7750,
+    kMultiRing = 7751
+};
 
 // A word that a parameter takes instead of a number; the first with a value is the one that is shown.
 struct Choice {
@@ -25,6 +39,7 @@ struct Choice {
 struct Override {
     Spec spec = Spec::kNone;
     std::int64_t value = 0;
+    const char *word = nullptr; // of a text instead of `value`
 };
 
 using Field = std::variant<bool Params::*, std::int32_t Params::*, std::uint32_t Params::*, std::int64_t Params::*,
@@ -34,13 +49,15 @@ struct Parameter {
     const char *name;  // the environment variable
     const char *label; // in the header
     Field field;
-    std::int64_t fallback = 0; // the default; of a text it is always the empty one
-    std::int64_t min = 0;      // of a number without choices
+    std::int64_t fallback = 0;           // the default
+    const char *fallback_text = nullptr; // of a text; nullptr for none
+    std::int64_t min = 0;                // of a number without choices
     std::int64_t max = 0;
     bool power_of_two = false;
+    bool or_zero = false;                   // 0 is taken too, though it is below `min`
     bool always_shown = false;              // in the header at info level, the default too
     std::span<const Choice> choices = {};   // if there are any, nothing else is taken
-    std::array<Override, 4> overrides = {}; // VMA_SPEC
+    std::array<Override, 8> overrides = {}; // VMA_SPEC
     bool idle = false;                      // taken and of no effect: `text` says why
     const char *text;                       // for the manual
 };
@@ -53,6 +70,14 @@ constexpr std::int64_t default_of(const Parameter &row, Spec spec)
         if (override.spec != Spec::kNone && override.spec == spec)
             return override.value;
     return row.fallback;
+}
+
+constexpr const char *default_text_of(const Parameter &row, Spec spec)
+{
+    for (const Override &override : row.overrides)
+        if (override.spec != Spec::kNone && override.spec == spec)
+            return override.word;
+    return row.fallback_text;
 }
 
 constexpr bool is_text(const Parameter &row)

@@ -2,6 +2,7 @@
 #include "compat/src/rules/rules.hpp"
 
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <memory>
 
@@ -56,11 +57,6 @@ private:
     bool is_wrong_ = false;
 };
 
-const char *or_default(const char *value, const char *otherwise)
-{
-    return value != nullptr && *value != '\0' ? value : otherwise;
-}
-
 // A file that nobody asked for need not be there.
 void tell_unreadable(const char *path, int error)
 {
@@ -81,8 +77,10 @@ void tell(const Rule &rule)
 
 void read_own_section()
 {
-    const char *const path = or_default(config::params().config_file, kDefaultPath);
-    const char *const id = or_default(config::params().application_id, kDefaultId);
+    char path[PATH_MAX];
+    char id[256];
+    config::expand_process_id(config::params().config_file, path, sizeof path);
+    config::expand_process_id(config::params().application_id, id, sizeof id);
     File file;
     Log log(path);
     if (const int error = read_file(path, file, log); error != 0)

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/vfs.h>
 
+#include "compat/src/config/aliases.hpp"
 #include "compat/src/config/cpu_list.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
@@ -111,6 +112,16 @@ void enter_cpuset()
     libc::close_private(g_place.tasks);
 }
 
+// A profile's processors may be none of the process's: nobody has asked for them.
+void warn_about_affinity(const char *error)
+{
+    constexpr const char *kVariable = "VMA_INTERNAL_THREAD_AFFINITY";
+    const config::Level level = config::variable(kVariable) != nullptr ? config::Level::kWarn : config::Level::kDebug;
+    if (config::log_enabled(level))
+        config::log_line(level, "%s=%s: none of these processors is to be had (%s): %s", kVariable,
+                         config::params().internal_thread_affinity, error, kStays);
+}
+
 void *take_place(void *)
 {
     // In this order: entering a cpuset may give the thread all the set's processors.
@@ -118,8 +129,7 @@ void *take_place(void *)
         enter_cpuset();
     if (g_place.bound && ::sched_setaffinity(0, sizeof g_place.cpus.words,
                                              reinterpret_cast<const cpu_set_t *>(g_place.cpus.words.data())) != 0)
-        VMA_LOG(kWarn, "VMA_INTERNAL_THREAD_AFFINITY=%s: none of these processors is to be had (%s): %s",
-                config::params().internal_thread_affinity, strerror(errno), kStays);
+        warn_about_affinity(strerror(errno));
     return g_place.work(nullptr);
 }
 

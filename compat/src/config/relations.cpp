@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "compat/src/config/relations.hpp"
+
+#include <cstdlib>
+
+#include "compat/src/config/aliases.hpp"
+#include "compat/src/config/log.hpp"
+
+namespace vma::config {
+
+namespace {
+
+using Number = std::uint32_t Params::*;
+
+// `field` is at least `factor` times `other`, or at most half of it if `factor` is 0.
+struct Limit {
+    const char *name;
+    Number field;
+    std::uint32_t factor;
+    Number other;
+    const char *other_name;
+};
+
+constexpr Limit kLimits[] = {
+    {"VMA_TX_WRE", &Params::tx_wre, 2, &Params::tx_wre_batching, "VMA_TX_WRE_BATCHING"},
+    {"VMA_RX_WRE", &Params::rx_wre, 2, &Params::rx_wre_batching, "VMA_RX_WRE_BATCHING"},
+    {"VMA_QP_COMPENSATION_LEVEL", &Params::qp_compensation_level, 1, &Params::rx_wre_batching, "VMA_RX_WRE_BATCHING"},
+    {"VMA_CQ_MODERATION_COUNT", &Params::cq_moderation_count, 0, &Params::rx_wre, "VMA_RX_WRE"},
+    {"VMA_CQ_AIM_MAX_COUNT", &Params::cq_aim_max_count, 0, &Params::rx_wre, "VMA_RX_WRE"},
+    {"VMA_TCP_TIMER_RESOLUTION_MSEC", &Params::tcp_timer_resolution_msec, 1, &Params::timer_resolution_msec,
+     "VMA_TIMER_RESOLUTION_MSEC"},
+};
+
+std::uint32_t bound_of(const Params &params, const Limit &limit)
+{
+    const std::uint32_t other = params.*limit.other;
+    return limit.factor != 0 ? limit.factor * other : other / 2;
+}
+
+bool keeps(const Params &params, const Limit &limit)
+{
+    const std::uint32_t value = params.*limit.field;
+    return limit.factor != 0 ? value >= bound_of(params, limit) : value <= bound_of(params, limit);
+}
+
+} // namespace
+
+void relate(Params &params)
+{
+    for (const Limit &limit : kLimits)
+        if (!keeps(params, limit))
+            params.*limit.field = bound_of(params, limit);
+    if (params.rx_poll < 0 || params.select_poll < 0)
+        params.cq_moderation = false; // nobody sleeps for an interrupt
+    if (!params.cq_moderation)
+        params.cq_aim_interval_msec = 0;
+}
+
+void warn_about_relations()
+{
+    for (const Limit &limit : kLimits) {
+        const char *const value = variable(limit.name);
+        const std::uint32_t used = params().*limit.field;
+        if (value != nullptr && used == bound_of(params(), limit) && std::strtoll(value, nullptr, 10) != used)
+            VMA_LOG(kWarn, "%s=%s is not valid (expected %s %u, %s %s): using %u", limit.name, value,
+                    limit.factor != 0 ? "at least" : "at most", used,
+                    limit.factor == 0   ? "half of"
+                    : limit.factor == 2 ? "twice"
+                                        : "as much as",
+                    limit.other_name, used);
+    }
+    if (params().tcp_cc_algo == kCcNone)
+        VMA_LOG(kWarn, "VMA_TCP_CC_ALGO=2 is not to be had: without congestion control a sender harms all others; "
+                       "using CUBIC");
+}
+
+} // namespace vma::config

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Rows of the table: what VMA does not have.
+#pragma once
+
+#include "compat/src/config/table.hpp"
+
+namespace vma::config {
+
+inline constexpr Parameter kOwnRows[] = {
+    {.name = "VMA_LIFT_AFTER",
+     .label = "Lift After (calls)",
+     .field = &Params::lift_after,
+     .fallback = 32,
+     .min = 1,
+     .max = 1000000000,
+     .overrides = {{{Spec::kLatency, 1}, {Spec::kUltraLatency, 1}, {Spec::kMultiRing, 1}}},
+     .text = "After how many sends and receives a connection leaves the kernel."},
+    {.name = "VMA_STREAM_RING",
+     .label = "Stream Ring (bytes)",
+     .field = &Params::stream_ring,
+     .fallback = 256 << 10,
+     .min = 64 << 10,
+     .max = 16 << 20,
+     .power_of_two = true,
+     .text = "Receive buffer of an accelerated connection."},
+    {.name = "VMA_REMOTE_STREAMS",
+     .label = "Remote Streams",
+     .field = &Params::remote_streams,
+     .text = "Whether connections to other hosts are accelerated too, over RDMA devices. Only where all users of both "
+             "hosts are trusted: see LIMITS."},
+    {.name = "VMA_ETHERNET",
+     .label = "Ethernet Ports",
+     .field = &Params::ethernet,
+     .text = "Interfaces, with commas between, or * for all: TCP connections and UDP sockets whose peers are reached "
+             "by one of them leave "
+             "the kernel for the interface itself, whoever the peer is. Needs rights; empty for none. See \"Ethernet "
+             "ports\"."},
+    {.name = "VMA_SHM_DIR",
+     .label = "Shared Memory Directory",
+     .field = &Params::shm_dir,
+     .text = "Where the user's processes find each other; empty for the default."},
+    {.name = "VMA_PROVIDER",
+     .label = "Provider Library",
+     .field = &Params::provider,
+     .text = "Full path of libvma-fi.so; empty to look for it beside libvma.so."},
+};
+
+} // namespace vma::config
