@@ -2,6 +2,8 @@
 // connect, shutdown, options, and the calls that make a socket something that only the kernel can be.
 #include "compat/src/intercept/export.hpp"
 
+#include "compat/src/extra/extra.hpp"
+
 #include <linux/sockios.h>
 
 #include <cstdarg>
@@ -129,6 +131,8 @@ VMA_EXPORT int shutdown(int fd, int how) noexcept
 
 VMA_EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *length) noexcept
 {
+    if (int result = 0; fd == -1 && extra::answer(fd, level, name, value, length, result)) [[unlikely]]
+        return result;
     if (sock::Socket *const s = tracked(fd)) [[unlikely]]
         return sock::get_option(*s, fd, level, name, value, length);
     return real.getsockopt(fd, level, name, value, length);

@@ -7,6 +7,7 @@
 #include <cstdarg>
 
 #include "compat/src/config/params.hpp"
+#include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/provider_text.hpp"
 #include "compat/src/rules/rules.hpp"
 
@@ -38,7 +39,14 @@ bool tracking()
 {
     config::load_params();
     rules::load();
-    return config::params().offloaded_sockets && !libc::in_vfork_child();
+    return extra::offloads_here() && !libc::in_vfork_child();
+}
+
+// Sets are followed whatever this thread's sockets are: another thread's may be put into them.
+bool tracking_sets()
+{
+    config::load_params();
+    return !libc::in_vfork_child();
 }
 
 void socket_made(int fd, int domain, int type, const void *caller)
@@ -70,7 +78,7 @@ int epoll_made(int fd, const void *caller)
         return fd;
     const KeepErrno keep;
     number_given(fd);
-    if (!tracking() || libc::is_provider(caller))
+    if (!tracking_sets() || libc::is_provider(caller))
         return fd;
     mux::epoll_created(fd);
     number_tracked(fd);

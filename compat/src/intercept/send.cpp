@@ -2,6 +2,7 @@
 // Everything that writes to a descriptor.
 #include "compat/src/intercept/export.hpp"
 
+#include "compat/src/extra/extra.hpp"
 #include "compat/src/intercept/vector.hpp"
 
 namespace vma::intercept {
@@ -74,6 +75,8 @@ VMA_ALIAS(pwritev2) ssize_t pwritev64v2(int, const iovec *, int, off_t, int);
 
 VMA_EXPORT ssize_t send(int fd, const void *buffer, size_t size, int flags)
 {
+    if ((flags & extra::kDummy) != 0) [[unlikely]]
+        return extra::send_nothing(tracked(fd), size);
     if (sock::Socket *const s = tracked(fd)) [[unlikely]]
         return sock::send(*s, fd, buffer, size, flags);
     return real.send(fd, buffer, size, flags);
@@ -84,6 +87,8 @@ VMA_ALIAS(send) ssize_t __send(int, const void *, size_t, int);
 VMA_EXPORT ssize_t sendto(int fd, const void *buffer, size_t size, int flags, const sockaddr *address, socklen_t length)
 {
     sock::Socket *const s = tracked(fd);
+    if ((flags & extra::kDummy) != 0) [[unlikely]]
+        return extra::send_nothing(s, size);
     if (s == nullptr) [[likely]]
         return real.sendto(fd, buffer, size, flags, address, length);
     if ((flags & MSG_FASTOPEN) != 0 && !sock::is_datagram(*s))
@@ -95,6 +100,8 @@ VMA_EXPORT ssize_t sendto(int fd, const void *buffer, size_t size, int flags, co
 VMA_EXPORT ssize_t sendmsg(int fd, const msghdr *message, int flags)
 {
     sock::Socket *const s = tracked(fd);
+    if ((flags & extra::kDummy) != 0) [[unlikely]]
+        return extra::send_nothing(s, extra::length_of(message));
     if (s != nullptr && message != nullptr) [[unlikely]]
         return send_message(*s, fd, message, flags);
     passing(message);
@@ -104,6 +111,8 @@ VMA_EXPORT ssize_t sendmsg(int fd, const msghdr *message, int flags)
 VMA_EXPORT int sendmmsg(int fd, mmsghdr *messages, unsigned count, int flags)
 {
     sock::Socket *const s = tracked(fd);
+    if ((flags & extra::kDummy) != 0) [[unlikely]]
+        return extra::send_nothing_of_each(s, messages, count);
     if (s != nullptr && messages != nullptr) [[unlikely]] {
         if ((flags & MSG_FASTOPEN) == 0 || count == 0 || sock::is_datagram(*s))
             return sock::send_messages(*s, fd, messages, count, flags);

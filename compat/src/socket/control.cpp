@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
@@ -144,6 +145,8 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
 {
     if (level == SOL_SOCKET && name == SO_MAX_PACING_RATE)
         return set_pacing_rate(s, fd, value, len);
+    if (extra::is_option(level, name))
+        return extra::set_option(s, fd, name, value, len);
     const char *const reason = is_udp(s) ? nullptr : needs_kernel(level, name);
     if (reason != nullptr)
         pin_to_kernel(s, reason);
@@ -179,6 +182,8 @@ int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *l
 {
     if (level == SOL_SOCKET && name == SO_MAX_PACING_RATE)
         return get_pacing_rate(s, fd, value, len);
+    if (extra::is_option(level, name))
+        return extra::get_option(s, name, value, len);
     const int result = is_udp(s) ? udp::get_option(s, fd, level, name, value, len)
                                  : libc::real.getsockopt(fd, level, name, value, len);
     if (result == 0 && level == SOL_SOCKET && name == SO_ERROR && *len == sizeof(int))

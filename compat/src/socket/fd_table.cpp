@@ -156,7 +156,7 @@ void enter(int fd, Socket &s)
 
 Socket *track(int fd, Role role, bool nonblocking)
 {
-    if (static_cast<unsigned>(fd) >= static_cast<unsigned>(kMaxTracked) || !config::params().offloaded_sockets)
+    if (static_cast<unsigned>(fd) >= static_cast<unsigned>(kMaxTracked))
         return nullptr;
     if (table_slot(fd).load(std::memory_order_relaxed) != nullptr)
         forget(fd); // the number was closed behind our back

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/socket/calls.hpp"
@@ -143,6 +144,7 @@ void after_fork_in_child()
 {
     engine_after_fork_in_child();
     udp::after_fork_in_child();
+    extra::after_fork_in_child();
     attempts_after_fork_in_child();
     pacing_after_fork_in_child();
     unlock_pool_after_fork();

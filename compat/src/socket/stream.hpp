@@ -20,6 +20,10 @@
 #include "compat/src/socket/pacing.hpp"
 #include "compat/src/socket/socket.hpp"
 
+namespace vma::extra {
+struct State;
+}
+
 namespace vma::sock {
 
 namespace udp {
@@ -198,9 +202,10 @@ public:
     Mutex watch_lock;
     Watcher *watchers = nullptr;
 
-    udp::State *udp_memory = nullptr; // stays with the Socket
-    bool listed = false;              // UDP: on the list of those that the helper thread looks after
-    Socket *next_live = nullptr;      // list of sockets with an endpoint (engine), or of attempts
+    udp::State *udp_memory = nullptr;           // stays with the Socket
+    std::atomic<extra::State *> extra{nullptr}; // likewise
+    bool listed = false;                        // UDP: on the list of those that the helper thread looks after
+    Socket *next_live = nullptr;                // list of sockets with an endpoint (engine), or of attempts
     Socket *prev_live = nullptr;
 
     Device *device = nullptr; // of the endpoint or of the attempt's listener

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The table that vma_get_api() finds, and the mask that says which of its entries do what they are for.
+#include "compat/src/extra/extra.hpp"
+
+#include <errno.h>
+#include <string.h>
+
+#include "compat/src/config/params.hpp"
+#include "compat/src/extra/calls.hpp"
+
+namespace vma::extra {
+
+namespace {
+
+constexpr std::uint64_t kAlways = VMA_EXTRA_API_ADD_CONF_RULE | VMA_EXTRA_API_THREAD_OFFLOAD |
+                                  VMA_EXTRA_API_DUMP_FD_STATS | VMA_EXTRA_API_GET_SOCKET_RINGS_NUM |
+                                  VMA_EXTRA_API_GET_SOCKET_RINGS_FDS | VMA_EXTRA_API_GET_SOCKET_TX_RING_FD |
+                                  VMA_EXTRA_API_ADD_RING_PROFILE | VMA_EXTRA_API_IOCTL;
+
+constinit vma_api_t g_api = {
+    .register_recv_callback = register_recv_callback,
+    .recvfrom_zcopy = recvfrom_zcopy,
+    .free_packets = free_packets,
+    .add_conf_rule = add_conf_rule,
+    .thread_offload = thread_offload,
+    .socketxtreme_poll = socketxtreme_poll,
+    .get_socket_rings_num = get_socket_rings_num,
+    .get_socket_rings_fds = get_socket_rings_fds,
+    .get_socket_tx_ring_fd = get_socket_tx_ring_fd,
+    .socketxtreme_free_vma_packets = socketxtreme_free_packets,
+    .socketxtreme_ref_vma_buff = socketxtreme_ref,
+    .socketxtreme_free_vma_buff = socketxtreme_free,
+    .dump_fd_stats = dump_fd_stats,
+    .vma_add_ring_profile = add_ring_profile,
+    .get_socket_network_header = get_socket_network_header,
+    .get_ring_direct_descriptors = get_ring_direct_descriptors,
+    .register_memory_on_ring = register_memory_on_ring,
+    .deregister_memory_on_ring = deregister_memory_on_ring,
+    .vma_modify_ring = modify_ring,
+    .vma_extra_supported_mask = kAlways,
+    .ioctl = set_allocator,
+};
+static_assert(sizeof(g_api) == 168);
+
+} // namespace
+
+// As libvma: no magic number, and no need of anything that was started before.
+bool answer(int fd, int level, int name, void *value, socklen_t *length, int &result)
+{
+    if (fd != -1 || level != SOL_SOCKET || name != SO_VMA_GET_API || value == nullptr || length == nullptr ||
+        *length < sizeof(vma_api_t *))
+        return false;
+    config::load_params();
+    vma_api_t *const api = &g_api;
+    memcpy(value, &api, sizeof api);
+    *length = sizeof api;
+    result = 0;
+    return true;
+}
+
+} // namespace vma::extra

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Dummy sends: what a send would touch is brought into the caches, and nothing leaves.
+#include <errno.h>
+#include <limits.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+
+#include "compat/src/extra/state.hpp"
+#include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/udp/state.hpp"
+
+namespace vma::extra {
+
+namespace {
+
+bool is_accelerated(const sock::Socket &s)
+{
+    return sock::is_udp(s) ? !sock::udp::only_kernel_sends(s) : sock::dual(s);
+}
+
+// The sender's lock is taken, and what it looks at first is read.
+void warm(sock::Socket &s)
+{
+    s.tx_lock.lock();
+    if (sock::is_udp(s)) {
+        sock::udp::state_of(s).routes.each([](const sock::udp::Route &route) { __builtin_prefetch(&route); });
+        s.tx_lock.unlock();
+        return;
+    }
+    __builtin_prefetch(s.endpoint);
+    static_cast<void>(sock::can_transmit(s));
+    sock::unlock_tx(s);
+}
+
+} // namespace
+
+ssize_t send_nothing(sock::Socket *s, std::size_t length)
+{
+    State *const state = s != nullptr && is_accelerated(*s) ? state_of(*s) : nullptr;
+    if (state == nullptr) {
+        errno = EINVAL;
+        return -1;
+    }
+    warm(*s);
+    state->dummy_sent.fetch_add(1, std::memory_order_relaxed);
+    return static_cast<ssize_t>(length);
+}
+
+int send_nothing_of_each(sock::Socket *s, mmsghdr *messages, unsigned count)
+{
+    count = messages != nullptr ? std::min<unsigned>(count, UIO_MAXIOV) : 0;
+    for (unsigned i = 0; i < count; ++i) {
+        const ssize_t length = send_nothing(s, length_of(&messages[i].msg_hdr));
+        if (length < 0)
+            return i != 0 ? static_cast<int>(i) : -1;
+        messages[i].msg_len = static_cast<unsigned>(length);
+    }
+    return count != 0 ? static_cast<int>(count) : static_cast<int>(std::min<ssize_t>(send_nothing(s, 0), 0));
+}
+
+std::size_t length_of(const msghdr *message)
+{
+    if (message == nullptr || message->msg_iov == nullptr || message->msg_iovlen > IOV_MAX)
+        return 0;
+    return sock::total_length(*message);
+}
+
+} // namespace vma::extra

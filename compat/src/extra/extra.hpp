@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The extra API (<mellanox/vma_extra.h>): what the socket layer and the interception layer see of it. doc/extra-api.md
+#pragma once
+
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "compat/src/socket/socket.hpp"
+
+namespace vma::extra {
+
+struct State; // of one socket; state.hpp
+
+// getsockopt(-1, SOL_SOCKET, SO_VMA_GET_API): the table. True: that was asked, `result` and errno say what came of it.
+bool answer(int fd, int level, int name, void *value, socklen_t *length, int &result);
+
+// ---- options of a socket (options.cpp); as setsockopt() and getsockopt()
+inline constexpr int kFirstOption = 2800;
+inline constexpr int kLastOption = 2821;
+inline bool is_option(int level, int name)
+{
+    return level == SOL_SOCKET && name >= kFirstOption && name <= kLastOption;
+}
+int set_option(sock::Socket &s, int fd, int name, const void *value, socklen_t length);
+int get_option(sock::Socket &s, int name, void *value, socklen_t *length);
+
+// ---- whether sockets of this thread are tracked: thread_offload(), else VMA_OFFLOADED_SOCKETS
+bool offloads_here();
+
+// ---- a send that sends nothing (VMA_SND_FLAGS_DUMMY)
+inline constexpr int kDummy = 0x400;
+ssize_t send_nothing(sock::Socket *s, std::size_t length); // `s` nullptr: not tracked
+int send_nothing_of_each(sock::Socket *s, mmsghdr *messages, unsigned count);
+std::size_t length_of(const msghdr *message); // 0 where there is none
+
+// ---- life
+void end(sock::Socket &s); // its last descriptor is closed: what was held of it is given back
+void after_fork_in_child(sock::Socket &s);
+void after_fork_in_child();
+
+} // namespace vma::extra

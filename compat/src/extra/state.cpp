@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The sockets' states of the extra API, and the default that threads have for new sockets.
+#include "compat/src/extra/state.hpp"
+
+#include <new>
+
+#include "compat/src/config/params.hpp"
+#include "compat/src/extra/threads.hpp"
+#include "compat/src/socket/stream.hpp"
+
+namespace vma::extra {
+
+namespace {
+
+constinit sock::Mutex g_lock;
+
+void begin_anew(State &state, std::uint32_t generation)
+{
+    state.user_data = 0;
+    state.has_user_data = false;
+    state.flow_tag = 0;
+    state.dummy_sent = 0;
+    state.logic = {};
+    state.memory = {};
+    state.generation = generation;
+}
+
+} // namespace
+
+sock::Mutex &state_lock()
+{
+    return g_lock;
+}
+
+State *find_state(const sock::Socket &s)
+{
+    State *const state = s.extra.load(std::memory_order_acquire);
+    const bool fits = state != nullptr && state->generation == s.generation.load(std::memory_order_acquire);
+    return fits ? state : nullptr;
+}
+
+State *state_of(sock::Socket &s)
+{
+    if (State *const state = find_state(s))
+        return state;
+    const sock::LockGuard guard(g_lock);
+    State *state = s.extra.load(std::memory_order_acquire);
+    if (state == nullptr)
+        state = new (std::nothrow) State;
+    if (state == nullptr)
+        return nullptr;
+    const std::uint32_t generation = s.generation.load(std::memory_order_acquire);
+    if (state->generation != generation)
+        begin_anew(*state, generation);
+    s.extra.store(state, std::memory_order_release);
+    return state;
+}
+
+std::uint64_t user_data_of(const sock::Socket &s, int fd)
+{
+    const State *const state = find_state(s);
+    if (state == nullptr || !state->has_user_data.load(std::memory_order_acquire))
+        return static_cast<std::uint64_t>(fd);
+    return state->user_data.load(std::memory_order_relaxed);
+}
+
+// ---- threads
+
+namespace {
+
+constexpr std::size_t kMostThreads = 1024;
+
+struct ThreadRule {
+    pthread_t thread;
+    bool offload;
+};
+constinit ThreadRule g_rules[kMostThreads] = {}; // g_lock
+constinit std::atomic<std::size_t> g_rule_count{0};
+
+} // namespace
+
+bool set_thread_rule(bool offload, pthread_t thread)
+{
+    const sock::LockGuard guard(g_lock);
+    const std::size_t count = g_rule_count.load(std::memory_order_relaxed);
+    std::size_t place = 0;
+    while (place < count && ::pthread_equal(g_rules[place].thread, thread) == 0)
+        ++place;
+    if (place == kMostThreads)
+        return false;
+    g_rules[place] = {thread, offload};
+    if (place == count)
+        g_rule_count.store(count + 1, std::memory_order_release);
+    return true;
+}
+
+bool offloads_here()
+{
+    const bool otherwise = config::params().offloaded_sockets;
+    if (g_rule_count.load(std::memory_order_acquire) == 0) [[likely]]
+        return otherwise;
+    const pthread_t self = ::pthread_self();
+    const sock::LockGuard guard(g_lock);
+    const std::size_t count = g_rule_count.load(std::memory_order_relaxed);
+    for (std::size_t i = 0; i < count; ++i)
+        if (::pthread_equal(g_rules[i].thread, self) != 0)
+            return g_rules[i].offload;
+    return otherwise;
+}
+
+void after_fork_in_child()
+{
+    g_lock.reset();
+}
+
+} // namespace vma::extra

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the extra API keeps of a socket: options and counters. Memory is made at the first call that needs it, and stays with the Socket.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "compat/src/extra/extra.hpp"
+#include <mellanox/vma_extra.h>
+
+namespace vma::extra {
+
+struct State {
+    std::uint32_t generation = 0; // of the socket that it is about
+    std::atomic<std::uint64_t> user_data{0};
+    std::atomic<bool> has_user_data{false};
+    std::atomic<std::uint32_t> flow_tag{0};
+    std::atomic<std::uint64_t> dummy_sent{0}; // n_tx_dummy
+    vma_ring_alloc_logic_attr logic = {};     // the last one that was set; g_lock
+    iovec memory = {};                        // likewise
+};
+
+// Of an open socket; made where there is none. nullptr: no memory.
+State *state_of(sock::Socket &s);
+// nullptr: it has none.
+State *find_state(const sock::Socket &s);
+
+std::uint64_t user_data_of(const sock::Socket &s, int fd);
+
+} // namespace vma::extra
