@@ -31,7 +31,8 @@ def stream(size: int) -> bytes:
 
 
 def no_offloads(run, host, *more):
-    """The kernel's frames have their checksums: over veth it leaves them out. `more`: what else it shall not do."""
+    """The host's frames have their checksums: over veth they are left out, the kernel's and ours. `more`: what else it shall
+    not do."""
     words = [word for name in ("tx", *more) for word in (name, "off")]
     run.run("ethtool", [build.tool("ethtool"), "-K", "wire", *words], preexec=host.enter)
 
@@ -57,7 +58,8 @@ def bridged(run, **chances):
     """Two hosts with a Bridge between them: (hosts, bridge). Its counts are in bridge.done afterwards."""
     made = netns.hosts(middle=True)
     try:
-        no_offloads(run, made.right, "tso", "gso")
+        for host in (made.left, made.right):  # it hands on bytes, and not that a checksum is left out
+            no_offloads(run, host, "tso", "gso")
         bridge = Bridge(run, made, **chances)
         yield made, bridge
         bridge.done = bridge.end()

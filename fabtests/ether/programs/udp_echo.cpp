@@ -62,9 +62,8 @@ private:
         ip.source = local_.address;
         ip.target = got.info.source.address;
         ip.protocol = inet::Protocol::kUdp;
-        const inet::Bytes data[] = {inet::Bytes(buffer_).first(got.copied)};
-        const auto header = inet::udp_header(ip, {local_.port, got.info.source.port}, data);
-        const inet::Bytes parts[] = {header, data[0]};
+        inet::Bytes parts[] = {{}, inet::Bytes(buffer_).first(got.copied)};
+        const inet::UdpPorts ports{local_.port, got.info.source.port};
         // The peer asks for us as we ask for it, so its address is soon there.
         const inet::PathIndex path = host_.stack().use_path(now_ns(), ip.target);
         const auto is_ready = [&] { return host_.stack().tcp().paths()[path].ready; };
@@ -72,7 +71,7 @@ private:
             if (!host_.turn() && !is_ready())
                 host_.wait();
         }
-        while (host_.driver().write_datagram(now_ns(), path, ip, parts) == -EAGAIN)
+        while (host_.driver().write_datagram(now_ns(), path, ip, ports, parts) == -EAGAIN)
             host_.turn();
         host_.driver().send(now_ns());
         return true;

@@ -19,6 +19,31 @@ std::uint64_t word(std::uint64_t seed, std::uint64_t index)
     return Random(seed * 0x9e3779b97f4a7c15 + index).next();
 }
 
+// What a device makes of a segment that it gets without its checksum. `size`: bytes of data of each piece, 0: it stays whole.
+std::vector<Datagram> cut(const Datagram &whole, std::size_t size)
+{
+    const std::size_t header = std::size_t{whole.bytes[kTcpOffsetAt]} >> 4 << 2;
+    const std::size_t data = whole.bytes.size() - header;
+    std::vector<Datagram> pieces;
+    for (std::size_t at = 0; at == 0 || at < data; at += size == 0 ? data : size) {
+        Datagram &piece = pieces.emplace_back(whole);
+        const std::size_t length = size == 0 ? data : std::min(size, data - at);
+        const bool last = at + length == data;
+        piece.bytes.assign(whole.bytes.begin(), whole.bytes.begin() + static_cast<std::ptrdiff_t>(header));
+        const auto from = whole.bytes.begin() + static_cast<std::ptrdiff_t>(header + at);
+        piece.bytes.insert(piece.bytes.end(), from, from + static_cast<std::ptrdiff_t>(length));
+        store32(&piece.bytes[4], load32(&whole.bytes[4]) + static_cast<std::uint32_t>(at));
+        if (!last)
+            piece.bytes[13] &= static_cast<std::uint8_t>(~(kPsh | kFin));
+        if (at != 0)
+            piece.bytes[13] &= static_cast<std::uint8_t>(~kCwr);
+        store16(&piece.bytes[kTcpChecksumAt], 0);
+        seal_segment(piece.bytes.data(),
+                     sum_tcp_header(piece.bytes.data(), piece.bytes.size(), 0, piece.source, piece.target));
+    }
+    return pieces;
+}
+
 } // namespace
 
 void fill(std::uint64_t seed, std::uint64_t position, std::span<std::uint8_t> out)
@@ -55,6 +80,7 @@ Network::Network(std::uint64_t seed, const LinkSettings &link, const TcpLimits &
         const PathIndex path = paths.use(kAddress[1 - side]); // it stays whatever the connections do
         paths[path].mtu = mtu;
         paths[path].ready = true;
+        tcp_[side]->set_offloads({usual_segment_limit != 0, usual_segment_limit != 0, usual_segment_limit});
     }
 }
 
@@ -156,21 +182,35 @@ void Network::pull(unsigned side)
         d.target = meta.target;
         d.traffic_class = meta.traffic_class;
         d.bytes.assign(buffer, buffer + meta.length);
-        if (filter_ != nullptr && !filter_(context_, side, d.bytes, d.traffic_class)) {
-            ++counts_[side].lost;
+        if (!meta.partial_sum) {
+            send(side, std::move(d));
             continue;
         }
-        if (link.drop_tail && // others have some of the queue
-            busy_until_[side] > now_ + queue_time(side) * (90 + random_.below(11)) / 100) {
-            ++counts_[side].overflowed;
-            continue;
+        for (Datagram &piece : cut(d, meta.segment_size)) {
+            piece.order = order_++;
+            send(side, std::move(piece));
         }
-        const std::size_t size = d.bytes.size() + kIpHeader;
-        sent_bytes_[side] += size;
-        busy_until_[side] =
-            std::max(busy_until_[side], now_) + static_cast<Nanos>(static_cast<double>(size) * 8e9 / link.rate);
-        carry(side, std::move(d));
     }
+}
+
+// One packet to the link.
+void Network::send(unsigned side, Datagram &&d)
+{
+    const LinkSettings &link = link_[side];
+    if (filter_ != nullptr && !filter_(context_, side, d.bytes, d.traffic_class)) {
+        ++counts_[side].lost;
+        return;
+    }
+    if (link.drop_tail && // others have some of the queue
+        busy_until_[side] > now_ + queue_time(side) * (90 + random_.below(11)) / 100) {
+        ++counts_[side].overflowed;
+        return;
+    }
+    const std::size_t size = d.bytes.size() + kIpHeader;
+    sent_bytes_[side] += size;
+    busy_until_[side] =
+        std::max(busy_until_[side], now_) + static_cast<Nanos>(static_cast<double>(size) * 8e9 / link.rate);
+    carry(side, std::move(d));
 }
 
 bool Network::step()

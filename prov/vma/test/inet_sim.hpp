@@ -34,6 +34,8 @@ private:
 
 inline Nanos usual_coalesce = 0; // of links that don't say, so that a program can do all its runs again with another
 
+inline std::uint32_t usual_segment_limit = 0; // bytes that engines leave to the link to cut into segments
+
 struct LinkSettings {
     double rate = 10e9; // bits a second, of IP packets
     Nanos delay = 50 * kMicrosecond;
@@ -127,6 +129,7 @@ public:
 private:
     void pull(unsigned side);
     Nanos queue_time(unsigned side) const; // how long a full queue takes
+    void send(unsigned side, Datagram &&datagram);
     void carry(unsigned side, Datagram &&datagram);
     void deliver();
     Nanos arrival(unsigned from, Nanos at) const; // when what comes at this time is handed over

@@ -403,5 +403,14 @@ int main()
         };
         all.push_back(test);
     }
+    for (CMUnitTest test : tests) {
+        test.name = names.emplace_back(std::string(test.name) + "_cut_by_the_device").c_str();
+        test.setup_func = [](void **) {
+            usual_coalesce = 0;
+            usual_segment_limit = kMostSegmented;
+            return 0;
+        };
+        all.push_back(test);
+    }
     return _cmocka_run_group_tests("tests", all.data(), all.size(), nullptr, nullptr);
 }

@@ -80,9 +80,8 @@ ssize_t Datagrams::send(const Outgoing &datagram) noexcept
     std::array<inet::Bytes, 1 + ofi::kIovLimit> parts;
     for (std::size_t i = 0; i < datagram.parts.size(); ++i)
         parts[1 + i] = {static_cast<const std::uint8_t *>(datagram.parts[i].iov_base), datagram.parts[i].iov_len};
-    const auto header = inet::udp_header(ip, {local_.port, peer->remote.port}, {&parts[1], datagram.parts.size()});
-    parts[0] = header;
-    error = station_.driver().write_datagram(now, peer->path, ip, {parts.data(), 1 + datagram.parts.size()});
+    error = station_.driver().write_datagram(now, peer->path, ip, {local_.port, peer->remote.port},
+                                             {parts.data(), 1 + datagram.parts.size()});
     if (error != 0)
         return error;
     station_.driver().send(now);

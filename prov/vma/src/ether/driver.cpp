@@ -93,6 +93,7 @@ int Driver::open_all(const char *interface, const inet::TcpLimits &limits, const
     stack_.reset(new (std::nothrow) inet::Stack(stack, now_ns()));
     if (!stack_)
         return -ENOMEM;
+    stack_->set_offloads(port_.visit([](const auto &device) { return device.offloads(); }));
     name_addresses();
     generation_ = net_.generation();
     neighbour_generation_ = net_.neighbour_generation();
@@ -206,8 +207,9 @@ bool Driver::send(inet::Nanos now) noexcept
                 taken = false;
                 break;
             }
-            const std::size_t length = stack_->output(now, queue.bytes(frame));
-            taken = length != 0 && queue.submit(frame, static_cast<std::uint32_t>(length));
+            inet::FrameWork work;
+            const std::size_t length = stack_->output(now, queue.bytes(frame), work);
+            taken = length != 0 && queue.submit(frame, static_cast<std::uint32_t>(length), work);
             if (!taken)
                 queue.release(frame);
         }
@@ -215,10 +217,14 @@ bool Driver::send(inet::Nanos now) noexcept
     });
 }
 
-int Driver::write_datagram(inet::Nanos now, inet::PathIndex path, const inet::IpOut &ip,
-                           std::span<const inet::Bytes> parts) noexcept
+int Driver::write_datagram(inet::Nanos now, inet::PathIndex path, const inet::IpOut &ip, inet::UdpPorts ports,
+                           std::span<inet::Bytes> parts) noexcept
 {
+    std::array<std::uint8_t, inet::kUdpHeader> header{};
+    parts.front() = header;
     inet::Fragmenter fragments = stack_->datagram(now, path, ip, parts);
+    inet::FrameWork work;
+    header = stack_->datagram_header(fragments, ip, ports, parts.subspan(1), work);
     const std::size_t count = fragments.frames();
     std::array<FrameIndex, kMostFragments> frames;
     if (count > frames.size())
@@ -231,7 +237,7 @@ int Driver::write_datagram(inet::Nanos now, inet::PathIndex path, const inet::Ip
         bool whole = taken == count;
         for (std::size_t i = 0; i < taken; ++i) {
             const std::size_t length = whole ? fragments.next(queue.bytes(frames[i]).data()) : 0;
-            whole = whole && queue.submit(frames[i], static_cast<std::uint32_t>(length));
+            whole = whole && queue.submit(frames[i], static_cast<std::uint32_t>(length), work);
             if (!whole)
                 queue.release(frames[i]);
         }

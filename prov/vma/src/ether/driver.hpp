@@ -51,8 +51,9 @@ public:
 
     // One datagram, in as many frames as its way asks for; they leave with the next send(). 0; -EAGAIN: too few frames are free
     // now; -EMSGSIZE: it takes more than kMostFragments. Nothing is written then.
-    [[nodiscard]] int write_datagram(inet::Nanos now, inet::PathIndex path, const inet::IpOut &ip,
-                                     std::span<const inet::Bytes> parts) noexcept;
+    // The first of `parts` is the header's, and is written here; the rest is the data.
+    [[nodiscard]] int write_datagram(inet::Nanos now, inet::PathIndex path, const inet::IpOut &ip, inet::UdpPorts ports,
+                                     std::span<inet::Bytes> parts) noexcept;
     static constexpr std::size_t kMostFragments = 64;
 
     // Readable when turn() has something to do; for the stack's timers and a NIC's raw packets only after arm().

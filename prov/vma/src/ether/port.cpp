@@ -25,6 +25,7 @@ template <typename Value> struct Word {
 constexpr Word<PortKind> kKinds[] = {{"auto", PortKind::kAuto}, {"xdp", PortKind::kXdp}, {"raw", PortKind::kRaw}};
 constexpr Word<XdpStamps> kStamps[] = {
     {"off", XdpStamps::kNone}, {"software", XdpStamps::kSoftware}, {"hardware", XdpStamps::kHardware}};
+constexpr Word<bool> kSwitch[] = {{"on", true}, {"off", false}, {"1", true}, {"0", false}};
 
 // What the parameter's word means. One that means nothing is warned of once, with `complaint`, and is the usual value.
 template <typename Value, std::size_t N>
@@ -80,6 +81,12 @@ XdpStamps configured_stamps() noexcept
                       XdpStamps::kNone);
 }
 
+bool configured_offloads() noexcept
+{
+    return configured(ofi::Param::ethernet_offloads, kSwitch,
+                      "FI_VMA_ETHERNET_OFFLOADS: \"%s\" is none of on and off: on is taken", true);
+}
+
 int Port::open(const char *interface, const PortOptions &options, Port &opened) noexcept
 {
     Interface described;
@@ -97,6 +104,7 @@ int Port::open(const char *interface, const PortOptions &options, Port &opened) 
     }
     XdpPortOptions xdp;
     xdp.stamps = options.stamps;
+    xdp.sockets.offloads = options.offloads;
     if (described.mtu > kUsualMtu)
         xdp.sockets.frame_size = kLongFrame;
     return XdpPort::open(interface, xdp, opened.kind_.emplace<XdpPort>());

@@ -7,6 +7,7 @@
 //   takes()   whether a received frame is of a flow of ours: what isn't, is thrown away
 //   has_partial_sums()  whether the kernel may have left out checksums of frames, and made long ones of several: inet::PartialSums
 //   stamps()  which stamps received frames have
+//   offloads()  what the device does with frames to be sent; submit() is told of each
 //   arm()     before a sleep on the queues' fd(); false: frames are there already
 //   follow()  what the device has to tell, now and then
 #pragma once
@@ -30,10 +31,14 @@ PortKind configured_port_kind() noexcept;
 // FI_VMA_ETHERNET_STAMPS as it is now. A word that means nothing is warned of, and kNone.
 XdpStamps configured_stamps() noexcept;
 
+// FI_VMA_ETHERNET_OFFLOADS as it is now. A word that means nothing is warned of, and true.
+bool configured_offloads() noexcept;
+
 struct PortOptions {
     PortKind kind = configured_port_kind();
     const char *sysfs = core::kSysfs; // where it is mounted
     XdpStamps stamps = configured_stamps();
+    bool offloads = configured_offloads();
 };
 
 class Port

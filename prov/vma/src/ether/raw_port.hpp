@@ -26,6 +26,7 @@ public:
     bool arm() noexcept { return queue_->arm(); }
     static XdpStamps stamps() noexcept { return XdpStamps::kNone; }
     static bool has_partial_sums() noexcept { return false; }
+    static inet::SendOffloads offloads() noexcept { return {}; }
     void follow() noexcept; // what the device has to tell
     // Whether a received frame is of a flow of ours.
     bool takes(std::span<const std::uint8_t> frame) const noexcept;

@@ -88,7 +88,7 @@ std::span<std::uint8_t> RawQueue::bytes(FrameIndex frame) noexcept
     return {frames_.data() + std::size_t{frame} * frame_size_, frame_size_};
 }
 
-bool RawQueue::submit(FrameIndex frame, std::uint32_t length) noexcept
+bool RawQueue::submit(FrameIndex frame, std::uint32_t length, const inet::FrameWork &) noexcept
 {
     Work<ibv_send_wr> &work = send_work_[frame - receive_frames_];
     const bool tells = ++unsignalled_ >= kSignalEvery;

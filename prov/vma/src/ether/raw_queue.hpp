@@ -12,6 +12,7 @@
 #include "ether/frames.hpp"
 #include "ether/memory_map.hpp"
 #include "ether/verbs_object.hpp"
+#include "inet/send_offloads.hpp"
 
 namespace vma::ether {
 
@@ -48,7 +49,7 @@ public:
     FrameIndex take() noexcept;
     std::span<std::uint8_t> bytes(FrameIndex frame) noexcept; // the whole of it
     // Queues a frame that take() gave; it comes back by itself when it is sent. True: there is always room for it.
-    bool submit(FrameIndex frame, std::uint32_t length) noexcept;
+    bool submit(FrameIndex frame, std::uint32_t length, const inet::FrameWork &work = {}) noexcept;
     // Gives what is queued to the device. -ENODEV: it is gone, and the frames are lost.
     int flush() noexcept;
 

@@ -98,12 +98,12 @@ void UdpSender::forget(Peer &peer) noexcept
 }
 
 // A driver that is behind is waited for: what the kernel sent instead would overtake what is in the ring.
-int UdpSender::write(inet::Nanos now, const Peer &peer, const inet::IpOut &ip,
-                     std::span<const inet::Bytes> pieces) noexcept
+int UdpSender::write(inet::Nanos now, const Peer &peer, const inet::IpOut &ip, inet::UdpPorts ports,
+                     std::span<inet::Bytes> pieces) noexcept
 {
     int error = 0;
     const inet::Nanos end = now + kPatience;
-    while ((error = station_.driver().write_datagram(now, peer.path, ip, pieces)) == -FI_EAGAIN)
+    while ((error = station_.driver().write_datagram(now, peer.path, ip, ports, pieces)) == -FI_EAGAIN)
         [[unlikely]]
         {
             if (now > end)
@@ -149,9 +149,7 @@ ssize_t UdpSender::send_from(const inet::Endpoint &local, std::span<const iovec>
     ip.protocol = inet::Protocol::kUdp;
     ip.traffic_class = to.traffic_class;
     ip.hop_limit = to.hop_limit;
-    const auto header = inet::udp_header(ip, {local.port, ntohs(to.port)}, {&pieces[1], parts.size()});
-    pieces[0] = header;
-    const int error = write(now, peer, ip, {pieces.data(), 1 + parts.size()});
+    const int error = write(now, peer, ip, {local.port, ntohs(to.port)}, {pieces.data(), 1 + parts.size()});
     return error != 0 ? error : static_cast<ssize_t>(length);
 }
 

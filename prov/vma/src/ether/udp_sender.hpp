@@ -13,6 +13,7 @@
 
 #include "ether/ports.hpp"
 #include "inet/paths.hpp"
+#include "inet/udp.hpp"
 
 namespace vma::ether {
 
@@ -58,7 +59,8 @@ private:
     Peer &peer_of(inet::Nanos now, const inet::IpAddress &local, const inet::IpAddress &remote) noexcept;
     void find(inet::Nanos now, const inet::IpAddress &local, const inet::IpAddress &remote, Peer &peer) noexcept;
     void forget(Peer &peer) noexcept;
-    int write(inet::Nanos now, const Peer &peer, const inet::IpOut &ip, std::span<const inet::Bytes> pieces) noexcept;
+    int write(inet::Nanos now, const Peer &peer, const inet::IpOut &ip, inet::UdpPorts ports,
+              std::span<inet::Bytes> pieces) noexcept;
 
     // Protected by the station's lock.
     const std::uint32_t sets_;

@@ -32,6 +32,12 @@ int XdpPort::open(const char *interface, const XdpPortOptions &options, XdpPort 
              port.program_.mode() == XdpMode::kNative ? "native" : "generic",
              port.sockets_.front().is_zero_copy() ? "zero copy" : "copies",
              port.takes_several_buffers() ? "any length" : "one buffer");
+    if (options.sockets.offloads)
+        VMA_DEBUG(domain, "%s: checksums of frames to send are %s", interface,
+                  port.offloads().checksums_v4
+                      ? "left to the kernel"
+                      : "computed here: the kernel has no metadata of AF_XDP's frames (Linux 6.11), the MTU asks for "
+                        "several buffers, or the driver sends without a copy");
     opened = std::move(port);
     return 0;
 }

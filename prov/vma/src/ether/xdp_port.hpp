@@ -3,6 +3,7 @@
 // nothing from the kernel until a flow is added.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <vector>
@@ -37,6 +38,11 @@ public:
     XdpStamps stamps() const noexcept { return program_.stamps(); }
     // What comes over veth is as its sender's kernel made it, and generic XDP runs behind GRO.
     bool has_partial_sums() const noexcept { return is_veth_ || program_.mode() == XdpMode::kGeneric; }
+    inet::SendOffloads offloads() const noexcept
+    {
+        const bool sums = std::ranges::all_of(sockets_, &XdpSocket::computes_checksums);
+        return {sums, sums};
+    }
     bool arm() noexcept { return true; } // its sockets are always ready to wake
     void follow() noexcept {}
     static bool takes(std::span<const std::uint8_t>) noexcept { return true; } // what the program has steered here

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/uncancelled.hpp"
+#include "ether/xdp_metadata.hpp"
 
 #ifndef XDP_PKT_CONTD // Linux 6.6
 #define XDP_PKT_CONTD (1 << 0)
@@ -108,18 +109,30 @@ FrameIndex XdpSocket::take() noexcept
 
 std::span<std::uint8_t> XdpSocket::bytes(FrameIndex frame) noexcept
 {
-    return {frames_.data() + std::size_t{frame} * frame_size_, std::size_t{send_buffers_} * frame_size_};
+    const std::size_t offset = is_receive_frame(frame) ? 0 : send_offset_;
+    return {frames_.data() + std::size_t{frame} * frame_size_ + offset,
+            std::size_t{send_buffers_} * frame_size_ - offset};
 }
 
-bool XdpSocket::submit(FrameIndex frame, std::uint32_t length) noexcept
+bool XdpSocket::submit(FrameIndex frame, std::uint32_t length, const inet::FrameWork &work) noexcept
 {
     if (length > frame_size_) [[unlikely]]
         return submit_parts(frame, length);
     // A sent frame leaves its place in the ring before it is in the other one; both are of one size.
     if (queued_.space() == 0)
         return false;
-    const std::uint64_t offset = is_receive_frame(frame) ? received_at_[frame] : 0;
-    queued_.put({std::uint64_t{frame} * frame_size_ + offset, length, 0});
+    const std::uint64_t offset = is_receive_frame(frame) ? received_at_[frame] : send_offset_;
+    const std::uint64_t at = std::uint64_t{frame} * frame_size_ + offset;
+    std::uint32_t options = 0;
+    if (work.transport != 0) {
+        XdpSendMetadata metadata;
+        metadata.flags = kXdpSendChecksum;
+        metadata.checksum_start = work.transport;
+        metadata.checksum_offset = work.checksum;
+        std::memcpy(frames_.data() + at - sizeof metadata, &metadata, sizeof metadata);
+        options = kXdpSendMetadata;
+    }
+    queued_.put({at, length, options});
     return true;
 }
 

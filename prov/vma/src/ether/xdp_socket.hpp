@@ -13,6 +13,7 @@
 #include "ether/gatherer.hpp"
 #include "ether/memory_map.hpp"
 #include "ether/xdp_ring.hpp"
+#include "inet/send_offloads.hpp"
 
 namespace vma::ether {
 
@@ -23,6 +24,7 @@ struct XdpSocketOptions {
     std::uint32_t longest_sent = 0;   // bytes of a frame; where a buffer is shorter a frame to send has several of them
     bool several_buffers = true;      // frames of several buffers, where the kernel can (Linux 6.6)
     bool zero_copy = true;            // where the driver can, else the kernel copies
+    bool offloads = true;             // frames to send have room for metadata before them, where the kernel knows it
     std::uint32_t busy_poll_usec = 0; // 0: off. Linux 5.11 and sysctls: see doc/raw-ethernet.md
     std::uint32_t busy_poll_budget = 64; // frames a call
 };
@@ -67,7 +69,8 @@ public:
     // Queues the frame; it comes back by itself when it is sent. Taken frames are sent from their first byte, received ones from
     // where they were received, so a frame that is answered in place is no copy; kNoFrame can't. False: the ring is full, the frame
     // stays the caller's.
-    [[nodiscard]] bool submit(FrameIndex frame, std::uint32_t length) noexcept;
+    // `work`: for the kernel or the device to do; nothing unless computes_checksums().
+    [[nodiscard]] bool submit(FrameIndex frame, std::uint32_t length, const inet::FrameWork &work = {}) noexcept;
     // Sends what is queued, with a system call only if the kernel asks for one. -EAGAIN: some is still queued, as the
     // device's queue or the socket's buffer is full: call again. -ENETDOWN, -ENXIO: the interface is down, gone.
     [[nodiscard]] int flush() noexcept;
@@ -81,6 +84,8 @@ public:
     int fd() const noexcept { return fd_.get(); } // POLLIN: frames have arrived
     unsigned queue() const noexcept { return queue_; }
     bool is_zero_copy() const noexcept { return zero_copy_; }
+    // Those of frames that are sent. Without a copy it would be the driver's, and not all drivers do it.
+    bool computes_checksums() const noexcept { return send_offset_ != 0 && !zero_copy_; }
     bool has_huge_pages() const noexcept { return huge_pages_; }
     bool has_several_buffers() const noexcept { return several_; } // a frame may
     std::uint32_t max_received() const noexcept;                   // bytes of the longest frame
@@ -90,6 +95,7 @@ public:
 private:
     int set_up(const XdpSocketOptions &options) noexcept;
     int map_frames(const XdpSocketOptions &options) noexcept;
+    int register_frames(std::size_t bytes, bool offloads) noexcept;
     int map_rings(const XdpSocketOptions &options) noexcept;
     int bind(unsigned interface, const XdpSocketOptions &options) noexcept;
     int set_busy_polling(const XdpSocketOptions &options) noexcept;
@@ -114,6 +120,7 @@ private:
     std::uint32_t send_frames_ = 0;
     std::uint32_t send_buffers_ = 1; // of a frame to send; they lie side by side
     std::uint32_t frame_size_ = 0;
+    std::uint32_t send_offset_ = 0; // of a frame to send in its buffer: there is metadata before it
     Gatherer gatherer_;
     FrameStamps gathered_at_; // of the frame that is being gathered
     std::uint64_t gathered_ = 0;

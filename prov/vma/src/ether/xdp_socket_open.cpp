@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "core/log.hpp"
+#include "ether/xdp_metadata.hpp"
 #include "ether/xdp_socket.hpp"
 
 #ifndef XDP_USE_SG // Linux 6.6
@@ -124,17 +125,34 @@ int XdpSocket::map_frames(const XdpSocketOptions &options) noexcept
             ::madvise(frames_.data(), whole, MADV_HUGEPAGE); // where the kernel likes
         // The kernel holds these very pages: fork() must not make us write to copies of them.
         ::madvise(frames_.data(), whole, MADV_DONTFORK);
-        xdp_umem_reg memory{};
-        memory.addr = reinterpret_cast<std::uintptr_t>(frames_.data());
-        memory.len = used;
-        memory.chunk_size = frame_size_;
-        status =
-            set(fd_.get(), SOL_XDP, XDP_UMEM_REG, memory); // takes all pages: a control group may not give huge ones
+        // Takes all pages: a control group may not give huge ones. Further buffers of a frame would need a gap before them.
+        status = register_frames(used, options.offloads && send_buffers_ == 1 &&
+                                           options.longest_sent + sizeof(XdpSendMetadata) <= frame_size_);
         huge_pages_ = huge;
         if (status == 0)
             break;
     }
     return status;
+}
+
+// A kernel that doesn't know metadata refuses its flag, and gets memory without.
+int XdpSocket::register_frames(std::size_t bytes, bool offloads) noexcept
+{
+    XdpMemory memory;
+    memory.address = reinterpret_cast<std::uintptr_t>(frames_.data());
+    memory.length = bytes;
+    memory.buffer_size = frame_size_;
+    int status = -EINVAL;
+    if (offloads) {
+        memory.flags = kXdpMemoryHasSendMetadata;
+        memory.send_metadata = sizeof(XdpSendMetadata);
+        status = set(fd_.get(), SOL_XDP, XDP_UMEM_REG, memory);
+    }
+    send_offset_ = status == 0 ? memory.send_metadata : 0;
+    if (status != -EINVAL)
+        return status;
+    memory.flags = memory.send_metadata = 0;
+    return set(fd_.get(), SOL_XDP, XDP_UMEM_REG, memory);
 }
 
 int XdpSocket::map_rings(const XdpSocketOptions &options) noexcept

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "prov/vma/src/inet/bytes.hpp"
 #include "prov/vma/src/inet/types.hpp"
 
 namespace vma::inet {
@@ -66,6 +67,12 @@ inline std::uint32_t pseudo_sum(const IpAddress &source, const IpAddress &target
     if (target.is_v4())
         return fixed + sum_fixed<4>(source.v4_bytes()) + sum_fixed<4>(target.v4_bytes());
     return fixed + sum_fixed<16>(source.bytes.data()) + sum_fixed<16>(target.bytes.data());
+}
+
+// Writes the sum of the pseudo-header where a device is to write the checksum: what is_partial() reads.
+inline void leave_sum(std::uint8_t *header, std::size_t field, std::uint32_t pseudo)
+{
+    store16(header + field, static_cast<std::uint16_t>(fold16(pseudo)));
 }
 
 // Whether a transport's field holds no checksum but the sum of its pseudo-header: PartialSums.

@@ -33,6 +33,11 @@ public:
         return total_ <= single_ ? 1 : 1 + (total_ - largest_ + step - 1) / step;
     }
 
+    std::size_t headers() const // bytes before the transport's, in a frame that is no fragment
+    {
+        return ethernet_header_size(l2_.vlan) + ip_header_size(ip_.target);
+    }
+
 private:
     void copy_next(std::uint8_t *out, std::size_t length);
 

@@ -104,8 +104,21 @@ void Stack::take_icmp(Nanos now, const Packet &packet)
         ++counters_.too_big_ignored;
 }
 
+void Stack::set_offloads(const SendOffloads &offloads)
+{
+    offloads_ = offloads;
+    tcp_.set_offloads(offloads);
+}
+
 std::size_t Stack::output(Nanos now, std::span<std::uint8_t> out)
 {
+    FrameWork work;
+    return output(now, out, work);
+}
+
+std::size_t Stack::output(Nanos now, std::span<std::uint8_t> out, FrameWork &work)
+{
+    work = FrameWork();
     // The segment is written where it will stand; how long the headers before it are is known only then, so they are as
     // long as they can be, and what is shorter is moved to the front. IPv4 without a VLAN, the usual one, is what fits.
     constexpr std::size_t kUsual = kEthernetHeader + kIpv4Header;
@@ -123,6 +136,9 @@ std::size_t Stack::output(Nanos now, std::span<std::uint8_t> out)
     const std::size_t headers = ethernet_header_size(l2.vlan) + ip_header_size(meta.target);
     if (headers != kUsual)
         memmove(&out[headers], &out[kUsual], meta.length);
+    if (meta.partial_sum)
+        work = {static_cast<std::uint16_t>(headers), kTcpChecksumAt, meta.segment_size,
+                static_cast<std::uint16_t>(headers + (out[headers + kTcpOffsetAt] >> 4 << 2))};
     return write_headers(out.data(), l2, ip, meta.length) + meta.length;
 }
 
@@ -189,6 +205,16 @@ Fragmenter Stack::datagram(Nanos now, PathIndex path, const IpOut &ip, std::span
         hash_flow<SecretHash>(secret_, {{ip.source, 0}, {ip.target, static_cast<std::uint16_t>(ip.protocol)}}, 4);
     const std::uint32_t mtu = path_mtus_.get(ip.target, to.mtu, now);
     return {{to.mac, mac_, to.vlan}, ip, parts, mtu, ids_.next(hash)};
+}
+
+std::array<std::uint8_t, kUdpHeader> Stack::datagram_header(const Fragmenter &frames, const IpOut &ip, UdpPorts ports,
+                                                            std::span<const Bytes> data, FrameWork &work) const
+{
+    work = FrameWork();
+    if (frames.frames() != 1 || !offloads_.sums(ip.target))
+        return udp_header(ip, ports, data);
+    work = {static_cast<std::uint16_t>(frames.headers()), kUdpChecksumAt};
+    return unsummed_udp_header(ip, ports, data);
 }
 
 } // namespace vma::inet

@@ -50,8 +50,12 @@ public:
     void gather(Nanos now, std::span<const std::uint8_t> frame, const FrameInfo &info = {});
     void flush(Nanos now) { tcp_.flush(now); }
 
-    // Writes the next frame that TCP has to send. `out`: room for kMaxEthernetHeader and the MTU. Its bytes; 0: nothing now.
+    // What the device does with frames to be sent; at first nothing.
+    void set_offloads(const SendOffloads &offloads);
+    // Writes the next frame that TCP has to send. `out`: room for kMaxEthernetHeader and the MTU. Its bytes; 0: nothing now. The
+    // first of them is for a device without offloads alone.
     std::size_t output(Nanos now, std::span<std::uint8_t> out);
+    std::size_t output(Nanos now, std::span<std::uint8_t> out, FrameWork &work);
     bool wants_output() const { return tcp_.wants_output(); }
 
     Nanos deadline() const;
@@ -66,6 +70,9 @@ public:
     // ---- UDP: the frames of one datagram, to be written one after the other. The path is ready; `parts` begins with a header by
     // udp_header(), and lives as long as what is returned.
     Fragmenter datagram(Nanos now, PathIndex path, const IpOut &ip, std::span<const Bytes> parts);
+    // The header of that datagram, which may leave its sum to the device if it is one frame.
+    std::array<std::uint8_t, kUdpHeader> datagram_header(const Fragmenter &frames, const IpOut &ip, UdpPorts ports,
+                                                         std::span<const Bytes> data, FrameWork &work) const;
 
     Tcp &tcp() { return tcp_; }
     UdpTable &udp() { return udp_; }
@@ -88,6 +95,7 @@ private:
     Reassembler reassembler_;
     PathMtus path_mtus_;
     FragmentIds ids_;
+    SendOffloads offloads_;
     StackCounters counters_;
 };
 

@@ -6,6 +6,7 @@
 // that is not before that of the last call.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 
@@ -13,6 +14,7 @@
 #include "prov/vma/src/inet/gro.hpp"
 #include "prov/vma/src/inet/packet.hpp"
 #include "prov/vma/src/inet/paths.hpp"
+#include "prov/vma/src/inet/send_offloads.hpp"
 #include "prov/vma/src/inet/tcp_connection.hpp"
 #include "prov/vma/src/inet/tcp_handover.hpp"
 #include "prov/vma/src/inet/tcp_time_wait.hpp"
@@ -52,7 +54,9 @@ struct TcpEvent {
 
 // What the layers below need for a segment.
 struct TcpOut {
-    std::size_t length = 0; // of the segment; its checksum is in place
+    std::size_t length = 0;         // of the segment; its checksum is in place, or
+    std::uint16_t segment_size = 0; // bytes of data: the device is to cut it into segments of so many. 0: it is one
+    bool partial_sum = false;       // the field holds the sum of the pseudo-header, and the device does the rest
     IpAddress source;
     IpAddress target;
     PathIndex path = kNoPath; // or, for who has no connection,
@@ -99,6 +103,11 @@ public:
     Tcp(const TcpLimits &limits, const HashKey &secret, Nanos start);
 
     Paths &paths() { return paths_; }
+    void set_offloads(const SendOffloads &offloads) // of the device; at first it has none
+    {
+        offloads_ = offloads;
+        offloads_.segment_limit = std::min(offloads.segment_limit, kMostSegmented);
+    }
 
     // ---- what the network brings (tcp_input.cpp) -----------------------------------------------------------------
     void input(Nanos now, const Packet &packet);
@@ -343,9 +352,15 @@ private:
     std::size_t emit_syn(Connection &c, Nanos now, std::span<std::uint8_t> out);
     std::size_t emit_again(Connection &c, Nanos now, std::span<std::uint8_t> out);
     std::size_t emit_new(Connection &c, Nanos now, std::span<std::uint8_t> out);
+    bool record_new(Connection &c, std::uint32_t len, bool fin, Nanos now, Segment &segment);
+    std::uint32_t append_segments(Connection &c, std::uint32_t size, std::uint32_t most, Nanos now, Segment &segment);
     std::size_t emit_tail_probe(Connection &c, Nanos now, std::span<std::uint8_t> out);
     std::size_t emit_bare(Connection &c, Seq seq, Nanos now, std::span<std::uint8_t> out);
     std::size_t write(Connection &c, Segment &segment, std::size_t len, Nanos now, std::span<std::uint8_t> out);
+    void write_data(const Connection &c, const Segment &segment, std::size_t len, std::size_t header,
+                    std::uint8_t *out) const;
+    void write_unsummed_data(const Connection &c, const Segment &segment, std::size_t len, std::size_t header,
+                             std::uint8_t *out) const;
     std::uint32_t sendable(Connection &c, Nanos now, std::uint32_t mss, bool probe, bool &fin);
     std::uint32_t in_network(const Connection &c) const;
     bool window_allows(const Connection &c, std::uint32_t len) const;
@@ -381,6 +396,13 @@ private:
     Nanos cookies_until_ = 0; // those that are out may come back
     Nanos challenge_from_ = 0;
     std::uint32_t challenges_ = 0; // in the second that began then
+    SendOffloads offloads_;
+    struct Left { // by write(), to the device
+        bool sum = false;
+        std::uint16_t segment_size = 0;
+        std::size_t segments = 1;
+    };
+    Left left_;
     TcpCounters counters_;
 };
 

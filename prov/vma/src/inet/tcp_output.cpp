@@ -2,6 +2,7 @@
 // A segment's way out: which connection sends next, what (RFC 9293, 3.8.6.2.1 and 3.7.4: the sender's side of the silly window,
 // Nagle), and the segment itself. A caller without room asks for nothing, so nothing is queued twice.
 #include <algorithm>
+#include <cstring>
 
 #include "prov/vma/src/inet/checksum.hpp"
 #include "prov/vma/src/inet/tcp.hpp"
@@ -11,6 +12,7 @@ namespace vma::inet {
 bool Tcp::output(Nanos now, std::span<std::uint8_t> out, TcpOut &meta)
 {
     meta = TcpOut();
+    left_ = Left();
     if (replies_used_ != 0)
         return output_reply(out, meta);
     while (ready_.head != kNobody) {
@@ -21,13 +23,15 @@ bool Tcp::output(Nanos now, std::span<std::uint8_t> out, TcpOut &meta)
             continue; // who could not send is scheduled again by what lets it
         schedule(c);  // one segment a turn, so that all come to theirs
         meta.length = length;
+        meta.partial_sum = left_.sum;
+        meta.segment_size = left_.segment_size;
         meta.source = c.flow.local.address;
         meta.target = c.flow.remote.address;
         meta.path = c.path;
         meta.hop_limit = c.settings.hop_limit;
         meta.traffic_class = static_cast<std::uint8_t>((c.settings.traffic_class & ~kEcnMask) |
                                                        (c.capable_transport ? kEcnCapable0 : kEcnNotCapable));
-        ++counters_.out;
+        counters_.out += left_.segments;
         return true;
     }
     return false;
@@ -131,17 +135,40 @@ std::size_t Tcp::write(Connection &c, Segment &segment, std::size_t len, Nanos n
         options.sack[options.sacks++] = c.dsack_due ? (i == 0 ? c.dsack : c.behind.range[i - 1]) : c.behind.range[i];
     c.dsack_due = false;
     const std::size_t header = write_tcp_header(out.data(), segment);
-    std::uint32_t partial = sum_tcp_header(out.data(), header, len, c.flow.local.address, c.flow.remote.address);
-    std::uint8_t *to = out.data() + header;
+    left_.sum = len != 0 && offloads_.sums(c.flow.remote.address); // a header's alone is no work
+    if (left_.sum)
+        write_unsummed_data(c, segment, len, header, out.data());
+    else
+        write_data(c, segment, len, header, out.data());
+    c.last_sent = now;
+    c.segments_sent += left_.segments;
+    return header + len;
+}
+
+void Tcp::write_data(const Connection &c, const Segment &segment, std::size_t len, std::size_t header,
+                     std::uint8_t *out) const
+{
+    std::uint32_t partial = sum_tcp_header(out, header, len, c.flow.local.address, c.flow.remote.address);
+    std::uint8_t *to = out + header;
     if (len != 0)
         c.out.for_each(blocks_, segment.seq - c.data_from, len, [&](const std::uint8_t *piece, std::size_t n) {
             partial = copy_and_sum(to, piece, n, partial);
             to += n;
         });
-    seal_segment(out.data(), partial);
-    c.last_sent = now;
-    ++c.segments_sent;
-    return header + len;
+    seal_segment(out, partial);
+}
+
+void Tcp::write_unsummed_data(const Connection &c, const Segment &segment, std::size_t len, std::size_t header,
+                              std::uint8_t *out) const
+{
+    std::uint8_t *to = out + header;
+    c.out.for_each(blocks_, segment.seq - c.data_from, len, [&](const std::uint8_t *piece, std::size_t n) {
+        memcpy(to, piece, n);
+        to += n;
+    });
+    leave_sum(out, kTcpChecksumAt,
+              pseudo_sum(c.flow.local.address, c.flow.remote.address, Protocol::kTcp,
+                         static_cast<std::uint32_t>(header + len)));
 }
 
 std::size_t Tcp::emit_syn(Connection &c, Nanos now, std::span<std::uint8_t> out)
@@ -250,25 +277,60 @@ std::uint32_t Tcp::sendable(Connection &c, Nanos now, std::uint32_t mss, bool pr
 std::size_t Tcp::emit_new(Connection &c, Nanos now, std::span<std::uint8_t> out)
 {
     bool fin = false;
-    const std::uint32_t len = sendable(c, now, segment_room(c, out), c.tail.pending, fin);
+    const std::uint32_t room = segment_room(c, out);
+    std::uint32_t len = sendable(c, now, room, c.tail.pending, fin);
     if (len == 0 && !fin)
         return 0;
     if (c.sent.empty() && now - c.last_sent > c.rtt.rto() && c.bytes_sent != 0)
         c.congestion.after_idle();
-    const Seq end = c.nxt + len + (fin ? 1 : 0);
-    if (!c.sent.append(sent_, c.nxt, end, fin, now)) {
-        c.record_wanted = records_wanted_ = true; // others' acknowledgements free some
-        return 0;
-    }
     Segment segment;
     segment.seq = c.nxt;
-    if (len == c.unsent())
-        segment.flags |= kPsh;
+    const std::uint32_t limit =
+        std::min(offloads_.limit(c.flow.remote.address), static_cast<std::uint32_t>(out.size() - kTcpLongestHeader));
+    const bool more = len == room && !fin && limit >= 2 * room && !c.tail.pending && !c.probe_due;
+    if (!record_new(c, len, fin, now, segment))
+        return 0;
+    if (more)
+        len += append_segments(c, room, limit - len, now, segment);
+    c.capable_transport = c.ecn && len != 0; // RFC 3168, 6.1: on new data alone
     if (c.cwr_due) {
         segment.flags |= kCwr;
         c.cwr_due = false;
     }
-    c.capable_transport = c.ecn && len != 0; // RFC 3168, 6.1: on new data alone
+    const std::size_t length = write(c, segment, len, now, out);
+    c.probe_due = false;
+    set_alarm(c, now);
+    return length;
+}
+
+// Further segments of `size` bytes, and a last one that may be shorter, go with the one in `segment`: what their own turns would have
+// sent now. `most`: bytes. What they have.
+std::uint32_t Tcp::append_segments(Connection &c, std::uint32_t size, std::uint32_t most, Nanos now, Segment &segment)
+{
+    std::uint32_t total = 0;
+    for (std::uint32_t len = size; len == size && total + size <= most;) {
+        bool fin = false;
+        len = sendable(c, now, size, false, fin);
+        if (len == 0 || !record_new(c, len, fin, now, segment)) // a FIN alone is a segment of its own
+            break;
+        total += len;
+        ++left_.segments;
+    }
+    if (total != 0)
+        left_.segment_size = static_cast<std::uint16_t>(size);
+    return total;
+}
+
+// Bytes that were never sent are under way from now on, as one segment.
+bool Tcp::record_new(Connection &c, std::uint32_t len, bool fin, Nanos now, Segment &segment)
+{
+    const Seq end = c.nxt + len + (fin ? 1 : 0);
+    if (!c.sent.append(sent_, c.nxt, end, fin, now)) {
+        c.record_wanted = records_wanted_ = true; // others' acknowledgements free some
+        return false;
+    }
+    if (len == c.unsent())
+        segment.flags |= kPsh;
     if (c.settings.rate != 0)
         c.pace_at = std::max(c.pace_at, now) + std::uint64_t{len} * kSecond / c.settings.rate;
     if (fin)
@@ -277,13 +339,10 @@ std::size_t Tcp::emit_new(Connection &c, Nanos now, std::span<std::uint8_t> out)
     c.nxt = end;
     if (len < c.mss)
         c.small_end = end;
-    const std::size_t length = write(c, segment, len, now, out);
     c.bytes_sent += len;
-    c.probe_due = false;
     if (c.phase == Phase::kRecovery)
         c.prr_out += len;
-    set_alarm(c, now);
-    return length;
+    return true;
 }
 
 std::size_t Tcp::emit_again(Connection &c, Nanos now, std::span<std::uint8_t> out)

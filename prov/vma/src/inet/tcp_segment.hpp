@@ -19,6 +19,7 @@ inline constexpr std::uint8_t kEce = 0x40; // RFC 3168, 6.1
 inline constexpr std::uint8_t kCwr = 0x80;
 
 inline constexpr std::size_t kTcpHeader = 20;
+inline constexpr std::size_t kTcpOffsetAt = 12; // its upper half byte: the header's length in words of 4 bytes
 inline constexpr std::size_t kTcpLongestHeader = 60;
 inline constexpr std::size_t kTimestampsSize = 12; // with its padding
 inline constexpr unsigned kMostSacks = 4;          // RFC 2018, 3: 40 bytes of options

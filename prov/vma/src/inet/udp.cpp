@@ -3,6 +3,7 @@
 #include "prov/vma/src/inet/udp.hpp"
 
 #include "prov/vma/src/inet/checksum.hpp"
+#include "prov/vma/src/inet/send_offloads.hpp"
 
 namespace vma::inet {
 namespace {
@@ -55,6 +56,20 @@ std::array<std::uint8_t, kUdpHeader> udp_header(const IpOut &ip, UdpPorts ports,
         length += part.size();
     }
     write_header(header.data(), ip, ports, length, total);
+    return header;
+}
+
+std::array<std::uint8_t, kUdpHeader> unsummed_udp_header(const IpOut &ip, UdpPorts ports, std::span<const Bytes> data)
+{
+    std::array<std::uint8_t, kUdpHeader> header;
+    std::size_t length = kUdpHeader;
+    for (const Bytes part : data)
+        length += part.size();
+    store16(header.data(), ports.source);
+    store16(header.data() + 2, ports.target);
+    store16(header.data() + 4, static_cast<std::uint16_t>(length));
+    leave_sum(header.data(), kUdpChecksumAt,
+              pseudo_sum(ip.source, ip.target, Protocol::kUdp, static_cast<std::uint32_t>(length)));
     return header;
 }
 

@@ -62,6 +62,10 @@ constexpr ParamEntry kParams[] = {
     {"ethernet", "FI_VMA_ETHERNET", nullptr,
      "How domains of the fabric ethernet get frames: xdp (AF_XDP sockets), raw (raw packet queue pairs of the RDMA "
      "device that the interface belongs to), auto: raw where the device has them, else xdp (default: xdp)."},
+    {"ethernet_offloads", "FI_VMA_ETHERNET_OFFLOADS", nullptr,
+     "What the kernel or the device can do with frames that are sent over an Ethernet port, checksums and "
+     "segmentation, "
+     "is left to it: on, off (default: on)."},
     {"ethernet_stamps", "FI_VMA_ETHERNET_STAMPS", nullptr,
      "Time stamps of frames that come by AF_XDP: off, software (the kernel's driver had it), hardware (the device's "
      "clock "

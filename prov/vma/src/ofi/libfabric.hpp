@@ -32,6 +32,7 @@ enum class Param : int {
     fast_size,
     guardian,
     ethernet,
+    ethernet_offloads,
     ethernet_stamps,
     gro_streams_max,
 };
