@@ -8,6 +8,7 @@
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/provider_text.hpp"
+#include "compat/src/socket/exception.hpp"
 
 namespace vma::intercept {
 
@@ -44,6 +45,8 @@ void socket_made(int fd, int domain, int type, const void *caller)
     const KeepErrno keep;
     if (!tracking() || libc::is_provider(caller))
         return;
+    if (config::params().exception_handling == sock::kExitUnlessStarted)
+        sock::start_or_exit();
     if ((type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_DGRAM)
         sock::track_datagram(fd, domain, (type & SOCK_NONBLOCK) != 0);
     else
