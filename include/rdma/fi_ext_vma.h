@@ -385,6 +385,8 @@ struct fi_ops_vma_process {
     void (*set_directory)(const char *path);
     /* The number that FI_VMA_GRO_STREAMS_MAX would say, likewise: for ports that are opened from then on. */
     void (*set_gro_streams)(const char *number);
+    /* The word that FI_VMA_HUGE_PAGES would say, likewise. */
+    void (*set_huge_pages)(const char *word);
 };
 
 /*

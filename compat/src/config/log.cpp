@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "compat/src/config/log_callback.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
@@ -28,6 +29,7 @@ constexpr int kStderr = 2;
 struct Log {
     std::atomic<int> file{-1};
     std::atomic<bool> stderr_usable{true};
+    std::atomic<LogCallback> callback{nullptr};
     const char *name = nullptr; // with its %d
     int details = 0;
     bool colors = false;
@@ -83,10 +85,10 @@ public:
         if (used_ > sizeof text_ - kTail - 1)
             used_ = sizeof text_ - kTail - 1;
     }
-    void finish(const char *tail) // at most kTail characters; a line that was cut gets its end too
+    void finish(const char *tail) // shorter than kTail; a line that was cut gets its end too
     {
         const std::size_t length = std::strlen(tail);
-        std::memcpy(text_ + used_, tail, length);
+        std::memcpy(text_ + used_, tail, length + 1);
         used_ += length;
     }
     const char *text() const { return text_; }
@@ -148,8 +150,23 @@ private:
     bool was_pending_ = false;
 };
 
-void write_line(const Line &line)
+// What the function itself causes to be logged goes where the log went before.
+bool call_back(Level level, const Line &line)
 {
+    [[gnu::tls_model("initial-exec")]] static thread_local constinit bool called = false;
+    const LogCallback callback = g_log.callback.load(std::memory_order_acquire);
+    if (callback == nullptr || called)
+        return false;
+    called = true;
+    callback(static_cast<int>(level), line.text());
+    called = false;
+    return true;
+}
+
+void write_line(Level level, const Line &line)
+{
+    if (call_back(level, line))
+        return;
     const int file = g_log.file.load(std::memory_order_acquire);
     if (file < 0 && !g_log.stderr_usable.load(std::memory_order_relaxed))
         return;
@@ -183,7 +200,7 @@ void log_line(Level level, const char *format, ...)
     line.add_list(format, arguments);
     va_end(arguments);
     line.finish(g_log.colors ? "\033[0m\n" : "\n");
-    write_line(line);
+    write_line(level, line);
     errno = saved;
 }
 
@@ -196,11 +213,14 @@ void open_log(const Params &params)
     if (g_log.name != nullptr)
         g_log.file.store(open_file(g_log.name), std::memory_order_release);
     const int file = g_log.file.load(std::memory_order_relaxed);
-    g_log.colors = params.log_colors && ::isatty(file >= 0 ? file : kStderr) == 1;
+    g_log.callback.store(take_log_callback(), std::memory_order_release);
+    g_log.colors = params.log_colors && ::isatty(file >= 0 ? file : kStderr) == 1 &&
+                   g_log.callback.load(std::memory_order_relaxed) == nullptr;
 }
 
 void close_log()
 {
+    g_log.callback.store(nullptr, std::memory_order_release);
     const int file = g_log.file.exchange(-1, std::memory_order_acq_rel);
     if (file >= 0)
         libc::close_private(file);
@@ -208,6 +228,7 @@ void close_log()
 
 void reopen_log_in_child()
 {
+    g_log.callback.store(nullptr, std::memory_order_release); // as in VMA: it may be the parent's affair alone
     if (g_log.name == nullptr || std::strstr(g_log.name, "%d") == nullptr)
         return;
     close_log();

@@ -8,6 +8,9 @@
 
 #include <cstdarg>
 #include <cstdint>
+#include <cstdio>
+
+#include "compat/src/socket/exception.hpp"
 
 namespace vma::intercept {
 
@@ -47,22 +50,26 @@ int duplicate_above(int fd, int command, void *lowest)
     return copy;
 }
 
+// False: the call fails.
+bool admit(sock::Socket &s, const char *name, unsigned long request, bool signals)
+{
+    char call[48];
+    std::snprintf(call, sizeof call, "%s(0x%lx)", name, request);
+    const int saved = errno;
+    const bool admitted =
+        signals ? sock::admit_call(s, call, "signal-driven input") : sock::admit_call(s, call, nullptr);
+    if (admitted)
+        errno = saved;
+    return admitted;
+}
+
 int fcntl_tracked(sock::Socket &s, int fd, int command, void *argument)
 {
     const auto flags = static_cast<int>(reinterpret_cast<std::intptr_t>(argument));
-    switch (command) {
-    case F_SETOWN:
-    case F_SETOWN_EX:
-    case F_SETSIG:
-        pin(fd, "signal-driven input");
-        break;
-    case F_SETFL:
-        if ((flags & O_ASYNC) != 0)
-            pin(fd, "signal-driven input");
-        break;
-    default:
-        break;
-    }
+    const bool signals = command == F_SETOWN || command == F_SETOWN_EX || command == F_SETSIG ||
+                         (command == F_SETFL && (flags & O_ASYNC) != 0);
+    if ((signals || !sock::is_known_command(command)) && !admit(s, "fcntl", static_cast<unsigned>(command), signals))
+        return -1;
     const int result = real.fcntl(fd, command, argument);
     if (command == F_SETFL && result >= 0)
         sock::set_nonblocking(s, (flags & O_NONBLOCK) != 0);
@@ -85,9 +92,12 @@ int ioctl_tracked(sock::Socket &s, int fd, unsigned long request, void *argument
     case FIOASYNC:
     case FIOSETOWN:
     case SIOCSPGRP:
-        pin(fd, "signal-driven input");
+        if (!admit(s, "ioctl", request, true))
+            return -1;
         break;
     default:
+        if (!sock::is_known_control(request) && !admit(s, "ioctl", request, false))
+            return -1;
         break;
     }
     const int result = real.ioctl(fd, request, argument);

@@ -10,6 +10,7 @@
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/provider_text.hpp"
 #include "compat/src/rules/rules.hpp"
+#include "compat/src/socket/exception.hpp"
 
 namespace vma::intercept {
 
@@ -54,6 +55,8 @@ void socket_made(int fd, int domain, int type, const void *caller)
     const KeepErrno keep;
     if (!tracking() || libc::is_provider(caller))
         return;
+    if (config::params().exception_handling == sock::kExitUnlessStarted)
+        sock::start_or_exit();
     if ((type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_DGRAM)
         sock::track_datagram(fd, domain, (type & SOCK_NONBLOCK) != 0);
     else

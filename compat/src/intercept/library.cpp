@@ -5,6 +5,8 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/libc/crash.hpp"
+#include "compat/src/libc/signals.hpp"
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
 
@@ -15,6 +17,10 @@ namespace {
     vma::libc::resolve_real();
     vma::config::load_params();
     vma::rules::load();
+    if (vma::config::params().handle_sigintr)
+        vma::libc::let_interrupts_end_all_polling();
+    if (vma::config::params().handle_sigsegv)
+        vma::libc::trace_crashes();
     vma::sock::register_fork_handlers();
 }
 

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "compat/src/libc/crash.hpp"
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
@@ -17,6 +18,7 @@
 namespace vma::libc {
 
 thread_local constinit SignalCounts t_signals = {};
+constinit std::atomic<std::uint32_t> g_interrupts_of_all{0};
 thread_local constinit int t_signal_wake_fd = -1;
 thread_local constinit Critical t_critical = {};
 
@@ -30,6 +32,7 @@ constexpr Record kInfo = kRestarts >> 2;                            // SA_SIGINF
 constexpr Record kFlags = kRestarts | kOnce | kInfo;
 constinit std::atomic<Record> g_records[NSIG] = {};
 constinit std::atomic<std::uint64_t> g_interrupts = {}; // signals that siginterrupt() made signal() not restart
+constinit std::atomic<bool> g_interrupts_end_all{false};
 
 using Handler = void (*)(int, siginfo_t *, void *);
 
@@ -84,6 +87,8 @@ void trampoline(int signal, siginfo_t *info, void *context)
     ++t_signals.all;
     if ((record & kRestarts) == 0)
         ++t_signals.interrupting;
+    if (signal == SIGINT && g_interrupts_end_all.load(std::memory_order_relaxed))
+        g_interrupts_of_all.fetch_add(1, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     wake_sleep();
     reinterpret_cast<Handler>(record & ~kFlags)(signal, info, context);
@@ -157,10 +162,17 @@ sighandler_t install(Installer installer, int signal, sighandler_t handler, Reco
     } else {
         last = installer(signal, handler);
     }
+    if (is_crash_handler(last))
+        return SIG_DFL;
     return last == trampoline_address() ? handler_of(before) : last;
 }
 
 } // namespace
+
+void let_interrupts_end_all_polling()
+{
+    g_interrupts_end_all.store(true, std::memory_order_relaxed);
+}
 
 void deliver_deferred()
 {
@@ -193,6 +205,8 @@ int set_sigaction(int signal, const struct sigaction *action, struct sigaction *
     } else {
         result = real.sigaction(signal, action, old != nullptr ? &last : nullptr);
     }
+    if (result == 0 && old != nullptr)
+        hide_crash_handler(last);
     if (result == 0 && old != nullptr) {
         if (last.sa_handler == trampoline_address())
             last.sa_handler = handler_of(before);

@@ -15,11 +15,16 @@ struct SignalCounts {
 
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit SignalCounts t_signals;
 
+// Handlers of SIGINT that have run in any thread, if that is to end the polling of all (VMA_HANDLE_SIGINTR); else 0.
+extern constinit std::atomic<std::uint32_t> g_interrupts_of_all;
+void let_interrupts_end_all_polling(); // from here on
+
 // A handler may run between any two instructions of this thread: what was read before is not what is there now.
 inline SignalCounts signal_counts()
 {
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    return t_signals;
+    const std::uint32_t of_all = g_interrupts_of_all.load(std::memory_order_relaxed);
+    return {t_signals.all + of_all, t_signals.interrupting + of_all};
 }
 
 // An eventfd of this thread that the trampoline writes 1 to after it has counted, or -1: a thread that looked at the

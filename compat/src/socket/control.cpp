@@ -4,16 +4,19 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/time.h>
 
 #include <algorithm>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/exception.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
@@ -141,6 +144,28 @@ void note_quickack(Socket &s, const void *value) // an int: the kernel has taken
 
 } // namespace
 
+namespace {
+
+// VMA_ALLOW_PRIVILEGED_SOCK_OPT: what the kernel has refused makes no difference to an accelerated socket.
+bool allow_hint(const Socket &s, int level, int name)
+{
+    if (errno != EPERM || !config::params().allow_privileged_sock_opt || !is_hint(level, name))
+        return false;
+    char text[kNameMax];
+    VMA_LOG(kDebug, "%s: setsockopt(level %d, option %d) needs rights that the process has not: it is taken for done",
+            connection_name(s, text), level, name);
+    return true;
+}
+
+} // namespace
+
+bool admit_option(Socket &s, int level, int name, const char *reason)
+{
+    char call[64];
+    snprintf(call, sizeof call, "setsockopt(level %d, option %d)", level, name);
+    return admit_call(s, call, reason);
+}
+
 int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len)
 {
     if (level == SOL_SOCKET && name == SO_MAX_PACING_RATE)
@@ -148,15 +173,18 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
     if (extra::is_option(level, name))
         return extra::set_option(s, fd, name, value, len);
     const char *const reason = is_udp(s) ? nullptr : needs_kernel(level, name);
-    if (reason != nullptr)
-        pin_to_kernel(s, reason);
+    const bool known = is_udp(s) || is_known_stream_option(level, name); // UDP's are looked at there
+    if ((reason != nullptr || !known) && !admit_option(s, level, name, reason))
+        return -1;
     if (level == SOL_SOCKET && name == SO_KEEPALIVE && s.on_port)
         return set_keepalive(s, fd, value, len);
     const int result = is_udp(s) ? udp::set_option(s, fd, level, name, value, len)
                                  : libc::real.setsockopt(fd, level, name, value, len);
-    if (result == 0 && level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
+    if (result != 0)
+        return allow_hint(s, level, name) ? 0 : result;
+    if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
         note_timeout(s, name, value, len);
-    if (result == 0 && s.on_port) {
+    if (s.on_port) {
         if (level == IPPROTO_TCP && name == TCP_QUICKACK)
             note_quickack(s, value);
         settle_port(s, fd);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include <rdma/fi_cm.h>
@@ -32,12 +33,12 @@ namespace vma::sock {
 
 namespace {
 
-constexpr int kTickMs = 10;
-constexpr std::uint32_t kTicksPerLook = 5; // between looks whether routes of datagrams hold
+constexpr std::uint32_t kMostTickMs = 100; // peers wait for what only the helper thread answers
+constexpr std::uint32_t kLookMs = 50;      // between looks whether routes of datagrams hold
 constexpr unsigned kMostPolls =
     1024; // by then all that was there at the beginning is taken; a sender may go on for ever
-constexpr std::size_t kBatch = 16;
-constexpr std::size_t kMostOver = 64; // sockets released in one tick
+constexpr std::size_t kMostBatch = 128; // the most of VMA_CQ_POLL_BATCH_MAX
+constexpr std::size_t kMostOver = 64;   // sockets released in one tick
 constexpr std::size_t kQueue = 4096;
 constexpr std::size_t kPrivateDataMax = 256;
 
@@ -138,12 +139,30 @@ bool arm_events()
            (g_remote_devices.load(std::memory_order_relaxed) == 0 || arm_remote_events());
 }
 
+unsigned poll_locked();
+
+// Until nothing is left, or so many completions were taken, at least those of one poll.
+unsigned drain(unsigned most)
+{
+    LockGuard guard(g_engine.poll_lock);
+    if (g_engine.objects.cq == nullptr)
+        return 0;
+    unsigned events = 0;
+    for (unsigned i = 0; i < kMostPolls; ++i) {
+        const unsigned n = poll_locked();
+        events += n;
+        if (n == 0 || events >= most)
+            break;
+    }
+    return events;
+}
+
 // Nothing a peer sends is stuck behind a program that computes: RETURN, END, CREDIT.
 void tick_all(std::uint32_t &polls_seen)
 {
     const std::uint32_t polls = g_engine.polls.load(std::memory_order_relaxed);
-    if (polls == polls_seen)
-        engine_drain();
+    if (polls == polls_seen || config::params().internal_thread_arm_cq)
+        drain(config::params().progress_most);
     polls_seen = g_engine.polls.load(std::memory_order_relaxed);
     engine_leave();
     Socket *over[kMostOver];
@@ -168,15 +187,35 @@ void tick_all(std::uint32_t &polls_seen)
         end_linger(*over[--count]);
 }
 
+// Milliseconds between two turns of the helper thread.
+std::uint32_t tick_time()
+{
+    const config::Params &p = config::params();
+    const std::uint32_t wanted = p.progress_interval != 0 ? p.progress_interval : kMostTickMs;
+    return std::min(std::max(wanted, p.timer_resolution_msec), kMostTickMs);
+}
+
+// VMA_INTERNAL_THREAD_ARM_CQ: what comes wakes the helper thread too. -1: nothing to wait for.
+int arm_for_helper()
+{
+    return config::params().internal_thread_arm_cq && engine_active() && engine_arm() ? engine_wait_fd() : -1;
+}
+
 void *help(void *)
 {
+    const std::uint32_t tick_ms = tick_time();
+    const std::uint32_t ticks_per_look = std::max(kLookMs / tick_ms, 1U);
     std::uint32_t polls_seen = 0;
     std::uint32_t ticks = 0;
     for (;;) {
         const int remote = remote_event_fd(); // with the local one
         const bool active = engine_active() || attempts_are_open();
+        const int queue = arm_for_helper();
         if (arm_events())
-            sleep_and_give_turns(remote >= 0 ? remote : g_engine.objects.eq_fd, active ? kTickMs : -1);
+            sleep_and_give_turns(remote >= 0 ? remote : g_engine.objects.eq_fd, queue,
+                                 active ? static_cast<int>(tick_ms) : -1);
+        if (queue >= 0)
+            engine_woken();
         read_all_events();
         if (attempts_are_open())
             tick_attempts();
@@ -186,7 +225,7 @@ void *help(void *)
         }
         if (!engine_active())
             continue;
-        if (++ticks % kTicksPerLook == 0) {
+        if (++ticks % ticks_per_look == 0) {
             udp::look_at_memberships();
             g_engine.tick.fetch_add(1, std::memory_order_relaxed);
             const LockGuard guard(g_lift_lock);
@@ -338,8 +377,8 @@ namespace {
 
 unsigned read_queue(const Device &d)
 {
-    fi_cq_data_entry entries[kBatch];
-    const ssize_t n = fi_cq_read(d.cq, entries, kBatch);
+    fi_cq_data_entry entries[kMostBatch];
+    const ssize_t n = fi_cq_read(d.cq, entries, std::min<std::size_t>(config::params().cq_poll_batch_max, kMostBatch));
     if (n <= 0) [[likely]] {
         if (n == -FI_EAVAIL) {
             fi_cq_err_entry error = {};
@@ -393,17 +432,7 @@ unsigned engine_poll_direct(udp::Direct &direct)
 
 unsigned engine_drain()
 {
-    LockGuard guard(g_engine.poll_lock);
-    if (g_engine.objects.cq == nullptr)
-        return 0;
-    unsigned events = 0;
-    for (unsigned i = 0; i < kMostPolls; ++i) {
-        const unsigned n = poll_locked();
-        events += n;
-        if (n == 0)
-            break;
-    }
-    return events;
+    return drain(UINT32_MAX);
 }
 
 int engine_wait_fd()

@@ -243,12 +243,12 @@ std::int64_t held_until(const Socket &s)
     return is_held(s) ? static_cast<std::int64_t>(s.pacing.held_until.load(std::memory_order_acquire)) : INT64_MAX;
 }
 
-void sleep_and_give_turns(int fd, int milliseconds)
+void sleep_and_give_turns(int fd, int other, int milliseconds)
 {
     const std::int64_t end = now_ns() + milliseconds * kMilli;
     for (;;) {
         const int timer = g_turns.timer.load(std::memory_order_acquire);
-        pollfd fds[] = {{fd, POLLIN, 0}, {timer, POLLIN, 0}};
+        pollfd fds[] = {{fd, POLLIN, 0}, {timer, POLLIN, 0}, {other, POLLIN, 0}};
         const std::int64_t left = end - now_ns();
         const int timeout =
             milliseconds < 0 ? -1 : static_cast<int>(std::max<std::int64_t>(left + kMilli - 1, 0) / kMilli);
@@ -257,7 +257,7 @@ void sleep_and_give_turns(int fd, int milliseconds)
         if ((fds[1].revents & POLLIN) != 0)
             (void)!libc::real.read(timer, &expirations, sizeof expirations);
         give_turns();
-        if (fds[1].revents == 0 || fds[0].revents != 0 || (milliseconds >= 0 && now_ns() >= end))
+        if (fds[1].revents == 0 || fds[0].revents != 0 || fds[2].revents != 0 || (milliseconds >= 0 && now_ns() >= end))
             return;
     }
 }

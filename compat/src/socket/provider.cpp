@@ -4,12 +4,14 @@
 #include <dlfcn.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 
 #include <rdma/fi_domain.h>
 #include <rdma/providers/fi_log.h>
 
+#include "compat/src/config/aliases.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/private_fd.hpp"
@@ -70,6 +72,21 @@ fi_provider *load_provider()
     return provider;
 }
 
+namespace {
+
+constexpr std::size_t kLeastQueue = 16;
+constexpr std::size_t kMostQueue = 4096;      // of the provider
+constexpr std::uint32_t kDefaultSends = 2048; // VMA's own: nobody has chosen it
+constexpr std::uint32_t kDefaultReceives = 16000;
+
+// 0: as the provider likes.
+std::size_t queue_size(std::uint32_t wanted, std::uint32_t fallback)
+{
+    return wanted == fallback ? 0 : std::clamp<std::size_t>(wanted, kLeastQueue, kMostQueue);
+}
+
+} // namespace
+
 int find_device(fi_provider &provider, Want want, const Addresses *addresses, fi_info *&info)
 {
     // The fabric's name in the hints keeps all other devices out: none of them is even asked what it has.
@@ -102,6 +119,10 @@ int find_device(fi_provider &provider, Want want, const Addresses *addresses, fi
         hints.src_addrlen = to_sockaddr(addresses->local, source);
         hints.dest_addrlen = to_sockaddr(addresses->peer, target);
         source.sin6_port = 0; // of either family in the same place
+        if (want == Want::kRdmaStreams) {
+            tx.size = queue_size(config::params().tx_wre, kDefaultSends);
+            rx.size = queue_size(config::params().rx_wre, kDefaultReceives);
+        }
         if (want == Want::kRdmaStreams)
             domain.mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
         hints.addr_format = source.sin6_family == AF_INET ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6;
@@ -110,6 +131,23 @@ int find_device(fi_provider &provider, Want want, const Addresses *addresses, fi
     }
     return provider.getinfo(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), nullptr, nullptr, 0, &hints, &info);
 }
+
+namespace {
+
+// A default, or a profile's wish, is no reason to warn of huge pages that are not there.
+const char *kind_of_pages()
+{
+    switch (config::params().mem_alloc_type) {
+    case 0:
+        return "never";
+    case 1:
+        return "no";
+    default:
+        return config::variable("VMA_MEM_ALLOC_TYPE") != nullptr ? "yes" : "auto";
+    }
+}
+
+} // namespace
 
 void introduce_provider(const fi_ops_vma_process &process)
 {
@@ -120,6 +158,8 @@ void introduce_provider(const fi_ops_vma_process &process)
         std::snprintf(gro_streams, sizeof gro_streams, "%u", config::params().gro_streams_max);
         process.set_gro_streams(gro_streams);
     }
+    if (process.size > offsetof(fi_ops_vma_process, set_huge_pages))
+        process.set_huge_pages(kind_of_pages());
     libc::g_provider_owns.store(process.owns_fd, std::memory_order_release);
 }
 

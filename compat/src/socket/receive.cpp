@@ -8,6 +8,7 @@
 
 #include <optional>
 
+#include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
@@ -21,6 +22,22 @@ namespace {
 
 // The kernel sees this call whole: nothing of it is stream bytes (errors), or it is urgent data.
 constexpr int kKernelOnly = MSG_ERRQUEUE | MSG_OOB;
+
+[[gnu::tls_model("initial-exec")]] thread_local constinit std::int64_t t_drained_ns = 0;
+
+// VMA_RX_CQ_DRAIN_RATE_NSEC: bytes are there already, are there more?
+inline void drain_at_rate()
+{
+    const std::uint32_t rate = config::params().rx_cq_drain_rate_nsec;
+    if (rate == 0) [[likely]]
+        return;
+    const std::int64_t now = now_ns();
+    if (now - t_drained_ns < rate)
+        return;
+    t_drained_ns = now;
+    engine_poll();
+    engine_leave();
+}
 
 // False: it became dual before we were in.
 [[gnu::noinline]] bool receive_plain(Socket &s, int fd, msghdr *msg, int flags, ssize_t &n)
@@ -125,6 +142,8 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags)
     if (is_udp(s))
         return udp::receive(s, fd, buf, len, flags, nullptr, nullptr);
     const Mode mode = s.mode.load(std::memory_order_acquire);
+    if (mode == Mode::kDual && has_input(s))
+        drain_at_rate();
     if (mode == Mode::kDual && (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) == 0 && has_input(s) && s.rx_lock.try_lock()) {
         const ssize_t n = consume_simple(s, buf, len);
         s.rx_lock.unlock();

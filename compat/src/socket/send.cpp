@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
@@ -45,6 +46,15 @@ void keep_error(Socket &s, int error)
     if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kPlain)
         count_operation(s, fd, false);
     return true;
+}
+
+// VMA_RX_POLL_ON_TX_TCP, after a send by an endpoint.
+inline void poll_after_send()
+{
+    if (config::params().rx_poll_on_tx_tcp) [[unlikely]] {
+        engine_poll();
+        engine_leave();
+    }
 }
 
 // The peer has not made room for a while: what it has not read and what follows goes by the kernel, whose buffers are larger.
@@ -100,8 +110,10 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
         unlock_tx(s);
         if (s.port_over.load(std::memory_order_acquire)) [[unlikely]]
             tear_down(s, true); // the kernel says how it ended
-        if (n > 0)
+        if (n > 0) {
             done += static_cast<std::size_t>(n);
+            poll_after_send();
+        }
         if (done >= wanted && n >= 0)
             return static_cast<ssize_t>(done);
         if (n < 0 && done != 0)
@@ -170,6 +182,8 @@ ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags)
         s.tx_lock.try_lock()) {
         const std::size_t sent = s.endpoint != nullptr ? transmit_small(s, buf, len) : 0;
         unlock_tx(s);
+        if (sent != 0)
+            poll_after_send();
         if (sent == len) [[likely]]
             return static_cast<ssize_t>(len);
         if (sent != 0)

@@ -58,6 +58,7 @@ int check(const Socket &s, short events, const Wait &wait)
 int spin(Socket &s, int fd, short events, Wait &wait, std::int64_t start, std::int64_t until)
 {
     bool polite = false;
+    const std::uint32_t yield = config::params().rx_poll_yield;
     for (unsigned turn = 1;; ++turn) {
         if (wait.look == nullptr)
             engine_poll();
@@ -70,7 +71,7 @@ int spin(Socket &s, int fd, short events, Wait &wait, std::int64_t start, std::i
         if ((polite || turn % kTurnsPerKernelLook == 0) && waits_for_kernel(s, interest) &&
             ready_events(s, live_fd(s, fd), interest) != 0)
             return 1;
-        if (polite)
+        if (polite || (yield != 0 && turn % yield == 0))
             sched_yield();
         else
             cpu_relax();

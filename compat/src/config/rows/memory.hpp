@@ -35,7 +35,7 @@ inline constexpr Parameter kMemoryRows[] = {
      .text = "The memory of Ethernet ports' frames (AF_XDP): 2 huge pages, and ordinary ones if there are none, with a "
              "warning if the variable says 2; 1 ordinary ones that the kernel may make huge; 0 ordinary ones."},
     {.name = "VMA_FORK",
-     .label = "Fork support",
+     .label = "fork() support",
      .field = &Params::fork_support,
      .fallback = 1,
      .idle = true,

@@ -7,12 +7,9 @@
 namespace vma::config {
 
 inline constexpr Choice kExceptionHandling[] = {
-    {"-2", -2, "-2 (exit)"},
-    {"-1", -1, "-1 (just log debug message)"},
-    {"0", 0, "0 (log debug and un-offload)"},
-    {"1", 1, "1 (log error and un-offload)"},
-    {"2", 2, "2 (log error and return error)"},
-    {"3", 3, "3 (log error and abort)"},
+    {"-2", -2, "-2 (exit if the library can't start)"}, {"-1", -1, "-1 (just log debug message)"},
+    {"0", 0, "0 (log debug and un-offload)"},           {"1", 1, "1 (log error and un-offload)"},
+    {"2", 2, "2 (log error and return error)"},         {"3", 3, "3 (log error and abort)"},
 };
 
 inline constexpr Parameter kProcessRows[] = {
@@ -52,9 +49,10 @@ inline constexpr Parameter kProcessRows[] = {
     {.name = "VMA_HANDLE_SIGINTR",
      .label = "SigIntr Ctrl-C Handle",
      .field = &Params::handle_sigintr,
-     .text = "Whether the library has a handler of its own for SIGINT: all threads' calls that wait for accelerated "
-             "sockets end with EINTR, not only the call of the thread that the signal came to; then the program's "
-             "handler runs, or the process ends, as if the library had none."},
+     .text = "Whether the program's handler of SIGINT, when it has run, ends all threads' calls that poll accelerated "
+             "sockets with EINTR, also where it was installed with SA_RESTART; without it, it ends the call of the "
+             "thread that the signal came to, as in the kernel. A process without a handler ends by SIGINT either "
+             "way."},
     {.name = "VMA_HANDLE_SIGSEGV",
      .label = "SegFault Backtrace",
      .field = &Params::handle_sigsegv,
@@ -65,11 +63,11 @@ inline constexpr Parameter kProcessRows[] = {
      .field = &Params::exception_handling,
      .fallback = -1,
      .choices = kExceptionHandling,
-     .text = "What happens when a call on an accelerated socket is none that the library knows (options, fcntl(2), "
-             "ioctl(2)): -1 it is logged at debug and the kernel's socket gets it, which has the socket back if its "
-             "meaning needs that; 0 likewise, and the socket goes back to the kernel in any case; 1 as 0, logged as an "
-             "error; 2 it is logged as an error and fails with EINVAL; 3 it is logged and the process is aborted; -2 "
-             "it is logged and the process ends with exit(2)'s status 1."},
+     .text = "What happens when setsockopt(2), fcntl(2) or ioctl(2) on a socket asks for what acceleration has no part "
+             "in, or does not know: -1 a line at debug, and the kernel's socket gets the call; the socket goes back "
+             "to the kernel if the call's meaning needs that. 0: it goes back in any case; 1: likewise, and the line "
+             "is an error; 2: an error, and the call fails with EINVAL; 3: a line, and the process is aborted. -2: as "
+             "-1, and the process ends with status 255 at its first socket if the library can't start."},
 };
 
 } // namespace vma::config

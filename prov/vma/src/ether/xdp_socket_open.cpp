@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstring>
 #include <ctime>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -10,6 +11,7 @@
 #include "core/log.hpp"
 #include "ether/xdp_metadata.hpp"
 #include "ether/xdp_socket.hpp"
+#include "ofi/libfabric.hpp"
 
 #ifndef XDP_USE_SG // Linux 6.6
 #define XDP_USE_SG (1 << 4)
@@ -108,12 +110,47 @@ int XdpSocket::set_up(const XdpSocketOptions &options) noexcept
     return 0;
 }
 
+namespace {
+
+// FI_VMA_HUGE_PAGES.
+enum class Pages { kHuge, kHugeIfThere, kLargeIfLiked, kSmall };
+
+Pages wanted_pages() noexcept
+{
+    const char *const text = ofi::param(ofi::Param::huge_pages);
+    if (text == nullptr || std::strcmp(text, "auto") == 0)
+        return Pages::kHugeIfThere;
+    if (std::strcmp(text, "yes") == 0)
+        return Pages::kHuge;
+    if (std::strcmp(text, "no") == 0)
+        return Pages::kLargeIfLiked;
+    if (std::strcmp(text, "never") == 0)
+        return Pages::kSmall;
+    VMA_WARN(fabric, "FI_VMA_HUGE_PAGES=%s is not valid (expected auto, yes, no or never): using auto", text);
+    return Pages::kHugeIfThere;
+}
+
+void warn_about_pages(std::size_t bytes, int error) noexcept
+{
+    VMA_WARN(fabric,
+             "no immediate action needed: not enough huge pages for %zu bytes of frames (%s); going on with ordinary "
+             "ones. Those that there are: grep Huge /proc/meminfo; more: sysctl vm.nr_hugepages",
+             bytes, std::strerror(error));
+}
+
+} // namespace
+
 int XdpSocket::map_frames(const XdpSocketOptions &options) noexcept
 {
+    const Pages pages = wanted_pages();
     const std::size_t used = (options.receive_frames + std::size_t{send_frames_} * send_buffers_) * frame_size_;
     const std::size_t whole = (used + kHugePage - 1) / kHugePage * kHugePage;
     int status = 0;
     for (const bool huge : {true, false}) {
+        if (huge && pages != Pages::kHuge && pages != Pages::kHugeIfThere)
+            continue;
+        if (!huge && pages == Pages::kHuge)
+            warn_about_pages(whole, -status);
         constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS;
         const int flags = huge ? kFlags | MAP_HUGETLB : kFlags;
         frames_ = {::mmap(nullptr, whole, PROT_READ | PROT_WRITE, flags, -1, 0), whole};
@@ -121,7 +158,7 @@ int XdpSocket::map_frames(const XdpSocketOptions &options) noexcept
             status = -errno;
             continue;
         }
-        if (!huge)
+        if (!huge && pages != Pages::kSmall)
             ::madvise(frames_.data(), whole, MADV_HUGEPAGE); // where the kernel likes
         // The kernel holds these very pages: fork() must not make us write to copies of them.
         ::madvise(frames_.data(), whole, MADV_DONTFORK);

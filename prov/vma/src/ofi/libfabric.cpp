@@ -74,6 +74,10 @@ constexpr ParamEntry kParams[] = {
      "TCP connections over an Ethernet port whose segments, where several came together, are taken as one at a time; "
      "0: "
      "none (default: 32)."},
+    {"huge_pages", "FI_VMA_HUGE_PAGES", nullptr,
+     "The memory of an Ethernet port's frames (AF_XDP): auto: huge pages if there are any, else ordinary ones; yes: "
+     "likewise, with a warning if there are none; no: ordinary ones, which the kernel may make huge; never: ordinary "
+     "ones (default: auto)."},
 };
 
 constinit std::atomic<const char *> g_overrides[std::size(kParams)] = {};

@@ -35,6 +35,7 @@ enum class Param : int {
     ethernet_offloads,
     ethernet_stamps,
     gro_streams_max,
+    huge_pages,
 };
 // The value of FI_VMA_<NAME>, else of its other name, else nullptr.
 const char *param(Param which) noexcept;

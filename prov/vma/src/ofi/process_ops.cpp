@@ -50,6 +50,11 @@ void set_gro_streams(const char *number)
     override_param(Param::gro_streams_max, number);
 }
 
+void set_huge_pages(const char *word)
+{
+    override_param(Param::huge_pages, word);
+}
+
 } // namespace
 
 constinit fi_ops_vma_process process_ops = {
@@ -59,6 +64,7 @@ constinit fi_ops_vma_process process_ops = {
     .set_log = set_log,
     .set_directory = set_directory,
     .set_gro_streams = set_gro_streams,
+    .set_huge_pages = set_huge_pages,
 };
 
 } // namespace vma::ofi
