@@ -7,7 +7,8 @@ there twice.
     ofi         core
     a device    ofi and core; ether also inet, and the verbs device's table of functions
     compat      its own, never the provider's
-    util        compat/src/stats, and the tool's own folder; vmad also inet, core and what ether tells it
+    util        compat/src/stats, and the tool's own folder; vmad also inet, core and what ether tells it; vma_stats
+                the table of parameters
     the sim     the verbs device's table of functions
     every one   include/ (inet and core excepted) and headers that are not ours
 
@@ -45,6 +46,8 @@ RULES = {
     "compat/src/": ["compat/src/", "include/"],
     "compat/test/": ["compat/", "include/", UNIT, SEED],
     "util/": ["compat/src/stats/", "include/"],
+    "util/vma_stats/": ["util/vma_stats/", "compat/src/stats/", "compat/src/config/table.hpp", "compat/src/config/header.hpp"],
+    "util/vma_stats/test/": ["util/vma_stats/", "compat/src/stats/", UNIT, SEED],
     "util/vmad/": ["util/vmad/", PROV + "ether/guardian_message.hpp", PROV + "inet/", PROV + "core/"],
     "util/vmad/test/": ["util/vmad/", PROV + "inet/", PROV + "core/", UNIT],
     "include/": ["include/"],

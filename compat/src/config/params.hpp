@@ -46,6 +46,10 @@ struct Params {
     bool udp_3t_rules;                      // VMA_UDP_3T_RULES: likewise
     std::uint32_t ring_dev_mem_tx; // VMA_RING_DEV_MEM_TX: bytes of the NIC's memory a stream sends from, 0 none
     const char *shm_dir;           // VMA_SHM_DIR: nullptr for the default
+    const char *stats_file;        // VMA_STATS_FILE: nullptr for none
+    const char *stats_shmem_dir;   // VMA_STATS_SHMEM_DIR: nullptr for the default
+    std::uint32_t stats_fd_num;    // VMA_STATS_FD_NUM: sockets that vma_stats sees
+    bool cpu_usage_stats;          // VMA_CPU_USAGE_STATS
     const char *provider;          // VMA_PROVIDER: nullptr to look for it
 
     bool operator==(const Params &) const = default; // texts are the same if their addresses are

@@ -6,6 +6,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/stats/region.hpp"
 
 namespace {
 
@@ -18,8 +19,10 @@ namespace {
 
 [[gnu::destructor]] void process_ends()
 {
-    if (!vma::libc::in_vfork_child())
+    if (!vma::libc::in_vfork_child()) {
         vma::sock::process_ends();
+        vma::stats::remove_file();
+    }
 }
 
 } // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The provider's objects of this process, the polling of the completion queue, and the helper thread.
 #include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/accounting.hpp"
 
 #include <errno.h>
 #include <poll.h>
@@ -33,7 +34,8 @@ namespace vma::sock {
 namespace {
 
 constexpr int kTickMs = 10;
-constexpr std::uint32_t kTicksPerLook = 5; // between looks whether routes of datagrams hold
+constexpr std::uint32_t kTicksPerCount = 32; // between looks at what ports have counted of streams
+constexpr std::uint32_t kTicksPerLook = 5;   // between looks whether routes of datagrams hold
 constexpr unsigned kMostPolls =
     1024; // by then all that was there at the beginning is taken; a sender may go on for ever
 constexpr std::size_t kBatch = 16;
@@ -139,7 +141,7 @@ bool arm_events()
 }
 
 // Nothing a peer sends is stuck behind a program that computes: RETURN, END, CREDIT.
-void tick_all(std::uint32_t &polls_seen)
+void tick_all(std::uint32_t &polls_seen, bool counts)
 {
     const std::uint32_t polls = g_engine.polls.load(std::memory_order_relaxed);
     if (polls == polls_seen)
@@ -153,6 +155,8 @@ void tick_all(std::uint32_t &polls_seen)
         for (Socket *s = g_live_sockets; s != nullptr;) {
             Socket *const next = s->next_live;
             tick(*s);
+            if (counts)
+                tell_port(*s);
             if (linger_is_over(*s)) {
                 if (count < kMostOver)
                     over[count++] = s;
@@ -192,7 +196,8 @@ void *help(void *)
             const LockGuard guard(g_lift_lock);
             udp::look_after_port_groups();
         }
-        tick_all(polls_seen);
+        stats::touch();
+        tick_all(polls_seen, ticks % kTicksPerCount == 0);
     }
 }
 
