@@ -7,8 +7,8 @@ there twice.
     ofi         core
     a device    ofi and core; ether also inet, and the verbs device's table of functions
     compat      its own, never the provider's
-    util        compat/src/stats, and the tool's own folder; vmad also inet, core and what ether tells it;
-                libvma-check only compat/src/rules
+    util        compat/src/stats, and the tool's own folder; vmad also inet, core and what ether tells it; vma_stats
+                the table of parameters; libvma-check only compat/src/rules
     the sim     the verbs device's table of functions
     every one   include/ (inet and core excepted) and headers that are not ours
 
@@ -47,6 +47,8 @@ RULES = {
     "compat/test/": ["compat/", "include/", UNIT, SEED],
     "util/": ["compat/src/stats/", "include/"],
     "util/libvma_check/": ["compat/src/rules/"],
+    "util/vma_stats/": ["util/vma_stats/", "compat/src/stats/", "compat/src/config/table.hpp", "compat/src/config/header.hpp"],
+    "util/vma_stats/test/": ["util/vma_stats/", "compat/src/stats/", UNIT, SEED],
     "util/vmad/": ["util/vmad/", PROV + "ether/guardian_message.hpp", PROV + "inet/", PROV + "core/"],
     "util/vmad/test/": ["util/vmad/", PROV + "inet/", PROV + "core/", UNIT],
     "include/": ["include/"],

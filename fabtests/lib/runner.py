@@ -168,6 +168,7 @@ class Runner:
         env["no_proxy"] = "*"
         env["VMA_SHM_DIR"] = str(self.shm)
         env["VMA_CONFIG_FILE"] = str(self.rules)  # not the machine's
+        env["VMA_STATS_SHMEM_DIR"] = str(self.log_dir)
         env["ASAN_OPTIONS"] = "detect_leaks=0:abort_on_error=1:verify_asan_link_order=0"
         env["UBSAN_OPTIONS"] = "print_stacktrace=1"
         if vma:

@@ -113,11 +113,12 @@ void add_prefix(Line &line, Level level)
     const Look look = look_of(level);
     if (g_log.colors)
         line.add("%s", look.color);
-    if (g_log.details >= 3)
+    const int details = __atomic_load_n(&g_log.details, __ATOMIC_RELAXED);
+    if (details >= 3)
         line.add("Time: %9.3f ", milliseconds_since(g_log.start));
-    if (g_log.details >= 2)
+    if (details >= 2)
         line.add("Pid: %5d ", ::getpid());
-    if (g_log.details >= 1)
+    if (details >= 1)
         line.add("Tid: %5d ", ::gettid());
     line.add("VMA %s: ", look.name);
 }
@@ -202,6 +203,16 @@ void log_line(Level level, const char *format, ...)
     line.finish(g_log.colors ? "\033[0m\n" : "\n");
     write_line(level, line);
     errno = saved;
+}
+
+void set_log_level(int level)
+{
+    __atomic_store_n(&g_log_level, level, __ATOMIC_RELAXED);
+}
+
+void set_log_details(int details)
+{
+    __atomic_store_n(&g_log.details, details, __ATOMIC_RELAXED);
 }
 
 void open_log(const Params &params)

@@ -16,15 +16,18 @@ enum class Level : int {
     kFuncAll = 7
 };
 
-extern int g_log_level; // written while parameters are read, then only read
+extern int g_log_level; // written while parameters are read, and when vma_stats asks for another
 
 inline bool log_enabled(Level level)
 {
-    return static_cast<int>(level) <= g_log_level;
+    return static_cast<int>(level) <= __atomic_load_n(&g_log_level, __ATOMIC_RELAXED);
 }
 
 // Keeps errno. Longer lines than some 1000 characters are cut.
 void log_line(Level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+void set_log_level(int level);     // when vma_stats asks: kNone to kFuncAll, beyond is as these
+void set_log_details(int details); // 0..3
 
 struct Params;
 void open_log(const Params &params); // from here on by the parameters; before, warnings go to stderr

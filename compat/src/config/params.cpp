@@ -128,13 +128,13 @@ unsigned read_environment(Params &params)
     return wrong;
 }
 
-void expand_process_id(const char *text, char *out, std::size_t size)
+bool expand_process_id(const char *text, char *out, std::size_t size)
 {
     const char *const mark = std::strstr(text, "%d");
-    if (mark == nullptr)
-        std::snprintf(out, size, "%s", text);
-    else
-        std::snprintf(out, size, "%.*s%d%s", static_cast<int>(mark - text), text, ::getpid(), mark + 2);
+    const int length = mark == nullptr ? std::snprintf(out, size, "%s", text)
+                                       : std::snprintf(out, size, "%.*s%d%s", static_cast<int>(mark - text), text,
+                                                       ::getpid(), mark + 2);
+    return length >= 0 && static_cast<std::size_t>(length) < size;
 }
 
 void load_params()

@@ -48,6 +48,10 @@ struct Params {
     std::uint32_t ring_dev_mem_tx;   // VMA_RING_DEV_MEM_TX: bytes of the NIC's memory a stream sends from, 0 none
     const char *config_file;         // VMA_CONFIG_FILE: the rules
     const char *application_id;      // VMA_APPLICATION_ID
+    const char *stats_file;          // VMA_STATS_FILE: nullptr for none
+    const char *stats_shmem_dir;     // VMA_STATS_SHMEM_DIR
+    std::uint32_t stats_fd_num;      // VMA_STATS_FD_NUM: sockets that vma_stats sees
+    bool cpu_usage_stats;            // VMA_CPU_USAGE_STATS
     const char *shm_dir;             // VMA_SHM_DIR: nullptr for the default
     const char *provider;            // VMA_PROVIDER: nullptr to look for it
     bool handle_sigintr;             // VMA_HANDLE_SIGINTR
@@ -134,8 +138,8 @@ void load_params();
 // What load_params() does but for log and header; returns the number of variables that were wrong. For tests.
 unsigned read_environment(Params &into);
 
-// The text with the process's id in place of the first %d, cut to `size` bytes; nothing else in it is a format.
-void expand_process_id(const char *text, char *out, std::size_t size);
+// The text with the process's id in place of the first %d; nothing else in it is a format. False: it was cut to `size` bytes.
+bool expand_process_id(const char *text, char *out, std::size_t size);
 
 const char *provider_path(); // file name of libvma-fi.so, found beside this library; nullptr if there is none
 

@@ -12,6 +12,7 @@
 #include "compat/src/config/rows/process.hpp"
 #include "compat/src/config/rows/progress.hpp"
 #include "compat/src/config/rows/receive.hpp"
+#include "compat/src/config/rows/stats.hpp"
 #include "compat/src/config/rows/tcp.hpp"
 #include "compat/src/config/rows/transmit.hpp"
 
@@ -105,8 +106,8 @@ template <std::size_t... Sizes> constexpr auto joined(const Parameter (&...group
     return all;
 }
 
-constexpr auto kAll =
-    joined(kTable, kProcessRows, kTransmitRows, kReceiveRows, kProgressRows, kTcpRows, kMemoryRows, kOwnRows);
+constexpr auto kAll = joined(kTable, kProcessRows, kTransmitRows, kReceiveRows, kProgressRows, kTcpRows, kMemoryRows,
+                             kStatsRows, kOwnRows);
 
 constexpr Params defaults()
 {

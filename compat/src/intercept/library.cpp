@@ -9,6 +9,7 @@
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/stats/region.hpp"
 
 namespace {
 
@@ -26,8 +27,10 @@ namespace {
 
 [[gnu::destructor]] void process_ends()
 {
-    if (!vma::libc::in_vfork_child())
+    if (!vma::libc::in_vfork_child()) {
         vma::sock::process_ends();
+        vma::stats::remove_file();
+    }
 }
 
 } // namespace

@@ -10,6 +10,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/stats/region.hpp"
 
 namespace vma::intercept {
 
@@ -17,8 +18,18 @@ namespace {
 
 void before_exec()
 {
+    if (libc::in_vfork_child())
+        return;
+    sock::return_surviving_exec();
+    stats::replaced(true);
+}
+
+// It failed, or we would not be here.
+int after_exec(int result)
+{
     if (!libc::in_vfork_child())
-        sock::return_surviving_exec();
+        stats::replaced(false);
+    return result;
 }
 
 void before_spawn(bool has_file_actions)
@@ -77,8 +88,10 @@ void copy_arguments(char **into, const char *first, int count, va_list rest)
 
 void exit_at_once [[noreturn]] (int status)
 {
-    if (!libc::in_vfork_child())
+    if (!libc::in_vfork_child()) {
         sock::process_ends_at_once();
+        stats::remove_file();
+    }
     for (;;)
         real.syscall(SYS_exit_group, status);
 }
@@ -114,38 +127,38 @@ VMA_EXPORT void _Exit(int status) noexcept
 VMA_EXPORT int execve(const char *path, char *const arguments[], char *const environment[]) noexcept
 {
     before_exec();
-    return real.execve(path, arguments, environment);
+    return after_exec(real.execve(path, arguments, environment));
 }
 
 VMA_EXPORT int execv(const char *path, char *const arguments[]) noexcept
 {
     before_exec();
-    return real.execv(path, arguments);
+    return after_exec(real.execv(path, arguments));
 }
 
 VMA_EXPORT int execvp(const char *file, char *const arguments[]) noexcept
 {
     before_exec();
-    return real.execvp(file, arguments);
+    return after_exec(real.execvp(file, arguments));
 }
 
 VMA_EXPORT int execvpe(const char *file, char *const arguments[], char *const environment[]) noexcept
 {
     before_exec();
-    return real.execvpe(file, arguments, environment);
+    return after_exec(real.execvpe(file, arguments, environment));
 }
 
 VMA_EXPORT int fexecve(int fd, char *const arguments[], char *const environment[]) noexcept
 {
     before_exec();
-    return real.fexecve(fd, arguments, environment);
+    return after_exec(real.fexecve(fd, arguments, environment));
 }
 
 VMA_EXPORT int execveat(int directory, const char *path, char *const arguments[], char *const environment[],
                         int flags) noexcept
 {
     before_exec();
-    return real.execveat(directory, path, arguments, environment, flags);
+    return after_exec(real.execveat(directory, path, arguments, environment, flags));
 }
 
 VMA_EXPORT int execl(const char *path, const char *first, ...) noexcept
@@ -155,7 +168,7 @@ VMA_EXPORT int execl(const char *path, const char *first, ...) noexcept
     va_start(rest, first);
     VMA_ARGUMENTS(arguments, first, rest);
     va_end(rest);
-    return real.execv(path, arguments);
+    return after_exec(real.execv(path, arguments));
 }
 
 VMA_EXPORT int execlp(const char *file, const char *first, ...) noexcept
@@ -165,7 +178,7 @@ VMA_EXPORT int execlp(const char *file, const char *first, ...) noexcept
     va_start(rest, first);
     VMA_ARGUMENTS(arguments, first, rest);
     va_end(rest);
-    return real.execvp(file, arguments);
+    return after_exec(real.execvp(file, arguments));
 }
 
 VMA_EXPORT int execle(const char *path, const char *first, ...) noexcept
@@ -176,7 +189,7 @@ VMA_EXPORT int execle(const char *path, const char *first, ...) noexcept
     VMA_ARGUMENTS(arguments, first, rest);
     char *const *const environment = va_arg(rest, char *const *); // after the nullptr
     va_end(rest);
-    return real.execve(path, arguments, environment);
+    return after_exec(real.execve(path, arguments, environment));
 }
 
 // ---- processes that run another program at once

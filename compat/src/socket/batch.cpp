@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "compat/src/libc/real.hpp"
+#include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
@@ -64,7 +65,8 @@ int receive_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int f
             break;
         if (is_udp(s) && done < wanted && udp::only_kernel_brings(s)) {
             n = libc::real.recvmmsg(fd, messages + done, wanted - done, flags | MSG_DONTWAIT, nullptr);
-            done += static_cast<unsigned>(std::max(n, 0));
+            if (n > 0)
+                done += static_cast<unsigned>(by_os_received(s, messages + done, n));
         }
     }
     return static_cast<int>(done);

@@ -14,6 +14,7 @@
 #include <rdma/fi_rma.h>
 
 #include "compat/src/libc/real.hpp"
+#include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
@@ -67,6 +68,8 @@ ssize_t consume_endpoint(Socket &s, const msghdr *msg, std::size_t skip, int fla
         if ((flags & MSG_PEEK) == 0)
             advance(s, n);
     }
+    if (done != 0 && (flags & MSG_PEEK) == 0)
+        stats::received(record_of(s), done);
     return static_cast<ssize_t>(done);
 }
 
@@ -99,6 +102,8 @@ ssize_t receive_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
         part.msg_iovlen = clip(msg, skip, limit, parts, std::size(parts));
     }
     const ssize_t n = libc::uncancelled::recvmsg(fd, &part, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+    if (n > 0)
+        stats::os_received(record_of(s), n);
     if (n < 0)
         return -receive_error(s);
     msg->msg_namelen = part.msg_namelen;
@@ -228,6 +233,7 @@ ssize_t consume_simple(Socket &s, void *out, std::size_t len)
     const std::size_t n = std::min(len, std::size_t{left});
     copy_out(s, rx.consumed.load(std::memory_order_relaxed), out, n);
     advance(s, n);
+    stats::received(record_of(s), n);
     return static_cast<ssize_t>(n);
 }
 

@@ -14,6 +14,7 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/exception.hpp"
@@ -97,6 +98,7 @@ void pin_to_kernel(Socket &s, const char *reason)
         return;
     s.kernel_reason = reason;
     share_for_good(s); // what the kernel moves by itself is not counted
+    tell_way(s);
     if (s.pinned.exchange(true, std::memory_order_acq_rel) && s.endpoint == nullptr && dual(s))
         return; // but for what is left to read it is there
     stop_lifting(s);
@@ -107,6 +109,7 @@ void pin_to_kernel(Socket &s, const char *reason)
     }
     Mode plain = Mode::kPlain;
     s.mode.compare_exchange_strong(plain, Mode::kKernel, std::memory_order_acq_rel);
+    tell_way(s);
 }
 
 int shut_down(Socket &s, int fd, int how)

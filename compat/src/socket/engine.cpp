@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The provider's objects of this process, the polling of the completion queue, and the helper thread.
 #include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/accounting.hpp"
 
 #include <errno.h>
 #include <poll.h>
@@ -34,6 +35,7 @@ namespace vma::sock {
 namespace {
 
 constexpr std::uint32_t kMostTickMs = 100; // peers wait for what only the helper thread answers
+constexpr std::uint32_t kCountMs = 320;    // between looks at what ports have counted of streams
 constexpr std::uint32_t kLookMs = 50;      // between looks whether routes of datagrams hold
 constexpr unsigned kMostPolls =
     1024; // by then all that was there at the beginning is taken; a sender may go on for ever
@@ -158,7 +160,7 @@ unsigned drain(unsigned most)
 }
 
 // Nothing a peer sends is stuck behind a program that computes: RETURN, END, CREDIT.
-void tick_all(std::uint32_t &polls_seen)
+void tick_all(std::uint32_t &polls_seen, bool counts)
 {
     const std::uint32_t polls = g_engine.polls.load(std::memory_order_relaxed);
     if (polls == polls_seen || config::params().internal_thread_arm_cq)
@@ -172,6 +174,8 @@ void tick_all(std::uint32_t &polls_seen)
         for (Socket *s = g_live_sockets; s != nullptr;) {
             Socket *const next = s->next_live;
             tick(*s);
+            if (counts)
+                tell_port(*s);
             if (linger_is_over(*s)) {
                 if (count < kMostOver)
                     over[count++] = s;
@@ -204,6 +208,7 @@ int arm_for_helper()
 void *help(void *)
 {
     const std::uint32_t tick_ms = tick_time();
+    const std::uint32_t ticks_per_count = std::max(kCountMs / tick_ms, 1U);
     const std::uint32_t ticks_per_look = std::max(kLookMs / tick_ms, 1U);
     std::uint32_t polls_seen = 0;
     std::uint32_t ticks = 0;
@@ -231,7 +236,8 @@ void *help(void *)
             const LockGuard guard(g_lift_lock);
             udp::look_after_port_groups();
         }
-        tick_all(polls_seen);
+        stats::touch();
+        tick_all(polls_seen, ticks % ticks_per_count == 0);
     }
 }
 

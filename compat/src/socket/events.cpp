@@ -5,6 +5,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
@@ -39,6 +40,9 @@ void on_data(Socket &s, std::uint64_t value, std::size_t len)
         return;
     }
     rx.written.store(written + len, std::memory_order_release);
+    stats::Arrived &in = record_of(s).now.in;
+    stats::add(in.bytes, len);
+    stats::raise(in.most_bytes, held + len);
     if (++rx.uncredited_writes >= kWritesPerCredit) {
         rx.uncredited_writes = 0;
         send_credit(s);
@@ -69,6 +73,7 @@ void on_end(Socket &s, std::uint64_t total)
     }
     const bool answer = total == rx.consumed.load(std::memory_order_acquire);
     rx.written.store(total, std::memory_order_release); // what stood behind was taken back
+    forget_unread(s, total - rx.consumed.load(std::memory_order_acquire));
     rx.end_at.store(total, std::memory_order_release);
     if (!answer) // it ended by itself before it saw our RETURN: the rest is in the ring
         rx.returning.store(false, std::memory_order_release);

@@ -2,6 +2,7 @@
 // Which descriptors are tracked TCP and UDP sockets, and the pool the sockets live in. Pool memory is never given back or used
 // for anything else, so a thread that still holds a pointer after close() reads a socket, and sees by its generation
 // that it is another one.
+#include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/stream.hpp"
 
 #include <sys/mman.h>
@@ -154,7 +155,7 @@ void enter(int fd, Socket &s)
     table_slot(fd).store(&s, std::memory_order_release);
 }
 
-Socket *track(int fd, Role role, bool nonblocking)
+Socket *track(int fd, Role role, bool nonblocking, int protocol = IPPROTO_TCP, int family = AF_INET)
 {
     if (static_cast<unsigned>(fd) >= static_cast<unsigned>(kMaxTracked))
         return nullptr;
@@ -167,6 +168,7 @@ Socket *track(int fd, Role role, bool nonblocking)
     s->nonblocking = nonblocking;
     s->descriptors = 0;
     s->any_fd = fd;
+    open_record(*s, fd, protocol, family);
     enter(fd, *s);
     return s;
 }
@@ -245,6 +247,7 @@ void release(Socket &s, int fd)
         udp::end(s);
     else
         end_stream(s, fd);
+    close_record(s);
     leave_holders(s);
     forget_pacing_turn(s);
     s.generation.fetch_add(1, std::memory_order_acq_rel);
@@ -296,7 +299,7 @@ void track_new(int fd, bool nonblocking)
 
 void track_datagram(int fd, int family, bool nonblocking)
 {
-    if (Socket *const s = track(fd, Role::kUnknown, nonblocking))
+    if (Socket *const s = track(fd, Role::kUnknown, nonblocking, IPPROTO_UDP, family))
         udp::begin(*s, fd, family);
 }
 
@@ -381,6 +384,7 @@ MuxHook &mux_hook(Socket &s)
 void set_nonblocking(Socket &s, bool on)
 {
     s.nonblocking.store(on, std::memory_order_relaxed);
+    tell_blocking(s, !on);
 }
 
 } // namespace vma::sock

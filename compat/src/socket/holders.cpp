@@ -2,6 +2,7 @@
 // A table in anonymous memory that children inherit. A process is known by its number and the namespace of numbers; one
 // that is dead, however it died, holds nothing any more.
 #include "compat/src/socket/holders.hpp"
+#include "compat/src/socket/accounting.hpp"
 
 #include <errno.h>
 #include <signal.h>
@@ -149,9 +150,11 @@ void share_with_child(Socket &s)
         if (holders == nullptr) {
             s.mode.store(Mode::kKernel, std::memory_order_release);
             s.kernel_reason = "too many sockets are held by several processes";
+            tell_way(s);
             return;
         }
         s.kernel_reason = "another process holds it too";
+        tell_way(s);
         move_counts(s, *holders);
         s.holders.store(holders, std::memory_order_seq_cst);
     }
@@ -213,6 +216,7 @@ bool hold_alone(Socket &s)
         return false;
     }
     s.kernel_reason = nullptr;
+    tell_way(s);
     s.tx.kernel_bytes.fetch_add(holders->sent);
     s.rx.kernel_bytes.fetch_add(holders->received);
     replace_process(*holders, self, 0);

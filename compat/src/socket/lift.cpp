@@ -14,6 +14,7 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
+#include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
@@ -49,6 +50,7 @@ bool is_candidate(Socket &s, int fd)
     if (!read_addresses(fd, s.addresses))
         return false; // not connected (any more): ask again later
     s.remote = !on_this_host(s.addresses);
+    tell_addresses(s);
     if (s.remote && !may_reach_host(s))
         return false;
     s.evaluated = true;
@@ -61,6 +63,7 @@ void stay_on_kernel(Socket &s, const char *reason)
 {
     s.kernel_reason = reason;
     s.mode.store(Mode::kKernel, std::memory_order_release);
+    tell_way(s);
 }
 
 // Opens, binds and enables an endpoint with a region. 0, or the provider's negative error with nothing left open.
@@ -207,6 +210,7 @@ void clear_receive(Socket &s)
     s.rx.ask_due = false;
     s.rx.return_final = false;
     s.rx.forget_remote();
+    forget_unread(s);
     s.rx.base = nullptr;
     free(s.rx.stash);
     s.rx.stash = nullptr;
@@ -247,6 +251,7 @@ void close_endpoint(Socket &s, bool keep_unread)
                 s.rx.final_seen.load(), s.tx.unseen.load(), s.endpoint_down.load() ? "down" : "up");
         abort_stream(s, "the peer does not answer");
     }
+    tell_port(s);
     s.tx_lock.lock();
     s.rx_lock.lock();
     engine_exclude_polling(true);
@@ -272,6 +277,8 @@ void close_endpoint(Socket &s, bool keep_unread)
     s.tx_lock.unlock();
     if (!was_dual)
         return;
+    if (!stashed)
+        tell_migration(s);
     if (ep != nullptr)
         remove_live(g_live_sockets, s);
     engine_update_active();
@@ -372,6 +379,7 @@ void on_connected(fid_ep *endpoint)
         return;
     }
     s->was_accelerated = true;
+    tell_migration(*s);
     char name[kNameMax];
     VMA_LOG(kDebug, "%s: accelerated: device %s, ring %zu bytes, after %u sends and receives",
             connection_name(*s, name), s->device->name, ring, s->operations.load(std::memory_order_relaxed));

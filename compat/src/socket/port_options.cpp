@@ -154,9 +154,7 @@ int set_keepalive(Socket &s, int fd, const void *value, socklen_t len)
     return libc::real.setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, value, len);
 }
 
-namespace {
-
-bool read_state(Socket &s, fi_vma_tcp_state &state)
+bool read_port_state(Socket &s, fi_vma_tcp_state &state)
 {
     std::size_t size = sizeof state;
     const LockGuard guard(s.tx_lock);
@@ -164,12 +162,10 @@ bool read_state(Socket &s, fi_vma_tcp_state &state)
            fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TCP_STATE), &state, &size) == 0;
 }
 
-} // namespace
-
 bool count_port(Socket &s, std::uint32_t *readable, std::uint32_t *unacknowledged, std::uint32_t *unsent)
 {
     fi_vma_tcp_state state = {};
-    if (!read_state(s, state))
+    if (!read_port_state(s, state))
         return false;
     *readable = state.readable;
     *unacknowledged = state.unacknowledged;
@@ -183,7 +179,7 @@ void overlay_tcp_info(Socket &s, void *value, socklen_t len)
     fi_vma_tcp_state state = {};
     tcp_info info = {};
     const std::size_t size = std::min<std::size_t>(len, sizeof info);
-    if (!read_state(s, state))
+    if (!read_port_state(s, state))
         return;
     const std::uint32_t segment = std::max(state.segment, 1U);
     memcpy(&info, value, size);

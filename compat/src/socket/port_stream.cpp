@@ -2,6 +2,7 @@
 // The life of a stream on a port, and its bytes. Readiness stands where other streams keep it: there is something to read while
 // rx.written is not rx.consumed, and no room while tx.slots_blocked says so.
 #include "compat/src/socket/port_stream.hpp"
+#include "compat/src/socket/accounting.hpp"
 
 #include <errno.h>
 #include <poll.h>
@@ -179,6 +180,7 @@ void lift_to_port(Socket &s, int fd)
     add_live(g_live_sockets, s);
     engine_update_active();
     s.was_accelerated = true;
+    tell_migration(s);
     VMA_LOG(kDebug, "%s: accelerated: port %s, after %u sends and receives", connection_name(s, name), d.name,
             s.operations.load(std::memory_order_relaxed));
     kick_sleepers();
@@ -225,6 +227,12 @@ ssize_t post(Socket &s, const void *bytes, std::size_t len, bool more)
     return fi_sendmsg(s.endpoint, &message, more ? FI_MORE : 0);
 }
 
+ssize_t counted(const Socket &s, ssize_t n) // bytes sent
+{
+    stats::sent(record_of(s), static_cast<std::uint64_t>(n));
+    return n;
+}
+
 // -EAGAIN, or the connection has ended.
 ssize_t refused(Socket &s, ssize_t result)
 {
@@ -239,17 +247,17 @@ ssize_t port_send(Socket &s, const void *bytes, std::size_t len, bool more)
 {
     ssize_t n = post(s, bytes, len, more);
     if (n == static_cast<ssize_t>(len)) [[likely]]
-        return n;
+        return counted(s, n);
     // An entry tells of room only to who was refused: the refusal that counts is one after which nothing is stored any more.
     std::size_t sent = 0;
     while (n > 0 || (n == -EAGAIN && !s.tx.slots_blocked.load(std::memory_order_relaxed))) {
         sent += static_cast<std::size_t>(std::max<ssize_t>(n, 0));
         s.tx.slots_blocked.store(sent != len, std::memory_order_seq_cst);
         if (sent == len)
-            return static_cast<ssize_t>(len);
+            return counted(s, static_cast<ssize_t>(len));
         n = post(s, static_cast<const std::uint8_t *>(bytes) + sent, len - sent, more);
     }
-    return sent != 0 ? static_cast<ssize_t>(sent) : refused(s, n);
+    return sent != 0 ? counted(s, static_cast<ssize_t>(sent)) : refused(s, n);
 }
 
 ssize_t port_transmit(Socket &s, const msghdr *msg, std::size_t skip, int flags)
@@ -343,8 +351,10 @@ ssize_t port_receive(Socket &s, void *out, std::size_t len)
     const ssize_t n = fi_recv(s.endpoint, out, len, nullptr, FI_ADDR_UNSPEC, nullptr);
     if (n == static_cast<ssize_t>(len))
         look_for_more(s);
-    if (n > 0) [[likely]]
+    if (n > 0) [[likely]] {
+        stats::received(record_of(s), static_cast<std::uint64_t>(n));
         return n;
+    }
     if (n != -EAGAIN)
         set_readable(s, true); // the end is to be heard
     return refused(s, n);

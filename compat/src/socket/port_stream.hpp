@@ -12,6 +12,8 @@
 
 struct fi_cq_data_entry;
 
+struct fi_vma_tcp_state;
+
 namespace vma::sock {
 
 class Socket;
@@ -47,6 +49,7 @@ void settle_port(Socket &s, int fd); // after an option was set in the kernel
 int set_keepalive(Socket &s, int fd, const void *value,
                   socklen_t len);                             // SO_KEEPALIVE, which the kernel must not do meanwhile
 void overlay_tcp_info(Socket &s, void *value, socklen_t len); // over what the kernel says
+bool read_port_state(Socket &s, fi_vma_tcp_state &state);     // false: it isn't on a port any more
 bool count_port(Socket &s, std::uint32_t *readable, std::uint32_t *unacknowledged, std::uint32_t *unsent);
 
 } // namespace vma::sock

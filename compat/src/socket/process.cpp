@@ -10,6 +10,7 @@
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
+#include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
@@ -74,8 +75,10 @@ void stay_on_kernel(Socket &s)
 {
     share_for_good(s);
     Mode plain = Mode::kPlain;
-    if (s.mode.compare_exchange_strong(plain, Mode::kKernel, std::memory_order_acq_rel))
+    if (s.mode.compare_exchange_strong(plain, Mode::kKernel, std::memory_order_acq_rel)) {
         s.kernel_reason = "another program holds it too";
+        tell_way(s);
+    }
 }
 
 // Bytes that a peer left when it closed are in a copy, which the child gets too: whoever reads them, they stay on the kernel.
@@ -142,6 +145,7 @@ void after_fork_in_parent()
 
 void after_fork_in_child()
 {
+    stats::after_fork_in_child();
     engine_after_fork_in_child();
     udp::after_fork_in_child();
     extra::after_fork_in_child();

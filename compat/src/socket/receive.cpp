@@ -10,6 +10,7 @@
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/port_stream.hpp"
@@ -47,7 +48,7 @@ inline void drain_at_rate()
         if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
             return false;
         const int error = take_error(s);
-        n = error != 0 ? give(-error) : libc::real.recvmsg(fd, msg, flags);
+        n = error != 0 ? give(-error) : by_os_received(s, libc::real.recvmsg(fd, msg, flags));
         if (n < 0)
             errno = receive_error(s);
         if (n > 0 && (flags & (MSG_PEEK | kKernelOnly)) == 0)
@@ -72,6 +73,12 @@ ssize_t receive_nothing(Socket &s, int fd, msghdr *msg, int flags)
     msg->msg_controllen = 0;
     msg->msg_flags = 0;
     return 0;
+}
+
+int fail(const Socket &s, ssize_t result)
+{
+    stats::receive_failed(record_of(s), static_cast<int>(-result));
+    return give(result);
 }
 
 ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
@@ -101,7 +108,7 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
         if (n > 0)
             done += static_cast<std::size_t>(n);
         if (done >= wanted || n == 0 || (n < 0 && n != -EAGAIN))
-            return done != 0 || n >= 0 ? static_cast<ssize_t>(done) : give(n);
+            return done != 0 || n >= 0 ? static_cast<ssize_t>(done) : fail(s, n);
         if (n > 0)
             continue;
         if (!dual(s) && done == 0)
@@ -109,7 +116,7 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
         if (!blocking || (flags & MSG_PEEK && done != 0)) {
             if (!blocking && done == 0 && engine_look() != 0)
                 continue; // nobody had looked yet
-            return done != 0 ? static_cast<ssize_t>(done) : give(-EAGAIN);
+            return done != 0 ? static_cast<ssize_t>(done) : fail(s, -EAGAIN);
         }
         if (!call) {
             wait = begin_wait(s, s.receive_timeout_us.load(std::memory_order_relaxed));
@@ -117,7 +124,7 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
         }
         n = wait_for(s, fd, POLLIN, wait);
         if (n != 0)
-            return done != 0 ? static_cast<ssize_t>(done) : give(n);
+            return done != 0 ? static_cast<ssize_t>(done) : fail(s, n);
         msg->msg_namelen = name_room;
     }
 }
@@ -130,7 +137,7 @@ ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
         return udp::receive_msg(s, fd, msg, flags);
     if ((flags & kKernelOnly) != 0 || msg->msg_iovlen > IOV_MAX ||
         s.mode.load(std::memory_order_acquire) == Mode::kKernel) [[unlikely]]
-        return libc::real.recvmsg(fd, msg, flags);
+        return by_os_received(s, libc::real.recvmsg(fd, msg, flags));
     ssize_t n = 0;
     if (dual(s) || !receive_plain(s, fd, msg, flags, n))
         return receive_dual(s, fd, msg, flags);
@@ -151,7 +158,7 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags)
             return n;
     }
     if (mode == Mode::kKernel)
-        return libc::real.recv(fd, buf, len, flags);
+        return by_os_received(s, libc::real.recv(fd, buf, len, flags));
     iovec v = {buf, len};
     msghdr msg = {};
     msg.msg_iov = &v;

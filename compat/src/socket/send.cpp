@@ -12,6 +12,7 @@
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/port_stream.hpp"
@@ -39,7 +40,7 @@ void keep_error(Socket &s, int error)
         if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
             return false;
         const int error = take_error(s);
-        n = error != 0 ? give(-error) : libc::real.sendmsg(fd, msg, flags);
+        n = error != 0 ? give(-error) : by_os_sent(s, libc::real.sendmsg(fd, msg, flags));
         if (n > 0)
             count_sent(s, static_cast<std::uint64_t>(n));
     }
@@ -87,6 +88,12 @@ ssize_t send_nothing(Socket &s, int fd, const msghdr *msg, int flags)
     return libc::real.sendmsg(fd, msg, flags);
 }
 
+int fail(const Socket &s, ssize_t result)
+{
+    stats::send_failed(record_of(s), static_cast<int>(-result));
+    return give(result);
+}
+
 ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
 {
     const std::size_t wanted = total_length(*msg);
@@ -119,7 +126,7 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
         if (n < 0 && done != 0)
             keep_error(s, static_cast<int>(-n));
         if (n < 0 && n != -EAGAIN)
-            return done != 0 ? static_cast<ssize_t>(done) : give(n);
+            return done != 0 ? static_cast<ssize_t>(done) : fail(s, n);
         if (n > 0)
             continue;
         if (!dual(s) && done == 0)
@@ -127,7 +134,7 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
         if (!blocking) {
             if (done == 0 && engine_look() != 0)
                 continue; // a CREDIT may have been waiting
-            return done != 0 ? static_cast<ssize_t>(done) : give(-EAGAIN);
+            return done != 0 ? static_cast<ssize_t>(done) : fail(s, -EAGAIN);
         }
         if (!call) {
             wait = begin_wait(s, s.send_timeout_us.load(std::memory_order_relaxed));
@@ -135,7 +142,7 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
         }
         n = wait_for_room(s, fd, wait);
         if (n != 0)
-            return done != 0 ? static_cast<ssize_t>(done) : give(n);
+            return done != 0 ? static_cast<ssize_t>(done) : fail(s, n);
     }
 }
 
@@ -146,7 +153,7 @@ ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
     if (is_udp(s))
         return udp::send_msg(s, fd, msg, flags);
     if (s.mode.load(std::memory_order_acquire) == Mode::kKernel) [[unlikely]]
-        return libc::real.sendmsg(fd, msg, flags);
+        return by_os_sent(s, libc::real.sendmsg(fd, msg, flags));
     if (msg->msg_iovlen > IOV_MAX) [[unlikely]]
         return libc::real.sendmsg(fd, msg, flags); // EMSGSIZE
     ssize_t n = 0;
@@ -190,7 +197,7 @@ ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags)
             return send_rest(s, fd, static_cast<const char *>(buf) + sent, len - sent, flags, sent);
     }
     if (mode == Mode::kKernel)
-        return libc::real.send(fd, buf, len, flags);
+        return by_os_sent(s, libc::real.send(fd, buf, len, flags));
     iovec v = {const_cast<void *>(buf), len};
     msghdr msg = {};
     msg.msg_iov = &v;
@@ -237,7 +244,7 @@ ssize_t send_file(Socket &s, int fd, int in_fd, off64_t *offset, std::size_t cou
         const Call call(s, CallKind::kBareSend);
         if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
             return send_file_pieces(s, fd, in_fd, offset, count);
-        n = libc::real.sendfile(fd, in_fd, offset, count);
+        n = by_os_sent(s, libc::real.sendfile(fd, in_fd, offset, count));
         if (n > 0)
             count_sent(s, static_cast<std::uint64_t>(n));
     }

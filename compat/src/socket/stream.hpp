@@ -19,6 +19,7 @@
 #include "compat/src/socket/offer.hpp"
 #include "compat/src/socket/pacing.hpp"
 #include "compat/src/socket/socket.hpp"
+#include "compat/src/stats/region.hpp"
 
 namespace vma::extra {
 struct State;
@@ -155,7 +156,8 @@ class Socket
 public:
     // Who we are. Set while the socket is made, or under the table's lock.
     std::atomic<Mode> mode{Mode::kFree};
-    std::atomic<udp::State *> udp{nullptr}; // of a UDP socket: what is said of streams below is not for it
+    std::atomic<stats::Slot *> record{&stats::g_sink}; // what it counts in (accounting.hpp)
+    std::atomic<udp::State *> udp{nullptr};            // of a UDP socket: what is said of streams below is not for it
     Role role = Role::kUnknown;
     Glimpsed<bool> evaluated = false;        // addresses were looked at: it is a candidate
     Glimpsed<bool> remote = false;           // once evaluated: the peer is on another host

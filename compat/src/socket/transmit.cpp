@@ -12,6 +12,7 @@
 #include <rdma/fi_rma.h>
 
 #include "compat/src/libc/real.hpp"
+#include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
@@ -55,6 +56,7 @@ int write_piece(Socket &s, const void *bytes, std::size_t len)
     }
     s.tx.position += len;
     --s.tx.slots_left;
+    stats::sent(record_of(s), len);
     return 0;
 }
 
@@ -153,6 +155,7 @@ ssize_t transmit_kernel(Socket &s, int fd, const msghdr *msg, std::size_t skip, 
     const ssize_t n = libc::uncancelled::sendmsg(fd, &part, flags | MSG_DONTWAIT);
     if (n < 0)
         return -errno;
+    stats::os_sent(record_of(s), n);
     s.tx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
     return n;
 }

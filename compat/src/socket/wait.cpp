@@ -15,6 +15,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/mux/thread_record.hpp"
+#include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/stream.hpp"
@@ -164,7 +165,11 @@ int wait_for(Socket &s, int fd, short events, Wait &wait)
     if (result == 0 && poll_us != 0 && !sleeps) {
         const std::int64_t start = now_ns();
         result = spin(s, fd, events, wait, start, poll_us < 0 ? kForever : start + poll_us * kNsPerUs);
+        if (result > 0 && (events & POLLIN) != 0)
+            stats::add(record_of(s).now.rx.poll_hit);
     }
+    if (result == 0 && (events & POLLIN) != 0)
+        stats::add(record_of(s).now.rx.poll_miss);
     while (result == 0) {
         result = sleep_once(s, fd, events, wait);
         if (result == 0)

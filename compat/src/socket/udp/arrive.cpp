@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock::udp {
@@ -61,11 +62,27 @@ void scatter(const msghdr &msg, const iovec *parts, std::size_t count)
 
 namespace {
 
+// With the sender, who had no room.
+[[gnu::cold]] void note_lost(const Socket &s, State &u, std::uint32_t count)
+{
+    u.dropped.fetch_add(count, std::memory_order_relaxed);
+    stats::dropped(record_of(s), 0, count);
+}
+
+void note_queued(const Socket &s, std::size_t length)
+{
+    stats::Slot &record = record_of(s);
+    stats::Arrived &in = record.now.in;
+    stats::arrived(record, length);
+    stats::raise(in.most_packets, stats::get(in.packets) - stats::get(record.now.rx.packets));
+    stats::raise(in.most_bytes, stats::get(in.bytes) - stats::get(record.now.rx.bytes));
+}
+
 void put(Socket &s, State &u, std::uint64_t data, About &about, const iovec *parts, std::size_t count,
          std::size_t length, std::int64_t hardware_ns = 0)
 {
     if (about.lost != 0) [[unlikely]]
-        u.dropped.fetch_add(about.lost, std::memory_order_relaxed);
+        note_lost(s, u, about.lost);
     about.hardware_ns = hardware_ns;
     if (filters(u, about) || ((data & kToGroup) != 0 && !is_member(s, about))) [[unlikely]]
         return;
@@ -78,12 +95,16 @@ void put(Socket &s, State &u, std::uint64_t data, About &about, const iovec *par
         direct->length = length;
         direct->about = about;
         direct->done = true;
+        stats::arrived(record_of(s), length);
         return;
     }
-    if (u.queue.push(about, parts, count, length)) [[likely]]
-        notify(s, POLLIN);
-    else
+    if (!u.queue.push(about, parts, count, length)) [[unlikely]] {
         u.dropped.fetch_add(1, std::memory_order_relaxed);
+        stats::dropped(record_of(s), length);
+        return;
+    }
+    note_queued(s, length);
+    notify(s, POLLIN);
 }
 
 // The socket that `data` names, if it takes datagrams.

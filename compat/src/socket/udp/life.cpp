@@ -13,6 +13,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/exception.hpp"
@@ -249,6 +250,7 @@ int set_group_option(Socket &s, int fd, int level, int name, const void *value, 
     if (result != 0)
         return result;
     note_group_option(u, level, name, value, len);
+    tell_option(s, level, name, value, len);
     clear_routes(u);
     return 0;
 }
@@ -334,6 +336,7 @@ void begin(Socket &s, int fd, int family)
     }
     take_loop_from_variable(*u, fd);
     s.udp.store(u, std::memory_order_release);
+    tell_loop(s, u->loops[place_of(*u)]);
 }
 
 // A call of another thread that lifts it, or looks a route of it up, has done so before, or sees that it is closed.
@@ -378,6 +381,8 @@ int connect(Socket &s, int fd, const sockaddr *address, socklen_t length)
     const int result = libc::real.connect(fd, address, length);
     const int error = errno;
     forget_routes(s);
+    if (result == 0)
+        tell_local_address(s, fd);
     if (dual(s)) {
         read_options(s, fd);
         if (u.named.load(std::memory_order_relaxed))
@@ -441,6 +446,7 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
     if (effect == Effect::kMembership) {
         note_membership(state_of(s), level, name, value, len);
         follow_group_rule(s, fd);
+        tell_option(s, level, name, value, len);
         tell_senders();
         wait_after_join(level, name);
     }

@@ -13,6 +13,7 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
+#include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
@@ -103,13 +104,16 @@ void lift_locked(Socket &s, int fd, bool asked)
         become_dual(s, fd);
     else
         stay_on_kernel(s, "the provider is not available");
-    if (!by_port || !dual(s))
+    if (by_port && dual(s))
+        attach_ports(s, fd);
+    if (dual(s) && u.is_unnamed.load(std::memory_order_relaxed) && !is_on_port(u)) {
+        unlift(s, true); // the rules leave nothing to it
+        u.port_tried.store(true, std::memory_order_relaxed);
+    }
+    if (!dual(s))
         return;
-    attach_ports(s, fd);
-    if (!u.is_unnamed.load(std::memory_order_relaxed) || is_on_port(u))
-        return;
-    unlift(s, true); // the rules leave nothing to it
-    u.port_tried.store(true, std::memory_order_relaxed);
+    tell_local_address(s, fd);
+    tell_migration(s);
 }
 
 // Nothing that was sent before the name vanished is on its way any more.
@@ -139,6 +143,7 @@ void read_options(Socket &s, int fd)
     u.wanted = wanted;
     u.tells_losses = wanted.overflows;
     u.queue.set_limit(receive_buffer(fd));
+    tell_limit(s, receive_buffer(fd));
     read_peer(fd, u);
     for (Verdict &verdict : u.verdicts)
         verdict = {};
@@ -231,6 +236,7 @@ void unlift(Socket &s, bool keep_unread)
     const bool left = keep_unread && !u.queue.empty();
     if (!left) {
         u.queue.release();
+        forget_queued(s);
         s.kernel_news = false;
         s.mode.store(s.pinned ? Mode::kKernel : Mode::kPlain, std::memory_order_release);
     }
@@ -240,6 +246,7 @@ void unlift(Socket &s, bool keep_unread)
     if (left)
         return; // dual until it is read
     s.operations.store(0, std::memory_order_relaxed);
+    tell_migration(s);
     mux::became_plain(s);
 }
 

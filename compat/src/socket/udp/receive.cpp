@@ -13,6 +13,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/mux/clock.hpp"
+#include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
@@ -44,6 +45,8 @@ void finish(Receive &call, const About &about, std::size_t length)
     ++state_of(call.s).since_turn;
     const std::size_t fits = std::min(length, total_length(call.msg));
     call.msg.msg_flags = (call.flags & MSG_CMSG_CLOEXEC) | (fits < length ? MSG_TRUNC : 0);
+    if ((call.flags & MSG_PEEK) == 0)
+        stats::received(record_of(call.s), length);
     describe(call.s, about, &call.msg);
     call.result = static_cast<ssize_t>((call.flags & MSG_TRUNC) != 0 ? length : fits);
 }
@@ -79,6 +82,8 @@ bool take_from_kernel(Receive &call)
         return false;
     }
     call.result = n < 0 ? -errno : n;
+    if ((call.flags & MSG_PEEK) == 0)
+        by_os_received(call.s, n);
     if (n >= 0) {
         u.kernel_brings.store(true, std::memory_order_relaxed);
         if (u.tells_losses)
@@ -225,7 +230,10 @@ bool look_while_waiting(void *waiting, bool polite)
     if (!polite && ++call.turns < kernel_ratio() && !call.s.kernel_news.load(std::memory_order_relaxed))
         return false;
     call.turns = 0;
-    return look_at_kernel(call);
+    if (!look_at_kernel(call))
+        return false;
+    stats::add(record_of(call.s).now.rx.poll_os_hit);
+    return true;
 }
 
 // A call that doesn't wait looks at the kernel before it says that there is nothing; but not each time if it is made in a loop.
@@ -283,6 +291,12 @@ template <typename Kernel> [[gnu::noinline]] bool receive_plain(Socket &s, int f
     return true;
 }
 
+int fail(const Socket &s, ssize_t result)
+{
+    stats::receive_failed(record_of(s), static_cast<int>(-result));
+    return give(result);
+}
+
 [[gnu::noinline]] ssize_t wait_and_receive(Receive &call)
 {
     Socket &s = call.s;
@@ -296,9 +310,11 @@ template <typename Kernel> [[gnu::noinline]] bool receive_plain(Socket &s, int f
         if (wait.found)
             return answer(call);
         if (result != 0)
-            return give(result);
+            return fail(s, result);
         call.fd = live_fd(s, call.fd);
-        const auto kernel = [&call] { return libc::real.recvmsg(call.fd, &call.msg, call.flags); };
+        const auto kernel = [&call] {
+            return by_os_received(call.s, libc::real.recvmsg(call.fd, &call.msg, call.flags));
+        };
         ssize_t n = 0;
         if (!dual(s) && receive_plain(s, call.fd, call.flags, kernel, n)) // it went back to the kernel meanwhile
             return n;
@@ -323,7 +339,7 @@ ssize_t receive_dual(Socket &s, int fd, msghdr &msg, int flags)
     if (!call.sure && look_behind(call)) [[unlikely]]
         return answer(call);
     engine_leave();
-    return give(-EAGAIN);
+    return fail(s, -EAGAIN);
 }
 
 bool only_by_kernel(const Socket &s, int flags)
@@ -337,7 +353,7 @@ ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
 {
     const auto kernel = [=, &s] {
         const std::size_t controls = msg->msg_controllen;
-        const ssize_t length = libc::real.recvmsg(fd, msg, flags);
+        const ssize_t length = by_os_received(s, libc::real.recvmsg(fd, msg, flags));
         const bool lost_here = state_of(s).dropped.load(std::memory_order_relaxed) != 0; // in a better time
         if (lost_here && length >= 0 && (flags & MSG_ERRQUEUE) == 0 && is_on(fd, SOL_SOCKET, SO_RXQ_OVFL))
             add_overflows(s, msg, controls);
@@ -353,7 +369,7 @@ ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
 
 ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len)
 {
-    const auto kernel = [=] { return libc::real.recvfrom(fd, buf, len, flags, from, from_len); };
+    const auto kernel = [=, &s] { return by_os_received(s, libc::real.recvfrom(fd, buf, len, flags, from, from_len)); };
     if (only_by_kernel(s, flags))
         return kernel();
     ssize_t n = 0;
@@ -373,7 +389,10 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockad
 
 bool receive_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout, int &n)
 {
-    const auto kernel = [=] { return static_cast<ssize_t>(libc::real.recvmmsg(fd, messages, count, flags, timeout)); };
+    const auto kernel = [=, &s] {
+        const int got = libc::real.recvmmsg(fd, messages, count, flags, timeout);
+        return static_cast<ssize_t>(by_os_received(s, messages, got));
+    };
     ssize_t result = 0;
     if (only_by_kernel(s, flags))
         result = kernel();

@@ -13,6 +13,7 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/clock.hpp"
+#include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/udp/state.hpp"
@@ -30,6 +31,7 @@ constexpr std::size_t kMostBytes = 65507; // of IPv4; the few more of IPv6 go by
 
 ssize_t by_kernel(Socket &s, ssize_t n)
 {
+    by_os_sent(s, n);
     if (n >= 0) [[likely]]
         s.operations.store(s.operations.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     else if (errno == EAGAIN)
@@ -107,6 +109,8 @@ ssize_t put_own(const Socket &s, const Route &route, const Receiver &receiver, c
         u.used_memory.store(true, std::memory_order_relaxed);
     }
     error = resolve(s, fd, *route);
+    if (route->way != Way::kKernel && route->way != Way::kUnknown)
+        tell_sender(s, fd, route->way == Way::kPort);
     return route;
 }
 
@@ -125,10 +129,13 @@ bool make_one(State &u, Message &m, iovec &one)
 }
 
 // To a group for which the kernel is the only way, on a socket that reaches others by endpoints.
-ssize_t loop_as_asked(State &u, int fd, const Message &m)
+ssize_t loop_as_asked(const Socket &s, int fd, const Message &m)
 {
+    State &u = state_of(s);
     const ssize_t n = send_to_group_by_kernel(u, fd, m, u.loops[place_of(u)]);
     u.kernel_sends.fetch_add(1, std::memory_order_relaxed);
+    if (n >= 0)
+        stats::os_sent(record_of(s), n);
     return n;
 }
 
@@ -159,7 +166,7 @@ ssize_t send_unusual(Socket &s, int fd, const Message &m)
         go_by_kernel(*route);
     if (!u.has_wire_groups || !is_group(fd, to))
         return kByKernel;
-    return m.parts != nullptr ? loop_as_asked(u, fd, m) : kAsItIs;
+    return m.parts != nullptr ? loop_as_asked(s, fd, m) : kAsItIs;
 }
 
 // kByKernel: the kernel is to send it. kNotDue: it is too early.
@@ -187,12 +194,14 @@ ssize_t send_accelerated(Socket &s, int fd, Message m)
     if (limited && route->way != Way::kKernel && !may_go(s, m.length)) [[unlikely]]
         return kNotDue;
     n = send_by_route(s, fd, *route, m);
+    if (n >= 0) [[likely]]
+        stats::sent(record_of(s), m.length);
     if (route->way == Way::kGroup)
         return n;
     if (n == kByKernel)
         go_by_kernel(*route);
     if (n == kByKernel && u.has_wire_groups && is_group(fd, to)) [[unlikely]]
-        return loop_as_asked(u, fd, m);
+        return loop_as_asked(s, fd, m);
     if (n == kByKernel && route->way == Way::kReceiver)
         route->way = Way::kUnknown; // the process is gone: the kernel says how
     return n;
@@ -225,6 +234,12 @@ template <typename Kernel> ssize_t send_looping(Socket &s, int fd, Kernel kernel
     return kernel();
 }
 
+[[gnu::cold]] int fail(const Socket &s, ssize_t result)
+{
+    stats::send_failed(record_of(s), static_cast<int>(-result));
+    return give(result);
+}
+
 template <typename Kernel> ssize_t send_by(Socket &s, int fd, const Message &m, Kernel kernel)
 {
     const int untold = take_error(s);
@@ -232,7 +247,7 @@ template <typename Kernel> ssize_t send_by(Socket &s, int fd, const Message &m, 
     if (n == kNotDue) [[unlikely]]
         n = send_when_due(s, fd, m);
     if (n != kByKernel && n != kAsItIs)
-        return n >= 0 ? n : give(n);
+        return n >= 0 ? n : fail(s, n);
     const ssize_t sent = n == kByKernel ? kernel() : send_looping(s, fd, kernel);
     // Not before: what another thread sends by an endpoint in between must not count as the one that went after it.
     state_of(s).kernel_sends.fetch_add(1, std::memory_order_relaxed);
@@ -279,7 +294,7 @@ bool only_kernel_sends(const Socket &s)
 
 int send_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags)
 {
-    const int n = libc::real.sendmmsg(fd, messages, count, flags);
+    const int n = by_os_sent(s, messages, libc::real.sendmmsg(fd, messages, count, flags));
     if (n > 0)
         s.operations.fetch_add(static_cast<std::uint32_t>(n), std::memory_order_relaxed);
     return n;

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Counting. Who counts holds the lock that layout.hpp names, so a plain addition is enough; next to a system call, where no lock
+// is held, it is atomic. The numbers are read by other processes at any time.
+#pragma once
+
+#include <errno.h>
+#include <sys/types.h>
+
+#include <cstdint>
+
+#include "compat/src/stats/layout.hpp"
+
+namespace vma::stats {
+
+template <typename T> inline T get(const T &word)
+{
+    return __atomic_load_n(&word, __ATOMIC_RELAXED);
+}
+
+template <typename T> inline void set(T &word, T value)
+{
+    __atomic_store_n(&word, value, __ATOMIC_RELAXED);
+}
+
+inline void add(std::uint64_t &counter, std::uint64_t more = 1) // one writer at a time
+{
+    set(counter, get(counter) + more);
+}
+
+inline void add_shared(std::uint64_t &counter, std::uint64_t more = 1)
+{
+    __atomic_fetch_add(&counter, more, __ATOMIC_RELAXED);
+}
+
+inline void raise(std::uint64_t &most, std::uint64_t value)
+{
+    if (value > get(most)) [[unlikely]]
+        set(most, value);
+}
+
+[[gnu::tls_model("initial-exec")]] extern thread_local constinit std::uint32_t t_thread; // 0: not asked for yet
+std::uint32_t ask_thread();
+
+inline std::uint32_t this_thread()
+{
+    return t_thread != 0 ? t_thread : ask_thread();
+}
+
+// ---- by a device ------------------------------------------------------------------------------------------------------
+
+inline void sent(Slot &slot, std::uint64_t bytes) // tx_lock
+{
+    add(slot.now.tx.packets);
+    add(slot.now.tx.bytes, bytes);
+    set(slot.now.tx.thread, this_thread());
+}
+
+inline void received(Slot &slot, std::uint64_t bytes) // rx_lock
+{
+    add(slot.now.rx.packets);
+    add(slot.now.rx.bytes, bytes);
+    set(slot.now.rx.thread, this_thread());
+}
+
+inline void arrived(Slot &slot, std::uint64_t bytes) // poll lock
+{
+    Arrived &in = slot.now.in;
+    add(in.packets);
+    add(in.bytes, bytes);
+}
+
+inline void dropped(Slot &slot, std::uint64_t bytes, std::uint64_t packets = 1) // poll lock
+{
+    add(slot.now.in.dropped_packets, packets);
+    add(slot.now.in.dropped_bytes, bytes);
+}
+
+// A call on a device that failed with `error`; any lock or none.
+inline void send_failed(Slot &slot, int error)
+{
+    add(error == EAGAIN ? slot.now.tx.eagain : slot.now.tx.errors);
+}
+
+inline void receive_failed(Slot &slot, int error)
+{
+    add(error == EAGAIN ? slot.now.rx.eagain : slot.now.rx.errors);
+}
+
+// For sends that only warm the way (dummy sends), and for buffers the program holds without a copy: up or down. tx_lock, rx_lock.
+inline void dummy_sent(Slot &slot)
+{
+    add(slot.now.tx.dummies);
+}
+
+inline void zcopy_held(Slot &slot, std::int32_t more)
+{
+    set(slot.now.rx.zcopy, get(slot.now.rx.zcopy) + static_cast<std::uint32_t>(more));
+}
+
+// ---- by the kernel: what its call returned, errno as it left it. No lock. ------------------------------------------------
+
+inline void os_sent(Slot &slot, ssize_t n, std::uint64_t packets = 1)
+{
+    Sent &tx = slot.now.tx;
+    if (n >= 0) [[likely]] {
+        add_shared(tx.os_packets, packets);
+        add_shared(tx.os_bytes, static_cast<std::uint64_t>(n));
+        set(tx.thread, this_thread());
+    } else {
+        add_shared(errno == EAGAIN ? tx.os_eagain : tx.os_errors);
+    }
+}
+
+inline void os_received(Slot &slot, ssize_t n, std::uint64_t packets = 1)
+{
+    Received &rx = slot.now.rx;
+    if (n >= 0) [[likely]] {
+        add_shared(rx.os_packets, packets);
+        add_shared(rx.os_bytes, static_cast<std::uint64_t>(n));
+        set(rx.thread, this_thread());
+    } else {
+        add_shared(errno == EAGAIN ? rx.os_eagain : rx.os_errors);
+    }
+}
+
+// It moved between kernel and device.
+inline void migrated(Slot &slot)
+{
+    add(slot.now.rx.migrations);
+    add(slot.now.tx.migrations);
+}
+
+} // namespace vma::stats

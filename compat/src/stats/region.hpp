@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The memory that is counted in: the process's file (layout.hpp), made when there is something to count, and private memory for
+// what has no place in it. Counting never fails and never waits: who has no record counts into one that nobody reads.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "compat/src/stats/count.hpp"
+#include "compat/src/stats/layout.hpp"
+
+namespace vma::stats {
+
+extern Slot g_sink; // of who has none
+
+// A record for a socket, with these facts. The sink if there is no memory. Any thread.
+Slot &claim(int fd, std::uint8_t protocol, std::uint8_t family, bool nonblocking);
+void give_back(Slot &slot);
+
+Header &header(); // always there; nobody else reads it before the file is made
+
+// Of an epoll set that counts for the first time, and its end. One that nobody reads when all are taken.
+Mux &claim_set(int epfd);
+void give_back(Mux &set);
+
+extern std::atomic<bool> g_due;                    // the file is to be made
+extern std::atomic<const std::uint32_t *> g_asked; // the tool's requests, a number
+extern std::atomic<std::uint32_t> g_answered;
+
+void make_due_file();   // keeps errno
+void answer_requests(); // likewise
+bool is_published();    // the file is there
+
+// By who is next to a system call anyway, and by the helper thread: makes the file, and follows what vma_stats asks for.
+inline void touch()
+{
+    if (g_due.load(std::memory_order_relaxed)) [[unlikely]]
+        make_due_file();
+    if (get(*g_asked.load(std::memory_order_relaxed)) != g_answered.load(std::memory_order_relaxed)) [[unlikely]]
+        answer_requests();
+}
+
+void remove_file();         // the process ends; async-signal-safe
+void replaced(bool really); // before exec, and after one that failed
+void after_fork_in_child(); // the parent's file is not ours: its sockets' records go on in memory, from zero
+
+// Writes what is known of a socket, and of all with fd 0, to the log at a level of its own numbers. False: no such socket.
+bool dump_to_log(int fd, int level);
+void dump_to_file(const Slot &slot); // VMA_STATS_FILE, at close
+
+} // namespace vma::stats

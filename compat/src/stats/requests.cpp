@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What vma_stats asks of a running process: another log level, other details, a socket's counters in the log. And the text that
+// a socket leaves in VMA_STATS_FILE when it is closed.
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/stats/region.hpp"
+#include "compat/src/stats/text.hpp"
+
+namespace vma::stats {
+
+namespace {
+
+constexpr const char *kRule = "======================================================";
+
+config::Level clamp_level(int level)
+{
+    return static_cast<config::Level>(std::clamp(level, 0, static_cast<int>(config::Level::kFuncAll)));
+}
+
+// One line of the log for each of the text's.
+void log_text(config::Level level, const char *text)
+{
+    while (*text != '\0') {
+        const std::size_t length = strcspn(text, "\n");
+        config::log_line(level, "%.*s", static_cast<int>(length), text);
+        text += length + (text[length] == '\n' ? 1 : 0);
+    }
+}
+
+bool dump(Slot &slot, config::Level level)
+{
+    Text text;
+    describe(view_of(slot), text);
+    log_text(level, kRule);
+    log_text(level, text.c_str());
+    return true;
+}
+
+} // namespace
+
+bool dump_to_log(int fd, int level)
+{
+    bool found = false;
+    Header &h = header();
+    auto *const slots = reinterpret_cast<Slot *>(&h + 1);
+    const std::uint32_t count = std::min(h.slots_used, config::params().stats_fd_num);
+    for (std::uint32_t i = 0; i < count; ++i)
+        if (slots[i].facts.fd >= 0 && (fd == 0 || slots[i].facts.fd == fd))
+            found |= dump(slots[i], clamp_level(level));
+    return found;
+}
+
+void answer_requests()
+{
+    const std::uint32_t count = get(*g_asked.load(std::memory_order_relaxed));
+    if (g_answered.exchange(count, std::memory_order_acq_rel) == count)
+        return; // another thread does it
+    const int saved = errno;
+    const Requests asked = header().requests;
+    if (asked.log_level != Requests::kKeep)
+        config::set_log_level(asked.log_level);
+    if (asked.log_details != Requests::kKeep)
+        config::set_log_details(std::clamp(asked.log_details, 0, 3));
+    if (asked.dump_fd != Requests::kKeep)
+        dump_to_log(asked.dump_fd, asked.dump_level);
+    errno = saved;
+}
+
+void dump_to_file(const Slot &slot)
+{
+    const char *const name = config::params().stats_file;
+    char path[PATH_MAX];
+    if (name == nullptr || !has_traffic(slot.now) || !config::expand_process_id(name, path, sizeof path))
+        return;
+    Text text;
+    text.add("%s\n", kRule);
+    describe(view_of(slot), text);
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    const long fd = libc::real.syscall(SYS_openat, AT_FDCWD, path, kFlags, 0644);
+    const bool written = fd >= 0 && libc::real.syscall(SYS_write, fd, text.c_str(), text.size()) >= 0;
+    static constinit std::atomic<bool> said{false};
+    if (!written && !said.exchange(true))
+        VMA_LOG(kWarn, "VMA_STATS_FILE: %s: %s: what sockets counted is not written", path, strerror(errno));
+    if (fd >= 0)
+        libc::real.syscall(SYS_close, fd);
+}
+
+} // namespace vma::stats

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "util/vma_stats/snapshot.hpp"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace vma_stats {
+
+namespace {
+
+using namespace vma::stats;
+
+class File
+{
+public:
+    File(const std::string &path, int flags) : fd_(::open(path.c_str(), flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)) {}
+    ~File()
+    {
+        if (fd_ >= 0)
+            ::close(fd_);
+    }
+    File(const File &) = delete;
+    File &operator=(const File &) = delete;
+    int fd() const { return fd_; }
+
+    bool read(void *out, std::size_t size, std::size_t at) const
+    {
+        return ::pread(fd_, out, size, static_cast<off_t>(at)) == static_cast<ssize_t>(size);
+    }
+    bool write(const void *bytes, std::size_t size, std::size_t at) const
+    {
+        return ::pwrite(fd_, bytes, size, static_cast<off_t>(at)) == static_cast<ssize_t>(size);
+    }
+
+private:
+    int fd_;
+};
+
+template <std::size_t kSize> void end_text(char (&text)[kSize])
+{
+    text[kSize - 1] = '\0';
+    for (char *c = text; *c != '\0'; ++c)
+        if (static_cast<unsigned char>(*c) < ' ' || *c == '\177')
+            *c = '?'; // nothing that a terminal would follow
+}
+
+template <typename Enum> void bound(Enum &value, Enum last)
+{
+    if (value > last)
+        value = {};
+}
+
+void bound(Header &h)
+{
+    h.slots_used = std::min(h.slots_used, h.slot_count);
+    end_text(h.program);
+    end_text(h.library);
+    for (Ring &ring : h.rings) {
+        end_text(ring.name);
+        bound(ring.kind, RingKind::kRdma);
+    }
+}
+
+void bound(Facts &f)
+{
+    end_text(f.device);
+    end_text(f.reason);
+    f.group_count = std::min(f.group_count, kMostGroups);
+    bound(f.way, Way::kPort);
+}
+
+bool is_known(const Header &h, std::string &error)
+{
+    if (h.magic != kMagic)
+        error = "it is not a file of this vma_stats";
+    else if (h.version != kVersion)
+        error = "its version is " + std::to_string(h.version) + ", expected " + std::to_string(kVersion);
+    else if (h.header_size != sizeof(Header) || h.slot_size != sizeof(Slot) || h.slot_count > kMostSlots)
+        error = "its sizes are not those of this version";
+    else
+        return true;
+    return false;
+}
+
+double now_seconds()
+{
+    timespec now = {};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+}
+
+std::size_t place_of(std::size_t slot)
+{
+    return sizeof(Header) + slot * sizeof(Slot);
+}
+
+} // namespace
+
+bool read_snapshot(const std::string &path, Snapshot &out, std::string &error)
+{
+    const File file(path, O_RDONLY);
+    struct stat status = {};
+    if (file.fd() < 0 || ::fstat(file.fd(), &status) != 0) {
+        error = strerror(errno);
+        return false;
+    }
+    if (!S_ISREG(status.st_mode)) {
+        error = "it is not a plain file";
+        return false;
+    }
+    out.seconds = now_seconds();
+    if (!file.read(&out.header, sizeof out.header, 0)) {
+        error = "it is too short";
+        return false;
+    }
+    if (!is_known(out.header, error))
+        return false;
+    bound(out.header);
+    out.slots.resize(out.header.slots_used);
+    if (!out.slots.empty() && !file.read(out.slots.data(), out.slots.size() * sizeof(Slot), place_of(0))) {
+        error = "it is too short";
+        return false;
+    }
+    for (Slot &slot : out.slots)
+        bound(slot.facts);
+    return true;
+}
+
+std::string path_of(const std::string &folder, pid_t pid)
+{
+    return folder + "/vmastat." + std::to_string(pid);
+}
+
+std::string program_of(const Snapshot &s)
+{
+    return s.header.program;
+}
+
+bool zero_counters(const std::string &path, const Snapshot &s)
+{
+    const File file(path, O_RDWR);
+    if (file.fd() < 0)
+        return false;
+    bool good = true;
+    const std::uint64_t none[2] = {};
+    for (std::size_t i = 0; i < s.slots.size(); ++i) {
+        const std::size_t at = place_of(i);
+        good = file.write(&s.slots[i].now, sizeof(Counters), at + offsetof(Slot, zero)) &&
+               file.write(none, sizeof none,
+                          at + offsetof(Slot, now) + offsetof(Counters, in) + offsetof(Arrived, most_packets)) &&
+               good;
+    }
+    const auto zero = [&](const Mux &mux, std::size_t at) {
+        good = file.write(&mux.now, sizeof mux.now, at + offsetof(Mux, zero)) && good;
+    };
+    zero(s.header.select, offsetof(Header, select));
+    zero(s.header.poll, offsetof(Header, poll));
+    for (std::size_t i = 0; i < kEpollSets; ++i)
+        zero(s.header.epoll[i], offsetof(Header, epoll) + i * sizeof(Mux));
+    return good;
+}
+
+bool ask(const std::string &path, const Wishes &wishes)
+{
+    const File file(path, O_RDWR);
+    Requests requests = {};
+    constexpr std::size_t kAt = offsetof(Header, requests);
+    if (file.fd() < 0 || !file.read(&requests, sizeof requests, kAt))
+        return false;
+    const auto or_keep = [](int value) { return value != INT_MIN ? value : Requests::kKeep; };
+    const std::uint32_t count = requests.count + 1;
+    requests.log_level = or_keep(wishes.log_level);
+    requests.log_details = or_keep(wishes.log_details);
+    requests.dump_fd = or_keep(wishes.dump_fd);
+    requests.dump_level = wishes.dump_level;
+    return file.write(&requests, sizeof requests, kAt) && // with the old number: nobody looks at half of it
+           file.write(&count, sizeof count, kAt);
+}
+
+} // namespace vma_stats
