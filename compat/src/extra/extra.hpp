@@ -38,7 +38,6 @@ std::size_t length_of(const msghdr *message); // 0 where there is none
 
 // ---- life
 void end(sock::Socket &s);          // its last descriptor is closed: what was held of it is given back
-void after_fork_in_child(sock::Socket &s);
 void after_fork_in_child();
 
 } // namespace vma::extra

@@ -5,6 +5,8 @@
 #include <new>
 
 #include "compat/src/config/params.hpp"
+#include "compat/src/extra/packets.hpp"
+#include "compat/src/extra/ring.hpp"
 #include "compat/src/extra/threads.hpp"
 #include "compat/src/socket/stream.hpp"
 
@@ -22,6 +24,7 @@ void begin_anew(State &state, std::uint32_t generation)
     state.dummy_sent = 0;
     state.logic = {};
     state.memory = {};
+    state.packets = nullptr;
     state.generation = generation;
 }
 
@@ -108,9 +111,17 @@ bool offloads_here()
     return otherwise;
 }
 
+void end(sock::Socket &s)
+{
+    if (find_state(s) != nullptr) [[unlikely]]
+        drop_all(s);
+}
+
 void after_fork_in_child()
 {
     g_lock.reset();
+    forget_ring();
+    packets_after_fork_in_child();
 }
 
 } // namespace vma::extra

@@ -12,6 +12,8 @@
 
 namespace vma::extra {
 
+struct Packet;
+
 struct State {
     std::uint32_t generation = 0;               // of the socket that it is about
     std::atomic<std::uint64_t> user_data{0};
@@ -20,6 +22,7 @@ struct State {
     std::atomic<std::uint64_t> dummy_sent{0};   // n_tx_dummy
     vma_ring_alloc_logic_attr logic = {};       // the last one that was set; g_lock
     iovec memory = {};                          // likewise
+    Packet *packets = nullptr;                  // that the program holds; the packets' lock
 };
 
 // Of an open socket; made where there is none. nullptr: no memory.

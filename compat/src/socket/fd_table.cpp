@@ -11,6 +11,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/socket/calls.hpp"
@@ -232,6 +233,7 @@ void release(Socket &s, int fd)
         udp::end(s);
     else
         end_stream(s, fd);
+    extra::end(s);
     leave_holders(s);
     forget_pacing_turn(s);
     s.generation.fetch_add(1, std::memory_order_acq_rel);

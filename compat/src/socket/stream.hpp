@@ -103,6 +103,8 @@ struct Sender {
     }
 };
 
+struct StreamLoans;
+
 // One direction we receive. Guarded by rx_lock but for the atomics.
 struct Receiver {
     std::atomic<Path> path{Path::kKernel};
@@ -118,6 +120,8 @@ struct Receiver {
     std::atomic<bool> credit_due{false}; // CREDIT found no slot
     std::atomic<bool> ask_due{false};    // ASK came while somebody was reading
     bool return_final = false;           // our RETURN was for good, not for an ASK
+    StreamLoans *loans = nullptr;        // since the first one of this endpoint
+    std::atomic<std::uint64_t> lent_from{kNone}; // the first byte that is on loan
     const std::uint8_t *base = nullptr;  // our region
     std::uint64_t ring = 0;              // its bytes, power of two
     std::uint8_t *stash = nullptr;       // what `base` is when the endpoint is closed and bytes are left to read
