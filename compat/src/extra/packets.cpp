@@ -173,7 +173,7 @@ void packets_after_fork_in_child()
     for (std::uint32_t i = 0; i < g_used.load(std::memory_order_relaxed); ++i) {
         if (all[i].refs.exchange(0, std::memory_order_relaxed) != 0)
             if (State *const state = find_state(*all[i].socket))
-                state->packets = nullptr;
+                state->packets = state->first_ready = state->last_ready = nullptr;
         all[i].loan = {};
         set_free(all[i]);
     }

@@ -13,6 +13,7 @@
 
 #include "compat/src/socket/loan.hpp"
 #include "compat/src/socket/socket.hpp"
+#include "compat/src/socket/udp/wire.hpp"
 
 namespace vma::extra {
 
@@ -26,6 +27,9 @@ struct Packet {
     Packet *next = nullptr; // of the socket's, or the next free one
     Packet *prev = nullptr;
     sock::Loan loan;
+    Packet *next_ready = nullptr; // of those that wait to be read, and what is known of it
+    std::size_t offset = 0;       // read
+    sock::udp::About about = {};
 
     std::size_t size() const { return loan.length(); }
     void *packet_id() const { return const_cast<Packet *>(this); }

@@ -16,6 +16,13 @@ namespace {
 
 constinit sock::Mutex g_lock;
 
+void forget_ready(State &state)
+{
+    state.first_ready = state.last_ready = nullptr;
+    state.ready_count = 0;
+    state.ready_bytes = 0;
+}
+
 void begin_anew(State &state, std::uint32_t generation)
 {
     state.user_data = 0;
@@ -25,6 +32,8 @@ void begin_anew(State &state, std::uint32_t generation)
     state.logic = {};
     state.memory = {};
     state.packets = nullptr;
+    state.callback = nullptr;
+    forget_ready(state);
     state.generation = generation;
 }
 
@@ -113,8 +122,11 @@ bool offloads_here()
 
 void end(sock::Socket &s)
 {
-    if (find_state(s) != nullptr) [[unlikely]]
-        drop_all(s);
+    State *const state = find_state(s);
+    if (state == nullptr) [[likely]]
+        return;
+    forget_ready(*state);
+    drop_all(s);
 }
 
 void after_fork_in_child()

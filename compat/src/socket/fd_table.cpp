@@ -136,6 +136,7 @@ Socket *take_from_pool()
     s->aborted = false;
     s->lingers_until_ns = 0;
     s->udp = nullptr;
+    s->screened = false;
     s->mode.store(Mode::kPlain, std::memory_order_release);
     return s;
 }

@@ -208,6 +208,7 @@ public:
 
     udp::State *udp_memory = nullptr; // stays with the Socket
     std::atomic<extra::State *> extra{nullptr}; // likewise
+    std::atomic<bool> screened{false};          // the program has a receive callback, or had one
     bool listed = false;              // UDP: on the list of those that the helper thread looks after
     Socket *next_live = nullptr;      // list of sockets with an endpoint (engine), or of attempts
     Socket *prev_live = nullptr;
@@ -318,6 +319,13 @@ void answer_ask(Socket &s);
 void settle(Socket &s); // spans that are used up
 void send_credit(Socket &s);
 bool has_input(const Socket &s); // endpoint bytes the program can read now; no lock needed
+
+// receive.cpp: past the program's callback.
+ssize_t receive_unscreened(Socket &s, int fd, msghdr *msg, int flags);
+inline bool is_screened(const Socket &s)
+{
+    return s.screened.load(std::memory_order_relaxed);
+}
 
 // lift.cpp: offers, attaching, tearing down. Lock order: lift, tx, rx, the engine's poll lock, watchers.
 void count_operation(Socket &s, int fd, bool received); // a send or receive succeeded on the kernel
