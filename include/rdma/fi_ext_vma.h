@@ -165,6 +165,17 @@ struct fi_vma_tcp_state {
 #define FI_OPT_VMA_PEER_VIEW (FI_PROV_SPECIFIC | 0x564d0004)
 
 /*
+ * FI_OPT_VMA_KEEP_REGION (FI_EP_MSG, local device): fi_getopt: optval is a struct fi_vma_mapping, which is filled. From then on the memory
+ * that this endpoint's region is in stays after fi_close(), as it then is: the caller ends it, by munmap(). -FI_EOPBADSTATE before fi_enable().
+ */
+#define FI_OPT_VMA_KEEP_REGION (FI_PROV_SPECIFIC | 0x564d000c)
+
+struct fi_vma_mapping {
+    void *base;
+    size_t len; /* bytes */
+};
+
+/*
  * Datagrams (FI_EP_DGRAM) that were lost, as a uint64_t, since the endpoint was enabled. fi_getopt only, at any time.
  *
  * FI_OPT_VMA_TX_DROPS: of those that this endpoint sent: the receiver had no room, or nobody had the name.
@@ -193,9 +204,26 @@ struct fi_vma_tcp_state {
  */
 #define FI_OPT_VMA_TAKER (FI_PROV_SPECIFIC | 0x564d0007)
 
+/*
+ * Who lends what has arrived. give_back() ends a loan, by any thread, once, in any order, also after the endpoint was closed: the memory stays
+ * until then. `payload` and `length` are those that were given. Not in a forked child, which has no such memory.
+ */
+struct fi_vma_lender {
+    void (*give_back)(struct fi_vma_lender *lender, const void *payload, size_t length);
+};
+
+/* `keep`, where it is not NULL, is called instead of `take`, and may have a third result, if `lender` is not NULL:
+ *
+ *   2  taken, and the payload stays where it is, readable, until lender->give_back(). Half of a sender's room can be lent.
+ */
 struct fi_vma_taker {
     int (*take)(void *context, const void *payload, size_t length, uint64_t data);
     void *context;
+    int (*keep)(void *context, const void *payload, size_t length, uint64_t data, struct fi_vma_lender *lender);
+};
+
+enum {
+    FI_VMA_KEPT = 2,
 };
 
 /*

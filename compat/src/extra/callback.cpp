@@ -1,12 +1,262 @@
 // SPDX-License-Identifier: BSD-2-Clause
+// The receive callback. A receiving call takes what has come, lent or by the kernel, asks the program's function, and goes on until one
+// is to be received. A wait asks about what was lent, and keeps what is to be received (`ready`) for the next receive.
+#include <errno.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <string.h>
+
+#include <algorithm>
+
 #include "compat/src/extra/calls.hpp"
+#include "compat/src/extra/extra.hpp"
+#include "compat/src/extra/packets.hpp"
+#include "compat/src/extra/receive.hpp"
+#include "compat/src/extra/state.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/socket/calls.hpp"
 
 namespace vma::extra {
 
-int register_recv_callback(int, vma_recv_callback_t, void *)
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+constinit std::atomic<std::uint32_t> g_callbacks{0}; // that were ever registered
+
+struct Names {
+    sockaddr_storage from = {};
+    sockaddr_storage to = {};
+};
+
+void write_name(sockaddr_storage &out, const in6_addr &address, std::uint16_t port)
 {
-    static constinit std::atomic<bool> said{false};
-    return unsupported(said, "register_recv_callback", "not yet");
+    sockaddr_in6 v6 = {};
+    sockaddr_in v4 = {};
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = v4.sin_port = port;
+    v6.sin6_addr = address;
+    v4.sin_family = AF_INET;
+    memcpy(&v4.sin_addr, &address.s6_addr[12], sizeof v4.sin_addr);
+    if (IN6_IS_ADDR_V4MAPPED(&address))
+        memcpy(&out, &v4, sizeof v4);
+    else
+        memcpy(&out, &v6, sizeof v6);
+}
+
+timespec time_of(std::int64_t ns)
+{
+    return {static_cast<time_t>(ns / kSecond), static_cast<long>(ns % kSecond)};
+}
+
+// What the callback is told of bytes that are in `parts`. `about` nullptr: the kernel brought them.
+int ask(sock::Socket &s, State &state, int fd, iovec *parts, std::size_t count, std::size_t bytes, Packet *packet,
+        const sock::udp::About *about, Names &names)
+{
+    const vma_recv_callback_t callback = state.callback.load(std::memory_order_acquire);
+    if (callback == nullptr)
+        return VMA_PACKET_RECV;
+    socklen_t size = sizeof names.to;
+    libc::real.getsockname(sock::live_fd(s, fd), reinterpret_cast<sockaddr *>(&names.to), &size);
+    vma_info_t info = {};
+    info.struct_sz = sizeof info;
+    info.packet_id = packet;
+    info.src = reinterpret_cast<sockaddr_in *>(&names.from);
+    info.dst = reinterpret_cast<sockaddr_in *>(&names.to);
+    info.payload_sz = bytes;
+    info.socket_ready_queue_pkt_count = state.ready_count;
+    info.socket_ready_queue_byte_count = state.ready_bytes;
+    if (about != nullptr) {
+        write_name(names.to, about->destination, reinterpret_cast<const sockaddr_in *>(&names.to)->sin_port);
+        info.hw_timestamp = time_of(about->hardware_ns);
+        info.sw_timestamp = time_of(about->arrived_ns);
+    }
+    return callback(fd, count, parts, &info, state.callback_context.load(std::memory_order_relaxed));
+}
+
+int ask_of_packet(sock::Socket &s, State &state, int fd, Packet &packet, const sock::udp::About &about)
+{
+    Names names;
+    iovec part = {packet.bytes(), packet.size()};
+    const bool datagram = sock::is_udp(s);
+    if (datagram)
+        write_name(names.from, about.source, about.source_port);
+    else
+        write_name(names.from, s.addresses.peer.sin6_addr, s.addresses.peer.sin6_port);
+    return ask(s, state, fd, &part, 1, packet.size(), &packet, datagram ? &about : nullptr, names);
+}
+
+// ---- what a wait has let through
+
+void keep_ready(State &state, Packet &packet, const sock::udp::About &about)
+{
+    const sock::LockGuard guard(state.ready_lock);
+    packet.about = about;
+    packet.offset = 0;
+    packet.next_ready = nullptr;
+    (state.last_ready != nullptr ? state.last_ready->next_ready : state.first_ready) = &packet;
+    state.last_ready = &packet;
+    state.ready_count = state.ready_count + 1;
+    state.ready_bytes = state.ready_bytes + static_cast<std::uint32_t>(packet.size());
+}
+
+// Gives the program what stands first; what is left of a stream's stays. -EAGAIN: there is none.
+ssize_t take_ready(sock::Socket &s, State &state, msghdr &message, int flags)
+{
+    const sock::LockGuard guard(state.ready_lock);
+    Packet *const packet = state.first_ready;
+    if (packet == nullptr)
+        return -EAGAIN;
+    const std::size_t left = packet->size() - packet->offset;
+    const std::size_t fits = std::min(left, sock::total_length(message));
+    const iovec bytes = {static_cast<char *>(packet->bytes()) + packet->offset, left};
+    sock::udp::scatter(message, &bytes, 1);
+    message.msg_flags = 0;
+    if (sock::is_udp(s)) {
+        message.msg_flags = fits < left ? MSG_TRUNC : 0;
+        sock::udp::describe(s, packet->about, &message);
+    } else {
+        message.msg_namelen = 0;
+        message.msg_controllen = 0;
+    }
+    if ((flags & MSG_PEEK) != 0)
+        return static_cast<ssize_t>(fits);
+    packet->offset += fits;
+    if (!sock::is_udp(s) && packet->offset < packet->size()) {
+        state.ready_bytes = state.ready_bytes - static_cast<std::uint32_t>(fits);
+        return static_cast<ssize_t>(fits);
+    }
+    state.first_ready = packet->next_ready;
+    if (state.first_ready == nullptr)
+        state.last_ready = nullptr;
+    state.ready_count = state.ready_count - 1;
+    state.ready_bytes = state.ready_bytes - static_cast<std::uint32_t>(left);
+    drop(*packet);
+    return static_cast<ssize_t>(fits);
+}
+
+// True: it is for the program's next receive. Else it was dropped, or is held.
+bool judge(sock::Socket &s, State &state, int fd, sock::Loan &loan, const sock::udp::About &about)
+{
+    Packet &packet = hold(s, loan);
+    const int verdict = ask_of_packet(s, state, fd, packet, about);
+    if (verdict == VMA_PACKET_RECV)
+        keep_ready(state, packet, about);
+    else if (verdict != VMA_PACKET_HOLD)
+        drop(packet);
+    return verdict == VMA_PACKET_RECV;
+}
+
+// What the kernel brought stands in the program's buffer. True: it may stay there.
+bool judge_copy(sock::Socket &s, State &state, int fd, const msghdr &message, std::size_t bytes)
+{
+    iovec parts[16];
+    std::size_t count = 0;
+    for (std::size_t left = bytes; left != 0 && count < std::size(parts) && count < message.msg_iovlen; ++count) {
+        parts[count] = {message.msg_iov[count].iov_base, std::min(left, message.msg_iov[count].iov_len)};
+        left -= parts[count].iov_len;
+    }
+    Names names;
+    if (message.msg_name != nullptr)
+        memcpy(&names.from, message.msg_name, std::min<std::size_t>(message.msg_namelen, sizeof names.from));
+    sock::Loan copy = count == 1 ? sock::lend_copy(parts[0].iov_base, parts[0].iov_len) : sock::Loan{};
+    Packet *const packet = copy.lender != nullptr ? &hold(s, copy) : nullptr; // its id, should it be held
+    const int verdict = ask(s, state, fd, parts, count, bytes, packet, nullptr, names);
+    if (packet != nullptr && verdict != VMA_PACKET_HOLD)
+        drop(*packet);
+    return verdict == VMA_PACKET_RECV || (verdict == VMA_PACKET_HOLD && packet == nullptr);
+}
+
+} // namespace
+
+bool any_callbacks()
+{
+    return g_callbacks.load(std::memory_order_relaxed) != 0;
+}
+
+bool has_ready(const sock::Socket &s)
+{
+    const State *const state = find_state(s);
+    return state != nullptr && state->ready_count != 0;
+}
+
+ssize_t receive_screened(sock::Socket &s, int fd, msghdr &message, int flags)
+{
+    State *const state = find_state(s);
+    const msghdr asked = message;
+    sockaddr_storage sender;
+    for (;;) {
+        message = asked;
+        const ssize_t kept = state != nullptr ? take_ready(s, *state, message, flags) : -EAGAIN;
+        if (kept >= 0)
+            return kept;
+        if (state == nullptr || state->callback.load(std::memory_order_acquire) == nullptr) {
+            s.screened.store(false, std::memory_order_relaxed);
+            return sock::receive_msg(s, fd, &message, flags);
+        }
+        if (!has_room_for_packets(s) || (flags & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB)) != 0)
+            return sock::receive_unscreened(s, fd, &message, flags);
+        const bool unnamed = asked.msg_name == nullptr;
+        if (unnamed) {
+            message.msg_name = &sender;
+            message.msg_namelen = sizeof sender;
+        }
+        Arrival arrival;
+        arrival.most = 1;
+        const ssize_t n = receive(s, fd, message, flags, false, arrival);
+        if (n < 0)
+            return n;
+        if (arrival.count != 0) {
+            judge(s, *state, fd, arrival.loans[0], arrival.about);
+            continue;
+        }
+        const bool stays = n == 0 || judge_copy(s, *state, fd, message, static_cast<std::size_t>(n));
+        if (unnamed) {
+            message.msg_name = nullptr;
+            message.msg_namelen = 0;
+        }
+        if (stays)
+            return n;
+    }
+}
+
+bool screen(sock::Socket &s, int fd)
+{
+    State *const state = find_state(s);
+    if (state == nullptr || !sock::dual(s) || !has_room_for_packets(s))
+        return true;
+    char nowhere[1];
+    while (state->ready_count == 0 && state->callback.load(std::memory_order_acquire) != nullptr) {
+        iovec part = {nowhere, sizeof nowhere};
+        msghdr message = {};
+        message.msg_iov = &part;
+        message.msg_iovlen = 1;
+        Arrival arrival;
+        arrival.most = 1;
+        const ssize_t n = receive(s, fd, message, MSG_DONTWAIT, true, arrival);
+        if (n < 0 && errno == EAGAIN)
+            return false;
+        if (n < 0 || arrival.count == 0)
+            return true; // the kernel has it: the receive will ask
+        judge(s, *state, fd, arrival.loans[0], arrival.about);
+    }
+    return true;
+}
+
+int register_recv_callback(int fd, vma_recv_callback_t callback, void *context)
+{
+    sock::Socket *const s = sock::lookup(fd);
+    if (s == nullptr || s->mode.load(std::memory_order_acquire) == sock::Mode::kKernel)
+        return fail(EINVAL);
+    State *const state = state_of(*s);
+    if (state == nullptr)
+        return fail(ENOMEM);
+    state->callback_context.store(context, std::memory_order_relaxed);
+    state->callback.store(callback, std::memory_order_release);
+    if (callback == nullptr)
+        return 0;
+    s->screened.store(true, std::memory_order_release);
+    g_callbacks.store(1, std::memory_order_relaxed);
+    return 0;
 }
 
 } // namespace vma::extra

@@ -5,6 +5,8 @@
 #include <new>
 
 #include "compat/src/config/params.hpp"
+#include "compat/src/extra/packets.hpp"
+#include "compat/src/extra/ring.hpp"
 #include "compat/src/extra/threads.hpp"
 #include "compat/src/socket/stream.hpp"
 
@@ -14,6 +16,13 @@ namespace {
 
 constinit sock::Mutex g_lock;
 
+void forget_ready(State &state)
+{
+    state.first_ready = state.last_ready = nullptr;
+    state.ready_count = 0;
+    state.ready_bytes = 0;
+}
+
 void begin_anew(State &state, std::uint32_t generation)
 {
     state.user_data = 0;
@@ -22,6 +31,9 @@ void begin_anew(State &state, std::uint32_t generation)
     state.dummy_sent = 0;
     state.logic = {};
     state.memory = {};
+    state.packets = nullptr;
+    state.callback = nullptr;
+    forget_ready(state);
     state.generation = generation;
 }
 
@@ -108,9 +120,20 @@ bool offloads_here()
     return otherwise;
 }
 
+void end(sock::Socket &s)
+{
+    State *const state = find_state(s);
+    if (state == nullptr) [[likely]]
+        return;
+    forget_ready(*state);
+    drop_all(s);
+}
+
 void after_fork_in_child()
 {
     g_lock.reset();
+    forget_ring();
+    packets_after_fork_in_child();
 }
 
 } // namespace vma::extra

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // select, poll and epoll. A set without anything of ours goes to the kernel as it came; mux/ does the others.
+#include "compat/src/extra/extra.hpp"
 #include "compat/src/intercept/export.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 
@@ -43,12 +44,55 @@ bool valid(const timespec *timeout)
     return false;
 }
 
+// Asks the receive callbacks of those that can be read. How many descriptors are left.
+int screen(pollfd *fds, nfds_t count, int ready)
+{
+    for (nfds_t i = 0; i < count && ready > 0; ++i) {
+        sock::Socket *const s = (fds[i].revents & (POLLIN | POLLRDNORM)) != 0 ? tracked(fds[i].fd) : nullptr;
+        if (s == nullptr || extra::screen(*s, fds[i].fd))
+            continue;
+        fds[i].revents = static_cast<short>(fds[i].revents & ~(POLLIN | POLLRDNORM));
+        ready -= fds[i].revents == 0 ? 1 : 0;
+    }
+    return ready;
+}
+
+timespec time_from(const timespec &start, const timespec &timeout)
+{
+    timespec now = {};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    const long long left = (start.tv_sec + timeout.tv_sec - now.tv_sec) * INT64_C(1000000000) + start.tv_nsec +
+                           timeout.tv_nsec - now.tv_nsec;
+    return left <= 0 ? timespec{}
+                     : timespec{static_cast<time_t>(left / 1000000000), static_cast<long>(left % 1000000000)};
+}
+
+[[gnu::noinline]] int poll_screened(pollfd *fds, nfds_t count, const timespec *timeout, const sigset_t *mask)
+{
+    timespec start = {};
+    ::clock_gettime(CLOCK_MONOTONIC, &start);
+    timespec left = timeout != nullptr ? *timeout : timespec{};
+    for (;;) {
+        const int n = mux::poll(fds, count, timeout != nullptr ? &left : nullptr, mask);
+        const int ready = n > 0 ? screen(fds, count, n) : n;
+        if (ready != 0 || n == 0)
+            return ready;
+        if (timeout != nullptr)
+            left = time_from(start, *timeout);
+    }
+}
+
+int poll_all(pollfd *fds, nfds_t count, const timespec *timeout, const sigset_t *mask)
+{
+    return extra::any_callbacks() ? poll_screened(fds, count, timeout, mask) : mux::poll(fds, count, timeout, mask);
+}
+
 [[gnu::noinline]] int poll_ours(pollfd *fds, nfds_t count, int timeout)
 {
     if (libc::in_vfork_child())
         return real.poll(fds, count, timeout);
     timespec span;
-    return mux::poll(fds, count, timespec_of(timeout, span), nullptr);
+    return poll_all(fds, count, timespec_of(timeout, span), nullptr);
 }
 
 unsigned long word_of(const fd_set *set, int index)
@@ -102,7 +146,7 @@ VMA_EXPORT int ppoll(pollfd *fds, nfds_t count, const timespec *timeout, const s
 {
     if (!valid(timeout) || !any_ours(fds, count) || libc::in_vfork_child()) [[likely]]
         return real.ppoll(fds, count, timeout, mask);
-    return mux::poll(fds, count, timeout, mask);
+    return poll_all(fds, count, timeout, mask);
 }
 
 VMA_EXPORT int __poll_chk(pollfd *fds, nfds_t count, int timeout, size_t room)

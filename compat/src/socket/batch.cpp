@@ -48,7 +48,7 @@ int receive_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int f
         return -1;
     }
     int n = 0;
-    if (is_udp(s) && udp::receive_messages_plain(s, fd, messages, count, flags, timeout, n))
+    if (is_udp(s) && !is_screened(s) && udp::receive_messages_plain(s, fd, messages, count, flags, timeout, n))
         return n;
     Remaining remaining(timeout);
     unsigned done = 0;
@@ -63,7 +63,7 @@ int receive_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int f
             flags |= MSG_DONTWAIT;
         if (remaining.used_up())
             break;
-        if (is_udp(s) && done < wanted && udp::only_kernel_brings(s)) {
+        if (is_udp(s) && !is_screened(s) && done < wanted && udp::only_kernel_brings(s)) {
             n = libc::real.recvmmsg(fd, messages + done, wanted - done, flags | MSG_DONTWAIT, nullptr);
             if (n > 0)
                 done += static_cast<unsigned>(by_os_received(s, messages + done, n));

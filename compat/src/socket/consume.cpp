@@ -18,6 +18,7 @@
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/stream_loans.hpp"
 
 namespace vma::sock {
 
@@ -42,7 +43,7 @@ void advance(Socket &s, std::uint64_t len)
     Receiver &rx = s.rx;
     const std::uint64_t consumed = rx.consumed.load(std::memory_order_relaxed) + len;
     rx.consumed.store(consumed, std::memory_order_release);
-    if (consumed - rx.credited.load(std::memory_order_relaxed) >= rx.ring / 4)
+    if (creditable(s) - rx.credited.load(std::memory_order_relaxed) >= rx.ring / 4)
         send_credit(s);
 }
 
@@ -240,7 +241,7 @@ ssize_t consume_simple(Socket &s, void *out, std::size_t len)
 // Only counts when the tag went out: the next consumption, or the helper's tick, tries again.
 void send_credit(Socket &s)
 {
-    const std::uint64_t consumed = s.rx.consumed.load(std::memory_order_relaxed);
+    const std::uint64_t consumed = creditable(s);
     s.rx.credit_due.store(!send_tag(s, Tag::kCredit, consumed), std::memory_order_relaxed);
     s.rx.credited.store(consumed, std::memory_order_relaxed);
 }

@@ -286,7 +286,7 @@ int open_datagrams(DatagramObjects &d)
     fi_provider *const provider = load_provider();
     fi_av_attr attributes = {};
     attributes.type = FI_AV_TABLE;
-    fi_vma_taker taker = {udp::take, nullptr};
+    fi_vma_taker taker = {nullptr, nullptr, udp::take};
     sockaddr_in any = {};
     std::size_t size = sizeof any;
     fi_info *info = nullptr;

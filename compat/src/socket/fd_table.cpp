@@ -12,6 +12,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/rules/rules.hpp"
@@ -137,6 +138,7 @@ Socket *take_from_pool()
     s->aborted = false;
     s->lingers_until_ns = 0;
     s->udp = nullptr;
+    s->screened = false;
     s->mode.store(Mode::kPlain, std::memory_order_release);
     return s;
 }
@@ -247,6 +249,7 @@ void release(Socket &s, int fd)
         udp::end(s);
     else
         end_stream(s, fd);
+    extra::end(s);
     close_record(s);
     leave_holders(s);
     forget_pacing_turn(s);

@@ -21,6 +21,7 @@
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/stream_loans.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock {
@@ -257,6 +258,7 @@ void close_endpoint(Socket &s, bool keep_unread)
     engine_exclude_polling(true);
     fid_ep *const ep = s.endpoint;
     const bool by_port = ep != nullptr && s.on_port;
+    part_from_loans(s);
     const bool stashed = ep != nullptr && !by_port && was_dual && keep_unread && stash_unread(s);
     if (by_port)
         land(s);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 
+#include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
@@ -67,8 +68,19 @@ bool waits_for_kernel(const Socket &s, std::uint32_t interest)
     return ((interest & kIn) != 0 && !receives_by_endpoint(s)) || ((interest & kOut) != 0 && !sends_by_endpoint(s));
 }
 
+namespace {
+
+std::uint32_t kept_in(const Socket &s, std::uint32_t interest)
+{
+    return is_screened(s) && extra::has_ready(s) ? interest & kIn : 0;
+}
+
+} // namespace
+
 std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest)
 {
+    if (const std::uint32_t kept = kept_in(s, interest)) [[unlikely]]
+        return kept;
     if (is_udp(s))
         return udp::ready_events_fast(s, interest);
     std::uint32_t events = endpoint_in(s);
@@ -81,7 +93,9 @@ std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest)
     return events & (interest | kAlways);
 }
 
-std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
+namespace {
+
+std::uint32_t ready_events_of_both(Socket &s, int fd, std::uint32_t interest)
 {
     if (!dual(s))
         return kernel_events(s, fd, interest) & (interest | kAlways);
@@ -112,6 +126,15 @@ std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
     }
     events |= s.kernel_state.load(std::memory_order_relaxed);
     return events & (interest | kAlways);
+}
+
+} // namespace
+
+std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
+{
+    if (const std::uint32_t kept = kept_in(s, interest)) [[unlikely]]
+        return kept | ready_events_of_both(s, fd, interest);
+    return ready_events_of_both(s, fd, interest);
 }
 
 void note_kernel_events(Socket &s, std::uint32_t events)

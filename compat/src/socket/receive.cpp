@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "compat/src/config/params.hpp"
+#include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/calls.hpp"
@@ -133,6 +134,13 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
 
 ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
 {
+    if (is_screened(s)) [[unlikely]]
+        return extra::receive_screened(s, fd, *msg, flags);
+    return receive_unscreened(s, fd, msg, flags);
+}
+
+ssize_t receive_unscreened(Socket &s, int fd, msghdr *msg, int flags)
+{
     if (is_udp(s))
         return udp::receive_msg(s, fd, msg, flags);
     if ((flags & kKernelOnly) != 0 || msg->msg_iovlen > IOV_MAX ||
@@ -144,8 +152,29 @@ ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
     return n;
 }
 
+namespace {
+
+[[gnu::noinline]] ssize_t receive_screened(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from,
+                                           socklen_t *from_len)
+{
+    iovec v = {buf, len};
+    msghdr msg = {};
+    msg.msg_iov = &v;
+    msg.msg_iovlen = 1;
+    msg.msg_name = from_len != nullptr ? from : nullptr;
+    msg.msg_namelen = msg.msg_name != nullptr ? *from_len : 0;
+    const ssize_t n = extra::receive_screened(s, fd, msg, flags);
+    if (n >= 0 && msg.msg_name != nullptr)
+        *from_len = msg.msg_namelen;
+    return n;
+}
+
+} // namespace
+
 ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags)
 {
+    if (is_screened(s)) [[unlikely]]
+        return receive_screened(s, fd, buf, len, flags, nullptr, nullptr);
     if (is_udp(s))
         return udp::receive(s, fd, buf, len, flags, nullptr, nullptr);
     const Mode mode = s.mode.load(std::memory_order_acquire);
@@ -168,6 +197,8 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags)
 
 ssize_t receive_from(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len)
 {
+    if (is_screened(s)) [[unlikely]]
+        return receive_screened(s, fd, buf, len, flags, from, from_len);
     if (is_udp(s))
         return udp::receive(s, fd, buf, len, flags, from, from_len);
     const ssize_t n = receive(s, fd, buf, len, flags);

@@ -18,7 +18,7 @@ struct Taker {
     std::vector<Taken> taken;
     std::size_t room = SIZE_MAX;
     unsigned refused = 0;
-    fi_vma_taker option{take, this};
+    fi_vma_taker option{take, this, nullptr};
 
     static int take(void *context, const void *payload, std::size_t length, std::uint64_t data)
     {
@@ -69,7 +69,7 @@ void is_set_before_enabling(void **)
     const auto set = [&](const fi_vma_taker *option, std::size_t length) {
         return fi_setopt(&other->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TAKER), option, length);
     };
-    const fi_vma_taker nothing{nullptr, &a};
+    const fi_vma_taker nothing{nullptr, &a, nullptr};
     assert_int_equal(set(&taker.option, sizeof taker.option - 1), -FI_EINVAL);
     assert_int_equal(set(&nothing, sizeof nothing), -FI_EINVAL);
     assert_int_equal(set(nullptr, sizeof nothing), -FI_EINVAL);

@@ -147,7 +147,7 @@ struct Ordered {
     std::uint32_t next[kSenders] = {};
     std::uint32_t calls = 0;
     std::atomic<std::uint32_t> total{0};
-    fi_vma_taker option{take, this};
+    fi_vma_taker option{take, this, nullptr};
 
     static int take(void *context, const void *payload, std::size_t length, std::uint64_t)
     {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <sys/mman.h>
 #include <thread>
+#include <vector>
 
 #include "local/ring.hpp"
 
@@ -70,9 +71,25 @@ struct Flow {
         REQUIRE(number == got && arrived.length == length_of(got) && arrived.data == ~got);
         for (std::size_t i = sizeof number; i < arrived.length; ++i)
             REQUIRE(arrived.payload[i] == static_cast<std::byte>(got & 0xff));
+        if (keeps && reader.may_keep(arrived)) {
+            reader.keep(arrived);
+            loans.push_back({arrived.payload, arrived.length, number});
+        }
         reader.consume(arrived);
         ++got;
         return true;
+    }
+    void give_back(std::size_t place)
+    {
+        const Loan loan = loans[place];
+        loans[place] = loans.back();
+        loans.pop_back();
+        std::uint64_t number = 0;
+        std::memcpy(&number, loan.payload, sizeof number);
+        REQUIRE(number == loan.number);
+        for (std::size_t i = sizeof number; i < loan.length; ++i)
+            REQUIRE(loan.payload[i] == static_cast<std::byte>(number & 0xff));
+        reader.unkeep(loan.payload, loan.length);
     }
     void read_all()
     {
@@ -81,7 +98,14 @@ struct Flow {
         reader.publish();
     }
 
+    struct Loan {
+        const std::byte *payload;
+        std::size_t length;
+        std::uint64_t number;
+    };
     RingMemory *memory;
+    bool keeps = false;
+    std::vector<Loan> loans;
     RingWriter writer;
     RingReader reader;
     std::uint64_t written = 0, got = 0;
@@ -110,6 +134,71 @@ void fast_and_slow(void **)
     flow.read_all();
     assert_int_equal(flow.got, flow.written);
     assert_true(refused > 100 && spilled > 5000);
+}
+
+// Records that the reader keeps for a while, some for long, stay whole, and what follows finds its way between them.
+void kept_records(void **)
+{
+    const Memory memory = make_memory();
+    Random random;
+    Flow flow(memory.get());
+    unsigned refused = 0, spilled = 0;
+    while (flow.written < 60000) {
+        for (std::uint64_t i = random.below(random.below(16) == 0 ? 20000 : 300); i > 0; --i) {
+            if (!flow.write(random.below(50) != 0))
+                ++refused;
+            else
+                spilled += flow.in_spill ? 1 : 0;
+        }
+        for (std::uint64_t i = random.below(random.below(8) == 0 ? 30000 : 300); i > 0; --i) {
+            flow.keeps = random.below(3) == 0;
+            if (!flow.read())
+                break;
+            if (random.below(3) == 0)
+                flow.reader.publish();
+            while (flow.loans.size() > 40 || (!flow.loans.empty() && random.below(8) == 0))
+                flow.give_back(random.below(flow.loans.size()));
+        }
+        flow.reader.publish();
+    }
+    flow.read_all();
+    assert_int_equal(flow.got, flow.written);
+    assert_true(refused > 100 && spilled > 1000);
+    while (!flow.loans.empty())
+        flow.give_back(0);
+}
+
+// A receiver that keeps all it may leaves room for what it doesn't keep.
+void keeps_half(void **)
+{
+    const Memory memory = make_memory();
+    Flow flow(memory.get());
+    flow.keeps = true;
+    for (int i = 0; i < 20000; ++i) {
+        REQUIRE(flow.write(true));
+        flow.read_all();
+    }
+    assert_true(flow.loans.size() > 100);
+    while (!flow.loans.empty())
+        flow.give_back(flow.loans.size() - 1);
+}
+
+// A receiver whose bits say that it keeps everything gets nothing, and the writer comes back from each try.
+void keeps_all(void **)
+{
+    const Memory memory = make_memory();
+    Flow flow(memory.get());
+    memory->control.keeps = 1;
+    for (local::KeptWord &word : memory->kept)
+        word = ~UINT64_C(0);
+    for (local::KeptWord &word : memory->kept_spill)
+        word = ~UINT64_C(0);
+    unsigned written = 0;
+    for (int i = 0; i < 5000; ++i) {
+        written += flow.write(true) ? 1 : 0;
+        flow.read_all();
+    }
+    assert_true(written < 5000);
 }
 
 // A receiver that caught up is served from the ring again, and each time that it is behind the spill begins at its start.
@@ -179,7 +268,7 @@ void only_marks(void **)
         for (std::size_t at = 0; at < kRingBytes + kSpillBytes; at += kRecordAlign)
             reinterpret_cast<Record *>(memory->data + at)->word.store(kRecordValid | mark);
         Arrived arrived{};
-        const auto none = mark == kRecordWrap ? RingReader::Peek::lie : RingReader::Peek::nothing;
+        const auto none = (mark & kRecordWrap) != 0 ? RingReader::Peek::lie : RingReader::Peek::nothing;
         for (int i = 0; i < 1000; ++i)
             REQUIRE(reader.peek(arrived) == none);
     }
@@ -190,7 +279,8 @@ void only_marks(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(fast_and_slow), cmocka_unit_test(comes_back), cmocka_unit_test(full),
+        cmocka_unit_test(fast_and_slow), cmocka_unit_test(kept_records), cmocka_unit_test(keeps_half),
+        cmocka_unit_test(keeps_all),     cmocka_unit_test(comes_back),   cmocka_unit_test(full),
         cmocka_unit_test(two_threads),   cmocka_unit_test(only_marks),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

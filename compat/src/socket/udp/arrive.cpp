@@ -78,8 +78,26 @@ void note_queued(const Socket &s, std::size_t length)
     stats::raise(in.most_bytes, stats::get(in.bytes) - stats::get(record.now.rx.bytes));
 }
 
+// True: it went to the call that polls.
+bool put_directly(Socket &s, State &u, const About &about, const iovec *parts, std::size_t count, std::size_t length,
+                  Loan &loan)
+{
+    Direct *const direct = g_direct;
+    if (direct == nullptr || direct->socket != &s || direct->done || about.after_kernel || !u.queue.empty())
+        return false;
+    if (direct->loan != nullptr && loan.lender != nullptr)
+        *direct->loan = std::exchange(loan, {});
+    else
+        scatter(*direct->msg, parts, count);
+    direct->length = length;
+    direct->about = about;
+    direct->done = true;
+    return true;
+}
+
+// Whether `loan` was made use of, it has no lender any more.
 void put(Socket &s, State &u, std::uint64_t data, About &about, const iovec *parts, std::size_t count,
-         std::size_t length, std::int64_t hardware_ns = 0)
+         std::size_t length, Loan &loan, std::int64_t hardware_ns = 0)
 {
     if (about.lost != 0) [[unlikely]]
         note_lost(s, u, about.lost);
@@ -89,16 +107,13 @@ void put(Socket &s, State &u, std::uint64_t data, About &about, const iovec *par
     if (wants_time(u.wanted) && about.arrived_ns == 0) [[unlikely]]
         about.arrived_ns = read_clock(CLOCK_REALTIME);
     u.arrival_tick.store(current_tick(), std::memory_order_relaxed);
-    Direct *const direct = g_direct;
-    if (direct != nullptr && direct->socket == &s && !direct->done && !about.after_kernel && u.queue.empty()) {
-        scatter(*direct->msg, parts, count);
-        direct->length = length;
-        direct->about = about;
-        direct->done = true;
+    if (put_directly(s, u, about, parts, count, length, loan)) {
         stats::arrived(record_of(s), length);
         return;
     }
-    if (!u.queue.push(about, parts, count, length)) [[unlikely]] {
+    if (loan.lender != nullptr && u.lends.load(std::memory_order_relaxed) && u.queue.push(about, loan)) {
+        loan = {};
+    } else if (!u.queue.push(about, parts, count, length)) [[unlikely]] {
         u.dropped.fetch_add(1, std::memory_order_relaxed);
         stats::dropped(record_of(s), length);
         return;
@@ -120,7 +135,7 @@ Socket *addressed(std::uint64_t data)
 
 } // namespace
 
-int take(void *, const void *payload, std::size_t length, std::uint64_t data)
+int take(void *, const void *payload, std::size_t length, std::uint64_t data, fi_vma_lender *lender)
 {
     Direct *const direct = g_direct;
     Socket *const s = addressed(data);
@@ -132,7 +147,11 @@ int take(void *, const void *payload, std::size_t length, std::uint64_t data)
     if (header != 0) [[likely]] {
         const auto *const bytes = static_cast<const std::uint8_t *>(payload) + header;
         const iovec part = {const_cast<std::uint8_t *>(bytes), length - header};
-        put(*s, state_of(*s), data, about, &part, 1, part.iov_len);
+        Loan loan = {lender, static_cast<const std::uint8_t *>(payload), static_cast<std::uint32_t>(length),
+                     static_cast<std::uint32_t>(header)};
+        put(*s, state_of(*s), data, about, &part, 1, part.iov_len, loan);
+        if (lender != nullptr && loan.lender == nullptr)
+            return FI_VMA_KEPT;
     }
     return 1;
 }
@@ -152,7 +171,8 @@ void take_foreign(Socket &s, About &about, iovec bytes, std::int64_t hardware_ns
     State &u = state_of(s);
     ++g_taken;
     about.after_kernel = u.kernel_first.load(std::memory_order_relaxed);
-    put(s, u, is_group_address(about.destination) ? kToGroup : 0, about, &bytes, 1, bytes.iov_len, hardware_ns);
+    Loan none;
+    put(s, u, is_group_address(about.destination) ? kToGroup : 0, about, &bytes, 1, bytes.iov_len, none, hardware_ns);
 }
 
 bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::size_t count, std::size_t length)
@@ -161,7 +181,8 @@ bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::s
     if (s == nullptr)
         return false;
     About known = about;
-    put(*s, state_of(*s), data, known, parts, count, length);
+    Loan none;
+    put(*s, state_of(*s), data, known, parts, count, length, none);
     return true;
 }
 

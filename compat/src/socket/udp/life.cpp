@@ -319,6 +319,7 @@ void begin(Socket &s, int fd, int family)
     u->connected = false;
     u->dropped = 0;
     u->kernel_dropped = 0;
+    u->lends = false;
     u->kernel_brings = false;
     u->kernel_look = 0;
     u->ask_kernel_for_room = false;

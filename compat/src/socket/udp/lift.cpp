@@ -234,6 +234,8 @@ void unlift(Socket &s, bool keep_unread)
     u.port_tried.store(false, std::memory_order_relaxed);
     u.cookie.store(0, std::memory_order_release);
     const bool left = keep_unread && !u.queue.empty();
+    if (left)
+        u.queue.own_loans(); // a child has no memory of its parent's
     if (!left) {
         u.queue.release();
         forget_queued(s);

@@ -40,7 +40,29 @@ Queued *Queue::front()
 void Queue::pop()
 {
     const std::uint64_t head = head_.load(std::memory_order_relaxed);
-    head_.store(head + at(head)->size, std::memory_order_release);
+    Queued *const first = at(head);
+    if (first->is_lent()) [[unlikely]]
+        first->loan().end();
+    head_.store(head + (first->size & ~Queued::kLent), std::memory_order_release);
+}
+
+void Queue::own_loans()
+{
+    const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
+    for (std::uint64_t place = head_.load(std::memory_order_relaxed); place < tail;) {
+        Queued *const record = at(place);
+        if (record->size == kSkip) {
+            place = (place | (capacity_ - 1)) + 1;
+            continue;
+        }
+        place += record->size & ~Queued::kLent;
+        if (!record->is_lent())
+            continue;
+        const Loan copy = lend_copy(record->bytes(), record->length);
+        record->loan().end();
+        record->loan() = copy;
+        record->length = static_cast<std::uint32_t>(copy.length());
+    }
 }
 
 bool Queue::make_ring()
@@ -55,11 +77,11 @@ bool Queue::make_ring()
     return true;
 }
 
-// A record is never split: what is left of the ring is skipped.
-bool Queue::push(const About &about, const iovec *parts, std::size_t count, std::size_t length)
+// A record is never split: what is left of the ring is skipped. nullptr: no room.
+Queued *Queue::claim(std::size_t length)
 {
     if (ring_ == nullptr && !make_ring()) [[unlikely]]
-        return false;
+        return nullptr;
     const std::uint64_t head = head_.load(std::memory_order_acquire);
     std::uint64_t tail = tail_.load(std::memory_order_relaxed);
     const std::size_t size = record_size(length);
@@ -67,23 +89,43 @@ bool Queue::push(const About &about, const iovec *parts, std::size_t count, std:
     const bool none = head == tail;
     const std::uint64_t held = tail - head - (head < skip_end_ ? skipped_ : 0);
     if (held > limit_ || size > capacity_) // as in the kernel, the last one may be beyond the limit
-        return false;
+        return nullptr;
     if (left < size || (none && capacity_ - left > kRestartAfter)) {
         if (!none && tail + left + size - head > capacity_)
-            return false;
+            return nullptr;
         new (at(tail)) Queued{0, kSkip, {}};
         skip_end_ = tail + left; // from here on it is pushed: else the next one would count what was not skipped
         skipped_ = left;
         if (none) // a reader that still sees the old place finds the way from there
             head_.store(skip_end_, std::memory_order_relaxed);
         tail = skip_end_;
+        tail_.store(tail, std::memory_order_release); // what stands before it says where to go on
     } else if (tail + size - head > capacity_) {
-        return false;
+        return nullptr;
     }
-    auto *const record =
-        new (at(tail)) Queued{static_cast<std::uint32_t>(length), static_cast<std::uint32_t>(size), about};
-    gather(record->bytes(), parts, count);
-    tail_.store(tail + size, std::memory_order_release);
+    return at(tail);
+}
+
+bool Queue::push(const About &about, const iovec *parts, std::size_t count, std::size_t length)
+{
+    Queued *const place = claim(length);
+    if (place == nullptr)
+        return false;
+    const auto size = static_cast<std::uint32_t>(record_size(length));
+    gather((new (place) Queued{static_cast<std::uint32_t>(length), size, about})->memory(), parts, count);
+    publish(size);
+    return true;
+}
+
+bool Queue::push(const About &about, const Loan &loan)
+{
+    Queued *const place = claim(sizeof loan);
+    if (place == nullptr)
+        return false;
+    constexpr auto kSize = static_cast<std::uint32_t>(record_size(sizeof loan));
+    new (place) Queued{static_cast<std::uint32_t>(loan.length()), kSize | Queued::kLent, about};
+    new (place->memory()) Loan(loan);
+    publish(kSize);
     return true;
 }
 
@@ -96,6 +138,8 @@ void Queue::set_limit(std::size_t bytes)
 
 void Queue::release()
 {
+    while (front() != nullptr)
+        pop();
     if (ring_ != nullptr)
         ::munmap(ring_, capacity_);
     ring_ = nullptr;

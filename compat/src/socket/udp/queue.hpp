@@ -10,15 +10,21 @@
 #include <cstdint>
 #include <cstring>
 
+#include "compat/src/socket/loan.hpp"
 #include "compat/src/socket/udp/wire.hpp"
 
 namespace vma::sock::udp {
 
 struct alignas(64) Queued {
+    static constexpr std::uint32_t kLent = 1; // in `size`: a Loan stands here instead of the bytes
+
     std::uint32_t length; // of the datagram
-    std::uint32_t size;   // of the record; the rest of the ring is skipped when it is kSkip
+    std::uint32_t size;   // of the record, a multiple of 64; the rest of the ring is skipped when it is kSkip
     About about;
-    std::uint8_t *bytes() { return reinterpret_cast<std::uint8_t *>(this + 1); }
+    std::uint8_t *memory() { return reinterpret_cast<std::uint8_t *>(this + 1); }
+    bool is_lent() const { return (size & kLent) != 0; }
+    Loan &loan() { return *reinterpret_cast<Loan *>(this + 1); }
+    const std::uint8_t *bytes() { return is_lent() ? loan().data() : memory(); }
 };
 
 // Copies all the parts to one place that has room for them.
@@ -40,7 +46,9 @@ public:
         return static_cast<std::int64_t>(tail_.load(std::memory_order_acquire) - head) <= 0;
     }
     Queued *front(); // nullptr: empty. Stays until pop()
-    void pop();
+    void pop();      // a loan in it ends
+    void
+    own_loans(); // what is lent is copied; a datagram of which no copy can be made is empty. Nobody fills it meanwhile
     void mark() { mark_ = tail_.load(std::memory_order_acquire) + 1; } // all that is in it stands before the mark
     void unmark() { mark_ = 0; }
     bool is_marked() const { return mark_ != 0; }
@@ -48,6 +56,7 @@ public:
 
     // ---- the poller's side. False: there is no room, or no memory
     bool push(const About &about, const iovec *parts, std::size_t count, std::size_t length);
+    bool push(const About &about, const Loan &loan);
 
     // ---- neither reads nor fills it meanwhile
     void set_limit(std::size_t bytes); // of what is held, as SO_RCVBUF counts; takes effect when it is empty
@@ -55,6 +64,11 @@ public:
 
 private:
     bool make_ring();
+    Queued *claim(std::size_t bytes);
+    void publish(std::uint32_t size)
+    {
+        tail_.store(tail_.load(std::memory_order_relaxed) + size, std::memory_order_release);
+    }
     Queued *at(std::uint64_t position) { return reinterpret_cast<Queued *>(ring_ + (position & (capacity_ - 1))); }
 
     std::uint8_t *ring_ = nullptr;

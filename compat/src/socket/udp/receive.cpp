@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
@@ -37,13 +38,19 @@ struct Receive {
     std::uint32_t turns = 0;
     bool sure = false; // after a look: nothing was there, nor with others
     ssize_t result = 0;
+    bool force = false;   // what the kernel has is not taken: EIO
+    Loan *loan = nullptr; // instead of the bytes, where that can be
+    About *about = nullptr;
 };
 
 // The bytes are where they belong: the rest of what recvmsg() returns.
 void finish(Receive &call, const About &about, std::size_t length)
 {
     ++state_of(call.s).since_turn;
-    const std::size_t fits = std::min(length, total_length(call.msg));
+    const bool lent = call.loan != nullptr && call.loan->lender != nullptr;
+    const std::size_t fits = lent ? length : std::min(length, total_length(call.msg));
+    if (call.about != nullptr)
+        *call.about = about;
     call.msg.msg_flags = (call.flags & MSG_CMSG_CLOEXEC) | (fits < length ? MSG_TRUNC : 0);
     if ((call.flags & MSG_PEEK) == 0)
         stats::received(record_of(call.s), length);
@@ -70,10 +77,27 @@ void note_nothing(Socket &s, State &u, int fd)
     u.kernel_look.store(mux::ticks(), std::memory_order_relaxed);
 }
 
+// False: it has nothing, or there is an error to tell.
+bool kernel_has_one(Receive &call)
+{
+    const int fd = live_fd(call.s, call.fd);
+    const ssize_t n = libc::real.syscall(SYS_recvfrom, fd, nullptr, 0, MSG_PEEK | MSG_DONTWAIT, nullptr, nullptr);
+    if (n < 0 && errno == EAGAIN)
+        note_nothing(call.s, state_of(call.s), fd);
+    else if (n < 0)
+        call.result = -errno;
+    return n >= 0;
+}
+
 // rx_lock may be held. False: the kernel has nothing.
 bool take_from_kernel(Receive &call)
 {
     State &u = state_of(call.s);
+    if (call.force) {
+        if (kernel_has_one(call))
+            call.result = -EIO;
+        return call.result < 0;
+    }
     const int fd = live_fd(call.s, call.fd);
     const std::size_t controls = call.msg.msg_controllen;
     const ssize_t n = libc::uncancelled::recvmsg(fd, &call.msg, call.flags | MSG_DONTWAIT);
@@ -108,18 +132,6 @@ bool take_turn(Receive &call)
     return take_from_kernel(call);
 }
 
-// False: it has nothing, or there is an error to tell.
-bool kernel_has_one(Receive &call)
-{
-    const int fd = live_fd(call.s, call.fd);
-    const ssize_t n = libc::real.syscall(SYS_recvfrom, fd, nullptr, 0, MSG_PEEK | MSG_DONTWAIT, nullptr, nullptr);
-    if (n < 0 && errno == EAGAIN)
-        note_nothing(call.s, state_of(call.s), fd);
-    else if (n < 0)
-        call.result = -errno;
-    return n >= 0;
-}
-
 // What is first in the queue. rx_lock held.
 bool take_queued(Receive &call)
 {
@@ -136,8 +148,11 @@ bool take_queued(Receive &call)
     }
     if (!are_somewhere(call.msg.msg_iov, call.msg.msg_iovlen)) [[unlikely]] {
         call.result = -EFAULT;
+    } else if (call.loan != nullptr && first->is_lent()) {
+        *call.loan = std::exchange(first->loan(), {});
+        finish(call, first->about, first->length);
     } else {
-        const iovec bytes = {first->bytes(), first->length};
+        const iovec bytes = {const_cast<std::uint8_t *>(first->bytes()), first->length};
         scatter(call.msg, &bytes, 1);
         finish(call, first->about, first->length);
     }
@@ -187,7 +202,7 @@ bool look(Receive &call)
         call.sure = engine_poll() == 0;
         return take_queued(call);
     }
-    Direct direct = {&s, &call.msg};
+    Direct direct = {&s, &call.msg, call.loan};
     call.sure = engine_poll_direct(direct) == 0;
     if (!direct.done)
         return take_queued(call);
@@ -323,9 +338,10 @@ int fail(const Socket &s, ssize_t result)
     }
 }
 
-ssize_t receive_dual(Socket &s, int fd, msghdr &msg, int flags)
+ssize_t receive_dual(Receive &call)
 {
-    Receive call = {s, fd, msg, flags};
+    Socket &s = call.s;
+    const int flags = call.flags;
     if (const int error = take_error(s))
         return give(-error);
     if (look(call)) [[likely]]
@@ -340,6 +356,12 @@ ssize_t receive_dual(Socket &s, int fd, msghdr &msg, int flags)
         return answer(call);
     engine_leave();
     return fail(s, -EAGAIN);
+}
+
+ssize_t receive_here(Socket &s, int fd, msghdr &msg, int flags)
+{
+    Receive call = {s, fd, msg, flags};
+    return receive_dual(call);
 }
 
 bool only_by_kernel(const Socket &s, int flags)
@@ -363,8 +385,28 @@ ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
         return kernel();
     ssize_t n = 0;
     if (dual(s) || !receive_plain(s, fd, flags, kernel, n))
-        return receive_dual(s, fd, *msg, flags);
+        return receive_here(s, fd, *msg, flags);
     return n;
+}
+
+ssize_t receive_lent(Socket &s, int fd, msghdr *msg, int flags, bool force, Loan &loan, About &about)
+{
+    const auto kernel = [=] {
+        if (!force)
+            return libc::real.recvmsg(fd, msg, flags);
+        const ssize_t length = libc::real.recv(fd, nullptr, 0, flags | MSG_PEEK);
+        return length < 0 ? length : ssize_t{give(-EIO)};
+    };
+    ssize_t n = 0;
+    if (only_by_kernel(s, flags))
+        return kernel();
+    if (!dual(s) && receive_plain(s, fd, flags, kernel, n))
+        return n;
+    Receive call = {s, fd, *msg, flags};
+    call.loan = &loan;
+    call.about = &about;
+    call.force = force;
+    return receive_dual(call);
 }
 
 ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len)
@@ -381,7 +423,7 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockad
     msg.msg_iovlen = 1;
     msg.msg_name = from_len != nullptr ? from : nullptr;
     msg.msg_namelen = msg.msg_name != nullptr ? *from_len : 0;
-    n = receive_dual(s, fd, msg, flags);
+    n = receive_here(s, fd, msg, flags);
     if (n >= 0 && from != nullptr && from_len != nullptr)
         *from_len = msg.msg_namelen;
     return n;

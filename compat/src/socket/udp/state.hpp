@@ -80,6 +80,7 @@ struct State {
     std::atomic<std::uint32_t> dropped{0};        // found no room here, or with the sender
     std::atomic<std::uint32_t> kernel_dropped{0}; // what the kernel told last of its own (SO_RXQ_OVFL)
     std::atomic<std::uint32_t> arrival_tick{0};   // of the last one by the endpoint
+    std::atomic<bool> lends{false};               // the program takes datagrams where they are: they are queued so
     std::atomic<bool> kernel_brings{false};       // the last datagram came by the kernel
     std::atomic<std::uint64_t> kernel_look{0};    // ticks of the last look at the kernel that found nothing
     std::uint32_t turn_tick = 0;                  // rx_lock: of the kernel's last turn, while the endpoint has plenty
@@ -224,12 +225,14 @@ void release_senders(State &u);                                              // 
 struct Direct {
     Socket *socket;
     const msghdr *msg;
+    Loan *loan = nullptr;   // is preferred, where it is given
     std::size_t length = 0; // of the datagram
     bool done = false;
     About about = {};
 };
-int take(void *context, const void *payload, std::size_t length, std::uint64_t data); // the provider calls it
-std::uint32_t taken();                                                                // datagrams, ever; poll lock held
+// The provider calls it.
+int take(void *context, const void *payload, std::size_t length, std::uint64_t data, fi_vma_lender *lender);
+std::uint32_t taken(); // datagrams, ever; poll lock held
 void set_direct(Direct *direct);
 // A datagram of a socket of this process to another one. False: that one takes none (any more).
 bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::size_t count, std::size_t length);
@@ -283,6 +286,9 @@ bool is_stale(const Route &route);
 // ---- receiving (receive.cpp, ancillary.cpp)
 ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len);
 ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags);
+// The same without a copy if it can be: then `loan` has a lender, and nothing was written where `msg` says. Not with MSG_PEEK.
+// `force`: EIO, and nothing is taken, where the kernel has it.
+ssize_t receive_lent(Socket &s, int fd, msghdr *msg, int flags, bool force, Loan &loan, About &about);
 // recvmmsg() by the kernel alone. False: it may come by the endpoint.
 bool receive_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout, int &n);
 bool only_kernel_brings(const Socket &s); // the last datagram came by the kernel, and none is in the queue

@@ -228,7 +228,7 @@ int DatagramEndpoint::set_option(int name, const void *value, std::size_t length
     if (!value || length != sizeof taker)
         return -FI_EINVAL;
     std::memcpy(&taker, value, sizeof taker);
-    if (!taker.take)
+    if (!taker.take && !taker.keep)
         return -FI_EINVAL;
     taker_ = taker;
     return 0;

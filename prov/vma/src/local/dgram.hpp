@@ -110,9 +110,9 @@ public:
     // Somebody came or went: whoever reads the queue sees to it. Any lock may be held.
     void attend_soon() noexcept;
     // With the queue's lock held.
-    bool has_taker() const noexcept { return taker_.take != nullptr; }
+    bool has_taker() const noexcept { return taker_.take != nullptr || taker_.keep != nullptr; }
     // The program's own function. False: it wants it later.
-    bool offer(const Arrived &arrived) noexcept;
+    bool offer(KeptRing &ring, const Arrived &arrived) noexcept;
     // False: there is none, and all inlets are visited once there is.
     bool take_receive(RxEntry &entry) noexcept;
     void deliver(Inlet &inlet, const Arrived &arrived, const RxEntry &entry) noexcept;

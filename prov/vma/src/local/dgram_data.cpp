@@ -234,10 +234,16 @@ ssize_t DatagramEndpoint::cancel(void *context) noexcept
     return 0;
 }
 
-bool DatagramEndpoint::offer(const Arrived &arrived) noexcept
+bool DatagramEndpoint::offer(KeptRing &ring, const Arrived &arrived) noexcept
 {
-    if (!taker_.take(taker_.context, arrived.payload, arrived.length, arrived.has_data ? arrived.data : 0))
+    const std::uint64_t data = arrived.has_data ? arrived.data : 0;
+    KeptRing *const lender = taker_.keep && ring.reader.may_keep(arrived) ? &ring : nullptr;
+    const int result = taker_.keep ? taker_.keep(taker_.context, arrived.payload, arrived.length, data, lender)
+                                   : taker_.take(taker_.context, arrived.payload, arrived.length, data);
+    if (result == 0)
         return false;
+    if (result == FI_VMA_KEPT && lender)
+        ring.lend(arrived);
     if (receive_counter_)
         receive_counter_->count();
     return true;

@@ -181,6 +181,12 @@ int Endpoint::get_option(int name, void *value, std::size_t *length) noexcept
             return -FI_EOPBADSTATE;
         return ofi::give_option(
             fi_vma_region{region_bytes_ ? receiver.region : nullptr, region_bytes_, FI_VMA_REGION_KEY}, value, length);
+    case FI_OPT_VMA_KEEP_REGION:
+        if (!enabled_)
+            return -FI_EOPBADSTATE;
+        receiver.keeps_segment = true;
+        return ofi::give_option(fi_vma_mapping{receiver.segment.mapping.data(), receiver.segment.mapping.size()}, value,
+                                length);
     case FI_OPT_VMA_PEER_REGION:
         return attached_ ? ofi::give_option<std::size_t>(sender.region_length, value, length) : -FI_ENOTCONN;
     case FI_OPT_VMA_REGION_INJECT:
@@ -393,6 +399,8 @@ Endpoint::~Endpoint()
     }
     if (shared_)
         shared_->refs.fetch_sub(1, std::memory_order_relaxed);
+    if (receiver.keeps_segment)
+        receiver.segment.mapping.release();
 }
 
 } // namespace vma::local

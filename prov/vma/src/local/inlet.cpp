@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <new>
 #include <sys/epoll.h>
 
 #include "core/log.hpp"
@@ -24,6 +25,8 @@ constexpr unsigned kBurst = 64; // datagrams of one sender before it is another'
 Inlet::~Inlet()
 {
     leave_socket(true);
+    if (ring_ != nullptr)
+        ring_->leave();
 }
 
 bool Inlet::start() noexcept
@@ -55,15 +58,18 @@ bool Inlet::take_greeting() noexcept
     if (packet != Packet::whole)
         return false;
     ofi::Address destination;
+    ring_ = new (std::nothrow) KeptRing;
+    if (ring_ == nullptr)
+        return false;
     const bool fits = greeting.magic == kGreetingMagic && greeting.ring_size == sizeof(RingMemory) &&
                       source_.assign(&greeting.source, sizeof(greeting.source)) &&
                       destination.assign(&greeting.destination, sizeof(sockaddr_in6)) &&
-                      map_shared(fd.get(), sizeof(RingMemory), memory_) == 0;
+                      map_shared(fd.get(), sizeof(RingMemory), ring_->memory) == 0;
     if (!fits) {
         VMA_WARN(ep_ctrl, "a sender of datagrams with a malformed greeting is refused");
         return false;
     }
-    reader_.attach(reinterpret_cast<RingMemory *>(memory_.data()));
+    ring_->reader.attach(reinterpret_cast<RingMemory *>(ring_->memory.data()));
     if (greeting.is_group == 0)
         return endpoint_.accepts(destination);
     group_ = destination;
@@ -83,7 +89,7 @@ bool Inlet::attach() noexcept
         endpoint_.attend_soon();
     }
     attached_ = true;
-    reader_.set_state(RingState::ring);
+    ring_->reader.set_state(RingState::ring);
     return true;
 }
 
@@ -92,10 +98,12 @@ void Inlet::detach() noexcept
     if (attached_)
         endpoint_.rx_queue().inlets.remove(*this, bit_);
     attached_ = false;
-    if (memory_)
-        reader_.set_state(RingState::closed);
     leave_socket(true);
-    memory_ = {};
+    if (ring_ == nullptr)
+        return;
+    ring_->reader.set_state(RingState::closed);
+    ring_->leave();
+    ring_ = nullptr;
 }
 
 // Connection management may find its end while the queue's reader closes it, and must not mean another's descriptor then.
@@ -112,13 +120,13 @@ void Inlet::leave_socket(bool close) noexcept
 void Inlet::set_watched(bool watched) noexcept
 {
     watched_ = watched;
-    reader_.set_state(watched ? RingState::watching : RingState::ring);
+    ring_->reader.set_state(watched ? RingState::watching : RingState::ring);
 }
 
 void Inlet::cut(const char *why) noexcept
 {
     VMA_WARN(ep_data, "%s in the ring of %s: what it sends is no longer taken", why, ofi::AddressText(source_).c_str());
-    reader_.set_state(RingState::closed);
+    ring_->reader.set_state(RingState::closed);
     endpoint_.cut(*this);
 }
 
@@ -147,7 +155,7 @@ void Inlet::visit() noexcept
     bool more = false;
     stalled_ = false;
     for (unsigned done = 0;; ++done) {
-        const RingReader::Peek peek = reader_.peek(arrived);
+        const RingReader::Peek peek = ring_->reader.peek(arrived);
         if (peek == RingReader::Peek::nothing)
             break;
         if (peek == RingReader::Peek::lie) [[unlikely]] {
@@ -155,7 +163,7 @@ void Inlet::visit() noexcept
             return;
         }
         const bool taken = endpoint_.has_taker();
-        if (done == kBurst || (taken ? !endpoint_.offer(arrived) : queue.entries.full())) {
+        if (done == kBurst || (taken ? !endpoint_.offer(*ring_, arrived) : queue.entries.full())) {
             more = true;
             break;
         }
@@ -167,9 +175,9 @@ void Inlet::visit() noexcept
             }
             endpoint_.deliver(*this, arrived, entry);
         }
-        reader_.consume(arrived);
+        ring_->reader.consume(arrived);
     }
-    reader_.publish();
+    ring_->reader.publish();
     if (more && !watched_)
         queue.doorbell.ring_self(bit_);
     if (!more && !stalled_ && ended()) [[unlikely]]

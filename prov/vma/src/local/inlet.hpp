@@ -12,8 +12,7 @@
 #include "core/spinlock.hpp"
 #include "local/event_source.hpp"
 #include "local/inlets.hpp"
-#include "local/ring.hpp"
-#include "local/segment.hpp"
+#include "local/kept_ring.hpp"
 #include "ofi/address.hpp"
 
 namespace vma::local {
@@ -33,7 +32,7 @@ public:
     void on_ready(std::uint32_t events) noexcept override;
 
     // With the queue's lock held.
-    bool ready() const noexcept { return reader_.ready(); }
+    bool ready() const noexcept { return ring_->reader.ready(); }
     bool stalled() const noexcept { return stalled_; }
     std::uint32_t bit() const noexcept { return bit_; }
     void set_watched(bool watched) noexcept;
@@ -45,7 +44,7 @@ public:
     void detach() noexcept;
     bool attached() const noexcept { return attached_; }
     bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
-    std::uint64_t dropped() const noexcept { return memory_ ? reader_.dropped() : 0; }
+    std::uint64_t dropped() const noexcept { return ring_ != nullptr ? ring_->reader.dropped() : 0; }
     fi_addr_t source() noexcept;
     const ofi::Address &raw_source() const noexcept { return source_; }
     const ofi::Address &group() const noexcept { return group_; }
@@ -57,7 +56,7 @@ private:
     void cut(const char *why) noexcept;
     void leave_socket(bool close) noexcept;
 
-    RingReader reader_;
+    KeptRing *ring_ = nullptr; // once it has come, until detach()
     DatagramEndpoint &endpoint_;
     bool watched_ = false; // the queue looks at it itself
     bool stalled_ = false; // waits for a receive
@@ -67,7 +66,6 @@ private:
     std::uint32_t bit_ = 0;
     std::uint32_t source_generation_ = 0;
     fi_addr_t source_addr_ = FI_ADDR_NOTAVAIL;
-    Mapping memory_;
     core::SpinLock socket_lock_; // under the CM lock and the queue's
     core::UniqueFd socket_;
     ofi::Address source_;

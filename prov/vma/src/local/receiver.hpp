@@ -50,6 +50,7 @@ struct Receiver {
     Endpoint *endpoint = nullptr;
     std::byte *bounce = nullptr;
     SharedMemory segment;
+    bool keeps_segment = false; // FI_OPT_VMA_KEEP_REGION
 
     // A message that takes more than one step.
     struct Current {

@@ -36,16 +36,26 @@ struct RingControl {
     alignas(128) std::atomic<std::uint64_t> head;      // the receiver's: bytes of the ring consumed since the beginning
     alignas(64) std::atomic<std::uint64_t> spill_head; // and of the spill
     alignas(128) std::atomic<std::uint64_t> dropped;   // the sender's: datagrams that found no room
-    alignas(128) std::byte unused[128];
+    alignas(128) std::atomic<std::uint32_t> keeps;     // the receiver's: 1 once it has set bits in the two arrays
+    std::byte unused[124];
 };
 static_assert(sizeof(RingControl) == kControlSize);
+
+// The receiver's: a bit a line of a part. Lines of records that its program has not given back are not written again, also where
+// the head is beyond them. Set before the head passes them; cleared at any time.
+using KeptWord = std::atomic<std::uint64_t>;
+inline constexpr std::size_t kLinesPerWord = 64;
+inline constexpr std::size_t kRingWords = kRingBytes / kRecordAlign / kLinesPerWord;
+inline constexpr std::size_t kSpillWords = kSpillBytes / kRecordAlign / kLinesPerWord;
 
 struct RingMemory {
     RingControl control;
     alignas(4096) std::byte data[kRingBytes];
     std::byte spill[kSpillBytes];
+    alignas(4096) KeptWord kept[kRingWords];
+    KeptWord kept_spill[kSpillWords];
 };
-static_assert(sizeof(RingMemory) == 4096 + kRingBytes + kSpillBytes); // whole pages
+static_assert(sizeof(RingMemory) == 4096 + kRingBytes + kSpillBytes + 5 * 4096); // whole pages
 
 // Each record begins at a multiple of kRecordAlign. `word` is 0 until the record is there, so that no payload of earlier is
 // ever taken for a header: the reader clears the words of records that it has taken, and the writer, before it publishes a
@@ -57,8 +67,8 @@ struct alignas(16) Record {
 
 inline constexpr std::uint64_t kRecordValid = UINT64_C(1) << 32;
 inline constexpr std::uint64_t kRecordData = UINT64_C(1) << 33; // `data` is FI_REMOTE_CQ_DATA
-// No datagrams, but marks. Wrap: the next record is at the start. Turn: it is in the other part, ring or spill; with Wrap, at
-// that one's start.
+// No datagrams, but marks, with an offset in place of the length. Wrap: the next record is there, in this lap if that is farther on,
+// else in the next. Turn: it is in the other part, ring or spill, there, or that one's next if its reader is there.
 inline constexpr std::uint64_t kRecordWrap = UINT64_C(1) << 34;
 inline constexpr std::uint64_t kRecordTurn = UINT64_C(1) << 35;
 
@@ -77,13 +87,16 @@ class PartWriter
 {
 public:
     // `payload`: a bit a line, which may begin with payload; all 0.
-    void attach(std::byte *data, std::size_t bytes, const std::atomic<std::uint64_t> &head,
-                std::uint64_t *payload) noexcept
+    void attach(std::byte *data, std::size_t bytes, const std::atomic<std::uint64_t> &head, std::uint64_t *payload,
+                const KeptWord *kept, const std::atomic<std::uint32_t> &keeps) noexcept
     {
         data_ = data;
         bytes_ = bytes;
         head_ = &head;
         payload_ = payload;
+        kept_ = kept;
+        keeps_ = &keeps;
+        any_kept_ = false;
         next_ = freed_ = 0;
     }
     bool attached() const noexcept { return data_ != nullptr; }
@@ -91,21 +104,25 @@ public:
     // Where the payload of the next datagram goes; nullptr where it has no room.
     std::byte *claim(std::size_t length) noexcept
     {
-        const std::size_t need = record_bytes(length);
-        const std::size_t left = bytes_ - (next_ & (bytes_ - 1));
-        const std::size_t gap = need > left ? left : 0;
-        if (next_ + gap + need + kRecordAlign - freed_ > bytes_) [[unlikely]] {
-            if (!refresh() || next_ + gap + need + kRecordAlign - freed_ > bytes_)
-                return nullptr;
-        }
+        std::size_t gap = 0;
+        if (!find(length, gap))
+            return nullptr;
         if (gap != 0) [[unlikely]] {
-            clear(0);
-            at(next_).word.store(kRecordValid | kRecordWrap, std::memory_order_release);
-            next_ += gap;
+            clear(next_ + gap);
+            at(next_).word.store(kRecordValid | kRecordWrap | offset_of(next_ + gap), std::memory_order_release);
         }
-        clear(next_ + need);
-        return reinterpret_cast<std::byte *>(&at(next_)) + sizeof(Record);
+        return place(length, gap);
     }
+    // The same where the reader comes from the other part: it is told of the place there.
+    std::byte *claim_first(std::size_t length) noexcept
+    {
+        std::size_t gap = 0;
+        if (!find(length, gap))
+            return nullptr;
+        clear(next_ + gap);
+        return place(length, gap);
+    }
+    std::uint64_t offset() const noexcept { return offset_of(next_); }
 
     // What claim() returned becomes the reader's.
     void publish(std::size_t length, bool has_data, std::uint64_t data) noexcept
@@ -124,22 +141,42 @@ public:
             __builtin_prefetch(&at(line), 1);
     }
 
+    bool any_kept() const noexcept { return keeps_->load(std::memory_order_relaxed) != 0; }
+
     // The reader has taken everything, and gone to the other part if it was told to.
     bool drained() noexcept { return refresh() && freed_ == next_; }
-    // The other part goes on, after what was published here.
-    void turn(std::uint64_t flags) noexcept
+    // The other part goes on, at its `offset`, after what was published here.
+    void turn(std::uint64_t offset) noexcept
     {
         const std::uint64_t mark = next_;
         next_ += kRecordAlign;
-        at(mark).word.store(kRecordValid | kRecordTurn | flags, std::memory_order_release);
+        at(mark).word.store(kRecordValid | kRecordTurn | offset, std::memory_order_release);
     }
-    // Before the reader is sent here: the place that it will look at, and everything from the start if all was taken.
-    void enter() noexcept { clear(next_); }
+    // Everything was taken, and nothing is kept.
     void restart() noexcept { next_ = freed_ = round_up(next_, bytes_); }
 
 private:
     static constexpr std::size_t kPrefetch = 2048; // bytes: a datagram of an Ethernet frame
 
+    bool has_room(std::size_t bytes) noexcept
+    {
+        const std::uint64_t end = next_ + bytes + kRecordAlign;
+        return end - freed_ <= bytes_ || (refresh() && end - freed_ <= bytes_);
+    }
+    // How far from next_ a record of this length may stand.
+    bool find(std::size_t length, std::size_t &gap) noexcept
+    {
+        const std::size_t need = record_bytes(length);
+        const std::size_t left = bytes_ - (next_ & (bytes_ - 1));
+        gap = need > left ? left : 0;
+        return has_room(gap + need) && (!any_kept_ || pass_kept(need, gap));
+    }
+    std::byte *place(std::size_t length, std::size_t gap) noexcept
+    {
+        next_ += gap;
+        clear(next_ + record_bytes(length));
+        return reinterpret_cast<std::byte *>(&at(next_)) + sizeof(Record);
+    }
     // False where the reader's word can't be true: then everything counts as full.
     bool refresh() noexcept
     {
@@ -147,6 +184,28 @@ private:
         if (head - freed_ > next_ - freed_)
             return false;
         freed_ = head;
+        any_kept_ = any_kept(); // what is kept of the laps before, the reader said before it moved its head
+        return true;
+    }
+    bool is_kept(std::uint64_t position) const noexcept
+    {
+        return (kept_[word_of(position)].load(std::memory_order_acquire) & mask_of(position)) != 0;
+    }
+    // Makes `gap` so long that no line is kept from there on for `need` bytes and a mark. False: there is no such place.
+    [[gnu::noinline]] bool pass_kept(std::size_t need, std::size_t &gap) noexcept
+    {
+        std::uint64_t start = next_ + gap;
+        for (std::uint64_t line = start; line != start + need + kRecordAlign; line += kRecordAlign) {
+            if (!is_kept(line))
+                continue;
+            start = line + kRecordAlign;
+            if (start + need > round_up(start, bytes_)) // it would be split
+                start = round_up(start, bytes_);
+            if (start + need + kRecordAlign - freed_ > bytes_ && !has_room(start + need - next_))
+                return false;
+            line = start - kRecordAlign;
+        }
+        gap = static_cast<std::size_t>(start - next_);
         return true;
     }
     void clear(std::uint64_t position) noexcept
@@ -160,6 +219,7 @@ private:
     {
         return static_cast<std::size_t>((position & (bytes_ - 1)) / kRecordAlign / 64);
     }
+    std::uint64_t offset_of(std::uint64_t position) const noexcept { return position & (bytes_ - 1); }
     static std::uint64_t mask_of(std::uint64_t position) noexcept
     {
         return UINT64_C(1) << (position / kRecordAlign % 64);
@@ -175,6 +235,9 @@ private:
     std::size_t bytes_ = 0;
     std::uint64_t *payload_ = nullptr;
     const std::atomic<std::uint64_t> *head_ = nullptr;
+    bool any_kept_ = false; // perhaps, behind freed_
+    const KeptWord *kept_ = nullptr;
+    const std::atomic<std::uint32_t> *keeps_ = nullptr;
 };
 
 class RingWriter
@@ -184,7 +247,8 @@ public:
     {
         memory_ = memory;
         payload_.fill(0);
-        ring_.attach(memory->data, kRingBytes, memory->control.head, payload_.data());
+        ring_.attach(memory->data, kRingBytes, memory->control.head, payload_.data(), memory->kept,
+                     memory->control.keeps);
         spill_ = {};
         spill_payload_.reset();
         spilling_ = false;
@@ -197,11 +261,11 @@ public:
     [[gnu::noinline]] std::byte *claim_behind(std::size_t length, bool may_spill) noexcept
     {
         if (spilling_ && ring_.drained()) { // it reads the spill
-            ring_.enter();
-            spill_.turn(0);
-            spilling_ = false;
-            if (std::byte *place = ring_.claim(length))
+            if (std::byte *place = ring_.claim_first(length)) {
+                spill_.turn(ring_.offset());
+                spilling_ = false;
                 return place;
+            }
         }
         if (!may_spill)
             return nullptr;
@@ -234,16 +298,15 @@ private:
             spill_payload_.reset(new (std::nothrow) std::uint64_t[kSpillBytes / kRecordAlign / 64]());
             if (!spill_payload_)
                 return nullptr;
-            spill_.attach(memory_->spill, kSpillBytes, memory_->control.spill_head, spill_payload_.get());
+            spill_.attach(memory_->spill, kSpillBytes, memory_->control.spill_head, spill_payload_.get(),
+                          memory_->kept_spill, memory_->control.keeps);
         }
-        const bool unused = spill_.drained();
-        if (unused)
+        if (spill_.drained() && !spill_.any_kept()) // else its start may be kept
             spill_.restart();
-        std::byte *place = spill_.claim(length);
+        std::byte *place = spill_.claim_first(length);
         if (place == nullptr)
             return nullptr;
-        spill_.enter();
-        ring_.turn(unused ? kRecordWrap : 0);
+        ring_.turn(spill_.offset());
         spilling_ = true;
         return place;
     }
@@ -300,6 +363,25 @@ public:
         arrived = {now_.data + offset + sizeof(Record), length, (word & kRecordData) != 0, record.data};
         return Peek::datagram;
     }
+    // False: half of the part is kept already.
+    bool may_keep(const Arrived &arrived) const noexcept
+    {
+        const std::size_t lines = record_bytes(arrived.length) / kRecordAlign;
+        return kept_[in_ring() ? 0 : 1].load(std::memory_order_relaxed) + lines <= now_.bytes / kRecordAlign / 2;
+    }
+    // What was peeked stays readable until unkeep().
+    void keep(const Arrived &arrived) noexcept
+    {
+        mark(now_.next & (now_.bytes - 1), record_bytes(arrived.length) / kRecordAlign, in_ring(), true);
+    }
+    // Any thread may, once for each keep(), with what peek() gave.
+    void unkeep(const std::byte *payload, std::size_t length) noexcept
+    {
+        const std::byte *const record = payload - sizeof(Record);
+        const bool of_ring = record < memory_->spill;
+        const auto offset = static_cast<std::size_t>(record - (of_ring ? memory_->data : memory_->spill));
+        mark(offset, record_bytes(length) / kRecordAlign, of_ring, false);
+    }
     void consume(const Arrived &arrived) noexcept
     {
         at(now_.next).word.store(0, std::memory_order_relaxed);
@@ -338,18 +420,20 @@ private:
     {
         const bool turn = (word & kRecordTurn) != 0;
         const bool wrap = (word & kRecordWrap) != 0;
-        if ((word & ~(kRecordTurn | kRecordWrap)) != kRecordValid)
+        const auto target = static_cast<std::uint32_t>(word);
+        if (turn == wrap || (word & ~(kRecordTurn | kRecordWrap | UINT32_MAX)) != kRecordValid)
             return false;
-        if (!turn && (now_.next & (now_.bytes - 1)) == 0)
-            return false; // it is at the start
+        const Part &part = turn ? other_ : now_;
+        if (target >= part.bytes || target % kRecordAlign != 0 || (wrap && target == (now_.next & (now_.bytes - 1))))
+            return false;
         at(now_.next).word.store(0, std::memory_order_relaxed);
-        now_.next = turn ? now_.next + kRecordAlign : round_up(now_.next, now_.bytes);
-        if (!turn)
-            return true;
-        publish();
-        std::swap(now_, other_);
-        if (wrap)
-            now_.next = round_up(now_.next, now_.bytes);
+        if (turn) {
+            now_.next += kRecordAlign;
+            publish();
+            std::swap(now_, other_);
+        }
+        const std::size_t here = now_.next & (now_.bytes - 1);
+        now_.next += target - here + (target < here ? now_.bytes : 0);
         return true;
     }
     Record &at(std::uint64_t position) const noexcept
@@ -357,9 +441,36 @@ private:
         return *reinterpret_cast<Record *>(now_.data + (position & (now_.bytes - 1)));
     }
 
+    bool in_ring() const noexcept { return now_.data == memory_->data; }
+    void mark(std::size_t offset, std::size_t lines, bool of_ring, bool on) noexcept
+    {
+        const auto count = static_cast<std::uint32_t>(lines);
+        KeptWord *const words = of_ring ? memory_->kept : memory_->kept_spill;
+        if (on) {
+            kept_[of_ring ? 0 : 1].fetch_add(count, std::memory_order_relaxed);
+            if (memory_->control.keeps.load(std::memory_order_relaxed) == 0)
+                memory_->control.keeps.store(1, std::memory_order_relaxed);
+        }
+        for (std::size_t line = offset / kRecordAlign; lines != 0;) {
+            const std::size_t bit = line % kLinesPerWord;
+            const std::size_t here = std::min(lines, kLinesPerWord - bit);
+            const std::uint64_t mask = (here == kLinesPerWord ? ~UINT64_C(0) : (UINT64_C(1) << here) - 1) << bit;
+            KeptWord &word = words[line / kLinesPerWord];
+            if (on)
+                word.fetch_or(mask, std::memory_order_relaxed);
+            else
+                word.fetch_and(~mask, std::memory_order_release);
+            line += here;
+            lines -= here;
+        }
+        if (!on)
+            kept_[of_ring ? 0 : 1].fetch_sub(count, std::memory_order_relaxed);
+    }
+
     Part now_; // read at the moment
     Part other_;
     RingMemory *memory_ = nullptr;
+    std::atomic<std::uint32_t> kept_[2] = {}; // lines of ring and spill: our own count, which the writer can't touch
 };
 
 } // namespace vma::local

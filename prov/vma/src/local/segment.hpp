@@ -31,6 +31,7 @@ public:
     explicit operator bool() const noexcept { return base_ != nullptr; }
     std::byte *data() const noexcept { return static_cast<std::byte *>(base_); }
     std::size_t size() const noexcept { return size_; }
+    void release() noexcept { base_ = nullptr; } // it is another's to end
 
 private:
     void *base_ = nullptr;

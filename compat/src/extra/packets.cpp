@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// One array, mapped at the first packet and used from its beginning, so that few packets lie in few pages.
+#include "compat/src/extra/packets.hpp"
+
+#include <sys/mman.h>
+
+#include <new>
+
+#include "compat/src/extra/state.hpp"
+#include "compat/src/socket/stream.hpp"
+
+namespace vma::extra {
+
+namespace {
+
+constexpr std::uint32_t kSlack = 4096; // for what threads borrow between has_room_for_packets() and hold()
+
+constinit sock::Mutex g_lock;
+constinit std::atomic<Packet *> g_packets{nullptr};
+constinit Packet *g_free = nullptr;             // g_lock, and all below
+constinit std::atomic<std::uint32_t> g_used{0}; // of the array, ever
+constinit std::atomic<std::uint32_t> g_held{0};
+
+bool map_packets()
+{
+    const sock::LockGuard guard(g_lock);
+    if (g_packets.load(std::memory_order_relaxed) != nullptr)
+        return true;
+    void *const memory = ::mmap(nullptr, (kMostPackets + kSlack) * sizeof(Packet), PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return false;
+    g_packets.store(static_cast<Packet *>(memory), std::memory_order_release);
+    return true;
+}
+
+Packet &new_packet()
+{
+    g_held.store(g_held.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (g_free != nullptr) [[likely]] {
+        Packet *const packet = g_free;
+        g_free = packet->next;
+        return *packet;
+    }
+    const std::uint32_t used = g_used.load(std::memory_order_relaxed);
+    auto *const packet = new (g_packets.load(std::memory_order_relaxed) + used) Packet;
+    g_used.store(used + 1, std::memory_order_release);
+    return *packet;
+}
+
+void link(State &state, Packet &packet)
+{
+    packet.prev = nullptr;
+    packet.next = state.packets;
+    if (packet.next != nullptr)
+        packet.next->prev = &packet;
+    state.packets = &packet;
+}
+
+void unlink(Packet &packet)
+{
+    State *const state = find_state(*packet.socket);
+    if (packet.next != nullptr)
+        packet.next->prev = packet.prev;
+    if (packet.prev != nullptr)
+        packet.prev->next = packet.next;
+    else if (state != nullptr && state->packets == &packet)
+        state->packets = packet.next;
+}
+
+void set_free(Packet &packet)
+{
+    packet.next = g_free;
+    g_free = &packet;
+    g_held.store(g_held.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
+}
+
+} // namespace
+
+bool has_room_for_packets(sock::Socket &s)
+{
+    return g_held.load(std::memory_order_relaxed) < kMostPackets &&
+           (g_packets.load(std::memory_order_acquire) != nullptr || map_packets()) && state_of(s) != nullptr;
+}
+
+Packet &hold(sock::Socket &s, sock::Loan &loan)
+{
+    State &state = *state_of(s);
+    const sock::LockGuard guard(g_lock);
+    Packet &packet = new_packet();
+    packet.loan = std::exchange(loan, {});
+    packet.buffer = {nullptr, packet.bytes(), static_cast<std::uint16_t>(packet.size())};
+    packet.socket = &s;
+    packet.generation = state.generation;
+    packet.refs.store(1, std::memory_order_release);
+    link(state, packet);
+    return packet;
+}
+
+Packet *find_packet(const void *id)
+{
+    const auto address = reinterpret_cast<std::uintptr_t>(id);
+    Packet *const all = g_packets.load(std::memory_order_acquire);
+    const auto first = reinterpret_cast<std::uintptr_t>(all);
+    if (all == nullptr || address < first || (address - first) % sizeof(Packet) != 0)
+        return nullptr;
+    const std::uintptr_t place = (address - first) / sizeof(Packet);
+    if (place >= g_used.load(std::memory_order_acquire) || all[place].refs.load(std::memory_order_acquire) == 0)
+        return nullptr;
+    return all + place;
+}
+
+bool is_of(const Packet &packet, const sock::Socket &s)
+{
+    return packet.socket == &s && packet.generation == s.generation.load(std::memory_order_acquire);
+}
+
+int drop(Packet &packet)
+{
+    sock::Loan loan;
+    {
+        const sock::LockGuard guard(g_lock);
+        const std::uint32_t refs = packet.refs.load(std::memory_order_relaxed);
+        if (refs == 0)
+            return -1;
+        packet.refs.store(refs - 1, std::memory_order_release);
+        if (refs != 1)
+            return static_cast<int>(refs - 1);
+        unlink(packet);
+        loan = std::exchange(packet.loan, {});
+        set_free(packet);
+    }
+    loan.end();
+    return 0;
+}
+
+int add(Packet &packet)
+{
+    const sock::LockGuard guard(g_lock);
+    const std::uint32_t refs = packet.refs.load(std::memory_order_relaxed);
+    if (refs == 0)
+        return -1;
+    packet.refs.store(refs + 1, std::memory_order_release);
+    return static_cast<int>(refs + 1);
+}
+
+void drop_all(sock::Socket &s)
+{
+    for (;;) {
+        sock::Loan loan;
+        {
+            const sock::LockGuard guard(g_lock);
+            State *const state = find_state(s);
+            Packet *const packet = state != nullptr ? state->packets : nullptr;
+            if (packet == nullptr)
+                return;
+            state->packets = packet->next;
+            if (packet->next != nullptr)
+                packet->next->prev = nullptr;
+            packet->refs.store(0, std::memory_order_release);
+            loan = std::exchange(packet->loan, {});
+            set_free(*packet);
+        }
+        loan.end();
+    }
+}
+
+void packets_after_fork_in_child()
+{
+    g_lock.reset();
+    Packet *const all = g_packets.load(std::memory_order_relaxed);
+    g_free = nullptr;
+    for (std::uint32_t i = 0; i < g_used.load(std::memory_order_relaxed); ++i) {
+        if (all[i].refs.exchange(0, std::memory_order_relaxed) != 0)
+            if (State *const state = find_state(*all[i].socket))
+                state->packets = state->first_ready = state->last_ready = nullptr;
+        all[i].loan = {};
+        set_free(all[i]);
+    }
+    g_held.store(0, std::memory_order_relaxed);
+}
+
+} // namespace vma::extra

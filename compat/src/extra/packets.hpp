@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Packets that the program holds: what its ids and buffers mean. An id is looked for among the packets before it is believed; the
+// packets of a socket end with it.
+#pragma once
+
+#include <netinet/in.h>
+#include <time.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include <mellanox/vma_extra.h>
+
+#include "compat/src/socket/loan.hpp"
+#include "compat/src/socket/socket.hpp"
+#include "compat/src/socket/udp/wire.hpp"
+
+namespace vma::extra {
+
+inline constexpr std::uint32_t kMostPackets = 61440; // of a process
+
+struct Packet {
+    vma_buff_t buffer = {};             // first: SocketXtreme hands out its address
+    std::atomic<std::uint32_t> refs{0}; // 0: free
+    std::uint32_t generation = 0;       // of the socket
+    sock::Socket *socket = nullptr;
+    Packet *next = nullptr; // of the socket's, or the next free one
+    Packet *prev = nullptr;
+    sock::Loan loan;
+    Packet *next_ready = nullptr; // of those that wait to be read, and what is known of it
+    std::size_t offset = 0;       // read
+    sock::udp::About about = {};
+
+    std::size_t size() const { return loan.length(); }
+    void *packet_id() const { return const_cast<Packet *>(this); }
+    void *bytes() const { return const_cast<std::uint8_t *>(loan.data()); }
+};
+
+// To be asked before something is borrowed, for up to two packets. False: the program holds too many, or there is no memory.
+bool has_room_for_packets(sock::Socket &s);
+Packet &hold(sock::Socket &s, sock::Loan &loan); // takes the loan over
+Packet *find_packet(const void *id);             // nullptr: it is none that is held
+bool is_of(const Packet &packet, const sock::Socket &s);
+// One reference less; those that are left, or -1: it is not held any more.
+int drop(Packet &packet);
+int add(Packet &packet); // one more; how many then, or -1
+void drop_all(sock::Socket &s);
+void packets_after_fork_in_child(); // none is held there: the memory is the parent's
+
+} // namespace vma::extra

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Received bytes where they arrived, which nobody overwrites until they are given back: by any thread, in any order (doc/extra-api.md).
+#pragma once
+
+#include <rdma/fi_ext_vma.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace vma::sock {
+
+struct Loan {
+    fi_vma_lender *lender = nullptr; // nullptr: there is none
+    const std::uint8_t *record = nullptr;
+    std::uint32_t size = 0;   // of the record, bytes
+    std::uint32_t header = 0; // of these, not for the program
+
+    const std::uint8_t *data() const { return record + header; }
+    std::size_t length() const { return size - header; }
+    void end()
+    {
+        if (fi_vma_lender *const from = std::exchange(lender, nullptr))
+            from->give_back(from, record, size);
+    }
+};
+
+// A copy as a loan, of memory that the function gives and `release` takes back; lender nullptr: none could be had.
+Loan lend_copy(const void *bytes, std::size_t length);
+
+} // namespace vma::sock
