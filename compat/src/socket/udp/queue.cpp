@@ -98,11 +98,11 @@ Queued *Queue::claim(std::size_t length)
         skipped_ = left;
         if (none) // a reader that still sees the old place finds the way from there
             head_.store(skip_end_, std::memory_order_relaxed);
-        tail = skip_end_;
-        tail_.store(tail, std::memory_order_release); // what stands before it says where to go on
+        tail = skip_end_; // told with the record: a reader that sees it looks there
     } else if (tail + size - head > capacity_) {
         return nullptr;
     }
+    claimed_ = tail;
     return at(tail);
 }
 

@@ -65,10 +65,7 @@ public:
 private:
     bool make_ring();
     Queued *claim(std::size_t bytes);
-    void publish(std::uint32_t size)
-    {
-        tail_.store(tail_.load(std::memory_order_relaxed) + size, std::memory_order_release);
-    }
+    void publish(std::uint32_t size) { tail_.store(claimed_ + size, std::memory_order_release); }
     Queued *at(std::uint64_t position) { return reinterpret_cast<Queued *>(ring_ + (position & (capacity_ - 1))); }
 
     std::uint8_t *ring_ = nullptr;
@@ -76,6 +73,7 @@ private:
     std::size_t limit_ = 0;
     std::uint64_t skip_end_ = 0; // of the last skipped stretch
     std::uint64_t skipped_ = 0;
+    std::uint64_t claimed_ = 0;                      // place of the record that is being pushed
     std::uint64_t mark_ = 0;                         // the reader's; one more than the place, 0: none
     alignas(64) std::atomic<std::uint64_t> head_{0}; // bytes read
     alignas(64) std::atomic<std::uint64_t> tail_{0}; // bytes filled
