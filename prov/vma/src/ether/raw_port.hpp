@@ -18,7 +18,9 @@ class RawPort
 {
 public:
     // 0 or negative errno, not logged: those of RawQueue::open, and what the device says to its first rule.
-    [[nodiscard]] static int open(const Interface &interface, const core::RdmaPort &device, RawPort &opened) noexcept;
+    // `offloads`: what the device can do with frames to be sent is left to it.
+    [[nodiscard]] static int open(const Interface &interface, const core::RdmaPort &device, RawPort &opened,
+                                  bool offloads = false) noexcept;
 
     unsigned interface() const noexcept { return interface_; } // its index
     std::span<RawQueue> queues() noexcept { return {queue_.get(), 1}; }
@@ -26,7 +28,7 @@ public:
     bool arm() noexcept { return queue_->arm(); }
     static XdpStamps stamps() noexcept { return XdpStamps::kNone; }
     static bool has_partial_sums() noexcept { return false; }
-    static inet::SendOffloads offloads() noexcept { return {}; }
+    inet::SendOffloads offloads() const noexcept { return queue_->offloads(); }
     void follow() noexcept; // what the device has to tell
     // Whether a received frame is of a flow of ours.
     bool takes(std::span<const std::uint8_t> frame) const noexcept;

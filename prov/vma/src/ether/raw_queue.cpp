@@ -85,22 +85,42 @@ FrameIndex RawQueue::take() noexcept
 
 std::span<std::uint8_t> RawQueue::bytes(FrameIndex frame) noexcept
 {
-    return {frames_.data() + std::size_t{frame} * frame_size_, frame_size_};
+    if (frame < receive_frames_)
+        return {frames_.data() + std::size_t{frame} * frame_size_, frame_size_};
+    std::uint8_t *const sent = frames_.data() + std::size_t{receive_frames_} * frame_size_;
+    return {sent + std::size_t{frame - receive_frames_} * send_frame_size_, send_frame_size_};
 }
 
-bool RawQueue::submit(FrameIndex frame, std::uint32_t length, const inet::FrameWork &) noexcept
+bool RawQueue::submit(FrameIndex frame, std::uint32_t length, const inet::FrameWork &work_left) noexcept
 {
     Work<ibv_send_wr> &work = send_work_[frame - receive_frames_];
     const bool tells = ++unsignalled_ >= kSignalEvery;
     if (tells)
         unsignalled_ = 0;
     under_way_[submitted_++ % send_frames_] = frame;
-    work.part.length = length;
     work.request.wr_id = submitted_;
-    work.request.send_flags = tells ? IBV_SEND_SIGNALED : 0;
+    work.request.send_flags =
+        (tells ? unsigned{IBV_SEND_SIGNALED} : 0U) | (work_left.transport != 0 ? unsigned{IBV_SEND_IP_CSUM} : 0U);
+    if (segment_limit_ != 0)
+        fill_segments(work, frame, work_left);
+    work.part.length = length - work_left.headers;
     append(queued_, work.request);
     ++counters_.sent;
     return true;
+}
+
+// The device gets the headers apart from the data, and makes as many of them as there are segments.
+void RawQueue::fill_segments(Work<ibv_send_wr> &work, FrameIndex frame, const inet::FrameWork &left) noexcept
+{
+    std::uint8_t *const start = bytes(frame).data();
+    work.part.addr = reinterpret_cast<std::uintptr_t>(start) + left.headers;
+    work.request.opcode = left.segment != 0 ? IBV_WR_TSO : IBV_WR_SEND;
+    if (left.segment == 0)
+        return;
+    work.request.tso.hdr = start;
+    work.request.tso.hdr_sz = left.headers;
+    work.request.tso.mss = left.segment;
+    ++counters_.cut;
 }
 
 int RawQueue::flush() noexcept
