@@ -96,7 +96,10 @@ private:
 };
 
 struct Network {
-    explicit Network(const sim::DeviceConfig &device = {}, bool offloads = false) : wire(2, device, 1500, offloads) {}
+    explicit Network(const sim::DeviceConfig &device = {}, bool offloads = false)
+        : wire(2, device, 1500, {.offloads = offloads})
+    {
+    }
 
     Wire wire;
     Host client{wire, 0};
@@ -223,7 +226,7 @@ void no_queue_pair_for_segments(void **)
     verbs::use_table(sim::table());
     assert_true(sim::fail_call("create_qp_ex", 1, EINVAL));
     RawPort port;
-    assert_int_equal(RawPort::open(interface_of(0), {"sim0", 1}, port, true), 0);
+    assert_int_equal(RawPort::open(interface_of(0), {"sim0", 1}, port, {.offloads = true}), 0);
     assert_true(port.offloads().checksums_v4);
     assert_int_equal(port.offloads().segment_limit, 0);
 }

@@ -52,7 +52,10 @@ int open_raw(const char *name, const Interface &interface, const PortOptions &op
             VMA_WARN(domain, "%s stays the kernel's: it is no RDMA device's, and raw packets are asked for", name);
         return -EOPNOTSUPP;
     }
-    const int status = RawPort::open(interface, *device, opened, options.offloads);
+    RawQueueOptions queue;
+    queue.offloads = options.offloads;
+    queue.stamps = options.stamps == XdpStamps::kHardware;
+    const int status = RawPort::open(interface, *device, opened, queue);
     const char *const error = std::strerror(-status);
     if (status == 0)
         VMA_INFO(domain, "%s: raw packets of RDMA device %s, port %u%s%s", name, device->device.c_str(),

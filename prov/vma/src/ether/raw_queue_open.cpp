@@ -83,7 +83,10 @@ int RawQueue::open_device(const core::RdmaPort &port, const RawQueueOptions &opt
     receive_frames_ = std::min(options.receive_frames, most);
     send_frames_ = std::min(options.send_frames, most);
     send_frame_size_ = frame_size_ = options.frame_size;
-    choose_offloads(options, attr);
+    const ibv_device_attr_ex more = describe(context_.get());
+    choose_offloads(options, attr, more);
+    if (options.stamps)
+        clock_ = {more.completion_timestamp_mask, more.hca_core_clock};
     if (const int status = open_queues(); status != 0)
         return status;
     if (const int status = map_frames(); status != 0)
@@ -95,9 +98,9 @@ int RawQueue::open_device(const core::RdmaPort &port, const RawQueueOptions &opt
 }
 
 // What the device says of raw packets. Its word about checksums means those that it computes and those that it verifies.
-void RawQueue::choose_offloads(const RawQueueOptions &options, const ibv_device_attr &plain) noexcept
+void RawQueue::choose_offloads(const RawQueueOptions &options, const ibv_device_attr &plain,
+                               const ibv_device_attr_ex &attr) noexcept
 {
-    const ibv_device_attr_ex attr = describe(context_.get());
     verifies_checksums_ = (plain.device_cap_flags & IBV_DEVICE_RAW_IP_CSUM) != 0 ||
                           (attr.raw_packet_caps & IBV_RAW_PACKET_CAP_IP_CSUM) != 0;
     sends_checksums_ = options.offloads && verifies_checksums_;
@@ -134,6 +137,25 @@ VerbsObject<ibv_qp> RawQueue::make_qp(ibv_qp_init_attr &attr) noexcept
     return own(verbs.create_qp(pd_.get(), &attr), verbs.destroy_qp);
 }
 
+// With the times of its completions, if they are wanted and the device gives such a queue.
+VerbsObject<ibv_cq> RawQueue::make_receive_cq() noexcept
+{
+    const verbs::Table &verbs = *verbs::table();
+    if (clock_.runs()) {
+        ibv_cq_init_attr_ex attr{};
+        attr.cqe = receive_frames_;
+        attr.channel = channel_.get();
+        attr.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+        stamped_cq_ = ::ibv_create_cq_ex(context_.get(), &attr);
+        if (stamped_cq_ != nullptr)
+            return own(::ibv_cq_ex_to_cq(stamped_cq_), verbs.destroy_cq);
+        VMA_INFO(domain, "RDMA device %s stamps no completions: %s", verbs.get_device_name(context_->device),
+                 std::strerror(errno));
+    }
+    return own(verbs.create_cq(context_.get(), static_cast<int>(receive_frames_), nullptr, channel_.get(), 0),
+               verbs.destroy_cq);
+}
+
 int RawQueue::open_queues() noexcept
 {
     const verbs::Table &verbs = *verbs::table();
@@ -141,11 +163,9 @@ int RawQueue::open_queues() noexcept
     channel_ = own(verbs.create_comp_channel(context_.get()), verbs.destroy_comp_channel);
     if (!pd_ || !channel_)
         return last_error();
-    const auto make_cq = [&](std::uint32_t size, ibv_comp_channel *channel) {
-        return own(verbs.create_cq(context_.get(), static_cast<int>(size), nullptr, channel, 0), verbs.destroy_cq);
-    };
-    receive_cq_ = make_cq(receive_frames_, channel_.get());
-    send_cq_ = make_cq(send_frames_, nullptr);
+    receive_cq_ = make_receive_cq();
+    send_cq_ =
+        own(verbs.create_cq(context_.get(), static_cast<int>(send_frames_), nullptr, nullptr, 0), verbs.destroy_cq);
     if (!receive_cq_ || !send_cq_)
         return last_error();
     ibv_qp_init_attr attr{};
