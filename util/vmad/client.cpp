@@ -13,6 +13,8 @@
 #include <cstring>
 #include <utility>
 
+#include "log.hpp"
+
 namespace vma::guard {
 
 namespace {
@@ -161,8 +163,7 @@ bool Client::take(const ether::GuardianMessage &message, Nanos now)
         return true;
     case ether::GuardianCall::kRemove:
         totals_.flows -= flows_.erase(key_of(message));
-        if (totals_.verbose)
-            std::printf("process %d: %s is over\n", pid_, text_of(key_of(message)).c_str());
+        say(Level::kDebug, "process %d: %s is over", pid_, text_of(key_of(message)).c_str());
         return true;
     case ether::GuardianCall::kAdd:
         if (!is_plausible(key_of(message)))
@@ -185,16 +186,16 @@ void Client::add(const ether::GuardianMessage &message, Nanos now)
         ++totals_.flows;
     } else {
         if (!std::exchange(full_told_, true))
-            std::fprintf(stderr, "vmad: process %d has more connections than are guarded\n", pid_);
+            say(Level::kWarning, "process %d has more connections than are guarded", pid_);
         return;
     }
-    if (totals_.verbose)
-        std::printf("process %d: %s\n", pid_, text_of(key).c_str());
+    if (says(Level::kDebug))
+        say(Level::kDebug, "process %d: %s", pid_, text_of(key).c_str());
 }
 
 Client::Outcome Client::refuse(const char *why)
 {
-    std::fprintf(stderr, "vmad: process %d is not guarded any more: %s\n", pid_, why);
+    say(Level::kWarning, "process %d is not guarded any more: %s", pid_, why);
     return Outcome::kOver;
 }
 
@@ -206,8 +207,7 @@ Client::Outcome Client::on_hangup(Nanos now)
 {
     socket_.reset();
     if (flows_.empty()) {
-        if (totals_.verbose)
-            std::printf("process %d has left\n", pid_);
+        say(Level::kDebug, "process %d has left", pid_);
         return Outcome::kOver;
     }
     state_ = State::kDying;
@@ -219,7 +219,7 @@ void Client::begin(Nanos now)
 {
     state_ = State::kDead;
     process_.reset();
-    std::printf("process %d has died: resets %zu connections\n", pid_, flows_.size());
+    say(Level::kInformation, "process %d has died: resets %zu connections", pid_, flows_.size());
     round_ = 0;
     began_ = now;
     next_ = flows_.cbegin();
@@ -241,8 +241,7 @@ Client::Outcome Client::on_time(Nanos now)
         return Outcome::kGoesOn;
     }
     if (++round_ == std::size(kRounds)) {
-        if (totals_.verbose)
-            std::printf("process %d: that was all\n", pid_);
+        say(Level::kDebug, "process %d: that was all", pid_);
         return Outcome::kOver;
     }
     due_ = std::max(now, began_ + kRounds[round_]);

@@ -16,7 +16,6 @@ inline constexpr std::size_t kMostFlows = 1U << 20; // of all processes; some 15
 // What all clients share.
 struct Totals {
     std::size_t flows = 0;
-    bool verbose = false;
 };
 
 class Client

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "core/clock.hpp"
+#include "log.hpp"
 
 namespace vma::guard {
 
@@ -47,16 +48,19 @@ core::UniqueFd open_signals()
 
 } // namespace
 
-std::string Daemon::open(const char *path, bool verbose)
+std::string Daemon::open(const char *path)
 {
-    totals_.verbose = verbose;
     raise_limit();
     signal(SIGPIPE, SIG_IGN); // of who read what we print
-    if (std::string error = listener_.open(path); !error.empty())
+    if (std::string error = *path != 0 ? listener_.open(path) : ""; !error.empty())
         return error;
     signals_ = open_signals();
     set_ = core::UniqueFd(epoll_create1(EPOLL_CLOEXEC));
-    if (!signals_ || !set_ || !watch(signals_.get(), &signals_) || !watch(listener_.fd(), &listener_))
+    if (!signals_ || !set_ || !watch(signals_.get(), &signals_) || (*path != 0 && !watch(listener_.fd(), &listener_)))
+        return std::string("epoll: ") + std::strerror(errno);
+    if (std::string error = agent_.open(); !error.empty())
+        return error;
+    if (agent_.fd() >= 0 && !watch(agent_.fd(), &agent_))
         return std::string("epoll: ") + std::strerror(errno);
     return "";
 }
@@ -77,7 +81,7 @@ void Daemon::run()
 
 int Daemon::timeout(Nanos now) const
 {
-    Nanos first = paused_until_;
+    Nanos first = std::min(paused_until_, agent_.due());
     for (const Client &client : clients_)
         first = std::min(first, client.due());
     if (first == inet::kNever)
@@ -99,6 +103,10 @@ bool Daemon::turn()
             accept_all(now);
             continue;
         }
+        if (what == &agent_) {
+            agent_.on_readable(now);
+            continue;
+        }
         const auto client = std::find_if(clients_.begin(), clients_.end(), [&](const Client &c) { return &c == what; });
         if (client == clients_.end())
             continue;
@@ -112,6 +120,7 @@ bool Daemon::turn()
 
 void Daemon::on_time(Nanos now)
 {
+    agent_.on_time(now);
     if (paused_until_ <= now)
         paused_until_ = watch(listener_.fd(), &listener_) ? inet::kNever : now + kPause;
     for (auto client = clients_.begin(); client != clients_.end();) {
@@ -156,7 +165,7 @@ void Daemon::accept_all(Nanos now)
 void Daemon::pause(Nanos now)
 {
     const int error = errno;
-    std::fprintf(stderr, "vmad: can't accept: %s\n", std::strerror(error));
+    say(Level::kError, "can't accept: %s", std::strerror(error));
     epoll_ctl(set_.get(), EPOLL_CTL_DEL, listener_.fd(), nullptr);
     paused_until_ = now + kPause;
     errno = error;
@@ -170,11 +179,11 @@ void Daemon::admit(core::UniqueFd socket)
     if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
         return;
     if (peer.uid != 0 && peer.uid != geteuid()) {
-        std::fprintf(stderr, "vmad: process %d is user %u's: not guarded\n", peer.pid, peer.uid);
+        say(Level::kWarning, "process %d is user %u's: not guarded", peer.pid, peer.uid);
         return;
     }
     if (clients_.size() >= kMostClients) {
-        std::fprintf(stderr, "vmad: process %d is one too many: not guarded\n", peer.pid);
+        say(Level::kWarning, "process %d is one too many: not guarded", peer.pid);
         return;
     }
     const int fd = socket.get();

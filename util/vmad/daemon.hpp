@@ -5,6 +5,7 @@
 #include <list>
 #include <string>
 
+#include "agent.hpp"
 #include "client.hpp"
 #include "listener.hpp"
 
@@ -13,8 +14,10 @@ namespace vma::guard {
 class Daemon
 {
 public:
-    // An empty text, or what went wrong. From here on SIGTERM and SIGINT wait for run().
-    std::string open(const char *path, bool verbose);
+    explicit Daemon(const AgentOptions &agent) : agent_(agent) {}
+
+    // An empty text, or what went wrong. From here on SIGTERM and SIGINT wait for run(). `path`: the guardian's socket.
+    std::string open(const char *path);
     void run(); // until SIGTERM or SIGINT
 
 private:
@@ -30,6 +33,7 @@ private:
     void pause(Nanos now);
 
     Listener listener_;
+    Agent agent_;
     core::UniqueFd signals_;
     core::UniqueFd set_; // epoll
     Totals totals_;

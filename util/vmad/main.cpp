@@ -1,80 +1,96 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// vmad, the guardian: when a process dies, the peers of its TCP connections over Ethernet ports hear a reset at once. See
-// man/vmad.8.
-#include <getopt.h>
+// vmad: when a process dies, the peers of its TCP connections over Ethernet ports hear a reset. Two ways to tell it of them: the
+// guardian's socket of this project's libraries, and VMA's agent protocol. See man/vmad.8.
+#include <fcntl.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
-
-#include "config.h"
+#include <cstring>
 
 #include "daemon.hpp"
+#include "log.hpp"
+#include "options.hpp"
 
 namespace {
 
-constexpr char kHelp[] = R"(vmad: resets the TCP connections that a process leaves behind on an Ethernet port
-
-usage: vmad [OPTIONS]
-
-  --socket PATH   listens there (/run/vma/vmad.sock); FI_VMA_GUARDIAN of the processes names the same
-  --verbose       prints each connection
-  --help
-  --version
-
-Stays in the foreground. SIGTERM and SIGINT end it.
-)";
-
-constexpr option kOptions[] = {
-    {"socket", required_argument, nullptr, 's'},
-    {"verbose", no_argument, nullptr, 'v'},
-    {"help", no_argument, nullptr, 'h'},
-    {"version", no_argument, nullptr, 'V'},
-    {nullptr, 0, nullptr, 0},
-};
+using namespace vma::guard;
 
 constexpr int kFine = 0;
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 
-int serve(const char *path, bool verbose)
+void leave_console()
 {
-    vma::guard::Daemon daemon;
-    if (const std::string error = daemon.open(path, verbose); !error.empty()) {
-        std::fprintf(stderr, "vmad: %s\n", error.c_str());
+    use_syslog();
+    const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+        dup2(nowhere, fd);
+    if (nowhere > STDERR_FILENO)
+        close(nowhere);
+}
+
+// `started`: hears when it runs; -1: nobody waits.
+int serve(const Options &options, int started)
+{
+    Daemon daemon(options.agent);
+    if (const std::string error = daemon.open(options.guardian.c_str()); !error.empty()) {
+        say(Level::kFatal, "%s", error.c_str());
         return kFailed;
     }
-    std::printf("vmad listens at %s\n", path);
+    if (started >= 0) {
+        leave_console();
+        const char fine = kFine;
+        static_cast<void>(!write(started, &fine, 1));
+        close(started);
+    }
+    if (!options.guardian.empty())
+        say(Level::kInformation, "vmad listens at %s", options.guardian.c_str());
+    if (!options.agent.socket.empty())
+        say(Level::kInformation, "vmad listens at %s, files are in %s", options.agent.socket.c_str(),
+            options.agent.folder.c_str());
     std::fflush(stdout);
     daemon.run();
     return kFine;
+}
+
+// The caller returns when the daemon runs, or has said why it doesn't.
+int serve_in_background(const Options &options)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        std::fprintf(stderr, "vmad: pipe: %s\n", std::strerror(errno));
+        return kFailed;
+    }
+    const pid_t child = fork();
+    if (child < 0) {
+        std::fprintf(stderr, "vmad: fork: %s\n", std::strerror(errno));
+        return kFailed;
+    }
+    if (child == 0) {
+        close(ends[0]);
+        setsid();
+        static_cast<void>(!chdir("/"));
+        return serve(options, ends[1]);
+    }
+    close(ends[1]);
+    char fine = kFailed;
+    return read(ends[0], &fine, 1) == 1 ? fine : kFailed;
 }
 
 } // namespace
 
 int main(int argc, char **argv)
 {
-    const char *path = vma::ether::kGuardianPath;
-    bool verbose = false;
-    for (int found; (found = getopt_long(argc, argv, "", kOptions, nullptr)) != -1;) {
-        switch (found) {
-        case 's':
-            path = optarg;
-            break;
-        case 'v':
-            verbose = true;
-            break;
-        case 'h':
-            std::fputs(kHelp, stdout);
-            return kFine;
-        case 'V':
-            std::printf("vmad %s\n", PACKAGE_VERSION);
-            return kFine;
-        default:
-            return kUsage;
-        }
-    }
-    if (optind != argc) {
-        std::fprintf(stderr, "vmad: takes no arguments, but %s was given; see vmad --help\n", argv[optind]);
+    Options options;
+    switch (parse_options(argc, argv, options)) {
+    case Parsed::kDone:
+        return kFine;
+    case Parsed::kWrong:
         return kUsage;
+    case Parsed::kRun:
+        break;
     }
-    return serve(path, verbose);
+    set_level(options.verbose);
+    return options.console ? serve(options, -1) : serve_in_background(options);
 }

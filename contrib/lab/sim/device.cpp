@@ -104,6 +104,10 @@ int query_device_ex(ibv_context *context, const ibv_query_device_ex_input *input
     }
     if (device.config.raw_packets && device.config.ip_csum)
         made.raw_packet_caps = IBV_RAW_PACKET_CAP_IP_CSUM;
+    if (device.config.raw_packets && device.config.max_tso != 0) {
+        made.tso_caps.max_tso = device.config.max_tso;
+        made.tso_caps.supported_qpts = 1U << IBV_QPT_RAW_PACKET;
+    }
     if (device.config.rate_max != 0) {
         made.packet_pacing_caps.qp_rate_limit_min = device.config.rate_min;
         made.packet_pacing_caps.qp_rate_limit_max = device.config.rate_max;

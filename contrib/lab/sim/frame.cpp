@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "contrib/lab/sim/frame.hpp"
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <cstring>
 #include <netinet/in.h>
@@ -149,6 +150,41 @@ void write_checksums(std::span<std::uint8_t> frame, const Headers &headers)
     put(frame, checksum_at(headers), 0);
     const std::uint16_t sum = sum_of_transport(frame, headers);
     put(frame, checksum_at(headers), sum == 0 ? 0xffff : sum);
+}
+
+bool cut(std::span<const std::uint8_t> header, std::span<const std::uint8_t> data, std::size_t size,
+         std::vector<std::vector<std::uint8_t>> &frames)
+{
+    constexpr std::size_t kTcp = 20;
+    constexpr std::uint8_t kLastOnly = 0x08 | 0x01; // PSH, FIN
+    constexpr std::uint8_t kFirstOnly = 0x80;       // CWR
+    std::vector<std::uint8_t> whole(header.begin(), header.end());
+    whole.insert(whole.end(), data.begin(), data.end());
+    Headers headers;
+    if (data.empty() || !parse(whole, headers) || !headers.ports_known || headers.protocol != IPPROTO_TCP ||
+        header.size() < headers.transport_at + kTcp ||
+        headers.transport_at + (whole[headers.transport_at + 12] >> 4 << 2) != header.size())
+        return false;
+    const std::size_t ip = headers.ip_at;
+    const std::size_t tcp = headers.transport_at;
+    const bool v4 = headers.ip == Headers::Ip::v4;
+    const std::uint32_t sequence = std::uint32_t{host16(&whole[tcp + 4])} << 16 | host16(&whole[tcp + 6]);
+    for (std::size_t at = 0; at < data.size(); at += size) {
+        const std::span piece = data.subspan(at, std::min(size, data.size() - at));
+        std::vector<std::uint8_t> &frame = frames.emplace_back(header.begin(), header.end());
+        frame.insert(frame.end(), piece.begin(), piece.end());
+        put(frame, ip + (v4 ? 2 : 4), static_cast<std::uint16_t>(frame.size() - (v4 ? ip : tcp)));
+        if (v4)
+            put(frame, ip + 4, static_cast<std::uint16_t>(host16(&header[ip + 4]) + frames.size() - 1));
+        const auto number = sequence + static_cast<std::uint32_t>(at);
+        put(frame, tcp + 4, static_cast<std::uint16_t>(number >> 16));
+        put(frame, tcp + 6, static_cast<std::uint16_t>(number));
+        if (at != 0)
+            frame[tcp + 13] &= static_cast<std::uint8_t>(~kFirstOnly);
+        if (at + piece.size() != data.size())
+            frame[tcp + 13] &= static_cast<std::uint8_t>(~kLastOnly);
+    }
+    return true;
 }
 
 } // namespace vma::sim

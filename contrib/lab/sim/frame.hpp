@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace vma::sim {
 
@@ -35,5 +36,11 @@ bool parse(std::span<const std::uint8_t> frame, Headers &headers);
 // has none that a NIC looks at: wrong, and left alone.
 bool checksums_right(std::span<const std::uint8_t> frame, const Headers &headers);
 void write_checksums(std::span<std::uint8_t> frame, const Headers &headers);
+
+// A TCP segment cut into frames with `size` bytes of data each, as a ConnectX does it: the headers of all are the whole's, with
+// their own lengths, ids (IPv4: one up for each), and sequence numbers; CWR stays with the first, PSH and FIN with the last. Checksums
+// are left alone. False: `header` is not a TCP segment's.
+bool cut(std::span<const std::uint8_t> header, std::span<const std::uint8_t> data, std::size_t size,
+         std::vector<std::vector<std::uint8_t>> &frames);
 
 } // namespace vma::sim

@@ -20,6 +20,7 @@ constexpr Opcode kOpcodes[] = {
     {IBV_WR_RDMA_WRITE, IBV_WC_RDMA_WRITE, false, true},
     {IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WC_RDMA_WRITE, false, true},
     {IBV_WR_RDMA_READ, IBV_WC_RDMA_READ, false, false},
+    {IBV_WR_TSO, IBV_WC_TSO, false, false},
 };
 
 const Opcode *find(ibv_wr_opcode opcode)
@@ -41,8 +42,11 @@ int check(const Qp &qp, const ibv_send_wr &wr)
 {
     const Opcode *opcode = find(wr.opcode);
     const bool raw = qp.qp_type == IBV_QPT_RAW_PACKET;
-    if (opcode == nullptr || (qp.qp_type == IBV_QPT_UD && !opcode->datagram) || (raw && wr.opcode != IBV_WR_SEND))
+    if (opcode == nullptr || (qp.qp_type == IBV_QPT_UD && !opcode->datagram))
         return EINVAL;
+    if (wr.opcode == IBV_WR_TSO ? wr.tso.mss == 0 || wr.tso.hdr_sz == 0 || wr.tso.hdr_sz > qp.max_tso_header
+                                : raw && wr.opcode != IBV_WR_SEND)
+        return EINVAL; // of other kinds the longest header is 0 bytes
     if ((wr.send_flags & IBV_SEND_IP_CSUM) != 0 && !(raw && nic(qp.context).config.ip_csum))
         return EINVAL;
     if (qp.sends_posted - qp.sends_freed >= qp.cap.max_send_wr)
@@ -73,7 +77,11 @@ SendWr taken(Qp &qp, const ibv_send_wr &wr)
     made.signaled = qp.all_signaled || (wr.send_flags & IBV_SEND_SIGNALED) != 0;
     made.imm = wr.imm_data;
     made.length = length_of(wr.sg_list, wr.num_sge);
-    if (qp.qp_type == IBV_QPT_UD) {
+    if (wr.opcode == IBV_WR_TSO) { // the header is copied at once, as if it were inline
+        const auto *const header = static_cast<const std::uint8_t *>(wr.tso.hdr);
+        made.tso_header.assign(header, header + wr.tso.hdr_sz);
+        made.tso_size = wr.tso.mss;
+    } else if (qp.qp_type == IBV_QPT_UD) {
         const ibv_global_route &route = of(wr.wr.ud.ah)->attr.grh;
         made.sgid = nic(qp.context).gids[route.sgid_index];
         made.dgid = route.dgid;

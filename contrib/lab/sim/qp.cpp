@@ -83,12 +83,18 @@ ibv_qp *create_qp_ex(ibv_context *context, ibv_qp_init_attr_ex *attr)
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attr->pd->context != context)
         return null_errno(EINVAL);
     const auto flags = std::uint32_t{IBV_QP_INIT_ATTR_CREATE_FLAGS};
-    if ((attr->comp_mask & ~(flags | IBV_QP_INIT_ATTR_PD)) != 0 ||
-        ((attr->comp_mask & flags) != 0 && attr->create_flags != 0))
+    const auto tso = std::uint32_t{IBV_QP_INIT_ATTR_MAX_TSO_HEADER};
+    const std::uint32_t header = (attr->comp_mask & tso) != 0 ? attr->max_tso_header : 0;
+    if ((attr->comp_mask & ~(flags | tso | IBV_QP_INIT_ATTR_PD)) != 0 ||
+        ((attr->comp_mask & flags) != 0 && attr->create_flags != 0) ||
+        (header != 0 && (attr->qp_type != IBV_QPT_RAW_PACKET || nic(context).config.max_tso == 0)))
         return null_errno(EOPNOTSUPP);
     ibv_qp_init_attr plain{attr->qp_context, attr->send_cq, attr->recv_cq,   attr->srq,
                            attr->cap,        attr->qp_type, attr->sq_sig_all};
-    return create(attr->pd, plain);
+    Qp *const made = create(attr->pd, plain);
+    if (made != nullptr)
+        made->max_tso_header = header;
+    return made;
 }
 
 namespace calls {

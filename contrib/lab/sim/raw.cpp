@@ -73,23 +73,17 @@ bool take_frame(const Device &device, std::span<const std::uint8_t> frame)
     return true;
 }
 
-ibv_wc_status send_frame(Qp &qp, const SendWr &wr)
+namespace {
+
+void put_on_wire(const Device &from, std::span<std::uint8_t> frame, bool sums)
 {
     World &w = world();
-    const Device &from = nic(qp.context);
-    if (wr.length < kShortest || wr.length > from.config.max_frame)
-        return IBV_WC_LOC_LEN_ERR;
-    std::vector<std::byte> data;
-    bool from_dm = false;
-    if (const ibv_wc_status own = gather(*of(qp.pd), wr, data, &from_dm); own != IBV_WC_SUCCESS)
-        return own;
-    const std::span frame(reinterpret_cast<std::uint8_t *>(data.data()), data.size());
     Headers headers;
-    if ((wr.flags & IBV_SEND_IP_CSUM) != 0 && parse(frame, headers))
+    if (sums && parse(frame, headers))
         write_checksums(frame, headers);
     if (is_lost()) {
         ++w.stats.lost;
-        return IBV_WC_SUCCESS;
+        return;
     }
     for (const auto &device : w.devices) {
         if (device.get() != &from && reachable(from, *device))
@@ -97,9 +91,35 @@ ibv_wc_status send_frame(Qp &qp, const SendWr &wr)
     }
     if (from.wire && from.up && !from.removed)
         from.wire->send(frame);
-    return IBV_WC_SUCCESS;
 }
 
+} // namespace
+
+ibv_wc_status send_frame(Qp &qp, const SendWr &wr)
+{
+    const Device &from = nic(qp.context);
+    const bool cuts = wr.opcode == IBV_WR_TSO;
+    const std::size_t longest = cuts ? from.config.max_tso : from.config.max_frame;
+    if ((!cuts && wr.length < kShortest) || wr.length > longest)
+        return IBV_WC_LOC_LEN_ERR;
+    std::vector<std::byte> data;
+    bool from_dm = false;
+    if (const ibv_wc_status own = gather(*of(qp.pd), wr, data, &from_dm); own != IBV_WC_SUCCESS)
+        return own;
+    const std::span bytes(reinterpret_cast<std::uint8_t *>(data.data()), data.size());
+    const bool sums = (wr.flags & IBV_SEND_IP_CSUM) != 0;
+    if (!cuts) {
+        put_on_wire(from, bytes, sums);
+        return IBV_WC_SUCCESS;
+    }
+    std::vector<std::vector<std::uint8_t>> frames;
+    if (!cut(wr.tso_header, bytes, wr.tso_size, frames) || frames.front().size() > from.config.max_frame)
+        return IBV_WC_LOC_LEN_ERR;
+    world().stats.cut += frames.size();
+    for (std::vector<std::uint8_t> &frame : frames)
+        put_on_wire(from, frame, sums);
+    return IBV_WC_SUCCESS;
+}
 void lose_frames(unsigned share)
 {
     const std::lock_guard guard(world().mutex);

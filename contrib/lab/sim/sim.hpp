@@ -39,6 +39,7 @@ struct DeviceConfig {
     unsigned clock_bits = 64;                     // of it, 1 to 64: after the last it is 0 again
     bool raw_packets = true;                      // it has RAW_PACKET QPs
     bool ip_csum = true;                          // it writes and verifies checksums of their frames
+    std::uint32_t max_tso = 262144;               // bytes of a TCP segment that it cuts for them; 0: it cuts none
     std::size_t max_flows = 65536;                // flow rules
     std::size_t max_frame = 9234;                 // bytes
     // A real wire for RAW_PACKET QPs, with Clock::real: packet sockets (packet(7), bound to one interface each, without its
@@ -131,6 +132,7 @@ struct Stats {
     std::uint64_t dropped;       // completions lost by drop_completion() or an overrun
     std::uint64_t rnr_naks;      // "receiver not ready" on the wire
     std::uint64_t lost;          // messages that found no way, each attempt; frames that a rule took and no receive
+    std::uint64_t cut;           // frames that were made of longer TCP segments
     std::uint64_t unsteered;     // frames that no rule of a device took, each device
     std::uint64_t paced;         // messages that had to wait for their time
     std::uint64_t cq_events;     // completion events raised

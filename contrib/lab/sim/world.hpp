@@ -132,6 +132,8 @@ struct SendWr {
     std::uint64_t length = 0;
     std::vector<ibv_sge> sges;
     std::vector<std::byte> inlined;
+    std::vector<std::uint8_t> tso_header; // of a segment to be cut
+    std::uint16_t tso_size = 0;           // bytes of data of each piece
 };
 
 // How far the first request of a send queue is, and why it is not done.
@@ -148,6 +150,7 @@ struct Qp : ibv_qp {
     ibv_qp_attr attr{};
     ibv_qp_cap cap{};
     bool all_signaled = false;
+    std::uint32_t max_tso_header = 0; // bytes; 0: it cuts no segments
     std::deque<SendWr> sends;
     std::uint64_t sends_posted = 0;
     std::uint64_t sends_freed = 0;

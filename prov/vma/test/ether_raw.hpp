@@ -37,7 +37,8 @@ inline ether::Interface interface_of(unsigned host, unsigned mtu = 1500)
 class Wire
 {
 public:
-    explicit Wire(unsigned hosts = 2, const sim::DeviceConfig &device = {}, unsigned mtu = 1500)
+    explicit Wire(unsigned hosts = 2, const sim::DeviceConfig &device = {}, unsigned mtu = 1500,
+                  const ether::RawQueueOptions &options = {})
     {
         sim::Config config;
         config.clock = sim::Clock::manual;
@@ -46,7 +47,8 @@ public:
         verbs::use_table(sim::table());
         ports_.resize(hosts);
         for (unsigned i = 0; i < hosts; ++i)
-            assert_int_equal(RawPort::open(interface_of(i, mtu), {"sim" + std::to_string(i), 1}, ports_[i]), 0);
+            assert_int_equal(RawPort::open(interface_of(i, mtu), {"sim" + std::to_string(i), 1}, ports_[i], options),
+                             0);
     }
     ~Wire()
     {

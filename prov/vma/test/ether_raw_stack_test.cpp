@@ -33,6 +33,7 @@ public:
         options.tcp.connections = 4;
         options.tcp.listeners = 2;
         stack_ = std::make_unique<inet::Stack>(options, inet::kSecond);
+        stack_->set_offloads(port_.offloads());
         path_ = stack_->use_path(inet::kSecond, address_of(1 - number));
         stack_->set_path(inet::kSecond, address_of(1 - number), mac_of(1 - number), 0, 1500);
     }
@@ -58,24 +59,30 @@ public:
             const ether::FrameIndex frame = queue_.take();
             if (frame == ether::kNoFrame)
                 break;
-            const std::size_t length = stack_->output(now, queue_.bytes(frame));
+            inet::FrameWork work;
+            const std::size_t length = stack_->output(now, queue_.bytes(frame), work);
             if (length == 0) {
                 queue_.release(frame);
                 break;
             }
-            sent = queue_.submit(frame, static_cast<std::uint32_t>(length));
+            sent = queue_.submit(frame, static_cast<std::uint32_t>(length), work);
         }
         assert_int_equal(queue_.flush(), 0);
         return sent || count != 0;
     }
 
-    void send_datagram(Nanos now, const inet::IpOut &ip, std::span<const inet::Bytes> parts)
+    void send_datagram(Nanos now, const inet::IpOut &ip, const inet::Bytes &body)
     {
+        std::array<std::uint8_t, inet::kUdpHeader> header{};
+        const inet::Bytes parts[] = {header, body};
         inet::Fragmenter fragments = stack_->datagram(now, path_, ip, parts);
+        inet::FrameWork work;
+        header = stack_->datagram_header(fragments, ip, {kClientPort, kPort}, {&body, 1}, work);
         for (std::size_t left = fragments.frames(); left != 0; --left) {
             const ether::FrameIndex frame = queue_.take();
             assert_int_not_equal(frame, ether::kNoFrame);
-            assert_true(queue_.submit(frame, static_cast<std::uint32_t>(fragments.next(queue_.bytes(frame).data()))));
+            const std::size_t length = fragments.next(queue_.bytes(frame).data());
+            assert_true(queue_.submit(frame, static_cast<std::uint32_t>(length), work));
         }
         assert_int_equal(queue_.flush(), 0);
     }
@@ -89,6 +96,11 @@ private:
 };
 
 struct Network {
+    explicit Network(const sim::DeviceConfig &device = {}, bool offloads = false)
+        : wire(2, device, 1500, {.offloads = offloads})
+    {
+    }
+
     Wire wire;
     Host client{wire, 0};
     Host server{wire, 1};
@@ -143,10 +155,10 @@ struct Program {
     }
 };
 
-void tcp_in_bulk(unsigned loss)
+void tcp_in_bulk(unsigned loss, const sim::DeviceConfig &device = {}, bool offloads = false)
 {
     constexpr std::uint64_t kTotal = 4 << 20;
-    Network net;
+    Network net(device, offloads);
     const inet::Endpoint server = {address_of(1), kPort};
     const inet::Flow flow = {{address_of(0), kClientPort}, server};
     net.steer(1, {server, {}}, inet::Protocol::kTcp);
@@ -170,8 +182,10 @@ void tcp_in_bulk(unsigned loss)
     }
     assert_int_equal(up.received, kTotal);
     assert_int_equal(down.received, kTotal);
-    assert_true(net.client.verified() > 1000);
+    assert_int_equal(net.client.verified() > 1000, device.ip_csum);
     assert_int_equal(sim::stats().lost == 0, loss == 0);
+    assert_int_equal(sim::stats().cut > 1000, offloads && device.ip_csum && device.max_tso != 0);
+    assert_int_equal(net.client.tcp().counters().malformed + net.server.tcp().counters().malformed, 0);
     net.client.tcp().close(net.now, up.id);
     net.server.tcp().close(net.now, down.id);
 }
@@ -186,9 +200,40 @@ void tcp_over_a_bad_wire(void **)
     tcp_in_bulk(100); // 1 %
 }
 
-void datagrams(void **)
+// The device computes checksums and cuts segments; where it can't, the stack does it, and who is asked is what it says.
+void segments_are_cut(void **)
 {
-    Network net;
+    tcp_in_bulk(0, {}, true);
+    tcp_in_bulk(100, {}, true); // what is lost are single segments
+    sim::DeviceConfig small;
+    small.max_tso = 8000;
+    tcp_in_bulk(0, small, true);
+    sim::DeviceConfig no_tso;
+    no_tso.max_tso = 0;
+    tcp_in_bulk(0, no_tso, true);
+    sim::DeviceConfig nothing;
+    nothing.ip_csum = false;
+    tcp_in_bulk(0, nothing, true);
+}
+
+// A device that claims to cut, and has no queue pair for it.
+void no_queue_pair_for_segments(void **)
+{
+    sim::Config config;
+    config.clock = sim::Clock::manual;
+    config.devices.resize(1);
+    sim::reset(config);
+    verbs::use_table(sim::table());
+    assert_true(sim::fail_call("create_qp_ex", 1, EINVAL));
+    RawPort port;
+    assert_int_equal(RawPort::open(interface_of(0), {"sim0", 1}, port, {.offloads = true}), 0);
+    assert_true(port.offloads().checksums_v4);
+    assert_int_equal(port.offloads().segment_limit, 0);
+}
+
+void send_datagrams(bool offloads)
+{
+    Network net({}, offloads);
     const inet::Endpoint server = {address_of(1), kPort};
     net.steer(1, {server, {}}, inet::Protocol::kUdp);
     inet::UdpTable &udp = net.server.stack().udp();
@@ -202,9 +247,7 @@ void datagrams(void **)
         ip.source = address_of(0);
         ip.target = server.address;
         ip.protocol = inet::Protocol::kUdp;
-        const auto header = inet::udp_header(ip, {kClientPort, kPort}, body);
-        const inet::Bytes parts[] = {header, body[0]};
-        net.client.send_datagram(net.now, ip, parts);
+        net.client.send_datagram(net.now, ip, body[0]);
         net.step();
         std::uint8_t got[2048];
         const std::span<std::uint8_t> room[] = {got};
@@ -217,6 +260,12 @@ void datagrams(void **)
     udp.close(id);
 }
 
+void datagrams(void **)
+{
+    send_datagrams(false);
+    send_datagrams(true);
+}
+
 } // namespace
 
 int main()
@@ -225,6 +274,8 @@ int main()
         cmocka_unit_test(tcp_over_a_good_wire),
         cmocka_unit_test(tcp_over_a_bad_wire),
         cmocka_unit_test(datagrams),
+        cmocka_unit_test(segments_are_cut),
+        cmocka_unit_test(no_queue_pair_for_segments),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

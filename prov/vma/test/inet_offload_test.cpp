@@ -120,6 +120,7 @@ void segments_without_sums(void **)
             assert_int_equal(one.work.transport, at.transport);
             assert_int_equal(one.work.checksum, 16);
             assert_int_equal(one.work.segment, 0);
+            assert_int_equal(one.work.headers, 0);
             const std::size_t field = at.transport + 16;
             assert_int_equal(one.frame[field] * 256 + one.frame[field + 1], plain_sum({}, at.pseudo(one.frame)));
             // Who knows that sums may be missing takes it as it is, as over veth.

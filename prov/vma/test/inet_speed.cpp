@@ -5,10 +5,14 @@
 //   inet_speed [SEGMENTS [GRO_STREAMS BYTES KIND]]   all cases, or bursts alone, of segments of so many bytes: KIND 0: plain ones,
 //                                                    1: PSH on each, 2: of alternating classes, so that none is merged, 3: with sums that the NIC has verified
 //
-// For bursts `valgrind --tool=callgrind --toggle-collect='*::take_burst*'` counts the instructions of what is measured.
+//   inet_speed SEGMENTS out BYTES LIMIT              segments out alone: LIMIT 0: all by the stack, 1: checksums left to a device,
+//                                                    more: it also cuts segments of so many bytes; 20 sends of BYTES at a time
+//
+// `valgrind --tool=callgrind --toggle-collect='*::send_batch*'` counts the instructions of those, as for bursts `valgrind --tool=callgrind --toggle-collect='*::take_burst*'` counts the instructions of what is measured.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 #include <vector>
 
 #include "prov/vma/src/inet/checksum.hpp"
@@ -22,6 +26,7 @@ constexpr IpAddress kUs = IpAddress::v4(0x0a000001);
 constexpr IpAddress kPeer = IpAddress::v4(0x0a000002);
 constexpr Seq kPeerStart = 1000;
 constexpr unsigned kBatch = 10; // the initial window
+constexpr unsigned kSends = 20;
 constexpr unsigned kBurst = 32; // what the driver takes at a time
 std::uint32_t segments = 3000000;
 
@@ -121,6 +126,21 @@ public:
             });
     }
 
+    // The same in batches, whose acknowledgements come at its end, with what a device does left to it.
+    double out_in_batches(std::size_t size, std::uint32_t limit)
+    {
+        tcp_.set_offloads({limit != 0, limit != 0, limit > 1 ? limit : 0});
+        const std::vector<std::uint8_t> data(size * kSends, 'x');
+        return run(
+            kSends,
+            [&] {
+                const Connection &c = *tcp_.find(id_);
+                for (unsigned i = 0; i < kSends; i += 2)
+                    make(i, c.rcv, c.nxt + static_cast<Seq>((i + 2) * size), 0, {});
+            },
+            [&] { send_batch(data); });
+    }
+
     // The same in, each read by the program, with our acknowledgements taken.
     double in(std::size_t size)
     {
@@ -166,6 +186,16 @@ private:
         TcpLimits l;
         l.gro_streams = gro_streams;
         return l;
+    }
+    [[gnu::noinline]] void send_batch(const std::vector<std::uint8_t> &data)
+    {
+        if (tcp_.send(now_, id_, data) != static_cast<std::int64_t>(data.size()))
+            die("the program's bytes are not taken");
+        TcpOut meta;
+        while (tcp_.output(now_, buffer_, meta)) {
+        }
+        for (unsigned i = 0; i < kSends; i += 2)
+            give(i);
     }
     [[gnu::noinline]] void take_burst()
     {
@@ -220,6 +250,12 @@ int main(int argc, char **argv)
 {
     if (argc > 1)
         segments = static_cast<std::uint32_t>(std::atoi(argv[1]));
+    if (argc > 4 && std::string_view(argv[2]) == "out") {
+        const double out = Bench().out_in_batches(static_cast<std::size_t>(std::atoi(argv[3])),
+                                                  static_cast<std::uint32_t>(std::atoi(argv[4])));
+        std::printf("%.2f million segments/s\n", out);
+        return 0;
+    }
     if (argc > 4) {
         const double in = Bench(static_cast<std::uint32_t>(std::atoi(argv[2])))
                               .in_bursts(static_cast<std::size_t>(std::atoi(argv[3])), std::atoi(argv[4]));

@@ -413,6 +413,64 @@ void checksums_are_verified_and_written(void **)
     assert_int_not_equal(flags_of(frame, IBV_SEND_IP_CSUM), 0);
 }
 
+// RFC 1071, 4.1: 0xffff is a right one. IPv4 without options, no tag.
+std::uint16_t plain_sum(const Frame &frame, std::size_t from, std::size_t to, std::uint32_t total)
+{
+    for (std::size_t i = from; i < to; ++i)
+        total += (i - from) % 2 == 0 ? std::uint32_t{frame[i]} << 8 : frame[i];
+    while (total >> 16 != 0)
+        total = (total & 0xffff) + (total >> 16);
+    return static_cast<std::uint16_t>(total);
+}
+
+// 20 bytes of TCP from 10.0.0.8 to 10.0.0.7, with CWR, ACK, PSH and FIN, number 0xfffffff0, id 0xffff.
+Frame segment_header()
+{
+    Frame header = datagram();
+    header.resize(14 + 20);
+    header[17] = 40;
+    header[18] = header[19] = 0xff;
+    header[23] = IPPROTO_TCP;
+    header.insert(header.end(),
+                  {0x1b, 0x58, 0x1b, 0x58, 0xff, 0xff, 0xff, 0xf0, 0, 0, 0, 1, 0x50, 0x99, 1, 0, 0, 0, 0, 0});
+    return header;
+}
+
+void segments_are_cut(void **)
+{
+    const Frame header = segment_header();
+    Frame data(250);
+    for (std::size_t i = 0; i < data.size(); ++i)
+        data[i] = static_cast<std::uint8_t>(i);
+    std::vector<Frame> frames;
+    assert_true(sim::cut(header, data, 100, frames));
+    assert_int_equal(frames.size(), 3);
+    std::uint32_t number = 0xfffffff0;
+    for (std::size_t i = 0; i < 3; ++i) {
+        Frame &frame = frames[i];
+        const std::size_t length = i < 2 ? 100 : 50;
+        assert_int_equal(frame.size(), 54 + length);
+        assert_memory_equal(&frame[54], &data[100 * i], length);
+        assert_int_equal(frame[16] * 256 + frame[17], 40 + length);
+        assert_int_equal(frame[18] * 256 + frame[19], (0xffff + i) & 0xffff);
+        assert_int_equal(std::uint32_t{frame[38]} << 24 | frame[39] << 16 | frame[40] << 8 | frame[41], number);
+        constexpr unsigned kFlags[] = {0x90, 0x10, 0x19}; // CWR first, PSH and FIN last
+        assert_int_equal(frame[47], kFlags[i]);
+        number += 100;
+        sim::Headers headers;
+        assert_true(sim::parse(frame, headers));
+        sim::write_checksums(frame, headers);
+        assert_int_equal(plain_sum(frame, 14, 34, 0), 0xffff);
+        const std::uint32_t pseudo = 0x0a00 + 8 + 0x0a00 + 7 + IPPROTO_TCP + static_cast<std::uint32_t>(20 + length);
+        assert_int_equal(plain_sum(frame, 34, frame.size(), pseudo), 0xffff);
+    }
+    assert_false(sim::cut(header, {}, 100, frames));
+    assert_false(sim::cut(std::span(header).first(50), data, 100, frames));
+    Frame udp = datagram();
+    udp.resize(42);
+    assert_false(sim::cut(udp, data, 100, frames));
+}
+
 void a_device_without_checksums(void **)
 {
     sim::DeviceConfig plain;
@@ -481,6 +539,7 @@ int main()
         cmocka_unit_test(a_frame_without_a_receive_is_lost),
         cmocka_unit_test(a_frame_that_does_not_fit_breaks_the_queue),
         cmocka_unit_test(checksums_are_verified_and_written),
+        cmocka_unit_test(segments_are_cut),
         cmocka_unit_test(a_device_without_checksums),
         cmocka_unit_test(frames_get_lost_as_asked_for),
         cmocka_unit_test(no_frames_through_a_cut_or_a_removed_device),

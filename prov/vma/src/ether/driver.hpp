@@ -39,6 +39,7 @@ public:
     {
         return port_.visit([](auto &port) { return port.stamps(); });
     }
+    bool has_raw_packets() const noexcept { return port_.is_raw(); }
     unsigned interface() const noexcept { return port_.interface(); } // its index
 
     // Takes what has come, lets time pass, sends what there is to send. True: there was something. No system call where there

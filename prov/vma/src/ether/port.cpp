@@ -52,11 +52,15 @@ int open_raw(const char *name, const Interface &interface, const PortOptions &op
             VMA_WARN(domain, "%s stays the kernel's: it is no RDMA device's, and raw packets are asked for", name);
         return -EOPNOTSUPP;
     }
-    const int status = RawPort::open(interface, *device, opened);
+    RawQueueOptions queue;
+    queue.offloads = options.offloads;
+    queue.stamps = options.stamps == XdpStamps::kHardware;
+    const int status = RawPort::open(interface, *device, opened, queue);
     const char *const error = std::strerror(-status);
     if (status == 0)
-        VMA_INFO(domain, "%s: raw packets of RDMA device %s, port %u", name, device->device.c_str(),
-                 unsigned{device->port});
+        VMA_INFO(domain, "%s: raw packets of RDMA device %s, port %u%s%s", name, device->device.c_str(),
+                 unsigned{device->port}, opened.offloads().checksums_v4 ? ", which computes checksums" : "",
+                 opened.offloads().segment_limit != 0 ? " and cuts TCP segments" : "");
     else if (must)
         VMA_WARN(domain, "%s stays the kernel's: no raw packets of RDMA device %s: %s", name, device->device.c_str(),
                  error);

@@ -14,13 +14,13 @@ constexpr std::uint32_t kAlignment = 256;  // bytes
 
 } // namespace
 
-int RawPort::open(const Interface &interface, const core::RdmaPort &device, RawPort &opened) noexcept
+int RawPort::open(const Interface &interface, const core::RdmaPort &device, RawPort &opened,
+                  RawQueueOptions options) noexcept
 {
     if (interface.mac == inet::Mac{})
         return -EOPNOTSUPP;
     RawPort port;
     port.interface_ = interface.index;
-    RawQueueOptions options;
     const std::uint32_t longest = (interface.longest_frame() + kAlignment - 1) / kAlignment * kAlignment;
     options.frame_size = std::max(longest, kFrameSize);
     if (const int status = RawQueue::open(device, options, port.queue_); status != 0)

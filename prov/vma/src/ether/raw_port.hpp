@@ -18,15 +18,18 @@ class RawPort
 {
 public:
     // 0 or negative errno, not logged: those of RawQueue::open, and what the device says to its first rule.
-    [[nodiscard]] static int open(const Interface &interface, const core::RdmaPort &device, RawPort &opened) noexcept;
+    // Of the options, `offloads` and `stamps` are read.
+    [[nodiscard]] static int open(const Interface &interface, const core::RdmaPort &device, RawPort &opened,
+                                  RawQueueOptions options = {}) noexcept;
 
     unsigned interface() const noexcept { return interface_; } // its index
     std::span<RawQueue> queues() noexcept { return {queue_.get(), 1}; }
     Flows &flows() noexcept { return *flows_; }
     bool arm() noexcept { return queue_->arm(); }
-    static XdpStamps stamps() noexcept { return XdpStamps::kNone; }
+    // Of the device alone: when the driver had a frame nobody says.
+    XdpStamps stamps() const noexcept { return queue_->has_stamps() ? XdpStamps::kHardware : XdpStamps::kNone; }
     static bool has_partial_sums() noexcept { return false; }
-    static inet::SendOffloads offloads() noexcept { return {}; }
+    inet::SendOffloads offloads() const noexcept { return queue_->offloads(); }
     void follow() noexcept; // what the device has to tell
     // Whether a received frame is of a flow of ours.
     bool takes(std::span<const std::uint8_t> frame) const noexcept;

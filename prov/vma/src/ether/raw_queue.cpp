@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "core/clock.hpp"
 #include "core/log.hpp"
 
 namespace vma::ether {
@@ -39,7 +40,10 @@ std::size_t RawQueue::receive(std::span<ReceivedFrame> burst) noexcept
             break;
         }
         const bool good = verifies_checksums_ && (got.wc_flags & IBV_WC_IP_CSUM_OK) != 0;
-        burst[count++] = {frame, bytes(frame).first(std::min(got.byte_len, frame_size_)), good};
+        burst[count] = {frame, bytes(frame).first(std::min(got.byte_len, frame_size_)), good};
+        if (stamped_cq_ != nullptr) [[unlikely]]
+            burst[count].stamps.hardware = stamped_at_[next_ - 1];
+        ++count;
     }
     counters_.received += count;
     return count;
@@ -50,11 +54,40 @@ void RawQueue::poll() noexcept
     next_ = end_ = 0;
     if (broken_)
         return;
+    if (stamped_cq_ != nullptr) [[unlikely]]
+        return poll_stamped();
     const int count = ::ibv_poll_cq(receive_cq_.get(), static_cast<int>(arrived_.size()), arrived_.data());
     if (count < 0)
         break_down("its completions can't be read");
     else
         end_ = static_cast<std::uint32_t>(count);
+}
+
+// Entries of an extended queue are read one by one. That of an error has no time, and no length.
+[[gnu::noinline]] void RawQueue::poll_stamped() noexcept
+{
+    ibv_poll_cq_attr attr{};
+    int status = ::ibv_start_poll(stamped_cq_, &attr);
+    if (status != 0) {
+        if (status != ENOENT)
+            break_down("its completions can't be read");
+        return;
+    }
+    const std::uint64_t now = core::monotonic_ns();
+    do {
+        ibv_wc &entry = arrived_[end_];
+        entry.wr_id = stamped_cq_->wr_id;
+        entry.status = stamped_cq_->status;
+        const bool good = entry.status == IBV_WC_SUCCESS;
+        entry.byte_len = good ? ::ibv_wc_read_byte_len(stamped_cq_) : 0;
+        entry.wc_flags = good ? ::ibv_wc_read_wc_flags(stamped_cq_) : 0;
+        stamped_at_[end_] = good ? clock_.time_of(::ibv_wc_read_completion_ts(stamped_cq_), now) : 0;
+        ++end_;
+        status = end_ < kBurst ? ::ibv_next_poll(stamped_cq_) : ENOENT;
+    } while (status == 0);
+    ::ibv_end_poll(stamped_cq_);
+    if (status != ENOENT)
+        break_down("its completions can't be read");
 }
 
 void RawQueue::release(FrameIndex frame) noexcept
@@ -85,22 +118,42 @@ FrameIndex RawQueue::take() noexcept
 
 std::span<std::uint8_t> RawQueue::bytes(FrameIndex frame) noexcept
 {
-    return {frames_.data() + std::size_t{frame} * frame_size_, frame_size_};
+    if (frame < receive_frames_)
+        return {frames_.data() + std::size_t{frame} * frame_size_, frame_size_};
+    std::uint8_t *const sent = frames_.data() + std::size_t{receive_frames_} * frame_size_;
+    return {sent + std::size_t{frame - receive_frames_} * send_frame_size_, send_frame_size_};
 }
 
-bool RawQueue::submit(FrameIndex frame, std::uint32_t length, const inet::FrameWork &) noexcept
+bool RawQueue::submit(FrameIndex frame, std::uint32_t length, const inet::FrameWork &work_left) noexcept
 {
     Work<ibv_send_wr> &work = send_work_[frame - receive_frames_];
     const bool tells = ++unsignalled_ >= kSignalEvery;
     if (tells)
         unsignalled_ = 0;
     under_way_[submitted_++ % send_frames_] = frame;
-    work.part.length = length;
     work.request.wr_id = submitted_;
-    work.request.send_flags = tells ? IBV_SEND_SIGNALED : 0;
+    work.request.send_flags =
+        (tells ? unsigned{IBV_SEND_SIGNALED} : 0U) | (work_left.transport != 0 ? unsigned{IBV_SEND_IP_CSUM} : 0U);
+    if (segment_limit_ != 0)
+        fill_segments(work, frame, work_left);
+    work.part.length = length - work_left.headers;
     append(queued_, work.request);
     ++counters_.sent;
     return true;
+}
+
+// The device gets the headers apart from the data, and makes as many of them as there are segments.
+void RawQueue::fill_segments(Work<ibv_send_wr> &work, FrameIndex frame, const inet::FrameWork &left) noexcept
+{
+    std::uint8_t *const start = bytes(frame).data();
+    work.part.addr = reinterpret_cast<std::uintptr_t>(start) + left.headers;
+    work.request.opcode = left.segment != 0 ? IBV_WR_TSO : IBV_WR_SEND;
+    if (left.segment == 0)
+        return;
+    work.request.tso.hdr = start;
+    work.request.tso.hdr_sz = left.headers;
+    work.request.tso.mss = left.segment;
+    ++counters_.cut;
 }
 
 int RawQueue::flush() noexcept

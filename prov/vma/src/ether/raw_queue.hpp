@@ -11,6 +11,7 @@
 #include "core/sysfs.hpp"
 #include "ether/frames.hpp"
 #include "ether/memory_map.hpp"
+#include "ether/raw_clock.hpp"
 #include "ether/verbs_object.hpp"
 #include "inet/send_offloads.hpp"
 
@@ -20,6 +21,8 @@ struct RawQueueOptions {
     std::uint32_t receive_frames = 2048; // less where the device's queues are shorter
     std::uint32_t send_frames = 2048;
     std::uint32_t frame_size = 2048; // bytes; a longer frame ends the queue
+    bool stamps = false;             // received frames have the device's, if it stamps completions
+    bool offloads = false; // the device computes checksums of frames to send, and cuts TCP segments, if it can
 };
 
 struct RawQueueCounters {
@@ -27,6 +30,7 @@ struct RawQueueCounters {
     std::uint64_t sent = 0;      // frames given to the device
     std::uint64_t doorbells = 0; // calls that gave them
     std::uint64_t posts = 0;     // calls that gave back frames to receive into
+    std::uint64_t cut = 0;       // of those sent: given to the device to be cut
     std::uint64_t lost = 0;      // frames to send that found the device gone
 };
 
@@ -61,7 +65,10 @@ public:
     int fd() const noexcept { return wait_set_.get(); }
     ibv_qp *qp() const noexcept { return qp_.get(); }
     bool is_broken() const noexcept { return broken_; } // the device or the queue pair: frames neither come nor go
+    bool has_stamps() const noexcept { return stamped_cq_ != nullptr; }
     bool verifies_checksums() const noexcept { return verifies_checksums_; }
+    // Of IPv4: IBV_SEND_IP_CSUM is not said to mean IPv6.
+    inet::SendOffloads offloads() const noexcept { return {sends_checksums_, false, segment_limit_}; }
     const RawQueueCounters &counters() const noexcept { return counters_; }
 
 private:
@@ -78,24 +85,34 @@ private:
     };
 
     int open_device(const core::RdmaPort &port, const RawQueueOptions &options) noexcept;
+    void choose_offloads(const RawQueueOptions &options, const ibv_device_attr &plain,
+                         const ibv_device_attr_ex &attr) noexcept;
     int open_queues() noexcept;
+    VerbsObject<ibv_cq> make_receive_cq() noexcept;
+    VerbsObject<ibv_qp> make_qp(ibv_qp_init_attr &attr) noexcept;
     int start(std::uint8_t port) noexcept;
     int map_frames() noexcept;
     void fill_work() noexcept;
     template <typename Request> void fill(Work<Request> &work, FrameIndex frame) noexcept;
     int open_wait_set() noexcept;
+    void fill_segments(Work<ibv_send_wr> &work, FrameIndex frame, const inet::FrameWork &left) noexcept;
     void refill() noexcept;
     void reap() noexcept;
     void poll() noexcept;
+    void poll_stamped() noexcept;
     void break_down(const char *reason) noexcept;
 
     std::uint32_t receive_frames_ = 0;
     std::uint32_t send_frames_ = 0;
     std::uint32_t frame_size_ = 0;
+    std::uint32_t send_frame_size_ = 0;
+    std::uint32_t segment_limit_ = 0; // bytes of TCP data that the device takes at a time; 0: it cuts nothing
+    bool sends_checksums_ = false;
     bool verifies_checksums_ = false;
     bool broken_ = false;
     bool armed_ = false;
     std::array<ibv_wc, kBurst> arrived_{}; // completions of receives that are not handed out yet: from next_ up to end_
+    std::array<std::uint64_t, kBurst> stamped_at_{}; // theirs, where has_stamps(); ns
     std::uint32_t next_ = 0;
     std::uint32_t end_ = 0;
     std::uint32_t unsignalled_ = 0;
@@ -116,6 +133,8 @@ private:
     VerbsObject<ibv_mr> mr_;
     VerbsObject<ibv_comp_channel> channel_;
     VerbsObject<ibv_cq> receive_cq_;
+    ibv_cq_ex *stamped_cq_ = nullptr; // the same, if its completions have times
+    RawClock clock_;
     VerbsObject<ibv_cq> send_cq_;
     VerbsObject<ibv_qp> qp_;
     core::UniqueFd wait_set_; // epoll: the channel's and the device's events

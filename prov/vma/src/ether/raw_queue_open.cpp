@@ -8,6 +8,10 @@
 #include <cstring>
 #include <new>
 
+#include "core/log.hpp"
+#include "inet/ethernet.hpp"
+#include "inet/tcp_segment.hpp"
+
 namespace vma::ether {
 namespace {
 
@@ -35,16 +39,20 @@ VerbsObject<ibv_context> open_context(const std::string &name) noexcept
     return own(context, verbs.close_device);
 }
 
-// Whether the device's word about checksums of received frames means something.
-bool verifies(ibv_context *context, const ibv_device_attr &plain) noexcept
+// As an older rdma-core fills it, nothing is claimed that it doesn't know.
+ibv_device_attr_ex describe(ibv_context *context) noexcept
 {
-    if ((plain.device_cap_flags & IBV_DEVICE_RAW_IP_CSUM) != 0)
-        return true;
     ibv_device_attr_ex attr{};
     const verbs_context *const extended = __extension__ verbs_get_ctx_op(context, query_device_ex);
-    return extended != nullptr && extended->query_device_ex(context, nullptr, &attr, sizeof attr) == 0 &&
-           (attr.raw_packet_caps & IBV_RAW_PACKET_CAP_IP_CSUM) != 0;
+    if (extended == nullptr || extended->query_device_ex(context, nullptr, &attr, sizeof attr) != 0)
+        attr = {};
+    return attr;
 }
+
+// For segments: how many frames to send there are, and how long each is. The memory is that of the usual ones.
+constexpr std::uint32_t kLongFrames = 256;
+constexpr std::uint32_t kLongFrame = 16384;
+constexpr std::uint32_t kLongestHeaders = inet::kMaxEthernetHeader + inet::kIpv4Header + inet::kTcpLongestHeader;
 
 } // namespace
 
@@ -71,11 +79,14 @@ int RawQueue::open_device(const core::RdmaPort &port, const RawQueueOptions &opt
     ibv_device_attr attr{};
     if (const int error = verbs::table()->query_device(context_.get(), &attr); error != 0)
         return -error;
-    verifies_checksums_ = verifies(context_.get(), attr);
     const auto most = static_cast<std::uint32_t>(std::max(std::min(attr.max_qp_wr, attr.max_cqe), 1));
     receive_frames_ = std::min(options.receive_frames, most);
     send_frames_ = std::min(options.send_frames, most);
-    frame_size_ = options.frame_size;
+    send_frame_size_ = frame_size_ = options.frame_size;
+    const ibv_device_attr_ex more = describe(context_.get());
+    choose_offloads(options, attr, more);
+    if (options.stamps)
+        clock_ = {more.completion_timestamp_mask, more.hca_core_clock};
     if (const int status = open_queues(); status != 0)
         return status;
     if (const int status = map_frames(); status != 0)
@@ -86,6 +97,65 @@ int RawQueue::open_device(const core::RdmaPort &port, const RawQueueOptions &opt
     return open_wait_set();
 }
 
+// What the device says of raw packets. Its word about checksums means those that it computes and those that it verifies.
+void RawQueue::choose_offloads(const RawQueueOptions &options, const ibv_device_attr &plain,
+                               const ibv_device_attr_ex &attr) noexcept
+{
+    verifies_checksums_ = (plain.device_cap_flags & IBV_DEVICE_RAW_IP_CSUM) != 0 ||
+                          (attr.raw_packet_caps & IBV_RAW_PACKET_CAP_IP_CSUM) != 0;
+    sends_checksums_ = options.offloads && verifies_checksums_;
+    const bool cuts = sends_checksums_ && (attr.tso_caps.supported_qpts & (1U << IBV_QPT_RAW_PACKET)) != 0 &&
+                      attr.tso_caps.max_tso >= 2 * frame_size_;
+    if (!cuts)
+        return;
+    send_frame_size_ = std::max(kLongFrame, 2 * frame_size_);
+    send_frames_ = std::min(send_frames_, kLongFrames);
+    segment_limit_ = std::min(attr.tso_caps.max_tso, send_frame_size_) - kLongestHeaders;
+}
+
+// With room for the headers of segments that the device cuts; a device that doesn't want that cuts none.
+VerbsObject<ibv_qp> RawQueue::make_qp(ibv_qp_init_attr &attr) noexcept
+{
+    const verbs::Table &verbs = *verbs::table();
+    const verbs_context *const extended = __extension__ verbs_get_ctx_op(context_.get(), create_qp_ex);
+    if (segment_limit_ != 0 && extended != nullptr) {
+        ibv_qp_init_attr_ex more{};
+        more.send_cq = attr.send_cq;
+        more.recv_cq = attr.recv_cq;
+        more.cap = attr.cap;
+        more.qp_type = attr.qp_type;
+        more.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+        more.pd = pd_.get();
+        more.max_tso_header = kLongestHeaders;
+        VerbsObject<ibv_qp> made = own(extended->create_qp_ex(context_.get(), &more), verbs.destroy_qp);
+        if (made)
+            return made;
+        VMA_DEBUG(domain, "RDMA device %s cuts no TCP segments after all: %s", verbs.get_device_name(context_->device),
+                  std::strerror(errno));
+    }
+    segment_limit_ = 0;
+    return own(verbs.create_qp(pd_.get(), &attr), verbs.destroy_qp);
+}
+
+// With the times of its completions, if they are wanted and the device gives such a queue.
+VerbsObject<ibv_cq> RawQueue::make_receive_cq() noexcept
+{
+    const verbs::Table &verbs = *verbs::table();
+    if (clock_.runs()) {
+        ibv_cq_init_attr_ex attr{};
+        attr.cqe = receive_frames_;
+        attr.channel = channel_.get();
+        attr.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+        stamped_cq_ = ::ibv_create_cq_ex(context_.get(), &attr);
+        if (stamped_cq_ != nullptr)
+            return own(::ibv_cq_ex_to_cq(stamped_cq_), verbs.destroy_cq);
+        VMA_INFO(domain, "RDMA device %s stamps no completions: %s", verbs.get_device_name(context_->device),
+                 std::strerror(errno));
+    }
+    return own(verbs.create_cq(context_.get(), static_cast<int>(receive_frames_), nullptr, channel_.get(), 0),
+               verbs.destroy_cq);
+}
+
 int RawQueue::open_queues() noexcept
 {
     const verbs::Table &verbs = *verbs::table();
@@ -93,11 +163,9 @@ int RawQueue::open_queues() noexcept
     channel_ = own(verbs.create_comp_channel(context_.get()), verbs.destroy_comp_channel);
     if (!pd_ || !channel_)
         return last_error();
-    const auto make_cq = [&](std::uint32_t size, ibv_comp_channel *channel) {
-        return own(verbs.create_cq(context_.get(), static_cast<int>(size), nullptr, channel, 0), verbs.destroy_cq);
-    };
-    receive_cq_ = make_cq(receive_frames_, channel_.get());
-    send_cq_ = make_cq(send_frames_, nullptr);
+    receive_cq_ = make_receive_cq();
+    send_cq_ =
+        own(verbs.create_cq(context_.get(), static_cast<int>(send_frames_), nullptr, nullptr, 0), verbs.destroy_cq);
     if (!receive_cq_ || !send_cq_)
         return last_error();
     ibv_qp_init_attr attr{};
@@ -107,13 +175,13 @@ int RawQueue::open_queues() noexcept
     attr.cap.max_send_wr = send_frames_;
     attr.cap.max_recv_wr = receive_frames_;
     attr.cap.max_send_sge = attr.cap.max_recv_sge = 1;
-    qp_ = own(verbs.create_qp(pd_.get(), &attr), verbs.destroy_qp);
+    qp_ = make_qp(attr);
     return qp_ ? 0 : last_error();
 }
 
 int RawQueue::map_frames() noexcept
 {
-    const std::size_t size = (std::size_t{receive_frames_} + send_frames_) * frame_size_;
+    const std::size_t size = std::size_t{receive_frames_} * frame_size_ + std::size_t{send_frames_} * send_frame_size_;
     frames_ = {::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), size};
     if (!frames_)
         return -errno;

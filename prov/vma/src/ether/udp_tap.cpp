@@ -226,7 +226,7 @@ int stamps_of(fid_domain *fid)
     const core::SpinGuard guard(station.lock());
     switch (station.driver().stamps()) {
     case XdpStamps::kHardware:
-        return FI_VMA_STAMPS_SOFTWARE | FI_VMA_STAMPS_HARDWARE;
+        return FI_VMA_STAMPS_HARDWARE | (station.driver().has_raw_packets() ? 0 : FI_VMA_STAMPS_SOFTWARE);
     case XdpStamps::kSoftware:
         return FI_VMA_STAMPS_SOFTWARE;
     default:

@@ -122,6 +122,7 @@ std::size_t Stack::output(Nanos now, std::span<std::uint8_t> out, FrameWork &wor
     // The segment is written where it will stand; how long the headers before it are is known only then, so they are as
     // long as they can be, and what is shorter is moved to the front. IPv4 without a VLAN, the usual one, is what fits.
     constexpr std::size_t kUsual = kEthernetHeader + kIpv4Header;
+    static_assert(kMaxEthernetHeader + kIpv6Header - kUsual <= TcpOut::kMoved);
     TcpOut meta;
     if (!tcp_.output(now, out.subspan(kUsual), meta))
         return 0;
@@ -137,8 +138,11 @@ std::size_t Stack::output(Nanos now, std::span<std::uint8_t> out, FrameWork &wor
     if (headers != kUsual)
         memmove(&out[headers], &out[kUsual], meta.length);
     if (meta.partial_sum)
-        work = {static_cast<std::uint16_t>(headers), kTcpChecksumAt, meta.segment_size,
-                static_cast<std::uint16_t>(headers + (out[headers + kTcpOffsetAt] >> 4 << 2))};
+        work = {static_cast<std::uint16_t>(headers), kTcpChecksumAt};
+    if (meta.segment_size != 0) {
+        work.segment = meta.segment_size;
+        work.headers = static_cast<std::uint16_t>(headers + (out[headers + kTcpOffsetAt] >> 4 << 2));
+    }
     return write_headers(out.data(), l2, ip, meta.length) + meta.length;
 }
 

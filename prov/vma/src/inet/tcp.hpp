@@ -54,6 +54,9 @@ struct TcpEvent {
 
 // What the layers below need for a segment.
 struct TcpOut {
+    static constexpr std::size_t kMoved =
+        24; // bytes of output()'s room that are left behind a segment that is to be cut
+
     std::size_t length = 0;         // of the segment; its checksum is in place, or
     std::uint16_t segment_size = 0; // bytes of data: the device is to cut it into segments of so many. 0: it is one
     bool partial_sum = false;       // the field holds the sum of the pseudo-header, and the device does the rest
@@ -367,6 +370,7 @@ private:
     bool paced(Connection &c, Nanos now);
     std::uint32_t wait_for_window(Connection &c, Nanos now);
     std::uint32_t segment_room(const Connection &c, std::span<std::uint8_t> out) const;
+    std::uint32_t segment_limit(const Connection &c, std::span<std::uint8_t> out) const;
     unsigned sacks_due(const Connection &c) const;
     std::uint32_t stamp(const Connection &c, Nanos now) const;
     bool output_reply(std::span<std::uint8_t> out, TcpOut &meta);

@@ -103,6 +103,14 @@ std::uint32_t Tcp::segment_room(const Connection &c, std::span<std::uint8_t> out
     return std::min(mss, static_cast<std::uint32_t>(out.size() - kTcpLongestHeader));
 }
 
+// Bytes of data that the device takes at a time. It must leave the layers below room for longer headers than theirs usually are.
+std::uint32_t Tcp::segment_limit(const Connection &c, std::span<std::uint8_t> out) const
+{
+    constexpr std::size_t kHeaders = kTcpLongestHeader + TcpOut::kMoved;
+    const std::size_t most = out.size() > kHeaders ? out.size() - kHeaders : 0;
+    return std::min(offloads_.limit(c.flow.remote.address), static_cast<std::uint32_t>(most));
+}
+
 // Header, options, `len` bytes of data from segment.seq on, checksum; and what sending an acknowledgement settles.
 std::size_t Tcp::write(Connection &c, Segment &segment, std::size_t len, Nanos now, std::span<std::uint8_t> out)
 {
@@ -285,9 +293,8 @@ std::size_t Tcp::emit_new(Connection &c, Nanos now, std::span<std::uint8_t> out)
         c.congestion.after_idle();
     Segment segment;
     segment.seq = c.nxt;
-    const std::uint32_t limit =
-        std::min(offloads_.limit(c.flow.remote.address), static_cast<std::uint32_t>(out.size() - kTcpLongestHeader));
-    const bool more = len == room && !fin && limit >= 2 * room && !c.tail.pending && !c.probe_due;
+    const std::uint32_t limit = segment_limit(c, out);
+    const bool more = len == room && !fin && limit > room && !c.tail.pending && !c.probe_due;
     if (!record_new(c, len, fin, now, segment))
         return 0;
     if (more)

@@ -67,7 +67,7 @@ constexpr ParamEntry kParams[] = {
      "segmentation, "
      "is left to it: on, off (default: on)."},
     {"ethernet_stamps", "FI_VMA_ETHERNET_STAMPS", nullptr,
-     "Time stamps of frames that come by AF_XDP: off, software (the kernel's driver had it), hardware (the device's "
+     "Time stamps of received frames: off, software (the kernel's driver had it; AF_XDP alone), hardware (the device's "
      "clock "
      "too, where it stamps) (default: off)."},
     {"gro_streams_max", "FI_VMA_GRO_STREAMS_MAX", nullptr,
