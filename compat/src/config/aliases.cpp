@@ -167,8 +167,7 @@ std::size_t distance(const char *a, const char *b)
 bool name_of(const char *entry, char (&name)[kNameMax + 1])
 {
     const std::size_t length = std::strspn(entry, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
-    if (!has_prefix(entry, "VMA_") || entry[length] != '=' || length == std::strlen("VMA_") ||
-        length > kNameMax)
+    if (!has_prefix(entry, "VMA_") || entry[length] != '=' || length == std::strlen("VMA_") || length > kNameMax)
         return false;
     std::memcpy(name, entry, length);
     name[length] = '\0';
