@@ -3,6 +3,11 @@
 // helper thread, which takes what nobody else has taken, can't have done it instead.
 #include "fabtests/unit.hpp"
 
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_ext_vma.h>
+
+#include <cstring>
+
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/test/stream_pair.hpp"
@@ -95,6 +100,33 @@ void a_poll_takes_so_many(void **)
     drain(pair);
 }
 
+std::size_t g_device_memory;
+
+int note_option(fid_t, int, int name, const void *value, std::size_t size)
+{
+    assert_int_equal(name, static_cast<int>(FI_OPT_VMA_DEVICE_MEMORY));
+    assert_int_equal(size, sizeof g_device_memory);
+    std::memcpy(&g_device_memory, value, size);
+    return 0;
+}
+
+// VMA_RING_DEV_MEM_TX
+void an_endpoint_is_asked_for_device_memory(void **)
+{
+    fi_ops_ep ops = {};
+    fid_ep endpoint = {};
+    ops.size = sizeof ops;
+    ops.setopt = note_option;
+    endpoint.ops = &ops;
+    const Changed changed;
+    config::g_params.ring_dev_mem_tx = 0;
+    assert_int_equal(sock::ask_device_memory(endpoint), 0);
+    assert_int_equal(g_device_memory, 0);
+    config::g_params.ring_dev_mem_tx = 5000;
+    assert_int_equal(sock::ask_device_memory(endpoint), 0);
+    assert_int_equal(g_device_memory, 5000);
+}
+
 // Every extreme at once: bytes stay whole.
 void nothing_is_lost(void **)
 {
@@ -117,6 +149,7 @@ int main()
         cmocka_unit_test(a_send_takes_what_has_come),
         cmocka_unit_test(a_receive_looks_for_more),
         cmocka_unit_test(a_poll_takes_so_many),
+        cmocka_unit_test(an_endpoint_is_asked_for_device_memory),
         cmocka_unit_test(nothing_is_lost),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

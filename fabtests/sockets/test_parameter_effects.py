@@ -253,6 +253,27 @@ def test_the_programs_own_handler_gets_the_crash(run, handles):
 
 # ---- the rest
 
+@pytest.mark.parametrize("value", [0, 1])
+def test_what_a_socket_loops_back(run, value):
+    assert results(start(run, "loop", VMA_TX_MC_LOOPBACK=str(value)).ok())["loop"] == (value, "-")
+
+
+def test_a_receive_that_only_the_kernel_can_end(run):
+    """With VMA_RX_POLL_INIT it polls; without, it sleeps in the call itself."""
+    RECVFROM, RECVMSG = "45", "47"
+
+    def call(proc):
+        return pathlib.Path(f"/proc/{proc.pid}/syscall").read_text().split()[0]
+
+    sleeps = start(run, "receive", VMA_RX_POLL_INIT="0").wait_output("waits")
+    run.wait_until(lambda: call(sleeps) in (RECVFROM, RECVMSG), "the call to sleep")
+    polls = start(run, "receive", VMA_RX_POLL_INIT="-1").wait_output("waits")
+    run.wait_until(lambda: call(polls) == "7" or call(polls) == "running", "the call to poll")
+    assert not {call(polls) for _ in range(500)} & {RECVFROM, RECVMSG}
+    for proc in sleeps, polls:
+        proc.kill()
+
+
 def test_a_join_waits(run):
     assert results(start(run, "join", "150", VMA_WAIT_AFTER_JOIN_MSEC="150").ok())["waited"] == (1, "-")
 

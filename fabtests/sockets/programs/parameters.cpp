@@ -127,6 +127,28 @@ void join(char **argv)
     show("waited", ms >= std::atol(argv[0]) ? 1 : 0);
 }
 
+// IP_MULTICAST_LOOP as a new socket has it.
+void loop(char **)
+{
+    const int fd = must(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket");
+    int on = -1;
+    socklen_t size = sizeof on;
+    must(::getsockopt(fd, IPPROTO_IP, IP_MULTICAST_LOOP, &on, &size), "IP_MULTICAST_LOOP");
+    show("loop", on);
+}
+
+// A receive that nobody sends anything to.
+void receive_nothing(char **)
+{
+    const int fd = must(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket");
+    sockaddr_in any{};
+    any.sin_family = AF_INET;
+    must(::bind(fd, reinterpret_cast<sockaddr *>(&any), sizeof any), "bind");
+    show("waits", ::getpid());
+    char byte;
+    ::recv(fd, &byte, 1, 0);
+}
+
 // How often a receive that times out lets others run.
 void yields(char **)
 {
@@ -280,6 +302,8 @@ constexpr Command kCommands[] = {
     {"ioctl", 1, call_ioctl},
     {"datagram", 2, datagram_option},
     {"join", 1, join},
+    {"loop", 0, loop},
+    {"receive", 0, receive_nothing},
     {"yields", 0, yields},
     {"talk", 0, talk_much},
     {"idle", 0, idle},
