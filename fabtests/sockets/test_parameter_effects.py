@@ -291,3 +291,33 @@ def test_the_log_may_be_a_function(run):
         proc = program(wrong)
         assert "first none" in proc.stdout()
         assert f"VMA_LOG_CB_FUNC_PTR={wrong} is not valid" in proc.stderr()
+
+
+# ---- each socket explains itself once
+
+def verdicts(proc):
+    return [line for line in proc.log().lines if re.search(r"accelerated: |listened on", line)]
+
+
+def test_both_ends_and_the_listener_explain_themselves(run):
+    said = verdicts(start(run, "talk").ok())
+    assert len(said) == 3
+    assert len([line for line in said if ": accelerated: device local" in line]) == 2
+    assert len([line for line in said if "listened on 0.0.0.0:" in line]) == 1
+
+
+def test_connections_that_are_not_accelerated_explain_themselves(run):
+    said = verdicts(start(run, "talk", VMA_LIFT_AFTER="1000000", FABTEST_LIFT="0").ok())
+    assert len([line for line in said if ": not accelerated: closed after " in line]) == 2
+    assert len(said) == 3
+
+
+def test_sockets_that_may_not_be_accelerated_explain_themselves(run):
+    said = verdicts(start(run, "talk", VMA_OFFLOADED_SOCKETS="0", FABTEST_LIFT="0").ok())
+    assert [line.partition("not accelerated: ")[2] for line in said] == ["VMA_OFFLOADED_SOCKETS is 0"] * 3
+
+
+def test_datagram_sockets_explain_themselves(run):
+    said = verdicts(start(run, "datagram", str(SOL_SOCKET), "41").ok())
+    assert len(said) == 1 and "UDP" in said[0]
+    assert said[0].endswith("not accelerated: an option that only the kernel can follow")

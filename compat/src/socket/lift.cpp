@@ -371,7 +371,7 @@ void on_connected(fid_ep *endpoint)
         stay_on_kernel(*s, "an epoll set of it can't follow");
         return;
     }
-    s->was_accelerated = true;
+    s->told = true;
     char name[kNameMax];
     VMA_LOG(kDebug, "%s: accelerated: device %s, ring %zu bytes, after %u sends and receives",
             connection_name(*s, name), s->device->name, ring, s->operations.load(std::memory_order_relaxed));
