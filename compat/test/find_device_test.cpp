@@ -10,7 +10,9 @@
 
 #include <rdma/fi_domain.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_ext_vma.h>
 
+#include <cstddef>
 #include <string>
 
 #include "compat/src/config/params.hpp"
@@ -30,6 +32,8 @@ struct Asked {
     sockaddr_in6 target = {};
     std::size_t source_length = 0;
     std::size_t target_length = 0;
+    std::size_t sends = 0;
+    std::size_t receives = 0;
 };
 Asked g_asked;
 
@@ -39,6 +43,8 @@ int note(std::uint32_t, const char *, const char *, std::uint64_t, const fi_info
     g_asked.fabric = hints->fabric_attr->name;
     memcpy(&g_asked.type, &hints->ep_attr->type, sizeof g_asked.type);
     g_asked.format = hints->addr_format;
+    g_asked.sends = hints->tx_attr->size;
+    g_asked.receives = hints->rx_attr->size;
     g_asked.source_length = hints->src_addrlen;
     g_asked.target_length = hints->dest_addrlen;
     if (hints->src_addr != nullptr)
@@ -112,6 +118,71 @@ void v4_mapped_addresses_are_asked_as_v4(void **)
     assert_int_equal(ntohl(target.sin_addr.s_addr), 0xc0000202);
 }
 
+// VMA_TX_WRE and VMA_RX_WRE; their defaults are VMA's, not the provider's.
+void queues_of_other_hosts_have_the_sizes_asked_for(void **)
+{
+    const sock::Addresses addresses = {end("fd00::1", 4000), end("fd00::2", 5000)};
+    const config::Params before = config::g_params;
+    assert_int_equal(ask(sock::Want::kRdmaStreams, &addresses).sends, 0);
+    assert_int_equal(g_asked.receives, 0);
+    config::g_params.tx_wre = 1000;
+    config::g_params.rx_wre = 300;
+    assert_int_equal(ask(sock::Want::kRdmaStreams, &addresses).sends, 1000);
+    assert_int_equal(g_asked.receives, 300);
+    config::g_params.tx_wre = 1;
+    config::g_params.rx_wre = 2000000000;
+    assert_int_equal(ask(sock::Want::kRdmaStreams, &addresses).sends, 16);
+    assert_int_equal(g_asked.receives, 4096);
+    assert_int_equal(ask(sock::Want::kStreams, nullptr).sends, 0);
+    config::g_params = before;
+}
+
+std::string g_pages;
+std::string g_streams;
+
+void note_pages(const char *word)
+{
+    g_pages = word;
+}
+
+void note_streams(const char *number)
+{
+    g_streams = number;
+}
+
+// VMA_MEM_ALLOC_TYPE and VMA_GRO_STREAMS_MAX
+void the_provider_is_told_of_ports(void **)
+{
+    fi_ops_vma_process process = {};
+    process.size = sizeof process;
+    process.set_log = [](const fi_vma_log *) {};
+    process.set_directory = [](const char *) {};
+    process.set_gro_streams = note_streams;
+    process.set_huge_pages = note_pages;
+    process.owns_fd = [](int) { return 0; };
+    const config::Params before = config::g_params;
+    const struct {
+        int type;
+        const char *variable;
+        const char *word;
+    } cases[] = {{2, nullptr, "auto"}, {2, "2", "yes"}, {1, "1", "no"}, {0, "0", "never"}};
+    for (const auto &each : cases) {
+        config::g_params.mem_alloc_type = each.type;
+        config::g_params.gro_streams_max = static_cast<std::uint32_t>(each.type);
+        if (each.variable != nullptr)
+            ::setenv("VMA_MEM_ALLOC_TYPE", each.variable, 1);
+        sock::introduce_provider(process);
+        assert_string_equal(g_pages.c_str(), each.word);
+        assert_string_equal(g_streams.c_str(), std::to_string(each.type).c_str());
+    }
+    ::unsetenv("VMA_MEM_ALLOC_TYPE");
+    process.size = offsetof(fi_ops_vma_process, set_gro_streams); // an older one, named by VMA_PROVIDER
+    process.set_gro_streams = nullptr;
+    process.set_huge_pages = nullptr;
+    sock::introduce_provider(process);
+    config::g_params = before;
+}
+
 // Whatever RDMA devices there are: none of them takes the local one's place.
 void no_other_device_stands_in(void **)
 {
@@ -139,6 +210,8 @@ int main()
         cmocka_unit_test(another_host_asks_for_the_connection),
         cmocka_unit_test(a_named_port_is_asked_for_the_connection),
         cmocka_unit_test(v4_mapped_addresses_are_asked_as_v4),
+        cmocka_unit_test(queues_of_other_hosts_have_the_sizes_asked_for),
+        cmocka_unit_test(the_provider_is_told_of_ports),
         cmocka_unit_test(no_other_device_stands_in),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

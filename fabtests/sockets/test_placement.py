@@ -19,7 +19,7 @@ ALL = frozenset(CPUS)
 LAST = CPUS[-1]
 CPUSETS = pathlib.Path("/sys/fs/cgroup/cpuset")
 
-pytestmark = pytest.mark.pairs(pairing.VMA_LATENCY)
+pytestmark = pytest.mark.pairs(pairing.VMA_DEFAULT)  # the profile latency has a place of its own for it
 several = pytest.mark.skipif(len(CPUS) < 2, reason="with one processor there is nothing to choose")
 
 
@@ -77,6 +77,14 @@ def test_hwloc_is_not_loaded_without_a_choice(run, pair):
 def test_affinity(run, pair, value):
     with accelerated(run, pair, VMA_INTERNAL_THREAD_AFFINITY=value) as server:
         wait_for(run, server, {LAST})
+    assert not warnings(server)
+
+
+@several
+@pytest.mark.pairs(pairing.VMA_LATENCY)
+def test_the_place_of_a_profile(run, pair):
+    with accelerated(run, pair) as server:
+        wait_for(run, server, {0} if 0 in ALL else ALL)
     assert not warnings(server)
 
 

@@ -6,6 +6,7 @@
 
 #include <cstdarg>
 
+#include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/provider_text.hpp"
@@ -50,11 +51,20 @@ bool tracking_sets()
     return !libc::in_vfork_child();
 }
 
+// What is not tracked says why here; what is, when it ends.
+void explain_refusal(int fd)
+{
+    if (!config::params().offloaded_sockets && !libc::in_vfork_child())
+        VMA_LOG(kDebug, "fd=%d: not accelerated: VMA_OFFLOADED_SOCKETS is 0", fd);
+}
+
 void socket_made(int fd, int domain, int type, const void *caller)
 {
     const KeepErrno keep;
-    if (!tracking() || libc::is_provider(caller))
+    if (libc::is_provider(caller))
         return;
+    if (!tracking())
+        return explain_refusal(fd);
     if (config::params().exception_handling == sock::kExitUnlessStarted)
         sock::start_or_exit();
     if ((type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_DGRAM)
@@ -69,7 +79,9 @@ void socket_accepted(int listener, int fd, int flags)
 {
     const KeepErrno keep;
     number_given(fd);
-    if (!tracking() || (sock::lookup(listener) == nullptr && !is_tcp(fd)))
+    if (!tracking())
+        return is_tcp(fd) ? explain_refusal(fd) : void();
+    if (sock::lookup(listener) == nullptr && !is_tcp(fd))
         return;
     sock::track_accepted(listener, fd, (flags & SOCK_NONBLOCK) != 0);
     number_tracked(fd);

@@ -34,9 +34,8 @@ namespace vma::sock {
 
 namespace {
 
-constexpr std::uint32_t kMostTickMs = 100; // peers wait for what only the helper thread answers
-constexpr std::uint32_t kCountMs = 320;    // between looks at what ports have counted of streams
-constexpr std::uint32_t kLookMs = 50;      // between looks whether routes of datagrams hold
+constexpr std::uint32_t kCountMs = 320; // between looks at what ports have counted of streams
+constexpr std::uint32_t kLookMs = 50;   // between looks whether routes of datagrams hold
 constexpr unsigned kMostPolls =
     1024; // by then all that was there at the beginning is taken; a sender may go on for ever
 constexpr std::size_t kMostBatch = 128; // the most of VMA_CQ_POLL_BATCH_MAX
@@ -160,13 +159,17 @@ unsigned drain(unsigned most)
 }
 
 // Nothing a peer sends is stuck behind a program that computes: RETURN, END, CREDIT.
-void tick_all(std::uint32_t &polls_seen, bool counts)
+void drain_for_program(std::uint32_t &polls_seen)
 {
     const std::uint32_t polls = g_engine.polls.load(std::memory_order_relaxed);
     if (polls == polls_seen || config::params().internal_thread_arm_cq)
         drain(config::params().progress_most);
     polls_seen = g_engine.polls.load(std::memory_order_relaxed);
     engine_leave();
+}
+
+void tick_all(bool counts)
+{
     Socket *over[kMostOver];
     std::size_t count = 0;
     {
@@ -191,14 +194,6 @@ void tick_all(std::uint32_t &polls_seen, bool counts)
         end_linger(*over[--count]);
 }
 
-// Milliseconds between two turns of the helper thread.
-std::uint32_t tick_time()
-{
-    const config::Params &p = config::params();
-    const std::uint32_t wanted = p.progress_interval != 0 ? p.progress_interval : kMostTickMs;
-    return std::min(std::max(wanted, p.timer_resolution_msec), kMostTickMs);
-}
-
 // VMA_INTERNAL_THREAD_ARM_CQ: what comes wakes the helper thread too. -1: nothing to wait for.
 int arm_for_helper()
 {
@@ -207,18 +202,18 @@ int arm_for_helper()
 
 void *help(void *)
 {
-    const std::uint32_t tick_ms = tick_time();
-    const std::uint32_t ticks_per_count = std::max(kCountMs / tick_ms, 1U);
-    const std::uint32_t ticks_per_look = std::max(kLookMs / tick_ms, 1U);
+    const std::uint32_t turns_per_look = helper_turns_in(kLookMs);
+    const std::uint32_t turns_per_count = helper_turns_in(kCountMs);
+    const std::uint32_t turns_per_drain = helper_turns_per_drain();
     std::uint32_t polls_seen = 0;
-    std::uint32_t ticks = 0;
+    std::uint32_t turns = 0;
     for (;;) {
         const int remote = remote_event_fd(); // with the local one
         const bool active = engine_active() || attempts_are_open();
         const int queue = arm_for_helper();
         if (arm_events())
             sleep_and_give_turns(remote >= 0 ? remote : g_engine.objects.eq_fd, queue,
-                                 active ? static_cast<int>(tick_ms) : -1);
+                                 active ? static_cast<int>(helper_turn_ms()) : -1);
         if (queue >= 0)
             engine_woken();
         read_all_events();
@@ -230,14 +225,16 @@ void *help(void *)
         }
         if (!engine_active())
             continue;
-        if (++ticks % ticks_per_look == 0) {
+        if (++turns % turns_per_look == 0) {
             udp::look_at_memberships();
             g_engine.tick.fetch_add(1, std::memory_order_relaxed);
             const LockGuard guard(g_lift_lock);
             udp::look_after_port_groups();
         }
         stats::touch();
-        tick_all(polls_seen, ticks % ticks_per_count == 0);
+        if (turns % turns_per_drain == 0 || queue >= 0)
+            drain_for_program(polls_seen);
+        tick_all(turns % turns_per_count == 0);
     }
 }
 

@@ -112,7 +112,7 @@ Socket *take_from_pool()
     s->remote = false;
     s->holders = nullptr;
     s->pinned = false;
-    s->was_accelerated = false;
+    s->told = false;
     s->addresses = {};
     s->receive_timeout_us = -1;
     s->send_timeout_us = -1;
@@ -184,22 +184,23 @@ void reset_if_unread(Socket &s, int fd)
     libc::real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now);
 }
 
-// One verdict a connection: those that were accelerated have said so.
-void explain(Socket &s)
+bool listens(int fd)
 {
-    if (s.was_accelerated || s.role == Role::kUnknown || !config::log_enabled(config::Level::kDebug))
+    int on = 0;
+    socklen_t size = sizeof on;
+    return libc::real.getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &size) == 0 && on != 0;
+}
+
+// Nothing to accelerate about itself.
+void explain_listener(Socket &s)
+{
+    const int fd = s.any_fd.load(std::memory_order_relaxed);
+    char text[kAddressText];
+    if (!listens(fd))
         return;
-    if (!s.evaluated)
-        read_addresses(s.any_fd.load(std::memory_order_relaxed), s.addresses);
-    char name[kNameMax];
-    const std::uint32_t operations = s.operations.load(std::memory_order_relaxed);
-    if (s.kernel_reason != nullptr)
-        VMA_LOG(kDebug, "%s: not accelerated: %s", connection_name(s, name), s.kernel_reason);
-    else if (operations < config::params().lift_after)
-        VMA_LOG(kDebug, "%s: not accelerated: closed after %u sends and receives, VMA_LIFT_AFTER is %u",
-                connection_name(s, name), operations, config::params().lift_after);
-    else
-        VMA_LOG(kDebug, "%s: not accelerated: no accelerated peer was found", connection_name(s, name));
+    read_addresses(fd, s.addresses);
+    VMA_LOG(kDebug, "fd=%d listened on %s: the connections that it accepted have lines of their own", fd,
+            print_address(s.addresses.local, text));
 }
 
 bool read_destination(const sockaddr *to, socklen_t length, sockaddr_in6 &out)
@@ -225,6 +226,28 @@ int other_descriptor(const Socket &s)
 
 } // namespace
 
+void explain(Socket &s)
+{
+    if (s.told || !config::log_enabled(config::Level::kDebug))
+        return;
+    const std::uint32_t operations = s.operations.load(std::memory_order_relaxed);
+    if (is_udp(s) && operations == 0 && s.kernel_reason == nullptr)
+        return; // it was not used
+    if (!is_udp(s) && s.role == Role::kUnknown)
+        return explain_listener(s);
+    if (!is_udp(s) && !s.evaluated)
+        read_addresses(s.any_fd.load(std::memory_order_relaxed), s.addresses);
+    s.told = true;
+    char name[kNameMax];
+    if (s.kernel_reason != nullptr)
+        VMA_LOG(kDebug, "%s: not accelerated: %s", connection_name(s, name), s.kernel_reason);
+    else if (operations < config::params().lift_after)
+        VMA_LOG(kDebug, "%s: not accelerated: closed after %u sends and receives, VMA_LIFT_AFTER is %u",
+                connection_name(s, name), operations, config::params().lift_after);
+    else
+        VMA_LOG(kDebug, "%s: not accelerated: no accelerated peer was found", connection_name(s, name));
+}
+
 namespace {
 
 void end_stream(Socket &s, int fd)
@@ -245,10 +268,12 @@ void end_stream(Socket &s, int fd)
 
 void release(Socket &s, int fd)
 {
-    if (is_udp(s))
+    if (is_udp(s)) {
+        explain(s);
         udp::end(s);
-    else
+    } else {
         end_stream(s, fd);
+    }
     extra::end(s);
     close_record(s);
     leave_holders(s);

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/vfs.h>
 
+#include <algorithm>
+
 #include "compat/src/config/aliases.hpp"
 #include "compat/src/config/cpu_list.hpp"
 #include "compat/src/config/log.hpp"
@@ -23,6 +25,7 @@ namespace vma::sock {
 namespace {
 
 constexpr std::size_t kHelperStack = std::size_t{128} * 1024;
+constexpr std::uint32_t kMostTurnMs = 100;
 constexpr const char *kStays = "the internal thread stays where it is";
 
 struct Place {
@@ -134,6 +137,22 @@ void *take_place(void *)
 }
 
 } // namespace
+
+std::uint32_t helper_turn_ms()
+{
+    return std::min(config::params().timer_resolution_msec, kMostTurnMs);
+}
+
+std::uint32_t helper_turns_in(std::uint32_t milliseconds)
+{
+    return std::max((milliseconds + helper_turn_ms() - 1) / helper_turn_ms(), 1U);
+}
+
+std::uint32_t helper_turns_per_drain()
+{
+    const std::uint32_t interval = config::params().progress_interval;
+    return helper_turns_in(interval == 0 ? kMostTurnMs : std::min(interval, kMostTurnMs));
+}
 
 int start_helper_thread(void *(*work)(void *))
 {

@@ -3,11 +3,19 @@
 // processors it runs. What it does is in engine.cpp.
 #pragma once
 
+#include <cstdint>
+
 namespace vma::sock {
 
 // Starts work(nullptr) in a thread with all signals blocked. It first takes the place that VMA_INTERNAL_THREAD_CPUSET
 // and VMA_INTERNAL_THREAD_AFFINITY name; one that is not to be had is a warning, and it runs where it is. Returns 0 or
 // a negative errno. Not for two callers at a time.
 int start_helper_thread(void *(*work)(void *));
+
+// How often it has a turn while sockets are accelerated: VMA_TIMER_RESOLUTION_MSEC; at most 100, as peers wait for what only it
+// may answer.
+std::uint32_t helper_turn_ms();
+std::uint32_t helper_turns_in(std::uint32_t milliseconds); // at least 1
+std::uint32_t helper_turns_per_drain();                    // VMA_PROGRESS_ENGINE_INTERVAL, likewise
 
 } // namespace vma::sock

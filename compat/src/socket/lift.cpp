@@ -380,7 +380,7 @@ void on_connected(fid_ep *endpoint)
         stay_on_kernel(*s, "an epoll set of it can't follow");
         return;
     }
-    s->was_accelerated = true;
+    s->told = true;
     tell_migration(*s);
     char name[kNameMax];
     VMA_LOG(kDebug, "%s: accelerated: device %s, ring %zu bytes, after %u sends and receives",

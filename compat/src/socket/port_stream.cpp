@@ -179,7 +179,7 @@ void lift_to_port(Socket &s, int fd)
     }
     add_live(g_live_sockets, s);
     engine_update_active();
-    s.was_accelerated = true;
+    s.told = true;
     tell_migration(s);
     VMA_LOG(kDebug, "%s: accelerated: port %s, after %u sends and receives", connection_name(s, name), d.name,
             s.operations.load(std::memory_order_relaxed));

@@ -25,6 +25,7 @@ void sleepers_after_fork_in_child();
 
 namespace {
 
+bool g_is_child = false;               // of a fork
 std::uint32_t g_depth_before_fork = 0; // of the forking thread; lift lock
 
 template <class Visit> void each_in_use(Visit visit)
@@ -145,6 +146,7 @@ void after_fork_in_parent()
 
 void after_fork_in_child()
 {
+    g_is_child = true;
     stats::after_fork_in_child();
     engine_after_fork_in_child();
     udp::after_fork_in_child();
@@ -191,9 +193,26 @@ void forked(pid_t child)
     each_in_use([child](Socket &s) { holders_after_fork(s, child); });
 }
 
+namespace {
+
+// What the program leaves to the kernel to close. A child's are its parent's to explain.
+void explain_all()
+{
+    if (g_is_child || !config::log_enabled(config::Level::kDebug))
+        return;
+    for (std::uint32_t i = 0; i < pool_size(); ++i) {
+        Socket &s = *socket_by_index(i);
+        if (s.mode.load(std::memory_order_acquire) != Mode::kFree)
+            explain(s);
+    }
+}
+
+} // namespace
+
 // A device's writes die with the process: the peers are to have them, and the word that no more come.
 void process_ends()
 {
+    explain_all();
     udp::withdraw_all();
     if (g_remote_devices.load(std::memory_order_relaxed) != 0)
         return_sockets([](const Socket &s) { return is_remote(s) || s.on_port; }, "exit");

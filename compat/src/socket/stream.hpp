@@ -165,7 +165,7 @@ public:
     Role role = Role::kUnknown;
     Glimpsed<bool> evaluated = false;        // addresses were looked at: it is a candidate
     Glimpsed<bool> remote = false;           // once evaluated: the peer is on another host
-    bool was_accelerated = false;            // once since it was made
+    Glimpsed<bool> told = false;             // the log has said whether it is accelerated
     std::atomic<bool> pinned{false};         // to the kernel for good
     std::atomic<Holders *> holders{nullptr}; // other processes may hold the same kernel socket
     std::atomic<bool> nonblocking{false};
@@ -274,7 +274,8 @@ inline std::size_t total_length(const msghdr &msg)
 
 // fd_table.cpp
 inline constexpr std::size_t kNameMax = 160;
-void release(Socket &s, int fd);                                     // it is free again after this; no lock held
+void release(Socket &s, int fd); // it is free again after this; no lock held
+void explain(Socket &s);         // at debug, once: that it was never accelerated, and why
 const char *connection_name(const Socket &s, char (&out)[kNameMax]); // "fd=7 127.0.0.1:40123 -> 127.0.0.1:5001"
 Socket *socket_by_index(std::uint32_t index); // nullptr outside the pool; the caller checks what it finds
 std::uint32_t pool_size();

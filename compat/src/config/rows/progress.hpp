@@ -21,8 +21,8 @@ inline constexpr Parameter kProgressRows[] = {
      .max = 1000000,
      .overrides = {{{Spec::kLatency, 100}, {Spec::kUltraLatency, 0}}},
      .text = "After how many milliseconds each the library's own thread takes what has come for accelerated sockets, "
-             "if the program did not meanwhile, and finishes what a connection needs. 0 and more than 100 are as 100: "
-             "a peer that waits for an answer of the library itself must get one."},
+             "if the program did not meanwhile; rounded up to turns of VMA_TIMER_RESOLUTION_MSEC. 0 and more than 100 "
+             "are as 100: a peer that waits for an answer of the library itself must get one."},
     {.name = "VMA_PROGRESS_ENGINE_WCE_MAX",
      .label = "CQ Drain WCE (max)",
      .field = &Params::progress_most,
@@ -106,8 +106,8 @@ inline constexpr Parameter kProgressRows[] = {
      .fallback = 10,
      .min = 1,
      .max = 1000000,
-     .text = "Milliseconds that the library's own thread sleeps at the least, so that VMA_PROGRESS_ENGINE_INTERVAL is "
-             "no less; more than 100 are as 100."},
+     .text = "After how many milliseconds each the library's own thread has a turn while sockets are accelerated; more "
+             "than 100 are as 100."},
     {.name = "VMA_INTERNAL_THREAD_AFFINITY",
      .label = "Internal Thread Affinity",
      .field = &Params::internal_thread_affinity,

@@ -126,6 +126,7 @@ void point_to_members(Socket &s, int fd, Route &route, const Departure &departur
     route.group->by_port = route.group->leaves_host && point_group_to_port(s, fd, route, departure);
     route.way = Way::kGroup;
     list(s);
+    s.told = true;
     if (!known)
         tell(fd, departure.flow, *route.group);
 }

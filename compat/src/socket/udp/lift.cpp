@@ -71,7 +71,7 @@ void become_dual(Socket &s, int fd)
         stay_on_kernel(s, "an epoll set of it can't follow");
         return;
     }
-    s.was_accelerated = true;
+    s.told = true;
     list(s);
     kick_sleepers();
     const LockGuard rx(s.rx_lock);

@@ -104,6 +104,7 @@ int open_on(Socket &s, int fd, Device &d, bool groups_only)
         u.ports[u.port_count] = made;
         u.port_count += 1;
         ++d.users;
+        s.told = true;
     }
     engine_exclude_polling(false);
     char name[kNameMax];

@@ -121,6 +121,7 @@ bool point_group_to_port(Socket &s, int fd, Route &route, const Departure &depar
         return false;
     if (route.tap != d->sender) {
         go_by_kernel(route); // from another port, perhaps
+        s.told = true;
         tell(fd, departure, *d);
         keep_open(u, *d);
         route.port = d;

@@ -51,6 +51,7 @@ void tell(Socket &s, int fd, const Flow &flow)
 {
     char source[kAddressText];
     char destination[kAddressText];
+    s.told = true;
     VMA_LOG(kDebug, "fd=%d UDP %s -> %s: accelerated: device local, after %u sends and receives", fd,
             print_address(flow.source, source), print_address(flow.destination, destination),
             s.operations.load(std::memory_order_relaxed));

@@ -90,6 +90,7 @@ void follow_connection_rule(Socket &s, int fd)
         return;
     char name[kNameMax];
     VMA_LOG(kDebug, "%s: not accelerated: %s", name_of(fd, name), rules::kReason);
+    s.told = true;
     pin_to_kernel(s, rules::kReason);
 }
 

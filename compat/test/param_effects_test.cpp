@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What parameters change in how an accelerated connection looks for what has come. Each is tried often enough that the
+// helper thread, which takes what nobody else has taken, can't have done it instead.
+#include "fabtests/unit.hpp"
+
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_ext_vma.h>
+
+#include <cstring>
+
+#include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/stream.hpp"
+#include "compat/test/stream_pair.hpp"
+
+using namespace vma;
+using namespace vma::test;
+
+namespace {
+
+constexpr int kTimes = 200;
+
+// The parameters are as they were at the end.
+class Changed
+{
+public:
+    Changed() : before_(config::g_params) {}
+    ~Changed() { config::g_params = before_; }
+    Changed(const Changed &) = delete;
+    Changed &operator=(const Changed &) = delete;
+
+private:
+    const config::Params before_;
+};
+
+void send_one(End &end)
+{
+    const std::uint64_t before = end.sent;
+    send_some(end, 1);
+    assert_int_equal(end.sent, before + 1);
+}
+
+// VMA_RX_POLL_ON_TX_TCP
+void a_send_takes_what_has_come(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    const Changed changed;
+    config::g_params.rx_poll_on_tx_tcp = true;
+    for (int i = 0; i < kTimes; ++i) {
+        send_one(pair.a); // taken by this call, or by the next
+        send_one(pair.b);
+        assert_true(sock::has_input(*pair.b.s));
+        receive_some(pair.b, pair.a, 1, 0);
+        receive_some(pair.a, pair.b, 1, 0);
+    }
+    drain(pair);
+}
+
+// VMA_RX_CQ_DRAIN_RATE_NSEC
+void a_receive_looks_for_more(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    const Changed changed;
+    config::g_params.rx_cq_drain_rate_nsec = 1;
+    for (int i = 0; i < kTimes; ++i) {
+        send_one(pair.a);
+        sock::engine_drain();
+        send_one(pair.a);
+        receive_some(pair.b, pair.a, 1, 0); // finds the first waiting, and the second by the look
+        assert_true(sock::has_input(*pair.b.s));
+        receive_some(pair.b, pair.a, 1, 0);
+    }
+    drain(pair);
+}
+
+// VMA_CQ_POLL_BATCH_MAX
+void a_poll_takes_so_many(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    sock::engine_drain();
+    const Changed changed;
+    for (const unsigned batch : {1U, 2U, 128U}) {
+        config::g_params.cq_poll_batch_max = batch;
+        unsigned most = 0;
+        for (int i = 0; i < kTimes; ++i) {
+            for (int n = 0; n < 4; ++n)
+                send_one(pair.a);
+            for (unsigned taken = sock::engine_poll(); taken != 0; taken = sock::engine_poll())
+                most = std::max(most, taken);
+            receive_some(pair.b, pair.a, 100, 0);
+        }
+        assert_true(most >= 1 && most <= batch);
+        assert_true(batch < 128 || most >= 2);
+    }
+    drain(pair);
+}
+
+std::size_t g_device_memory;
+
+int note_option(fid_t, int, int name, const void *value, std::size_t size)
+{
+    assert_int_equal(name, static_cast<int>(FI_OPT_VMA_DEVICE_MEMORY));
+    assert_int_equal(size, sizeof g_device_memory);
+    std::memcpy(&g_device_memory, value, size);
+    return 0;
+}
+
+// VMA_RING_DEV_MEM_TX
+void an_endpoint_is_asked_for_device_memory(void **)
+{
+    fi_ops_ep ops = {};
+    fid_ep endpoint = {};
+    ops.size = sizeof ops;
+    ops.setopt = note_option;
+    endpoint.ops = &ops;
+    const Changed changed;
+    config::g_params.ring_dev_mem_tx = 0;
+    assert_int_equal(sock::ask_device_memory(endpoint), 0);
+    assert_int_equal(g_device_memory, 0);
+    config::g_params.ring_dev_mem_tx = 5000;
+    assert_int_equal(sock::ask_device_memory(endpoint), 0);
+    assert_int_equal(g_device_memory, 5000);
+}
+
+// Every extreme at once: bytes stay whole.
+void nothing_is_lost(void **)
+{
+    Pair pair;
+    const Changed changed;
+    config::g_params.rx_poll_on_tx_tcp = true;
+    config::g_params.rx_cq_drain_rate_nsec = 1;
+    config::g_params.cq_poll_batch_max = 1;
+    config::g_params.progress_most = 0;
+    config::g_params.rx_poll_yield = 1;
+    random_traffic(pair);
+}
+
+} // namespace
+
+int main()
+{
+    const StreamLibrary library;
+    static const CMUnitTest tests[] = {
+        cmocka_unit_test(a_send_takes_what_has_come),
+        cmocka_unit_test(a_receive_looks_for_more),
+        cmocka_unit_test(a_poll_takes_so_many),
+        cmocka_unit_test(an_endpoint_is_asked_for_device_memory),
+        cmocka_unit_test(nothing_is_lost),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What VMA_* parameters change for a program, as it sees it itself: one command a run, one line a result. Both ends of its
+// connections are in this process. test_parameter_effects.py starts it.
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "fabtests/sockets/programs/peer.hpp"
+
+using namespace fabtest;
+
+namespace {
+
+std::atomic<unsigned> g_yields;
+
+struct Ends {
+    int a;
+    int b;
+};
+
+Ends connected()
+{
+    const int listener = must(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
+    must(::listen(listener, 1), "listen");
+    sockaddr_in in{};
+    socklen_t len = sizeof in;
+    must(::getsockname(listener, reinterpret_cast<sockaddr *>(&in), &len), "getsockname");
+    in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int a = must(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
+    must(::connect(a, reinterpret_cast<sockaddr *>(&in), sizeof in), "connect");
+    const int b = must(::accept(listener, nullptr, nullptr), "accept");
+    ::close(listener);
+    return {a, b};
+}
+
+void talk(const Ends &ends, int times)
+{
+    char byte = 'x';
+    for (int i = 0; i < times; ++i) {
+        send_all(ends.a, &byte, 1);
+        receive_all(ends.b, &byte, 1);
+        send_all(ends.b, &byte, 1);
+        receive_all(ends.a, &byte, 1);
+    }
+}
+
+// Where the harness says that it will be.
+Ends accelerated()
+{
+    const Ends ends = connected();
+    const Peer client;
+    const ::time_t until = ::time(nullptr) + 20;
+    do
+        talk(ends, 50);
+    while (!client.is_lifted(ends.a) && ::time(nullptr) < until);
+    talk(ends, 50); // the other direction too
+    return ends;
+}
+
+void show(const char *what, int result)
+{
+    const int error = errno;
+    std::printf("%s %d %s\n", what, result, result < 0 ? ::strerrorname_np(error) : "-");
+    std::fflush(stdout);
+}
+
+void call_option(char **argv)
+{
+    const Ends ends = accelerated();
+    const int one = 1;
+    show("setsockopt", ::setsockopt(ends.a, std::atoi(argv[0]), std::atoi(argv[1]), &one, sizeof one));
+    talk(ends, 50);
+    show("talk", 0);
+}
+
+void call_fcntl(char **argv)
+{
+    const Ends ends = accelerated();
+    show("fcntl", ::fcntl(ends.a, std::atoi(argv[0]), std::atoi(argv[1])));
+    talk(ends, 50);
+    show("talk", 0);
+}
+
+void call_ioctl(char **argv)
+{
+    const Ends ends = accelerated();
+    int value = 0;
+    show("ioctl", ::ioctl(ends.a, std::strtoul(argv[0], nullptr, 0), &value));
+    talk(ends, 50);
+    show("talk", 0);
+}
+
+void datagram_option(char **argv)
+{
+    const int fd = must(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket");
+    const int one = 1;
+    show("setsockopt", ::setsockopt(fd, std::atoi(argv[0]), std::atoi(argv[1]), &one, sizeof one));
+}
+
+// Joins a group and tells whether at least so many milliseconds have passed.
+void join(char **argv)
+{
+    const int fd = must(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket");
+    ip_mreq group{};
+    group.imr_multiaddr.s_addr = htonl(0xe8010203);
+    group.imr_interface.s_addr = htonl(INADDR_LOOPBACK);
+    timespec before{};
+    timespec after{};
+    ::clock_gettime(CLOCK_MONOTONIC, &before);
+    must(::setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &group, sizeof group), "IP_ADD_MEMBERSHIP");
+    ::clock_gettime(CLOCK_MONOTONIC, &after);
+    const long ms = (after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000;
+    show("waited", ms >= std::atol(argv[0]) ? 1 : 0);
+}
+
+// IP_MULTICAST_LOOP as a new socket has it.
+void loop(char **)
+{
+    const int fd = must(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket");
+    int on = -1;
+    socklen_t size = sizeof on;
+    must(::getsockopt(fd, IPPROTO_IP, IP_MULTICAST_LOOP, &on, &size), "IP_MULTICAST_LOOP");
+    show("loop", on);
+}
+
+// A receive that nobody sends anything to.
+void receive_nothing(char **)
+{
+    const int fd = must(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket");
+    sockaddr_in any{};
+    any.sin_family = AF_INET;
+    must(::bind(fd, reinterpret_cast<sockaddr *>(&any), sizeof any), "bind");
+    show("waits", ::getpid());
+    char byte;
+    ::recv(fd, &byte, 1, 0);
+}
+
+// How often a receive that times out lets others run.
+void yields(char **)
+{
+    const Ends ends = accelerated();
+    const timeval soon = {0, 2000};
+    must(::setsockopt(ends.a, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon), "SO_RCVTIMEO");
+    g_yields = 0;
+    char byte;
+    const ssize_t n = ::recv(ends.a, &byte, 1, 0);
+    show("recv", static_cast<int>(n));
+    show("yields", static_cast<int>(g_yields.load()));
+}
+
+void talk_much(char **)
+{
+    talk(accelerated(), 500);
+    show("talk", 0);
+}
+
+// Accelerated, and then never in the library again until a byte comes on standard input.
+void idle(char **)
+{
+    const Ends ends = accelerated();
+    show("idle", ::getpid());
+    char byte;
+    must(static_cast<int>(::read(STDIN_FILENO, &byte, 1)), "read");
+    talk(ends, 1);
+}
+
+// ---- signals
+
+std::atomic<bool> g_waiting;
+
+void *receive_for_ever(void *argument)
+{
+    const Ends &ends = *static_cast<const Ends *>(argument);
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, nullptr); // the signal comes to another thread
+    char byte;
+    g_waiting = true;
+    const ssize_t n = ::recv(ends.a, &byte, 1, 0);
+    show("recv", static_cast<int>(n));
+    return nullptr;
+}
+
+std::atomic<int> g_handled;
+
+void handle(int)
+{
+    g_handled.fetch_add(1);
+}
+
+// A thread polls for ever; another gets SIGINT, until the first has ended or a byte has set it free.
+void interrupt(char **argv)
+{
+    Ends ends = accelerated();
+    struct sigaction action {
+    };
+    action.sa_handler = handle;
+    action.sa_flags = SA_RESTART;
+    must(::sigaction(SIGINT, &action, nullptr), "sigaction");
+    pthread_t thread;
+    must(-::pthread_create(&thread, nullptr, receive_for_ever, &ends), "pthread_create");
+    while (!g_waiting)
+        ::sched_yield();
+    const bool ends_by_itself = std::atoi(argv[0]) != 0;
+    for (int i = 0; i < 20 || ends_by_itself; ++i) {
+        ::raise(SIGINT);
+        const timespec moment = {0, 1000000};
+        ::nanosleep(&moment, nullptr);
+        if (ends_by_itself && ::pthread_tryjoin_np(thread, nullptr) == 0) {
+            show("handled", g_handled > 0 ? 1 : 0);
+            return;
+        }
+    }
+    send_all(ends.b, "x", 1);
+    ::pthread_join(thread, nullptr);
+    show("handled", g_handled > 0 ? 1 : 0);
+}
+
+[[gnu::noinline]] void write_to(volatile int *place)
+{
+    *place = 1;
+    std::puts("not reached"); // no tail call: the frame stays
+}
+
+void crash(char **argv)
+{
+    if (std::strcmp(argv[0], "sent") == 0)
+        ::raise(SIGSEGV);
+    else
+        write_to(reinterpret_cast<volatile int *>(std::strtoul(argv[0], nullptr, 0))); // NOLINT
+}
+
+void catch_crash(int)
+{
+    static_cast<void>(!::write(STDOUT_FILENO, "caught\n", 7));
+    ::_exit(0);
+}
+
+// The program's own handler; what it finds before is none.
+void crash_handled(char **)
+{
+    struct sigaction before {
+    };
+    must(::sigaction(SIGSEGV, nullptr, &before), "sigaction");
+    show("before", before.sa_handler == SIG_DFL ? 0 : 1);
+    show("signal", ::signal(SIGSEGV, catch_crash) == SIG_DFL ? 0 : 1);
+    write_to(nullptr);
+}
+
+// ---- the log
+
+int g_lines[16];
+char g_first[256];
+
+void take_line(int level, const char *line)
+{
+    if (level >= 0 && level < 16)
+        ++g_lines[level];
+    if (g_first[0] == '\0')
+        std::snprintf(g_first, sizeof g_first, "%s", line);
+}
+
+// Loads the library as sockperf does, with the log's lines for itself; then in a child by fork().
+void callback(char **argv)
+{
+    char text[32];
+    std::snprintf(text, sizeof text, "%p", reinterpret_cast<void *>(&take_line));
+    ::setenv("VMA_LOG_CB_FUNC_PTR", std::strcmp(argv[1], "-") == 0 ? text : argv[1], 1);
+    void *const library = ::dlopen(argv[0], RTLD_NOW);
+    if (library == nullptr)
+        die("%s", ::dlerror());
+    auto *const make = reinterpret_cast<int (*)(int, int, int)>(::dlsym(library, "socket"));
+    ::close(make(AF_INET, SOCK_STREAM, 0));
+    std::printf("first %s", g_first[0] != '\0' ? g_first : "none\n");
+    show("lines", g_lines[3]);
+    show("variable", ::getenv("VMA_LOG_CB_FUNC_PTR") == nullptr ? 0 : 1);
+}
+
+struct Command {
+    const char *name;
+    int arguments;
+    void (*run)(char **);
+};
+
+constexpr Command kCommands[] = {
+    {"option", 2, call_option},
+    {"fcntl", 2, call_fcntl},
+    {"ioctl", 1, call_ioctl},
+    {"datagram", 2, datagram_option},
+    {"join", 1, join},
+    {"loop", 0, loop},
+    {"receive", 0, receive_nothing},
+    {"yields", 0, yields},
+    {"talk", 0, talk_much},
+    {"idle", 0, idle},
+    {"interrupt", 1, interrupt},
+    {"crash", 1, crash},
+    {"crash-handled", 0, crash_handled},
+    {"callback", 2, callback},
+};
+
+} // namespace
+
+// In place of libc's, for the library too.
+extern "C" [[gnu::visibility("default")]] int sched_yield() noexcept
+{
+    g_yields.fetch_add(1, std::memory_order_relaxed);
+    return static_cast<int>(::syscall(SYS_sched_yield));
+}
+
+int main(int argc, char **argv)
+{
+    for (const Command &command : kCommands)
+        if (argc == command.arguments + 2 && std::strcmp(argv[1], command.name) == 0) {
+            command.run(argv + 2);
+            return 0;
+        }
+    die("unknown command");
+}
