@@ -58,8 +58,7 @@ void add_mux(const Shown &shown, const std::string &name, const Mux *now, const 
     ShownMux sum = {name, {}, 0, 0};
     for (std::size_t i = 0; i < count; ++i) {
         const bool same = before != nullptr && before[i].fd == now[i].fd;
-        const MuxCounters c =
-            since(now[i].now, before == nullptr ? now[i].zero : same ? before[i].now : MuxCounters{});
+        const MuxCounters c = since(now[i].now, before == nullptr ? now[i].zero : same ? before[i].now : MuxCounters{});
         sum.counters = {sum.counters.poll_hit + c.poll_hit, sum.counters.poll_miss + c.poll_miss,
                         sum.counters.timeouts + c.timeouts, sum.counters.errors + c.errors,
                         sum.counters.ready + c.ready,       sum.counters.os_ready + c.os_ready};
