@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." && SELF=contrib/setup.sh
 # Every Debian package that building, testing or the demo needs: the only list.
 PACKAGES=(
     # build
-    g++ make autoconf automake libtool pkg-config libfabric-dev libibverbs-dev librdmacm-dev libhwloc-dev libbpf-dev libmnl-dev
+    g++ make autoconf automake libtool pkg-config libfabric-dev libibverbs-dev librdmacm-dev libhwloc-dev libbpf-dev libmnl-dev libncurses-dev
     git ca-certificates xz-utils
     # tests and checks
     libcmocka-dev libfabric-bin clang clang-format clang-tidy python3 python3-pytest

@@ -407,3 +407,57 @@ def test_redis(run, port):
     assert read(run, server)["program"] == "redis-server"
     server.stop()
     assert not file_of(run, server).exists()
+
+
+MUX_ECHO = """
+listener = socket.create_server(("127.0.0.1", {port}))
+print("ready", flush=True)
+s, _ = listener.accept()
+how = "{how}"
+if how == "epoll":
+    poller = select.epoll()
+    poller.register(s, select.EPOLLIN)
+elif how == "poll":
+    poller = select.poll()
+    poller.register(s, select.POLLIN)
+wait = {{"epoll": lambda: poller.poll(), "poll": lambda: poller.poll(), "select": lambda: select.select([s], [], [])}}[how]
+while True:
+    wait()
+    data = s.recv(4096)
+    if data == b"stop":
+        break
+    s.sendall(data)
+if how == "select":
+    select.select([s], [], [], 0.001)
+else:
+    poller.poll(1)
+print("done", flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("how", ["epoll", "poll", "select"])
+def test_waits(run, port, how):
+    """Each wait that found the socket is counted, by a device or by the kernel; and the one that timed out."""
+    server = script(run, "server", MUX_ECHO.format(port=port, how=how), env={"VMA_CPU_USAGE_STATS": "1"})
+    server.wait_output("ready")
+    script(run, "client", PING.format(port=port, count=3000, stays=False) + "s.sendall(b'stop')\nsignal.pause()\n")
+    server.wait_output("done")
+    seen = read(run, server)["iomux"]
+    assert len(seen) == 1 and seen[0]["name"].startswith(how)
+    one = seen[0]
+    assert one["ready"] + one["os_ready"] == 3001 and one["ready"] > 0
+    assert one["timeouts"] == 1 and one["errors"] == 0 and one["thread"] == server.pid
+    assert one["poll_hit"] + one["poll_miss"] <= 3002 and one["poll_hit"] > 0
+    text = tool(run, "-F", "-p", server.pid, "-c", 1)
+    assert f"Rx Ready:{one['os_ready']}/{one['ready']} [os/offload] Timeouts:1 " in text
+
+
+def test_polling_time(run, port):
+    """VMA_CPU_USAGE_STATS: a server whose socket always polls."""
+    server = script(run, "server", MUX_ECHO.format(port=port, how="epoll"),
+                    env={"VMA_CPU_USAGE_STATS": "1", "VMA_SELECT_POLL": "-1"}).wait_output("ready")
+    client = script(run, "client", PING.format(port=port, count=100_000_000, stays=False))
+    run.wait_until(lambda: file_of(run, server).exists() and
+                   any(one["polling_percent"] > 0 for one in read(run, server)["iomux"]), "a share", proc=server)
+    client.kill()

@@ -51,15 +51,27 @@ bool did_something(const MuxCounters &c)
     return (c.poll_hit | c.poll_miss | c.timeouts | c.errors | c.ready | c.os_ready) != 0;
 }
 
-void add_mux(const Shown &shown, const std::string &name, const Mux &now, const Mux *before, std::vector<ShownMux> &out)
+// What threads or sets count in these records, as one.
+void add_mux(const Shown &shown, const std::string &name, const Mux *now, const Mux *before, std::size_t count,
+             std::vector<ShownMux> &out)
 {
-    const bool same = before != nullptr && before->fd == now.fd;
-    MuxCounters c = since(now.now, before == nullptr ? now.zero : same ? before->now : MuxCounters{});
+    ShownMux sum = {name, {}, 0, 0};
+    for (std::size_t i = 0; i < count; ++i) {
+        const bool same = before != nullptr && before[i].fd == now[i].fd;
+        const MuxCounters c = since(now[i].now, before == nullptr ? now[i].zero : same ? before[i].now : MuxCounters{});
+        sum.counters = {sum.counters.poll_hit + c.poll_hit, sum.counters.poll_miss + c.poll_miss,
+                        sum.counters.timeouts + c.timeouts, sum.counters.errors + c.errors,
+                        sum.counters.ready + c.ready,       sum.counters.os_ready + c.os_ready};
+        if (now[i].thread != 0)
+            sum.thread = now[i].thread;
+        sum.polling = std::max(sum.polling, std::min(now[i].polling, 100U));
+    }
+    MuxCounters &c = sum.counters;
     if (before != nullptr)
         for (std::uint64_t *counter : {&c.poll_hit, &c.poll_miss, &c.timeouts, &c.errors, &c.ready, &c.os_ready})
             *counter = rate(*counter, seconds_between(shown));
     if (did_something(c))
-        out.push_back({name, c, now.thread, std::min(now.polling, 100U)});
+        out.push_back(sum);
 }
 
 } // namespace
@@ -82,12 +94,12 @@ std::vector<ShownMux> muxes_of(const Shown &shown)
     std::vector<ShownMux> all;
     const Header &now = shown.now->header;
     const Header *const before = shown.before != nullptr ? &shown.before->header : nullptr;
-    add_mux(shown, "select", now.select, before != nullptr ? &before->select : nullptr, all);
-    add_mux(shown, "poll", now.poll, before != nullptr ? &before->poll : nullptr, all);
+    add_mux(shown, "select", now.select, before != nullptr ? before->select : nullptr, kThreadGroups, all);
+    add_mux(shown, "poll", now.poll, before != nullptr ? before->poll : nullptr, kThreadGroups, all);
     for (std::size_t i = 0; i < kEpollSets; ++i)
         if (now.epoll[i].fd >= 0)
-            add_mux(shown, "epoll[" + std::to_string(now.epoll[i].fd) + "]", now.epoll[i],
-                    before != nullptr ? &before->epoll[i] : nullptr, all);
+            add_mux(shown, "epoll[" + std::to_string(now.epoll[i].fd) + "]", &now.epoll[i],
+                    before != nullptr ? &before->epoll[i] : nullptr, 1, all);
     return all;
 }
 

@@ -160,8 +160,10 @@ bool zero_counters(const std::string &path, const Snapshot &s)
     const auto zero = [&](const Mux &mux, std::size_t at) {
         good = file.write(&mux.now, sizeof mux.now, at + offsetof(Mux, zero)) && good;
     };
-    zero(s.header.select, offsetof(Header, select));
-    zero(s.header.poll, offsetof(Header, poll));
+    for (std::size_t i = 0; i < kThreadGroups; ++i) {
+        zero(s.header.select[i], offsetof(Header, select) + i * sizeof(Mux));
+        zero(s.header.poll[i], offsetof(Header, poll) + i * sizeof(Mux));
+    }
     for (std::size_t i = 0; i < kEpollSets; ++i)
         zero(s.header.epoll[i], offsetof(Header, epoll) + i * sizeof(Mux));
     return good;

@@ -18,6 +18,7 @@
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/lock.hpp"
 #include "compat/src/socket/socket.hpp"
+#include "compat/src/stats/layout.hpp"
 
 namespace vma::mux {
 
@@ -78,6 +79,7 @@ struct alignas(64) Set {
     std::atomic<bool> storm{false};        // see begin_storm()
     std::atomic<std::uint32_t> added{0};   // untracked descriptors, at least so many as are in it
     KernelShare kernel_share;
+    std::atomic<stats::Mux *> record{nullptr}; // what it counts in, once it has waited for tracked sockets
 
     Mutex lock;
     std::uint32_t descriptors = 0;

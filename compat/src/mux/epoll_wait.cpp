@@ -14,6 +14,7 @@
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/mux/spin_mask.hpp"
 #include "compat/src/mux/thread_record.hpp"
+#include "compat/src/mux/wait_count.hpp"
 #include "compat/src/socket/engine.hpp"
 
 namespace vma::mux {
@@ -75,6 +76,22 @@ public:
     SignalWake &operator=(const SignalWake &) = delete;
 };
 
+[[gnu::cold]] stats::Mux &make_record(Set &set)
+{
+    stats::Mux &made = stats::claim_set(set.epfd.load(std::memory_order_relaxed));
+    stats::Mux *before = nullptr;
+    if (set.record.compare_exchange_strong(before, &made, std::memory_order_acq_rel))
+        return made;
+    stats::give_back(made);
+    return *before;
+}
+
+stats::Mux &record_of(Set &set)
+{
+    stats::Mux *const record = set.record.load(std::memory_order_acquire);
+    return record != nullptr ? *record : make_record(set);
+}
+
 // One call on a set with taken entries.
 class Wait
 {
@@ -108,7 +125,7 @@ public:
         const int error = errno;
         relay(set_);
         errno = error;
-        return n;
+        return count_.done(n);
     }
 
 private:
@@ -125,6 +142,7 @@ private:
     {
         bool side = false;
         kept = n > 0 ? strip(set_, events_, n, side) : 0;
+        count_.by_kernel(kept);
         if (side) {
             end_storm(set_);
             drain_side(set_);
@@ -198,9 +216,11 @@ private:
         const timespec *const timeout = deadline_.left(left);
         const int number = live_number(set_, epfd_);
         round_ = begin_round(set_);
+        count_.asleep();
         const int slept = number >= 0 ? kernel_wait(number, events_, max_, timeout, mask_)
                                       : libc::real.ppoll(nullptr, 0, timeout, mask_); // all its descriptors are closed
         const int error = errno;
+        count_.awake();
         sock::engine_woken();
         wake_up(set_);
         int n = 0;
@@ -222,6 +242,7 @@ private:
     const int max_;
     Deadline &deadline_;
     const sigset_t *const mask_;
+    WaitCount count_{record_of(set_)};
     const std::uint32_t handlers_ = libc::signal_counts().all;
     bool sure_ = false;       // nothing was in the engine's queue at the last look
     std::uint64_t round_ = 0; // of the last look at the kernel
@@ -294,14 +315,17 @@ int tracked_wait(Set &set, ThreadRecord &record, int epfd, epoll_event *events, 
         }
         if (timeout != nullptr && !deadline.immediate())
             deadline.start();
+        WaitCount count(record_of(set));
+        count.asleep();
         int n = kernel_wait(epfd, events, max, now_left, mask);
+        count.awake();
         record.plain_wait.store(nullptr, std::memory_order_release);
-        if (!set.filter.load(std::memory_order_relaxed))
-            return n;
-        const bool stripped = n > 0;
-        n = after_plain_wait(set, record, events, n);
+        const bool stripped = n > 0 && set.filter.load(std::memory_order_relaxed);
+        if (set.filter.load(std::memory_order_relaxed))
+            n = after_plain_wait(set, record, events, n);
+        count.by_kernel(n);
         if (n != 0 || !stripped)
-            return n;
+            return count.done(n);
     }
 }
 

@@ -53,7 +53,8 @@ void source_of(int fd, sock::Socket *&socket, Set *&set)
 
 PollWait::PollWait(ThreadRecord &record, Frame &frame, pollfd *fds, nfds_t count, Style style, Deadline &deadline,
                    const sigset_t *mask)
-    : record_(record), frame_(frame), fds_(fds), count_(count), style_(style), deadline_(deadline), mask_(mask)
+    : record_(record), frame_(frame), fds_(fds), count_(count), style_(style), deadline_(deadline), mask_(mask),
+      counted_(style == Style::kPoll ? stats::header().poll[record.group] : stats::header().select[record.group])
 {
 }
 
@@ -74,7 +75,7 @@ int PollWait::run()
     const int error = errno;
     sock::engine_leave();
     errno = error;
-    return n == kTimedOut ? 0 : n;
+    return counted_.done(n == kTimedOut ? 0 : n);
 }
 
 // ---- what is in the array ------------------------------------------------------------------------------------------------
@@ -214,8 +215,10 @@ int PollWait::ours_fast()
         const Looked &looked = looked_[i];
         const bool maybe = looked.set != nullptr ? looked.set->ready.load(std::memory_order_relaxed) != 0
                                                  : sock::ready_events_fast(*looked.socket, looked.interest) != 0;
-        if (maybe)
+        if (maybe) {
+            counted_.by_kernel(0);
             return ours();
+        }
     }
     return 0;
 }
@@ -239,6 +242,7 @@ int PollWait::collect()
             sock::note_kernel_events(*looked_[i].socket, bits(kernel.revents));
     }
     int n = ours();
+    const int by_device = n;
     std::size_t next = 0;
     for (nfds_t i = 0; i < count_; ++i) {
         if (next < frame_.looked_count && looked_[next].index == i) {
@@ -249,6 +253,7 @@ int PollWait::collect()
         fds_[i].revents = to_short(found);
         n += found != 0 ? 1 : 0;
     }
+    counted_.by_kernel(n - by_device);
     return n;
 }
 
@@ -358,8 +363,10 @@ int PollWait::sleep()
         sock::engine_poll();
         return over ? fail(EINTR) : n;
     }
+    counted_.asleep();
     const int slept = sleep_in_kernel();
     const int error = errno;
+    counted_.awake();
     if (frame_.looked_count != 0)
         sock::engine_woken();
     detach();

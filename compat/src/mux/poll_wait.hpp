@@ -10,6 +10,7 @@
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/mux/clock.hpp"
 #include "compat/src/mux/thread_record.hpp"
+#include "compat/src/mux/wait_count.hpp"
 
 namespace vma::mux {
 
@@ -59,6 +60,7 @@ private:
     const Style style_;
     Deadline &deadline_;
     const sigset_t *const mask_;
+    WaitCount counted_;
     const std::uint32_t handlers_ = libc::signal_counts().all;
     bool sure_ = false; // nothing was in the engine's queue at the last look
     pollfd *kernel_ = nullptr;

@@ -6,6 +6,7 @@
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/mux/thread_record.hpp"
+#include "compat/src/stats/region.hpp"
 
 namespace vma::mux {
 
@@ -186,6 +187,8 @@ void recycle_if_unused(Set &set)
     }
     libc::close_private(kick);
     libc::close_private(set.side_fd.exchange(-1));
+    if (stats::Mux *const record = set.record.exchange(nullptr))
+        stats::give_back(*record);
     g_pool.give(&set);
 }
 

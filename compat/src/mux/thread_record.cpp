@@ -13,6 +13,7 @@
 
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/mux/epoll_set.hpp"
+#include "compat/src/stats/layout.hpp"
 
 namespace vma::mux {
 
@@ -147,6 +148,8 @@ ThreadRecord *make_thread_record()
         if (record == nullptr)
             return nullptr;
         record->used.store(true, std::memory_order_relaxed);
+        static constinit std::atomic<std::uint32_t> made{0};
+        record->group = made.fetch_add(1, std::memory_order_relaxed) % stats::kThreadGroups;
         record->next = g_records.load(std::memory_order_relaxed);
         while (!g_records.compare_exchange_weak(record->next, record, std::memory_order_acq_rel)) {
         }

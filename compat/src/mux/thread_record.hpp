@@ -68,6 +68,7 @@ struct ThreadRecord {
     std::atomic<bool> used{false};
     Frame *frames = nullptr;
     KernelShare poll_share;
+    std::uint32_t group = 0; // of threads, whose counters of select() and poll() it has
     ThreadRecord *next = nullptr;
 };
 

@@ -16,6 +16,7 @@ inline constexpr std::uint32_t kVersion = 1;
 inline constexpr std::size_t kLine = 64; // of the processor's cache
 inline constexpr std::uint32_t kMostSlots = 1024;
 inline constexpr std::uint32_t kEpollSets = 32;
+inline constexpr std::uint32_t kThreadGroups = 16; // that count select() and poll() apart; a reader adds them up
 inline constexpr std::uint32_t kMostRings = 16;
 inline constexpr std::uint32_t kMostPools = 2;
 inline constexpr std::uint32_t kMostGroups = 16; // of a socket
@@ -225,8 +226,8 @@ struct alignas(kLine) Header {
     char library[32];                        // version
     alignas(kLine) std::uint32_t slots_used; // those behind were never used
     Requests requests;
-    Mux select;
-    Mux poll;
+    Mux select[kThreadGroups];
+    Mux poll[kThreadGroups];
     Mux epoll[kEpollSets];
     Ring rings[kMostRings];
     Queue queues[kMostRings];

@@ -58,9 +58,10 @@ void fill_header(Header &h, std::uint32_t pid)
 
 void fill_muxes(Header &h)
 {
-    h.select.now = {.poll_hit = 700, .poll_miss = 30, .timeouts = 5, .errors = 0, .ready = 650, .os_ready = 2};
-    h.select.thread = 4101;
-    h.select.polling = 87;
+    h.select[0].now = {.poll_hit = 600, .poll_miss = 30, .timeouts = 5, .errors = 0, .ready = 600, .os_ready = 2};
+    h.select[9].now = {.poll_hit = 100, .poll_miss = 0, .timeouts = 0, .errors = 0, .ready = 50, .os_ready = 0};
+    h.select[0].thread = 4101;
+    h.select[0].polling = 87;
     Mux &set = h.epoll[0];
     set.fd = 17;
     set.now = {.poll_hit = 9000, .poll_miss = 10, .timeouts = 1, .errors = 0, .ready = 8990, .os_ready = 3};
