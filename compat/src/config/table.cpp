@@ -38,6 +38,14 @@ constexpr Choice kSpecs[] = {
     {"15", static_cast<std::int64_t>(Spec::kLatency), ""},
 };
 
+constexpr Choice kTimeConversion[] = {
+    {"0", 0, "Disabled"},
+    {"1", 1, "Raw-HW time"},
+    {"2", 2, "Best-effort"},
+    {"3", 3, "Sync"},
+    {"4", 4, "PTP"},
+};
+
 constexpr Choice kThreadModes[] = {
     {"0", 0, "Single"},
     {"1", 1, "Multi spin lock"},
@@ -166,6 +174,18 @@ constexpr Parameter kTable[] = {
      .field = &Params::offloaded_sockets,
      .fallback = 1,
      .text = "Whether sockets are accelerated."},
+    {.name = "VMA_SOCKETXTREME",
+     .label = "SocketXtreme mode",
+     .field = &Params::socketxtreme,
+     .text = "Whether socketxtreme_poll(), of the extra API (vma_extra(3)), serves the sockets of this program."},
+    {.name = "VMA_HW_TS_CONVERSION",
+     .label = "HW TS Conversion",
+     .field = &Params::hw_ts_conversion,
+     .fallback = 3,
+     .choices = kTimeConversion,
+     .idle = true,
+     .text = "No effect here: a device's time stamps (SO_TIMESTAMPING with SOF_TIMESTAMPING_RAW_HARDWARE) are those of its own "
+             "clock, as the kernel gives them; ptp4l and phc2sys keep that clock and the system's together."},
     {.name = "VMA_THREAD_MODE",
      .label = "Thread mode",
      .field = &Params::thread_mode,

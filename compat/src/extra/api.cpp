@@ -45,6 +45,9 @@ static_assert(sizeof(g_api) == 168);
 void complete_mask()
 {
     std::uint64_t mask = kAlways;
+    if (config::params().socketxtreme)
+        mask |= VMA_EXTRA_API_SOCKETXTREME_POLL | VMA_EXTRA_API_SOCKETXTREME_FREE_VMA_PACKETS |
+                VMA_EXTRA_API_SOCKETXTREME_REF_VMA_BUFF | VMA_EXTRA_API_SOCKETXTREME_FREE_VMA_BUFF;
     if (can_add_conf_rule())
         mask |= VMA_EXTRA_API_ADD_CONF_RULE;
     __atomic_store_n(&g_api.vma_extra_supported_mask, mask, __ATOMIC_RELAXED);

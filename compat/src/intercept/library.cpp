@@ -5,6 +5,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/extra/extra.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
 
 namespace {
@@ -14,6 +15,7 @@ namespace {
     vma::libc::resolve_real();
     vma::config::load_params();
     vma::sock::register_fork_handlers();
+    vma::extra::set_accept(vma::intercept::accept_tracked);
 }
 
 [[gnu::destructor]] void process_ends()

@@ -393,6 +393,14 @@ ssize_t receive_lent(Socket &s, int fd, msghdr *msg, int flags, bool force, Loan
     return receive_dual(call);
 }
 
+ssize_t glance(Socket &s, int fd, msghdr *msg, Loan &loan, About &about)
+{
+    Receive call = {s, fd, *msg, MSG_DONTWAIT};
+    call.loan = &loan;
+    call.about = &about;
+    return look(call) ? call.result : -EAGAIN;
+}
+
 ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len)
 {
     const auto kernel = [=] { return libc::real.recvfrom(fd, buf, len, flags, from, from_len); };

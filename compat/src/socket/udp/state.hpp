@@ -288,6 +288,8 @@ ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags);
 // The same without a copy if it can be: then `loan` has a lender, and nothing was written where `msg` says. Not with MSG_PEEK.
 // `force`: EIO, and nothing is taken, where the kernel has it.
 ssize_t receive_lent(Socket &s, int fd, msghdr *msg, int flags, bool force, Loan &loan, About &about);
+// One look at the endpoint's side; -EAGAIN, or another negative errno.
+ssize_t glance(Socket &s, int fd, msghdr *msg, Loan &loan, About &about);
 // recvmmsg() by the kernel alone. False: it may come by the endpoint.
 bool receive_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout, int &n);
 bool only_kernel_brings(const Socket &s); // the last datagram came by the kernel, and none is in the queue
