@@ -23,8 +23,8 @@ namespace vma::extra {
 
 namespace {
 
-constexpr std::uint32_t kRounds = 4;        // of looks in a poll that finds nothing: less time for what is around them
-constexpr std::uint32_t kPollsPerLook = 64; // at the set, while there are sockets that had something lately
+constexpr std::uint32_t kRounds = 8;        // of looks in a poll that finds nothing: less time for what is around them
+constexpr std::uint32_t kPollsPerLook = 32; // at the set, while there are sockets that had something lately
 constexpr std::uint32_t kIdleMost = 100000; // polls that found nothing of a socket
 constexpr std::size_t kMostBytes = 65535;   // of a packet: its length has 16 bits
 constexpr std::size_t kMostHot = 1024;
