@@ -186,7 +186,7 @@ bool Victim::wants_it(std::uint64_t data, const About &about) const
 int hand_over(const Record &record)
 {
     sock::engine_exclude_polling(true);
-    const int result = sock::udp::take(nullptr, record.bytes.get(), record.length, record.data);
+    const int result = sock::udp::take(nullptr, record.bytes.get(), record.length, record.data, nullptr);
     sock::engine_exclude_polling(false);
     assert_in_range(result, 0, 1);
     return result;

@@ -54,7 +54,8 @@ void receive(int fd, int ring, bool xtreme, sockaddr_in &from, vma_completion_t 
         }
         return;
     }
-    while (g_api->socketxtreme_poll(ring, &completion, 1, 0) < 1 || (completion.events & VMA_SOCKETXTREME_PACKET) == 0) {
+    while (g_api->socketxtreme_poll(ring, &completion, 1, 0) < 1 ||
+           (completion.events & VMA_SOCKETXTREME_PACKET) == 0) {
     }
     from = completion.src;
 }

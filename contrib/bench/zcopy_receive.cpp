@@ -125,8 +125,8 @@ int main(int argc, char **argv)
         rates[zcopy ? 1 : 0].push_back(turn.rate);
     }
     if (*only == '\0')
-        std::printf("median %.0f and %.0f messages/s of %zu bytes: ratio %.2f\n", median(rates[0]), median(rates[1]), bytes,
-                    median(rates[1]) / median(rates[0]));
+        std::printf("median %.0f and %.0f messages/s of %zu bytes: ratio %.2f\n", median(rates[0]), median(rates[1]),
+                    bytes, median(rates[1]) / median(rates[0]));
     ::kill(sender, SIGKILL);
     ::waitpid(sender, nullptr, 0);
     return 0;

@@ -25,8 +25,8 @@ extern "C" {
 /* ---- socket options, all of SOL_SOCKET ------------------------------------------------------------------------------ */
 
 enum {
-    SO_VMA_GET_API = 2800,          /* get, of descriptor -1: see vma_get_api() */
-    SO_VMA_USER_DATA = 2801,        /* set, get: 8 bytes, in completions of the socket; its descriptor until it is set */
+    SO_VMA_GET_API = 2800,   /* get, of descriptor -1: see vma_get_api() */
+    SO_VMA_USER_DATA = 2801, /* set, get: 8 bytes, in completions of the socket; its descriptor until it is set */
     SO_VMA_RING_ALLOC_LOGIC = 2810, /* set: struct vma_ring_alloc_logic_attr */
     SO_VMA_RING_USER_MEMORY = 2811, /* set, get: struct iovec */
     SO_VMA_FLOW_TAG = 2820,         /* set: 4 bytes */
@@ -142,15 +142,9 @@ struct vma_ring_alloc_logic_attr {
     uint32_t reserved : 30;
 };
 
-typedef enum {
-    VMA_RING_PACKET = 0,
-    VMA_RING_EXTERNAL_MEM = 1
-} vma_ring_type;
+typedef enum { VMA_RING_PACKET = 0, VMA_RING_EXTERNAL_MEM = 1 } vma_ring_type;
 
-enum {
-    VMA_HW_PP_EN = 1,
-    VMA_HW_PP_BURST_EN = 8
-};
+enum { VMA_HW_PP_EN = 1, VMA_HW_PP_BURST_EN = 8 };
 
 struct vma_packet_queue_ring_attr {
     uint32_t comp_mask;
@@ -169,10 +163,7 @@ struct vma_ring_type_attr {
     };
 };
 
-enum {
-    VMA_MODIFY_RING_CQ_MODERATION = 1,
-    VMA_MODIFY_RING_CQ_ARM = 2
-};
+enum { VMA_MODIFY_RING_CQ_MODERATION = 1, VMA_MODIFY_RING_CQ_ARM = 2 };
 
 struct vma_cq_moderation_attr {
     uint32_t cq_moderation_count;
@@ -201,11 +192,7 @@ struct vma_rate_limit_t {
 
 /* ---- registers of a ConnectX: get_ring_direct_descriptors ---------------------------------------------------------------- */
 
-enum {
-    DATA_VALID_DEV = 0,
-    DATA_VALID_SQ = 1,
-    DATA_VALID_RQ = 2
-};
+enum { DATA_VALID_DEV = 0, DATA_VALID_SQ = 1, DATA_VALID_RQ = 2 };
 
 struct dev_data {
     uint32_t vendor_id;
@@ -256,14 +243,9 @@ struct vma_mlx_hw_device_data {
 
 /* ---- ioctl: memory of the program's own ------------------------------------------------------------------------------------ */
 
-enum {
-    CMSG_VMA_IOCTL_USER_ALLOC = 2900
-};
+enum { CMSG_VMA_IOCTL_USER_ALLOC = 2900 };
 
-enum {
-    VMA_IOCTL_USER_ALLOC_TX = 1,
-    VMA_IOCTL_USER_ALLOC_RX = 2
-};
+enum { VMA_IOCTL_USER_ALLOC_TX = 1, VMA_IOCTL_USER_ALLOC_RX = 2 };
 
 #pragma pack(push, 1)
 struct vma_cmsg_ioctl_user_alloc_t {

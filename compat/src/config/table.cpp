@@ -39,11 +39,7 @@ constexpr Choice kSpecs[] = {
 };
 
 constexpr Choice kTimeConversion[] = {
-    {"0", 0, "Disabled"},
-    {"1", 1, "Raw-HW time"},
-    {"2", 2, "Best-effort"},
-    {"3", 3, "Sync"},
-    {"4", 4, "PTP"},
+    {"0", 0, "Disabled"}, {"1", 1, "Raw-HW time"}, {"2", 2, "Best-effort"}, {"3", 3, "Sync"}, {"4", 4, "PTP"},
 };
 
 constexpr Choice kThreadModes[] = {
@@ -184,7 +180,8 @@ constexpr Parameter kTable[] = {
      .fallback = 3,
      .choices = kTimeConversion,
      .idle = true,
-     .text = "No effect here: a device's time stamps (SO_TIMESTAMPING with SOF_TIMESTAMPING_RAW_HARDWARE) are those of its own "
+     .text = "No effect here: a device's time stamps (SO_TIMESTAMPING with SOF_TIMESTAMPING_RAW_HARDWARE) are those of "
+             "its own "
              "clock, as the kernel gives them; ptp4l and phc2sys keep that clock and the system's together."},
     {.name = "VMA_THREAD_MODE",
      .label = "Thread mode",

@@ -12,10 +12,11 @@ namespace vma::extra {
 
 namespace {
 
-constexpr std::uint64_t kAlways =
-    VMA_EXTRA_API_REGISTER_RECV_CALLBACK | VMA_EXTRA_API_RECVFROM_ZCOPY | VMA_EXTRA_API_FREE_PACKETS | VMA_EXTRA_API_THREAD_OFFLOAD | VMA_EXTRA_API_DUMP_FD_STATS | VMA_EXTRA_API_GET_SOCKET_RINGS_NUM |
-    VMA_EXTRA_API_GET_SOCKET_RINGS_FDS | VMA_EXTRA_API_GET_SOCKET_TX_RING_FD | VMA_EXTRA_API_ADD_RING_PROFILE |
-    VMA_EXTRA_API_IOCTL;
+constexpr std::uint64_t kAlways = VMA_EXTRA_API_REGISTER_RECV_CALLBACK | VMA_EXTRA_API_RECVFROM_ZCOPY |
+                                  VMA_EXTRA_API_FREE_PACKETS | VMA_EXTRA_API_THREAD_OFFLOAD |
+                                  VMA_EXTRA_API_DUMP_FD_STATS | VMA_EXTRA_API_GET_SOCKET_RINGS_NUM |
+                                  VMA_EXTRA_API_GET_SOCKET_RINGS_FDS | VMA_EXTRA_API_GET_SOCKET_TX_RING_FD |
+                                  VMA_EXTRA_API_ADD_RING_PROFILE | VMA_EXTRA_API_IOCTL;
 
 constinit vma_api_t g_api = {
     .register_recv_callback = register_recv_callback,

@@ -103,7 +103,8 @@ int set_allocator(void *header, size_t length)
         wanted.memfree == nullptr || sock::pool_size() != 0)
         return fail(EINVAL);
     if ((wanted.flags & VMA_IOCTL_USER_ALLOC_TX) != 0)
-        VMA_LOG(kDebug, "ioctl(): memory to send from is shared with the receiver, or the kernel's: it is not asked for");
+        VMA_LOG(kDebug,
+                "ioctl(): memory to send from is shared with the receiver, or the kernel's: it is not asked for");
     if ((wanted.flags & VMA_IOCTL_USER_ALLOC_RX) != 0)
         use_allocator(wanted.memalloc, wanted.memfree);
     return 0;

@@ -37,9 +37,10 @@ int send_nothing_of_each(sock::Socket *s, mmsghdr *messages, unsigned count);
 std::size_t length_of(const msghdr *message); // 0 where there is none
 
 // ---- receive callbacks (callback.cpp), of sockets that are `screened`. No lock is held
-bool any_callbacks();                                                               // cheap
+bool any_callbacks();                                                          // cheap
 ssize_t receive_screened(sock::Socket &s, int fd, msghdr &message, int flags); // as recvmsg()
-bool screen(sock::Socket &s, int fd); // before a wait says that it can be read. False: what there was is none of the program's
+bool screen(sock::Socket &s,
+            int fd); // before a wait says that it can be read. False: what there was is none of the program's
 bool has_ready(const sock::Socket &s); // what a callback has let through waits to be read
 
 // ---- SocketXtreme
@@ -48,7 +49,7 @@ void set_accept(AcceptCall call); // as accept4(), with all that the interceptio
 void follow(int fd);              // a number has become a tracked socket
 
 // ---- life
-void end(sock::Socket &s);          // its last descriptor is closed: what was held of it is given back
+void end(sock::Socket &s); // its last descriptor is closed: what was held of it is given back
 void after_fork_in_child();
 
 } // namespace vma::extra

@@ -18,8 +18,8 @@ constexpr std::uint32_t kSlack = 4096; // for what threads borrow between has_ro
 
 constinit SpinLock g_lock;
 constinit std::atomic<Packet *> g_packets{nullptr};
-constinit Packet *g_free = nullptr;              // g_lock, and all below
-constinit std::atomic<std::uint32_t> g_used{0};  // of the array, ever
+constinit Packet *g_free = nullptr;             // g_lock, and all below
+constinit std::atomic<std::uint32_t> g_used{0}; // of the array, ever
 constinit std::atomic<std::uint32_t> g_held{0};
 
 bool map_packets()

@@ -41,9 +41,9 @@ struct Packet {
 
 // To be asked before something is borrowed, for up to two packets. False: the program holds too many, or there is no memory.
 bool has_room_for_packets(sock::Socket &s);
-Packet &hold(sock::Socket &s, sock::Loan &loan); // takes the loan over
+Packet &hold(sock::Socket &s, sock::Loan &loan);                           // takes the loan over
 Packet &hold_copy(sock::Socket &s, const void *bytes, std::size_t length); // kPacketRoom at most
-Packet *find_packet(const void *id); // nullptr: it is none that is held
+Packet *find_packet(const void *id);                                       // nullptr: it is none that is held
 bool is_of(const Packet &packet, const sock::Socket &s);
 // One reference less; those that are left, or -1: it is not held any more.
 int drop(Packet &packet);

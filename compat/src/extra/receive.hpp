@@ -11,12 +11,12 @@
 namespace vma::extra {
 
 struct Arrival {
-    std::size_t most = 1; // loans that are wanted
+    std::size_t most = 1;              // loans that are wanted
     std::size_t most_bytes = SIZE_MAX; // of one loan of a stream
-    std::size_t copied = 0; // by glance(): datagrams of so few bytes are copied
-    std::size_t count = 0; // 0: nothing was lent, the bytes are in the message's parts
-    sock::Loan loans[2]; // the two ends of a ring
-    sock::udp::About about = {}; // of a lent datagram
+    std::size_t copied = 0;            // by glance(): datagrams of so few bytes are copied
+    std::size_t count = 0;             // 0: nothing was lent, the bytes are in the message's parts
+    sock::Loan loans[2];               // the two ends of a ring
+    sock::udp::About about = {};       // of a lent datagram
 };
 
 // As recvmsg(), which it also is where `arrival.count` is 0 afterwards. `force`: EIO, and nothing is taken, where it would be a copy.

@@ -17,12 +17,14 @@ public:
     void lock()
     {
         libc::enter_critical();
-        while (held_.exchange(true, std::memory_order_acquire)) [[unlikely]] {
-            for (int i = 0; i < kSpins && held_.load(std::memory_order_relaxed); ++i)
-                sock::cpu_relax();
-            if (held_.load(std::memory_order_relaxed))
-                ::sched_yield();
-        }
+        while (held_.exchange(true, std::memory_order_acquire))
+            [[unlikely]]
+            {
+                for (int i = 0; i < kSpins && held_.load(std::memory_order_relaxed); ++i)
+                    sock::cpu_relax();
+                if (held_.load(std::memory_order_relaxed))
+                    ::sched_yield();
+            }
     }
     void unlock()
     {

@@ -16,22 +16,22 @@ namespace vma::extra {
 struct Packet;
 
 struct State {
-    std::uint32_t generation = 0;               // of the socket that it is about
+    std::uint32_t generation = 0; // of the socket that it is about
     std::atomic<std::uint64_t> user_data{0};
     std::atomic<bool> has_user_data{false};
     std::atomic<std::uint32_t> flow_tag{0};
-    std::atomic<std::uint64_t> dummy_sent{0};   // n_tx_dummy
-    vma_ring_alloc_logic_attr logic = {};       // the last one that was set; g_lock
-    iovec memory = {};                          // likewise
+    std::atomic<std::uint64_t> dummy_sent{0}; // n_tx_dummy
+    vma_ring_alloc_logic_attr logic = {};     // the last one that was set; g_lock
+    iovec memory = {};                        // likewise
     std::atomic<vma_recv_callback_t> callback{nullptr};
     std::atomic<void *> callback_context{nullptr};
     std::atomic<bool> end_told{false}; // by socketxtreme_poll()
-    sock::Mutex ready_lock; // of what a callback has let through, and is not read yet
+    sock::Mutex ready_lock;            // of what a callback has let through, and is not read yet
     Packet *first_ready = nullptr;
     Packet *last_ready = nullptr;
     sock::Glimpsed<std::uint32_t> ready_count = 0;
     sock::Glimpsed<std::uint32_t> ready_bytes = 0;
-    Packet *packets = nullptr;                  // that the program holds; the packets' lock
+    Packet *packets = nullptr; // that the program holds; the packets' lock
 };
 
 // Of an open socket; made where there is none. nullptr: no memory.

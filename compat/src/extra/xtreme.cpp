@@ -62,8 +62,8 @@ epoll_event wish_of(const sock::Socket &s, int fd)
 {
     epoll_event event = {};
     event.events = EPOLLET | EPOLLIN | (sock::is_udp(s) ? 0U : EPOLLOUT | EPOLLRDHUP);
-    event.data.u64 = static_cast<std::uint64_t>(s.generation.load(std::memory_order_acquire)) << 32 |
-                     static_cast<std::uint32_t>(fd);
+    event.data.u64 =
+        static_cast<std::uint64_t>(s.generation.load(std::memory_order_acquire)) << 32 | static_cast<std::uint32_t>(fd);
     return event;
 }
 

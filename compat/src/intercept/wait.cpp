@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // select, poll and epoll. A set without anything of ours goes to the kernel as it came; mux/ does the others.
-#include "compat/src/intercept/export.hpp"
 #include "compat/src/extra/extra.hpp"
+#include "compat/src/intercept/export.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 
 #include <time.h>
@@ -63,7 +63,8 @@ timespec time_from(const timespec &start, const timespec &timeout)
     ::clock_gettime(CLOCK_MONOTONIC, &now);
     const long long left = (start.tv_sec + timeout.tv_sec - now.tv_sec) * INT64_C(1000000000) + start.tv_nsec +
                            timeout.tv_nsec - now.tv_nsec;
-    return left <= 0 ? timespec{} : timespec{static_cast<time_t>(left / 1000000000), static_cast<long>(left % 1000000000)};
+    return left <= 0 ? timespec{}
+                     : timespec{static_cast<time_t>(left / 1000000000), static_cast<long>(left % 1000000000)};
 }
 
 [[gnu::noinline]] int poll_screened(pollfd *fds, nfds_t count, const timespec *timeout, const sigset_t *mask)

@@ -116,15 +116,15 @@ struct Receiver {
     std::uint32_t uncredited_writes = 0;    // DATA since the last CREDIT (engine's poller)
     std::atomic<std::uint64_t> start_at{kNone};
     std::atomic<std::uint64_t> end_at{kNone};
-    std::atomic<bool> returning{false};  // RETURN sent, not answered
-    std::atomic<bool> credit_due{false}; // CREDIT found no slot
-    std::atomic<bool> ask_due{false};    // ASK came while somebody was reading
-    bool return_final = false;           // our RETURN was for good, not for an ASK
-    StreamLoans *loans = nullptr;        // since the first one of this endpoint
+    std::atomic<bool> returning{false};          // RETURN sent, not answered
+    std::atomic<bool> credit_due{false};         // CREDIT found no slot
+    std::atomic<bool> ask_due{false};            // ASK came while somebody was reading
+    bool return_final = false;                   // our RETURN was for good, not for an ASK
+    StreamLoans *loans = nullptr;                // since the first one of this endpoint
     std::atomic<std::uint64_t> lent_from{kNone}; // the first byte that is on loan
-    const std::uint8_t *base = nullptr;  // our region
-    std::uint64_t ring = 0;              // its bytes, power of two
-    std::uint8_t *stash = nullptr;       // what `base` is when the endpoint is closed and bytes are left to read
+    const std::uint8_t *base = nullptr;          // our region
+    std::uint64_t ring = 0;                      // its bytes, power of two
+    std::uint8_t *stash = nullptr; // what `base` is when the endpoint is closed and bytes are left to read
     // Of a peer on another host, and of this endpoint.
     std::atomic<bool> ready_sent{false};      // so it may have STARTed
     std::atomic<bool> final_seen{false};      // FINAL came: all that it sent by the endpoint is here
@@ -206,11 +206,11 @@ public:
     Mutex watch_lock;
     Watcher *watchers = nullptr;
 
-    udp::State *udp_memory = nullptr; // stays with the Socket
+    udp::State *udp_memory = nullptr;           // stays with the Socket
     std::atomic<extra::State *> extra{nullptr}; // likewise
     std::atomic<bool> screened{false};          // the program has a receive callback, or had one
-    bool listed = false;              // UDP: on the list of those that the helper thread looks after
-    Socket *next_live = nullptr;      // list of sockets with an endpoint (engine), or of attempts
+    bool listed = false;                        // UDP: on the list of those that the helper thread looks after
+    Socket *next_live = nullptr;                // list of sockets with an endpoint (engine), or of attempts
     Socket *prev_live = nullptr;
 
     Device *device = nullptr; // of the endpoint or of the attempt's listener

@@ -46,8 +46,9 @@ public:
         return static_cast<std::int64_t>(tail_.load(std::memory_order_acquire) - head) <= 0;
     }
     Queued *front(); // nullptr: empty. Stays until pop()
-    void pop();       // a loan in it ends
-    void own_loans(); // what is lent is copied; a datagram of which no copy can be made is empty. Nobody fills it meanwhile
+    void pop();      // a loan in it ends
+    void
+    own_loans(); // what is lent is copied; a datagram of which no copy can be made is empty. Nobody fills it meanwhile
     void mark() { mark_ = tail_.load(std::memory_order_acquire) + 1; } // all that is in it stands before the mark
     void unmark() { mark_ = 0; }
     bool is_marked() const { return mark_ != 0; }
@@ -64,7 +65,10 @@ public:
 private:
     bool make_ring();
     Queued *claim(std::size_t bytes);
-    void publish(std::uint32_t size) { tail_.store(tail_.load(std::memory_order_relaxed) + size, std::memory_order_release); }
+    void publish(std::uint32_t size)
+    {
+        tail_.store(tail_.load(std::memory_order_relaxed) + size, std::memory_order_release);
+    }
     Queued *at(std::uint64_t position) { return reinterpret_cast<Queued *>(ring_ + (position & (capacity_ - 1))); }
 
     std::uint8_t *ring_ = nullptr;

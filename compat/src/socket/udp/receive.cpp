@@ -37,9 +37,9 @@ struct Receive {
     std::uint32_t turns = 0;
     bool sure = false; // after a look: nothing was there, nor with others
     ssize_t result = 0;
-    bool force = false; // what the kernel has is not taken: EIO
+    bool force = false;     // what the kernel has is not taken: EIO
     std::size_t copied = 0; // bytes that are no loan in any case
-    Loan *loan = nullptr; // instead of the bytes, where that can be
+    Loan *loan = nullptr;   // instead of the bytes, where that can be
     About *about = nullptr;
 };
 

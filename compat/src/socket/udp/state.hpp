@@ -232,7 +232,7 @@ struct Direct {
 };
 // The provider calls it.
 int take(void *context, const void *payload, std::size_t length, std::uint64_t data, fi_vma_lender *lender);
-std::uint32_t taken();                                                                // datagrams, ever; poll lock held
+std::uint32_t taken(); // datagrams, ever; poll lock held
 void set_direct(Direct *direct);
 // A datagram of a socket of this process to another one. False: that one takes none (any more).
 bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::size_t count, std::size_t length);
