@@ -43,6 +43,15 @@ constinit vma_api_t g_api = {
 };
 static_assert(sizeof(g_api) == 168);
 
+void complete_mask()
+{
+    std::uint64_t mask = kAlways;
+    if (config::params().socketxtreme)
+        mask |= VMA_EXTRA_API_SOCKETXTREME_POLL | VMA_EXTRA_API_SOCKETXTREME_FREE_VMA_PACKETS |
+                VMA_EXTRA_API_SOCKETXTREME_REF_VMA_BUFF | VMA_EXTRA_API_SOCKETXTREME_FREE_VMA_BUFF;
+    __atomic_store_n(&g_api.vma_extra_supported_mask, mask, __ATOMIC_RELAXED);
+}
+
 } // namespace
 
 // As libvma: no magic number, and no need of anything that was started before.
@@ -52,6 +61,7 @@ bool answer(int fd, int level, int name, void *value, socklen_t *length, int &re
         *length < sizeof(vma_api_t *))
         return false;
     config::load_params();
+    complete_mask();
     vma_api_t *const api = &g_api;
     memcpy(value, &api, sizeof api);
     *length = sizeof api;

@@ -43,6 +43,11 @@ bool screen(sock::Socket &s,
             int fd); // before a wait says that it can be read. False: what there was is none of the program's
 bool has_ready(const sock::Socket &s); // what a callback has let through waits to be read
 
+// ---- SocketXtreme
+using AcceptCall = int (*)(int listener, sockaddr *address, socklen_t *length, int flags);
+void set_accept(AcceptCall call); // as accept4(), with all that the interception layer does
+void follow(int fd);              // a number has become a tracked socket
+
 // ---- life
 void end(sock::Socket &s); // its last descriptor is closed: what was held of it is given back
 void after_fork_in_child();

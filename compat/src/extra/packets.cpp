@@ -6,6 +6,7 @@
 
 #include <new>
 
+#include "compat/src/extra/spin.hpp"
 #include "compat/src/extra/state.hpp"
 #include "compat/src/socket/stream.hpp"
 
@@ -15,7 +16,7 @@ namespace {
 
 constexpr std::uint32_t kSlack = 4096; // for what threads borrow between has_room_for_packets() and hold()
 
-constinit sock::Mutex g_lock;
+constinit SpinLock g_lock;
 constinit std::atomic<Packet *> g_packets{nullptr};
 constinit Packet *g_free = nullptr;             // g_lock, and all below
 constinit std::atomic<std::uint32_t> g_used{0}; // of the array, ever
@@ -23,7 +24,7 @@ constinit std::atomic<std::uint32_t> g_held{0};
 
 bool map_packets()
 {
-    const sock::LockGuard guard(g_lock);
+    const SpinGuard guard(g_lock);
     if (g_packets.load(std::memory_order_relaxed) != nullptr)
         return true;
     void *const memory = ::mmap(nullptr, (kMostPackets + kSlack) * sizeof(Packet), PROT_READ | PROT_WRITE,
@@ -83,18 +84,40 @@ bool has_room_for_packets(sock::Socket &s)
            (g_packets.load(std::memory_order_acquire) != nullptr || map_packets()) && state_of(s) != nullptr;
 }
 
-Packet &hold(sock::Socket &s, sock::Loan &loan)
+namespace {
+
+void nothing_to_end(fi_vma_lender *, const void *, std::size_t) {}
+
+constinit fi_vma_lender g_own = {nothing_to_end};
+
+Packet &begin(sock::Socket &s, Packet &packet)
 {
     State &state = *state_of(s);
-    const sock::LockGuard guard(g_lock);
-    Packet &packet = new_packet();
-    packet.loan = std::exchange(loan, {});
     packet.buffer = {nullptr, packet.bytes(), static_cast<std::uint16_t>(packet.size())};
     packet.socket = &s;
     packet.generation = state.generation;
     packet.refs.store(1, std::memory_order_release);
     link(state, packet);
     return packet;
+}
+
+} // namespace
+
+Packet &hold(sock::Socket &s, sock::Loan &loan)
+{
+    const SpinGuard guard(g_lock);
+    Packet &packet = new_packet();
+    packet.loan = std::exchange(loan, {});
+    return begin(s, packet);
+}
+
+Packet &hold_copy(sock::Socket &s, const void *bytes, std::size_t length)
+{
+    const SpinGuard guard(g_lock);
+    Packet &packet = new_packet();
+    __builtin_memcpy(packet.room, bytes, length);
+    packet.loan = {&g_own, packet.room, static_cast<std::uint32_t>(length), 0};
+    return begin(s, packet);
 }
 
 Packet *find_packet(const void *id)
@@ -119,7 +142,7 @@ int drop(Packet &packet)
 {
     sock::Loan loan;
     {
-        const sock::LockGuard guard(g_lock);
+        const SpinGuard guard(g_lock);
         const std::uint32_t refs = packet.refs.load(std::memory_order_relaxed);
         if (refs == 0)
             return -1;
@@ -136,7 +159,7 @@ int drop(Packet &packet)
 
 int add(Packet &packet)
 {
-    const sock::LockGuard guard(g_lock);
+    const SpinGuard guard(g_lock);
     const std::uint32_t refs = packet.refs.load(std::memory_order_relaxed);
     if (refs == 0)
         return -1;
@@ -149,7 +172,7 @@ void drop_all(sock::Socket &s)
     for (;;) {
         sock::Loan loan;
         {
-            const sock::LockGuard guard(g_lock);
+            const SpinGuard guard(g_lock);
             State *const state = find_state(s);
             Packet *const packet = state != nullptr ? state->packets : nullptr;
             if (packet == nullptr)

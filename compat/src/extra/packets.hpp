@@ -19,6 +19,8 @@ namespace vma::extra {
 
 inline constexpr std::uint32_t kMostPackets = 61440; // of a process
 
+inline constexpr std::size_t kPacketRoom = 192; // bytes that a packet has itself
+
 struct Packet {
     vma_buff_t buffer = {};             // first: SocketXtreme hands out its address
     std::atomic<std::uint32_t> refs{0}; // 0: free
@@ -30,6 +32,7 @@ struct Packet {
     Packet *next_ready = nullptr; // of those that wait to be read, and what is known of it
     std::size_t offset = 0;       // read
     sock::udp::About about = {};
+    std::uint8_t room[kPacketRoom] = {};
 
     std::size_t size() const { return loan.length(); }
     void *packet_id() const { return const_cast<Packet *>(this); }
@@ -38,8 +41,9 @@ struct Packet {
 
 // To be asked before something is borrowed, for up to two packets. False: the program holds too many, or there is no memory.
 bool has_room_for_packets(sock::Socket &s);
-Packet &hold(sock::Socket &s, sock::Loan &loan); // takes the loan over
-Packet *find_packet(const void *id);             // nullptr: it is none that is held
+Packet &hold(sock::Socket &s, sock::Loan &loan);                           // takes the loan over
+Packet &hold_copy(sock::Socket &s, const void *bytes, std::size_t length); // kPacketRoom at most
+Packet *find_packet(const void *id);                                       // nullptr: it is none that is held
 bool is_of(const Packet &packet, const sock::Socket &s);
 // One reference less; those that are left, or -1: it is not held any more.
 int drop(Packet &packet);

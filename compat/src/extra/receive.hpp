@@ -13,6 +13,7 @@ namespace vma::extra {
 struct Arrival {
     std::size_t most = 1;              // loans that are wanted
     std::size_t most_bytes = SIZE_MAX; // of one loan of a stream
+    std::size_t copied = 0;            // by glance(): datagrams of so few bytes are copied
     std::size_t count = 0;             // 0: nothing was lent, the bytes are in the message's parts
     sock::Loan loans[2];               // the two ends of a ring
     sock::udp::About about = {};       // of a lent datagram
@@ -20,5 +21,8 @@ struct Arrival {
 
 // As recvmsg(), which it also is where `arrival.count` is 0 afterwards. `force`: EIO, and nothing is taken, where it would be a copy.
 ssize_t receive(sock::Socket &s, int fd, msghdr &message, int flags, bool force, Arrival &arrival);
+
+// One look at what has come by the endpoint, EAGAIN where that is nothing. The kernel is not asked.
+ssize_t glance(sock::Socket &s, int fd, msghdr &message, Arrival &arrival);
 
 } // namespace vma::extra

@@ -33,6 +33,7 @@ void begin_anew(State &state, std::uint32_t generation)
     state.memory = {};
     state.packets = nullptr;
     state.callback = nullptr;
+    state.end_told = false;
     forget_ready(state);
     state.generation = generation;
 }

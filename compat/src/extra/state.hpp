@@ -25,7 +25,8 @@ struct State {
     iovec memory = {};                        // likewise
     std::atomic<vma_recv_callback_t> callback{nullptr};
     std::atomic<void *> callback_context{nullptr};
-    sock::Mutex ready_lock; // of what a callback has let through, and is not read yet
+    std::atomic<bool> end_told{false}; // by socketxtreme_poll()
+    sock::Mutex ready_lock;            // of what a callback has let through, and is not read yet
     Packet *first_ready = nullptr;
     Packet *last_ready = nullptr;
     sock::Glimpsed<std::uint32_t> ready_count = 0;

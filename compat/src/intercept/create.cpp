@@ -72,6 +72,7 @@ void socket_made(int fd, int domain, int type, const void *caller)
     else
         sock::track_new(fd, (type & SOCK_NONBLOCK) != 0);
     number_tracked(fd);
+    extra::follow(fd);
 }
 
 // A listener that we don't know was there before us: a program that replaced itself, a service manager that passed it.
@@ -85,6 +86,7 @@ void socket_accepted(int listener, int fd, int flags)
         return;
     sock::track_accepted(listener, fd, (flags & SOCK_NONBLOCK) != 0);
     number_tracked(fd);
+    extra::follow(fd);
 }
 
 int epoll_made(int fd, const void *caller)
@@ -117,6 +119,14 @@ int both_given(int result, const int *pair)
 
 } // namespace
 
+int accept_tracked(int listener, sockaddr *address, socklen_t *length, int flags)
+{
+    const int fd = real.accept4(listener, address, length, flags);
+    if (fd >= 0)
+        socket_accepted(listener, fd, flags);
+    return fd;
+}
+
 } // namespace vma::intercept
 
 using namespace vma;
@@ -141,10 +151,7 @@ VMA_EXPORT int accept(int listener, sockaddr *address, socklen_t *length)
 
 VMA_EXPORT int accept4(int listener, sockaddr *address, socklen_t *length, int flags)
 {
-    const int fd = real.accept4(listener, address, length, flags);
-    if (fd >= 0)
-        socket_accepted(listener, fd, flags);
-    return fd;
+    return accept_tracked(listener, address, length, flags);
 }
 
 VMA_EXPORT int epoll_create(int size) noexcept

@@ -56,6 +56,9 @@ inline bool ours(int fd)
     return g_ours.has(fd);
 }
 
+// ---- create.cpp
+int accept_tracked(int listener, sockaddr *address, socklen_t *length, int flags); // accept4()
+
 // ---- descriptors.cpp
 
 // Drops what is known of a number that is about to be closed.

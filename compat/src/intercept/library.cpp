@@ -5,6 +5,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/crash.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/rules/rules.hpp"
@@ -23,6 +24,7 @@ namespace {
     if (vma::config::params().handle_sigsegv)
         vma::libc::trace_crashes();
     vma::sock::register_fork_handlers();
+    vma::extra::set_accept(vma::intercept::accept_tracked);
 }
 
 [[gnu::destructor]] void process_ends()

@@ -6,7 +6,19 @@
 
 namespace vma::config {
 
+inline constexpr Choice kTimeConversion[] = {
+    {"0", 0, "Disabled"}, {"1", 1, "Raw-HW time"}, {"2", 2, "Best-effort"}, {"3", 3, "Sync"}, {"4", 4, "PTP"},
+};
+
 inline constexpr Parameter kReceiveRows[] = {
+    {.name = "VMA_HW_TS_CONVERSION",
+     .label = "HW TS Conversion",
+     .field = &Params::hw_ts_conversion,
+     .fallback = 3,
+     .choices = kTimeConversion,
+     .idle = true,
+     .text = "No effect here: a device's time stamps (SO_TIMESTAMPING with SOF_TIMESTAMPING_RAW_HARDWARE) are those of "
+             "its own clock, as the kernel gives them; ptp4l and phc2sys keep that clock and the system's together."},
     {.name = "VMA_RX_BUFS",
      .label = "Rx Mem Bufs",
      .field = &Params::rx_bufs,

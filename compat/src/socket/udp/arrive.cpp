@@ -85,7 +85,7 @@ bool put_directly(Socket &s, State &u, const About &about, const iovec *parts, s
     Direct *const direct = g_direct;
     if (direct == nullptr || direct->socket != &s || direct->done || about.after_kernel || !u.queue.empty())
         return false;
-    if (direct->loan != nullptr && loan.lender != nullptr)
+    if (direct->loan != nullptr && loan.lender != nullptr && length > direct->copied)
         *direct->loan = std::exchange(loan, {});
     else
         scatter(*direct->msg, parts, count);

@@ -38,8 +38,9 @@ struct Receive {
     std::uint32_t turns = 0;
     bool sure = false; // after a look: nothing was there, nor with others
     ssize_t result = 0;
-    bool force = false;   // what the kernel has is not taken: EIO
-    Loan *loan = nullptr; // instead of the bytes, where that can be
+    bool force = false;     // what the kernel has is not taken: EIO
+    std::size_t copied = 0; // bytes that are no loan in any case
+    Loan *loan = nullptr;   // instead of the bytes, where that can be
     About *about = nullptr;
 };
 
@@ -202,7 +203,7 @@ bool look(Receive &call)
         call.sure = engine_poll() == 0;
         return take_queued(call);
     }
-    Direct direct = {&s, &call.msg, call.loan};
+    Direct direct = {&s, &call.msg, call.loan, call.copied};
     call.sure = engine_poll_direct(direct) == 0;
     if (!direct.done)
         return take_queued(call);
@@ -407,6 +408,15 @@ ssize_t receive_lent(Socket &s, int fd, msghdr *msg, int flags, bool force, Loan
     call.about = &about;
     call.force = force;
     return receive_dual(call);
+}
+
+ssize_t glance(Socket &s, int fd, msghdr *msg, std::size_t copied, Loan &loan, About &about)
+{
+    Receive call = {s, fd, *msg, MSG_DONTWAIT};
+    call.loan = &loan;
+    call.copied = copied;
+    call.about = &about;
+    return look(call) ? call.result : -EAGAIN;
 }
 
 ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len)

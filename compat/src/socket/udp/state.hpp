@@ -225,7 +225,8 @@ void release_senders(State &u);                                              // 
 struct Direct {
     Socket *socket;
     const msghdr *msg;
-    Loan *loan = nullptr;   // is preferred, where it is given
+    Loan *loan = nullptr; // is preferred, where it is given, for what is longer than `copied`
+    std::size_t copied = 0;
     std::size_t length = 0; // of the datagram
     bool done = false;
     About about = {};
@@ -289,6 +290,8 @@ ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags);
 // The same without a copy if it can be: then `loan` has a lender, and nothing was written where `msg` says. Not with MSG_PEEK.
 // `force`: EIO, and nothing is taken, where the kernel has it.
 ssize_t receive_lent(Socket &s, int fd, msghdr *msg, int flags, bool force, Loan &loan, About &about);
+// One look at the endpoint's side; -EAGAIN, or another negative errno. Up to `copied` bytes are always copied.
+ssize_t glance(Socket &s, int fd, msghdr *msg, std::size_t copied, Loan &loan, About &about);
 // recvmmsg() by the kernel alone. False: it may come by the endpoint.
 bool receive_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout, int &n);
 bool only_kernel_brings(const Socket &s); // the last datagram came by the kernel, and none is in the queue
