@@ -3,16 +3,29 @@
 // open at the first socket that needs one.
 #include "compat/src/intercept/export.hpp"
 
+#include <dlfcn.h>
+
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/crash.hpp"
+#include "compat/src/libc/handlers.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
 #include "compat/src/stats/region.hpp"
 
 namespace {
+
+// Opened at run time: what the program calls of libc is libc's, but for what it looks up in us.
+bool is_bypassed()
+{
+    Dl_info ours = {};
+    Dl_info first = {};
+    const void *const found = ::dlsym(RTLD_DEFAULT, "sigaction");
+    return found == nullptr || ::dladdr(reinterpret_cast<const void *>(&is_bypassed), &ours) == 0 ||
+           ::dladdr(found, &first) == 0 || ours.dli_fbase != first.dli_fbase;
+}
 
 [[gnu::constructor(101)]] void library_load()
 {
@@ -23,6 +36,8 @@ namespace {
         vma::libc::let_interrupts_end_all_polling();
     if (vma::config::params().handle_sigsegv)
         vma::libc::trace_crashes();
+    if (is_bypassed())
+        vma::libc::handlers_bypass_us();
     vma::sock::register_fork_handlers();
     vma::extra::set_accept(vma::intercept::accept_tracked);
 }

@@ -184,6 +184,27 @@ void deliver_deferred()
     errno = saved;
 }
 
+namespace {
+constinit std::atomic<bool> g_bypassed{false};
+}
+
+void handlers_bypass_us()
+{
+    g_bypassed.store(true, std::memory_order_relaxed);
+}
+
+void adopt_handlers_if_bypassed()
+{
+    if (!g_bypassed.load(std::memory_order_relaxed)) [[likely]]
+        return;
+    for (int signal = 1; signal < NSIG; ++signal) {
+        struct sigaction now;
+        if (real.sigaction(signal, nullptr, &now) == 0 && wants_trampoline(signal, now.sa_handler) &&
+            !is_crash_handler(now.sa_handler))
+            set_sigaction(signal, &now, nullptr);
+    }
+}
+
 bool on_alternate_stack()
 {
     stack_t stack = {};

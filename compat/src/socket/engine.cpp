@@ -17,6 +17,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/libc/handlers.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/engine_objects.hpp"
@@ -225,6 +226,7 @@ void *help(void *)
         }
         if (!engine_active())
             continue;
+        libc::adopt_handlers_if_bypassed();
         if (++turns % turns_per_look == 0) {
             udp::look_at_memberships();
             g_engine.tick.fetch_add(1, std::memory_order_relaxed);
@@ -335,8 +337,10 @@ std::uint32_t udp::current_tick()
 
 bool engine_start()
 {
-    if (g_engine.state == State::kNone)
+    if (g_engine.state == State::kNone) {
+        libc::adopt_handlers_if_bypassed();
         g_engine.state = open_objects() == 0 ? State::kRunning : State::kFailed;
+    }
     return g_engine.state == State::kRunning;
 }
 
