@@ -461,3 +461,21 @@ def test_polling_time(run, port):
     run.wait_until(lambda: file_of(run, server).exists() and
                    any(one["polling_percent"] > 0 for one in read(run, server)["iomux"]), "a share", proc=server)
     client.kill()
+
+
+def test_ring(run, talk):
+    """The device's ring has what its sockets have, also those that are closed."""
+    _, client = talk
+    one = read(run, client)
+    rings = one["rings"]
+    assert [(ring["kind"], ring["name"]) for ring in rings] == [("local", "local")]
+    assert rings[0]["tx_bytes"] == one["sockets"][0]["tx"]["bytes"] > 0
+    assert "\tRING_LOCAL=[0]\n" in tool(run, "-F", "-p", client.pid, "-v", 3, "-c", 1)
+
+
+def test_ring_of_closed(run, port):
+    script(run, "server", ECHO.format(port=port)).wait_output("ready")
+    text = PING.format(port=port, count=3000, stays=False) + "s.close()\nprint('done', flush=True)\nsignal.pause()\n"
+    client = script(run, "client", text).wait_output("done")
+    seen = read(run, client)
+    assert not seen["sockets"] and seen["rings"][0]["rx_bytes"] > 0

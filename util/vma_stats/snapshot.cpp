@@ -76,6 +76,20 @@ void bound(Facts &f)
     bound(f.way, Way::kPort);
 }
 
+// The ring has what closed sockets counted.
+void add_to_ring(const Slot &slot, Header &h)
+{
+    const std::uint32_t ring = slot.facts.ring;
+    if (slot.facts.fd < 0 || ring == 0 || ring > kMostRings)
+        return;
+    Ring &r = h.rings[ring - 1];
+    r.rx_packets += slot.now.rx.packets;
+    r.rx_bytes += slot.now.rx.bytes;
+    r.tx_packets += slot.now.tx.packets;
+    r.tx_bytes += slot.now.tx.bytes;
+    r.retransmits += slot.now.tx.retransmits;
+}
+
 bool is_known(const Header &h, std::string &error)
 {
     if (h.magic != kMagic)
@@ -128,8 +142,10 @@ bool read_snapshot(const std::string &path, Snapshot &out, std::string &error)
         error = "it is too short";
         return false;
     }
-    for (Slot &slot : out.slots)
+    for (Slot &slot : out.slots) {
         bound(slot.facts);
+        add_to_ring(slot, out.header);
+    }
     return true;
 }
 

@@ -336,11 +336,67 @@ Slot &claim(int fd, std::uint8_t protocol, std::uint8_t family, bool nonblocking
     return *slot;
 }
 
+namespace {
+
+Ring *ring_of(const Slot &slot) // lock held
+{
+    const std::uint32_t ring = get(slot.facts.ring);
+    return ring != 0 && ring <= kMostRings ? &header().rings[ring - 1] : nullptr;
+}
+
+// Its counts stay with the ring when it goes.
+void retire(const Slot &slot) // lock held
+{
+    Ring *const ring = ring_of(slot);
+    if (ring == nullptr)
+        return;
+    const Counters &c = slot.now;
+    add(ring->rx_packets, get(c.rx.packets));
+    add(ring->rx_bytes, get(c.rx.bytes));
+    add(ring->tx_packets, get(c.tx.packets));
+    add(ring->tx_bytes, get(c.tx.bytes));
+    add(ring->retransmits, get(c.tx.retransmits));
+}
+
+} // namespace
+
+void use_ring(Slot &slot, RingKind kind, const char *device)
+{
+    const LockGuard guard(g_region.lock);
+    if (g_region.size == 0 || &slot == &g_sink)
+        return;
+    for (std::uint32_t i = 0; i < kMostRings; ++i) {
+        Ring &ring = header().rings[i];
+        if (ring.kind == RingKind::kNone) {
+            std::snprintf(ring.name, sizeof ring.name, "%s", device);
+            set(ring.kind, kind);
+        }
+        if (ring.kind == kind && strncmp(ring.name, device, sizeof ring.name - 1) == 0) {
+            set(slot.facts.ring, i + 1);
+            return;
+        }
+    }
+}
+
+void add_device_memory(const Slot &slot, std::uint64_t allocated, std::uint64_t packets, std::uint64_t bytes,
+                       std::uint64_t out_of_buffer)
+{
+    const LockGuard guard(g_region.lock);
+    Ring *const ring = ring_of(slot);
+    if (ring == nullptr)
+        return;
+    set(ring->device_memory, static_cast<std::uint32_t>(allocated));
+    add(ring->memory_packets, packets);
+    add(ring->memory_bytes, bytes);
+    add(ring->memory_oob, out_of_buffer);
+}
+
 void give_back(Slot &slot)
 {
     if (&slot == &g_sink)
         return;
     const LockGuard guard(g_region.lock);
+    retire(slot);
     __atomic_store_n(&slot.facts.fd, -1, __ATOMIC_RELEASE);
     if (!is_shared(slot)) {
         put_free(slot);
@@ -413,8 +469,10 @@ void after_fork_in_child()
     fresh->slots_used = used;
     for (std::uint32_t i = 0; i < kEpollSets; ++i)
         fresh->epoll[i].fd = old.epoll[i].fd;
-    for (std::uint32_t i = 0; i < used; ++i)
+    for (std::uint32_t i = 0; i < used; ++i) {
         slots_of(*fresh)[i].facts = slots_of(old)[i].facts;
+        slots_of(*fresh)[i].facts.ring = 0; // devices are its parent's
+    }
     if (::mremap(fresh, g_region.size, g_region.size, MREMAP_MAYMOVE | MREMAP_FIXED, &old) == MAP_FAILED) {
         ::munmap(fresh, g_region.size);
         return;

@@ -17,6 +17,12 @@ extern Slot g_sink; // of who has none
 Slot &claim(int fd, std::uint8_t protocol, std::uint8_t family, bool nonblocking);
 void give_back(Slot &slot);
 
+// The device that carries a socket from now on; what it counts is the ring's, too.
+void use_ring(Slot &slot, RingKind kind, const char *device);
+// Of the device's memory that a connection sent from, before it ends.
+void add_device_memory(const Slot &slot, std::uint64_t allocated, std::uint64_t packets, std::uint64_t bytes,
+                       std::uint64_t out_of_buffer);
+
 Header &header(); // always there; nobody else reads it before the file is made
 
 // Of an epoll set that counts for the first time, and its end. One that nobody reads when all are taken.
