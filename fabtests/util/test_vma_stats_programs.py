@@ -359,7 +359,9 @@ signal.pause()
     one = read(run, client)["sockets"][0]
     assert (one["way"], one["reason"], one["tx"]["os_packets"]) == ("pinned", "SO_RCVLOWAT", 100)
     assert "- Not offloaded: SO_RCVLOWAT\n" in tool(run, "-F", "-p", client.pid, "-v", 3, "-c", 1)
-    assert not any(one["offloaded"] for one in read(run, server)["sockets"])
+    sockets = read(run, server)["sockets"]
+    assert not any(one["offloaded"] for one in sockets)
+    assert sorted(one["reason"] for one in sockets) == ["it listens", "no accelerated peer was found"]
 
 
 def test_log_level_and_dump(run, port):

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -147,6 +149,24 @@ bool read_snapshot(const std::string &path, Snapshot &out, std::string &error)
         add_to_ring(slot, out.header);
     }
     return true;
+}
+
+void add_reasons(Snapshot &s)
+{
+    constexpr std::uint8_t kListens = 10;
+    for (Slot &slot : s.slots) {
+        Facts &f = slot.facts;
+        if (f.way != Way::kKernel || f.reason[0] != '\0')
+            continue;
+        const auto calls = static_cast<unsigned long long>(slot.now.rx.os_packets + slot.now.tx.os_packets);
+        if (f.tcp_state == kListens)
+            snprintf(f.reason, sizeof f.reason, "it listens");
+        else if (f.protocol == IPPROTO_UDP || (f.flags & kCandidate) != 0)
+            snprintf(f.reason, sizeof f.reason, "no accelerated peer was found");
+        else
+            snprintf(f.reason, sizeof f.reason, "%llu sends and receives, VMA_LIFT_AFTER is %u", calls,
+                     s.header.lift_after);
+    }
 }
 
 std::string path_of(const std::string &folder, pid_t pid)
