@@ -385,6 +385,14 @@ def test_stats_file(run, port):
     assert text.count("Fd=[") == 1 and "Rx Offload: " in text and "Tx OS info: " in text
 
 
+def test_stats_file_of_the_open(run, port):
+    """Those that are open when the process ends, once."""
+    script(run, "server", ECHO.format(port=port)).wait_output("ready")
+    text = PING.format(port=port, count=50, stays=False) + "os.dup(s.fileno()); s.detach()\n"
+    client = script(run, "client", text, env={"VMA_STATS_FILE": str(run.work / "stats.%d")}).ok()
+    assert (run.work / f"stats.{client.pid}").read_text().count("Fd=[") == 1
+
+
 def test_sockperf(run, port):
     """A program of others, by its name."""
     sockperf = build.tool("sockperf")

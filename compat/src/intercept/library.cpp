@@ -21,6 +21,7 @@ namespace {
 {
     if (!vma::libc::in_vfork_child()) {
         vma::sock::process_ends();
+        vma::stats::dump_open_to_file();
         vma::stats::remove_file();
     }
 }

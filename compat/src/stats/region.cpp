@@ -106,9 +106,10 @@ bool is_shared(const Slot &slot)
 // A call that was late when the socket before was closed may count yet.
 void clear(Counters &counters)
 {
-    auto *const words = reinterpret_cast<std::uint32_t *>(&counters);
+    using Word [[gnu::may_alias]] = std::uint64_t;
+    auto *const words = reinterpret_cast<Word *>(&counters);
     for (std::size_t i = 0; i < sizeof counters / sizeof *words; ++i)
-        set(words[i], std::uint32_t{0});
+        __atomic_store_n(&words[i], 0, __ATOMIC_RELAXED);
 }
 
 // The facts of who had the record before are void before the new ones are there.

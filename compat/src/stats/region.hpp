@@ -53,5 +53,6 @@ void after_fork_in_child(); // the parent's file is not ours: its sockets' recor
 // Writes what is known of a socket, and of all with fd 0, to the log at a level of its own numbers. False: no such socket.
 bool dump_to_log(int fd, int level);
 void dump_to_file(const Slot &slot); // VMA_STATS_FILE, at close
+void dump_open_to_file();            // likewise at the end, of those that are still open
 
 } // namespace vma::stats
