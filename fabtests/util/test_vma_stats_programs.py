@@ -359,7 +359,9 @@ signal.pause()
     one = read(run, client)["sockets"][0]
     assert (one["way"], one["reason"], one["tx"]["os_packets"]) == ("pinned", "SO_RCVLOWAT", 100)
     assert "- Not offloaded: SO_RCVLOWAT\n" in tool(run, "-F", "-p", client.pid, "-v", 3, "-c", 1)
-    assert not any(one["offloaded"] for one in read(run, server)["sockets"])
+    sockets = read(run, server)["sockets"]
+    assert not any(one["offloaded"] for one in sockets)
+    assert sorted(one["reason"] for one in sockets) == ["it listens", "no accelerated peer was found"]
 
 
 def test_log_level_and_dump(run, port):
@@ -381,6 +383,14 @@ def test_stats_file(run, port):
     server.ok()
     text = (run.work / f"stats.{server.pid}").read_text()
     assert text.count("Fd=[") == 1 and "Rx Offload: " in text and "Tx OS info: " in text
+
+
+def test_stats_file_of_the_open(run, port):
+    """Those that are open when the process ends, once."""
+    script(run, "server", ECHO.format(port=port)).wait_output("ready")
+    text = PING.format(port=port, count=50, stays=False) + "os.dup(s.fileno()); s.detach()\n"
+    client = script(run, "client", text, env={"VMA_STATS_FILE": str(run.work / "stats.%d")}).ok()
+    assert (run.work / f"stats.{client.pid}").read_text().count("Fd=[") == 1
 
 
 def test_sockperf(run, port):
@@ -461,3 +471,21 @@ def test_polling_time(run, port):
     run.wait_until(lambda: file_of(run, server).exists() and
                    any(one["polling_percent"] > 0 for one in read(run, server)["iomux"]), "a share", proc=server)
     client.kill()
+
+
+def test_ring(run, talk):
+    """The device's ring has what its sockets have, also those that are closed."""
+    _, client = talk
+    one = read(run, client)
+    rings = one["rings"]
+    assert [(ring["kind"], ring["name"]) for ring in rings] == [("local", "local")]
+    assert rings[0]["tx_bytes"] == one["sockets"][0]["tx"]["bytes"] > 0
+    assert "\tRING_LOCAL=[0]\n" in tool(run, "-F", "-p", client.pid, "-v", 3, "-c", 1)
+
+
+def test_ring_of_closed(run, port):
+    script(run, "server", ECHO.format(port=port)).wait_output("ready")
+    text = PING.format(port=port, count=3000, stays=False) + "s.close()\nprint('done', flush=True)\nsignal.pause()\n"
+    client = script(run, "client", text).wait_output("done")
+    seen = read(run, client)
+    assert not seen["sockets"] and seen["rings"][0]["rx_bytes"] > 0

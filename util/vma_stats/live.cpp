@@ -139,6 +139,7 @@ private:
         alive_ = lives(fresh);
         if (alive_)
             ask_kernel(fresh);
+        add_reasons(fresh);
         before_ = std::move(now_);
         now_ = std::move(fresh);
     }

@@ -128,6 +128,7 @@ bool take(const Found &target, const Options &o, Snapshot &s, bool &alive)
     alive = lives(s);
     if (alive && (o.view >= 3 || o.json))
         ask_kernel(s);
+    add_reasons(s);
     return true;
 }
 

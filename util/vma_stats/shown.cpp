@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What the views show, out of one copy or two.
 #include <algorithm>
+#include <cmath>
 
 #include "util/vma_stats/views.hpp"
 
@@ -17,7 +18,7 @@ double seconds_between(const Shown &shown)
 
 std::uint64_t rate(std::uint64_t count, double seconds)
 {
-    return static_cast<std::uint64_t>(static_cast<double>(count) / seconds + 0.5);
+    return static_cast<std::uint64_t>(std::llround(static_cast<double>(count) / seconds));
 }
 
 void make_rates(Counters &c, double seconds)

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -76,6 +78,20 @@ void bound(Facts &f)
     bound(f.way, Way::kPort);
 }
 
+// The ring has what closed sockets counted.
+void add_to_ring(const Slot &slot, Header &h)
+{
+    const std::uint32_t ring = slot.facts.ring;
+    if (slot.facts.fd < 0 || ring == 0 || ring > kMostRings)
+        return;
+    Ring &r = h.rings[ring - 1];
+    r.rx_packets += slot.now.rx.packets;
+    r.rx_bytes += slot.now.rx.bytes;
+    r.tx_packets += slot.now.tx.packets;
+    r.tx_bytes += slot.now.tx.bytes;
+    r.retransmits += slot.now.tx.retransmits;
+}
+
 bool is_known(const Header &h, std::string &error)
 {
     if (h.magic != kMagic)
@@ -128,9 +144,29 @@ bool read_snapshot(const std::string &path, Snapshot &out, std::string &error)
         error = "it is too short";
         return false;
     }
-    for (Slot &slot : out.slots)
+    for (Slot &slot : out.slots) {
         bound(slot.facts);
+        add_to_ring(slot, out.header);
+    }
     return true;
+}
+
+void add_reasons(Snapshot &s)
+{
+    constexpr std::uint8_t kListens = 10;
+    for (Slot &slot : s.slots) {
+        Facts &f = slot.facts;
+        if (f.way != Way::kKernel || f.reason[0] != '\0')
+            continue;
+        const auto calls = static_cast<unsigned long long>(slot.now.rx.os_packets + slot.now.tx.os_packets);
+        if (f.tcp_state == kListens)
+            snprintf(f.reason, sizeof f.reason, "it listens");
+        else if (f.protocol == IPPROTO_UDP || (f.flags & kCandidate) != 0)
+            snprintf(f.reason, sizeof f.reason, "no accelerated peer was found");
+        else
+            snprintf(f.reason, sizeof f.reason, "%llu sends and receives, VMA_LIFT_AFTER is %u", calls,
+                     s.header.lift_after);
+    }
 }
 
 std::string path_of(const std::string &folder, pid_t pid)

@@ -21,6 +21,9 @@ struct Snapshot {
 // False: `error` says what is wrong with it, as part of a sentence.
 bool read_snapshot(const std::string &path, Snapshot &out, std::string &error);
 
+// Why sockets are the kernel's that have not been given to it for good. After ask_kernel(), which knows who listens.
+void add_reasons(Snapshot &s);
+
 std::string path_of(const std::string &folder, pid_t pid);
 std::string program_of(const Snapshot &s); // printable
 

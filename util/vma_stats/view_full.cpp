@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "util/vma_stats/views.hpp"
 
@@ -44,7 +45,7 @@ struct Difference {
     {
         if (seconds == 0)
             return now;
-        return static_cast<Number>(static_cast<double>(now - std::min(now, then)) / seconds + 0.5);
+        return static_cast<Number>(std::llround(static_cast<double>(now - std::min(now, then)) / seconds));
     }
 };
 

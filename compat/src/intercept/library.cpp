@@ -46,6 +46,7 @@ bool is_bypassed()
 {
     if (!vma::libc::in_vfork_child()) {
         vma::sock::process_ends();
+        vma::stats::dump_open_to_file();
         vma::stats::remove_file();
     }
 }

@@ -59,6 +59,18 @@ Way way_of(const Socket &s)
     return s.remote ? Way::kRdma : Way::kLocal;
 }
 
+stats::RingKind kind_of(Way way)
+{
+    switch (way) {
+    case Way::kPort:
+        return stats::RingKind::kEthernet;
+    case Way::kRdma:
+        return stats::RingKind::kRdma;
+    default:
+        return stats::RingKind::kLocal;
+    }
+}
+
 } // namespace
 
 int by_os_sent(const Socket &s, const mmsghdr *messages, int n)
@@ -101,12 +113,16 @@ void close_record(Socket &s)
 
 void tell_way(Socket &s)
 {
-    Facts &f = record_of(s).facts;
+    stats::Slot &record = record_of(s);
+    Facts &f = record.facts;
     const char *const reason = s.kernel_reason;
     write_text(f.reason, reason != nullptr ? reason : "");
     write_text(f.device, dual(s) ? device_of(s) : "");
     const bool pinned = s.mode.load(std::memory_order_relaxed) == Mode::kKernel;
-    stats::set(f.way, dual(s) ? way_of(s) : pinned ? Way::kPinned : Way::kKernel);
+    const Way way = dual(s) ? way_of(s) : pinned ? Way::kPinned : Way::kKernel;
+    stats::set(f.way, way);
+    if (dual(s))
+        stats::use_ring(record, kind_of(way), device_of(s));
 }
 
 void tell_migration(Socket &s)
@@ -137,14 +153,16 @@ void tell_local_address(const Socket &s, int fd)
 }
 
 // One that never receives by a device is not dual.
-void tell_sender(const Socket &s, int fd, bool by_port)
+void tell_sender(const Socket &s, int fd, bool by_port, const char *device)
 {
     Facts &f = record_of(s).facts;
     if (stats::get(f.way) != Way::kKernel)
         return;
+    const Way way = by_port ? Way::kPort : Way::kLocal;
     tell_local_address(s, fd);
-    write_text(f.device, by_port ? "port" : "local");
-    stats::set(f.way, by_port ? Way::kPort : Way::kLocal);
+    write_text(f.device, device);
+    stats::set(f.way, way);
+    stats::use_ring(record_of(s), kind_of(way), device);
 }
 
 void tell_limit(const Socket &s, std::size_t bytes)

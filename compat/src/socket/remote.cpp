@@ -12,6 +12,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/stream.hpp"
@@ -182,6 +183,7 @@ void log_device_memory(const Socket &s, fid_ep &endpoint)
     if (config::params().ring_dev_mem_tx == 0 ||
         fi_getopt(&endpoint.fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_DEVICE_MEMORY), &memory, &size) != 0)
         return;
+    stats::add_device_memory(record_of(s), memory.allocated, memory.packets, memory.bytes, memory.out_of_buffer);
     char name[kNameMax];
     VMA_LOG(
         kDebug,

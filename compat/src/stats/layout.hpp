@@ -31,7 +31,7 @@ struct alignas(kLine) Received { // the socket's rx_lock
     std::uint64_t poll_os_hit;   // ended by what the kernel had
     std::uint64_t errors;
     std::uint64_t eagain;
-    std::uint32_t thread; // the last one that received
+    std::uint32_t thread; // one that received a little ago
     std::uint32_t zcopy;  // buffers the program holds
     // by the kernel: next to a system call, added to atomically
     std::uint64_t os_packets;
@@ -115,6 +115,7 @@ struct alignas(kLine) Facts {           // change rarely
     std::uint16_t local_port;           // host byte order, as peer_port
     std::uint16_t peer_port;            //
     std::uint32_t group_count;          // may be more than `groups` has
+    std::uint32_t ring;                 // one more than the place of its device's ring, 0: none
     std::uint64_t receive_limit;        // bytes
     std::uint64_t since_ns;             // CLOCK_BOOTTIME when the socket was made
     char device[kDeviceSize];
@@ -154,7 +155,8 @@ struct alignas(kLine) Mux {
 
 enum class RingKind : std::uint32_t { kNone, kEthernet, kDirect, kTap, kLocal, kRdma };
 
-struct alignas(kLine) Ring { // 0 in a field: not known
+// What sockets that are closed have counted; a reader adds what those count whose `ring` it is. 0 in a field: not known.
+struct alignas(kLine) Ring {
     RingKind kind;
     std::uint32_t moderation_frames;
     std::uint32_t moderation_usec;

@@ -1,209 +1,29 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // One stretch of memory holds header and records. It begins as private memory; the file is mapped over it in one step, so that
 // nobody who counts has to look whether that has happened. In a forked child it goes the way back.
-#include "compat/src/stats/region.hpp"
-
-#include <fcntl.h>
-#include <limits.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <new>
 
-#include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
-#include "compat/src/libc/real.hpp"
-#include "compat/src/libc/vfork.hpp"
-#include "compat/src/socket/lock.hpp"
-#include "config.h"
+#include "compat/src/stats/region_state.hpp"
 
 namespace vma::stats {
 
 constinit Slot g_sink = {};
+constinit Header g_no_header = {};
+constinit Region g_region;
 constinit std::atomic<bool> g_due{false};
 [[gnu::tls_model("initial-exec")]] thread_local constinit std::uint32_t t_thread = 0;
 
 namespace {
 
-using sock::LockGuard;
-using sock::Mutex;
-
 constexpr std::size_t kChunk = 64; // private records mapped at a time
 
-constinit Header g_no_header = {}; // until there is a region
 constinit Mux g_no_set = {};
-
-struct Region {
-    Mutex lock;
-    std::atomic<Header *> header{&g_no_header};
-    std::uint32_t slots = 0;
-    std::size_t size = 0; // 0: none yet
-    std::uint64_t taken[kMostSlots / 64] = {};
-    Slot *free_private = nullptr;
-    bool published = false;
-    pid_t owner = 0;
-    dev_t device = 0;
-    ino_t inode = 0;
-    char path[PATH_MAX] = {};
-};
-constinit Region g_region;
-
-Slot *slots_of(Header &header)
-{
-    return reinterpret_cast<Slot *>(&header + 1);
-}
-
-std::uint64_t read_clock(clockid_t clock)
-{
-    timespec now = {};
-    ::clock_gettime(clock, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1000000000 + static_cast<std::uint64_t>(now.tv_nsec);
-}
-
-// nullptr: no file is wanted. The empty text is a value here, which the table takes for none.
-const char *folder()
-{
-    const char *const raw = ::secure_getenv("VMA_STATS_SHMEM_DIR");
-    return raw != nullptr && raw[0] == '\0' ? nullptr : config::params().stats_shmem_dir;
-}
-
-// ---- the file -------------------------------------------------------------------------------------------------------------
-
-// No cancellation points: the lock is held.
-int open_new(const char *path)
-{
-    constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    return static_cast<int>(libc::real.syscall(SYS_openat, AT_FDCWD, path, kFlags, 0644));
-}
-
-// Others can write to the folder. A name that is there is only taken away if it is a plain file of ours; a symbolic link is
-// never followed.
-int open_fresh(const char *path)
-{
-    const int fd = open_new(path);
-    if (fd >= 0 || errno != EEXIST)
-        return fd;
-    struct stat there = {};
-    if (::lstat(path, &there) != 0 || !S_ISREG(there.st_mode) || there.st_uid != ::geteuid() || there.st_nlink != 1 ||
-        ::unlink(path) != 0) {
-        errno = EEXIST;
-        return -1;
-    }
-    return open_new(path);
-}
-
-// All of it has its place on the disk: a page that finds none when it is written would end the process.
-bool reserve(int fd, std::size_t size)
-{
-    if (libc::real.syscall(SYS_fallocate, fd, 0, 0L, static_cast<long>(size)) == 0)
-        return true;
-    if (errno != EOPNOTSUPP && errno != ENOSYS)
-        return false;
-    static constexpr char kZeros[4096] = {};
-    for (std::size_t at = 0; at < size;) {
-        const std::size_t piece = size - at < sizeof kZeros ? size - at : sizeof kZeros;
-        const long n = libc::real.syscall(SYS_pwrite64, fd, kZeros, piece, static_cast<long>(at));
-        if (n <= 0)
-            return false;
-        at += static_cast<std::size_t>(n);
-    }
-    return true;
-}
-
-void fill_header(Header &h)
-{
-    h.version = kVersion;
-    h.header_size = sizeof(Header);
-    h.slot_size = sizeof(Slot);
-    h.slot_count = g_region.slots;
-    h.pid = static_cast<std::uint32_t>(::getpid());
-    h.uid = static_cast<std::uint32_t>(::geteuid());
-    h.state = State::kRunning;
-    h.lift_after = config::params().lift_after;
-    h.made_boot_ns = read_clock(CLOCK_BOOTTIME);
-    h.made_ns = read_clock(CLOCK_REALTIME);
-    struct stat space = {};
-    h.pid_space = ::stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
-    std::snprintf(h.program, sizeof h.program, "%s", program_invocation_short_name);
-    std::snprintf(h.library, sizeof h.library, "%s", PACKAGE_VERSION);
-    h.requests = {};
-    h.requests.log_level = h.requests.log_details = h.requests.dump_fd = Requests::kKeep;
-}
-
-std::size_t used_size(const Header &h)
-{
-    return sizeof(Header) + h.slots_used * sizeof(Slot);
-}
-
-// Maps the file over what there was until now. False: errno.
-bool map_over(int fd)
-{
-    Header &now = header();
-    if (!reserve(fd, g_region.size))
-        return false;
-    void *const fresh = ::mmap(nullptr, g_region.size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (fresh == MAP_FAILED)
-        return false;
-    fill_header(now);
-    memcpy(fresh, &now, used_size(now));
-    if (::mremap(fresh, g_region.size, g_region.size, MREMAP_MAYMOVE | MREMAP_FIXED, &now) == MAP_FAILED) {
-        ::munmap(fresh, g_region.size);
-        return false;
-    }
-    __atomic_store_n(&now.magic, kMagic, __ATOMIC_RELEASE);
-    return true;
-}
-
-void refuse()
-{
-    VMA_LOG(kWarn,
-            "VMA_STATS_SHMEM_DIR: %s: %s (expected a folder where it can be made): vma_stats does not see this process",
-            g_region.path, strerror(errno));
-}
-
-// The folder with the process's id in place of its first %d. False: too long.
-bool name_file(const char *folder)
-{
-    char where[sizeof g_region.path];
-    if (!config::expand_process_id(folder, where, sizeof where))
-        return false;
-    const std::size_t end = strlen(where);
-    const char *const slash = end != 0 && where[end - 1] == '/' ? "" : "/";
-    const int length = std::snprintf(g_region.path, sizeof g_region.path, "%s%svmastat.%d", where, slash, ::getpid());
-    return length < static_cast<int>(sizeof g_region.path);
-}
-
-void make_file() // lock held
-{
-    const char *const where = folder();
-    if (where == nullptr)
-        return;
-    errno = ENAMETOOLONG;
-    const int fd = name_file(where) ? open_fresh(g_region.path) : -1;
-    if (fd < 0) {
-        refuse();
-        return;
-    }
-    struct stat made = {};
-    ::fstat(fd, &made);
-    if (map_over(fd)) {
-        g_region.published = true;
-        g_region.owner = ::getpid();
-        g_region.device = made.st_dev;
-        g_region.inode = made.st_ino;
-        g_asked.store(&header().requests.count, std::memory_order_relaxed);
-    } else {
-        refuse();
-        ::unlink(g_region.path);
-    }
-    libc::real.syscall(SYS_close, fd);
-}
 
 // ---- private memory -------------------------------------------------------------------------------------------------------
 
@@ -229,7 +49,7 @@ bool open_region() // lock held
     g_region.slots = slots;
     g_region.size = size;
     g_region.header.store(h, std::memory_order_release);
-    g_due.store(folder() != nullptr, std::memory_order_release);
+    g_due.store(wanted_folder() != nullptr, std::memory_order_release);
     return true;
 }
 
@@ -283,13 +103,23 @@ bool is_shared(const Slot &slot)
     return g_region.size != 0 && &slot >= first && &slot < first + g_region.slots;
 }
 
+// A call that was late when the socket before was closed may count yet.
+void clear(Counters &counters)
+{
+    using Word [[gnu::may_alias]] = std::uint64_t;
+    auto *const words = reinterpret_cast<Word *>(&counters);
+    for (std::size_t i = 0; i < sizeof counters / sizeof *words; ++i)
+        __atomic_store_n(&words[i], 0, __ATOMIC_RELAXED);
+}
+
 // The facts of who had the record before are void before the new ones are there.
 void begin(Slot &slot, int fd, std::uint8_t protocol, std::uint8_t family, bool nonblocking)
 {
     const std::uint32_t use = slot.facts.use;
     set(slot.facts.fd, -1);
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    memset(&slot.now, 0, sizeof slot.now + sizeof slot.zero);
+    clear(slot.now);
+    clear(slot.zero);
     Facts &f = slot.facts;
     memset(&f.inode, 0, offsetof(Facts, groups) - offsetof(Facts, inode));
     f.protocol = protocol;
@@ -332,11 +162,67 @@ Slot &claim(int fd, std::uint8_t protocol, std::uint8_t family, bool nonblocking
     return *slot;
 }
 
+namespace {
+
+Ring *ring_of(const Slot &slot) // lock held
+{
+    const std::uint32_t ring = get(slot.facts.ring);
+    return ring != 0 && ring <= kMostRings ? &header().rings[ring - 1] : nullptr;
+}
+
+// Its counts stay with the ring when it goes.
+void retire(const Slot &slot) // lock held
+{
+    Ring *const ring = ring_of(slot);
+    if (ring == nullptr)
+        return;
+    const Counters &c = slot.now;
+    add(ring->rx_packets, get(c.rx.packets));
+    add(ring->rx_bytes, get(c.rx.bytes));
+    add(ring->tx_packets, get(c.tx.packets));
+    add(ring->tx_bytes, get(c.tx.bytes));
+    add(ring->retransmits, get(c.tx.retransmits));
+}
+
+} // namespace
+
+void use_ring(Slot &slot, RingKind kind, const char *device)
+{
+    const LockGuard guard(g_region.lock);
+    if (g_region.size == 0 || &slot == &g_sink)
+        return;
+    for (std::uint32_t i = 0; i < kMostRings; ++i) {
+        Ring &ring = header().rings[i];
+        if (ring.kind == RingKind::kNone) {
+            std::snprintf(ring.name, sizeof ring.name, "%s", device);
+            set(ring.kind, kind);
+        }
+        if (ring.kind == kind && strncmp(ring.name, device, sizeof ring.name - 1) == 0) {
+            set(slot.facts.ring, i + 1);
+            return;
+        }
+    }
+}
+
+void add_device_memory(const Slot &slot, std::uint64_t allocated, std::uint64_t packets, std::uint64_t bytes,
+                       std::uint64_t out_of_buffer)
+{
+    const LockGuard guard(g_region.lock);
+    Ring *const ring = ring_of(slot);
+    if (ring == nullptr)
+        return;
+    set(ring->device_memory, static_cast<std::uint32_t>(allocated));
+    add(ring->memory_packets, packets);
+    add(ring->memory_bytes, bytes);
+    add(ring->memory_oob, out_of_buffer);
+}
+
 void give_back(Slot &slot)
 {
     if (&slot == &g_sink)
         return;
     const LockGuard guard(g_region.lock);
+    retire(slot);
     __atomic_store_n(&slot.facts.fd, -1, __ATOMIC_RELEASE);
     if (!is_shared(slot)) {
         put_free(slot);
@@ -367,34 +253,6 @@ void give_back(Mux &set)
         __atomic_store_n(&set.fd, -1, __ATOMIC_RELEASE);
 }
 
-void make_due_file()
-{
-    if (libc::in_vfork_child() || !g_region.lock.try_lock())
-        return;
-    const int saved = errno;
-    if (g_due.exchange(false, std::memory_order_acq_rel))
-        make_file();
-    errno = saved;
-    g_region.lock.unlock();
-}
-
-void remove_file()
-{
-    if (!g_region.published || g_region.owner != ::getpid())
-        return;
-    const int saved = errno;
-    struct stat there = {};
-    if (::lstat(g_region.path, &there) == 0 && there.st_dev == g_region.device && there.st_ino == g_region.inode)
-        ::unlink(g_region.path);
-    errno = saved;
-}
-
-void replaced(bool really)
-{
-    if (g_region.published && g_region.owner == ::getpid())
-        header().state = really ? State::kReplaced : State::kRunning;
-}
-
 void after_fork_in_child()
 {
     g_region.lock.reset();
@@ -409,8 +267,10 @@ void after_fork_in_child()
     fresh->slots_used = used;
     for (std::uint32_t i = 0; i < kEpollSets; ++i)
         fresh->epoll[i].fd = old.epoll[i].fd;
-    for (std::uint32_t i = 0; i < used; ++i)
+    for (std::uint32_t i = 0; i < used; ++i) {
         slots_of(*fresh)[i].facts = slots_of(old)[i].facts;
+        slots_of(*fresh)[i].facts.ring = 0; // devices are its parent's
+    }
     if (::mremap(fresh, g_region.size, g_region.size, MREMAP_MAYMOVE | MREMAP_FIXED, &old) == MAP_FAILED) {
         ::munmap(fresh, g_region.size);
         return;

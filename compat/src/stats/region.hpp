@@ -17,6 +17,12 @@ extern Slot g_sink; // of who has none
 Slot &claim(int fd, std::uint8_t protocol, std::uint8_t family, bool nonblocking);
 void give_back(Slot &slot);
 
+// The device that carries a socket from now on; what it counts is the ring's, too.
+void use_ring(Slot &slot, RingKind kind, const char *device);
+// Of the device's memory that a connection sent from, before it ends.
+void add_device_memory(const Slot &slot, std::uint64_t allocated, std::uint64_t packets, std::uint64_t bytes,
+                       std::uint64_t out_of_buffer);
+
 Header &header(); // always there; nobody else reads it before the file is made
 
 // Of an epoll set that counts for the first time, and its end. One that nobody reads when all are taken.
@@ -47,5 +53,6 @@ void after_fork_in_child(); // the parent's file is not ours: its sockets' recor
 // Writes what is known of a socket, and of all with fd 0, to the log at a level of its own numbers. False: no such socket.
 bool dump_to_log(int fd, int level);
 void dump_to_file(const Slot &slot); // VMA_STATS_FILE, at close
+void dump_open_to_file();            // likewise at the end, of those that are still open
 
 } // namespace vma::stats

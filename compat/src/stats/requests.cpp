@@ -46,18 +46,33 @@ bool dump(Slot &slot, config::Level level)
     return true;
 }
 
+// Records in private memory are left out.
+template <typename Visit> void each_open(Visit visit)
+{
+    Header &h = header();
+    auto *const slots = reinterpret_cast<Slot *>(&h + 1);
+    const std::uint32_t count = std::min(h.slots_used, config::params().stats_fd_num);
+    for (std::uint32_t i = 0; i < count; ++i)
+        if (get(slots[i].facts.fd) >= 0)
+            visit(slots[i]);
+}
+
 } // namespace
 
 bool dump_to_log(int fd, int level)
 {
     bool found = false;
-    Header &h = header();
-    auto *const slots = reinterpret_cast<Slot *>(&h + 1);
-    const std::uint32_t count = std::min(h.slots_used, config::params().stats_fd_num);
-    for (std::uint32_t i = 0; i < count; ++i)
-        if (slots[i].facts.fd >= 0 && (fd == 0 || slots[i].facts.fd == fd))
-            found |= dump(slots[i], clamp_level(level));
+    each_open([&](Slot &slot) {
+        if (fd == 0 || slot.facts.fd == fd)
+            found |= dump(slot, clamp_level(level));
+    });
     return found;
+}
+
+void dump_open_to_file()
+{
+    if (config::params().stats_file != nullptr)
+        each_open([](const Slot &slot) { dump_to_file(slot); });
 }
 
 void answer_requests()

@@ -203,7 +203,7 @@ int main(int argc, char **argv)
     fill_header(*header, pid);
     fill_muxes(*header);
     fill_devices(*header);
-    for (int i = 0; i < 8; ++i)
+    for (std::size_t i = 0; i < 8; ++i)
         slots[i].facts.fd = -1;
     fill_udp(slots[0]);
     fill_tcp(slots[1]);

@@ -110,7 +110,7 @@ ssize_t put_own(const Socket &s, const Route &route, const Receiver &receiver, c
     }
     error = resolve(s, fd, *route);
     if (route->way != Way::kKernel && route->way != Way::kUnknown)
-        tell_sender(s, fd, route->way == Way::kPort);
+        tell_sender(s, fd, route->way == Way::kPort, route->way == Way::kPort ? route->port->name : "local");
     return route;
 }
 

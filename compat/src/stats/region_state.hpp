@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What region.cpp and file.cpp share. Private to compat/src/stats.
+#pragma once
+
+#include <limits.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "compat/src/socket/lock.hpp"
+#include "compat/src/stats/region.hpp"
+
+namespace vma::stats {
+
+using sock::LockGuard;
+using sock::Mutex;
+
+extern Header g_no_header; // until there is a region
+
+struct Region {
+    Mutex lock;
+    std::atomic<Header *> header{&g_no_header};
+    std::uint32_t slots = 0;
+    std::size_t size = 0; // 0: none yet
+    std::uint64_t taken[kMostSlots / 64] = {};
+    Slot *free_private = nullptr;
+    bool published = false;
+    pid_t owner = 0;
+    dev_t device = 0;
+    ino_t inode = 0;
+    char path[PATH_MAX] = {};
+};
+extern Region g_region;
+
+inline Slot *slots_of(Header &header)
+{
+    return reinterpret_cast<Slot *>(&header + 1);
+}
+
+inline std::uint64_t read_clock(clockid_t clock)
+{
+    timespec now = {};
+    ::clock_gettime(clock, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1000000000 + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+const char *wanted_folder(); // of the file; nullptr: none is wanted
+
+} // namespace vma::stats

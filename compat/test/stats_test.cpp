@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The records of counters: the file's and private ones, their life, the child of a fork, and what is made of numbers that lie.
+#include "fabtests/unit.hpp"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "compat/src/config/params.hpp"
+#include "compat/src/stats/region.hpp"
+#include "compat/src/stats/text.hpp"
+
+using namespace vma::stats;
+
+namespace {
+
+constexpr std::uint32_t kSlots = 3;
+std::string g_folder;
+
+std::string file_name()
+{
+    return g_folder + "/vmastat." + std::to_string(::getpid());
+}
+
+Slot &take(int fd)
+{
+    return claim(fd, IPPROTO_TCP, 4, false);
+}
+
+// A copy of the file, as a reader has it.
+std::vector<char> read_file()
+{
+    const int fd = ::open(file_name().c_str(), O_RDONLY | O_CLOEXEC);
+    std::vector<char> bytes(file_size(kSlots));
+    assert_true(fd >= 0);
+    assert_int_equal(::pread(fd, bytes.data(), bytes.size(), 0), bytes.size());
+    ::close(fd);
+    return bytes;
+}
+
+const Slot &slot_at(const std::vector<char> &file, std::size_t place)
+{
+    return *reinterpret_cast<const Slot *>(file.data() + sizeof(Header) + place * sizeof(Slot));
+}
+
+void test_counts_are_in_the_file(void **)
+{
+    Slot &slot = take(5);
+    sent(slot, 10); // before there is a file
+    touch();
+    assert_true(is_published());
+    sent(slot, 20);
+    received(slot, 7);
+    const std::vector<char> file = read_file();
+    const auto &h = *reinterpret_cast<const Header *>(file.data());
+    assert_true(h.magic == kMagic && h.version == kVersion);
+    assert_int_equal(h.pid, ::getpid());
+    assert_int_equal(slot_at(file, 0).facts.fd, 5);
+    assert_int_equal(slot_at(file, 0).now.tx.packets, 2);
+    assert_int_equal(slot_at(file, 0).now.tx.bytes, 30);
+    assert_int_equal(slot_at(file, 0).now.rx.bytes, 7);
+    assert_int_equal(slot_at(file, 0).now.tx.thread, ::gettid());
+    give_back(slot);
+}
+
+void test_records_beyond_the_file(void **)
+{
+    Slot *slots[kSlots + 100];
+    int fd = 10;
+    for (Slot *&slot : slots) {
+        slot = &take(fd++);
+        sent(*slot, 1);
+    }
+    for (std::size_t i = 0; i < std::size(slots); ++i)
+        for (std::size_t j = 0; j < i; ++j)
+            assert_ptr_not_equal(slots[i], slots[j]);
+    const std::vector<char> file = read_file();
+    for (std::size_t i = 0; i < kSlots; ++i)
+        assert_int_equal(slot_at(file, i).facts.fd, 10 + static_cast<int>(i));
+    for (Slot *slot : slots) {
+        assert_int_equal(slot->now.tx.packets, 1);
+        give_back(*slot);
+    }
+    assert_int_equal(slot_at(read_file(), 1).facts.fd, -1);
+}
+
+// It has nothing of who had it before, and says that it is another socket's.
+void test_record_is_taken_again(void **)
+{
+    Slot &first = take(6);
+    const std::uint32_t use = first.facts.use;
+    sent(first, 100);
+    first.zero = first.now;
+    strcpy(first.facts.reason, "old");
+    give_back(first);
+    Slot &second = take(7);
+    assert_ptr_equal(&first, &second);
+    assert_int_equal(second.facts.use, use + 1);
+    assert_int_equal(second.now.tx.bytes, 0);
+    assert_int_equal(second.zero.tx.bytes, 0);
+    assert_string_equal(second.facts.reason, "");
+    give_back(second);
+}
+
+void test_child_counts_apart(void **)
+{
+    Slot &slot = take(8);
+    sent(slot, 1000);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        after_fork_in_child();
+        const bool fresh = !is_published() && slot.now.tx.bytes == 0 && slot.facts.fd == 8;
+        sent(slot, 1);
+        touch();
+        const bool made = is_published() && slot_at(read_file(), 0).now.tx.bytes == 1;
+        remove_file();
+        ::_exit(fresh && made && ::access(file_name().c_str(), F_OK) != 0 ? 0 : 1);
+    }
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+    assert_int_equal(slot_at(read_file(), 0).now.tx.bytes, 1000);
+    give_back(slot);
+}
+
+void test_ring_keeps_the_closed(void **)
+{
+    Slot &slot = take(9);
+    use_ring(slot, RingKind::kLocal, "local");
+    received(slot, 500);
+    give_back(slot);
+    assert_int_equal(header().rings[0].rx_bytes, 500);
+    Slot &other = take(9);
+    assert_int_equal(other.facts.ring, 0);
+    for (int i = 0; i < 100; ++i)
+        use_ring(other, RingKind::kEthernet, std::to_string(i).c_str()); // more than there is room for
+    give_back(other);
+}
+
+// No number that a file can have makes a wrong one, or one below 0.
+void test_numbers_that_lie(void **)
+{
+    Slot slot = {};
+    memset(&slot.zero, 0xff, sizeof slot.zero);
+    slot.now.rx.bytes = ~std::uint64_t{0};
+    const SocketView view = view_of(slot);
+    assert_int_equal(view.counters.tx.bytes, 0);
+    assert_int_equal(view.queued_bytes, 0);
+    memset(&slot, 0xff, sizeof slot);
+    slot.facts.fd = 1;
+    Text text;
+    for (int i = 0; i < 100; ++i)
+        describe(view_of(slot), text); // more than there is room for
+    assert_true(text.size() < 4096 && text.c_str()[text.size()] == '\0');
+    assert_true(percent(0, 0) == 0);
+    assert_string_equal(name_of_tcp_state(200), "");
+}
+
+void test_end_takes_only_our_file(void **)
+{
+    assert_int_equal(::rename(file_name().c_str(), (g_folder + "/other").c_str()), 0);
+    const int fd = ::open(file_name().c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    ::close(fd);
+    remove_file();
+    assert_int_equal(::access(file_name().c_str(), F_OK), 0);
+    assert_int_equal(::rename((g_folder + "/other").c_str(), file_name().c_str()), 0);
+    remove_file();
+    assert_int_not_equal(::access(file_name().c_str(), F_OK), 0);
+}
+
+} // namespace
+
+int main()
+{
+    char folder[] = "/tmp/stats_test_XXXXXX";
+    g_folder = ::mkdtemp(folder);
+    vma::config::g_params.stats_shmem_dir = g_folder.c_str();
+    vma::config::g_params.stats_fd_num = kSlots;
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(test_counts_are_in_the_file),  cmocka_unit_test(test_records_beyond_the_file),
+        cmocka_unit_test(test_record_is_taken_again),   cmocka_unit_test(test_child_counts_apart),
+        cmocka_unit_test(test_ring_keeps_the_closed),   cmocka_unit_test(test_numbers_that_lie),
+        cmocka_unit_test(test_end_takes_only_our_file),
+    };
+    const int failed = cmocka_run_group_tests(tests, nullptr, nullptr);
+    std::filesystem::remove_all(g_folder);
+    return failed;
+}

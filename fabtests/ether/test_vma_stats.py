@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""vma_stats beside a program on an Ethernet port: its way, what TCP sent again, and the port's ring."""
+
+import json
+import signal
+import subprocess
+
+import pytest
+
+from lib import build, netns, port
+from lib.wire import LEFT, RIGHT
+
+PYTHON = "/usr/bin/python3"
+
+SERVER = """
+import signal, socket, sys
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
+print("ready", flush=True)
+s, _ = listener.accept()
+while data := s.recv(65536):
+    s.sendall(data[:1])
+"""
+
+CLIENT = """
+import signal, socket, sys
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+while True:
+    s.sendall(b"x" * 2000)
+    s.recv(65536)
+"""
+
+
+@pytest.fixture(scope="module")
+def wired(af_xdp):
+    made = netns.hosts()
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def lab(run, wired):
+    return port.Lab(run, wired)
+
+
+def read(lab, proc, *arguments):
+    done = subprocess.run([build.build_dir() / "vma_stats", "-F", "-k", lab.run.log_dir, "-p", str(proc.pid), "-c", "1", *arguments],
+                          capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout
+
+
+def test_stream_on_a_port(lab):
+    (lab.run.work / "server.py").write_text(SERVER)
+    (lab.run.work / "client.py").write_text(CLIENT)
+    server = lab.program("server", [PYTHON, lab.run.work / "server.py", RIGHT, 7700], ours=False).wait_output("ready")
+    client = lab.program("client", [PYTHON, "-u", lab.run.work / "client.py", RIGHT, 7700], ours=True)
+    client.killed = True
+    assert server.alive()
+
+    def on_port():
+        if not (lab.run.log_dir / f"vmastat.{client.pid}").exists():
+            return False
+        return any(one["way"] == "port" and one["tx"]["bytes"] > 100_000 for one in json.loads(read(lab, client, "--json"))["sockets"])
+    lab.run.wait_until(on_port, "bytes by the port", proc=client)
+    client.send_signal(signal.SIGSTOP)
+    seen = json.loads(read(lab, client, "--json"))
+    one = seen["sockets"][0]
+    assert one["offloaded"] and one["device"]
+    assert one["peer"]["address"] == RIGHT and one["local"]["address"] == LEFT
+    assert one["rx"]["migrations"] == 1 and one["rx"]["packets"] > 0
+    assert [(ring["kind"], ring["name"], ring["tx_bytes"]) for ring in seen["rings"]] == \
+        [("ethernet", one["device"], one["tx"]["bytes"])]
+    assert "\tRING_ETH=[0]\n" in read(lab, client, "-v", "3")
+    client.kill()
