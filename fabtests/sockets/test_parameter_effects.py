@@ -258,6 +258,16 @@ def test_what_a_socket_loops_back(run, value):
     assert results(start(run, "loop", VMA_TX_MC_LOOPBACK=str(value)).ok())["loop"] == (value, "-")
 
 
+@pytest.mark.parametrize("told", ["0", "1"])
+def test_a_lost_datagram_may_be_told(run, silence, told):
+    answers = start(run, "answer", stdin=silence).wait_output("port")
+    number = results(answers)["port"][0]
+    floods = start(run, "flood", str(number), VMA_TX_NONBLOCKED_EAGAINS=told).ok()
+    assert [line for line in floods.log().lines if re.search(rf"UDP .*:{number}: accelerated: device local", line)]
+    assert (results(floods)["refused"][0] != 0) == (told == "1")
+    answers.kill()
+
+
 def test_a_receive_that_only_the_kernel_can_end(run):
     """With VMA_RX_POLL_INIT it polls; without, it sleeps in the call itself."""
     RECVFROM, RECVMSG = "45", "47"
