@@ -316,7 +316,7 @@ void take_line(int level, const char *line)
         std::snprintf(g_first, sizeof g_first, "%s", line);
 }
 
-// Loads the library as sockperf does, with the log's lines for itself; then in a child by fork().
+// Loads the library as sockperf does, with the log's lines for itself.
 void callback(char **argv)
 {
     char text[32];
