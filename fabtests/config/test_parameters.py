@@ -324,4 +324,6 @@ def test_polling_for_ever_needs_no_moderation(run):
 
 
 def test_no_congestion_control_is_refused(run):
-    assert [line for line in load(run, VMA_TCP_CC_ALGO="2") if "VMA_TCP_CC_ALGO=2 is not to be had" in line]
+    log = load(run, VMA_TCP_CC_ALGO="2")
+    assert header(log)["VMA_TCP_CC_ALGO"] == "1 (Cubic)"
+    assert [line for line in log if "VMA_TCP_CC_ALGO=2 is not to be had" in line]
