@@ -32,8 +32,6 @@ struct Asked {
     sockaddr_in6 target = {};
     std::size_t source_length = 0;
     std::size_t target_length = 0;
-    std::size_t sends = 0;
-    std::size_t receives = 0;
 };
 Asked g_asked;
 
@@ -43,8 +41,6 @@ int note(std::uint32_t, const char *, const char *, std::uint64_t, const fi_info
     g_asked.fabric = hints->fabric_attr->name;
     memcpy(&g_asked.type, &hints->ep_attr->type, sizeof g_asked.type);
     g_asked.format = hints->addr_format;
-    g_asked.sends = hints->tx_attr->size;
-    g_asked.receives = hints->rx_attr->size;
     g_asked.source_length = hints->src_addrlen;
     g_asked.target_length = hints->dest_addrlen;
     if (hints->src_addr != nullptr)
@@ -116,25 +112,6 @@ void v4_mapped_addresses_are_asked_as_v4(void **)
     assert_int_equal(target.sin_family, AF_INET);
     assert_int_equal(ntohs(target.sin_port), 5000);
     assert_int_equal(ntohl(target.sin_addr.s_addr), 0xc0000202);
-}
-
-// VMA_TX_WRE and VMA_RX_WRE; their defaults are VMA's, not the provider's.
-void queues_of_other_hosts_have_the_sizes_asked_for(void **)
-{
-    const sock::Addresses addresses = {end("fd00::1", 4000), end("fd00::2", 5000)};
-    const config::Params before = config::g_params;
-    assert_int_equal(ask(sock::Want::kRdmaStreams, &addresses).sends, 0);
-    assert_int_equal(g_asked.receives, 0);
-    config::g_params.tx_wre = 1000;
-    config::g_params.rx_wre = 300;
-    assert_int_equal(ask(sock::Want::kRdmaStreams, &addresses).sends, 1000);
-    assert_int_equal(g_asked.receives, 300);
-    config::g_params.tx_wre = 1;
-    config::g_params.rx_wre = 2000000000;
-    assert_int_equal(ask(sock::Want::kRdmaStreams, &addresses).sends, 16);
-    assert_int_equal(g_asked.receives, 4096);
-    assert_int_equal(ask(sock::Want::kStreams, nullptr).sends, 0);
-    config::g_params = before;
 }
 
 std::string g_pages;
@@ -210,7 +187,6 @@ int main()
         cmocka_unit_test(another_host_asks_for_the_connection),
         cmocka_unit_test(a_named_port_is_asked_for_the_connection),
         cmocka_unit_test(v4_mapped_addresses_are_asked_as_v4),
-        cmocka_unit_test(queues_of_other_hosts_have_the_sizes_asked_for),
         cmocka_unit_test(the_provider_is_told_of_ports),
         cmocka_unit_test(no_other_device_stands_in),
     };

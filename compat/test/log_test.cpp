@@ -262,6 +262,41 @@ int remove_folder(void **)
     return 0;
 }
 
+std::string g_told;
+
+void tell(int level, const char *line)
+{
+    g_told += std::to_string(level) + " " + line;
+    if (g_told.size() < 100)
+        VMA_LOG(kWarn, "said within");
+}
+
+// VMA_LOG_CB_FUNC_PTR. What it logs itself, and what a child logs, goes where the log went without it.
+void lines_go_to_the_programs_function(void **)
+{
+    char pointer[32];
+    std::snprintf(pointer, sizeof pointer, "%p", reinterpret_cast<void *>(&tell));
+    ::setenv("VMA_LOG_CB_FUNC_PTR", pointer, 1);
+    const LogFile log("callback", Level::kDebug, 1);
+    assert_null(::getenv("VMA_LOG_CB_FUNC_PTR"));
+    VMA_LOG(kDebug, "one");
+    assert_matches(g_told, "5 Tid: +[0-9]+ VMA DEBUG: one\n");
+    assert_matches(log.content(), "Tid: +[0-9]+ VMA WARNING: said within\n");
+    const pid_t child = ::fork();
+    if (child == 0) {
+        reopen_log_in_child();
+        VMA_LOG(kInfo, "child");
+        ::_exit(g_told.find("child") == std::string::npos ? 0 : 1);
+    }
+    int status = -1;
+    assert_int_equal(::waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_matches(log.content(), ".*\nTid: +[0-9]+ VMA INFO: child\n");
+    const std::string much(5000, 'y');
+    VMA_LOG(kInfo, "%s", much.c_str());
+    assert_int_equal(g_told.back(), '\n');
+}
+
 } // namespace
 
 int main()
@@ -272,6 +307,7 @@ int main()
         cmocka_unit_test(details),
         cmocka_unit_test(long_lines_are_cut),
         cmocka_unit_test(errno_is_kept),
+        cmocka_unit_test(lines_go_to_the_programs_function),
         cmocka_unit_test(file_is_appended_to),
         cmocka_unit_test(name_has_process_id),
         cmocka_unit_test(broken_pipe_does_not_kill),

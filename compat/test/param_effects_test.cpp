@@ -100,6 +100,29 @@ void a_poll_takes_so_many(void **)
     drain(pair);
 }
 
+// VMA_TX_WRE and VMA_RX_WRE; their defaults are VMA's, not the provider's.
+void queues_have_the_sizes_asked_for(void **)
+{
+    fi_tx_attr tx = {};
+    fi_rx_attr rx = {};
+    fi_info info = {};
+    info.tx_attr = &tx;
+    info.rx_attr = &rx;
+    const Changed changed;
+    config::g_params.tx_wre = 2048;
+    config::g_params.rx_wre = 16000;
+    sock::ask_queues(info);
+    assert_int_equal(tx.size + rx.size, 0);
+    config::g_params.tx_wre = 1000;
+    config::g_params.rx_wre = 300;
+    sock::ask_queues(info);
+    assert_int_equal(tx.size, 1000);
+    assert_int_equal(rx.size, 300);
+    config::g_params.tx_wre = 1;
+    sock::ask_queues(info);
+    assert_int_equal(tx.size, 16);
+}
+
 std::size_t g_device_memory;
 
 int note_option(fid_t, int, int name, const void *value, std::size_t size)
@@ -149,6 +172,7 @@ int main()
         cmocka_unit_test(a_send_takes_what_has_come),
         cmocka_unit_test(a_receive_looks_for_more),
         cmocka_unit_test(a_poll_takes_so_many),
+        cmocka_unit_test(queues_have_the_sizes_asked_for),
         cmocka_unit_test(an_endpoint_is_asked_for_device_memory),
         cmocka_unit_test(nothing_is_lost),
     };

@@ -5,6 +5,7 @@ groups, the log's function. The names, defaults and ranges are tested in fabtest
 import ctypes
 import os
 import pathlib
+import platform
 import re
 import signal
 import struct
@@ -27,6 +28,20 @@ PROGRAM = "sockets/programs/parameters"
 def start(run, command, *arguments, stdin=None, preexec=None, **env):
     return run.start("program", [build.program(PROGRAM), command, *arguments], vma=True,
                      env={**LATENCY, "FABTEST_LIFT": "1", **env}, stdin=stdin, preexec=preexec)
+
+
+@pytest.fixture
+def plain():
+    """A sanitizer has handlers of its own, and must be loaded first."""
+    if build.sanitized():
+        pytest.skip("a sanitizer stands in the way")
+
+
+@pytest.fixture
+def calls():
+    """/proc/PID/syscall: its numbers are those of this architecture."""
+    if platform.machine() != "x86_64":
+        pytest.skip("the numbers of system calls are x86_64's")
 
 
 @pytest.fixture
@@ -177,7 +192,7 @@ class Helper:
 
 
 @pytest.mark.parametrize("turn, least, most", [("10", 1, 10), ("70", 11, 70), ("5000", 71, 100), ("1", 0, 1)])
-def test_turns_of_the_internal_thread(run, silence, turn, least, most):
+def test_turns_of_the_internal_thread(run, calls, silence, turn, least, most):
     proc = start(run, "idle", stdin=silence, VMA_TIMER_RESOLUTION_MSEC=turn)
     helper = Helper(run, proc)
     run.wait_until(lambda: least <= helper.sleep()[1] <= most, f"a sleep of {least} to {most} ms")
@@ -185,7 +200,7 @@ def test_turns_of_the_internal_thread(run, silence, turn, least, most):
 
 
 @pytest.mark.parametrize("arm", ["0", "1"])
-def test_the_internal_thread_may_wait_for_data(run, silence, arm):
+def test_the_internal_thread_may_wait_for_data(run, calls, silence, arm):
     proc = start(run, "idle", stdin=silence, VMA_INTERNAL_THREAD_ARM_CQ=arm)
     helper = Helper(run, proc)
     run.wait_until(lambda: (helper.sleep()[0][2] >= 0) == (arm == "1"), "a sleep")
@@ -228,7 +243,7 @@ def ends_by(proc, number):
 
 
 @pytest.mark.parametrize("how", ["0", "0x10", "sent"])
-def test_a_crash_tells_where(run, how):
+def test_a_crash_tells_where(run, plain, how):
     run.expect_errors = True
     proc = start(run, "crash", how, VMA_HANDLE_SIGSEGV="1")
     assert ends_by(proc, signal.SIGSEGV)
@@ -238,14 +253,14 @@ def test_a_crash_tells_where(run, how):
     assert len(frames) >= 3 and any("programs/parameters(" in line for line in frames)
 
 
-def test_a_crash_is_silent_without_it(run):
+def test_a_crash_is_silent_without_it(run, plain):
     proc = start(run, "crash", "0")
     assert ends_by(proc, signal.SIGSEGV)
     assert not proc.log().at_level("ERROR")
 
 
 @pytest.mark.parametrize("handles", ["0", "1"])
-def test_the_programs_own_handler_gets_the_crash(run, handles):
+def test_the_programs_own_handler_gets_the_crash(run, plain, handles):
     proc = start(run, "crash-handled", VMA_HANDLE_SIGSEGV=handles).ok()
     assert results(proc) == {"before": (0, "-"), "signal": (0, "-")}
     assert proc.stdout().endswith("caught\n")
@@ -258,7 +273,17 @@ def test_what_a_socket_loops_back(run, value):
     assert results(start(run, "loop", VMA_TX_MC_LOOPBACK=str(value)).ok())["loop"] == (value, "-")
 
 
-def test_a_receive_that_only_the_kernel_can_end(run):
+@pytest.mark.parametrize("told", ["0", "1"])
+def test_a_lost_datagram_may_be_told(run, silence, told):
+    answers = start(run, "answer", stdin=silence).wait_output("port")
+    number = results(answers)["port"][0]
+    floods = start(run, "flood", str(number), VMA_TX_NONBLOCKED_EAGAINS=told).ok()
+    assert [line for line in floods.log().lines if re.search(rf"UDP .*:{number}: accelerated: device local", line)]
+    assert (results(floods)["refused"][0] != 0) == (told == "1")
+    answers.kill()
+
+
+def test_a_receive_that_only_the_kernel_can_end(run, calls):
     """With VMA_RX_POLL_INIT it polls; without, it sleeps in the call itself."""
     RECVFROM, RECVMSG = "45", "47"
 
@@ -278,7 +303,7 @@ def test_a_join_waits(run):
     assert results(start(run, "join", "150", VMA_WAIT_AFTER_JOIN_MSEC="150").ok())["waited"] == (1, "-")
 
 
-def test_the_log_may_be_a_function(run):
+def test_the_log_may_be_a_function(run, plain):
     def program(pointer):
         return run.start("program", [build.program(PROGRAM), "callback", build.libvma(), pointer],
                          env={"VMA_TRACELEVEL": "info", "VMA_RX_POLL": "5"}).ok()

@@ -10,6 +10,9 @@ namespace vma::config {
 
 namespace {
 
+constexpr std::int32_t kCcCubic = 1;
+constexpr long long kCcAsked = 2; // as VMA writes kCcNone
+
 using Number = std::uint32_t Params::*;
 
 // `field` is at least `factor` times `other`, or at most half of it if `factor` is 0.
@@ -50,6 +53,8 @@ void relate(Params &params)
     for (const Limit &limit : kLimits)
         if (!keeps(params, limit))
             params.*limit.field = bound_of(params, limit);
+    if (params.tcp_cc_algo == kCcNone)
+        params.tcp_cc_algo = kCcCubic;
     if (params.rx_poll < 0 || params.select_poll < 0)
         params.cq_moderation = false; // nobody sleeps for an interrupt
     if (!params.cq_moderation)
@@ -69,7 +74,8 @@ void warn_about_relations()
                                         : "as much as",
                     limit.other_name, used);
     }
-    if (params().tcp_cc_algo == kCcNone)
+    const char *const congestion = variable("VMA_TCP_CC_ALGO");
+    if (congestion != nullptr && std::strtoll(congestion, nullptr, 10) == kCcAsked)
         VMA_LOG(kWarn, "VMA_TCP_CC_ALGO=2 is not to be had: without congestion control a sender harms all others; "
                        "using CUBIC");
 }

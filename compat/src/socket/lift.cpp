@@ -71,6 +71,8 @@ void stay_on_kernel(Socket &s, const char *reason)
 int open_endpoint(Socket &s, fi_info *info, Device &device)
 {
     fid_ep *ep = nullptr;
+    if (is_remote(s))
+        ask_queues(*info);
     int result = fi_endpoint(device.domain, info, &ep, &s);
     if (result != 0)
         return result;

@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <netinet/in.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 
@@ -72,21 +71,6 @@ fi_provider *load_provider()
     return provider;
 }
 
-namespace {
-
-constexpr std::size_t kLeastQueue = 16;
-constexpr std::size_t kMostQueue = 4096;      // of the provider
-constexpr std::uint32_t kDefaultSends = 2048; // VMA's own: nobody has chosen it
-constexpr std::uint32_t kDefaultReceives = 16000;
-
-// 0: as the provider likes.
-std::size_t queue_size(std::uint32_t wanted, std::uint32_t fallback)
-{
-    return wanted == fallback ? 0 : std::clamp<std::size_t>(wanted, kLeastQueue, kMostQueue);
-}
-
-} // namespace
-
 int find_device(fi_provider &provider, Want want, const Addresses *addresses, fi_info *&info)
 {
     // The fabric's name in the hints keeps all other devices out: none of them is even asked what it has.
@@ -119,10 +103,6 @@ int find_device(fi_provider &provider, Want want, const Addresses *addresses, fi
         hints.src_addrlen = to_sockaddr(addresses->local, source);
         hints.dest_addrlen = to_sockaddr(addresses->peer, target);
         source.sin6_port = 0; // of either family in the same place
-        if (want == Want::kRdmaStreams) {
-            tx.size = queue_size(config::params().tx_wre, kDefaultSends);
-            rx.size = queue_size(config::params().rx_wre, kDefaultReceives);
-        }
         if (want == Want::kRdmaStreams)
             domain.mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
         hints.addr_format = source.sin6_family == AF_INET ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6;

@@ -28,13 +28,10 @@ constexpr int kKernelOnly = MSG_ERRQUEUE | MSG_OOB;
 [[gnu::tls_model("initial-exec")]] thread_local constinit std::int64_t t_drained_ns = 0;
 
 // VMA_RX_CQ_DRAIN_RATE_NSEC: bytes are there already, are there more?
-inline void drain_at_rate()
+[[gnu::noinline]] void drain_at_rate(const Socket &s)
 {
-    const std::uint32_t rate = config::params().rx_cq_drain_rate_nsec;
-    if (rate == 0) [[likely]]
-        return;
     const std::int64_t now = now_ns();
-    if (now - t_drained_ns < rate)
+    if (!has_input(s) || now - t_drained_ns < config::params().rx_cq_drain_rate_nsec)
         return;
     t_drained_ns = now;
     engine_poll();
@@ -178,8 +175,8 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags)
     if (is_udp(s))
         return udp::receive(s, fd, buf, len, flags, nullptr, nullptr);
     const Mode mode = s.mode.load(std::memory_order_acquire);
-    if (mode == Mode::kDual && has_input(s))
-        drain_at_rate();
+    if (config::params().rx_cq_drain_rate_nsec != 0 && mode == Mode::kDual) [[unlikely]]
+        drain_at_rate(s);
     if (mode == Mode::kDual && (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) == 0 && has_input(s) && s.rx_lock.try_lock()) {
         const ssize_t n = consume_simple(s, buf, len);
         s.rx_lock.unlock();

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_ext_vma.h>
 
@@ -164,6 +166,23 @@ void end_linger(Socket &s)
         return; // another thread does it, or has done it
     s.waiters.fetch_sub(1, std::memory_order_seq_cst);
     release_if_unused(s);
+}
+
+namespace {
+
+constexpr std::size_t kLeastQueue = 16;
+constexpr std::uint32_t kDefaultSends = 2048; // VMA's own: nobody has chosen it
+constexpr std::uint32_t kDefaultReceives = 16000;
+
+} // namespace
+
+void ask_queues(fi_info &info)
+{
+    const config::Params &p = config::params();
+    if (p.tx_wre != kDefaultSends)
+        info.tx_attr->size = std::max<std::size_t>(p.tx_wre, kLeastQueue);
+    if (p.rx_wre != kDefaultReceives)
+        info.rx_attr->size = std::max<std::size_t>(p.rx_wre, kLeastQueue);
 }
 
 int ask_device_memory(fid_ep &endpoint)

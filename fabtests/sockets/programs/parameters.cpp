@@ -149,6 +149,48 @@ void receive_nothing(char **)
     ::recv(fd, &byte, 1, 0);
 }
 
+// A UDP socket that answers, until it is told to be silent: from then on it reads nothing.
+void answer(char **)
+{
+    const int fd = must(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket");
+    sockaddr_in own{};
+    socklen_t length = sizeof own;
+    own.sin_family = AF_INET;
+    own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    must(::bind(fd, reinterpret_cast<sockaddr *>(&own), length), "bind");
+    must(::getsockname(fd, reinterpret_cast<sockaddr *>(&own), &length), "getsockname");
+    show("port", ntohs(own.sin_port));
+    char byte = 0;
+    while (byte != 's') {
+        sockaddr_in peer{};
+        length = sizeof peer;
+        must(static_cast<int>(::recvfrom(fd, &byte, 1, 0, reinterpret_cast<sockaddr *>(&peer), &length)), "recvfrom");
+        must(static_cast<int>(::sendto(fd, &byte, 1, 0, reinterpret_cast<sockaddr *>(&peer), length)), "sendto");
+    }
+    must(static_cast<int>(::read(STDIN_FILENO, &byte, 1)), "read");
+}
+
+// Sends to it: how many of more than any receiver has room for end with EAGAIN?
+void flood(char **argv)
+{
+    const int fd = must(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), "socket");
+    sockaddr_in peer{};
+    peer.sin_family = AF_INET;
+    peer.sin_port = htons(static_cast<std::uint16_t>(std::atoi(argv[0])));
+    peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    must(::connect(fd, reinterpret_cast<sockaddr *>(&peer), sizeof peer), "connect");
+    char bytes[1000] = "x";
+    for (int i = 0; i <= 3000; ++i) { // by then both directions have left the kernel
+        bytes[0] = i == 3000 ? 's' : 'x';
+        must(static_cast<int>(::send(fd, bytes, 1, 0)), "send");
+        must(static_cast<int>(::recv(fd, bytes, 1, 0)), "recv");
+    }
+    int refused = 0;
+    for (int i = 0; i < 20000; ++i)
+        refused += ::send(fd, bytes, sizeof bytes, MSG_DONTWAIT) < 0 && errno == EAGAIN ? 1 : 0;
+    show("refused", refused);
+}
+
 // How often a receive that times out lets others run.
 void yields(char **)
 {
@@ -232,7 +274,7 @@ void interrupt(char **argv)
 
 [[gnu::noinline]] void write_to(volatile int *place)
 {
-    *place = 1;
+    *place = 1;               // NOLINT(clang-analyzer-core.NullDereference): that is its use
     std::puts("not reached"); // no tail call: the frame stays
 }
 
@@ -274,7 +316,7 @@ void take_line(int level, const char *line)
         std::snprintf(g_first, sizeof g_first, "%s", line);
 }
 
-// Loads the library as sockperf does, with the log's lines for itself; then in a child by fork().
+// Loads the library as sockperf does, with the log's lines for itself.
 void callback(char **argv)
 {
     char text[32];
@@ -301,6 +343,8 @@ constexpr Command kCommands[] = {
     {"fcntl", 2, call_fcntl},
     {"ioctl", 1, call_ioctl},
     {"datagram", 2, datagram_option},
+    {"answer", 0, answer},
+    {"flood", 1, flood},
     {"join", 1, join},
     {"loop", 0, loop},
     {"receive", 0, receive_nothing},

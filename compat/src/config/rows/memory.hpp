@@ -39,8 +39,9 @@ inline constexpr Parameter kMemoryRows[] = {
      .field = &Params::fork_support,
      .fallback = 1,
      .idle = true,
-     .text = "No effect here: programs may fork always; the memory that RDMA devices use is registered so that it is "
-             "safe, whatever this says."},
+     .text =
+         "No effect here: programs may fork always. The memory of the library's connections is kept out of children; "
+         "that of an RDMA device's own queues is the kernel's affair, or before Linux 5.12 that of RDMAV_FORK_SAFE."},
     {.name = "VMA_CLOSE_ON_DUP2",
      .label = "close on dup2()",
      .field = &Params::close_on_dup2,

@@ -36,7 +36,7 @@ inline constexpr Parameter kReceiveRows[] = {
      .max = kMostNumber,
      .overrides = {{{Spec::kLatency, 256}, {Spec::kUltraLatency, 256}}},
      .text = "Messages that an RDMA device takes at a time for a connection before it holds its sender up; at least "
-             "16, at most 4096; the default stands for 256."},
+             "16, at most 4096 and what the device has; the default stands for 256."},
     {.name = "VMA_RX_WRE_BATCHING",
      .label = "Rx QP WRE Batching",
      .field = &Params::rx_wre_batching,

@@ -84,7 +84,7 @@ inline constexpr Parameter kTransmitRows[] = {
      .max = kMostNumber,
      .overrides = {{{Spec::kLatency, 256}, {Spec::kUltraLatency, 256}}},
      .text = "Operations that wait to be sent at a time on a connection's endpoint of an RDMA device; at least 16, at "
-             "most 4096; the default stands for 256."},
+             "most 4096 and what the device has; the default stands for 256."},
     {.name = "VMA_TX_WRE_BATCHING",
      .label = "Tx QP WRE Batching",
      .field = &Params::tx_wre_batching,

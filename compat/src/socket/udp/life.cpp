@@ -409,24 +409,6 @@ int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *l
     return result;
 }
 
-namespace {
-
-// VMA_WAIT_AFTER_JOIN_MSEC, if that was one. The program's own signals don't end it.
-void wait_after_join(int level, int name)
-{
-    const std::uint32_t milliseconds = config::params().wait_after_join_msec;
-    const bool v4 = level == IPPROTO_IP && (name == IP_ADD_MEMBERSHIP || name == IP_ADD_SOURCE_MEMBERSHIP);
-    const bool v6 = level == IPPROTO_IPV6 && name == IPV6_JOIN_GROUP;
-    const bool any = name == MCAST_JOIN_GROUP || name == MCAST_JOIN_SOURCE_GROUP;
-    if (milliseconds == 0 || (!v4 && !v6 && !(any && (level == IPPROTO_IP || level == IPPROTO_IPV6))))
-        return;
-    const std::int64_t end = now_ns() + std::int64_t{milliseconds} * 1'000'000;
-    for (std::int64_t left = end - now_ns(); left > 0; left = end - now_ns())
-        libc::real.poll(nullptr, 0, static_cast<int>((left + 999'999) / 1'000'000));
-}
-
-} // namespace
-
 int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len)
 {
     State &u = state_of(s);

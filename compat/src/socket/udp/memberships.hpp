@@ -17,6 +17,10 @@ bool is_joined(const in6_addr &group, std::uint32_t interface);
 std::uint32_t membership_generation();
 bool membership_changed(std::uint32_t since); // hot path
 
+// After setsockopt() with that option: VMA_WAIT_AFTER_JOIN_MSEC, if it was a join. The program's own signals don't end it. No lock is
+// held.
+void wait_after_join(int level, int name);
+
 void look_at_memberships(); // helper thread
 void memberships_after_fork_in_child();
 
