@@ -102,9 +102,9 @@ def judge(packets, protocol, partial: bool):
         assert packet.has_pseudo_sum if packet.is_partial else packet.is_right
 
 
-def listening(run, host, program, *argv, offloads):
+def listening(run, host, program, *argv, offloads, **env):
     server = Asked(run, host, "server", build.program(f"ether/programs/{program}"), "wire", *argv,
-                   env={"FI_VMA_ETHERNET_OFFLOADS": offloads, "FI_LOG_LEVEL": "debug"})
+                   env={"FI_VMA_ETHERNET_OFFLOADS": offloads, "FI_LOG_LEVEL": "debug", **env})
     assert server.next_line() == {"tcp_echo": "listening", "udp_echo": "ready"}[program]
     return server
 
@@ -140,6 +140,33 @@ def test_udp(run, hosts, family, left, right, how):
     server.finish()
     judge(packets, _UDP, how == "left")
     assert len(packets) == 5
+
+
+@pytest.mark.parametrize("size", [1, 300_001])
+def test_a_kernel_without_metadata(run, hosts, size):
+    """All is as before there was any, and a line says so."""
+    runtimes = build.preload().split()[:-1]  # of a sanitizer
+    shim = build.build_dir() / "fabtests/ether/programs/.libs/old_kernel.so"
+    server = listening(run, hosts.left, "tcp_echo", "listen", FAMILIES[0][1], PORT, offloads="on",
+                       LD_PRELOAD=" ".join([*runtimes, str(shim)]))
+    data = os.urandom(size)
+    with captured(hosts.right) as packets:
+        assert echoed(hosts.right, FAMILIES[0][1], data) == hashlib.sha256(data).digest()
+    server.finish()
+    judge(packets, _TCP, False)
+    assert server.proc.stderr().count("checksums of frames to send are computed here: the kernel has no metadata") == 1
+
+
+def test_mtu_of_several_buffers(run, hosts):
+    """The kernel would want room before each of them."""
+    for host in (hosts.left, hosts.right):
+        host.ip("link", "set", "wire", "mtu", "9000")
+    server = listening(run, hosts.left, "tcp_echo", "listen", FAMILIES[0][1], PORT, offloads="on")
+    data = os.urandom(300_001)
+    with captured(hosts.right) as packets:
+        assert echoed(hosts.right, FAMILIES[0][1], data) == hashlib.sha256(data).digest()
+    server.finish()
+    judge(packets, _TCP, False)
 
 
 def test_a_word_that_means_nothing(run, hosts):

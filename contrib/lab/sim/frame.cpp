@@ -163,7 +163,7 @@ bool cut(std::span<const std::uint8_t> header, std::span<const std::uint8_t> dat
     Headers headers;
     if (data.empty() || !parse(whole, headers) || !headers.ports_known || headers.protocol != IPPROTO_TCP ||
         header.size() < headers.transport_at + kTcp ||
-        headers.transport_at + (whole[headers.transport_at + 12] >> 4 << 2) != header.size())
+        headers.transport_at + std::size_t{4} * (whole[headers.transport_at + 12] >> 4) != header.size())
         return false;
     const std::size_t ip = headers.ip_at;
     const std::size_t tcp = headers.transport_at;

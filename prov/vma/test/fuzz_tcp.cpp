@@ -67,8 +67,10 @@ TcpLimits limits()
 class World
 {
 public:
-    explicit World(Input &input) : in_(input), tcp_(limits(), {1, 2}, now_), path_(tcp_.paths().use(kPeer))
+    // `device`: computes checksums and cuts segments.
+    World(Input &input, bool device) : in_(input), tcp_(limits(), {1, 2}, now_), path_(tcp_.paths().use(kPeer))
     {
+        tcp_.set_offloads({device, device, device ? kMostSegmented : 0});
         tcp_.paths()[path_].ready = true;
         promise(tcp_.listen({kUs, kListens}, 2, settings(), 0, listener_) == 0);
     }
@@ -249,9 +251,12 @@ private:
     {
         TcpOut meta;
         unsigned n = 0;
-        std::uint8_t frame[1500];
-        while (tcp_.output(now_, frame, meta)) {
+        std::uint8_t frame[8000];
+        while (tcp_.output(now_, std::span(frame), meta)) {
             promise(meta.length >= kTcpHeader && meta.length <= sizeof frame);
+            promise(meta.segment_size == 0 || (meta.partial_sum && meta.length > kTcpHeader + meta.segment_size &&
+                                               meta.length + TcpOut::kMoved <= sizeof frame));
+            promise(meta.segment_size != 0 || meta.length <= 1500);
             promise(++n < 10000); // it ends
         }
     }
@@ -272,10 +277,12 @@ private:
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size)
 {
-    Input input(data, size);
-    World world(input);
-    while (!input.empty())
-        world.step();
-    world.finish();
+    for (const bool device : {false, true}) {
+        Input input(data, size);
+        World world(input, device);
+        while (!input.empty())
+            world.step();
+        world.finish();
+    }
     return 0;
 }

@@ -80,9 +80,10 @@ inline std::vector<Frame> cut(const Frame &whole, const FrameWork &work)
             number(piece, at.ip + 10, 2, 0);
             number(piece, at.ip + 10, 2, 0xffff ^ plain_sum(std::span(piece).subspan(at.ip, 20)));
         }
-        const std::size_t sequence = (std::size_t{whole[at.transport + 4]} << 24 | whole[at.transport + 5] << 16 |
-                                      whole[at.transport + 6] << 8 | whole[at.transport + 7]) +
-                                     (from - work.headers);
+        std::size_t sequence = 0;
+        for (std::size_t i = 4; i < 8; ++i)
+            sequence = sequence * 256 + whole[at.transport + i];
+        sequence += from - work.headers;
         number(piece, at.transport + 4, 4, sequence);
         if (from != work.headers)
             piece[at.transport + 13] &= 0x7f; // CWR

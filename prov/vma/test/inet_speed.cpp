@@ -8,7 +8,9 @@
 //   inet_speed SEGMENTS out BYTES LIMIT              segments out alone: LIMIT 0: all by the stack, 1: checksums left to a device,
 //                                                    more: it also cuts segments of so many bytes; 20 sends of BYTES at a time
 //
-// `valgrind --tool=callgrind --toggle-collect='*::send_batch*'` counts the instructions of those, as for bursts `valgrind --tool=callgrind --toggle-collect='*::take_burst*'` counts the instructions of what is measured.
+//   inet_speed DATAGRAMS udp BYTES LIMIT             datagrams of one frame out: LIMIT 0: with their checksums, 1: without
+//
+// `valgrind --tool=callgrind --toggle-collect='*::send_batch*'` (of datagrams '*send_datagrams*') counts the instructions of those, as for bursts `valgrind --tool=callgrind --toggle-collect='*::take_burst*'` counts the instructions of what is measured.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "prov/vma/src/inet/checksum.hpp"
+#include "prov/vma/src/inet/stack.hpp"
 #include "prov/vma/src/inet/tcp.hpp"
 
 namespace {
@@ -244,12 +247,50 @@ private:
     std::uint8_t buffer_[65536];
 };
 
+// Frames of one datagram after the other, from the program's bytes.
+[[gnu::noinline]] void send_datagrams(Stack &stack, PathIndex path, std::span<const std::uint8_t> data)
+{
+    IpOut ip;
+    ip.source = kUs;
+    ip.target = kPeer;
+    ip.protocol = Protocol::kUdp;
+    for (std::uint32_t i = 0; i < segments; ++i) {
+        std::array<std::uint8_t, kUdpHeader> header{};
+        const Bytes parts[] = {header, data};
+        Fragmenter frames = stack.datagram(kSecond, path, ip, parts);
+        FrameWork work;
+        header = stack.datagram_header(frames, ip, {1, 2}, std::span(parts).subspan(1), work);
+        std::uint8_t frame[2048];
+        if (frames.next(frame) == 0)
+            die("a datagram did not leave");
+    }
+}
+
+void time_datagrams(std::size_t size, bool left)
+{
+    StackOptions options;
+    options.tcp.connections = 1;
+    Stack stack(options, kSecond);
+    stack.set_offloads({left, left, 0});
+    const PathIndex path = stack.use_path(kSecond, kPeer);
+    stack.set_path(kSecond, kPeer, {}, 0, 1500);
+    const std::vector<std::uint8_t> data(size, 'x');
+    const auto from = std::chrono::steady_clock::now();
+    send_datagrams(stack, path, data);
+    const std::chrono::duration<double, std::micro> spent = std::chrono::steady_clock::now() - from;
+    std::printf("%.2f million datagrams/s\n", segments / spent.count());
+}
+
 } // namespace
 
 int main(int argc, char **argv)
 {
     if (argc > 1)
         segments = static_cast<std::uint32_t>(std::atoi(argv[1]));
+    if (argc > 4 && std::string_view(argv[2]) == "udp") {
+        time_datagrams(static_cast<std::size_t>(std::atoi(argv[3])), std::atoi(argv[4]) != 0);
+        return 0;
+    }
     if (argc > 4 && std::string_view(argv[2]) == "out") {
         const double out = Bench().out_in_batches(static_cast<std::size_t>(std::atoi(argv[3])),
                                                   static_cast<std::uint32_t>(std::atoi(argv[4])));

@@ -90,7 +90,8 @@ void segments(void **)
     Segment4 reset;
     write_reset(kPair, 0x12345678, reset);
     assert_int_equal(reset[33], 0x04);
-    assert_int_equal(std::uint32_t{reset[24]} << 24 | reset[25] << 16 | reset[26] << 8 | reset[27], 0x12345678);
+    const std::uint8_t number[] = {0x12, 0x34, 0x56, 0x78};
+    assert_memory_equal(&reset[24], number, sizeof number);
     for (const Segment4 &segment : {syn, reset}) {
         assert_int_equal(plain_sum(segment.data(), 20, 0), 0xffff);
         const std::uint32_t pseudo = 0x0a00 + 1 + 0x0a00 + 2 + IPPROTO_TCP + 20;

@@ -453,7 +453,9 @@ void segments_are_cut(void **)
         assert_memory_equal(&frame[54], &data[100 * i], length);
         assert_int_equal(frame[16] * 256 + frame[17], 40 + length);
         assert_int_equal(frame[18] * 256 + frame[19], (0xffff + i) & 0xffff);
-        assert_int_equal(std::uint32_t{frame[38]} << 24 | frame[39] << 16 | frame[40] << 8 | frame[41], number);
+        const std::uint8_t wire[] = {static_cast<std::uint8_t>(number >> 24), static_cast<std::uint8_t>(number >> 16),
+                                     static_cast<std::uint8_t>(number >> 8), static_cast<std::uint8_t>(number)};
+        assert_memory_equal(&frame[38], wire, sizeof wire);
         constexpr unsigned kFlags[] = {0x90, 0x10, 0x19}; // CWR first, PSH and FIN last
         assert_int_equal(frame[47], kFlags[i]);
         number += 100;

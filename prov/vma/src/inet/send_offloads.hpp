@@ -18,7 +18,10 @@ struct SendOffloads {
     // most kMostSegmented. 0: it doesn't.
     std::uint32_t segment_limit = 0;
 
-    bool sums(const IpAddress &target) const { return target.is_v4() ? checksums_v4 : checksums_v6; }
+    bool sums(const IpAddress &target) const
+    {
+        return (checksums_v4 || checksums_v6) && (target.is_v4() ? checksums_v4 : checksums_v6);
+    }
     std::uint32_t limit(const IpAddress &target) const { return sums(target) ? segment_limit : 0; }
 };
 

@@ -141,7 +141,7 @@ std::size_t Stack::output(Nanos now, std::span<std::uint8_t> out, FrameWork &wor
         work = {static_cast<std::uint16_t>(headers), kTcpChecksumAt};
     if (meta.segment_size != 0) {
         work.segment = meta.segment_size;
-        work.headers = static_cast<std::uint16_t>(headers + (out[headers + kTcpOffsetAt] >> 4 << 2));
+        work.headers = static_cast<std::uint16_t>(headers + std::size_t{4} * (out[headers + kTcpOffsetAt] >> 4));
     }
     return write_headers(out.data(), l2, ip, meta.length) + meta.length;
 }

@@ -402,9 +402,9 @@ private:
     std::uint32_t challenges_ = 0; // in the second that began then
     SendOffloads offloads_;
     struct Left { // by write(), to the device
-        bool sum = false;
+        std::uint32_t segments = 1;
         std::uint16_t segment_size = 0;
-        std::size_t segments = 1;
+        bool sum = false;
     };
     Left left_;
     TcpCounters counters_;

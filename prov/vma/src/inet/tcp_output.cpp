@@ -111,6 +111,19 @@ std::uint32_t Tcp::segment_limit(const Connection &c, std::span<std::uint8_t> ou
     return std::min(offloads_.limit(c.flow.remote.address), static_cast<std::uint32_t>(most));
 }
 
+[[gnu::always_inline]] inline void Tcp::write_data(const Connection &c, const Segment &segment, std::size_t len,
+                                                   std::size_t header, std::uint8_t *out) const
+{
+    std::uint32_t partial = sum_tcp_header(out, header, len, c.flow.local.address, c.flow.remote.address);
+    std::uint8_t *to = out + header;
+    if (len != 0)
+        c.out.for_each(blocks_, segment.seq - c.data_from, len, [&](const std::uint8_t *piece, std::size_t n) {
+            partial = copy_and_sum(to, piece, n, partial);
+            to += n;
+        });
+    seal_segment(out, partial);
+}
+
 // Header, options, `len` bytes of data from segment.seq on, checksum; and what sending an acknowledgement settles.
 std::size_t Tcp::write(Connection &c, Segment &segment, std::size_t len, Nanos now, std::span<std::uint8_t> out)
 {
@@ -153,21 +166,8 @@ std::size_t Tcp::write(Connection &c, Segment &segment, std::size_t len, Nanos n
     return header + len;
 }
 
-void Tcp::write_data(const Connection &c, const Segment &segment, std::size_t len, std::size_t header,
-                     std::uint8_t *out) const
-{
-    std::uint32_t partial = sum_tcp_header(out, header, len, c.flow.local.address, c.flow.remote.address);
-    std::uint8_t *to = out + header;
-    if (len != 0)
-        c.out.for_each(blocks_, segment.seq - c.data_from, len, [&](const std::uint8_t *piece, std::size_t n) {
-            partial = copy_and_sum(to, piece, n, partial);
-            to += n;
-        });
-    seal_segment(out, partial);
-}
-
-void Tcp::write_unsummed_data(const Connection &c, const Segment &segment, std::size_t len, std::size_t header,
-                              std::uint8_t *out) const
+[[gnu::noinline]] void Tcp::write_unsummed_data(const Connection &c, const Segment &segment, std::size_t len,
+                                                std::size_t header, std::uint8_t *out) const
 {
     std::uint8_t *to = out + header;
     c.out.for_each(blocks_, segment.seq - c.data_from, len, [&](const std::uint8_t *piece, std::size_t n) {
@@ -282,54 +282,9 @@ std::uint32_t Tcp::sendable(Connection &c, Nanos now, std::uint32_t mss, bool pr
     return len;
 }
 
-std::size_t Tcp::emit_new(Connection &c, Nanos now, std::span<std::uint8_t> out)
-{
-    bool fin = false;
-    const std::uint32_t room = segment_room(c, out);
-    std::uint32_t len = sendable(c, now, room, c.tail.pending, fin);
-    if (len == 0 && !fin)
-        return 0;
-    if (c.sent.empty() && now - c.last_sent > c.rtt.rto() && c.bytes_sent != 0)
-        c.congestion.after_idle();
-    Segment segment;
-    segment.seq = c.nxt;
-    const std::uint32_t limit = segment_limit(c, out);
-    const bool more = len == room && !fin && limit > room && !c.tail.pending && !c.probe_due;
-    if (!record_new(c, len, fin, now, segment))
-        return 0;
-    if (more)
-        len += append_segments(c, room, limit - len, now, segment);
-    c.capable_transport = c.ecn && len != 0; // RFC 3168, 6.1: on new data alone
-    if (c.cwr_due) {
-        segment.flags |= kCwr;
-        c.cwr_due = false;
-    }
-    const std::size_t length = write(c, segment, len, now, out);
-    c.probe_due = false;
-    set_alarm(c, now);
-    return length;
-}
-
-// Further segments of `size` bytes, and a last one that may be shorter, go with the one in `segment`: what their own turns would have
-// sent now. `most`: bytes. What they have.
-std::uint32_t Tcp::append_segments(Connection &c, std::uint32_t size, std::uint32_t most, Nanos now, Segment &segment)
-{
-    std::uint32_t total = 0;
-    for (std::uint32_t len = size; len == size && total + size <= most;) {
-        bool fin = false;
-        len = sendable(c, now, size, false, fin);
-        if (len == 0 || !record_new(c, len, fin, now, segment)) // a FIN alone is a segment of its own
-            break;
-        total += len;
-        ++left_.segments;
-    }
-    if (total != 0)
-        left_.segment_size = static_cast<std::uint16_t>(size);
-    return total;
-}
-
 // Bytes that were never sent are under way from now on, as one segment.
-bool Tcp::record_new(Connection &c, std::uint32_t len, bool fin, Nanos now, Segment &segment)
+[[gnu::always_inline]] inline bool Tcp::record_new(Connection &c, std::uint32_t len, bool fin, Nanos now,
+                                                   Segment &segment)
 {
     const Seq end = c.nxt + len + (fin ? 1 : 0);
     if (!c.sent.append(sent_, c.nxt, end, fin, now)) {
@@ -350,6 +305,53 @@ bool Tcp::record_new(Connection &c, std::uint32_t len, bool fin, Nanos now, Segm
     if (c.phase == Phase::kRecovery)
         c.prr_out += len;
     return true;
+}
+
+std::size_t Tcp::emit_new(Connection &c, Nanos now, std::span<std::uint8_t> out)
+{
+    bool fin = false;
+    const std::uint32_t room = segment_room(c, out);
+    std::uint32_t len = sendable(c, now, room, c.tail.pending, fin);
+    if (len == 0 && !fin)
+        return 0;
+    if (c.sent.empty() && now - c.last_sent > c.rtt.rto() && c.bytes_sent != 0)
+        c.congestion.after_idle();
+    Segment segment;
+    segment.seq = c.nxt;
+    const std::uint32_t limit = offloads_.segment_limit != 0 ? segment_limit(c, out) : 0;
+    const bool more = len == room && !fin && limit > room && !c.tail.pending && !c.probe_due;
+    if (!record_new(c, len, fin, now, segment))
+        return 0;
+    if (more)
+        len += append_segments(c, room, limit - len, now, segment);
+    c.capable_transport = c.ecn && len != 0; // RFC 3168, 6.1: on new data alone
+    if (c.cwr_due) {
+        segment.flags |= kCwr;
+        c.cwr_due = false;
+    }
+    const std::size_t length = write(c, segment, len, now, out);
+    c.probe_due = false;
+    set_alarm(c, now);
+    return length;
+}
+
+// Further segments of `size` bytes, and a last one that may be shorter, go with the one in `segment`: what their own turns would have
+// sent now. `most`: bytes. What they have.
+[[gnu::noinline]] std::uint32_t Tcp::append_segments(Connection &c, std::uint32_t size, std::uint32_t most, Nanos now,
+                                                     Segment &segment)
+{
+    std::uint32_t total = 0;
+    for (std::uint32_t len = size; len == size && total + size <= most;) {
+        bool fin = false;
+        len = sendable(c, now, size, false, fin);
+        if (len == 0 || !record_new(c, len, fin, now, segment)) // a FIN alone is a segment of its own
+            break;
+        total += len;
+        ++left_.segments;
+    }
+    if (total != 0)
+        left_.segment_size = static_cast<std::uint16_t>(size);
+    return total;
 }
 
 std::size_t Tcp::emit_again(Connection &c, Nanos now, std::span<std::uint8_t> out)
