@@ -190,7 +190,7 @@ def test_profiles(run, name):
     for variable, value in values.items():
         if variable not in OTHERS and variable != "VMA_TRACELEVEL":
             assert shown[variable] == as_shown(variable, value), variable
-    ours = {"VMA_SPEC", "VMA_TRACELEVEL", "VMA_LOG_FILE", "VMA_LIFT_AFTER", "VMA_SHM_DIR"}
+    ours = {"VMA_SPEC", "VMA_TRACELEVEL", "VMA_LOG_FILE", "VMA_LIFT_AFTER", "VMA_SHM_DIR", "VMA_CONFIG_FILE", "VMA_STATS_SHMEM_DIR"}
     changed = {line.rpartition("[")[2][:-1] for line in log if HEADER.search(line) and "VMA INFO" in line}
     assert changed - ours <= set(values)
 

@@ -489,3 +489,21 @@ def test_ring_of_closed(run, port):
     client = script(run, "client", text).wait_output("done")
     seen = read(run, client)
     assert not seen["sockets"] and seen["rings"][0]["rx_bytes"] > 0
+
+
+def test_dummy_sends_of_getsockname(run, port):
+    """VMA_TRIGGER_DUMMY_SEND_GETSOCKNAME: counted, and the peer gets nothing of them."""
+    server = script(run, "server", ECHO.format(port=port)).wait_output("ready")
+    asks = PING.format(port=port, count=500, stays=False) + """
+for _ in range(7):
+    s.getsockname()
+s.sendall(b"end")
+assert s.recv(10) == b"end"
+print("asked", flush=True)
+signal.pause()
+"""
+    client = script(run, "client", asks, env={"VMA_TRIGGER_DUMMY_SEND_GETSOCKNAME": "1"}).wait_output("asked")
+    mine = read(run, client)["sockets"][0]
+    assert mine["tx"]["dummies"] == 7 and mine["tx"]["bytes"] + mine["tx"]["os_bytes"] == 500 * 100 + 3
+    theirs = next(one for one in read(run, server)["sockets"] if one["state"] == "ESTABLISHED")
+    assert theirs["tx"]["dummies"] == 0

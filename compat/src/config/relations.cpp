@@ -48,8 +48,24 @@ bool keeps(const Params &params, const Limit &limit)
 
 } // namespace
 
+namespace {
+
+// Before profiles and variables.
+void preset(std::uint32_t &value, const char *name, std::uint32_t usual, std::uint32_t wanted)
+{
+    if (value == usual && variable(name) == nullptr)
+        value = wanted;
+}
+
+} // namespace
+
 void relate(Params &params)
 {
+    if (params.socketxtreme) { // the program polls, and its packets are the device's
+        preset(params.rx_wre, "VMA_RX_WRE", 16000, 1024);
+        preset(params.gro_streams_max, "VMA_GRO_STREAMS_MAX", 32, 0);
+        params.progress_interval = 0;
+    }
     for (const Limit &limit : kLimits)
         if (!keeps(params, limit))
             params.*limit.field = bound_of(params, limit);

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "compat/src/extra/state.hpp"
+#include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
@@ -44,6 +45,7 @@ ssize_t send_nothing(sock::Socket *s, std::size_t length)
     }
     warm(*s);
     state->dummy_sent.fetch_add(1, std::memory_order_relaxed);
+    stats::add_shared(sock::record_of(*s).now.tx.dummies);
     return static_cast<ssize_t>(length);
 }
 

@@ -2,6 +2,7 @@
 // connect, shutdown, options, and the calls that make a socket something that only the kernel can be.
 #include "compat/src/intercept/export.hpp"
 
+#include "compat/src/config/params.hpp"
 #include "compat/src/extra/extra.hpp"
 
 #include <linux/sockios.h>
@@ -130,6 +131,16 @@ VMA_EXPORT int listen(int fd, int backlog) noexcept
         sock::listening(*s, fd);
     }
     return result;
+}
+
+VMA_EXPORT int getsockname(int fd, sockaddr *address, socklen_t *length) noexcept
+{
+    constexpr std::size_t kDummyBytes = 264; // libvma's
+    if (config::params().dummy_send_getsockname) [[unlikely]] {
+        const KeepErrno keep;
+        extra::send_nothing(tracked(fd), kDummyBytes);
+    }
+    return real.getsockname(fd, address, length);
 }
 
 VMA_EXPORT int shutdown(int fd, int how) noexcept

@@ -119,8 +119,8 @@ inline constexpr Parameter kTcpRows[] = {
      .label = "Trigger dummy packet send from getsockname()",
      .field = &Params::dummy_send_getsockname,
      .overrides = {{{Spec::kMultiRing, 1}}},
-     .idle = true,
-     .text = "No effect here: getsockname(2) only asks for the name."},
+     .text = "Whether getsockname(2) on an accelerated socket warms its way of sending, as a dummy send does: "
+             "vma_extra(3)."},
 };
 
 } // namespace vma::config
