@@ -12,6 +12,7 @@ namespace vma::extra {
 
 namespace {
 
+constexpr socklen_t kPointer = sizeof(void *);
 constexpr std::uint64_t kAlways = VMA_EXTRA_API_REGISTER_RECV_CALLBACK | VMA_EXTRA_API_RECVFROM_ZCOPY |
                                   VMA_EXTRA_API_FREE_PACKETS | VMA_EXTRA_API_THREAD_OFFLOAD |
                                   VMA_EXTRA_API_DUMP_FD_STATS | VMA_EXTRA_API_GET_SOCKET_RINGS_NUM |
@@ -60,13 +61,13 @@ void complete_mask()
 bool answer(int fd, int level, int name, void *value, socklen_t *length, int &result)
 {
     if (fd != -1 || level != SOL_SOCKET || name != SO_VMA_GET_API || value == nullptr || length == nullptr ||
-        *length < sizeof(vma_api_t *))
+        *length < kPointer)
         return false;
     config::load_params();
     complete_mask();
     vma_api_t *const api = &g_api;
-    memcpy(value, &api, sizeof api);
-    *length = sizeof api;
+    memcpy(value, &api, kPointer);
+    *length = kPointer;
     result = 0;
     return true;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The extra API as a program sees it: extra_api SCENARIO. Each runs with libvma.so, makes its own peer where it needs one, and ends with 0,
+// The extra API as a program sees it: extra_api SCENARIO [PORT], extra_api send ADDRESS PORT. Each runs with libvma.so, makes its own peer where it needs one, and ends with 0,
 // or 1 and a line that says what was not so.
 #include <arpa/inet.h>
 #include <poll.h>
@@ -287,24 +287,41 @@ struct Held {
     std::uint32_t number;
 };
 
+const char *g_port = nullptr; // of this host, for a sender elsewhere
+
+int receiver_of_numbers()
+{
+    sockaddr_in here = {};
+    if (g_port == nullptr) {
+        const int way = start_peer(send_numbers);
+        const int fd = bound(SOCK_DGRAM, here);
+        CHECK(::write(way, &here, sizeof here) == sizeof here);
+        return fd;
+    }
+    const int fd = ::socket(AF_INET, SOCK_DGRAM, 0);
+    here.sin_family = AF_INET;
+    here.sin_port = htons(static_cast<std::uint16_t>(std::atoi(g_port)));
+    CHECK(fd >= 0 && ::bind(fd, generic(here), sizeof here) == 0);
+    return fd;
+}
+
 // Datagrams are held, in all orders, while others come and are freed at once.
 void udp_zcopy()
 {
-    const int way = start_peer(send_numbers);
+    const int fd = receiver_of_numbers();
+    const unsigned enough = g_port == nullptr ? 100000 : 20000;
     sockaddr_in here = {};
-    const int fd = bound(SOCK_DGRAM, here);
-    CHECK(::write(way, &here, sizeof here) == sizeof here);
     const time_t begin = std::time(nullptr);
     std::vector<Held> held;
     char buffer[2048];
     unsigned lent = 0, copied = 0;
     std::uint32_t last = 0;
-    while (lent < 100000 && !is_time_over(begin)) {
+    while (lent < enough && !is_time_over(begin)) {
         int flags = 0;
         sockaddr_in from = {};
         socklen_t size = sizeof from;
         const int n = g_api->recvfrom_zcopy(fd, buffer, sizeof buffer, &flags, generic(from), &size);
-        CHECK(n > 0 && size == sizeof from && from.sin_addr.s_addr == htonl(INADDR_LOOPBACK));
+        CHECK(n > 0 && size == sizeof from && from.sin_family == AF_INET && from.sin_port != 0);
         if ((flags & MSG_VMA_ZCOPY) == 0) {
             number_of(buffer, static_cast<std::size_t>(n));
             ++copied;
@@ -337,7 +354,8 @@ void udp_zcopy()
     ::close(fd); // all that is held ends
     FAILS(g_api->free_packets(fd, old.head.packet(), 1), EINVAL);
     FAILS(g_api->free_packets(other, old.head.packet(), 1), ENOENT);
-    end_peer();
+    if (g_port == nullptr)
+        end_peer();
 }
 
 vma_recv_callback_retval_t judge(int, std::size_t parts, iovec part[], vma_info_t *info, void *context)
@@ -563,6 +581,14 @@ constexpr Scenario kScenarios[] = {
 
 int main(int argc, char **argv)
 {
+    if (argc > 3 && std::strcmp(argv[1], "send") == 0) {
+        sockaddr_in to = {};
+        to.sin_family = AF_INET;
+        to.sin_port = htons(static_cast<std::uint16_t>(std::atoi(argv[3])));
+        CHECK(::inet_pton(AF_INET, argv[2], &to.sin_addr) == 1);
+        send_numbers(to);
+    }
+    g_port = argc > 2 ? argv[2] : nullptr;
     g_api = vma_get_api();
     if (g_api == nullptr) {
         std::fputs("no extra API\n", stderr);
