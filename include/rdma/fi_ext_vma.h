@@ -433,9 +433,9 @@ struct fi_vma_datagram {
     uint16_t source_port;
     uint8_t traffic_class;
     uint8_t hop_limit;
-    uint32_t interface;  /* index of the port's */
-    int64_t arrived_ns;  /* CLOCK_MONOTONIC, when the kernel's driver had it; 0: not known */
-    int64_t hardware_ns; /* the device's own clock; 0: it has not stamped it */
+    uint32_t interface;           /* index of the port's */
+    int64_t arrived_ns;           /* CLOCK_MONOTONIC, when the kernel's driver had it; 0: not known */
+    int64_t hardware_ns;          /* the device's own clock; 0: it has not stamped it */
     struct fi_vma_lender *lender; /* NULL: the payload can't be kept */
 };
 
