@@ -12,7 +12,6 @@ namespace vma::extra {
 
 namespace {
 
-constexpr socklen_t kPointer = sizeof(void *);
 constexpr std::uint64_t kAlways = VMA_EXTRA_API_REGISTER_RECV_CALLBACK | VMA_EXTRA_API_RECVFROM_ZCOPY |
                                   VMA_EXTRA_API_FREE_PACKETS | VMA_EXTRA_API_THREAD_OFFLOAD |
                                   VMA_EXTRA_API_DUMP_FD_STATS | VMA_EXTRA_API_GET_SOCKET_RINGS_NUM |
@@ -56,6 +55,8 @@ void complete_mask()
 }
 
 } // namespace
+
+constexpr socklen_t kPointer = sizeof(void *);
 
 // As libvma: no magic number, and no need of anything that was started before.
 bool answer(int fd, int level, int name, void *value, socklen_t *length, int &result)
