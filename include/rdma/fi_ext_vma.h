@@ -424,7 +424,7 @@ struct fi_ops_vma_process {
  * Calls for one domain, and reads of completion queues of it, are not made at the same time: the caller sees to it. Event queues of
  * its fabric are FI_VMA_PASSIVE.
  */
-#define FI_VMA_UDP_OPS "vma_udp_2"
+#define FI_VMA_UDP_OPS "vma_udp_3"
 
 /* Addresses are 16 bytes, IPv4's as ::ffff:a.b.c.d; ports in network byte order. */
 struct fi_vma_datagram {
@@ -435,9 +435,10 @@ struct fi_vma_datagram {
     uint16_t source_port;
     uint8_t traffic_class;
     uint8_t hop_limit;
-    uint32_t interface;  /* index of the port's */
-    int64_t arrived_ns;  /* CLOCK_MONOTONIC, when the kernel's driver had it; 0: not known */
-    int64_t hardware_ns; /* the device's own clock; 0: it has not stamped it */
+    uint32_t interface;           /* index of the port's */
+    int64_t arrived_ns;           /* CLOCK_MONOTONIC, when the kernel's driver had it; 0: not known */
+    int64_t hardware_ns;          /* the device's own clock; 0: it has not stamped it */
+    struct fi_vma_lender *lender; /* NULL: the payload can't be kept */
 };
 
 /* Which of these times are known: FI_VMA_ETHERNET_STAMPS. */
@@ -463,11 +464,12 @@ static const uint32_t FI_VMA_UDP_GROUPS = 1;
 struct fi_ops_vma_udp {
     size_t size;
     /* `socket` is bound, perhaps connected. From here on the port takes what comes for it, and gives each datagram to `take` while a completion
-     * queue of the domain is read, or close() is called; `take` calls nothing of the provider. 0; -FI_EADDRNOTAVAIL: its address is not of
+     * queue of the domain is read, or close() is called; `take` calls nothing of the provider; its result is FI_VMA_KEPT, where
+     * the payload stays until lender->give_back(), or another number. 0; -FI_EADDRNOTAVAIL: its address is not of
      * this port; -FI_EADDRINUSE: another socket of this process has the same; -FI_ENOSPC: no more flows; -FI_EMFILE, -FI_ENOMEM.
      * `flags`: FI_VMA_UDP_GROUPS or 0. */
     int (*open)(struct fid_domain *domain, int socket, uint32_t flags,
-                void (*take)(void *context, const struct fi_vma_datagram *datagram), void *context,
+                int (*take)(void *context, const struct fi_vma_datagram *datagram), void *context,
                 struct fi_vma_udp **udp);
     /* Its length, and it is on its way. Else nothing is sent, and the socket may do it: -FI_EAGAIN (the way is not known yet, or no room),
      * -FI_EMSGSIZE (it takes fragments), -FI_ENETUNREACH and others (it doesn't leave by this port). To a group it leaves by the port's own

@@ -54,17 +54,19 @@ void complete_mask()
 
 } // namespace
 
+constexpr socklen_t kPointer = sizeof(void *);
+
 // As libvma: no magic number, and no need of anything that was started before.
 bool answer(int fd, int level, int name, void *value, socklen_t *length, int &result)
 {
     if (fd != -1 || level != SOL_SOCKET || name != SO_VMA_GET_API || value == nullptr || length == nullptr ||
-        *length < sizeof(vma_api_t *))
+        *length < kPointer)
         return false;
     config::load_params();
     complete_mask();
     vma_api_t *const api = &g_api;
-    memcpy(value, &api, sizeof api);
-    *length = sizeof api;
+    memcpy(value, &api, kPointer);
+    *length = kPointer;
     result = 0;
     return true;
 }

@@ -78,6 +78,11 @@ void set_free(Packet &packet)
 
 } // namespace
 
+bool is_full()
+{
+    return g_held.load(std::memory_order_relaxed) >= kMostPackets;
+}
+
 bool has_room_for_packets(sock::Socket &s)
 {
     return g_held.load(std::memory_order_relaxed) < kMostPackets &&
@@ -97,6 +102,7 @@ Packet &begin(sock::Socket &s, Packet &packet)
     packet.socket = &s;
     packet.generation = state.generation;
     packet.refs.store(1, std::memory_order_release);
+    packet.listed = true;
     link(state, packet);
     return packet;
 }
@@ -111,13 +117,26 @@ Packet &hold(sock::Socket &s, sock::Loan &loan)
     return begin(s, packet);
 }
 
-Packet &hold_copy(sock::Socket &s, const void *bytes, std::size_t length)
+Packet *reserve_packets(std::uint32_t count)
 {
     const SpinGuard guard(g_lock);
-    Packet &packet = new_packet();
-    __builtin_memcpy(packet.room, bytes, length);
+    Packet *first = nullptr;
+    for (; count != 0; --count) {
+        Packet &packet = new_packet();
+        packet.next = first;
+        first = &packet;
+    }
+    return first;
+}
+
+void hold_own(Packet &packet, sock::Socket &s, std::size_t length)
+{
     packet.loan = {&g_own, packet.room, static_cast<std::uint32_t>(length), 0};
-    return begin(s, packet);
+    packet.buffer = {nullptr, packet.room, static_cast<std::uint16_t>(length)};
+    packet.socket = &s;
+    packet.generation = s.generation.load(std::memory_order_relaxed);
+    packet.listed = false;
+    packet.refs.store(1, std::memory_order_release);
 }
 
 Packet *find_packet(const void *id)
@@ -149,7 +168,8 @@ int drop(Packet &packet)
         packet.refs.store(refs - 1, std::memory_order_release);
         if (refs != 1)
             return static_cast<int>(refs - 1);
-        unlink(packet);
+        if (packet.listed)
+            unlink(packet);
         loan = std::exchange(packet.loan, {});
         set_free(packet);
     }

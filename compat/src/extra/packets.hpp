@@ -25,6 +25,7 @@ struct Packet {
     vma_buff_t buffer = {};             // first: SocketXtreme hands out its address
     std::atomic<std::uint32_t> refs{0}; // 0: free
     std::uint32_t generation = 0;       // of the socket
+    bool listed = false;                // among those of its socket
     sock::Socket *socket = nullptr;
     Packet *next = nullptr; // of the socket's, or the next free one
     Packet *prev = nullptr;
@@ -41,9 +42,13 @@ struct Packet {
 
 // To be asked before something is borrowed, for up to two packets. False: the program holds too many, or there is no memory.
 bool has_room_for_packets(sock::Socket &s);
-Packet &hold(sock::Socket &s, sock::Loan &loan);                           // takes the loan over
-Packet &hold_copy(sock::Socket &s, const void *bytes, std::size_t length); // kPacketRoom at most
-Packet *find_packet(const void *id);                                       // nullptr: it is none that is held
+bool is_full();                                  // no room; of a socket that had some
+Packet &hold(sock::Socket &s, sock::Loan &loan); // takes the loan over
+// Some that nobody holds yet, through `next`. Of these hold_own() makes one of what stands in `room`: it is on no list of its socket's, as
+// it keeps nothing of it, and stays when that is closed.
+Packet *reserve_packets(std::uint32_t count);
+void hold_own(Packet &packet, sock::Socket &s, std::size_t length);
+Packet *find_packet(const void *id); // nullptr: it is none that is held
 bool is_of(const Packet &packet, const sock::Socket &s);
 // One reference less; those that are left, or -1: it is not held any more.
 int drop(Packet &packet);

@@ -108,16 +108,16 @@ ssize_t receive(sock::Socket &s, int fd, msghdr &message, int flags, bool force,
 ssize_t glance(sock::Socket &s, int fd, msghdr &message, Arrival &arrival)
 {
     if (!sock::dual(s) || s.on_port)
-        return give(-EAGAIN);
+        return -EAGAIN;
     if (sock::is_udp(s)) {
         const ssize_t n = sock::udp::glance(s, fd, &message, arrival.copied, arrival.loans[0], arrival.about);
         arrival.count = n >= 0 && arrival.loans[0].lender != nullptr ? 1 : 0;
-        return n >= 0 ? n : give(n);
+        return n;
     }
     ssize_t n = borrow(s, arrival);
     if (n == 0 && sock::engine_poll() != 0)
         n = borrow(s, arrival);
-    return n != 0 ? n : give(-EAGAIN);
+    return n != 0 ? n : -EAGAIN;
 }
 
 } // namespace vma::extra

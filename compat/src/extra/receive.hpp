@@ -22,7 +22,7 @@ struct Arrival {
 // As recvmsg(), which it also is where `arrival.count` is 0 afterwards. `force`: EIO, and nothing is taken, where it would be a copy.
 ssize_t receive(sock::Socket &s, int fd, msghdr &message, int flags, bool force, Arrival &arrival);
 
-// One look at what has come by the endpoint, EAGAIN where that is nothing. The kernel is not asked.
+// One look at what has come by the endpoint: -EAGAIN where that is nothing, or another negative errno. The kernel is not asked.
 ssize_t glance(sock::Socket &s, int fd, msghdr &message, Arrival &arrival);
 
 } // namespace vma::extra

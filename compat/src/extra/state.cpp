@@ -134,7 +134,13 @@ void after_fork_in_child()
 {
     g_lock.reset();
     forget_ring();
+    ring_after_fork_in_child();
     packets_after_fork_in_child();
+    for (std::uint32_t i = 0; i < sock::pool_size(); ++i)
+        if (State *const state = sock::socket_by_index(i)->extra.load(std::memory_order_acquire)) {
+            state->ready_lock.reset();
+            forget_ready(*state); // the memory is the parent's
+        }
 }
 
 } // namespace vma::extra

@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/extra/calls.hpp"
@@ -15,6 +16,7 @@
 #include "compat/src/extra/packets.hpp"
 #include "compat/src/extra/receive.hpp"
 #include "compat/src/extra/ring.hpp"
+#include "compat/src/extra/spin.hpp"
 #include "compat/src/extra/state.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
@@ -28,6 +30,7 @@ constexpr std::uint32_t kPollsPerLook = 32; // at the set, while there are socke
 constexpr std::uint32_t kIdleMost = 100000; // polls that found nothing of a socket
 constexpr std::size_t kMostBytes = 65535;   // of a packet: its length has 16 bits
 constexpr std::size_t kMostHot = 1024;
+constexpr std::uint32_t kSpares = 32; // packets that are reserved at a time
 constexpr std::int64_t kSecond = 1'000'000'000;
 
 struct Hot {
@@ -38,13 +41,14 @@ struct Hot {
     bool by_kernel; // what the kernel has of it is not read to its end
 };
 
-constinit sock::Mutex g_lock; // guards all below
+constinit SpinLock g_lock; // guards all below
 constinit Hot g_hot[kMostHot] = {};
 constinit std::size_t g_hot_count = 0;
 constinit std::size_t g_turn = 0;
 constinit std::uint32_t g_polls = 0;
 alignas(64) std::uint8_t g_room[kMostBytes + 1]; // for what the kernel brings
 constinit Arrival g_arrival;
+constinit Packet *g_spare = nullptr;
 constinit AcceptCall g_accept = nullptr;
 
 int not_on(const char *call)
@@ -105,11 +109,22 @@ vma_completion_t &put_packet(Output &out, const sock::Socket &s, int fd, Packet 
     return made;
 }
 
+Packet *take_spare()
+{
+    if (g_spare == nullptr)
+        g_spare = reserve_packets(kSpares);
+    return std::exchange(g_spare, g_spare->next);
+}
+
 // What came, as a packet: lent, or a copy of what is in g_room. nullptr: no memory.
 Packet *packet_of(sock::Socket &s, Arrival &arrival, std::size_t length)
 {
-    if (arrival.count == 0 && length <= kPacketRoom)
-        return &hold_copy(s, g_room, length);
+    if (arrival.count == 0 && length <= kPacketRoom) [[likely]] {
+        Packet *const packet = take_spare();
+        memcpy(packet->room, g_room, length);
+        hold_own(*packet, s, length);
+        return packet;
+    }
     if (arrival.count == 0)
         arrival.loans[0] = sock::lend_copy(g_room, length);
     return arrival.loans[0].lender != nullptr ? &hold(s, arrival.loans[0]) : nullptr;
@@ -158,7 +173,7 @@ Served put_bytes(Output &out, sock::Socket &s, int fd, std::size_t length)
 Served serve(Output &out, sock::Socket &s, int fd, bool look_at_kernel)
 {
     const bool datagram = sock::is_udp(s);
-    if (!has_room_for_packets(s)) [[unlikely]]
+    if (is_full() || (look_at_kernel && !has_room_for_packets(s))) [[unlikely]]
         return Served::kNothing;
     iovec part = {g_room, kMostBytes};
     sockaddr_storage from;
@@ -169,7 +184,9 @@ Served serve(Output &out, sock::Socket &s, int fd, bool look_at_kernel)
     g_arrival.copied = kPacketRoom;
     g_arrival.count = 0;
     ssize_t n = glance(s, fd, message, g_arrival);
-    if (n < 0 && look_at_kernel) {
+    if (n == -EAGAIN && !look_at_kernel) [[likely]]
+        return Served::kNothing;
+    if (n < 0) {
         message.msg_name = &from;
         message.msg_namelen = sizeof from;
         n = receive(s, fd, message, MSG_DONTWAIT, false, g_arrival);
@@ -237,7 +254,7 @@ void warm_up(sock::Socket &s, int fd)
 
 bool is_open(const Hot &hot)
 {
-    return sock::lookup(hot.fd) == hot.socket &&
+    return hot.socket != nullptr && sock::lookup(hot.fd) == hot.socket &&
            hot.socket->generation.load(std::memory_order_acquire) == hot.generation;
 }
 
@@ -301,6 +318,13 @@ void set_accept(AcceptCall call)
     g_accept = call;
 }
 
+void ring_after_fork_in_child()
+{
+    g_lock.reset();
+    g_hot_count = 0;
+    g_spare = nullptr; // all packets are free there
+}
+
 void follow(int fd)
 {
     if (!is_on())
@@ -321,9 +345,9 @@ int socketxtreme_poll(int set, vma_completion_t *completions, unsigned count, in
         return fail(EBADFD);
     if (completions == nullptr || count == 0)
         return fail(EINVAL);
-    const sock::LockGuard guard(g_lock);
+    const SpinGuard guard(g_lock);
     Output out = {completions, completions + count};
-    for (std::uint32_t round = 0; round < kRounds && out.at == completions; ++round)
+    for (std::uint32_t round = 0; round < kRounds && g_hot_count != 0 && out.at == completions; ++round)
         serve_hot(out);
     if (!out.is_full() && (g_hot_count == 0 || ++g_polls % kPollsPerLook == 0)) {
         epoll_event edges[16];
@@ -331,6 +355,8 @@ int socketxtreme_poll(int set, vma_completion_t *completions, unsigned count, in
         const int n = mux::epoll_wait_ms(set, edges, most, 0, nullptr);
         for (int i = 0; i < n; ++i)
             put_edge(out, edges[i]);
+        if (out.at == completions)
+            ::sched_yield(); // who polls in a loop leaves the peer its turn where processors are few
     }
     return static_cast<int>(out.at - completions);
 }

@@ -161,7 +161,7 @@ namespace {
     msg.msg_name = from_len != nullptr ? from : nullptr;
     msg.msg_namelen = msg.msg_name != nullptr ? *from_len : 0;
     const ssize_t n = extra::receive_screened(s, fd, msg, flags);
-    if (n >= 0 && msg.msg_name != nullptr)
+    if (n >= 0 && msg.msg_name != nullptr && from_len != nullptr)
         *from_len = msg.msg_namelen;
     return n;
 }

@@ -166,13 +166,13 @@ void set_direct(Direct *direct)
     g_direct = direct;
 }
 
-void take_foreign(Socket &s, About &about, iovec bytes, std::int64_t hardware_ns)
+void take_foreign(Socket &s, About &about, Loan &loan, std::int64_t hardware_ns)
 {
     State &u = state_of(s);
     ++g_taken;
     about.after_kernel = u.kernel_first.load(std::memory_order_relaxed);
-    Loan none;
-    put(s, u, is_group_address(about.destination) ? kToGroup : 0, about, &bytes, 1, bytes.iov_len, none, hardware_ns);
+    const iovec bytes = {const_cast<std::uint8_t *>(loan.data()), loan.length()};
+    put(s, u, is_group_address(about.destination) ? kToGroup : 0, about, &bytes, 1, bytes.iov_len, loan, hardware_ns);
 }
 
 bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::size_t count, std::size_t length)

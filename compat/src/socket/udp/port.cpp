@@ -31,7 +31,7 @@ bool knows_device_times(Device &d)
 }
 
 // Poll lock held, as by whoever reads the port's queue.
-void take_from_port(void *context, const fi_vma_datagram *datagram)
+int take_from_port(void *context, const fi_vma_datagram *datagram)
 {
     Socket &s = *static_cast<Socket *>(context);
     About about = {};
@@ -43,7 +43,10 @@ void take_from_port(void *context, const fi_vma_datagram *datagram)
     about.interface = datagram->interface & kMostInterface;
     if (datagram->arrived_ns != 0 && wants_time(state_of(s).wanted))
         about.arrived_ns = time_of_day(datagram->arrived_ns);
-    take_foreign(s, about, {const_cast<void *>(datagram->payload), datagram->length}, datagram->hardware_ns);
+    Loan loan = {datagram->lender, static_cast<const std::uint8_t *>(datagram->payload),
+                 static_cast<std::uint32_t>(datagram->length), 0};
+    take_foreign(s, about, loan, datagram->hardware_ns);
+    return datagram->lender != nullptr && loan.lender == nullptr ? FI_VMA_KEPT : 0;
 }
 
 // Who gets what is sent to this host is the kernel's to decide where sockets share a port; with SO_REUSEADDR alone it is the one that was

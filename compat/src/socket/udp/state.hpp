@@ -242,7 +242,8 @@ bool wants_time(const Wanted &wanted);               // of day
 std::int64_t time_of_day(std::int64_t monotonic_ns); // CLOCK_REALTIME then, of CLOCK_MONOTONIC
 
 // One that came by a port. Poll lock held.
-void take_foreign(Socket &s, About &about, iovec bytes, std::int64_t hardware_ns);
+// `loan`: the bytes; where it can be kept, and is, it has no lender afterwards.
+void take_foreign(Socket &s, About &about, Loan &loan, std::int64_t hardware_ns);
 
 // Copies to where the program wants it, as far as there is room.
 void scatter(const msghdr &msg, const iovec *parts, std::size_t count);

@@ -196,6 +196,17 @@ bool Driver::receive(inet::Nanos now, FrameTaker *taker) noexcept
     });
 }
 
+LentFrames *Driver::lender_of(const std::uint8_t *data, std::size_t length) noexcept
+{
+    return port_.visit([=](auto &port) {
+        LentFrames *found = nullptr;
+        for (auto &queue : port.queues())
+            if constexpr (requires { queue.lender_of(data, length); })
+                found = found != nullptr ? found : queue.lender_of(data, length);
+        return found;
+    });
+}
+
 bool Driver::send(inet::Nanos now) noexcept
 {
     return port_.visit([this, now](auto &port) {

@@ -42,6 +42,9 @@ public:
     bool has_raw_packets() const noexcept { return port_.is_raw(); }
     unsigned interface() const noexcept { return port_.interface(); } // its index
 
+    // Who lends a part of a frame that is being taken; nullptr: nobody.
+    LentFrames *lender_of(const std::uint8_t *data, std::size_t length) noexcept;
+
     // Takes what has come, lets time pass, sends what there is to send. True: there was something. No system call where there
     // is nothing to send and nothing has changed, but for one look at netlink, and at a NIC's events, a millisecond.
     bool turn() noexcept;

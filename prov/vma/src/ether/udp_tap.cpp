@@ -139,7 +139,10 @@ void UdpTap::take(const inet::DatagramInfo &info, inet::Bytes data) noexcept
     datagram.interface = station_.driver().interface();
     datagram.arrived_ns = static_cast<std::int64_t>(info.arrived);
     datagram.hardware_ns = static_cast<std::int64_t>(info.hardware);
-    take_(context_, &datagram);
+    LentFrames *const lender = station_.driver().lender_of(data.data(), data.size());
+    datagram.lender = lender;
+    if (take_(context_, &datagram) == FI_VMA_KEPT && lender != nullptr) [[unlikely]]
+        lender->lend(data.data());
 }
 
 ssize_t UdpTap::send(std::span<const iovec> parts, const fi_vma_udp_to &to) noexcept

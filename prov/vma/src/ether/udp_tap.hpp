@@ -18,7 +18,7 @@ extern fi_ops_vma_udp udp_ops;
 class UdpTap final : public UdpSender, public inet::UdpTaker
 {
 public:
-    using Take = void (*)(void *context, const fi_vma_datagram *datagram);
+    using Take = int (*)(void *context, const fi_vma_datagram *datagram);
 
     UdpTap(ofi::Domain &owner, std::uint32_t flags, Take taker, void *context) noexcept;
 

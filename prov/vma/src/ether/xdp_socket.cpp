@@ -89,12 +89,26 @@ void XdpSocket::release(FrameIndex frame) noexcept
             free_[free_count_++] = frame;
         return;
     }
+    if (lent_ && !lent_->release(frame)) [[unlikely]]
+        return;
     fill_.put(std::uint64_t{frame} * frame_size_);
     unpublished_ = true;
 }
 
+XdpSocket::~XdpSocket()
+{
+    fd_.reset(); // before the memory that it uses
+    if (lent_)
+        lent_->keep(std::move(frames_));
+}
+
 void XdpSocket::refill() noexcept
 {
+    if (lent_)
+        lent_->collect([this](FrameIndex frame) {
+            fill_.put(std::uint64_t{frame} * frame_size_);
+            unpublished_ = true;
+        });
     if (unpublished_)
         fill_.publish();
     unpublished_ = false;

@@ -11,6 +11,7 @@
 #include "core/fd.hpp"
 #include "ether/frames.hpp"
 #include "ether/gatherer.hpp"
+#include "ether/lent_frames.hpp"
 #include "ether/memory_map.hpp"
 #include "ether/xdp_ring.hpp"
 #include "inet/send_offloads.hpp"
@@ -48,6 +49,7 @@ class XdpSocket
 {
 public:
     XdpSocket() noexcept = default;
+    ~XdpSocket();
     XdpSocket(XdpSocket &&) noexcept = default;
     XdpSocket &operator=(XdpSocket &&) noexcept = default;
 
@@ -62,6 +64,12 @@ public:
     void release(FrameIndex frame) noexcept;
     // What release() has collected becomes visible to the kernel. receive() does it too.
     void refill() noexcept;
+
+    // Who lends this part of a received frame; nullptr: nobody, it is none, or half of the frames are lent.
+    LentFrames *lender_of(const std::uint8_t *data, std::size_t length) const noexcept
+    {
+        return lent_ && lent_->may_lend(data, length) ? lent_.get() : nullptr;
+    }
 
     // A free frame to write into; kNoFrame: all are under way, flush() and try later.
     FrameIndex take() noexcept;
@@ -132,6 +140,7 @@ private:
     bool stamps_ = false;
     bool huge_pages_ = false;
     bool busy_polling_ = false;
+    LentFrames::Owned lent_;   // nullptr: no memory for it, nothing is lent
     bool unpublished_ = false; // frames in fill_ that the kernel doesn't see yet
 };
 

@@ -100,6 +100,7 @@ int XdpSocket::set_up(const XdpSocketOptions &options) noexcept
         return status;
 
     received_at_ = std::make_unique<std::uint16_t[]>(options.receive_frames);
+    lent_ = LentFrames::make(frames_.data(), frame_size_, options.receive_frames);
     for (FrameIndex i = 0; i < options.receive_frames; ++i)
         release(i);
     refill();

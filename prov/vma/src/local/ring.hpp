@@ -55,7 +55,7 @@ struct RingMemory {
     alignas(4096) KeptWord kept[kRingWords];
     KeptWord kept_spill[kSpillWords];
 };
-static_assert(sizeof(RingMemory) == 4096 + kRingBytes + kSpillBytes + 5 * 4096); // whole pages
+static_assert(sizeof(RingMemory) == kRingBytes + kSpillBytes + std::size_t{6} * 4096); // whole pages
 
 // Each record begins at a multiple of kRecordAlign. `word` is 0 until the record is there, so that no payload of earlier is
 // ever taken for a header: the reader clears the words of records that it has taken, and the writer, before it publishes a

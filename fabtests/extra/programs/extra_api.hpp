@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the scenarios of extra_api share.
+#pragma once
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <vector>
+
+#include <mellanox/vma_extra.h>
+
+namespace extra_test {
+
+extern vma_api_t *g_api;
+extern pid_t g_peer;
+extern const char *g_port; // of this host, for a sender elsewhere
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            std::fprintf(stderr, "%s:%d: not so: %s (errno %d, %s)\n", __FILE__, __LINE__, #condition, errno,          \
+                         std::strerror(errno));                                                                        \
+            std::_Exit(1);                                                                                             \
+        }                                                                                                              \
+    } while (false)
+
+template <typename Call> void fails(Call call, int error, int line)
+{
+    errno = 0;
+    const long result = call();
+    if (result >= 0 || errno != error) {
+        std::fprintf(stderr, "line %d: %ld with errno %d, not -1 with %d (%s)\n", line, result, errno, error,
+                     std::strerror(error));
+        std::_Exit(1);
+    }
+}
+#define FAILS(call, error) fails([&] { return static_cast<long>(call); }, error, __LINE__)
+
+inline sockaddr *generic(sockaddr_in &a)
+{
+    return reinterpret_cast<sockaddr *>(&a);
+}
+
+// The peer is made before the sockets that it is not to inherit; `way` carries addresses.
+template <typename Peer> int start_peer(Peer peer)
+{
+    int way[2];
+    CHECK(::pipe(way) == 0);
+    g_peer = ::fork();
+    CHECK(g_peer >= 0);
+    if (g_peer == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        ::close(way[1]);
+        sockaddr_in to = {};
+        CHECK(::read(way[0], &to, sizeof to) == sizeof to);
+        peer(to);
+        std::_Exit(0);
+    }
+    ::close(way[0]);
+    return way[1];
+}
+
+inline void end_peer()
+{
+    ::kill(g_peer, SIGKILL);
+    ::waitpid(g_peer, nullptr, 0);
+}
+
+inline int bound(int type, sockaddr_in &here)
+{
+    const int fd = ::socket(AF_INET, type, 0);
+    socklen_t size = sizeof here;
+    here = {};
+    here.sin_family = AF_INET;
+    here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(fd >= 0 && ::bind(fd, generic(here), sizeof here) == 0 && ::getsockname(fd, generic(here), &size) == 0);
+    return fd;
+}
+
+// extra_receive.cpp
+[[noreturn]] void send_numbers(sockaddr_in to);
+void udp_zcopy();
+void udp_callback();
+void tcp_zcopy();
+void tcp_held_over_fork();
+void xtreme();
+
+} // namespace extra_test
