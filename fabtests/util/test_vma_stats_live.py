@@ -71,13 +71,17 @@ def test_keys(sample, live):
     assert terminal.finish() == 0
 
 
+def descriptors(screen):
+    return [row.split()[0] for row in screen.splitlines() if re.match(r" +\d+ (tcp|udp)", row)]
+
+
 def test_order(sample, live):
     terminal = live("-p", sample.pid, columns=160)
-    screen = wait_for(terminal, "SO_ZEROCOPY")
-    assert [row.split()[0] for row in screen.splitlines() if re.match(r" +\d+ (tcp|udp)", row)] == ["14", "15", "900"]
+    terminal.wait(lambda screen: descriptors(screen) == ["14", "15", "900"], "order by descriptor")
     terminal.type("r")
-    screen = wait_for(terminal, "reversed")
-    assert [row.split()[0] for row in screen.splitlines() if re.match(r" +\d+ (tcp|udp)", row)] == ["900", "15", "14"]
+    terminal.wait(lambda screen: descriptors(screen) == ["900", "15", "14"], "the reverse")
+    terminal.type("rsssss")
+    terminal.wait(lambda screen: "sorted by poll misses" in screen, "another order")
 
 
 @pytest.mark.parametrize("lines, columns", [(1, 1), (2, 20), (5, 300), (60, 120)])

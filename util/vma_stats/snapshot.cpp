@@ -158,7 +158,7 @@ void add_reasons(Snapshot &s)
         Facts &f = slot.facts;
         if (f.way != Way::kKernel || f.reason[0] != '\0')
             continue;
-        const auto calls = static_cast<unsigned long long>(slot.now.rx.os_packets + slot.now.tx.os_packets);
+        const unsigned long long calls = slot.now.rx.os_packets + slot.now.tx.os_packets;
         if (f.tcp_state == kListens)
             snprintf(f.reason, sizeof f.reason, "it listens");
         else if (f.protocol == IPPROTO_UDP || (f.flags & kCandidate) != 0)
