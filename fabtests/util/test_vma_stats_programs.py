@@ -3,6 +3,7 @@
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -171,6 +172,16 @@ def test_no_folder(run, port, tmp_path):
     assert len(lines) == 1 and "VMA_STATS_SHMEM_DIR: " in lines[0] and "No such file or directory" in lines[0]
     script(run, "client", PING.format(port=port, count=500, stays=False)).ok()
     missing.ok()
+
+
+def test_file_size_limit(run, port):
+    """RLIMIT_FSIZE: no file, one line, and no SIGXFSZ."""
+    limited = script(run, "limited", ECHO.format(port=port), env={"VMA_STATS_FILE": str(run.work / "none")},
+                     preexec=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)))
+    limited.wait_output("ready")
+    assert any("File too large" in line for line in limited.log().at_level("WARNING")) and not file_of(run, limited).exists()
+    script(run, "client", PING.format(port=port, count=50, stays=False)).ok()
+    limited.ok()
 
 
 HOSTILE = """
