@@ -149,8 +149,9 @@ def test_all_processes(run, shell, observed):
 def test_fd_dump(run, shell, observed):
     server, _client = observed
     number = next(int(line.split()[0]) for line in _view(run, shell, server) if re.match(r" *\d+ +Rx:", line))
-    shell("stats", f"vma_stats -p {server.pid} --fd_dump {number} info").ok()
+    tool = shell("stats", f"vma_stats -p {server.pid} --fd_dump {number} info")
     run.wait_until(lambda: f"Fd=[{number}]" in server.stderr() or f"fd={number}" in server.stderr(), "the dump in the log", PATIENCE)
+    tool.stop(number=signal.SIGINT)
 
 
 def _view(run, shell, server):

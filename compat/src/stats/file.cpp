@@ -54,6 +54,10 @@ int open_fresh(const char *path)
 // All of it has its place on the disk: a page that finds none when it is written would end the process.
 bool reserve(int fd, std::size_t size)
 {
+    if (exceeds_file_limit(size)) {
+        errno = EFBIG;
+        return false;
+    }
     if (libc::real.syscall(SYS_fallocate, fd, 0, 0L, static_cast<long>(size)) == 0)
         return true;
     if (errno != EOPNOTSUPP && errno != ENOSYS)

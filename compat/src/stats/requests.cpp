@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,7 +14,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/stats/region.hpp"
+#include "compat/src/stats/region_state.hpp"
 #include "compat/src/stats/text.hpp"
 
 namespace vma::stats {
@@ -55,6 +56,15 @@ template <typename Visit> void each_open(Visit visit)
     for (std::uint32_t i = 0; i < count; ++i)
         if (get(slots[i].facts.fd) >= 0)
             visit(slots[i]);
+}
+
+bool may_append(int fd, std::size_t size)
+{
+    struct stat file = {};
+    if (::fstat(fd, &file) == 0 && !exceeds_file_limit(static_cast<std::size_t>(file.st_size) + size))
+        return true;
+    errno = EFBIG;
+    return false;
 }
 
 } // namespace
@@ -102,7 +112,8 @@ void dump_to_file(const Slot &slot)
     describe(view_of(slot), text);
     constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     const long fd = libc::real.syscall(SYS_openat, AT_FDCWD, path, kFlags, 0644);
-    const bool written = fd >= 0 && libc::real.syscall(SYS_write, fd, text.c_str(), text.size()) >= 0;
+    const bool written = fd >= 0 && may_append(static_cast<int>(fd), text.size()) &&
+                         libc::real.syscall(SYS_write, fd, text.c_str(), text.size()) >= 0;
     static constinit std::atomic<bool> said{false};
     if (!written && !said.exchange(true))
         VMA_LOG(kWarn, "VMA_STATS_FILE: %s: %s: what sockets counted is not written", path, strerror(errno));
