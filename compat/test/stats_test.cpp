@@ -181,6 +181,7 @@ int main()
 {
     char folder[] = "/tmp/stats_test_XXXXXX";
     g_folder = ::mkdtemp(folder);
+    ::unsetenv("VMA_STATS_SHMEM_DIR"); // of who runs unit tests: no file
     vma::config::g_params.stats_shmem_dir = g_folder.c_str();
     vma::config::g_params.stats_fd_num = kSlots;
     const CMUnitTest tests[] = {
