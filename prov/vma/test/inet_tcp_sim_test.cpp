@@ -77,6 +77,7 @@ void many_connections_over_a_bad_link(void **)
 void options_in_all_combinations(void **)
 {
     const unsigned seed = vma::test::seed();
+    unsigned marked_with_ecn = 0;
     for (unsigned bits = 0; bits < 32; ++bits) {
         TcpSettings settings;
         settings.sack = (bits & 1) != 0;
@@ -90,8 +91,10 @@ void options_in_all_combinations(void **)
         world.start(1000, 400000, 400000, settings);
         world.run_to_the_end();
         const bool marked = world.net.counts(0).marked + world.net.counts(1).marked != 0;
-        assert_int_equal(marked, settings.ecn); // who didn't ask sends nothing that can be marked
+        assert_true(settings.ecn || !marked); // who didn't ask sends nothing that can be marked
+        marked_with_ecn += marked ? 1 : 0;
     }
+    assert_true(marked_with_ecn >= 8); // of 16: who has lost two SYNs asks no more (RFC 3168, 6.1.1.1)
 }
 
 void segments_of_all_sizes(void **)
