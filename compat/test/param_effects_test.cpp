@@ -7,8 +7,10 @@
 #include <rdma/fi_ext_vma.h>
 
 #include <cstring>
+#include <type_traits>
 
 #include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/test/stream_pair.hpp"
 
@@ -19,17 +21,25 @@ namespace {
 
 constexpr int kTimes = 200;
 
-// The parameters are as they were at the end.
-class Changed
+// One parameter, as long as this lives; the helper thread is not polling when it changes.
+template <class Value> class Changed
 {
 public:
-    Changed() : before_(config::g_params) {}
-    ~Changed() { config::g_params = before_; }
+    Changed(Value &param, std::type_identity_t<Value> value) : param_(param), before_(param) { set(value); }
+    ~Changed() { set(before_); }
     Changed(const Changed &) = delete;
     Changed &operator=(const Changed &) = delete;
 
 private:
-    const config::Params before_;
+    void set(Value value)
+    {
+        sock::engine_exclude_polling(true);
+        param_ = value;
+        sock::engine_exclude_polling(false);
+    }
+
+    Value &param_;
+    const Value before_;
 };
 
 void send_one(End &end)
@@ -45,8 +55,7 @@ void a_send_takes_what_has_come(void **)
     Pair pair;
     assert_true(lift(pair));
     drain(pair);
-    const Changed changed;
-    config::g_params.rx_poll_on_tx_tcp = true;
+    const Changed polls(config::g_params.rx_poll_on_tx_tcp, true);
     for (int i = 0; i < kTimes; ++i) {
         send_one(pair.a); // taken by this call, or by the next
         send_one(pair.b);
@@ -63,8 +72,7 @@ void a_receive_looks_for_more(void **)
     Pair pair;
     assert_true(lift(pair));
     drain(pair);
-    const Changed changed;
-    config::g_params.rx_cq_drain_rate_nsec = 1;
+    const Changed rate(config::g_params.rx_cq_drain_rate_nsec, 1);
     for (int i = 0; i < kTimes; ++i) {
         send_one(pair.a);
         sock::engine_drain();
@@ -83,9 +91,8 @@ void a_poll_takes_so_many(void **)
     assert_true(lift(pair));
     drain(pair);
     sock::engine_drain();
-    const Changed changed;
     for (const unsigned batch : {1U, 2U, 128U}) {
-        config::g_params.cq_poll_batch_max = batch;
+        const Changed limit(config::g_params.cq_poll_batch_max, batch);
         unsigned most = 0;
         for (int i = 0; i < kTimes; ++i) {
             for (int n = 0; n < 4; ++n)
@@ -108,17 +115,16 @@ void queues_have_the_sizes_asked_for(void **)
     fi_info info = {};
     info.tx_attr = &tx;
     info.rx_attr = &rx;
-    const Changed changed;
-    config::g_params.tx_wre = 2048;
-    config::g_params.rx_wre = 16000;
+    const Changed tx_default(config::g_params.tx_wre, 2048);
+    const Changed rx_default(config::g_params.rx_wre, 16000);
     sock::ask_queues(info);
     assert_int_equal(tx.size + rx.size, 0);
-    config::g_params.tx_wre = 1000;
-    config::g_params.rx_wre = 300;
+    const Changed tx_asked(config::g_params.tx_wre, 1000);
+    const Changed rx_asked(config::g_params.rx_wre, 300);
     sock::ask_queues(info);
     assert_int_equal(tx.size, 1000);
     assert_int_equal(rx.size, 300);
-    config::g_params.tx_wre = 1;
+    const Changed tx_least(config::g_params.tx_wre, 1);
     sock::ask_queues(info);
     assert_int_equal(tx.size, 16);
 }
@@ -141,11 +147,10 @@ void an_endpoint_is_asked_for_device_memory(void **)
     ops.size = sizeof ops;
     ops.setopt = note_option;
     endpoint.ops = &ops;
-    const Changed changed;
-    config::g_params.ring_dev_mem_tx = 0;
+    const Changed none(config::g_params.ring_dev_mem_tx, 0);
     assert_int_equal(sock::ask_device_memory(endpoint), 0);
     assert_int_equal(g_device_memory, 0);
-    config::g_params.ring_dev_mem_tx = 5000;
+    const Changed some(config::g_params.ring_dev_mem_tx, 5000);
     assert_int_equal(sock::ask_device_memory(endpoint), 0);
     assert_int_equal(g_device_memory, 5000);
 }
@@ -154,12 +159,11 @@ void an_endpoint_is_asked_for_device_memory(void **)
 void nothing_is_lost(void **)
 {
     Pair pair;
-    const Changed changed;
-    config::g_params.rx_poll_on_tx_tcp = true;
-    config::g_params.rx_cq_drain_rate_nsec = 1;
-    config::g_params.cq_poll_batch_max = 1;
-    config::g_params.progress_most = 0;
-    config::g_params.rx_poll_yield = 1;
+    const Changed polls(config::g_params.rx_poll_on_tx_tcp, true);
+    const Changed rate(config::g_params.rx_cq_drain_rate_nsec, 1);
+    const Changed limit(config::g_params.cq_poll_batch_max, 1);
+    const Changed most(config::g_params.progress_most, 0);
+    const Changed yields(config::g_params.rx_poll_yield, 1);
     random_traffic(pair);
 }
 

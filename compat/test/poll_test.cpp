@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // poll() and select() over dual, plain and untracked descriptors and nested epoll sets: results bit for bit the kernel's, on
 // the first look, after a spin, after a sleep.
+#include "fabtests/seed.hpp"
 #include "fabtests/unit.hpp"
 
 #include <errno.h>
@@ -19,6 +20,7 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
+#include "compat/src/socket/lock.hpp"
 #include "compat/test/fake_socket.hpp"
 
 namespace {
@@ -231,20 +233,32 @@ void large_arrays(void **)
 void handlers_all_the_time(void **)
 {
     constexpr int kPolls = 1000;
+    constexpr unsigned kMostSpins = 100;
     fake::count_signals(SIGUSR1);
     const pthread_t poller = ::pthread_self();
+    const unsigned start = vma::test::seed();
     std::atomic<bool> done{false};
-    std::thread sender([&] {
-        while (!done.load(std::memory_order_relaxed))
+    std::atomic<int> polls{0};
+    std::thread sender([&] { // one for each poll, at any moment of it: more would leave the poller no time
+        std::minstd_rand random(start);
+        for (int seen = 0; !done.load(std::memory_order_relaxed);) {
+            const int now = polls.load(std::memory_order_relaxed);
+            if (now == seen)
+                continue;
+            seen = now;
+            for (auto spins = random() % kMostSpins; spins > 0; --spins)
+                sock::cpu_relax();
             ::pthread_kill(poller, SIGUSR1);
+        }
     });
     int wrong = 0;
-    in_every_mode([&wrong] {
+    in_every_mode([&wrong, &polls] {
         const Socket s;
         const Pipe quiet;
         std::vector<pollfd> fds = {{s.fd, POLLIN, 0}, {quiet.fds[0], POLLIN, 0}};
         for (int i = 0; i < kPolls; ++i) {
             errno = 0;
+            ++polls;
             const int n = mux::poll(fds.data(), fds.size(), &kBrief, nullptr);
             wrong += n == 0 || (n == -1 && errno == EINTR) ? 0 : 1;
         }

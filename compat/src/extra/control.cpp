@@ -34,11 +34,12 @@ void dump(const sock::Socket &s, int fd, config::Level level)
 {
     char name[sock::kNameMax];
     const State *const state = find_state(s);
+    const char *const reason = s.kernel_reason;
     const std::uint64_t dummies = state != nullptr ? state->dummy_sent.load(std::memory_order_relaxed) : 0;
     config::log_line(level, "fd=%d: %s, %s, %s%s", fd, sock::connection_name(s, name),
                      sock::dual(s) ? "accelerated" : "on the kernel",
                      s.nonblocking.load(std::memory_order_relaxed) ? "non-blocking" : "blocking",
-                     s.kernel_reason != nullptr ? s.kernel_reason : "");
+                     reason != nullptr ? reason : "");
     if (!sock::is_udp(s))
         config::log_line(level, "fd=%d: by the endpoint: sent %llu, arrived %llu, read %llu bytes", fd,
                          static_cast<unsigned long long>(s.tx.position),

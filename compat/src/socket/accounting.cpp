@@ -25,6 +25,9 @@ void raise_flag(Facts &f, std::uint32_t flag, bool on)
         __atomic_fetch_or(&f.flags, flag, __ATOMIC_RELAXED);
 }
 
+// What the facts below say in several words changes with this lock held; what the counters say does not.
+Mutex g_facts_lock;
+
 // A reader may see half of it, but always an end.
 template <std::size_t kSize> void write_text(char (&out)[kSize], const char *text)
 {
@@ -93,6 +96,11 @@ int by_os_received(const Socket &s, const mmsghdr *messages, int n)
     return n;
 }
 
+void accounting_after_fork_in_child()
+{
+    g_facts_lock.reset();
+}
+
 void open_record(Socket &s, int fd, int protocol, int family)
 {
     stats::Slot &slot = stats::claim(fd, static_cast<std::uint8_t>(protocol), family == AF_INET6 ? 6 : 4,
@@ -113,6 +121,7 @@ void close_record(Socket &s)
 
 void tell_way(Socket &s)
 {
+    const LockGuard guard(g_facts_lock);
     stats::Slot &record = record_of(s);
     Facts &f = record.facts;
     const char *const reason = s.kernel_reason;
@@ -133,6 +142,7 @@ void tell_migration(Socket &s)
 
 void tell_addresses(const Socket &s)
 {
+    const LockGuard guard(g_facts_lock);
     Facts &f = record_of(s).facts;
     write_end(f, stats::kHasLocal, f.local, f.local_port, s.addresses.local);
     write_end(f, stats::kHasPeer, f.peer, f.peer_port, s.addresses.peer);
@@ -144,10 +154,14 @@ void tell_local_address(const Socket &s, int fd)
 {
     Facts &f = record_of(s).facts;
     sockaddr_in6 address = {};
-    if (read_address(fd, Side::kLocal, address) && address.sin6_port != 0)
+    const bool bound = read_address(fd, Side::kLocal, address) && address.sin6_port != 0;
+    sockaddr_in6 peer = {};
+    const bool connected = read_address(fd, Side::kPeer, peer);
+    const LockGuard guard(g_facts_lock);
+    if (bound)
         write_end(f, stats::kHasLocal, f.local, f.local_port, address);
-    if (read_address(fd, Side::kPeer, address))
-        write_end(f, stats::kHasPeer, f.peer, f.peer_port, address);
+    if (connected)
+        write_end(f, stats::kHasPeer, f.peer, f.peer_port, peer);
     else
         raise_flag(f, stats::kHasPeer, false);
 }
@@ -160,6 +174,7 @@ void tell_sender(const Socket &s, int fd, bool by_port, const char *device)
         return;
     const Way way = by_port ? Way::kPort : Way::kLocal;
     tell_local_address(s, fd);
+    const LockGuard guard(g_facts_lock);
     write_text(f.device, device);
     stats::set(f.way, way);
     stats::use_ring(record_of(s), kind_of(way), device);
@@ -280,6 +295,7 @@ void tell_interface(Facts &f, const void *value, socklen_t len)
 
 void tell_option(const Socket &s, int level, int name, const void *value, socklen_t len)
 {
+    const LockGuard guard(g_facts_lock);
     Facts &f = record_of(s).facts;
     if (level == IPPROTO_IP && name == IP_MULTICAST_IF)
         tell_interface(f, value, len);

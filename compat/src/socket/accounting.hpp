@@ -65,5 +65,6 @@ void tell_port(Socket &s);                           // of a stream on a port; n
 void tell_option(const Socket &s, int level, int name, const void *value, socklen_t len); // of UDP, the kernel took it
 void tell_loop(const Socket &s, bool on);
 void tell_blocking(const Socket &s, bool blocking);
+void accounting_after_fork_in_child();
 
 } // namespace vma::sock

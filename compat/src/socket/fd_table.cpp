@@ -239,8 +239,8 @@ void explain(Socket &s)
         read_addresses(s.any_fd.load(std::memory_order_relaxed), s.addresses);
     s.told = true;
     char name[kNameMax];
-    if (s.kernel_reason != nullptr)
-        VMA_LOG(kDebug, "%s: not accelerated: %s", connection_name(s, name), s.kernel_reason);
+    if (const char *const reason = s.kernel_reason; reason != nullptr)
+        VMA_LOG(kDebug, "%s: not accelerated: %s", connection_name(s, name), reason);
     else if (operations < config::params().lift_after)
         VMA_LOG(kDebug, "%s: not accelerated: closed after %u sends and receives, VMA_LIFT_AFTER is %u",
                 connection_name(s, name), operations, config::params().lift_after);

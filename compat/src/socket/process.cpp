@@ -148,6 +148,7 @@ void after_fork_in_child()
 {
     g_is_child = true;
     stats::after_fork_in_child();
+    accounting_after_fork_in_child();
     engine_after_fork_in_child();
     udp::after_fork_in_child();
     extra::after_fork_in_child();

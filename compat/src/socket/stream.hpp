@@ -176,8 +176,8 @@ public:
     std::atomic<std::int64_t> send_timeout_us{-1};
     std::atomic<bool> receive_shut{false};
     std::atomic<bool> send_shut{false};
-    Addresses addresses = {};            // once evaluated
-    const char *kernel_reason = nullptr; // why it is not accelerated, for the log
+    Addresses addresses = {};                         // once evaluated
+    std::atomic<const char *> kernel_reason{nullptr}; // a literal: why it is not accelerated, for the log
 
     // Calls inside the kernel while plain; START and READY wait until they are out.
     std::atomic<std::uint32_t> bare_receivers{0};
