@@ -73,8 +73,9 @@ struct Group {
 struct Route {
     Destination to;
     Way way = Way::kUnknown;
-    bool used = false; // this place of the table
-    bool sent = false; // by the endpoint, since the last tick
+    bool used = false;      // this place of the table
+    bool sent = false;      // by the endpoint, since the last tick
+    std::uint8_t looks = 0; // in turn that found the kernel behind, before the way changes
     std::uint8_t header_length = 0;
     std::uint32_t generation = 0;
     std::uint32_t tick = 0;

@@ -16,6 +16,7 @@
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/udp/backlog.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock::udp {
@@ -27,6 +28,7 @@ constexpr int kSimple = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CONFIRM;
 constexpr std::uint64_t kPlace = FI_INJECT | FI_REMOTE_CQ_DATA | FI_VMA_TELL_DROP;
 constexpr std::uint64_t kRoomTicks = 6000; // 2 us
 constexpr unsigned kPauses = 32;
+constexpr unsigned kMostLooks = 16;       // others may keep the kernel busy for ever
 constexpr std::size_t kMostBytes = 65507; // of IPv4; the few more of IPv6 go by the kernel
 
 ssize_t by_kernel(Socket &s, ssize_t n)
@@ -84,6 +86,16 @@ bool is_after_kernel(const Socket &s, const Route &route)
 {
     const State &u = state_of(s);
     return route.kernel_sends != u.kernel_sends.load(std::memory_order_relaxed);
+}
+
+// It went by the kernel before: nothing overtakes what that has taken and not delivered.
+[[gnu::noinline]] bool stays_with_kernel(Route &route)
+{
+    if (route.looks++ < kMostLooks && kernel_has_backlog())
+        return true;
+    route.looks = 0;
+    route.after_kernel = false;
+    return false;
 }
 
 ssize_t put_own(const Socket &s, const Route &route, const Receiver &receiver, const Message &m)
@@ -193,6 +205,8 @@ ssize_t send_accelerated(Socket &s, int fd, Message m)
         return route == nullptr ? kByKernel : n;
     if (limited && route->way != Way::kKernel && !may_go(s, m.length)) [[unlikely]]
         return kNotDue;
+    if (route->way == Way::kReceiver && route->after_kernel && stays_with_kernel(*route)) [[unlikely]]
+        return kByKernel;
     n = send_by_route(s, fd, *route, m);
     if (n >= 0) [[likely]]
         stats::sent(record_of(s), m.length);

@@ -39,7 +39,7 @@ struct Flow {
     Address address;
     Contents contents;
     std::uint64_t next = 0, received = 0;
-    std::set<std::uint64_t> late = {}; // overtaken by others
+    std::set<std::uint64_t> late = {}; // overtaken by others; or lost
     bool end_came = false, ended = false, acknowledge = false;
 };
 
@@ -185,7 +185,7 @@ private:
             die("port %u: number %llu of %s comes again or late: %llu is the next", port_,
                 static_cast<unsigned long long>(number), name_of(from).c_str(),
                 static_cast<unsigned long long>(flow.next));
-        for (std::uint64_t i = flow.next; i < number && options_.mode == "window" && changes_ways(); ++i)
+        for (std::uint64_t i = flow.next; i < number && changes_ways(); ++i)
             flow.late.insert(i);
         if (number > flow.next && options_.mode == "window" && !changes_ways())
             die("port %u: number %llu of %s is lost, %llu is here", port_, static_cast<unsigned long long>(flow.next),
@@ -202,7 +202,7 @@ private:
         if (++flow.received == 100 && options_.restarts)
             std::printf("port %u: flow of sender %u at %s is at 100\n", port_, h.sender, name_of(from).c_str());
         flow.end_came = flow.end_came || (has_header && h.kind == kEnd);
-        if (flow.end_came && flow.late.empty() && !flow.ended) {
+        if (flow.end_came && !waits_for_late(flow) && !flow.ended) {
             flow.ended = true;
             ++ended_;
         }
@@ -210,11 +210,14 @@ private:
             flow.acknowledge = true;
     }
 
+    // In a flood they may as well be lost.
+    bool waits_for_late(const Flow &flow) const { return !flow.late.empty() && options_.mode == "window"; }
+
     void answer(Flow &flow)
     {
         Header h;
         h.kind = flow.ended ? kEndAck : kAck;
-        h.number = flow.late.empty() ? flow.next : *flow.late.begin();
+        h.number = waits_for_late(flow) ? *flow.late.begin() : flow.next;
         flow.acknowledge = false;
         // A sender that was killed is no fault.
         if (send_to(fd_, &h, sizeof h, flow.address) != sizeof h && !options_.restarts)

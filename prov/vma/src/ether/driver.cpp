@@ -23,8 +23,9 @@
 namespace vma::ether {
 namespace {
 
-constexpr std::size_t kBurst = 32;                              // frames of one queue before it is another's turn
-constexpr int kMostTurns = 256;                                 // of sort(): other flows go on
+constexpr std::size_t kBurst = 32;     // frames of one queue before it is another's turn
+constexpr int kMostTurns = 256;        // of sort(): other flows go on
+constexpr unsigned kTimelessTurns = 8; // in turn without a look at the clock: nothing has come, and no timer runs
 constexpr inet::Nanos kLookInterval = inet::kMillisecond;       // between looks at netlink
 constexpr std::size_t kMostWays = NetState::kMaxNeighbours / 2; // more would push each other's neighbours out
 
@@ -118,33 +119,6 @@ int Driver::open_wait_set() noexcept
 
 // ---- frames --------------------------------------------------------------------------------------------------------
 
-bool Driver::turn() noexcept
-{
-    const inet::Nanos now = now_ns();
-    if (armed_ <= now)
-        clear_timer();
-    bool any = receive(now);
-    if (stack_->deadline() <= now) {
-        stack_->advance(now);
-        any = true;
-    }
-    if (now >= next_look_)
-        any = follow_net(now) || any;
-    inet::IpAddress remote;
-    while (stack_->next_wanted(remote)) {
-        if (std::find(ways_.begin(), ways_.end(), remote) == ways_.end()) {
-            if (ways_.size() >= kMostWays)
-                forget_ways();
-            ways_.push_back(remote);
-        }
-        find_way(now, remote);
-    }
-    const bool wants = stack_->wants_output();
-    if (wants)
-        send(now);
-    return any || wants;
-}
-
 inet::FrameInfo Driver::describe(const ReceivedFrame &frame, bool partial_sums) const noexcept
 {
     inet::FrameInfo info{frame.checksums_good, frame.stamps.arrived, frame.stamps.hardware};
@@ -169,13 +143,7 @@ void Driver::take(inet::Nanos now, std::span<const ReceivedFrame> frames, bool p
     stack_->flush(now);
 }
 
-void Driver::sort(inet::Nanos now, FrameTaker &taker) noexcept
-{
-    for (int i = 0; i < kMostTurns && receive(now, &taker); ++i) {
-    }
-}
-
-bool Driver::receive(inet::Nanos now, FrameTaker *taker) noexcept
+template <typename Clock> bool Driver::receive(Clock clock, FrameTaker *taker) noexcept
 {
     return port_.visit([=, this](auto &port) {
         bool any = false;
@@ -183,17 +151,66 @@ bool Driver::receive(inet::Nanos now, FrameTaker *taker) noexcept
         for (auto &queue : port.queues()) {
             std::array<ReceivedFrame, kBurst> burst;
             const std::span<const ReceivedFrame> frames = std::span(burst).first(queue.receive(burst));
-            take(now, frames, partial_sums, [&port, taker](const ReceivedFrame &frame, const inet::FrameInfo &info) {
-                return port.takes(frame.bytes) && (taker == nullptr || !taker->take(frame.bytes, info));
-            });
+            if (frames.empty()) {
+                queue.drive();
+                continue;
+            }
+            any = true;
+            take(clock(), frames, partial_sums,
+                 [&port, taker](const ReceivedFrame &frame, const inet::FrameInfo &info) {
+                     return port.takes(frame.bytes) && (taker == nullptr || !taker->take(frame.bytes, info));
+                 });
             for (const ReceivedFrame &frame : frames)
                 queue.release(frame.index);
-            if (frames.empty())
-                queue.drive();
-            any = any || !frames.empty();
         }
         return any;
     });
+}
+
+void Driver::sort(inet::Nanos now, FrameTaker &taker) noexcept
+{
+    for (int i = 0; i < kMostTurns && receive([now] { return now; }, &taker); ++i) {
+    }
+}
+
+bool Driver::needs_no_time() noexcept
+{
+    if (timeless_ == kTimelessTurns || armed_ != inet::kNever || stack_->deadline() != inet::kNever ||
+        stack_->wants_output() || stack_->wants_ways()) {
+        timeless_ = 0;
+        return false;
+    }
+    ++timeless_;
+    return true;
+}
+
+bool Driver::turn() noexcept
+{
+    bool any = receive([] { return now_ns(); });
+    if (!any && needs_no_time())
+        return false;
+    const inet::Nanos now = recent_ = now_ns();
+    if (armed_ <= now)
+        clear_timer();
+    if (stack_->deadline() <= now) {
+        stack_->advance(now);
+        any = true;
+    }
+    if (now >= next_look_)
+        any = follow_net(now) || any;
+    inet::IpAddress remote;
+    while (stack_->next_wanted(remote)) {
+        if (std::find(ways_.begin(), ways_.end(), remote) == ways_.end()) {
+            if (ways_.size() >= kMostWays)
+                forget_ways();
+            ways_.push_back(remote);
+        }
+        find_way(now, remote);
+    }
+    const bool wants = stack_->wants_output();
+    if (wants)
+        send(now);
+    return any || wants;
 }
 
 LentFrames *Driver::lender_of(const std::uint8_t *data, std::size_t length) noexcept
@@ -226,6 +243,13 @@ bool Driver::send(inet::Nanos now) noexcept
         }
         return queue.flush() != -EAGAIN && taken;
     });
+}
+
+bool Driver::send_datagrams() noexcept
+{
+    if (stack_->wants_output()) [[unlikely]]
+        return send(now_ns());
+    return port_.visit([](auto &port) { return port.queues().front().flush() != -EAGAIN; });
 }
 
 int Driver::write_datagram(inet::Nanos now, inet::PathIndex path, const inet::IpOut &ip, inet::UdpPorts ports,

@@ -52,6 +52,10 @@ public:
     void sort(inet::Nanos now, FrameTaker &taker) noexcept;
     // Sends what there is to send. False: the device takes no more now, turn() goes on.
     bool send(inet::Nanos now) noexcept;
+    // Likewise, after write_datagram(): the clock is only read if there is more than that.
+    bool send_datagrams() noexcept;
+    // When turn() last looked at the clock: some ms ago, or where nobody polls, as long as the caller lets pass between turns.
+    inet::Nanos recent() const noexcept { return recent_; }
 
     // One datagram, in as many frames as its way asks for; they leave with the next send(). 0; -EAGAIN: too few frames are free
     // now; -EMSGSIZE: it takes more than kMostFragments. Nothing is written then.
@@ -84,7 +88,8 @@ private:
     inet::FrameInfo describe(const ReceivedFrame &frame, bool partial_sums) const noexcept;
     template <typename Takes>
     void take(inet::Nanos now, std::span<const ReceivedFrame> frames, bool partial_sums, Takes takes) noexcept;
-    bool receive(inet::Nanos now, FrameTaker *taker = nullptr) noexcept;
+    template <typename Clock> bool receive(Clock clock, FrameTaker *taker = nullptr) noexcept;
+    bool needs_no_time() noexcept; // nothing has come; counts how often in turn
     bool follow_net(inet::Nanos now) noexcept;
     bool set_timer(inet::Nanos when) noexcept;
     void clear_timer() noexcept;
@@ -103,6 +108,8 @@ private:
     std::size_t longest_frame_ = 0; // bytes, of the link; the kernel may hand over longer ones
     inet::Nanos armed_ = inet::kNever;
     inet::Nanos next_look_ = 0; // at netlink
+    inet::Nanos recent_ = 0;
+    unsigned timeless_ = 0; // turns without a look at the clock
     std::uint64_t generation_ = 0;
     std::uint64_t neighbour_generation_ = 0;
     std::vector<inet::IpAddress> ways_; // peers whose link addresses are being found out, or followed

@@ -98,21 +98,28 @@ void UdpSender::forget(Peer &peer) noexcept
 }
 
 // A driver that is behind is waited for: what the kernel sent instead would overtake what is in the ring.
-int UdpSender::write(inet::Nanos now, const Peer &peer, const inet::IpOut &ip, inet::UdpPorts ports,
+[[gnu::noinline]] int UdpSender::write_behind(const Peer &peer, const inet::IpOut &ip, inet::UdpPorts ports,
+                                              std::span<inet::Bytes> pieces) noexcept
+{
+    const inet::Nanos start = now_ns();
+    inet::Nanos now = start;
+    int error = 0;
+    do {
+        static_cast<void>(station_.driver().send(now));
+        error = station_.driver().write_datagram(now, peer.path, ip, ports, pieces);
+        now = now_ns();
+    } while (error == -FI_EAGAIN && now - start < kPatience);
+    return error;
+}
+
+int UdpSender::write(inet::Nanos recent, const Peer &peer, const inet::IpOut &ip, inet::UdpPorts ports,
                      std::span<inet::Bytes> pieces) noexcept
 {
-    int error = 0;
-    const inet::Nanos end = now + kPatience;
-    while ((error = station_.driver().write_datagram(now, peer.path, ip, ports, pieces)) == -FI_EAGAIN)
-        [[unlikely]]
-        {
-            if (now > end)
-                return error;
-            static_cast<void>(station_.driver().send(now));
-            now = now_ns();
-        }
+    int error = station_.driver().write_datagram(recent, peer.path, ip, ports, pieces);
+    if (error == -FI_EAGAIN) [[unlikely]]
+        error = write_behind(peer, ip, ports, pieces);
     if (error == 0)
-        static_cast<void>(station_.driver().send(now));
+        static_cast<void>(station_.driver().send_datagrams());
     return error;
 }
 
@@ -134,8 +141,8 @@ ssize_t UdpSender::send_from(const inet::Endpoint &local, std::span<const iovec>
         pieces[1 + i] = {static_cast<const std::uint8_t *>(parts[i].iov_base), parts[i].iov_len};
     }
     const core::SpinGuard guard(station_.lock());
-    const inet::Nanos now = now_ns();
-    const Peer &peer = peer_of(now, local.address, address_of(to.address));
+    const inet::Nanos recent = station_.driver().recent(); // exact enough for what is remembered of ways
+    const Peer &peer = peer_of(recent, local.address, address_of(to.address));
     if (peer.error != 0) [[unlikely]]
         return peer.error;
     const inet::Path &path = station_.tcp().paths()[peer.path];
@@ -149,7 +156,7 @@ ssize_t UdpSender::send_from(const inet::Endpoint &local, std::span<const iovec>
     ip.protocol = inet::Protocol::kUdp;
     ip.traffic_class = to.traffic_class;
     ip.hop_limit = to.hop_limit;
-    const int error = write(now, peer, ip, {local.port, ntohs(to.port)}, {pieces.data(), 1 + parts.size()});
+    const int error = write(recent, peer, ip, {local.port, ntohs(to.port)}, {pieces.data(), 1 + parts.size()});
     return error != 0 ? error : static_cast<ssize_t>(length);
 }
 

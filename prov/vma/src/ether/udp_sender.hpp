@@ -59,8 +59,10 @@ private:
     Peer &peer_of(inet::Nanos now, const inet::IpAddress &local, const inet::IpAddress &remote) noexcept;
     void find(inet::Nanos now, const inet::IpAddress &local, const inet::IpAddress &remote, Peer &peer) noexcept;
     void forget(Peer &peer) noexcept;
-    int write(inet::Nanos now, const Peer &peer, const inet::IpOut &ip, inet::UdpPorts ports,
+    int write(inet::Nanos recent, const Peer &peer, const inet::IpOut &ip, inet::UdpPorts ports,
               std::span<inet::Bytes> pieces) noexcept;
+    int write_behind(const Peer &peer, const inet::IpOut &ip, inet::UdpPorts ports,
+                     std::span<inet::Bytes> pieces) noexcept;
 
     // Protected by the station's lock.
     const std::uint32_t sets_;

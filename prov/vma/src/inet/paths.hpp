@@ -88,6 +88,7 @@ public:
         wanted_[(wanted_from_ + wanted_used_++) % most_] = index;
     }
 
+    bool has_wanted() const { return wanted_used_ != 0; } // or had
     // A path that is wanted; kNoPath: there is none more.
     PathIndex next_wanted()
     {

@@ -64,7 +64,8 @@ public:
     // ---- ways to peers, as data from outside. A path that is used and not known, or known from a packet only, is wanted.
     PathIndex use_path(Nanos now, const IpAddress &remote); // kNoPath: too many; release with tcp().paths().release()
     bool next_wanted(IpAddress &remote);
-    void fail_path(Nanos now, const IpAddress &remote); // its next hop is asked after, and does not answer
+    bool wants_ways() const { return tcp_.paths().has_wanted(); } // next_wanted() has one to tell, perhaps
+    void fail_path(Nanos now, const IpAddress &remote);           // its next hop is asked after, and does not answer
     void set_path(Nanos now, const IpAddress &remote, const Mac &mac, std::uint16_t vlan, std::uint16_t link_mtu);
 
     // ---- UDP: the frames of one datagram, to be written one after the other. The path is ready; `parts` begins with a header by

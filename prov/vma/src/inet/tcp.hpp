@@ -106,6 +106,7 @@ public:
     Tcp(const TcpLimits &limits, const HashKey &secret, Nanos start);
 
     Paths &paths() { return paths_; }
+    const Paths &paths() const { return paths_; }
     void set_offloads(const SendOffloads &offloads) // of the device; at first it has none
     {
         offloads_ = offloads;
