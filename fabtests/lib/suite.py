@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Test suites of others, run without the library and with it, and compared test by test."""
+
+import dataclasses
+import fnmatch
+import pathlib
+
+MODES = {"kernel": (False, "default"), "vma": (True, "default"), "vma-latency": (True, "latency")}
+_ALLOWED = pathlib.Path(__file__).resolve().parents[1] / "posix" / "allowed_differences.txt"
+
+
+@dataclasses.dataclass
+class Results:
+    """Outcome of each test by its name; `whole`: the suite came to its end."""
+
+    outcomes: dict[str, str]
+    whole: bool
+
+
+def read_results(path: pathlib.Path) -> Results:
+    """The file that programs/unittest_results.py writes. A test with several outcomes has failed if one of them is that."""
+    outcomes: dict[str, str] = {}
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    for line in lines:
+        outcome, _, name = line.partition(" ")
+        if name and outcomes.get(name) != "failed":
+            outcomes[name] = outcome
+    return Results(outcomes, bool(lines) and lines[-1] == "ended")
+
+
+def allowed_differences() -> list[tuple[str, str]]:
+    """(pattern, reason) of each line of allowed_differences.txt."""
+    lines = [line for line in _ALLOWED.read_text().splitlines() if line.strip() and not line.startswith("#")]
+    return [(line.split(maxsplit=1)[0], line.split(maxsplit=1)[1]) for line in lines]
+
+
+def differences(kernel: Results, other: Results) -> list[str]:
+    """What is not as over the kernel. A test that does better is no difference, nor is one that an allowed pattern names."""
+    allowed = [pattern for pattern, _ in allowed_differences()]
+    found = []
+    for name, before in sorted(kernel.outcomes.items()):
+        now = other.outcomes.get(name, "not run")
+        if now in (before, "passed") or before == "failed" and now == "skipped":
+            continue
+        if before == "failed" or any(fnmatch.fnmatchcase(name, pattern) for pattern in allowed):
+            continue
+        found.append(f"{name}: {before} over the kernel, {now}")
+    if kernel.whole and not other.whole:
+        found.append("the suite did not come to its end")
+    return found
