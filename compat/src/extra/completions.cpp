@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The way of a datagram from the engine's queue to a completion: with the poll lock held, and no other.
+#include "compat/src/extra/completions.hpp"
+
+#include <utility>
+
+#include "compat/src/extra/state.hpp"
+
+namespace vma::extra {
+
+namespace {
+
+constexpr std::uint32_t kSpares = 16; // packets that are reserved at a time
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+constinit Packet *g_spare = nullptr; // poll lock
+
+bool has_spare()
+{
+    if (g_spare == nullptr) [[unlikely]]
+        g_spare = reserve_packets(kSpares);
+    return g_spare != nullptr;
+}
+
+// nullptr: there is no room, or no memory; or it has to be copied to memory of the program's, whose allocator may do anything.
+Packet *packet_of(sock::Socket &s, std::uint32_t generation, const iovec &bytes, sock::Loan &loan)
+{
+    if (bytes.iov_len <= kPacketRoom) [[likely]] {
+        if (!has_spare()) [[unlikely]]
+            return nullptr;
+        Packet *const packet = std::exchange(g_spare, g_spare->next);
+        std::memcpy(packet->room, bytes.iov_base, bytes.iov_len);
+        hold_own(*packet, s, generation, bytes.iov_len);
+        return packet;
+    }
+    return loan.lender != nullptr && has_room_for_packets(s) ? &hold(s, loan) : nullptr;
+}
+
+} // namespace
+
+void put_hardware_time(vma_completion_t &made, std::int64_t ns)
+{
+    if (ns != 0) [[unlikely]]
+        made.packet.hw_timestamp = {static_cast<time_t>(ns / kSecond), static_cast<long>(ns % kSecond)};
+}
+
+DatagramSink::DatagramSink(Output &out) : out_(out)
+{
+    take = take_one;
+}
+
+bool DatagramSink::take_one(Sink &sink, sock::Socket &s, const sock::udp::About &about, const iovec &bytes,
+                            sock::Loan &loan)
+{
+    Output &out = static_cast<DatagramSink &>(sink).out_;
+    const State *const state = find_state(s);
+    const int fd = state != nullptr ? state->ring_fd.load(std::memory_order_relaxed) : -1;
+    if (fd < 0 || out.is_full()) // it is not of the ring; or a port brings more than there is room for
+        return false;
+    Packet *const packet = packet_of(s, state->generation, bytes, loan);
+    if (packet == nullptr) [[unlikely]]
+        return false;
+    const int number = sock::lookup(fd) == &s ? fd : s.any_fd.load(std::memory_order_relaxed); // that one was closed
+    vma_completion_t &made = out.packet(*packet, user_data_of(*state, number));
+    put_source(made, about.source, about.source_port);
+    put_hardware_time(made, about.hardware_ns);
+    sink.is_full = out.is_full();
+    return true;
+}
+
+void sink_after_fork_in_child()
+{
+    g_spare = nullptr; // all packets are free there
+}
+
+} // namespace vma::extra
