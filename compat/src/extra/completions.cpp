@@ -2,33 +2,23 @@
 // The way of a datagram from the engine's queue to a completion: with the poll lock held, and no other.
 #include "compat/src/extra/completions.hpp"
 
-#include <utility>
-
 #include "compat/src/extra/state.hpp"
 
 namespace vma::extra {
 
 namespace {
 
-constexpr std::uint32_t kSpares = 16; // packets that are reserved at a time
 constexpr std::int64_t kSecond = 1'000'000'000;
 
 constinit Packet *g_spare = nullptr; // poll lock
-
-bool has_spare()
-{
-    if (g_spare == nullptr) [[unlikely]]
-        g_spare = reserve_packets(kSpares);
-    return g_spare != nullptr;
-}
 
 // nullptr: there is no room, or no memory; or it has to be copied to memory of the program's, whose allocator may do anything.
 Packet *packet_of(sock::Socket &s, std::uint32_t generation, const iovec &bytes, sock::Loan &loan)
 {
     if (bytes.iov_len <= kPacketRoom) [[likely]] {
-        if (!has_spare()) [[unlikely]]
+        Packet *const packet = take_spare(g_spare);
+        if (packet == nullptr) [[unlikely]]
             return nullptr;
-        Packet *const packet = std::exchange(g_spare, g_spare->next);
         std::memcpy(packet->room, bytes.iov_base, bytes.iov_len);
         hold_own(*packet, s, generation, bytes.iov_len);
         return packet;

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <utility>
 
 #include <mellanox/vma_extra.h>
 
@@ -50,6 +51,14 @@ Packet &hold(sock::Socket &s, sock::Loan &loan); // takes the loan over
 // what stands in `room`: it is on no list of its socket's, as it keeps nothing of it, and stays when that is closed. No lock is taken for
 // it, now or when it is given back.
 Packet *reserve_packets(std::uint32_t count);
+// The first of `spares`, which it fills if there is none; nullptr as above. Who calls guards them.
+inline Packet *take_spare(Packet *&spares)
+{
+    constexpr std::uint32_t kSpares = 16;
+    if (spares == nullptr) [[unlikely]]
+        spares = reserve_packets(kSpares);
+    return spares != nullptr ? std::exchange(spares, spares->next) : nullptr;
+}
 inline void hold_own(Packet &packet, sock::Socket &s, std::uint32_t generation, std::size_t length)
 {
     packet.buffer = {nullptr, packet.room, static_cast<std::uint16_t>(length)};

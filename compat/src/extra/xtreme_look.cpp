@@ -42,6 +42,7 @@ constinit std::atomic<std::uint32_t> g_hot_count{0}; // read without
 constinit std::size_t g_turn = 0;
 alignas(64) std::uint8_t g_room[kMostBytes + 1]; // for what the kernel brings
 constinit Arrival g_arrival;
+constinit Packet *g_spare = nullptr;
 constinit AcceptCall g_accept = nullptr;
 
 epoll_event wish_of(const sock::Socket &s, int fd)
@@ -61,6 +62,14 @@ void put_event(Output &out, const sock::Socket &s, int fd, std::uint64_t events)
 // What came: lent, or a copy of what is in g_room. nullptr: no memory.
 Packet *packet_of(sock::Socket &s, Arrival &arrival, std::size_t length)
 {
+    if (arrival.count == 0 && length <= kPacketRoom) {
+        Packet *const packet = take_spare(g_spare);
+        if (packet != nullptr) {
+            memcpy(packet->room, g_room, length);
+            hold_own(*packet, s, s.generation.load(std::memory_order_relaxed), length);
+        }
+        return packet;
+    }
     if (arrival.count == 0)
         arrival.loans[0] = sock::lend_copy(g_room, length);
     return arrival.loans[0].lender != nullptr ? &hold(s, arrival.loans[0]) : nullptr;
@@ -78,18 +87,34 @@ Served tell_end(Output &out, sock::Socket &s, int fd, ssize_t n)
     return Served::kOver;
 }
 
+void put_name(vma_completion_t &made, const sockaddr_in6 &name)
+{
+    sockaddr_in v4 = {};
+    memcpy(&v4, &name, sizeof v4);
+    if (name.sin6_family == AF_INET)
+        made.src = v4;
+    else
+        put_source(made, name.sin6_addr, name.sin6_port);
+}
+
 void put_datagram(Output &out, sock::Socket &s, int fd, const msghdr &message, std::size_t length)
 {
     Packet *const packet = packet_of(s, g_arrival, length);
     if (packet == nullptr)
         return; // it is lost, as one that the kernel has no memory for
     vma_completion_t &made = out.packet(*packet, user_data_of(s, fd));
-    if (message.msg_name == nullptr) {
-        put_source(made, g_arrival.about.source, g_arrival.about.source_port);
-        put_hardware_time(made, g_arrival.about.hardware_ns);
-    } else if (message.msg_namelen >= sizeof(sockaddr_in)) {
-        memcpy(&made.src, message.msg_name, sizeof made.src);
-    }
+    if (message.msg_namelen >= sizeof(sockaddr_in))
+        put_name(made, *static_cast<const sockaddr_in6 *>(message.msg_name));
+    put_hardware_time(made, g_arrival.about.hardware_ns);
+}
+
+// Of a stream that nobody has looked at yet.
+void put_kernels_peer(vma_completion_t &made, int fd)
+{
+    sockaddr_in6 peer = {};
+    socklen_t size = sizeof peer;
+    if (libc::real.getpeername(fd, reinterpret_cast<sockaddr *>(&peer), &size) == 0)
+        put_name(made, peer);
 }
 
 Served put_bytes(Output &out, sock::Socket &s, int fd, std::size_t length)
@@ -100,7 +125,10 @@ Served put_bytes(Output &out, sock::Socket &s, int fd, std::size_t length)
         return tell_end(out, s, fd, -1);
     }
     vma_completion_t &made = out.packet(*packet, user_data_of(s, fd));
-    put_source(made, s.addresses.peer.sin6_addr, s.addresses.peer.sin6_port);
+    if (s.addresses.peer.sin6_port != 0) [[likely]]
+        put_source(made, s.addresses.peer.sin6_addr, s.addresses.peer.sin6_port);
+    else
+        put_kernels_peer(made, fd);
     return Served::kSomething;
 }
 
@@ -109,10 +137,13 @@ Served serve(Output &out, sock::Socket &s, int fd, bool look_at_kernel)
 {
     const bool datagram = sock::is_udp(s);
     iovec part = {g_room, kMostBytes};
-    sockaddr_storage from;
+    sockaddr_in6 from = {};
     msghdr message = {};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
+    message.msg_name = &from;
+    message.msg_namelen = sizeof from;
+    g_arrival.about.hardware_ns = 0; // what the kernel brings leaves it so
     g_arrival.most_bytes = kMostBytes;
     g_arrival.copied = kPacketRoom;
     g_arrival.count = 0;
@@ -120,11 +151,8 @@ Served serve(Output &out, sock::Socket &s, int fd, bool look_at_kernel)
     if (n == -EAGAIN && !look_at_kernel) [[likely]]
         return Served::kNothing;
     if (n < 0) {
-        message.msg_name = &from;
         message.msg_namelen = sizeof from;
         n = receive(s, fd, message, MSG_DONTWAIT, false, g_arrival);
-        if (g_arrival.count != 0)
-            message.msg_name = nullptr;
     }
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) [[likely]]
         return Served::kNothing;
@@ -298,6 +326,7 @@ void ring_after_fork_in_child()
 {
     g_lock.reset();
     g_hot_count.store(0, std::memory_order_relaxed);
+    g_spare = nullptr; // all packets are free there
     sink_after_fork_in_child();
 }
 
