@@ -65,7 +65,7 @@ void look(Output &out, DatagramSink &sink, int set)
     if (asks)
         Pace::set(g_pace.looks, 0);
     if (looked) [[unlikely]]
-        look_around(out, set, asks);
+        look_around(out, sink, set, asks);
     if (out.is_full())
         return;
     if (hot_sockets() == 0) [[likely]] {
@@ -75,7 +75,7 @@ void look(Output &out, DatagramSink &sink, int set)
     for (std::uint32_t round = 0; round < kRounds && (round == 0 || out.at == first); ++round) {
         const unsigned events = sock::engine_poll_sink(sink, 1);
         if (!out.is_full() && (events != 0 || !looked))
-            look_around(out, set, false);
+            look_around(out, sink, set, false);
         looked = true;
     }
 }

@@ -17,6 +17,7 @@
 #include "compat/src/extra/ring.hpp"
 #include "compat/src/extra/spin.hpp"
 #include "compat/src/extra/state.hpp"
+#include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
 
@@ -228,10 +229,19 @@ bool may_have_something(const Hot &hot)
     return sock::is_udp(s) ? !sock::udp::state_of(s).queue.empty() : sock::has_input(s);
 }
 
-Served serve_one(Output &out, const Hot &hot)
+bool kernel_has_something(int fd)
+{
+    pollfd p = {fd, POLLIN, 0};
+    return libc::uncancelled::poll_now(&p, 1) > 0;
+}
+
+Served serve_one(Output &out, Hot &hot)
 {
     if (!is_open(hot))
         return Served::kOver;
+    // Or one that never runs out of datagrams by the endpoint would never be found to have none by the kernel.
+    if (hot.by_kernel && sock::is_udp(*hot.socket) && sock::dual(*hot.socket))
+        hot.by_kernel = kernel_has_something(hot.fd);
     return may_have_something(hot) ? serve(out, *hot.socket, hot.fd, hot.by_kernel) : Served::kNothing;
 }
 
@@ -293,11 +303,13 @@ void put_edge(Output &out, const epoll_event &edge)
         put_event(out, *s, fd, own);
 }
 
-void ask_set(Output &out, int set)
+void ask_set(Output &out, sock::udp::Sink &sink, int set)
 {
     epoll_event edges[16];
     const int most = static_cast<int>(std::min<std::ptrdiff_t>(std::size(edges), out.end - out.at));
+    sock::udp::set_sink(&sink); // else what it takes from the queue would go round by the sockets
     const int n = mux::epoll_wait_ms(set, edges, most, 0, nullptr);
+    sock::udp::set_sink(nullptr);
     for (int i = 0; i < n; ++i)
         put_edge(out, edges[i]);
 }
@@ -309,11 +321,11 @@ std::uint32_t hot_sockets()
     return g_hot_count.load(std::memory_order_relaxed);
 }
 
-void look_around(Output &out, int set, bool asks)
+void look_around(Output &out, sock::udp::Sink &sink, int set, bool asks)
 {
     const SpinGuard guard(g_lock);
     if (asks)
-        ask_set(out, set);
+        ask_set(out, sink, set);
     serve_hot(out);
 }
 

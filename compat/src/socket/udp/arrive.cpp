@@ -15,7 +15,7 @@ namespace vma::sock::udp {
 namespace {
 
 constinit Direct *g_direct = nullptr;
-constinit Sink *g_sink = nullptr;
+[[gnu::tls_model("initial-exec")]] thread_local constinit Sink *t_sink = nullptr;
 constinit std::uint32_t g_taken = 0;
 
 bool filters(const State &u, const About &about)
@@ -101,7 +101,7 @@ bool put_directly(Socket &s, State &u, const About &about, const iovec *parts, s
 bool put_in_sink(Socket &s, const State &u, const About &about, const iovec *parts, std::size_t count,
                  std::size_t length, Loan &loan)
 {
-    if (count != 1 || about.after_kernel || !u.queue.empty() || !g_sink->take(*g_sink, s, about, *parts, loan))
+    if (count != 1 || about.after_kernel || !u.queue.empty() || !t_sink->take(*t_sink, s, about, *parts, loan))
         return false;
     stats::arrived(record_of(s), length);
     stats::received(record_of(s), length);
@@ -124,7 +124,7 @@ void put(Socket &s, State &u, std::uint64_t data, About &about, const iovec *par
         stats::arrived(record_of(s), length);
         return;
     }
-    if (g_sink != nullptr && put_in_sink(s, u, about, parts, count, length, loan))
+    if (t_sink != nullptr && put_in_sink(s, u, about, parts, count, length, loan))
         return;
     if (loan.lender != nullptr && u.lends.load(std::memory_order_relaxed) && u.queue.push(about, loan)) {
         loan = {};
@@ -152,12 +152,12 @@ Socket *addressed(std::uint64_t data)
 
 int take(void *, const void *payload, std::size_t length, std::uint64_t data, fi_vma_lender *lender)
 {
+    if (t_sink != nullptr && t_sink->is_full)
+        return 0; // for its next poll
     Direct *const direct = g_direct;
     Socket *const s = addressed(data);
     if (direct != nullptr && direct->done && s == direct->socket)
         return 0; // for its next call
-    if (g_sink != nullptr && g_sink->is_full)
-        return 0;
     ++g_taken;
     About about;
     const std::size_t header = s != nullptr ? read_header(data, payload, length, about) : 0;
@@ -185,7 +185,7 @@ void set_direct(Direct *direct)
 
 void set_sink(Sink *sink)
 {
-    g_sink = sink;
+    t_sink = sink;
 }
 
 void take_foreign(Socket &s, About &about, Loan &loan, std::int64_t hardware_ns)

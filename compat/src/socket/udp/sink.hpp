@@ -20,7 +20,8 @@ struct Sink {
     bool is_full = false; // what comes by shared memory stays where it is
 };
 
-void set_sink(Sink *sink); // poll lock held
+// Of this thread's reads of the queue, until nullptr is set. In a critical stretch (libc/critical.hpp): a signal handler could jump away.
+void set_sink(Sink *sink);
 
 } // namespace udp
 
