@@ -47,8 +47,7 @@ bool read_ends(int fd, fi_vma_udp_to &to)
     to.port = ends[1].sin6_port;
     const bool v6 = !IN6_IS_ADDR_V4MAPPED(&ends[1].sin6_addr);
     const int level = v6 ? IPPROTO_IPV6 : IPPROTO_IP;
-    to.traffic_class =
-        static_cast<std::uint8_t>(sock::udp::read_option(fd, level, v6 ? IPV6_TCLASS : IP_TOS, 0));
+    to.traffic_class = static_cast<std::uint8_t>(sock::udp::read_option(fd, level, v6 ? IPV6_TCLASS : IP_TOS, 0));
     to.hop_limit = static_cast<std::uint8_t>(sock::udp::read_option(fd, level, v6 ? IPV6_UNICAST_HOPS : IP_TTL, 64));
     return true;
 }

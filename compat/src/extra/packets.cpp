@@ -81,8 +81,8 @@ void set_free(Packet &packet)
 void give_back_own(Packet &packet)
 {
     packet.next = g_returned.load(std::memory_order_relaxed);
-    while (!g_returned.compare_exchange_weak(packet.next, &packet, std::memory_order_release,
-                                             std::memory_order_relaxed)) {
+    while (
+        !g_returned.compare_exchange_weak(packet.next, &packet, std::memory_order_release, std::memory_order_relaxed)) {
     }
 }
 

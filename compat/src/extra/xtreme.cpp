@@ -100,7 +100,8 @@ int socketxtreme_poll(int set, vma_completion_t *completions, unsigned count, in
     Pace::set(g_pace.idle, idle);
     Pace::set(g_pace.looks, looks);
     Pace::set(g_pace.polls, Pace::get(g_pace.polls) + 1);
-    if (looks == kRounds && idle >= kPoliteAfter) // after a look at the set: where processors are few it is the peer's turn
+    if (looks == kRounds &&
+        idle >= kPoliteAfter) // after a look at the set: where processors are few it is the peer's turn
         ::sched_yield();
     return static_cast<int>(out.at - completions);
 }

@@ -255,8 +255,7 @@ void serve_hot(Output &out)
         const Served served = serve_one(out, hot);
         hot.idle = served == Served::kSomething ? 0 : hot.idle + 1;
         hot.by_kernel &= served == Served::kSomething;
-        const bool edge_tells =
-            served == Served::kNothing && (sock::is_udp(*hot.socket) || !sock::dual(*hot.socket));
+        const bool edge_tells = served == Served::kNothing && (sock::is_udp(*hot.socket) || !sock::dual(*hot.socket));
         if (served == Served::kOver || edge_tells || hot.idle > kIdleMost)
             hot = g_hot[--count]; // an edge of the set brings it back
         else

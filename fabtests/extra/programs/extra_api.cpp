@@ -75,8 +75,8 @@ void more_options(int fd)
     CHECK(::getsockopt(fd, SOL_SOCKET, SO_VMA_FLOW_TAG, &tag, &size) == 0 && tag == 7);
     FAILS(::getsockopt(fd, SOL_SOCKET, SO_VMA_FLOW_TAG, nullptr, &size), EFAULT);
     FAILS(::getsockopt(fd, SOL_SOCKET, SO_VMA_FLOW_TAG, &tag, nullptr), EFAULT);
-    FAILS(::getsockopt(fd, SOL_SOCKET, SO_VMA_USER_DATA, &data, &size), EINVAL);   // 4 bytes
-    FAILS(::setsockopt(fd, SOL_SOCKET, 2815, &tag, sizeof tag), ENOPROTOOPT);      // none of libvma's
+    FAILS(::getsockopt(fd, SOL_SOCKET, SO_VMA_USER_DATA, &data, &size), EINVAL); // 4 bytes
+    FAILS(::setsockopt(fd, SOL_SOCKET, 2815, &tag, sizeof tag), ENOPROTOOPT);    // none of libvma's
     FAILS(::getsockopt(fd, SOL_SOCKET, SO_VMA_SHUTDOWN_RX, &tag, &size), ENOPROTOOPT);
     iovec memory = {&tag, sizeof tag};
     iovec got = {};
@@ -252,9 +252,15 @@ struct Scenario {
 };
 
 constexpr Scenario kScenarios[] = {
-    {"table", table},         {"options", options},           {"calls", calls},
-    {"allocator", allocator}, {"threads", threads},           {"udp_zcopy", udp_zcopy},
-    {"tcp_zcopy", tcp_zcopy}, {"udp_callback", udp_callback}, {"tcp_held_over_fork", tcp_held_over_fork},
+    {"table", table},
+    {"options", options},
+    {"calls", calls},
+    {"allocator", allocator},
+    {"threads", threads},
+    {"udp_zcopy", udp_zcopy},
+    {"tcp_zcopy", tcp_zcopy},
+    {"udp_callback", udp_callback},
+    {"tcp_held_over_fork", tcp_held_over_fork},
     {"callback_waits", callback_waits},
     {"dummies", dummies},
     {"header", header},

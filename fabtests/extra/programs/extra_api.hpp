@@ -89,7 +89,7 @@ inline int bound(int type, sockaddr_in &here)
 }
 
 // extra_receive.cpp
-[[noreturn]] void send_numbers(sockaddr_in to); // datagrams
+[[noreturn]] void send_numbers(sockaddr_in to);                // datagrams
 std::uint32_t number_of(const void *data, std::size_t length); // of one of these, whose bytes are right
 int receiver_of_numbers();                                     // from a peer, or from elsewhere
 bool is_time_over(time_t begin);

@@ -62,7 +62,7 @@ int wait_by_select(int fd, int, int milliseconds)
     fd_set in;
     FD_ZERO(&in);
     FD_SET(fd, &in);
-    timeval time = {milliseconds / 1000, milliseconds % 1000 * 1000};
+    timeval time = {milliseconds / 1000, milliseconds % 1000 * 1000L};
     const int n = ::select(fd + 1, &in, nullptr, nullptr, &time);
     CHECK(n == (FD_ISSET(fd, &in) ? 1 : 0));
     return n;
@@ -138,8 +138,10 @@ void give_back(int fd, Judge &judge)
 void callback_waits()
 {
     constexpr Wait kWaits[] = {
-        {wait_by_poll, 0},        {wait_by_select, 0},
-        {wait_by_pselect, 0},     {wait_by_epoll, EPOLLIN},
+        {wait_by_poll, 0},
+        {wait_by_select, 0},
+        {wait_by_pselect, 0},
+        {wait_by_epoll, EPOLLIN},
         {wait_by_epoll, EPOLLIN | EPOLLET},
     };
     const int fd = receiver_of_numbers();

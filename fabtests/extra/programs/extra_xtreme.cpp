@@ -267,6 +267,7 @@ void xtreme_threads()
     Shared shared;
     CHECK(g_api->get_socket_rings_fds(fd, &ring, 1) == 1);
     std::vector<std::thread> threads;
+    threads.reserve(3);
     for (int i = 0; i < 3; ++i)
         threads.emplace_back(poll_with_others, std::ref(shared), ring);
     const time_t begin = std::time(nullptr);

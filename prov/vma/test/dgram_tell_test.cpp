@@ -268,10 +268,10 @@ void who_cannot_be_met(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_has_the_name),     cmocka_unit_test(the_room_is_full), cmocka_unit_test(warming_changes_nothing),
-        cmocka_unit_test(the_queue_is_full),       cmocka_unit_test(the_receiver_has_closed),
-        cmocka_unit_test(the_receiver_was_killed), cmocka_unit_test(the_receiver_is_met_first),
-        cmocka_unit_test(who_cannot_be_met),
+        cmocka_unit_test(nobody_has_the_name),       cmocka_unit_test(the_room_is_full),
+        cmocka_unit_test(warming_changes_nothing),   cmocka_unit_test(the_queue_is_full),
+        cmocka_unit_test(the_receiver_has_closed),   cmocka_unit_test(the_receiver_was_killed),
+        cmocka_unit_test(the_receiver_is_met_first), cmocka_unit_test(who_cannot_be_met),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

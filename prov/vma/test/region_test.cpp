@@ -226,7 +226,8 @@ void warming_changes_nothing(void **)
     assert_memory_equal(option<const unsigned char *>(pair.a.ep, FI_OPT_VMA_PEER_VIEW), before.data(), 64);
     assert_int_equal(put(pair.a.ep, "real", 4, 7, 0), 0);
     assert_int_equal(next_entry(pair.b.cq).data, 7);
-    assert_int_equal(fi_setopt(&pair.a.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_WARM), &pair, 4), -FI_EINVAL);
+    assert_int_equal(fi_setopt(&pair.a.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_WARM), &pair, 4),
+                     -FI_EINVAL);
     pair.b.endpoint().on_local_shutdown();
     pair.a.endpoint().on_peer_shutdown();
     assert_int_equal(warm(pair.a.ep, 0, 12), -FI_ENOTCONN);
