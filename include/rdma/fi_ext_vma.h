@@ -506,7 +506,7 @@ struct fi_ops_vma_udp {
 };
 
 /* Ethernet with a VLAN tag, and IPv6. */
-#define FI_VMA_HEADERS_MOST 58
+enum { FI_VMA_HEADERS_MOST = 58 };
 
 #ifdef __cplusplus
 }

@@ -39,13 +39,20 @@ DatagramSink::DatagramSink(Output &out) : out_(out)
     take = take_one;
 }
 
+void DatagramSink::keep(std::ptrdiff_t places)
+{
+    kept_ = places;
+    is_full = out_.end - out_.at <= kept_;
+}
+
 bool DatagramSink::take_one(Sink &sink, sock::Socket &s, const sock::udp::About &about, const iovec &bytes,
                             sock::Loan &loan)
 {
-    Output &out = static_cast<DatagramSink &>(sink).out_;
+    DatagramSink &self = static_cast<DatagramSink &>(sink);
+    Output &out = self.out_;
     const State *const state = find_state(s);
     const int fd = state != nullptr ? state->ring_fd.load(std::memory_order_relaxed) : -1;
-    if (fd < 0 || out.is_full()) // it is not of the ring; or a port brings more than there is room for
+    if (fd < 0 || sink.is_full) // it is not of the ring; or a port brings more than there is room for
         return false;
     Packet *const packet = packet_of(s, state->generation, bytes, loan);
     if (packet == nullptr) [[unlikely]]
@@ -54,7 +61,7 @@ bool DatagramSink::take_one(Sink &sink, sock::Socket &s, const sock::udp::About 
     vma_completion_t &made = out.packet(*packet, user_data_of(*state, number));
     put_source(made, about.source, about.source_port);
     put_hardware_time(made, about.hardware_ns);
-    sink.is_full = out.is_full();
+    sink.is_full = out.end - out.at <= self.kept_;
     return true;
 }
 

@@ -52,11 +52,13 @@ class DatagramSink : public sock::udp::Sink
 {
 public:
     explicit DatagramSink(Output &out);
+    void keep(std::ptrdiff_t places); // so many of `out` are for others from now on
 
 private:
     static bool take_one(Sink &sink, sock::Socket &s, const sock::udp::About &about, const iovec &bytes,
                          sock::Loan &loan);
     Output &out_;
+    std::ptrdiff_t kept_ = 0;
 };
 
 void sink_after_fork_in_child();

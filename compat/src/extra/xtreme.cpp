@@ -56,26 +56,37 @@ bool is_sets_turn(int set)
            (Pace::get(g_pace.idle) >= kIdleMost && hot_sockets() == 0);
 }
 
-// Neither kind can keep the other from being seen: each second poll begins with the sockets that had something lately.
+// The sockets that had something lately, and the set if it is its turn.
+void look_elsewhere(Output &out, DatagramSink &sink, int set)
+{
+    const bool asks = is_sets_turn(set);
+    if (!asks && hot_sockets() == 0) [[likely]]
+        return;
+    if (asks)
+        Pace::set(g_pace.looks, 0);
+    look_around(out, sink, set, asks);
+}
+
+// Neither datagrams nor others can keep the other kind from being seen: every second poll begins with them.
 void look(Output &out, DatagramSink &sink, int set)
 {
     const vma_completion_t *const first = out.at;
-    const bool asks = is_sets_turn(set);
-    bool looked = asks || (hot_sockets() != 0 && Pace::get(g_pace.polls) % 2 != 0);
-    if (asks)
-        Pace::set(g_pace.looks, 0);
-    if (looked) [[unlikely]]
-        look_around(out, sink, set, asks);
+    const bool others_first = Pace::get(g_pace.polls) % 2 != 0;
+    if (others_first)
+        look_elsewhere(out, sink, set);
     if (out.is_full())
         return;
     if (hot_sockets() == 0) [[likely]] {
         sock::engine_poll_sink(sink, kRounds);
+        if (!others_first && out.at == first)
+            look_elsewhere(out, sink, set);
         return;
     }
+    bool looked = others_first;
     for (std::uint32_t round = 0; round < kRounds && (round == 0 || out.at == first); ++round) {
         const unsigned events = sock::engine_poll_sink(sink, 1);
         if (!out.is_full() && (events != 0 || !looked))
-            look_around(out, sink, set, false);
+            look_elsewhere(out, sink, set);
         looked = true;
     }
 }

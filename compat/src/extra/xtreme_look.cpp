@@ -302,13 +302,15 @@ void put_edge(Output &out, const epoll_event &edge)
         put_event(out, *s, fd, own);
 }
 
-void ask_set(Output &out, sock::udp::Sink &sink, int set)
+void ask_set(Output &out, DatagramSink &sink, int set)
 {
     epoll_event edges[16];
     const int most = static_cast<int>(std::min<std::ptrdiff_t>(std::size(edges), out.end - out.at));
+    sink.keep(1);               // a flood of datagrams leaves a place for what the set tells
     sock::udp::set_sink(&sink); // else what it takes from the queue would go round by the sockets
     const int n = mux::epoll_wait_ms(set, edges, most, 0, nullptr);
     sock::udp::set_sink(nullptr);
+    sink.keep(0);
     for (int i = 0; i < n; ++i)
         put_edge(out, edges[i]);
 }
@@ -320,7 +322,7 @@ std::uint32_t hot_sockets()
     return g_hot_count.load(std::memory_order_relaxed);
 }
 
-void look_around(Output &out, sock::udp::Sink &sink, int set, bool asks)
+void look_around(Output &out, DatagramSink &sink, int set, bool asks)
 {
     const SpinGuard guard(g_lock);
     if (asks)

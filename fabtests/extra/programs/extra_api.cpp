@@ -266,6 +266,7 @@ constexpr Scenario kScenarios[] = {
     {"header", header},
     {"xtreme", xtreme},
     {"xtreme_many", xtreme_many},
+    {"xtreme_flood", xtreme_flood},
     {"xtreme_threads", xtreme_threads},
     {"xtreme_full", xtreme_full},
 };

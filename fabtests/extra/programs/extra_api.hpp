@@ -106,6 +106,7 @@ void header();
 // extra_xtreme.cpp
 void xtreme();
 void xtreme_many();
+void xtreme_flood();
 void xtreme_threads();
 void xtreme_full();
 

@@ -171,10 +171,35 @@ struct Many {
 
 } // namespace
 
-// Nobody is kept from being served, however short the program's array is, and each sender's order is kept.
-void xtreme_many()
+namespace {
+
+// A datagram to each socket in turn, without a pause, and a word on each stream in between.
+[[noreturn]] void flood_many(sockaddr_in first)
 {
-    const int way = start_peer(send_to_many);
+    int streams[kStreams];
+    const int fd = ::socket(AF_INET, SOCK_DGRAM, 0);
+    for (int &s : streams) {
+        s = ::socket(AF_INET, SOCK_STREAM, 0);
+        CHECK(::connect(s, generic(first), sizeof first) == 0);
+    }
+    for (std::uint32_t number = 0;; ++number) {
+        for (std::uint32_t who = 0; who < kSockets; ++who) {
+            const Stamp stamp = {who, number};
+            sockaddr_in to = first;
+            to.sin_port = htons(static_cast<std::uint16_t>(ntohs(first.sin_port) + who));
+            ::sendto(fd, &stamp, sizeof stamp, 0, generic(to), sizeof to);
+        }
+        for (std::uint32_t i = 0; i < kStreams; ++i) {
+            const Stamp stamp = {kSockets + i, number};
+            CHECK(::send(streams[i], &stamp, sizeof stamp, 0) == sizeof stamp);
+        }
+    }
+}
+
+// The sockets of both, and what comes by them: `room(poll)` completions at most by each poll.
+template <typename Room> void receive_of_many(void (*peer)(sockaddr_in), Room room)
+{
+    const int way = start_peer(peer);
     int sockets[kSockets], listener = -1, ring = -1;
     sockaddr_in here = {};
     do {
@@ -193,9 +218,9 @@ void xtreme_many()
     vma_completion_t completions[16];
     const time_t begin = std::time(nullptr);
     for (unsigned poll = 0; !many.has_enough() && !is_time_over(begin); ++poll) {
-        const unsigned room = poll / 1000 % 3 == 0 ? 1 : poll / 1000 % 3 == 1 ? 3 : 16;
-        const int n = g_api->socketxtreme_poll(ring, completions, room, 0);
-        CHECK(n >= 0 && n <= static_cast<int>(room));
+        const unsigned most = room(poll);
+        const int n = g_api->socketxtreme_poll(ring, completions, most, 0);
+        CHECK(n >= 0 && n <= static_cast<int>(most));
         for (int i = 0; i < n; ++i)
             many.take(completions[i], listener);
     }
@@ -204,6 +229,22 @@ void xtreme_many()
     std::fflush(stdout);
     CHECK(many.has_enough());
     end_peer();
+}
+
+} // namespace
+
+// Each sender's order is kept, however short the program's array is.
+void xtreme_many()
+{
+    receive_of_many(send_to_many, [](unsigned poll) {
+        return poll / 1000 % 3 == 0 ? 1U : poll / 1000 % 3 == 1 ? 3U : 16U;
+    });
+}
+
+// One completion a poll, and more datagrams than that: nobody is kept from being served.
+void xtreme_flood()
+{
+    receive_of_many(flood_many, [](unsigned) { return 1U; });
 }
 
 namespace {
