@@ -443,8 +443,11 @@ unsigned engine_poll_sink(udp::Sink &sink, unsigned times)
     return poll_if_free([&sink, times] {
         udp::set_sink(&sink);
         unsigned n = 0;
-        for (unsigned i = 0; n == 0 && i < times; ++i)
+        for (unsigned i = 0; n == 0 && i < times; ++i) {
             n = poll_locked();
+            if (n == 0)
+                cpu_relax(); // the line that is looked at is the sender's to write
+        }
         udp::set_sink(nullptr);
         return n;
     });
