@@ -241,19 +241,23 @@ void dummies()
     end_peer();
 }
 
-// Of a socket that is connected to another host, HOST and PORT of the environment, who echoes.
+// Of a socket that is connected to an echo on another host: HEADER_HOST of the environment, HEADER_STREAM for one of TCP.
 void header()
 {
     const char *const host = std::getenv("HEADER_HOST");
+    const bool stream = std::getenv("HEADER_STREAM") != nullptr;
     CHECK(host != nullptr && g_port != nullptr);
-    sockaddr_in to = {};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<std::uint16_t>(std::atoi(g_port)));
-    CHECK(::inet_pton(AF_INET, host, &to.sin_addr) == 1);
-    const int fd = ::socket(AF_INET, SOCK_DGRAM, 0);
+    sockaddr_in v4 = {};
+    sockaddr_in6 v6 = {};
+    v4.sin_family = AF_INET;
+    v6.sin6_family = AF_INET6;
+    v4.sin_port = v6.sin6_port = htons(static_cast<std::uint16_t>(std::atoi(g_port)));
+    const bool is_v4 = ::inet_pton(AF_INET, host, &v4.sin_addr) == 1;
+    CHECK(is_v4 || ::inet_pton(AF_INET6, host, &v6.sin6_addr) == 1);
+    const int fd = ::socket(is_v4 ? AF_INET : AF_INET6, stream ? SOCK_STREAM : SOCK_DGRAM, 0);
     std::uint8_t bytes[128] = {};
     std::uint16_t room = sizeof bytes;
-    CHECK(::connect(fd, generic(to), sizeof to) == 0);
+    CHECK(::connect(fd, is_v4 ? generic(v4) : reinterpret_cast<sockaddr *>(&v6), is_v4 ? sizeof v4 : sizeof v6) == 0);
     FAILS(g_api->get_socket_network_header(fd, bytes, &room), ENOTCONN); // it has sent nothing yet
     const time_t begin = std::time(nullptr);
     while (g_api->get_socket_network_header(fd, nullptr, &room) != 0) {
@@ -261,14 +265,16 @@ void header()
         char answer[8] = "";
         CHECK(::send(fd, "hello", 5, 0) == 5 && ::recv(fd, answer, sizeof answer, 0) == 5);
     }
-    CHECK(room == 14 + 20 + 8);
-    room = 41;
+    const unsigned length = 14 + (is_v4 ? 20 : 40) + (stream ? 20 : 8);
+    CHECK(room == length);
+    --room;
     FAILS(g_api->get_socket_network_header(fd, bytes, &room), ENOBUFS);
     room = sizeof bytes;
-    CHECK(g_api->get_socket_network_header(fd, bytes, &room) == 0 && room == 42);
+    CHECK(g_api->get_socket_network_header(fd, bytes, &room) == 0 && room == length);
     for (unsigned i = 0; i < room; ++i)
         std::printf("%02x", bytes[i]);
     std::printf("\n");
+    ::close(fd);
 }
 
 } // namespace extra_test
