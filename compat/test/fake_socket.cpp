@@ -158,6 +158,11 @@ std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
     return (kernel | ready_events_fast(s, interest)) & (interest | kAlways);
 }
 
+std::uint32_t screen_events(Socket &, int, std::uint32_t events)
+{
+    return events;
+}
+
 MuxHook &mux_hook(Socket &s)
 {
     return s.hook;

@@ -238,6 +238,19 @@ enum {
 #define FI_OPT_VMA_MEET (FI_PROV_SPECIFIC | 0x564d000b)
 
 /*
+ * FI_OPT_VMA_WARM (FI_EP_MSG and FI_EP_DGRAM, local device): fi_setopt only: the memory that a send would write, or a write to the peer's
+ * region, is brought to this processor's caches, to be written soon. Nothing is sent, and nothing changes. Thread-safe as the data
+ * calls are. Errors: -FI_EINVAL (length of optval), -FI_ENOTCONN (there is no way to the peer now).
+ */
+#define FI_OPT_VMA_WARM (FI_PROV_SPECIFIC | 0x564d0020)
+
+struct fi_vma_warm {
+    fi_addr_t to;    /* FI_EP_DGRAM: whom; no group */
+    uint64_t offset; /* FI_EP_MSG: in the peer's region; beyond it: nothing of that */
+    uint64_t length; /* bytes; of many, the first ones */
+};
+
+/*
  * FI_OPT_VMA_RATE_LIMIT (FI_EP_MSG, FI_EP_DGRAM): how fast this endpoint sends. By the device's own limiter where it has one,
  * else in software, which sleeps on no thread: the endpoint's progress carries it out.
  *
@@ -485,7 +498,15 @@ struct fi_ops_vma_udp {
     int (*open_sender)(struct fid_domain *domain, struct fi_vma_udp **udp);
     /* What was sent has been taken by the driver: 0. -FI_EAGAIN: not all of it, within a millisecond. */
     int (*drain)(struct fi_vma_udp *udp);
+    /* What the port's frames to a peer begin with: Ethernet and IP header of a packet with so many bytes of `protocol` behind them (IPv4's
+     * checksum is right for these). `to` says from where, its ports mean nothing; `out` has FI_VMA_HEADERS_MOST bytes. How many were
+     * written; -FI_EAGAIN: the way is not known, as nothing goes there; -FI_EINVAL: too many bytes. */
+    ssize_t (*headers)(struct fid_domain *domain, const struct fi_vma_udp_to *to, uint8_t protocol, size_t bytes,
+                       void *out);
 };
+
+/* Ethernet with a VLAN tag, and IPv6. */
+enum { FI_VMA_HEADERS_MOST = 58 };
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <string.h>
 
 #include <algorithm>
@@ -224,6 +225,8 @@ bool screen(sock::Socket &s, int fd)
     State *const state = find_state(s);
     if (state == nullptr || !sock::dual(s) || !has_room_for_packets(s))
         return true;
+    if ((sock::ready_events(s, fd, POLLIN) & (POLLERR | POLLHUP)) != 0)
+        return true; // an error is the program's to take
     char nowhere[1];
     while (state->ready_count == 0 && state->callback.load(std::memory_order_acquire) != nullptr) {
         iovec part = {nowhere, sizeof nowhere};

@@ -27,7 +27,8 @@ inline int unsupported(std::atomic<bool> &said, const char *call, const char *wh
     return fail(EOPNOTSUPP);
 }
 
-bool is_ring(int fd); // what get_socket_rings_fds() gave
+bool is_ring(int fd);                    // what get_socket_rings_fds() gave
+bool is_ring_profile(std::uint32_t key); // that vma_add_ring_profile() gave
 
 // ---- control.cpp
 int add_conf_rule(const char *line);
@@ -44,6 +45,8 @@ int modify_ring(vma_modify_ring_attr *wanted);
 int register_memory_on_ring(int ring, void *address, size_t length, uint32_t *key);
 int deregister_memory_on_ring(int ring, void *address, size_t length);
 int get_ring_direct_descriptors(int ring, vma_mlx_hw_device_data *data);
+
+// ---- header.cpp
 int get_socket_network_header(int fd, void *header, uint16_t *length);
 
 // ---- zcopy.cpp

@@ -6,6 +6,9 @@
 
 #include <algorithm>
 
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_ext_vma.h>
+
 #include "compat/src/extra/state.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/stream.hpp"
@@ -20,40 +23,44 @@ bool is_accelerated(const sock::Socket &s)
     return sock::is_udp(s) ? !sock::udp::only_kernel_sends(s) : sock::dual(s);
 }
 
-// The sender's lock is taken, and what it looks at first is read.
-void warm(sock::Socket &s)
+// Where the next bytes would go, in the ring of a peer on this host.
+void warm_stream(sock::Socket &s, std::size_t length)
 {
     s.tx_lock.lock();
-    if (sock::is_udp(s)) {
-        sock::udp::state_of(s).routes.each([](const sock::udp::Route &route) { __builtin_prefetch(&route); });
-        s.tx_lock.unlock();
-        return;
-    }
-    __builtin_prefetch(s.endpoint);
-    static_cast<void>(sock::can_transmit(s));
+    const fi_vma_warm wanted = {FI_ADDR_UNSPEC, s.tx.position & (s.tx.ring - 1), length};
+    if (sock::can_transmit(s) && s.endpoint != nullptr && !s.on_port && !sock::is_remote(s))
+        fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_WARM), &wanted, sizeof wanted);
     sock::unlock_tx(s);
 }
 
 } // namespace
 
-ssize_t send_nothing(sock::Socket *s, std::size_t length)
+ssize_t send_nothing(sock::Socket *s, std::size_t length, const sockaddr *to, socklen_t to_length)
 {
     State *const state = s != nullptr && is_accelerated(*s) ? state_of(*s) : nullptr;
     if (state == nullptr) {
         errno = EINVAL;
         return -1;
     }
-    warm(*s);
+    if (sock::is_udp(*s))
+        sock::udp::warm(*s, length, to, to_length);
+    else
+        warm_stream(*s, length);
     state->dummy_sent.fetch_add(1, std::memory_order_relaxed);
     stats::add_shared(sock::record_of(*s).now.tx.dummies);
     return static_cast<ssize_t>(length);
+}
+
+ssize_t send_nothing(sock::Socket *s, const msghdr &message)
+{
+    return send_nothing(s, length_of(&message), static_cast<const sockaddr *>(message.msg_name), message.msg_namelen);
 }
 
 int send_nothing_of_each(sock::Socket *s, mmsghdr *messages, unsigned count)
 {
     count = messages != nullptr ? std::min<unsigned>(count, UIO_MAXIOV) : 0;
     for (unsigned i = 0; i < count; ++i) {
-        const ssize_t length = send_nothing(s, length_of(&messages[i].msg_hdr));
+        const ssize_t length = send_nothing(s, messages[i].msg_hdr);
         if (length < 0)
             return i != 0 ? static_cast<int>(i) : -1;
         messages[i].msg_len = static_cast<unsigned>(length);

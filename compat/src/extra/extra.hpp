@@ -32,7 +32,9 @@ bool offloads_here();
 
 // ---- a send that sends nothing (VMA_SND_FLAGS_DUMMY)
 inline constexpr int kDummy = 0x400;
-ssize_t send_nothing(sock::Socket *s, std::size_t length); // `s` nullptr: not tracked
+// `s` nullptr: not tracked. `to`: of a datagram; nullptr: to whom it is connected
+ssize_t send_nothing(sock::Socket *s, std::size_t length, const sockaddr *to = nullptr, socklen_t to_length = 0);
+ssize_t send_nothing(sock::Socket *s, const msghdr &message);
 int send_nothing_of_each(sock::Socket *s, mmsghdr *messages, unsigned count);
 std::size_t length_of(const msghdr *message); // 0 where there is none
 

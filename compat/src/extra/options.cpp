@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/extra/calls.hpp"
 #include "compat/src/extra/state.hpp"
 #include "compat/src/extra/threads.hpp"
 #include "compat/src/socket/stream.hpp"
@@ -14,12 +15,6 @@ namespace {
 
 constexpr std::uint32_t kLogicFields = VMA_RING_ALLOC_MASK_RING_PROFILE_KEY | VMA_RING_ALLOC_MASK_RING_USER_ID |
                                        VMA_RING_ALLOC_MASK_RING_INGRESS | VMA_RING_ALLOC_MASK_RING_ENGRESS;
-
-int fail(int error)
-{
-    errno = error;
-    return -1;
-}
 
 bool is_logic(int value)
 {
@@ -48,7 +43,20 @@ int set_logic(State &state, const void *value)
     memcpy(&wanted, value, sizeof wanted);
     if (wanted.comp_mask == 0 || (wanted.comp_mask & ~kLogicFields) != 0)
         return fail(EINVAL);
+    const bool names_profile = (wanted.comp_mask & VMA_RING_ALLOC_MASK_RING_PROFILE_KEY) != 0;
+    if (names_profile && !is_ring_profile(wanted.ring_profile_key)) {
+        VMA_LOG(kWarn, "SO_VMA_RING_ALLOC_LOGIC: ring_profile_key is %u, none that vma_add_ring_profile() gave: EINVAL",
+                wanted.ring_profile_key);
+        return fail(EINVAL);
+    }
     const sock::LockGuard guard(state_lock());
+    const bool has_profile = (state.logic.comp_mask & VMA_RING_ALLOC_MASK_RING_PROFILE_KEY) != 0;
+    if (names_profile && has_profile && state.logic.ring_profile_key != wanted.ring_profile_key)
+        return fail(EINVAL); // a socket's profile is set once
+    if (has_profile && !names_profile) {
+        wanted.comp_mask |= VMA_RING_ALLOC_MASK_RING_PROFILE_KEY;
+        wanted.ring_profile_key = state.logic.ring_profile_key;
+    }
     state.logic = wanted;
     return 0;
 }

@@ -21,6 +21,7 @@ constinit std::atomic<Packet *> g_packets{nullptr};
 constinit Packet *g_free = nullptr;             // g_lock, and all below
 constinit std::atomic<std::uint32_t> g_used{0}; // of the array, ever
 constinit std::atomic<std::uint32_t> g_held{0};
+constinit std::atomic<Packet *> g_returned{nullptr}; // own ones that were given back, through `next`; no lock
 
 bool map_packets()
 {
@@ -76,24 +77,48 @@ void set_free(Packet &packet)
     g_held.store(g_held.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
 }
 
-} // namespace
+// Whoever takes from this list takes all of it: none comes back to its top meanwhile.
+void give_back_own(Packet &packet)
+{
+    packet.next = g_returned.load(std::memory_order_relaxed);
+    while (
+        !g_returned.compare_exchange_weak(packet.next, &packet, std::memory_order_release, std::memory_order_relaxed)) {
+    }
+}
 
-bool is_full()
+void collect_locked()
+{
+    Packet *next = nullptr;
+    for (Packet *at = g_returned.exchange(nullptr, std::memory_order_acquire); at != nullptr; at = next) {
+        next = at->next;
+        set_free(*at);
+    }
+}
+
+bool holds_too_many()
 {
     return g_held.load(std::memory_order_relaxed) >= kMostPackets;
 }
 
+} // namespace
+
+bool is_full()
+{
+    if (g_packets.load(std::memory_order_acquire) == nullptr && !map_packets()) [[unlikely]]
+        return true;
+    if (!holds_too_many()) [[likely]]
+        return false;
+    const SpinGuard guard(g_lock);
+    collect_locked();
+    return holds_too_many();
+}
+
 bool has_room_for_packets(sock::Socket &s)
 {
-    return g_held.load(std::memory_order_relaxed) < kMostPackets &&
-           (g_packets.load(std::memory_order_acquire) != nullptr || map_packets()) && state_of(s) != nullptr;
+    return !is_full() && state_of(s) != nullptr;
 }
 
 namespace {
-
-void nothing_to_end(fi_vma_lender *, const void *, std::size_t) {}
-
-constinit fi_vma_lender g_own = {nothing_to_end};
 
 Packet &begin(sock::Socket &s, Packet &packet)
 {
@@ -102,7 +127,6 @@ Packet &begin(sock::Socket &s, Packet &packet)
     packet.socket = &s;
     packet.generation = state.generation;
     packet.refs.store(1, std::memory_order_release);
-    packet.listed = true;
     link(state, packet);
     return packet;
 }
@@ -119,7 +143,10 @@ Packet &hold(sock::Socket &s, sock::Loan &loan)
 
 Packet *reserve_packets(std::uint32_t count)
 {
+    if (is_full())
+        return nullptr;
     const SpinGuard guard(g_lock);
+    collect_locked();
     Packet *first = nullptr;
     for (; count != 0; --count) {
         Packet &packet = new_packet();
@@ -127,16 +154,6 @@ Packet *reserve_packets(std::uint32_t count)
         first = &packet;
     }
     return first;
-}
-
-void hold_own(Packet &packet, sock::Socket &s, std::size_t length)
-{
-    packet.loan = {&g_own, packet.room, static_cast<std::uint32_t>(length), 0};
-    packet.buffer = {nullptr, packet.room, static_cast<std::uint16_t>(length)};
-    packet.socket = &s;
-    packet.generation = s.generation.load(std::memory_order_relaxed);
-    packet.listed = false;
-    packet.refs.store(1, std::memory_order_release);
 }
 
 Packet *find_packet(const void *id)
@@ -157,19 +174,49 @@ bool is_of(const Packet &packet, const sock::Socket &s)
     return packet.socket == &s && packet.generation == s.generation.load(std::memory_order_acquire);
 }
 
+namespace {
+
+// Those that are left, or -1: nobody holds it, or it is none of those that need no lock.
+int drop_own(Packet &packet)
+{
+    std::uint32_t refs = packet.refs.load(std::memory_order_relaxed);
+    do {
+        if ((refs & Packet::kOwn) == 0)
+            return -1;
+    } while (!packet.refs.compare_exchange_weak(refs, refs == (Packet::kOwn | 1) ? 0 : refs - 1,
+                                                std::memory_order_acq_rel, std::memory_order_relaxed));
+    if (refs != (Packet::kOwn | 1))
+        return static_cast<int>((refs & ~Packet::kOwn) - 1);
+    give_back_own(packet);
+    return 0;
+}
+
+int add_own(Packet &packet)
+{
+    std::uint32_t refs = packet.refs.load(std::memory_order_relaxed);
+    do {
+        if ((refs & Packet::kOwn) == 0)
+            return -1;
+    } while (!packet.refs.compare_exchange_weak(refs, refs + 1, std::memory_order_acq_rel, std::memory_order_relaxed));
+    return static_cast<int>((refs & ~Packet::kOwn) + 1);
+}
+
+} // namespace
+
 int drop(Packet &packet)
 {
+    if ((packet.refs.load(std::memory_order_relaxed) & Packet::kOwn) != 0) [[likely]]
+        return drop_own(packet);
     sock::Loan loan;
     {
         const SpinGuard guard(g_lock);
         const std::uint32_t refs = packet.refs.load(std::memory_order_relaxed);
-        if (refs == 0)
+        if (refs == 0 || (refs & Packet::kOwn) != 0)
             return -1;
         packet.refs.store(refs - 1, std::memory_order_release);
         if (refs != 1)
             return static_cast<int>(refs - 1);
-        if (packet.listed)
-            unlink(packet);
+        unlink(packet);
         loan = std::exchange(packet.loan, {});
         set_free(packet);
     }
@@ -179,9 +226,11 @@ int drop(Packet &packet)
 
 int add(Packet &packet)
 {
+    if ((packet.refs.load(std::memory_order_relaxed) & Packet::kOwn) != 0)
+        return add_own(packet);
     const SpinGuard guard(g_lock);
     const std::uint32_t refs = packet.refs.load(std::memory_order_relaxed);
-    if (refs == 0)
+    if (refs == 0 || (refs & Packet::kOwn) != 0)
         return -1;
     packet.refs.store(refs + 1, std::memory_order_release);
     return static_cast<int>(refs + 1);
@@ -213,6 +262,7 @@ void packets_after_fork_in_child()
     g_lock.reset();
     Packet *const all = g_packets.load(std::memory_order_relaxed);
     g_free = nullptr;
+    g_returned.store(nullptr, std::memory_order_relaxed);
     for (std::uint32_t i = 0; i < g_used.load(std::memory_order_relaxed); ++i) {
         if (all[i].refs.exchange(0, std::memory_order_relaxed) != 0)
             if (State *const state = find_state(*all[i].socket))

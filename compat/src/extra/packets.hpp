@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <utility>
 
 #include <mellanox/vma_extra.h>
 
@@ -21,33 +22,50 @@ inline constexpr std::uint32_t kMostPackets = 61440; // of a process
 
 inline constexpr std::size_t kPacketRoom = 192; // bytes that a packet has itself
 
-struct Packet {
+struct alignas(64) Packet {
+    static constexpr std::uint32_t kOwn = UINT32_C(1) << 31; // in `refs`: it is one that hold_own() made
+
     vma_buff_t buffer = {};             // first: SocketXtreme hands out its address
     std::atomic<std::uint32_t> refs{0}; // 0: free
     std::uint32_t generation = 0;       // of the socket
-    bool listed = false;                // among those of its socket
     sock::Socket *socket = nullptr;
     Packet *next = nullptr; // of the socket's, or the next free one
     Packet *prev = nullptr;
+    alignas(64) std::uint8_t room[kPacketRoom] = {};
     sock::Loan loan;
     Packet *next_ready = nullptr; // of those that wait to be read, and what is known of it
     std::size_t offset = 0;       // read
     sock::udp::About about = {};
-    std::uint8_t room[kPacketRoom] = {};
 
     std::size_t size() const { return loan.length(); }
     void *packet_id() const { return const_cast<Packet *>(this); }
     void *bytes() const { return const_cast<std::uint8_t *>(loan.data()); }
 };
+static_assert(offsetof(Packet, room) == 64); // the bytes stand in the line behind what is written of each packet
 
 // To be asked before something is borrowed, for up to two packets. False: the program holds too many, or there is no memory.
 bool has_room_for_packets(sock::Socket &s);
-bool is_full();                                  // no room; of a socket that had some
+bool is_full();                                  // the same without a socket
 Packet &hold(sock::Socket &s, sock::Loan &loan); // takes the loan over
-// Some that nobody holds yet, through `next`. Of these hold_own() makes one of what stands in `room`: it is on no list of its socket's, as
-// it keeps nothing of it, and stays when that is closed.
+// Some that nobody holds yet, through `next`; nullptr: the program holds too many, or there is no memory. Of these hold_own() makes one of
+// what stands in `room`: it is on no list of its socket's, as it keeps nothing of it, and stays when that is closed. No lock is taken for
+// it, now or when it is given back.
 Packet *reserve_packets(std::uint32_t count);
-void hold_own(Packet &packet, sock::Socket &s, std::size_t length);
+// The first of `spares`, which it fills if there is none; nullptr as above. Who calls guards them.
+inline Packet *take_spare(Packet *&spares)
+{
+    constexpr std::uint32_t kSpares = 16;
+    if (spares == nullptr) [[unlikely]]
+        spares = reserve_packets(kSpares);
+    return spares != nullptr ? std::exchange(spares, spares->next) : nullptr;
+}
+inline void hold_own(Packet &packet, sock::Socket &s, std::uint32_t generation, std::size_t length)
+{
+    packet.buffer = {nullptr, packet.room, static_cast<std::uint16_t>(length)};
+    packet.socket = &s;
+    packet.generation = generation;
+    packet.refs.store(Packet::kOwn | 1, std::memory_order_release);
+}
 Packet *find_packet(const void *id); // nullptr: it is none that is held
 bool is_of(const Packet &packet, const sock::Socket &s);
 // One reference less; those that are left, or -1: it is not held any more.

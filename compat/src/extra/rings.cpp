@@ -67,25 +67,61 @@ int get_socket_tx_ring_fd(int fd, sockaddr *, socklen_t)
     return sock::lookup(fd) != nullptr ? ring() : fail(EINVAL);
 }
 
+namespace {
+
+constexpr int kMostProfiles = 256;
+constinit vma_ring_type_attr g_profiles[kMostProfiles] = {}; // state_lock(); that of key n at n - 1
+constinit std::atomic<int> g_profile_count{0};
+
+bool is_same(const vma_ring_type_attr &a, const vma_ring_type_attr &b)
+{
+    return a.comp_mask == b.comp_mask && a.ring_type == b.ring_type && a.ring_pktq.comp_mask == b.ring_pktq.comp_mask;
+}
+
+} // namespace
+
+bool is_ring_profile(std::uint32_t key)
+{
+    return key >= 1 && key <= static_cast<std::uint32_t>(g_profile_count.load(std::memory_order_acquire));
+}
+
 int add_ring_profile(vma_ring_type_attr *profile, int *key)
 {
-    static constinit std::atomic<int> next{1};
     if (profile == nullptr || key == nullptr)
         return fail(EINVAL);
-    int type = 0;
+    int type = 0; // an enumerator that there isn't must not become one
     __builtin_memcpy(&type, &profile->ring_type, sizeof type);
     if (type != VMA_RING_PACKET && type != VMA_RING_EXTERNAL_MEM)
         return fail(EINVAL);
-    *key = next.fetch_add(1, std::memory_order_relaxed);
+    const sock::LockGuard guard(state_lock());
+    const int count = g_profile_count.load(std::memory_order_relaxed);
+    int place = 0;
+    while (place < count && !is_same(g_profiles[place], *profile))
+        ++place;
+    if (place == kMostProfiles)
+        return fail(ENOMEM);
+    if (place == count) {
+        g_profiles[place] = *profile;
+        g_profile_count.store(count + 1, std::memory_order_release);
+    }
+    *key = place + 1;
     return 0;
 }
 
+// As libvma on a NIC whose completion queues have no interrupts to moderate: it takes the wish. Arming is for rings of VMA_RING_EXTERNAL_MEM.
 int modify_ring(vma_modify_ring_attr *wanted)
 {
     static constinit std::atomic<bool> said{false};
-    if (wanted == nullptr || !is_ring(wanted->ring_fd))
+    constexpr std::uint32_t kKnown = VMA_MODIFY_RING_CQ_MODERATION | VMA_MODIFY_RING_CQ_ARM;
+    if (wanted == nullptr || !is_ring(wanted->ring_fd) || wanted->comp_bit_mask == 0 ||
+        (wanted->comp_bit_mask & ~kKnown) != 0)
         return fail(EINVAL);
-    return unsupported(said, "vma_modify_ring", "the devices here have no interrupts to moderate");
+    if ((wanted->comp_bit_mask & VMA_MODIFY_RING_CQ_ARM) != 0)
+        return unsupported(said, "vma_modify_ring", "rings of external memory, which are armed, are a ConnectX's");
+    static constinit std::atomic<bool> told{false};
+    if (!told.exchange(true, std::memory_order_relaxed))
+        VMA_LOG(kWarn, "vma_modify_ring(): moderation is taken, and has no effect: the queues here have no interrupts");
+    return 0;
 }
 
 int register_memory_on_ring(int ring, void *address, size_t length, uint32_t *key)
@@ -109,14 +145,6 @@ int get_ring_direct_descriptors(int ring, vma_mlx_hw_device_data *data)
     if (data == nullptr || !is_ring(ring))
         return fail(EINVAL);
     return unsupported(said, "get_ring_direct_descriptors", "it is for the registers of a ConnectX");
-}
-
-int get_socket_network_header(int fd, void *, uint16_t *length)
-{
-    static constinit std::atomic<bool> said{false};
-    if (length == nullptr || sock::lookup(fd) == nullptr)
-        return fail(EINVAL);
-    return unsupported(said, "get_socket_network_header", "a socket's headers are made anew for each packet");
 }
 
 } // namespace vma::extra

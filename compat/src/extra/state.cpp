@@ -34,6 +34,7 @@ void begin_anew(State &state, std::uint32_t generation)
     state.packets = nullptr;
     state.callback = nullptr;
     state.end_told = false;
+    state.ring_fd = -1;
     forget_ready(state);
     state.generation = generation;
 }
@@ -72,9 +73,7 @@ State *state_of(sock::Socket &s)
 std::uint64_t user_data_of(const sock::Socket &s, int fd)
 {
     const State *const state = find_state(s);
-    if (state == nullptr || !state->has_user_data.load(std::memory_order_acquire))
-        return static_cast<std::uint64_t>(fd);
-    return state->user_data.load(std::memory_order_relaxed);
+    return state != nullptr ? user_data_of(*state, fd) : static_cast<std::uint64_t>(fd);
 }
 
 // ---- threads
@@ -140,6 +139,7 @@ void after_fork_in_child()
         if (State *const state = sock::socket_by_index(i)->extra.load(std::memory_order_acquire)) {
             state->ready_lock.reset();
             forget_ready(*state); // the memory is the parent's
+            state->ring_fd.store(-1, std::memory_order_relaxed);
         }
 }
 

@@ -26,6 +26,7 @@ struct State {
     std::atomic<vma_recv_callback_t> callback{nullptr};
     std::atomic<void *> callback_context{nullptr};
     std::atomic<bool> end_told{false}; // by socketxtreme_poll()
+    std::atomic<int> ring_fd{-1};      // the number that the ring knows it by; -1: it is not in there
     sock::Mutex ready_lock;            // of what a callback has let through, and is not read yet
     Packet *first_ready = nullptr;
     Packet *last_ready = nullptr;
@@ -39,6 +40,12 @@ State *state_of(sock::Socket &s);
 // nullptr: it has none.
 State *find_state(const sock::Socket &s);
 
+// What completions of it say; `fd` where the program has not set it.
+inline std::uint64_t user_data_of(const State &state, int fd)
+{
+    return state.has_user_data.load(std::memory_order_acquire) ? state.user_data.load(std::memory_order_relaxed)
+                                                               : static_cast<std::uint64_t>(fd);
+}
 std::uint64_t user_data_of(const sock::Socket &s, int fd);
 
 } // namespace vma::extra

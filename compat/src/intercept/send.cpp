@@ -88,7 +88,7 @@ VMA_EXPORT ssize_t sendto(int fd, const void *buffer, size_t size, int flags, co
 {
     sock::Socket *const s = tracked(fd);
     if ((flags & extra::kDummy) != 0) [[unlikely]]
-        return extra::send_nothing(s, size);
+        return extra::send_nothing(s, size, address, length);
     if (s == nullptr) [[likely]]
         return real.sendto(fd, buffer, size, flags, address, length);
     if ((flags & MSG_FASTOPEN) != 0 && !sock::is_datagram(*s))
@@ -101,7 +101,7 @@ VMA_EXPORT ssize_t sendmsg(int fd, const msghdr *message, int flags)
 {
     sock::Socket *const s = tracked(fd);
     if ((flags & extra::kDummy) != 0) [[unlikely]]
-        return extra::send_nothing(s, extra::length_of(message));
+        return message != nullptr ? extra::send_nothing(s, *message) : extra::send_nothing(s, 0);
     if (s != nullptr && message != nullptr) [[unlikely]]
         return send_message(*s, fd, message, flags);
     passing(message);

@@ -4,9 +4,14 @@
 #include "compat/src/intercept/export.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 
+#include <string.h>
 #include <time.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <memory>
+#include <new>
 
 #ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized" // libc's poll() says that it only writes to the set
@@ -95,6 +100,80 @@ int poll_all(pollfd *fds, nfds_t count, const timespec *timeout, const sigset_t 
     return poll_all(fds, count, timespec_of(timeout, span), nullptr);
 }
 
+// A select() that asks receive callbacks: those that have nothing for the program are taken out of what was found, and it goes on as
+// it was asked to if nothing is left.
+class ScreenedSelect
+{
+public:
+    ScreenedSelect(int count, fd_set *in, fd_set *out, fd_set *err)
+        : count_(std::min(count, sock::kMaxTracked)), sets_{in, out, err},
+          bytes_(static_cast<std::size_t>((count_ + kBits - 1) / kBits) * sizeof(unsigned long)),
+          asked_(new (std::nothrow) char[std::size(sets_) * bytes_])
+    {
+        for (std::size_t i = 0; i < std::size(sets_) && asked_ != nullptr; ++i)
+            if (sets_[i] != nullptr)
+                memcpy(asked_.get() + i * bytes_, sets_[i], bytes_);
+    }
+
+    // How many bits are left of `n`.
+    int screen(int n)
+    {
+        const int words = sets_[0] != nullptr ? (count_ + kBits - 1) / kBits : 0;
+        for (int index = 0; index < words && n > 0; ++index) {
+            auto *const found = reinterpret_cast<unsigned long *>(sets_[0]) + index;
+            for (unsigned long word = *found; word != 0; word &= word - 1) {
+                const int fd = index * kBits + __builtin_ctzl(word);
+                sock::Socket *const s = fd < count_ ? tracked(fd) : nullptr;
+                if (s == nullptr || extra::screen(*s, fd))
+                    continue;
+                *found &= ~(word & -word);
+                --n;
+            }
+        }
+        return n;
+    }
+
+    bool restore() const // false: it was never saved
+    {
+        for (std::size_t i = 0; i < std::size(sets_) && asked_ != nullptr; ++i)
+            if (sets_[i] != nullptr)
+                memcpy(sets_[i], asked_.get() + i * bytes_, bytes_);
+        return asked_ != nullptr;
+    }
+
+private:
+    static constexpr int kBits = static_cast<int>(sizeof(unsigned long) * 8);
+
+    int count_;
+    fd_set *sets_[3];
+    std::size_t bytes_;
+    std::unique_ptr<char[]> asked_;
+};
+
+[[gnu::noinline]] int select_screened(int count, fd_set *in, fd_set *out, fd_set *err, const timespec *timeout,
+                                      const sigset_t *mask, timespec *left)
+{
+    ScreenedSelect select(count, in, out, err);
+    timespec start = {};
+    ::clock_gettime(CLOCK_MONOTONIC, &start);
+    timespec span = timeout != nullptr ? *timeout : timespec{};
+    for (;;) {
+        const int n = mux::select(count, in, out, err, timeout != nullptr ? &span : nullptr, mask, left);
+        const int ready = n > 0 ? select.screen(n) : n;
+        if (ready != 0 || n == 0 || !select.restore())
+            return ready;
+        if (timeout != nullptr)
+            span = time_from(start, *timeout);
+    }
+}
+
+int select_all(int count, fd_set *in, fd_set *out, fd_set *err, const timespec *timeout, const sigset_t *mask,
+               timespec *left)
+{
+    return extra::any_callbacks() ? select_screened(count, in, out, err, timeout, mask, left)
+                                  : mux::select(count, in, out, err, timeout, mask, left);
+}
+
 unsigned long word_of(const fd_set *set, int index)
 {
     return set != nullptr ? static_cast<unsigned long>(set->fds_bits[index]) : 0;
@@ -169,10 +248,10 @@ VMA_EXPORT int select(int count, fd_set *in, fd_set *out, fd_set *err, timeval *
     if (refused || !any_ours(count, in, out, err)) [[likely]]
         return real.select(count, in, out, err, timeout);
     if (timeout == nullptr)
-        return mux::select(count, in, out, err, nullptr, nullptr, nullptr);
+        return select_all(count, in, out, err, nullptr, nullptr, nullptr);
     const timespec span = timespec_of(*timeout);
     timespec left = span;
-    const int result = mux::select(count, in, out, err, &span, nullptr, &left);
+    const int result = select_all(count, in, out, err, &span, nullptr, &left);
     *timeout = {left.tv_sec, left.tv_nsec / 1000};
     return result;
 }
@@ -183,7 +262,7 @@ VMA_EXPORT int pselect(int count, fd_set *in, fd_set *out, fd_set *err, const ti
 {
     if (!valid(timeout) || !any_ours(count, in, out, err)) [[likely]]
         return real.pselect(count, in, out, err, timeout, mask);
-    return mux::select(count, in, out, err, timeout, mask, nullptr);
+    return select_all(count, in, out, err, timeout, mask, nullptr);
 }
 
 VMA_EXPORT int epoll_ctl(int epfd, int operation, int fd, epoll_event *event) noexcept

@@ -378,4 +378,10 @@ int epoll_wait_ms(int epfd, epoll_event *events, int max, int milliseconds, cons
     return tracked_wait(*set, *record, epfd, events, max, milliseconds < 0 ? nullptr : &timeout, mask);
 }
 
+bool has_news(int epfd)
+{
+    const Set *const set = set_of(epfd);
+    return set != nullptr && set->ready.load(std::memory_order_relaxed) != 0;
+}
+
 } // namespace vma::mux

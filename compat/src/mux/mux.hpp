@@ -28,7 +28,8 @@ int epoll_created(int epfd); // after a successful epoll_create*; returns epfd
 int epoll_control(int epfd, int op, int fd, epoll_event *event);
 int epoll_wait(int epfd, epoll_event *events, int max, const timespec *timeout, const sigset_t *mask);
 int epoll_wait_ms(int epfd, epoll_event *events, int max, int milliseconds, const sigset_t *mask); // < 0: for ever
-bool is_epoll(int fd); // a tracked epoll descriptor
+bool is_epoll(int fd);   // a tracked epoll descriptor
+bool has_news(int epfd); // of accelerated sockets in it: a look that doesn't wait would find something. Cheap
 void epoll_dup(int old_fd, int new_fd);
 void epoll_closed(int fd); // before the kernel's close of an epoll descriptor, or when its number is reused
 

@@ -80,7 +80,8 @@ std::uint32_t look_at(const Picked &picked)
         return set_readable(*static_cast<Set *>(picked.source)) ? (EPOLLIN | EPOLLRDNORM) & mask : 0;
     if ((picked.events & EPOLLET) != 0)
         mask |= EPOLLRDHUP; // for repeated()
-    return sock::ready_events(*static_cast<sock::Socket *>(picked.source), picked.fd, mask) & mask;
+    sock::Socket &s = *static_cast<sock::Socket *>(picked.source);
+    return sock::screen_events(s, picked.fd, sock::ready_events(s, picked.fd, mask) & mask);
 }
 
 // Reports what was found, unless the registration has changed meanwhile (whoever changed it has queued it again).

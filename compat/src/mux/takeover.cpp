@@ -198,11 +198,22 @@ void leave_side(Set &set, Entry &entry)
     libc::real.epoll_ctl(entry.nested ? set.epfd : set.side_fd, EPOLL_CTL_DEL, entry.fd, nullptr);
 }
 
+namespace {
+
+// A forked child shares the kernel's set, and may have been the first to put it there.
+bool return_to_kernel(Set &set, Entry &entry)
+{
+    return register_in_kernel(set, entry, EPOLL_CTL_ADD) == 0 ||
+           (errno == EEXIST && register_in_kernel(set, entry, EPOLL_CTL_MOD) == 0);
+}
+
+} // namespace
+
 void give_back(Set &set, Entry &entry)
 {
     detach(set, entry);
     leave_side(set, entry);
-    if (!is_disabled(set, entry) && register_in_kernel(set, entry, EPOLL_CTL_ADD) != 0)
+    if (!is_disabled(set, entry) && !return_to_kernel(set, entry))
         VMA_LOG(
             kError,
             "epoll set fd=%d: cannot give fd=%d back to the kernel's set: %s; the program will hear nothing more of it",

@@ -29,6 +29,7 @@
 #include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/memberships.hpp"
+#include "compat/src/socket/udp/sink.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock {
@@ -433,6 +434,21 @@ unsigned engine_poll_direct(udp::Direct &direct)
         udp::set_direct(&direct);
         const unsigned n = poll_locked();
         udp::set_direct(nullptr);
+        return n;
+    });
+}
+
+unsigned engine_poll_sink(udp::Sink &sink, unsigned times)
+{
+    return poll_if_free([&sink, times] {
+        udp::set_sink(&sink);
+        unsigned n = 0;
+        for (unsigned i = 0; n == 0 && i < times; ++i) {
+            n = poll_locked();
+            if (n == 0)
+                cpu_relax(); // the line that is looked at is the sender's to write
+        }
+        udp::set_sink(nullptr);
         return n;
     });
 }

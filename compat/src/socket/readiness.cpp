@@ -137,6 +137,13 @@ std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
     return ready_events_of_both(s, fd, interest);
 }
 
+std::uint32_t screen_events(Socket &s, int fd, std::uint32_t events)
+{
+    if (!is_screened(s) || (events & kIn) == 0) [[likely]]
+        return events;
+    return extra::screen(s, fd) ? events : events & ~kIn;
+}
+
 void note_kernel_events(Socket &s, std::uint32_t events)
 {
     if (s.on_port)

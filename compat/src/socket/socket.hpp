@@ -110,7 +110,11 @@ bool is_dual(const Socket &s);
 // socket; right for plain sockets too. May make system calls when a direction is on the kernel; polls no engine.
 std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest);
 
-// Same, without any system call: what the endpoint side alone says; used in spinning loops.
+// What is left of `events`, which ready_events() gave, once the program's receive callback was asked about what can be read. It runs in
+// here: no lock is held.
+std::uint32_t screen_events(Socket &s, int fd, std::uint32_t events);
+
+// As ready_events(), without any system call: what the endpoint side alone says; used in spinning loops.
 std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest);
 
 // The multiplexer's own field in each socket: its epoll entries. Empty when a socket is made.

@@ -33,6 +33,62 @@ void table()
     FAILS(::getsockopt(-1, SOL_SOCKET, SO_VMA_GET_API, nullptr, &size), EBADF);
 }
 
+// A profile is one that there is, and is set once.
+void profiles(int fd, vma_ring_alloc_logic_attr logic)
+{
+    vma_ring_type_attr profile = {};
+    vma_ring_alloc_logic_attr got = {};
+    socklen_t size = sizeof got;
+    int first = 0, second = 0;
+    logic.comp_mask = VMA_RING_ALLOC_MASK_RING_PROFILE_KEY;
+    logic.ring_profile_key = 12345;
+    FAILS(::setsockopt(fd, SOL_SOCKET, SO_VMA_RING_ALLOC_LOGIC, &logic, sizeof logic), EINVAL);
+    CHECK(g_api->vma_add_ring_profile(&profile, &first) == 0);
+    profile.ring_type = VMA_RING_EXTERNAL_MEM;
+    CHECK(g_api->vma_add_ring_profile(&profile, &second) == 0 && first != second);
+    logic.ring_profile_key = static_cast<std::uint32_t>(first);
+    CHECK(::setsockopt(fd, SOL_SOCKET, SO_VMA_RING_ALLOC_LOGIC, &logic, sizeof logic) == 0);
+    CHECK(::setsockopt(fd, SOL_SOCKET, SO_VMA_RING_ALLOC_LOGIC, &logic, sizeof logic) == 0);
+    CHECK(::getsockopt(fd, SOL_SOCKET, SO_VMA_RING_ALLOC_LOGIC, &got, &size) == 0 &&
+          got.ring_profile_key == logic.ring_profile_key && got.ring_alloc_logic == logic.ring_alloc_logic);
+    logic.ring_profile_key = static_cast<std::uint32_t>(second);
+    FAILS(::setsockopt(fd, SOL_SOCKET, SO_VMA_RING_ALLOC_LOGIC, &logic, sizeof logic), EINVAL);
+    logic.comp_mask = VMA_RING_ALLOC_MASK_RING_USER_ID;
+    logic.user_id = 77;
+    CHECK(::setsockopt(fd, SOL_SOCKET, SO_VMA_RING_ALLOC_LOGIC, &logic, sizeof logic) == 0);
+    CHECK(::getsockopt(fd, SOL_SOCKET, SO_VMA_RING_ALLOC_LOGIC, &got, &size) == 0 && got.user_id == 77 &&
+          got.ring_profile_key == static_cast<std::uint32_t>(first));
+    for (const int value : {2, 9, 12, 21, 32, -1}) { // no logic
+        std::memcpy(reinterpret_cast<char *>(&logic) + offsetof(vma_ring_alloc_logic_attr, ring_alloc_logic), &value,
+                    sizeof value);
+        FAILS(::setsockopt(fd, SOL_SOCKET, SO_VMA_RING_ALLOC_LOGIC, &logic, sizeof logic), EINVAL);
+    }
+    size = sizeof got - 1;
+    FAILS(::getsockopt(fd, SOL_SOCKET, SO_VMA_RING_ALLOC_LOGIC, &got, &size), EINVAL);
+}
+
+void more_options(int fd)
+{
+    std::uint32_t tag = 0;
+    std::uint64_t data = 0;
+    socklen_t size = sizeof tag;
+    CHECK(::getsockopt(fd, SOL_SOCKET, SO_VMA_FLOW_TAG, &tag, &size) == 0 && tag == 7);
+    FAILS(::getsockopt(fd, SOL_SOCKET, SO_VMA_FLOW_TAG, nullptr, &size), EFAULT);
+    FAILS(::getsockopt(fd, SOL_SOCKET, SO_VMA_FLOW_TAG, &tag, nullptr), EFAULT);
+    FAILS(::getsockopt(fd, SOL_SOCKET, SO_VMA_USER_DATA, &data, &size), EINVAL); // 4 bytes
+    FAILS(::setsockopt(fd, SOL_SOCKET, 2815, &tag, sizeof tag), ENOPROTOOPT);    // none of libvma's
+    FAILS(::getsockopt(fd, SOL_SOCKET, SO_VMA_SHUTDOWN_RX, &tag, &size), ENOPROTOOPT);
+    iovec memory = {&tag, sizeof tag};
+    iovec got = {};
+    size = sizeof got;
+    CHECK(::getsockopt(fd, SOL_SOCKET, SO_VMA_RING_USER_MEMORY, &got, &size) == 0 && got.iov_len != 0);
+    memory.iov_len = 0;
+    FAILS(::setsockopt(fd, SOL_SOCKET, SO_VMA_RING_USER_MEMORY, &memory, sizeof memory), EINVAL);
+    memory = {};
+    CHECK(::setsockopt(fd, SOL_SOCKET, SO_VMA_RING_USER_MEMORY, &memory, sizeof memory) == 0);
+    CHECK(::getsockopt(fd, SOL_SOCKET, SO_VMA_RING_USER_MEMORY, &got, &size) == 0 && got.iov_len == 0);
+}
+
 void options()
 {
     sockaddr_in here = {};
@@ -54,12 +110,14 @@ void options()
     FAILS(::setsockopt(fd, SOL_SOCKET, SO_VMA_RING_ALLOC_LOGIC, &logic, sizeof logic - 1), EINVAL);
     logic.comp_mask = 16;
     FAILS(::setsockopt(fd, SOL_SOCKET, SO_VMA_RING_ALLOC_LOGIC, &logic, sizeof logic), EINVAL);
+    profiles(fd, logic);
     iovec memory = {&logic, sizeof logic};
     CHECK(::setsockopt(fd, SOL_SOCKET, SO_VMA_RING_USER_MEMORY, &memory, sizeof memory) == 0);
     FAILS(::setsockopt(fd, SOL_SOCKET, SO_VMA_RING_USER_MEMORY, &memory, 8), EINVAL);
     const std::uint32_t tag = 7;
     CHECK(::setsockopt(fd, SOL_SOCKET, SO_VMA_FLOW_TAG, &tag, sizeof tag) == 0);
     FAILS(::setsockopt(fd, SOL_SOCKET, SO_VMA_FLOW_TAG, &tag, 2), EINVAL);
+    more_options(fd);
     CHECK(::setsockopt(fd, SOL_SOCKET, SO_VMA_SHUTDOWN_RX, nullptr, 0) == 0);
     char byte = 0;
     CHECK(::recv(fd, &byte, 1, 0) == 0);
@@ -101,17 +159,44 @@ void calls()
     vma_ring_type_attr profile = {};
     profile.ring_type = VMA_RING_EXTERNAL_MEM;
     CHECK(g_api->vma_add_ring_profile(&profile, &key) == 0 && key > 0);
+    int same = 0, other = 0;
+    CHECK(g_api->vma_add_ring_profile(&profile, &same) == 0 && same == key);
+    profile.ring_type = VMA_RING_PACKET;
+    CHECK(g_api->vma_add_ring_profile(&profile, &other) == 0 && other > 0 && other != key);
+    std::memset(&profile.ring_type, 7, sizeof profile.ring_type);
+    FAILS(g_api->vma_add_ring_profile(&profile, &other), EINVAL);
+    profile.ring_type = VMA_RING_PACKET;
     FAILS(g_api->vma_add_ring_profile(nullptr, &key), EINVAL);
     FAILS(g_api->vma_add_ring_profile(&profile, nullptr), EINVAL);
     vma_modify_ring_attr modify = {};
     modify.ring_fd = -1;
     FAILS(g_api->vma_modify_ring(nullptr), EINVAL);
+    modify.comp_bit_mask = VMA_MODIFY_RING_CQ_MODERATION;
     FAILS(g_api->vma_modify_ring(&modify), EINVAL);
+    modify.ring_fd = ring;
+    modify.cq_moderation = {48, 50};
+    CHECK(g_api->vma_modify_ring(&modify) == 0); // as libvma on a NIC that has none
+    modify.comp_bit_mask = 0;
+    FAILS(g_api->vma_modify_ring(&modify), EINVAL);
+    modify.comp_bit_mask = 8;
+    FAILS(g_api->vma_modify_ring(&modify), EINVAL);
+    modify.comp_bit_mask = VMA_MODIFY_RING_CQ_ARM;
+    FAILS(g_api->vma_modify_ring(&modify), EOPNOTSUPP);
     std::uint32_t lkey = 0;
     FAILS(g_api->register_memory_on_ring(ring, nullptr, 1, &lkey), EINVAL);
+    FAILS(g_api->register_memory_on_ring(ring, buffer, 0, &lkey), EINVAL);
+    FAILS(g_api->register_memory_on_ring(ring, buffer, 1, nullptr), EINVAL);
+    FAILS(g_api->register_memory_on_ring(fd, buffer, 1, &lkey), EINVAL);
+    FAILS(g_api->register_memory_on_ring(ring, buffer, 1, &lkey), EOPNOTSUPP);
+    FAILS(g_api->deregister_memory_on_ring(ring, buffer, 1), EOPNOTSUPP);
     FAILS(g_api->deregister_memory_on_ring(-1, buffer, 1), EINVAL);
     FAILS(g_api->get_ring_direct_descriptors(ring, nullptr), EINVAL);
+    vma_mlx_hw_device_data registers = {};
+    FAILS(g_api->get_ring_direct_descriptors(ring, &registers), EOPNOTSUPP);
+    std::uint16_t room = 100;
     FAILS(g_api->get_socket_network_header(fd, nullptr, nullptr), EINVAL);
+    FAILS(g_api->get_socket_network_header(-1, buffer, &room), EINVAL);
+    FAILS(g_api->get_socket_network_header(fd, buffer, &room), ENOTCONN);
     FAILS(g_api->ioctl(nullptr, 0), EINVAL);
     FAILS(::send(fd, buffer, 4, VMA_SND_FLAGS_DUMMY), EINVAL); // it is not accelerated
     FAILS(::sendto(1, buffer, 4, VMA_SND_FLAGS_DUMMY, nullptr, 0), EINVAL);
@@ -167,10 +252,23 @@ struct Scenario {
 };
 
 constexpr Scenario kScenarios[] = {
-    {"table", table},         {"options", options},           {"calls", calls},
-    {"allocator", allocator}, {"threads", threads},           {"udp_zcopy", udp_zcopy},
-    {"tcp_zcopy", tcp_zcopy}, {"udp_callback", udp_callback}, {"tcp_held_over_fork", tcp_held_over_fork},
+    {"table", table},
+    {"options", options},
+    {"calls", calls},
+    {"allocator", allocator},
+    {"threads", threads},
+    {"udp_zcopy", udp_zcopy},
+    {"tcp_zcopy", tcp_zcopy},
+    {"udp_callback", udp_callback},
+    {"tcp_held_over_fork", tcp_held_over_fork},
+    {"callback_waits", callback_waits},
+    {"dummies", dummies},
+    {"header", header},
     {"xtreme", xtreme},
+    {"xtreme_many", xtreme_many},
+    {"xtreme_flood", xtreme_flood},
+    {"xtreme_threads", xtreme_threads},
+    {"xtreme_full", xtreme_full},
 };
 
 } // namespace

@@ -89,11 +89,25 @@ inline int bound(int type, sockaddr_in &here)
 }
 
 // extra_receive.cpp
-[[noreturn]] void send_numbers(sockaddr_in to);
+[[noreturn]] void send_numbers(sockaddr_in to);                // datagrams
+std::uint32_t number_of(const void *data, std::size_t length); // of one of these, whose bytes are right
+int receiver_of_numbers();                                     // from a peer, or from elsewhere
+bool is_time_over(time_t begin);
 void udp_zcopy();
 void udp_callback();
 void tcp_zcopy();
 void tcp_held_over_fork();
+
+// extra_waits.cpp
+void callback_waits();
+void dummies();
+void header();
+
+// extra_xtreme.cpp
 void xtreme();
+void xtreme_many();
+void xtreme_flood();
+void xtreme_threads();
+void xtreme_full();
 
 } // namespace extra_test

@@ -20,6 +20,8 @@ struct Held {
     std::uint32_t number;
 };
 
+} // namespace
+
 std::uint32_t number_of(const void *data, std::size_t length)
 {
     const auto *const bytes = static_cast<const unsigned char *>(data);
@@ -36,8 +38,6 @@ bool is_time_over(time_t begin)
 {
     return std::time(nullptr) - begin > 40;
 }
-
-} // namespace
 
 // Numbered datagrams of several lengths, some 200,000 a second.
 void send_numbers(sockaddr_in to)
@@ -57,8 +57,6 @@ void send_numbers(sockaddr_in to)
     }
 }
 
-namespace {
-
 int receiver_of_numbers()
 {
     sockaddr_in here = {};
@@ -74,8 +72,6 @@ int receiver_of_numbers()
     CHECK(fd >= 0 && ::bind(fd, generic(here), sizeof here) == 0);
     return fd;
 }
-
-} // namespace
 
 // Datagrams are held, in all orders, while others come and are freed at once.
 void udp_zcopy()
@@ -345,55 +341,6 @@ void tcp_held_over_fork()
         }
     }
     CHECK(forked);
-    end_peer();
-}
-
-// With VMA_SOCKETXTREME=1.
-void xtreme()
-{
-    const int fd = receiver_of_numbers();
-    int ring = -1;
-    vma_completion_t completions[4];
-    std::uint64_t mark = 0x8877665544332211;
-    CHECK(g_api->get_socket_rings_fds(fd, &ring, 1) == 1);
-    CHECK(::setsockopt(fd, SOL_SOCKET, SO_VMA_USER_DATA, &mark, sizeof mark) == 0);
-    FAILS(g_api->socketxtreme_poll(fd, completions, 4, 0), EBADFD);
-    FAILS(g_api->socketxtreme_poll(-1, completions, 4, 0), EBADFD);
-    FAILS(g_api->socketxtreme_poll(ring, nullptr, 4, 0), EINVAL);
-    FAILS(g_api->socketxtreme_poll(ring, completions, 0, 0), EINVAL);
-    FAILS(g_api->socketxtreme_free_vma_packets(nullptr, 1), EINVAL);
-    vma_buff_t none = {};
-    FAILS(g_api->socketxtreme_ref_vma_buff(&none), EINVAL);
-    FAILS(g_api->socketxtreme_free_vma_buff(nullptr), EINVAL);
-    const time_t begin = std::time(nullptr);
-    std::vector<vma_buff_t *> held;
-    std::uint32_t last = 0;
-    unsigned count = 0;
-    while (count < 30000 && !is_time_over(begin)) {
-        const int n = g_api->socketxtreme_poll(ring, completions, 4, 0);
-        CHECK(n >= 0 && n <= 4);
-        for (int i = 0; i < n; ++i) {
-            vma_completion_t &it = completions[i];
-            CHECK(it.events == VMA_SOCKETXTREME_PACKET && it.user_data == mark && it.src.sin_port != 0);
-            vma_buff_t *const buffer = it.packet.buff_lst;
-            CHECK(it.packet.num_bufs == 1 && buffer->next == nullptr && buffer->len == it.packet.total_len);
-            const std::uint32_t number = number_of(buffer->payload, buffer->len);
-            CHECK(count == 0 || number > last);
-            last = number;
-            if (++count % 5 == 0) {
-                CHECK(g_api->socketxtreme_ref_vma_buff(buffer) == 2);
-                held.push_back(buffer);
-            }
-            CHECK(g_api->socketxtreme_free_vma_packets(&it.packet, 1) == 0);
-        }
-        while (held.size() > 50) {
-            number_of(held.front()->payload, held.front()->len);
-            CHECK(g_api->socketxtreme_free_vma_buff(held.front()) == 0);
-            FAILS(g_api->socketxtreme_free_vma_buff(held.front()), EINVAL);
-            held.erase(held.begin());
-        }
-    }
-    CHECK(count >= 30000);
     end_peer();
 }
 

@@ -52,6 +52,37 @@ void nobody_has_the_name(void **)
     assert_ptr_equal(next_entry(a.cq).op_context, &a);
 }
 
+int warm(Dgram &from, fi_addr_t to, std::uint64_t length)
+{
+    const fi_vma_warm wanted = {to, 0, length};
+    return fi_setopt(&from.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_WARM), &wanted, sizeof wanted);
+}
+
+// A ring is filled with warming in between, over its end and into the spill: what arrives is what was sent.
+void warming_changes_nothing(void **)
+{
+    OwnDirectory directory;
+    Dgram a("0", FI_SELECTIVE_COMPLETION);
+    Dgram b;
+    const fi_addr_t to = a.insert(b.name);
+    assert_int_equal(warm(a, to, 12), -FI_ENOTCONN); // nothing was sent yet
+    assert_int_equal(warm(a, to + 100, 12), -FI_ENOTCONN);
+    std::uint64_t sent = 0;
+    std::uint64_t value = 0;
+    for (std::uint64_t read = 0; read < 20000;) {
+        for (int i = 0; i < 7000 && sent < 20000; ++i, ++sent) {
+            REQUIRE(send_told(a, &sent, sizeof sent, to, FI_VMA_TELL_DROP) == 0);
+            REQUIRE(warm(a, to, sent % 3 == 0 ? 12 : sent % 3 == 1 ? 1500 : UINT64_MAX) == 0);
+        }
+        for (; read < sent; ++read) {
+            REQUIRE(fi_recv(b.ep, &value, sizeof value, nullptr, FI_ADDR_UNSPEC, nullptr) == 0);
+            REQUIRE(next_entry(b.cq).len == sizeof value && value == read);
+        }
+    }
+    assert_true(no_entry(b.cq));
+    assert_int_equal(fi_setopt(&a.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_WARM), &value, 4), -FI_EINVAL);
+}
+
 void the_room_is_full(void **)
 {
     OwnDirectory directory;
@@ -237,10 +268,10 @@ void who_cannot_be_met(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_has_the_name),     cmocka_unit_test(the_room_is_full),
-        cmocka_unit_test(the_queue_is_full),       cmocka_unit_test(the_receiver_has_closed),
-        cmocka_unit_test(the_receiver_was_killed), cmocka_unit_test(the_receiver_is_met_first),
-        cmocka_unit_test(who_cannot_be_met),
+        cmocka_unit_test(nobody_has_the_name),       cmocka_unit_test(the_room_is_full),
+        cmocka_unit_test(warming_changes_nothing),   cmocka_unit_test(the_queue_is_full),
+        cmocka_unit_test(the_receiver_has_closed),   cmocka_unit_test(the_receiver_was_killed),
+        cmocka_unit_test(the_receiver_is_met_first), cmocka_unit_test(who_cannot_be_met),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -208,6 +208,31 @@ void the_view_shows_what_was_not_consumed(void **)
     assert_memory_equal(back.data(), out.data(), 50);
 }
 
+int warm(fid_ep *ep, std::uint64_t offset, std::uint64_t length)
+{
+    const fi_vma_warm wanted = {FI_ADDR_UNSPEC, offset, length};
+    return fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_WARM), &wanted, sizeof wanted);
+}
+
+// Whatever is asked for, and however often: nothing is sent.
+void warming_changes_nothing(void **)
+{
+    Pair pair(with_region());
+    const std::vector<unsigned char> before(5000, 0);
+    for (const std::uint64_t length : {UINT64_C(0), UINT64_C(12), UINT64_C(100), UINT64_C(4000), UINT64_MAX})
+        for (const std::uint64_t offset : {UINT64_C(0), UINT64_C(63), UINT64_C(4096), UINT64_C(1) << 40, UINT64_MAX})
+            assert_int_equal(warm(pair.a.ep, offset, length), 0);
+    assert_true(no_entry(pair.b.cq));
+    assert_memory_equal(option<const unsigned char *>(pair.a.ep, FI_OPT_VMA_PEER_VIEW), before.data(), 64);
+    assert_int_equal(put(pair.a.ep, "real", 4, 7, 0), 0);
+    assert_int_equal(next_entry(pair.b.cq).data, 7);
+    assert_int_equal(fi_setopt(&pair.a.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_WARM), &pair, 4),
+                     -FI_EINVAL);
+    pair.b.endpoint().on_local_shutdown();
+    pair.a.endpoint().on_peer_shutdown();
+    assert_int_equal(warm(pair.a.ep, 0, 12), -FI_ENOTCONN);
+}
+
 void close_leaves_no_entries(void **)
 {
     Setup setup = with_region();
@@ -298,6 +323,7 @@ int main()
         cmocka_unit_test(bounds_are_checked_at_the_sender),
         cmocka_unit_test(a_starved_sender_is_woken),
         cmocka_unit_test(the_view_shows_what_was_not_consumed),
+        cmocka_unit_test(warming_changes_nothing),
         cmocka_unit_test(close_leaves_no_entries),
         cmocka_unit_test(many_endpoints),
     };

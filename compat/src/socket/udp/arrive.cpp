@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "compat/src/socket/accounting.hpp"
+#include "compat/src/socket/udp/sink.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock::udp {
@@ -14,6 +15,7 @@ namespace vma::sock::udp {
 namespace {
 
 constinit Direct *g_direct = nullptr;
+[[gnu::tls_model("initial-exec")]] thread_local constinit Sink *t_sink = nullptr;
 constinit std::uint32_t g_taken = 0;
 
 bool filters(const State &u, const About &about)
@@ -95,6 +97,17 @@ bool put_directly(Socket &s, State &u, const About &about, const iovec *parts, s
     return true;
 }
 
+// True: it went to a poll of all sockets. What came before it, by either way, has to be read first.
+bool put_in_sink(Socket &s, const State &u, const About &about, const iovec *parts, std::size_t count,
+                 std::size_t length, Loan &loan)
+{
+    if (count != 1 || about.after_kernel || !u.queue.empty() || !t_sink->take(*t_sink, s, about, *parts, loan))
+        return false;
+    stats::arrived(record_of(s), length);
+    stats::received(record_of(s), length);
+    return true;
+}
+
 // Whether `loan` was made use of, it has no lender any more.
 void put(Socket &s, State &u, std::uint64_t data, About &about, const iovec *parts, std::size_t count,
          std::size_t length, Loan &loan, std::int64_t hardware_ns = 0)
@@ -111,6 +124,8 @@ void put(Socket &s, State &u, std::uint64_t data, About &about, const iovec *par
         stats::arrived(record_of(s), length);
         return;
     }
+    if (t_sink != nullptr && put_in_sink(s, u, about, parts, count, length, loan))
+        return;
     if (loan.lender != nullptr && u.lends.load(std::memory_order_relaxed) && u.queue.push(about, loan)) {
         loan = {};
     } else if (!u.queue.push(about, parts, count, length)) [[unlikely]] {
@@ -137,6 +152,8 @@ Socket *addressed(std::uint64_t data)
 
 int take(void *, const void *payload, std::size_t length, std::uint64_t data, fi_vma_lender *lender)
 {
+    if (t_sink != nullptr && t_sink->is_full)
+        return 0; // for its next poll
     Direct *const direct = g_direct;
     Socket *const s = addressed(data);
     if (direct != nullptr && direct->done && s == direct->socket)
@@ -164,6 +181,11 @@ std::uint32_t taken()
 void set_direct(Direct *direct)
 {
     g_direct = direct;
+}
+
+void set_sink(Sink *sink)
+{
+    t_sink = sink;
 }
 
 void take_foreign(Socket &s, About &about, Loan &loan, std::int64_t hardware_ns)

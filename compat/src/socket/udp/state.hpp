@@ -255,6 +255,8 @@ ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags, con
 ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags);
 // sendmmsg() of a socket that has nobody to send to by the endpoint.
 bool only_kernel_sends(const Socket &s);
+// Brings what a send of so many bytes would write to this processor's caches.
+void warm(Socket &s, std::size_t length, const sockaddr *to, socklen_t to_length);
 int send_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags);
 inline constexpr ssize_t kByKernel = -1000;
 inline constexpr ssize_t kNotDue = -1001;    // by its rate

@@ -237,6 +237,33 @@ int stamps_of(fid_domain *fid)
     }
 }
 
+inet::IpAddress address_of(const std::uint8_t (&bytes)[16])
+{
+    inet::IpAddress address;
+    std::memcpy(address.bytes.data(), bytes, sizeof bytes);
+    return address;
+}
+
+ssize_t headers_of(fid_domain *fid, const fi_vma_udp_to *to, std::uint8_t protocol, std::size_t bytes, void *out)
+{
+    ofi::Domain &domain = *reinterpret_cast<ofi::Domain *>(fid);
+    constexpr std::size_t kMost = 1280; // any link takes that in one packet
+    if (bytes > kMost)
+        return -FI_EINVAL;
+    if (domain.fabric.orphaned())
+        return -FI_EAGAIN;
+    inet::IpOut ip;
+    ip.source = address_of(to->source);
+    ip.target = address_of(to->address);
+    ip.protocol = static_cast<inet::Protocol>(protocol);
+    ip.traffic_class = to->traffic_class;
+    ip.hop_limit = to->hop_limit;
+    Station &station = station_of(domain);
+    const core::SpinGuard guard(station.lock());
+    const std::size_t length = station.driver().stack().headers(ip, bytes, static_cast<std::uint8_t *>(out));
+    return length != 0 ? static_cast<ssize_t>(length) : -FI_EAGAIN;
+}
+
 void close_tap(fi_vma_udp *udp)
 {
     const std::unique_ptr<UdpSender> tap(&self(udp));
@@ -257,6 +284,7 @@ constinit fi_ops_vma_udp udp_ops = {
     .stamps = stamps_of,
     .open_sender = open_sender,
     .drain = drain_tap,
+    .headers = headers_of,
 };
 
 } // namespace vma::ether

@@ -186,6 +186,15 @@ bool Stack::next_wanted(IpAddress &remote)
     return true;
 }
 
+std::size_t Stack::headers(const IpOut &ip, std::size_t payload, std::uint8_t *out)
+{
+    const PathIndex index = tcp_.paths().find(ip.target);
+    if (index == kNoPath || !tcp_.paths()[index].ready)
+        return 0;
+    const Path &to = tcp_.paths()[index];
+    return write_headers(out, {to.mac, mac_, to.vlan}, ip, payload);
+}
+
 void Stack::set_path(Nanos now, const IpAddress &remote, const Mac &mac, std::uint16_t vlan, std::uint16_t link_mtu)
 {
     const PathIndex index = tcp_.paths().find(remote);

@@ -68,6 +68,9 @@ public:
     void fail_path(Nanos now, const IpAddress &remote);           // its next hop is asked after, and does not answer
     void set_path(Nanos now, const IpAddress &remote, const Mac &mac, std::uint16_t vlan, std::uint16_t link_mtu);
 
+    // Ethernet and IP header towards a peer whose path is used and ready; 0: it is not. `out`: room for the longest.
+    std::size_t headers(const IpOut &ip, std::size_t payload, std::uint8_t *out);
+
     // ---- UDP: the frames of one datagram, to be written one after the other. The path is ready; `parts` begins with a header by
     // udp_header(), and lives as long as what is returned.
     Fragmenter datagram(Nanos now, PathIndex path, const IpOut &ip, std::span<const Bytes> parts);

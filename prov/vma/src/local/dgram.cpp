@@ -2,6 +2,7 @@
 // The life of a datagram endpoint: binding, its name, who comes and goes, the end.
 #include "local/dgram.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -214,12 +215,25 @@ int DatagramEndpoint::meet(const void *value, std::size_t length) noexcept
     return result;
 }
 
+int DatagramEndpoint::warm(const void *value, std::size_t length) noexcept
+{
+    fi_vma_warm wanted{};
+    if (!value || length != sizeof wanted)
+        return -FI_EINVAL;
+    std::memcpy(&wanted, value, sizeof wanted);
+    const core::SpinGuard guard(lock_);
+    const Outlet *const outlet = !enabled_ || membership_of(wanted.to) ? nullptr : outlet_of(wanted.to);
+    return outlet && outlet->warm(std::min<std::uint64_t>(wanted.length, kMaxDatagram)) ? 0 : -FI_ENOTCONN;
+}
+
 int DatagramEndpoint::set_option(int name, const void *value, std::size_t length) noexcept
 {
     if (static_cast<unsigned>(name) == FI_OPT_VMA_RATE_LIMIT)
         return set_limit(value, length);
     if (static_cast<unsigned>(name) == FI_OPT_VMA_MEET)
         return meet(value, length);
+    if (static_cast<unsigned>(name) == FI_OPT_VMA_WARM)
+        return warm(value, length);
     if (static_cast<unsigned>(name) != FI_OPT_VMA_TAKER)
         return -FI_ENOPROTOOPT;
     if (enabled_)

@@ -138,6 +138,7 @@ private:
     int open_timer() noexcept;
     int set_limit(const void *value, std::size_t length) noexcept;
     int meet(const void *value, std::size_t length) noexcept;
+    int warm(const void *value, std::size_t length) noexcept;
     void push_sent(const Datagram &datagram, std::size_t length) noexcept;
     bool write(Outlet &outlet, const Datagram &datagram, std::size_t length) noexcept;
     [[gnu::cold]] void welcome() noexcept;

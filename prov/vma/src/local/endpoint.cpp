@@ -153,10 +153,21 @@ int Endpoint::set_limit(const void *value, std::size_t length) noexcept
     return 0;
 }
 
+int Endpoint::warm(const void *value, std::size_t length) noexcept
+{
+    fi_vma_warm wanted{};
+    if (!value || length != sizeof wanted)
+        return -FI_EINVAL;
+    std::memcpy(&wanted, value, sizeof wanted);
+    return sender.warm(wanted.offset, wanted.length);
+}
+
 int Endpoint::set_option(int name, const void *value, std::size_t length) noexcept
 {
     if (static_cast<unsigned>(name) == FI_OPT_VMA_RATE_LIMIT)
         return set_limit(value, length);
+    if (static_cast<unsigned>(name) == FI_OPT_VMA_WARM)
+        return warm(value, length);
     if (static_cast<unsigned>(name) != FI_OPT_VMA_REGION)
         return -FI_ENOPROTOOPT;
     if (enabled_)

@@ -100,6 +100,7 @@ private:
     int check_offer(const EndpointOffer &peer) const noexcept;
     int open_timer() noexcept;
     int set_limit(const void *value, std::size_t length) noexcept;
+    int warm(const void *value, std::size_t length) noexcept;
     void for_counters(void (ofi::Cntr::*action)(const ofi::ProgressSource &) noexcept) noexcept;
     void end(int error) noexcept;
     void request_end(int error) noexcept;

@@ -61,6 +61,15 @@ public:
         return connected_;
     }
 
+    // False: there is no ring, or its end is to be seen to.
+    bool warm(std::size_t length) const noexcept
+    {
+        if (!connected_ || news_.load(std::memory_order_relaxed))
+            return false;
+        writer_.warm(length);
+        return true;
+    }
+
     // 0 once the receiver has taken the ring; -FI_EINPROGRESS until it has; or why there is none: refusal().
     int meet() noexcept;
 

@@ -152,6 +152,13 @@ public:
         next_ += kRecordAlign;
         at(mark).word.store(kRecordValid | kRecordTurn | offset, std::memory_order_release);
     }
+    // What claim() and publish() would write of such a datagram is fetched for it.
+    void warm(std::size_t length) const noexcept
+    {
+        const std::uint64_t end = next_ + std::min(record_bytes(length), kPrefetch) + kRecordAlign;
+        for (std::uint64_t line = next_; line != end; line += kRecordAlign)
+            __builtin_prefetch(&at(line), 1);
+    }
     // Everything was taken, and nothing is kept.
     void restart() noexcept { next_ = freed_ = round_up(next_, bytes_); }
 
@@ -276,6 +283,12 @@ public:
     void publish(std::size_t length, bool has_data, std::uint64_t data) noexcept
     {
         (spilling_ ? spill_ : ring_).publish(length, has_data, data);
+    }
+
+    void warm(std::size_t length) const noexcept
+    {
+        (spilling_ ? spill_ : ring_).warm(length);
+        __builtin_prefetch(&memory_->control.state);
     }
 
     // After publish(): what the reader wants.

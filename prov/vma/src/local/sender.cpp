@@ -45,6 +45,22 @@ ofi::Completion completion_of(const TxOp &op, const Endpoint *endpoint) noexcept
 
 } // namespace
 
+int Sender::warm(std::uint64_t offset, std::uint64_t length) noexcept
+{
+    constexpr std::size_t kLine = 64;
+    constexpr std::uint64_t kMost = 2048; // bytes
+    const core::SpinGuard guard(lock);
+    if (!connected.load(std::memory_order_acquire))
+        return -FI_ENOTCONN;
+    slots.warm();
+    __builtin_prefetch(&slots.control().rx_state);
+    const std::uint64_t there = offset < region_length ? std::min(kMost, region_length - offset) : 0;
+    const std::uint64_t bytes = length > kSlotPayload ? std::min(length, there) : 0; // else they are in the slot
+    for (std::uint64_t at = 0; at < bytes; at += kLine)
+        __builtin_prefetch(region + offset + at, 1);
+    return 0;
+}
+
 ssize_t Sender::write_region(const void *buffer, std::size_t length, const std::uint64_t *data,
                              std::uint64_t offset) noexcept
 {

@@ -120,6 +120,8 @@ struct Sender {
     // A write to the peer's region, the sockets' path. 0, -FI_EAGAIN, -FI_EINVAL, -FI_ENOTCONN. `data` may be null.
     ssize_t write_region(const void *buffer, std::size_t length, const std::uint64_t *data,
                          std::uint64_t offset) noexcept;
+    // See FI_OPT_VMA_WARM. 0 or -FI_ENOTCONN.
+    int warm(std::uint64_t offset, std::uint64_t length) noexcept;
     // A message that fits a slot and needs nothing but a slot. 1 when it isn't that simple after all.
     ssize_t send_small(const void *buffer, std::size_t length, const std::uint64_t *data, void *context,
                        bool completion) noexcept;

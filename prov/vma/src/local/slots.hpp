@@ -55,6 +55,14 @@ public:
     // The slot to fill next, or nullptr when the ring seems full: refresh() and try again.
     Slot *claim() noexcept { return next_ - freed_ < kSlotCount ? &slots_[index_] : nullptr; }
 
+    // The slot to fill next is fetched for it.
+    void warm() const noexcept
+    {
+        const auto *const slot = reinterpret_cast<const std::byte *>(&slots_[index_]);
+        for (std::size_t at = 0; at < sizeof(Slot); at += 64)
+            __builtin_prefetch(slot + at, 1);
+    }
+
     // What claim() returned becomes the reader's.
     void publish(SlotOp op, unsigned flags, std::size_t length, std::uint64_t data, std::uint64_t addr) noexcept
     {
