@@ -110,9 +110,10 @@ def received_frames(host) -> int:
 @pytest.mark.parametrize("family, number, left, right", FAMILIES, ids=IDS)
 def test_time_stamps(run, wire, family, number, left, right, stamps):
     """SO_TIMESTAMPNS and SO_TIMESTAMPING: the same time in both, and none of the device, as a veth stamps nothing. With
-    FI_VMA_ETHERNET_STAMPS it is when the datagram arrived, however late it is read."""
+    FI_VMA_ETHERNET_STAMPS it is when the datagram arrived, however late it is read. VMA_HW_TS_CONVERSION=1: a veth has no clock
+    that could be brought to the system's time."""
     flags = _RX_SOFTWARE | _SOFTWARE | (_RX_HARDWARE | _RAW_HARDWARE if stamps == "hardware" else 0)
-    proc = mirror(run, wire, number, left, f"stamps={flags}", env={"FI_VMA_ETHERNET_STAMPS": stamps})
+    proc = mirror(run, wire, number, left, f"stamps={flags}", env={"FI_VMA_ETHERNET_STAMPS": stamps, "VMA_HW_TS_CONVERSION": "1"})
     peer = Peer(wire.right, family, (left, PORT))
     lift(run, peer, proc)
     for size in (1, 100, 1400):

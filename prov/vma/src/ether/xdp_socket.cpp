@@ -232,6 +232,22 @@ std::uint32_t XdpSocket::max_received() const noexcept
     return several_ ? Gatherer::kLongest : buffer_room();
 }
 
+QueueState XdpSocket::state() const noexcept
+{
+    QueueState now;
+    if (XdpSocketCounters counted; counters(counted) == 0) {
+        now.dropped = counted.dropped + counted.ring_full + counted.broken;
+        now.no_frame = counted.no_frame;
+    }
+    now.waiting = received_.waiting();
+    now.frames = fill_.size();
+    now.free = std::min(fill_.untaken(), now.frames);
+    now.lent = lent_ ? lent_->lent() : 0;
+    now.send_frames = send_frames_;
+    now.send_free = free_count_;
+    return now;
+}
+
 int XdpSocket::counters(XdpSocketCounters &counters) const noexcept
 {
     xdp_statistics kernel{};
