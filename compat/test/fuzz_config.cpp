@@ -119,12 +119,13 @@ void read_value(const char *value)
     char text[32];
     if (!config::expand_process_id(value, text, sizeof text))
         promise(strlen(text) < sizeof text);
-    static_cast<void>(config::nearest_name(value));
     std::string why;
     rules::Range range;
     if (!rules::parse_range(value, range, why))
         promise(!why.empty());
 }
+
+constexpr std::size_t kLongestName = 40;
 
 void read_variables(std::string_view text, std::size_t count)
 {
@@ -138,16 +139,20 @@ void read_variables(std::string_view text, std::size_t count)
         const std::string value(text.substr(0, text.substr(0, length).find('\0')));
         text.remove_prefix(std::min(length + 1, text.size()));
         read_value(value.c_str());
-        setenv(row.name, value.c_str(), 1);
-        set[used] = row.name;
+        if (used == 0 && value.size() < kLongestName) // it takes long
+            static_cast<void>(config::nearest_name(value.c_str()));
+        set[used] = std::string(row.name) + "=" + value;
+        putenv(set[used].data()); // setenv() keeps what it has copied for ever
     }
     config::Params params = config::g_params;
     const unsigned wrong = config::read_environment(params);
     promise(wrong <= used);
     check(params);
     forget(params);
-    while (used != 0)
-        unsetenv(set[--used].c_str());
+    while (used != 0) {
+        std::string &one = set[--used];
+        unsetenv(one.substr(0, one.find('=')).c_str());
+    }
 }
 
 } // namespace

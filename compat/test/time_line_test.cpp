@@ -159,7 +159,7 @@ void a_reader_that_was_interrupted(void **)
 // Nobody has looked for days: it is not mended bit by bit.
 void after_a_long_silence(void **)
 {
-    constexpr std::int64_t kDays = 5 * 86400 * kSecond;
+    constexpr std::int64_t kDays = kSecond * 86400 * 5;
     TimeLine line;
     for (std::int64_t at = 0; at < 20 * kSecond; at += kSecond)
         line.add({at, drifting(at, 30'000), 100});

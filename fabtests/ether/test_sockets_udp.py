@@ -152,6 +152,22 @@ def test_device_times_are_the_kernels_where_the_port_has_none(run, wire, when):
     assert is_on_port(proc) == (when == "after")  # once
 
 
+def test_device_times_are_the_kernels_where_no_clock_tells_them(run, wire):
+    """A veth says that it stamps, and has no PTP clock: there is nothing to convert by, and one line says so."""
+    proc = mirror(run, wire, "4", LEFT, f"stamps={_RX_HARDWARE | _RAW_HARDWARE}", env={"VMA_HW_TS_CONVERSION": "3"})
+    peer = Peer(wire.right, socket.AF_INET, (LEFT, PORT))
+
+    def refused():
+        assert "times" not in peer.ask(b"lift")
+        return any("wants the device's time stamps" in line for line in proc.log().lines)
+    run.wait_until(refused, "the port to be looked at", PATIENCE, proc)
+    told = [line for line in proc.log().lines if "VMA WARNING" in line and "does not tell its clock" in line]
+    assert len(told) == 1 and "VMA_HW_TS_CONVERSION=3: port wire" in told[0]
+    assert not is_on_port(proc)
+    peer.ask(b"quit")
+    proc.ok()
+
+
 def test_width_of_rules(run, wire):
     """The variables of VMA for it are known, and said to have no effect."""
     env = {"VMA_ETHERNET": "wire", "VMA_UDP_3T_RULES": "1", "VMA_TCP_3T_RULES": "1"}

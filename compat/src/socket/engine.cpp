@@ -180,8 +180,10 @@ void tick_all(bool counts)
         for (Socket *s = g_live_sockets; s != nullptr;) {
             Socket *const next = s->next_live;
             tick(*s);
-            if (counts)
+            if (counts) {
                 tell_port(*s);
+                tell_device_memory(*s);
+            }
             if (linger_is_over(*s)) {
                 if (count < kMostOver)
                     over[count++] = s;

@@ -60,7 +60,7 @@ int control(int, unsigned long request, void *argument) noexcept
     }
     if (request == PTP_SYS_OFFSET && g_driver.plain == 0) {
         auto &looks = *static_cast<ptp_sys_offset *>(argument);
-        for (unsigned i = 0; i < looks.n_samples; ++i) {
+        for (std::size_t i = 0; i < looks.n_samples; ++i) {
             const std::int64_t length = g_driver.lengths[i % g_driver.lengths.size()];
             looks.ts[2 * i] = time_of(at);
             looks.ts[2 * i + 1] = time_of(at + length / 2 + kAhead);

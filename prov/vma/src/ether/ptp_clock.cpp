@@ -104,7 +104,7 @@ int PtpClock::read_plain(ClockReading &reading) const noexcept
     looks.n_samples = kLooks;
     if (control_(fd_.get(), PTP_SYS_OFFSET, &looks) != 0)
         return -errno;
-    for (unsigned i = 0; i < kLooks; ++i)
+    for (std::size_t i = 0; i < kLooks; ++i)
         consider(looks.ts[2 * i], looks.ts[2 * i + 1], looks.ts[2 * i + 2], reading);
     return 0;
 }
