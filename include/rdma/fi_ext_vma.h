@@ -519,7 +519,7 @@ struct fi_ops_vma_udp {
      * what a time is by the other. Some microseconds. 0; -FI_EOPNOTSUPP: the device does not tell; others for a time, as -FI_EAGAIN.
      * Unlike the others it may be called at the same time as all but fi_close() of the domain. Look at `size`: older ones end before it. */
     int (*read_times)(struct fid_domain *domain, struct fi_vma_times *times);
-    /* How the port is doing. 0. A system call a queue, with AF_XDP. */
+    /* How the port is doing. 0. A system call a queue, with AF_XDP. Likewise at the same time as others. */
     int (*read_counters)(struct fid_domain *domain, struct fi_vma_port_counters *counters);
 };
 

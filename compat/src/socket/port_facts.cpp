@@ -5,7 +5,6 @@
 #include <rdma/fi_ext_vma.h>
 
 #include "compat/src/socket/device.hpp"
-#include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/stats/region.hpp"
 
 namespace vma::sock {
@@ -17,10 +16,7 @@ bool read_port(const Device &d, fi_vma_port_counters &counters)
     if (d.udp == nullptr ||
         d.udp->size <= offsetof(fi_ops_vma_udp, read_counters)) // VMA_PROVIDER may name an older one
         return false;
-    engine_exclude_polling(true);
-    const int result = d.udp->read_counters(d.domain, &counters);
-    engine_exclude_polling(false);
-    return result == 0;
+    return d.udp->read_counters(d.domain, &counters) == 0;
 }
 
 stats::Queue queue_of(const Device &d, const fi_vma_port_counters &c)

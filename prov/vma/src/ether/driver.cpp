@@ -288,11 +288,26 @@ void Driver::tell(fi_vma_port_counters &counters) noexcept
             counters.frames += state.frames;
             counters.frames_free += state.free;
             counters.frames_lent += state.lent;
-            counters.shortage += state.no_frame;
             counters.send_frames += state.send_frames;
             counters.send_free += state.send_free;
         }
     });
+    tell_blocks(counters);
+}
+
+void Driver::ask_kernel(fi_vma_port_counters &counters) noexcept
+{
+    QueueState counted;
+    port_.visit([&counted](auto &port) {
+        for (const auto &queue : port.queues())
+            queue.ask_kernel(counted);
+    });
+    counters.dropped += counted.dropped;
+    counters.shortage += counted.no_frame;
+}
+
+void Driver::tell_blocks(fi_vma_port_counters &counters) const noexcept
+{
     const inet::BlockPool &blocks = stack_->tcp().blocks();
     counters.blocks = blocks.total();
     counters.blocks_free = blocks.available();

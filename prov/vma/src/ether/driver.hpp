@@ -45,8 +45,9 @@ public:
     bool has_raw_packets() const noexcept { return port_.is_raw(); }
     unsigned interface() const noexcept { return port_.interface(); } // its index
 
-    // What the port and its stack count.
+    // What the port and its stack count; and adds what the kernel does, thread-safe, with a system call a queue.
     void tell(fi_vma_port_counters &counters) noexcept;
+    void ask_kernel(fi_vma_port_counters &counters) noexcept;
 
     // Who lends a part of a frame that is being taken; nullptr: nobody.
     LentFrames *lender_of(const std::uint8_t *data, std::size_t length) noexcept;
@@ -85,6 +86,7 @@ public:
     void find_group_way(inet::Nanos now, const inet::IpAddress &group) noexcept { find_way(now, group); }
 
 private:
+    void tell_blocks(fi_vma_port_counters &counters) const noexcept;
     int open_all(const char *interface, const inet::TcpLimits &limits, const PortOptions &port) noexcept;
     void open_times(const char *interface) noexcept;
     int open_wait_set() noexcept;

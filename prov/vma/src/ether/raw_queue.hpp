@@ -72,7 +72,8 @@ public:
     // Of IPv4: IBV_SEND_IP_CSUM is not said to mean IPv6.
     inet::SendOffloads offloads() const noexcept { return {sends_checksums_, false, segment_limit_}; }
     const RawQueueCounters &counters() const noexcept { return counters_; }
-    QueueState state() const noexcept; // what the device drops it counts by itself
+    QueueState state() const noexcept;
+    static void ask_kernel(QueueState &) noexcept {} // what the device drops it counts by itself
 
 private:
     static constexpr std::uint32_t kBurst = 32; // completions that are read at a time

@@ -256,8 +256,11 @@ int read_counters(fid_domain *fid, fi_vma_port_counters *counters)
     if (domain.fabric.orphaned())
         return -FI_EOPBADSTATE;
     Station &station = station_of(domain);
-    const core::SpinGuard guard(station.lock());
-    station.driver().tell(*counters);
+    {
+        const core::SpinGuard guard(station.lock());
+        station.driver().tell(*counters);
+    }
+    station.driver().ask_kernel(*counters); // who polls doesn't wait for it
     return 0;
 }
 

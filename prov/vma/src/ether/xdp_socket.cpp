@@ -235,10 +235,7 @@ std::uint32_t XdpSocket::max_received() const noexcept
 QueueState XdpSocket::state() const noexcept
 {
     QueueState now;
-    if (XdpSocketCounters counted; counters(counted) == 0) {
-        now.dropped = counted.dropped + counted.ring_full + counted.broken;
-        now.no_frame = counted.no_frame;
-    }
+    now.dropped = broken_;
     now.waiting = received_.waiting();
     now.frames = fill_.size();
     now.free = std::min(fill_.untaken(), now.frames);
@@ -246,6 +243,16 @@ QueueState XdpSocket::state() const noexcept
     now.send_frames = send_frames_;
     now.send_free = free_count_;
     return now;
+}
+
+void XdpSocket::ask_kernel(QueueState &state) const noexcept
+{
+    xdp_statistics kernel{};
+    socklen_t size = sizeof kernel;
+    if (::getsockopt(fd_.get(), SOL_XDP, XDP_STATISTICS, &kernel, &size) != 0)
+        return;
+    state.dropped += kernel.rx_dropped + kernel.rx_ring_full;
+    state.no_frame += kernel.rx_fill_ring_empty_descs;
 }
 
 int XdpSocket::counters(XdpSocketCounters &counters) const noexcept
