@@ -109,6 +109,24 @@ void a_poll_takes_so_many(void **)
     drain(pair);
 }
 
+// VMA_STREAM_RING: what a sender gets rid of while nobody reads, however long it tries.
+void so_much_waits_for_a_reader(void **)
+{
+    for (const std::uint32_t ring : {65536U, 1048576U}) {
+        const Changed size(config::g_params.stream_ring, ring);
+        Pair pair;
+        assert_true(lift(pair));
+        drain(pair);
+        const std::uint64_t before = pair.a.sent;
+        for (int i = 0; i < kTimes; ++i) {
+            send_some(pair.a, 32768);
+            sock::engine_drain();
+        }
+        assert_in_range(pair.a.sent - before, ring / 2, ring);
+        drain(pair);
+    }
+}
+
 // VMA_TX_WRE and VMA_RX_WRE; their defaults are VMA's, not the provider's.
 void queues_have_the_sizes_asked_for(void **)
 {
@@ -217,6 +235,7 @@ int main()
         cmocka_unit_test(a_send_takes_what_has_come),
         cmocka_unit_test(a_receive_looks_for_more),
         cmocka_unit_test(a_poll_takes_so_many),
+        cmocka_unit_test(so_much_waits_for_a_reader),
         cmocka_unit_test(queues_have_the_sizes_asked_for),
         cmocka_unit_test(an_endpoint_is_asked_for_device_memory),
         cmocka_unit_test(what_device_memory_carried_is_told),

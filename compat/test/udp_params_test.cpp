@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// VMA_RX_UDP_POLL_OS_RATIO: how often the kernel's datagrams have their turn while an accelerated sender never pauses. Besides that the
-// kernel has one a tick of the helper thread, however long this machine takes, so ticks are counted.
+// What parameters change for accelerated UDP sockets: how often the kernel's datagrams have their turn, and how much waits for a
+// reader.
 #include "compat/test/udp_socket.hpp"
 
 #include <algorithm>
@@ -33,7 +33,8 @@ void send_by_kernel(const sockaddr_in &to)
     ::close(plain);
 }
 
-// One by the endpoint is there before each call.
+// VMA_RX_UDP_POLL_OS_RATIO: one by the endpoint is there before each call, and so many calls are between two by the kernel. Besides
+// that the kernel has a turn a tick of the helper thread, however long this machine takes, so ticks are counted.
 Counts receive_both(std::uint32_t ratio)
 {
     config::g_params.rx_udp_poll_os_ratio = ratio;
@@ -75,6 +76,35 @@ void the_kernels_turns(void **)
     }
 }
 
+// VMA_RX_BYTES_MIN: how many of a thousand datagrams are there for a reader who has asked for the shortest queue.
+std::uint32_t kept_of_thousand(std::uint32_t least)
+{
+    config::g_params.rx_bytes_min = least;
+    const UdpSocket from;
+    UdpSocket to;
+    assert_int_equal(to.set(SOL_SOCKET, SO_RCVBUF, 1), 0);
+    assert_true(accelerate(from, to));
+    for (std::uint32_t number = 1; number <= 1000; ++number) {
+        assert_true(from.send_number(1, number, to.address));
+        sock::engine_drain(); // into the socket's queue
+    }
+    std::uint32_t kept = 0;
+    for (Datagram datagram; to.receive(datagram, MSG_DONTWAIT) >= 0; ++kept) {
+    }
+    print_message("# at least %u bytes: %u of 1000 are kept\n", least, kept);
+    return kept;
+}
+
+void the_least_that_waits(void **)
+{
+    const std::uint32_t few = kept_of_thousand(1);
+    const std::uint32_t some = kept_of_thousand(100'000);
+    const std::uint32_t all = kept_of_thousand(10'000'000);
+    assert_in_range(few, 1, 20);
+    assert_in_range(some, few + 20, 999);
+    assert_int_equal(all, 1000);
+}
+
 } // namespace
 
 int main()
@@ -82,6 +112,7 @@ int main()
     const Library library;
     static const CMUnitTest tests[] = {
         cmocka_unit_test(the_kernels_turns),
+        cmocka_unit_test(the_least_that_waits),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
