@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "compat/src/config/aliases.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/socket/device.hpp"
@@ -44,13 +43,11 @@ void ask_skills(Device &d)
             t.can.system ? (t.can.ptp ? " and a PTP clock" : ", has no PTP clock") : strerror(-error));
 }
 
-// As loud as somebody has asked for it.
-void complain(const char *name, const char *what)
+// Somebody has asked for such times: ports have none by themselves.
+void complain(const char *name, const char *what, config::Level level = config::Level::kWarn)
 {
-    constexpr const char *kVariable = "VMA_HW_TS_CONVERSION";
-    const config::Level level = config::variable(kVariable) != nullptr ? config::Level::kWarn : config::Level::kDebug;
     if (config::log_enabled(level))
-        config::log_line(level, "%s=%d: port %s %s", kVariable, config::params().hw_ts_conversion, name, what);
+        config::log_line(level, "VMA_HW_TS_CONVERSION=%d: port %s %s", config::params().hw_ts_conversion, name, what);
 }
 
 // One line for the first device that can't do what is wanted.
@@ -68,8 +65,10 @@ void explain(int wanted, TimeBy by)
             complain(d.name, "does not tell its clock beside the system's: times of devices are disabled, and sockets "
                              "that ask for them stay with the kernel");
         else if (wanted == kBest && by == TimeBy::kDevice && !can.system)
-            complain(d.name, "does not tell its clock beside the system's: times of devices are those of their own "
-                             "clocks, as by 1");
+            complain(d.name,
+                     "does not tell its clock beside the system's: times of devices are those of their own "
+                     "clocks, as by 1",
+                     config::Level::kInfo);
         else
             said = false;
     });
