@@ -204,11 +204,14 @@ def stage_tidy(stage):
     return stage.one(sys.executable, "-B", "contrib/checks/tidy.py", BUILD, "--jobs", str(stage.jobs))
 
 
+FUZZED = ("compat/test", "prov/vma/test", "util/vma_stats/test")  # where fuzzers are, and their corpora
+
+
 def stage_fuzz(stage):
     """Each fuzzer from its corpus on, with the sanitizers; what it finds is named and kept among the logs. The same inputs each
     time: a check that finds something new in old code tells nothing of what is checked. doc/inet.md says how to look for more."""
-    corpora = sorted(pathlib.Path("prov/vma/test/corpus").iterdir())
-    programs = [f"prov/vma/test/fuzz_{corpus.name}" for corpus in corpora]
+    corpora = sorted(corpus for tests in FUZZED for corpus in pathlib.Path(tests, "corpus").iterdir())
+    programs = [str(corpus.parent.parent / f"fuzz_{corpus.name}") for corpus in corpora]
     if stage.run("make", "-C", BUILD, f"-j{stage.jobs}", *programs):
         return [Case("build", FAIL)]
 
@@ -270,7 +273,7 @@ STAGES = {
     "make-check": (stage_make_check, "unit tests and style checks"),
     "tidy": (stage_tidy, "clang-tidy, and clang's warnings"),
     "asan": (stage_asan, "unit tests and whole programs with AddressSanitizer and UBSan"),
-    "fuzz": (stage_fuzz, "fuzzers of frames and of TCP's calls, with clang's sanitizers"),
+    "fuzz": (stage_fuzz, "fuzzers of frames, of TCP's calls, of rules and VMA_* values, of vma_stats' files, with clang's sanitizers"),
     "fabtests": (stage_fabtests, "pytest: whole programs over both libraries"),
     "lab": (stage_lab, "pytest: programs in two QEMU guests with RDMA devices"),
     "distcheck": (stage_distcheck, "the tarball, from unpacking to installing, with ThreadSanitizer"),

@@ -127,6 +127,36 @@ void note_streams(const char *number)
     g_streams = number;
 }
 
+const char *g_stamps = nullptr;
+
+// VMA_HW_TS_CONVERSION, which FI_VMA_ETHERNET_STAMPS goes before
+void ports_get_stamps_if_somebody_asks_for_their_conversion(void **)
+{
+    fi_ops_vma_process process = {};
+    process.size = sizeof process;
+    process.set_log = [](const fi_vma_log *) {};
+    process.set_directory = [](const char *) {};
+    process.set_gro_streams = [](const char *) {};
+    process.set_huge_pages = [](const char *) {};
+    process.set_ethernet_stamps = [](const char *word) { g_stamps = word; };
+    process.owns_fd = [](int) { return 0; };
+    const config::Params before = config::g_params;
+    config::g_params.hw_ts_conversion = 3;
+    sock::introduce_provider(process); // the default
+    assert_null(g_stamps);
+    for (const int wanted : {0, 1, 2, 3, 4}) {
+        config::g_params.hw_ts_conversion = wanted;
+        ::setenv("VMA_HW_TS_CONVERSION", std::to_string(wanted).c_str(), 1);
+        sock::introduce_provider(process);
+        if (wanted == 0)
+            assert_null(g_stamps);
+        else
+            assert_string_equal(g_stamps, "hardware");
+    }
+    ::unsetenv("VMA_HW_TS_CONVERSION");
+    config::g_params = before;
+}
+
 // VMA_MEM_ALLOC_TYPE and VMA_GRO_STREAMS_MAX
 void the_provider_is_told_of_ports(void **)
 {
@@ -136,6 +166,7 @@ void the_provider_is_told_of_ports(void **)
     process.set_directory = [](const char *) {};
     process.set_gro_streams = note_streams;
     process.set_huge_pages = note_pages;
+    process.set_ethernet_stamps = [](const char *) {};
     process.owns_fd = [](int) { return 0; };
     const config::Params before = config::g_params;
     const struct {
@@ -156,6 +187,7 @@ void the_provider_is_told_of_ports(void **)
     process.size = offsetof(fi_ops_vma_process, set_gro_streams); // an older one, named by VMA_PROVIDER
     process.set_gro_streams = nullptr;
     process.set_huge_pages = nullptr;
+    process.set_ethernet_stamps = nullptr;
     sock::introduce_provider(process);
     config::g_params = before;
 }
@@ -188,6 +220,7 @@ int main()
         cmocka_unit_test(a_named_port_is_asked_for_the_connection),
         cmocka_unit_test(v4_mapped_addresses_are_asked_as_v4),
         cmocka_unit_test(the_provider_is_told_of_ports),
+        cmocka_unit_test(ports_get_stamps_if_somebody_asks_for_their_conversion),
         cmocka_unit_test(no_other_device_stands_in),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -7,11 +7,13 @@
 #include <rdma/fi_ext_vma.h>
 
 #include <cstring>
+#include <memory>
 #include <type_traits>
 
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/stats/region.hpp"
 #include "compat/test/stream_pair.hpp"
 
 using namespace vma;
@@ -107,6 +109,24 @@ void a_poll_takes_so_many(void **)
     drain(pair);
 }
 
+// VMA_STREAM_RING: what a sender gets rid of while nobody reads, however long it tries.
+void so_much_waits_for_a_reader(void **)
+{
+    for (const std::uint32_t ring : {65536U, 1048576U}) {
+        const Changed size(config::g_params.stream_ring, ring);
+        Pair pair;
+        assert_true(lift(pair));
+        drain(pair);
+        const std::uint64_t before = pair.a.sent;
+        for (int i = 0; i < kTimes; ++i) {
+            send_some(pair.a, 32768);
+            sock::engine_drain();
+        }
+        assert_in_range(pair.a.sent - before, ring / 2, ring);
+        drain(pair);
+    }
+}
+
 // VMA_TX_WRE and VMA_RX_WRE; their defaults are VMA's, not the provider's.
 void queues_have_the_sizes_asked_for(void **)
 {
@@ -155,6 +175,45 @@ void an_endpoint_is_asked_for_device_memory(void **)
     assert_int_equal(g_device_memory, 5000);
 }
 
+fi_vma_device_memory g_carried;
+
+int tell_memory(fid_t, int, int name, void *value, std::size_t *size)
+{
+    assert_int_equal(name, static_cast<int>(FI_OPT_VMA_DEVICE_MEMORY));
+    assert_int_equal(*size, sizeof g_carried);
+    std::memcpy(value, &g_carried, sizeof g_carried);
+    return 0;
+}
+
+// While the connection is there, and at its end: each packet once.
+void what_device_memory_carried_is_told(void **)
+{
+    fi_ops_ep ops = {};
+    ops.size = sizeof ops;
+    ops.getopt = tell_memory;
+    fid_ep endpoint = {};
+    endpoint.ops = &ops;
+    const auto socket = std::make_unique<sock::Socket>();
+    socket->remote = true;
+    socket->endpoint = &endpoint;
+    socket->record = &stats::claim(1000, IPPROTO_TCP, 4, false);
+    stats::use_ring(*socket->record.load(), stats::RingKind::kRdma, "sim9");
+    const stats::Ring &ring = stats::header().rings[socket->record.load()->facts.ring - 1];
+    const Changed some(config::g_params.ring_dev_mem_tx, 5000);
+    g_carried = {5000, 70, 7, 1};
+    sock::tell_device_memory(*socket);
+    sock::tell_device_memory(*socket);
+    assert_true(ring.device_memory == 5000 && ring.memory_bytes == 70 && ring.memory_packets == 7);
+    g_carried = {5000, 100, 10, 1};
+    sock::log_device_memory(*socket, endpoint);
+    assert_true(ring.memory_bytes == 100 && ring.memory_packets == 10 && ring.memory_oob == 1);
+    g_carried = {4000, 30, 3, 2}; // of the next connection
+    sock::tell_device_memory(*socket);
+    assert_true(ring.memory_bytes == 130 && ring.memory_packets == 13 && ring.memory_oob == 3);
+    stats::give_back(*socket->record.load());
+    socket->endpoint = nullptr;
+}
+
 // Every extreme at once: bytes stay whole.
 void nothing_is_lost(void **)
 {
@@ -176,8 +235,10 @@ int main()
         cmocka_unit_test(a_send_takes_what_has_come),
         cmocka_unit_test(a_receive_looks_for_more),
         cmocka_unit_test(a_poll_takes_so_many),
+        cmocka_unit_test(so_much_waits_for_a_reader),
         cmocka_unit_test(queues_have_the_sizes_asked_for),
         cmocka_unit_test(an_endpoint_is_asked_for_device_memory),
+        cmocka_unit_test(what_device_memory_carried_is_told),
         cmocka_unit_test(nothing_is_lost),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

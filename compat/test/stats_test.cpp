@@ -144,6 +144,48 @@ void test_ring_keeps_the_closed(void **)
     give_back(other);
 }
 
+void test_queues_and_pools(void **)
+{
+    Queue queues[2] = {};
+    for (Queue &queue : queues) {
+        queue.used = 1;
+        queue.dropped = 5;
+        queue.pool = 100;
+        queue.shortage = 2;
+        queue.send_free = 30;
+        queue.send_shortage = 1;
+    }
+    strcpy(queues[1].name, "eth1");
+    set_queues(queues, 2);
+    const Header &h = header();
+    assert_true(h.queues[0].used == 1 && h.queues[1].used == 1 && h.queues[2].used == 0);
+    assert_string_equal(h.queues[1].name, "eth1");
+    assert_true(h.pools[0].is_rx == 1 && h.pools[0].is_tx == 0 && h.pools[0].size == 200 && h.pools[0].no_buffers == 4);
+    assert_true(h.pools[1].is_rx == 0 && h.pools[1].is_tx == 1 && h.pools[1].size == 60 && h.pools[1].no_buffers == 2);
+    set_queues(queues, 1); // one port was closed
+    assert_true(h.queues[0].used == 1 && h.queues[1].used == 0 && h.pools[0].size == 100);
+    set_queues(nullptr, 0);
+    assert_true(h.queues[0].used == 0 && h.pools[0].is_rx == 0 && h.pools[1].is_tx == 0);
+}
+
+// Under a limit that holds, and before it.
+void test_what_was_paced(void **)
+{
+    Slot slot = {};
+    slot.now.tx.bytes = 1000;
+    assert_int_equal(view_of(slot).paced_bytes, 0);
+    slot.facts.pacing_rate = 5;
+    slot.facts.paced_from = 900;
+    assert_int_equal(view_of(slot).paced_bytes, 100);
+    slot.now.tx.paced_bytes = 300;
+    assert_int_equal(view_of(slot).paced_bytes, 400);
+    slot.zero.tx.bytes = 950; // --zero in between
+    slot.zero.tx.paced_bytes = 300;
+    assert_int_equal(view_of(slot).paced_bytes, 50);
+    slot.facts.paced_from = 5000; // a file that lies
+    assert_int_equal(view_of(slot).paced_bytes, 0);
+}
+
 // No number that a file can have makes a wrong one, or one below 0.
 void test_numbers_that_lie(void **)
 {
@@ -187,6 +229,7 @@ int main()
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_counts_are_in_the_file),  cmocka_unit_test(test_records_beyond_the_file),
         cmocka_unit_test(test_record_is_taken_again),   cmocka_unit_test(test_child_counts_apart),
+        cmocka_unit_test(test_queues_and_pools),        cmocka_unit_test(test_what_was_paced),
         cmocka_unit_test(test_ring_keeps_the_closed),   cmocka_unit_test(test_numbers_that_lie),
         cmocka_unit_test(test_end_takes_only_our_file),
     };

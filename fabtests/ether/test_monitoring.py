@@ -61,6 +61,7 @@ def test_stream_on_a_port(lab):
             return False
         return any(one["way"] == "port" and one["tx"]["bytes"] > 100_000 for one in json.loads(read(lab, client, "--json"))["sockets"])
     lab.run.wait_until(on_port, "bytes by the port", proc=client)
+    lab.run.wait_until(lambda: json.loads(read(lab, client, "--json"))["cqs"], "the port's own counts", proc=client)
     client.send_signal(signal.SIGSTOP)
     seen = json.loads(read(lab, client, "--json"))
     one = seen["sockets"][0]
@@ -69,5 +70,12 @@ def test_stream_on_a_port(lab):
     assert one["rx"]["migrations"] == 1 and one["rx"]["packets"] > 0
     assert [(ring["kind"], ring["name"], ring["tx_bytes"]) for ring in seen["rings"]] == \
         [("ethernet", one["device"], one["tx"]["bytes"])]
-    assert "\tRING_ETH=[0]\n" in read(lab, client, "-v", "3")
+    (queue,) = seen["cqs"]
+    assert queue["name"] == one["device"] and queue["most_drained"] >= 1 and queue["frames_lent"] == 0
+    assert queue["frames"] >= queue["buffer_pool"] > 0 and queue["send_frames"] >= queue["send_free"] > 0
+    assert queue["tcp_blocks"] >= queue["tcp_blocks_free"] > 0 and queue["tcp_no_blocks"] == 0
+    assert [(pool["kind"], pool["size"]) for pool in seen["pools"]] == [("rx", queue["buffer_pool"]), ("tx", queue["send_free"])]
+    view = read(lab, client, "-v", "3")
+    for title in "CQ=[0]", "RING_ETH=[0]", "BUFFER_POOL(RX)=[0]", "BUFFER_POOL(TX)=[1]":
+        assert f"\t{title}\n" in view
     client.kill()

@@ -2,7 +2,6 @@
 """Our stack on the raw packets of a simulated NIC that stands between the left host's kernel and the wire, against the kernel
 at the other end. What the NIC's rules don't take gets to the left host's kernel, as with a real one."""
 
-import ctypes
 import errno
 import hashlib
 import os
@@ -12,7 +11,7 @@ import struct
 
 import pytest
 
-from lib import build, netns
+from lib import build, netns, sim_nic
 from lib.tcp import FAMILIES, PORT, echoed, echoing, no_offloads
 from lib.wire import LEFT, PATIENCE, RIGHT, Asked, inside, set_sysctl, udp_socket, xdp_of
 
@@ -29,11 +28,7 @@ def hosts(run):
 
 @pytest.fixture
 def sysfs(tmp_path) -> pathlib.Path:
-    """What the kernel would say of the device that the left host's interface belongs to."""
-    table = tmp_path / "sys/class/infiniband/sim0/ports/1/gid_attrs/ndevs"
-    table.mkdir(parents=True)
-    (table / "0").write_text("wire\n", encoding="ascii")
-    return tmp_path / "sys"
+    return sim_nic.make_sysfs(tmp_path)
 
 
 @pytest.fixture
@@ -140,31 +135,13 @@ def test_the_nic_is_pulled_out(run, hosts, start):
 
 # ---- through libfabric -------------------------------------------------------------------------------------------------
 
-_CLONE_NEWNS, _MS_BIND, _MS_REC, _MS_PRIVATE = 0x20000, 0x1000, 0x4000, 0x40000
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _must(result):
-    if result != 0:
-        raise OSError(ctypes.get_errno(), "a mount namespace")
-
-
 @pytest.fixture
 def machine(run, hosts, sysfs):
     """machine(program, *argv, **env): a program on the left host, whose rdma-core is the simulated NIC."""
-    libraries = build.build_dir() / "fabtests/ether/programs/.libs"
-    preloaded = build.preload().split()[:-1] + [str(libraries / "sim_dlopen.so")]  # behind a sanitizer's runtime
-    env = {"FI_PROVIDER_PATH": str(build.provider_dir()), "IPATH_NO_BACKTRACE": "1", "LD_PRELOAD": " ".join(preloaded),
-           "SIM_NIC_LIBRARY": str(libraries / "sim_rdmacm.so"), "SIM_NIC_NETWORK": f"/run/netns/{hosts.middle.name}"}
-
-    def enter():
-        hosts.left.enter()
-        _must(_libc.unshare(_CLONE_NEWNS))
-        _must(_libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
-        _must(_libc.mount(bytes(sysfs / "class"), b"/sys/class", None, _MS_BIND, None))
+    env = {"FI_PROVIDER_PATH": str(build.provider_dir()), **sim_nic.environment(hosts, build.preload().split()[:-1])}
 
     def started(name, *argv, **more):
-        host = type("Left", (), {"enter": staticmethod(enter)})
+        host = type("Left", (), {"enter": staticmethod(lambda: sim_nic.enter(hosts, sysfs))})
         return Asked(run, host, name, build.program(f"ether/programs/{name}"), *argv, env={**env, **more})
 
     return started

@@ -110,9 +110,10 @@ def received_frames(host) -> int:
 @pytest.mark.parametrize("family, number, left, right", FAMILIES, ids=IDS)
 def test_time_stamps(run, wire, family, number, left, right, stamps):
     """SO_TIMESTAMPNS and SO_TIMESTAMPING: the same time in both, and none of the device, as a veth stamps nothing. With
-    FI_VMA_ETHERNET_STAMPS it is when the datagram arrived, however late it is read."""
+    FI_VMA_ETHERNET_STAMPS it is when the datagram arrived, however late it is read. VMA_HW_TS_CONVERSION=1: a veth has no clock
+    that could be brought to the system's time."""
     flags = _RX_SOFTWARE | _SOFTWARE | (_RX_HARDWARE | _RAW_HARDWARE if stamps == "hardware" else 0)
-    proc = mirror(run, wire, number, left, f"stamps={flags}", env={"FI_VMA_ETHERNET_STAMPS": stamps})
+    proc = mirror(run, wire, number, left, f"stamps={flags}", env={"FI_VMA_ETHERNET_STAMPS": stamps, "VMA_HW_TS_CONVERSION": "1"})
     peer = Peer(wire.right, family, (left, PORT))
     lift(run, peer, proc)
     for size in (1, 100, 1400):
@@ -149,6 +150,22 @@ def test_device_times_are_the_kernels_where_the_port_has_none(run, wire, when):
     run.wait_until(refused, "the port to be looked at", PATIENCE, proc)
     assert peer.ask(b"again")["length"] == 5
     assert is_on_port(proc) == (when == "after")  # once
+
+
+def test_device_times_are_the_kernels_where_no_clock_tells_them(run, wire):
+    """A veth says that it stamps, and has no PTP clock: there is nothing to convert by, and one line says so."""
+    proc = mirror(run, wire, "4", LEFT, f"stamps={_RX_HARDWARE | _RAW_HARDWARE}", env={"VMA_HW_TS_CONVERSION": "3"})
+    peer = Peer(wire.right, socket.AF_INET, (LEFT, PORT))
+
+    def refused():
+        assert "times" not in peer.ask(b"lift")
+        return any("wants the device's time stamps" in line for line in proc.log().lines)
+    run.wait_until(refused, "the port to be looked at", PATIENCE, proc)
+    told = [line for line in proc.log().lines if "VMA WARNING" in line and "does not tell its clock" in line]
+    assert len(told) == 1 and "VMA_HW_TS_CONVERSION=3: port wire" in told[0]
+    assert not is_on_port(proc)
+    peer.ask(b"quit")
+    proc.ok()
 
 
 def test_width_of_rules(run, wire):

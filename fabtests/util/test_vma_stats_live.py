@@ -34,8 +34,9 @@ def test_shows_sockets(folder, sample, live):  # noqa: F811
     terminal = live("-p", sample.pid, columns=160)
     screen = wait_for(terminal, "0.0.0.0:7003", "q quit")
     assert f"gen pid {sample.pid}" in screen and "3 sockets, 2 accelerated" in screen
-    assert re.search(r"^ +14 udp .* 0\.0\.0\.0:7003 +- +local$", screen, re.M)
+    assert re.search(r"^ +14 udp .* 0\.0\.0\.0:7003 +- +local, at most 1\.2M B/s$", screen, re.M)
     assert re.search(r"^ +900 tcp .* kernel: SO_ZEROCOPY$", screen, re.M)
+    assert "port wire" in screen and "7 lent of 16.4k, to send 2.0k free of 2.0k; TCP memory 50% free" in screen
     assert "epoll[17]" in screen and "poll 99.9%" in screen and "polls 93% of the time" in screen
     assert re.search(r"^ +14 udp +0 +0 +0 +0 +100\.0 ", screen, re.M)
     make_sample(folder, sample, "later")

@@ -519,3 +519,35 @@ signal.pause()
     assert mine["tx"]["dummies"] == 7 and mine["tx"]["bytes"] + mine["tx"]["os_bytes"] == 500 * 100 + 3
     theirs = next(one for one in read(run, server)["sockets"] if one["state"] == "ESTABLISHED")
     assert theirs["tx"]["dummies"] == 0
+
+
+HEARS = """
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("127.0.0.1", {port}))
+print("ready", flush=True)
+while s.recv(2000) != b"end":
+    pass
+"""
+
+PACED = """
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect(("127.0.0.1", {port}))
+s.setsockopt(socket.SOL_SOCKET, 47, 1_000_000)  # SO_MAX_PACING_RATE, bytes a second
+for i in range(400):
+    s.send(b"x" * 1000)
+s.send(b"end")
+print("done", flush=True)
+signal.pause()
+"""
+
+
+def test_pacing(run, port):
+    """How long sends had to wait, and what went under a limit: all that the device has carried."""
+    hears = script(run, "hears", HEARS.format(port=port)).wait_output("ready")
+    paced = script(run, "paced", PACED.format(port=port)).wait_output("done")
+    tx = read(run, paced)["sockets"][0]["tx"]
+    assert tx["bytes"] + tx["os_bytes"] == 400_003
+    assert tx["pacing_rate"] == 1_000_000 and tx["paced_bytes"] == tx["bytes"] > 0
+    assert tx["held"] > 0 and tx["held_ns"] > 0
+    paced.kill()
+    hears.kill()

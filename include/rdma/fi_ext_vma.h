@@ -428,6 +428,8 @@ struct fi_ops_vma_process {
     void (*set_gro_streams)(const char *number);
     /* The word that FI_VMA_HUGE_PAGES would say, likewise. */
     void (*set_huge_pages)(const char *word);
+    /* The word that FI_VMA_ETHERNET_STAMPS means where it isn't set, likewise; NULL: as the manual says. */
+    void (*set_ethernet_stamps)(const char *word);
 };
 
 /*
@@ -458,6 +460,34 @@ struct fi_vma_datagram {
 enum {
     FI_VMA_STAMPS_SOFTWARE = 1,
     FI_VMA_STAMPS_HARDWARE = 2,
+};
+
+struct fi_vma_times {
+    int64_t device_ns;        /* as hardware_ns of datagrams */
+    int64_t system_ns;        /* CLOCK_REALTIME at that moment */
+    int64_t system_within_ns; /* it is no farther off than this, unless it was set just then */
+    int64_t ptp_ns;           /* the PTP clock of the interface (/dev/ptpN) at that moment, where there is one */
+    int64_t ptp_within_ns;    /* likewise */
+    uint32_t has_ptp;         /* 0 or 1 */
+    uint32_t unused;
+};
+
+/* Of all queues of a port. Frames are buffers of AF_XDP sockets or raw packet queue pairs. Since it was opened: */
+struct fi_vma_port_counters {
+    uint64_t dropped;        /* received frames that were lost, as far as the kernel says; a NIC counts its own */
+    uint64_t shortage;       /* times that the driver found no frame to receive into */
+    uint64_t send_shortage;  /* times that there was no frame to send */
+    uint64_t block_shortage; /* segments that the stack had no memory for */
+    uint64_t most_at_once;   /* the most frames that one look at a queue has taken */
+    /* Now: */
+    uint64_t waiting;     /* received frames that nobody has taken */
+    uint64_t frames;      /* to receive into, */
+    uint64_t frames_free; /* those of them that wait for one */
+    uint64_t frames_lent; /* and those that the program keeps (FI_VMA_KEPT) */
+    uint64_t send_frames; /* to send, */
+    uint64_t send_free;   /* and those of them that are free: not those that were sent and not collected yet */
+    uint64_t blocks;      /* of the memory of the stack's TCP, */
+    uint64_t blocks_free; /* and those of them that are free */
 };
 
 struct fi_vma_udp_to {
@@ -503,6 +533,12 @@ struct fi_ops_vma_udp {
      * written; -FI_EAGAIN: the way is not known, as nothing goes there; -FI_EINVAL: too many bytes. */
     ssize_t (*headers)(struct fid_domain *domain, const struct fi_vma_udp_to *to, uint8_t protocol, size_t bytes,
                        void *out);
+    /* The clock that hardware_ns of datagrams is of, and others, at one moment. Two of these tell how much faster a clock is, and so
+     * what a time is by the other. Some microseconds. 0; -FI_EOPNOTSUPP: the device does not tell; others for a time, as -FI_EAGAIN.
+     * Unlike the others it may be called at the same time as all but fi_close() of the domain. Look at `size`: older ones end before it. */
+    int (*read_times)(struct fid_domain *domain, struct fi_vma_times *times);
+    /* How the port is doing. 0. A system call a queue, with AF_XDP. Likewise at the same time as others. */
+    int (*read_counters)(struct fid_domain *domain, struct fi_vma_port_counters *counters);
 };
 
 /* Ethernet with a VLAN tag, and IPv6. */

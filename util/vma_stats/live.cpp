@@ -179,6 +179,9 @@ private:
         for (const std::string &mux : mux_lines(shown))
             if (line < LINES / 2)
                 put(line++, mux);
+        for (const std::string &port : port_lines(shown))
+            if (line < LINES / 2)
+                put(line++, port);
         put(line++, title_of_rows(), A_BOLD);
         first_ = std::clamp(first_, 0, std::max(static_cast<int>(rows.size()) - 1, 0));
         for (std::size_t i = static_cast<std::size_t>(first_); i < rows.size() && line < LINES - 1; ++i)

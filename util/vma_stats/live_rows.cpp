@@ -68,9 +68,10 @@ std::string endpoint_of(bool known, const std::uint8_t (&address)[16], std::uint
 std::string way_of(const Facts &f)
 {
     if (is_offloaded(f))
-        return std::string(name_of(f.way)) + (f.device[0] != '\0' && std::string(f.device) != name_of(f.way)
-                                                  ? std::string(" ") + f.device
-                                                  : std::string());
+        return std::string(name_of(f.way)) +
+               (f.device[0] != '\0' && std::string(f.device) != name_of(f.way) ? std::string(" ") + f.device
+                                                                               : std::string()) +
+               (f.pacing_rate != 0 ? ", at most " + brief(f.pacing_rate) + " B/s" : std::string());
     return std::string("kernel") + (f.reason[0] != '\0' ? std::string(": ") + f.reason : std::string());
 }
 
@@ -158,6 +159,25 @@ std::vector<std::string> make_rows(const Shown &shown, const Choice &choice, std
     for (Row &row : rows)
         texts.push_back(std::move(row.text));
     return texts;
+}
+
+std::vector<std::string> port_lines(const Shown &shown)
+{
+    std::vector<std::string> lines;
+    for (const Queue &q : shown.now->header.queues) {
+        if (q.used == 0)
+            continue;
+        char text[320];
+        snprintf(
+            text, sizeof text,
+            "port %-6s %s wait, at most %s at once, %s lost; frames %s free, %s lent of %s, to send %s free of %s; "
+            "TCP memory %.0f%% free",
+            q.name, brief(q.length).c_str(), brief(q.most_drained).c_str(), brief(q.dropped).c_str(),
+            brief(q.pool).c_str(), brief(q.lent).c_str(), brief(q.frames).c_str(), brief(q.send_free).c_str(),
+            brief(q.send_frames).c_str(), percent(q.blocks_free, q.blocks - std::min(q.blocks, q.blocks_free)));
+        lines.emplace_back(text);
+    }
+    return lines;
 }
 
 std::vector<std::string> mux_lines(const Shown &shown)

@@ -27,5 +27,6 @@ std::string title_of_rows();
 std::vector<std::string> make_rows(const Shown &shown, const Choice &choice, std::size_t &sockets,
                                    std::size_t &offloaded);
 std::vector<std::string> mux_lines(const Shown &shown);
+std::vector<std::string> port_lines(const Shown &shown); // of Ethernet ports
 
 } // namespace vma_stats

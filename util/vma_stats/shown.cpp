@@ -29,7 +29,7 @@ void make_rates(Counters &c, double seconds)
           &c.rx.os_eagain,     &c.rx.migrations, &c.in.packets,    &c.in.bytes,     &c.in.dropped_packets,
           &c.in.dropped_bytes, &c.tx.packets,    &c.tx.bytes,      &c.tx.errors,    &c.tx.eagain,
           &c.tx.retransmits,   &c.tx.dummies,    &c.tx.os_packets, &c.tx.os_bytes,  &c.tx.os_errors,
-          &c.tx.os_eagain,     &c.tx.migrations})
+          &c.tx.os_eagain,     &c.tx.migrations, &c.tx.held,       &c.tx.held_ns,   &c.tx.paced_bytes})
         *counter = rate(*counter, seconds);
 }
 
@@ -42,6 +42,7 @@ SocketView view_of(const Shown &shown, std::size_t place)
     const std::vector<Slot> &before = shown.before->slots;
     const bool same = place < before.size() && before[place].facts.use == slot.facts.use;
     view.counters = since(slot.now, same ? before[place].now : Counters{});
+    view.paced_bytes = rate(paced_bytes(slot, view.counters), seconds_between(shown));
     view.per = "/s";
     make_rates(view.counters, seconds_between(shown));
     return view;

@@ -64,6 +64,8 @@ void bound(Header &h)
     h.slots_used = std::min(h.slots_used, h.slot_count);
     end_text(h.program);
     end_text(h.library);
+    for (Queue &queue : h.queues)
+        end_text(queue.name);
     for (Ring &ring : h.rings) {
         end_text(ring.name);
         bound(ring.kind, RingKind::kRdma);

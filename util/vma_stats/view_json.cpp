@@ -143,8 +143,9 @@ void print_received(Json &json, const SocketView &view)
     json.end('}');
 }
 
-void print_sent(Json &json, const Sent &tx)
+void print_sent(Json &json, const SocketView &view)
 {
+    const Sent &tx = view.counters.tx;
     json.begin("tx", '{');
     json.number("packets", tx.packets);
     json.number("bytes", tx.bytes);
@@ -159,6 +160,10 @@ void print_sent(Json &json, const Sent &tx)
     json.number("os_eagain", tx.os_eagain);
     json.number("migrations", tx.migrations);
     json.number("thread", tx.thread);
+    json.number("pacing_rate", view.facts->pacing_rate);
+    json.number("paced_bytes", view.paced_bytes);
+    json.number("held", tx.held);
+    json.number("held_ns", tx.held_ns);
     json.end('}');
 }
 
@@ -176,6 +181,21 @@ void print_muxes(Json &json, const Shown &shown)
         json.number("os_ready", mux.counters.os_ready);
         json.number("polling_percent", mux.polling);
         json.number("thread", mux.thread);
+        json.end('}');
+    }
+    json.end(']');
+}
+
+void print_pools(Json &json, const Header &h)
+{
+    json.begin("pools", '[');
+    for (const Pool &pool : h.pools) {
+        if (pool.is_rx == 0 && pool.is_tx == 0)
+            continue;
+        json.begin(nullptr, '{');
+        json.text("kind", pool.is_rx != 0 ? "rx" : "tx");
+        json.number("size", pool.size);
+        json.number("no_buffers", pool.no_buffers);
         json.end('}');
     }
     json.end(']');
@@ -212,13 +232,24 @@ void print_rings(Json &json, const Header &h)
         if (queue.used == 0)
             continue;
         json.begin(nullptr, '{');
+        json.text("name", queue.name);
         json.number("dropped", queue.dropped);
         json.number("length", queue.length);
         json.number("most_drained", queue.most_drained);
         json.number("buffer_pool", queue.pool);
+        json.number("frames", queue.frames);
+        json.number("frames_lent", queue.lent);
+        json.number("no_buffers", queue.shortage);
+        json.number("send_frames", queue.send_frames);
+        json.number("send_free", queue.send_free);
+        json.number("send_no_buffers", queue.send_shortage);
+        json.number("tcp_blocks", queue.blocks);
+        json.number("tcp_blocks_free", queue.blocks_free);
+        json.number("tcp_no_blocks", queue.block_shortage);
         json.end('}');
     }
     json.end(']');
+    print_pools(json, h);
 }
 
 } // namespace
@@ -241,7 +272,7 @@ void print_json(const Shown &shown, bool alive)
         json.begin(nullptr, '{');
         print_facts(json, *view.facts);
         print_received(json, view);
-        print_sent(json, view.counters.tx);
+        print_sent(json, view);
         json.end('}');
     }
     json.end(']');

@@ -25,7 +25,7 @@ struct Params {
     std::uint32_t select_poll_os_ratio; // VMA_SELECT_POLL_OS_RATIO: every n-th spin looks at the kernel, 0 never
     bool offloaded_sockets;             // VMA_OFFLOADED_SOCKETS
     bool socketxtreme;                  // VMA_SOCKETXTREME: socketxtreme_poll() serves sockets
-    std::int32_t hw_ts_conversion;      // VMA_HW_TS_CONVERSION: no effect
+    std::int32_t hw_ts_conversion;      // VMA_HW_TS_CONVERSION: by which clock devices' times are told
     std::int32_t thread_mode;           // VMA_THREAD_MODE
     const char *internal_thread_affinity; // VMA_INTERNAL_THREAD_AFFINITY, as the variable says it; nullptr for none
     const char *internal_thread_cpuset;   // VMA_INTERNAL_THREAD_CPUSET, as the variable says it; nullptr for none

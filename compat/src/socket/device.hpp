@@ -14,6 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "compat/src/socket/device_time.hpp"
+
 namespace vma::sock {
 
 struct Device {
@@ -30,6 +32,7 @@ struct Device {
     std::uint64_t network = 0;      // likewise: the namespace that it is in
     fi_info *stream_info = nullptr; // likewise: what its streams are opened with, once there was one
     std::uint32_t users = 0;        // endpoints and listeners; lift lock
+    DeviceTime time;                // likewise: of its stamps
     bool failed = false;            // opens nothing more; closed when it has no users
 };
 
@@ -65,6 +68,7 @@ bool arm_remote_events(); // likewise, helper thread
 // opened yet.
 int remote_wait_fd();
 int remote_event_fd();
+void tell_ports();           // vma_stats, of what ports count; helper thread, lift lock held
 void close_failed_devices(); // helper thread, lift lock held
 void remote_devices_after_fork_in_child();
 

@@ -176,11 +176,15 @@ void tick_all(bool counts)
     std::size_t count = 0;
     {
         LockGuard guard(g_lift_lock);
+        if (counts)
+            tell_ports();
         for (Socket *s = g_live_sockets; s != nullptr;) {
             Socket *const next = s->next_live;
             tick(*s);
-            if (counts)
+            if (counts) {
                 tell_port(*s);
+                tell_device_memory(*s);
+            }
             if (linger_is_over(*s)) {
                 if (count < kMostOver)
                     over[count++] = s;
@@ -233,6 +237,7 @@ void *help(void *)
             g_engine.tick.fetch_add(1, std::memory_order_relaxed);
             const LockGuard guard(g_lift_lock);
             udp::look_after_port_groups();
+            follow_device_times();
         }
         stats::touch();
         if (turns % turns_per_drain == 0 || queue >= 0)

@@ -18,6 +18,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
@@ -73,6 +74,27 @@ void hold(Socket &s, std::uint64_t until)
         tell_when_due(s);
 }
 
+// A program that tries again and again before its time has waited once.
+void note_wait(const Socket &s, std::uint64_t until, std::uint64_t time)
+{
+    stats::Sent &tx = record_of(s).now.tx;
+    const std::uint64_t before = s.pacing.held_until.load(std::memory_order_relaxed);
+    if (before <= time)
+        stats::add(tx.held);
+    if (const std::uint64_t from = std::max(before, time); until > from)
+        stats::add(tx.held_ns, until - from);
+}
+
+void tell_rate(const Socket &s)
+{
+    stats::Slot &record = record_of(s);
+    const std::uint64_t sent = stats::get(record.now.tx.bytes);
+    if (stats::get(record.facts.pacing_rate) != 0)
+        stats::add(record.now.tx.paced_bytes, sent - stats::get(record.facts.paced_from));
+    stats::set(record.facts.paced_from, sent);
+    stats::set(record.facts.pacing_rate, s.pacing.pacer.limited() ? s.pacing.rate : std::uint64_t{0});
+}
+
 void give_turns()
 {
     Socket *due[kBatch];
@@ -124,6 +146,7 @@ void apply(Socket &s, std::uint64_t rate, const VmaRateLimit &more)
     p.typical_packet = more.typical_packet;
     p.pacer.set(now(), rate, more.max_burst, more.typical_packet);
     p.limited.store(p.pacer.limited(), std::memory_order_release);
+    tell_rate(s);
     s.tx.piece = p.pacer.limited() ? std::min(p.pacer.piece(), kLongestPiece) : kLongestPiece;
     if (p.held_until.load(std::memory_order_relaxed) != 0)
         hold(s, now()); // at the new rate it may be its turn
@@ -204,6 +227,7 @@ bool may_go(Socket &s, std::size_t length)
     const std::uint64_t time = now();
     const std::uint64_t due = length != 0 ? p.pacer.due(time, length) : time;
     if (due > time) {
+        note_wait(s, due, time);
         hold(s, due);
         return false;
     }
@@ -217,8 +241,10 @@ void note_refusal(Socket &s)
     std::uint64_t due = 0;
     std::size_t size = sizeof due;
     if (fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_RATE_DUE), &due, &size) == 0 &&
-        due != 0)
+        due != 0) {
+        note_wait(s, due, now());
         hold(s, due);
+    }
 }
 
 void tell_when_due(Socket &s)

@@ -127,6 +127,13 @@ const char *kind_of_pages()
     }
 }
 
+// Who asks for a conversion of the device's times, asks for them; but FI_VMA_ETHERNET_STAMPS goes first.
+const char *kind_of_stamps()
+{
+    return config::variable("VMA_HW_TS_CONVERSION") != nullptr && config::params().hw_ts_conversion != 0 ? "hardware"
+                                                                                                         : nullptr;
+}
+
 } // namespace
 
 void introduce_provider(const fi_ops_vma_process &process)
@@ -140,6 +147,8 @@ void introduce_provider(const fi_ops_vma_process &process)
     }
     if (process.size > offsetof(fi_ops_vma_process, set_huge_pages))
         process.set_huge_pages(kind_of_pages());
+    if (process.size > offsetof(fi_ops_vma_process, set_ethernet_stamps))
+        process.set_ethernet_stamps(kind_of_stamps());
     libc::g_provider_owns.store(process.owns_fd, std::memory_order_release);
 }
 

@@ -195,14 +195,39 @@ int ask_device_memory(fid_ep &endpoint)
     return result == -FI_ENOPROTOOPT ? 0 : result; // a device that knows nothing of it has none
 }
 
-void log_device_memory(const Socket &s, fid_ep &endpoint)
+namespace {
+
+bool read_device_memory(fid_ep &endpoint, fi_vma_device_memory &memory)
+{
+    std::size_t size = sizeof memory;
+    return config::params().ring_dev_mem_tx != 0 &&
+           fi_getopt(&endpoint.fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_DEVICE_MEMORY), &memory, &size) == 0;
+}
+
+void tell(Socket &s, const fi_vma_device_memory &memory)
+{
+    ToldMemory &told = s.told_memory;
+    stats::add_device_memory(record_of(s), memory.allocated, memory.packets - told.packets, memory.bytes - told.bytes,
+                             memory.out_of_buffer - told.out_of_buffer);
+    told = {memory.packets, memory.bytes, memory.out_of_buffer};
+}
+
+} // namespace
+
+void tell_device_memory(Socket &s)
+{
+    if (fi_vma_device_memory memory = {};
+        s.endpoint != nullptr && is_remote(s) && read_device_memory(*s.endpoint, memory))
+        tell(s, memory);
+}
+
+void log_device_memory(Socket &s, fid_ep &endpoint)
 {
     fi_vma_device_memory memory = {};
-    std::size_t size = sizeof memory;
-    if (config::params().ring_dev_mem_tx == 0 ||
-        fi_getopt(&endpoint.fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_DEVICE_MEMORY), &memory, &size) != 0)
+    if (!read_device_memory(endpoint, memory))
         return;
-    stats::add_device_memory(record_of(s), memory.allocated, memory.packets, memory.bytes, memory.out_of_buffer);
+    tell(s, memory);
+    s.told_memory = {};
     char name[kNameMax];
     VMA_LOG(
         kDebug,

@@ -155,6 +155,13 @@ struct Attempt {
     std::uint32_t tries = 0;
 };
 
+// What vma_stats has been told of the memory of a device that an endpoint sends from.
+struct ToldMemory {
+    std::uint64_t packets = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t out_of_buffer = 0;
+};
+
 class Socket
 {
 public:
@@ -216,6 +223,7 @@ public:
     Socket *prev_live = nullptr;
 
     Device *device = nullptr; // of the endpoint or of the attempt's listener
+    ToldMemory told_memory;   // of the endpoint's. Lift lock
     Attempt attempt;
     Device *port = nullptr;                        // that leads to the peer, once it was found. Lift lock
     Glimpsed<bool> on_port = false;                // `endpoint` is a stream of an Ethernet port (port_stream.hpp)
@@ -299,15 +307,16 @@ inline bool is_remote(const Socket &s)
 {
     return s.remote && !s.on_port;
 }
-void abort_stream(Socket &s, const char *why); // bytes may be lost: both programs get a reset
-bool is_settled(const Socket &s);              // nothing is lost if the endpoint ends now
-bool may_close(const Socket &s);               // nor if we end it
-void answer_seen(Socket &s);                   // START or FINAL came
-void say_leave(Socket &s);                     // the peer's FINAL is wanted
-void ask_queues(fi_info &info);                // VMA_TX_WRE, VMA_RX_WRE; the provider takes what the device has
-int ask_device_memory(fid_ep &endpoint);       // VMA_RING_DEV_MEM_TX; 0 or a negative fi_errno
-void log_device_memory(const Socket &s, fid_ep &endpoint); // what was sent from there
-bool waits_for_final(Socket &s);                           // the kernel is at its end: FINAL is not here, but may come
+void abort_stream(Socket &s, const char *why);       // bytes may be lost: both programs get a reset
+bool is_settled(const Socket &s);                    // nothing is lost if the endpoint ends now
+bool may_close(const Socket &s);                     // nor if we end it
+void answer_seen(Socket &s);                         // START or FINAL came
+void say_leave(Socket &s);                           // the peer's FINAL is wanted
+void ask_queues(fi_info &info);                      // VMA_TX_WRE, VMA_RX_WRE; the provider takes what the device has
+int ask_device_memory(fid_ep &endpoint);             // VMA_RING_DEV_MEM_TX; 0 or a negative fi_errno
+void tell_device_memory(Socket &s);                  // vma_stats, what was sent from there. Lift lock
+void log_device_memory(Socket &s, fid_ep &endpoint); // likewise at the endpoint's end, and the log
+bool waits_for_final(Socket &s);                     // the kernel is at its end: FINAL is not here, but may come
 void tick_remote(Socket &s);
 // The last descriptor is about to be closed, no lock is held. True: the helper thread releases the socket, once the peer has
 // answered or did not within 5 s.

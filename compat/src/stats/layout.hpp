@@ -12,7 +12,7 @@
 namespace vma::stats {
 
 inline constexpr std::uint64_t kMagic = 0x3154415453414d56; // "VMASTAT1"
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 inline constexpr std::size_t kLine = 64; // of the processor's cache
 inline constexpr std::uint32_t kMostSlots = 1024;
 inline constexpr std::uint32_t kEpollSets = 32;
@@ -65,6 +65,9 @@ struct alignas(kLine) Sent { // the socket's tx_lock
     std::uint64_t os_errors;
     std::uint64_t os_eagain;
     std::uint64_t migrations;
+    std::uint64_t held;        // times that a send had to wait for its turn (SO_MAX_PACING_RATE)
+    std::uint64_t held_ns;     // how long, all together
+    std::uint64_t paced_bytes; // of `bytes`: under limits that are over by now; see Facts::paced_from
 };
 
 struct Counters {
@@ -118,6 +121,8 @@ struct alignas(kLine) Facts {           // change rarely
     std::uint32_t ring;                 // one more than the place of its device's ring, 0: none
     std::uint64_t receive_limit;        // bytes
     std::uint64_t since_ns;             // CLOCK_BOOTTIME when the socket was made
+    std::uint64_t pacing_rate;          // bytes a second that a device sends for it at most, 0: no limit
+    std::uint64_t paced_from;           // what Sent::bytes was when that limit was set
     char device[kDeviceSize];
     char reason[kReasonSize]; // why it is not accelerated
     Group groups[kMostGroups];
@@ -179,19 +184,31 @@ struct alignas(kLine) Ring {
     char name[kDeviceSize];
 };
 
-struct alignas(kLine) Queue { // a completion queue
-    std::uint32_t used;
-    std::uint32_t reserved;
-    std::uint64_t dropped;
-    std::uint64_t length;
-    std::uint64_t most_drained;
-    std::uint64_t pool;
+struct alignas(kLine) Queue {   // of a port: its rings together
+    std::uint32_t used;         //
+    std::uint32_t reserved;     //
+    std::uint64_t dropped;      // frames
+    std::uint64_t length;       // frames that wait
+    std::uint64_t most_drained; // at a look
+    std::uint64_t pool;         // frames to receive into that are free
+    std::uint64_t frames;       // to receive into
+    std::uint64_t lent;         // of these: to the program
+    std::uint64_t shortage;     // times that none was free
+    std::uint64_t send_frames;
+    std::uint64_t send_free;
+    std::uint64_t send_shortage;
+    std::uint64_t blocks; // of the TCP stack's memory
+    std::uint64_t blocks_free;
+    std::uint64_t block_shortage;
+    char name[kDeviceSize];
+    std::uint64_t unused[6]; // 0
 };
+static_assert(sizeof(Queue) == 3 * kLine);
 
-struct Pool {
+struct Pool { // the frames of all ports
     std::uint32_t is_rx;
     std::uint32_t is_tx;
-    std::uint64_t size;
+    std::uint64_t size; // free ones
     std::uint64_t no_buffers;
 };
 

@@ -217,6 +217,45 @@ void add_device_memory(const Slot &slot, std::uint64_t allocated, std::uint64_t 
     add(ring->memory_oob, out_of_buffer);
 }
 
+namespace {
+
+// The new numbers in place of the old ones, word by word: a reader sees one or the other. The name ends in a zero all the time.
+template <typename Record> void replace(Record &record, const Record &fresh)
+{
+    using Word [[gnu::may_alias]] = std::uint64_t;
+    auto *const words = reinterpret_cast<Word *>(&record);
+    const auto *const from = reinterpret_cast<const Word *>(&fresh);
+    for (std::size_t i = 0; i < sizeof record / sizeof *words; ++i)
+        __atomic_store_n(&words[i], from[i], __ATOMIC_RELAXED);
+}
+
+} // namespace
+
+void set_queues(const Queue *queues, std::uint32_t count)
+{
+    const LockGuard guard(g_region.lock);
+    if (g_region.size == 0)
+        return;
+    Header &h = header();
+    Pool rx = {};
+    Pool tx = {};
+    for (std::uint32_t i = 0; i < kMostRings; ++i) {
+        const bool used = i < count;
+        if (!used && h.queues[i].used == 0)
+            break;
+        replace(h.queues[i], used ? queues[i] : Queue{});
+        if (!used)
+            continue;
+        rx.size += queues[i].pool;
+        rx.no_buffers += queues[i].shortage;
+        tx.size += queues[i].send_free;
+        tx.no_buffers += queues[i].send_shortage;
+    }
+    rx.is_rx = tx.is_tx = count != 0 ? 1 : 0;
+    replace(h.pools[0], rx);
+    replace(h.pools[1], tx);
+}
+
 void give_back(Slot &slot)
 {
     if (&slot == &g_sink)

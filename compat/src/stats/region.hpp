@@ -23,6 +23,9 @@ void use_ring(Slot &slot, RingKind kind, const char *device);
 void add_device_memory(const Slot &slot, std::uint64_t allocated, std::uint64_t packets, std::uint64_t bytes,
                        std::uint64_t out_of_buffer);
 
+// What the ports of the process count, all of them; the pools are their sums.
+void set_queues(const Queue *queues, std::uint32_t count);
+
 Header &header(); // always there; nobody else reads it before the file is made
 
 // Of an epoll set that counts for the first time, and its end. One that nobody reads when all are taken.

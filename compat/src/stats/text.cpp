@@ -142,6 +142,9 @@ Counters since(const Counters &now, const Counters &then)
     take(d.tx.os_errors, then.tx.os_errors);
     take(d.tx.os_eagain, then.tx.os_eagain);
     take(d.tx.migrations, then.tx.migrations);
+    take(d.tx.held, then.tx.held);
+    take(d.tx.held_ns, then.tx.held_ns);
+    take(d.tx.paced_bytes, then.tx.paced_bytes);
     return d;
 }
 
@@ -151,10 +154,23 @@ MuxCounters since(const MuxCounters &now, const MuxCounters &then)
             less(now.errors, then.errors),     less(now.ready, then.ready),         less(now.os_ready, then.os_ready)};
 }
 
+std::uint64_t paced_bytes(const Slot &slot, const Counters &since)
+{
+    const Facts &f = slot.facts;
+    const std::uint64_t now =
+        f.pacing_rate != 0 ? std::min(less(slot.now.tx.bytes, f.paced_from), since.tx.bytes) : std::uint64_t{0};
+    return std::min(now + since.tx.paced_bytes, since.tx.bytes);
+}
+
 SocketView view_of(const Slot &slot)
 {
     const Counters &now = slot.now;
-    return {&slot.facts, since(now, slot.zero), less(now.in.packets, now.rx.packets), less(now.in.bytes, now.rx.bytes),
+    const Counters counted = since(now, slot.zero);
+    return {&slot.facts,
+            counted,
+            less(now.in.packets, now.rx.packets),
+            less(now.in.bytes, now.rx.bytes),
+            paced_bytes(slot, counted),
             ""};
 }
 

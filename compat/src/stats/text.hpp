@@ -29,7 +29,8 @@ struct SocketView {
     Counters counters;            // since the beginning, since --zero, or of an interval
     std::uint64_t queued_packets; // not read yet
     std::uint64_t queued_bytes;
-    const char *per; // behind rates: "" or "/s"
+    std::uint64_t paced_bytes; // of those that were sent
+    const char *per;           // behind rates: "" or "/s"
 };
 
 // `now` less `then`; what is not counted but measured (most, thread) as it is now. Never below 0, whatever the file says.
@@ -37,6 +38,8 @@ Counters since(const Counters &now, const Counters &then);
 MuxCounters since(const MuxCounters &now, const MuxCounters &then);
 
 SocketView view_of(const Slot &slot); // all since --zero
+// Of what was sent in `since`, what was sent under SO_MAX_PACING_RATE.
+std::uint64_t paced_bytes(const Slot &slot, const Counters &since);
 
 bool has_traffic(const Counters &c);
 

@@ -107,6 +107,11 @@ void fill_udp(Slot &s)
     tx.thread = 4102;
     tx.os_packets = 1;
     tx.os_bytes = kKilo;
+    tx.held = 11;
+    tx.held_ns = 5000;
+    tx.paced_bytes = 1000;
+    f.pacing_rate = 1250000;
+    f.paced_from = tx.bytes - 500;
 }
 
 void fill_tcp(Slot &s)
@@ -155,7 +160,18 @@ void fill_large(Slot &s)
 
 void fill_devices(Header &h)
 {
-    h.queues[0] = {.used = 1, .reserved = 0, .dropped = 0, .length = 0, .most_drained = 511, .pool = 16000};
+    Queue &queue = h.queues[0];
+    queue.used = 1;
+    queue.most_drained = 511;
+    queue.pool = 16000;
+    queue.frames = 16384;
+    queue.lent = 7;
+    queue.send_frames = 2048;
+    queue.send_free = 2000;
+    queue.send_shortage = 3;
+    queue.blocks = 16384;
+    queue.blocks_free = 8192;
+    strcpy(queue.name, "wire");
     Ring &eth = h.rings[0];
     eth.kind = RingKind::kEthernet;
     eth.master = 0x29e4260;

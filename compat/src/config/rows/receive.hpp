@@ -16,9 +16,14 @@ inline constexpr Parameter kReceiveRows[] = {
      .field = &Params::hw_ts_conversion,
      .fallback = 3,
      .choices = kTimeConversion,
-     .idle = true,
-     .text = "No effect here: a device's time stamps (SO_TIMESTAMPING with SOF_TIMESTAMPING_RAW_HARDWARE) are those of "
-             "its own clock, as the kernel gives them; ptp4l and phc2sys keep that clock and the system's together."},
+     .text = "By which clock UDP sockets that ask for a device's time stamps (SO_TIMESTAMPING with "
+             "SOF_TIMESTAMPING_RAW_HARDWARE) are told them by Ethernet ports. 0: disabled. 1: raw hardware time, only "
+             "converted to seconds and nanoseconds. 2: best possible, the system's time, else raw hardware time. 3: "
+             "the system's time, comparable to the software's time stamps, or disabled where the hardware can't. 4: "
+             "the interface's PTP clock, else as 3. What one device can't, none does; those without time stamps don't "
+             "count. Where it is disabled such sockets stay with the kernel, whose datagrams have the kernel's time "
+             "stamps in any case. If it is set, and not to 0, ports are opened as by FI_VMA_ETHERNET_STAMPS=hardware, "
+             "where that is not set."},
     {.name = "VMA_RX_BUFS",
      .label = "Rx Mem Bufs",
      .field = &Params::rx_bufs,

@@ -25,11 +25,6 @@ namespace vma::sock::udp {
 
 namespace {
 
-bool knows_device_times(Device &d)
-{
-    return (d.udp->stamps(d.domain) & FI_VMA_STAMPS_HARDWARE) != 0;
-}
-
 // Poll lock held, as by whoever reads the port's queue.
 int take_from_port(void *context, const fi_vma_datagram *datagram)
 {
@@ -45,7 +40,8 @@ int take_from_port(void *context, const fi_vma_datagram *datagram)
         about.arrived_ns = time_of_day(datagram->arrived_ns);
     Loan loan = {datagram->lender, static_cast<const std::uint8_t *>(datagram->payload),
                  static_cast<std::uint32_t>(datagram->length), 0};
-    take_foreign(s, about, loan, datagram->hardware_ns);
+    const std::int64_t stamp = datagram->hardware_ns;
+    take_foreign(s, about, loan, stamp != 0 ? time_of_device(datagram->interface, stamp) : 0);
     return datagram->lender != nullptr && loan.lender == nullptr ? FI_VMA_KEPT : 0;
 }
 
@@ -152,6 +148,8 @@ void attach_ports(Socket &s, int fd)
         state_of(s).may_share.store(true, std::memory_order_relaxed);
     if (share == Share::kNothing || is_on_port(state_of(s)))
         return;
+    if (state_of(s).wanted.hardware)
+        follow_device_times(); // perhaps nobody has for long
     each_remote_device([&](Device &d) {
         if (d.udp == nullptr || d.failed || d.network != network_of(fd))
             return;
@@ -159,7 +157,7 @@ void attach_ports(Socket &s, int fd)
         const Share ruled = share_by_rules(s, fd, d, share);
         if (ruled == Share::kNothing)
             VMA_LOG(kDebug, "%s: port %s does not take it: %s", name_of(fd, name), d.name, rules::kReason);
-        else if (state_of(s).wanted.hardware && !knows_device_times(d))
+        else if (state_of(s).wanted.hardware && !tells_device_times(d))
             VMA_LOG(kDebug,
                     "%s: port %s does not take it: it wants the device's time stamps (SOF_TIMESTAMPING_RAW_HARDWARE)",
                     name_of(fd, name), d.name);
@@ -173,7 +171,7 @@ bool ports_lack_stamps(const Socket &s)
     const LockGuard guard(g_lift_lock);
     const State &u = state_of(s);
     return u.wanted.hardware && std::any_of(u.ports, u.ports + u.port_count,
-                                            [](const Attachment &one) { return !knows_device_times(*one.device); });
+                                            [](const Attachment &one) { return !tells_device_times(*one.device); });
 }
 
 void detach_ports(State &u)

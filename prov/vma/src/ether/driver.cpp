@@ -84,6 +84,8 @@ int Driver::open_all(const char *interface, const inet::TcpLimits &limits, const
         return -ENODEV;
     if ((error = Port::open(interface, port, port_)) != 0)
         return error;
+    if (stamps() == XdpStamps::kHardware)
+        open_times(interface);
     inet::StackOptions stack;
     stack.mac = link->mac;
     stack.mtu = static_cast<std::uint16_t>(std::min(link->mtu, 65535U));
@@ -99,6 +101,17 @@ int Driver::open_all(const char *interface, const inet::TcpLimits &limits, const
     generation_ = net_.generation();
     neighbour_generation_ = net_.neighbour_generation();
     return open_wait_set();
+}
+
+void Driver::open_times(const char *interface) noexcept
+{
+    port_.visit([this, interface](auto &port) {
+        const auto &queue = port.queues().front();
+        if constexpr (requires { queue.clock(); })
+            times_.open(interface, queue.context(), queue.clock());
+        else
+            times_.open(interface, nullptr, {});
+    });
 }
 
 int Driver::open_wait_set() noexcept
@@ -162,6 +175,8 @@ template <typename Clock> bool Driver::receive(Clock clock, FrameTaker *taker) n
                  });
             for (const ReceivedFrame &frame : frames)
                 queue.release(frame.index);
+            if (frames.size() > most_at_once_) [[unlikely]]
+                most_at_once_ = frames.size();
         }
         return any;
     });
@@ -232,6 +247,7 @@ bool Driver::send(inet::Nanos now) noexcept
         while (taken && stack_->wants_output()) {
             const FrameIndex frame = queue.take();
             if (frame == kNoFrame) {
+                ++send_shortage_;
                 taken = false;
                 break;
             }
@@ -278,7 +294,48 @@ int Driver::write_datagram(inet::Nanos now, inet::PathIndex path, const inet::Ip
         }
         return whole;
     });
+    if (!written)
+        ++send_shortage_;
     return written ? 0 : -EAGAIN;
+}
+
+void Driver::tell(fi_vma_port_counters &counters) noexcept
+{
+    counters = {};
+    counters.most_at_once = most_at_once_;
+    counters.send_shortage = send_shortage_;
+    port_.visit([&counters](auto &port) {
+        for (const auto &queue : port.queues()) {
+            const QueueState state = queue.state();
+            counters.dropped += state.dropped;
+            counters.waiting += state.waiting;
+            counters.frames += state.frames;
+            counters.frames_free += state.free;
+            counters.frames_lent += state.lent;
+            counters.send_frames += state.send_frames;
+            counters.send_free += state.send_free;
+        }
+    });
+    tell_blocks(counters);
+}
+
+void Driver::ask_kernel(fi_vma_port_counters &counters) noexcept
+{
+    QueueState counted;
+    port_.visit([&counted](auto &port) {
+        for (const auto &queue : port.queues())
+            queue.ask_kernel(counted);
+    });
+    counters.dropped += counted.dropped;
+    counters.shortage += counted.no_frame;
+}
+
+void Driver::tell_blocks(fi_vma_port_counters &counters) const noexcept
+{
+    const inet::BlockPool &blocks = stack_->tcp().blocks();
+    counters.blocks = blocks.total();
+    counters.blocks_free = blocks.available();
+    counters.block_shortage = stack_->tcp().counters().no_memory;
 }
 
 bool Driver::watch_too(int fd) noexcept

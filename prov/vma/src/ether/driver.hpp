@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/fd.hpp"
+#include "ether/device_times.hpp"
 #include "ether/frame_taker.hpp"
 #include "ether/netlink.hpp"
 #include "ether/port.hpp"
@@ -39,8 +40,14 @@ public:
     {
         return port_.visit([](auto &port) { return port.stamps(); });
     }
+    // What reads their clock, where it is the device's. Thread-safe.
+    DeviceTimes &device_times() noexcept { return times_; }
     bool has_raw_packets() const noexcept { return port_.is_raw(); }
     unsigned interface() const noexcept { return port_.interface(); } // its index
+
+    // What the port and its stack count; and adds what the kernel does, thread-safe, with a system call a queue.
+    void tell(fi_vma_port_counters &counters) noexcept;
+    void ask_kernel(fi_vma_port_counters &counters) noexcept;
 
     // Who lends a part of a frame that is being taken; nullptr: nobody.
     LentFrames *lender_of(const std::uint8_t *data, std::size_t length) noexcept;
@@ -83,7 +90,9 @@ public:
     void find_group_way(inet::Nanos now, const inet::IpAddress &group) noexcept { find_way(now, group); }
 
 private:
+    void tell_blocks(fi_vma_port_counters &counters) const noexcept;
     int open_all(const char *interface, const inet::TcpLimits &limits, const PortOptions &port) noexcept;
+    void open_times(const char *interface) noexcept;
     int open_wait_set() noexcept;
     inet::FrameInfo describe(const ReceivedFrame &frame, bool partial_sums) const noexcept;
     template <typename Takes>
@@ -102,10 +111,13 @@ private:
 
     NetState net_;
     Port port_;
+    DeviceTimes times_;
     std::unique_ptr<inet::Stack> stack_;
-    core::UniqueFd wait_set_;       // epoll
-    core::UniqueFd timer_;          // timerfd
-    std::size_t longest_frame_ = 0; // bytes, of the link; the kernel may hand over longer ones
+    core::UniqueFd wait_set_;         // epoll
+    core::UniqueFd timer_;            // timerfd
+    std::size_t longest_frame_ = 0;   // bytes, of the link; the kernel may hand over longer ones
+    std::size_t most_at_once_ = 0;    // frames of a burst
+    std::uint64_t send_shortage_ = 0; // times that no frame to send was free
     inet::Nanos armed_ = inet::kNever;
     inet::Nanos next_look_ = 0; // at netlink
     inet::Nanos recent_ = 0;

@@ -16,6 +16,18 @@ struct FrameStamps {
     std::uint64_t hardware = 0; // the device's own clock, nanoseconds
 };
 
+// How a queue is doing. Numbers since it was opened, but for what is now.
+struct QueueState {
+    std::uint64_t dropped = 0;     // frames lost before they were handed out, as far as the kernel says
+    std::uint64_t no_frame = 0;    // times that the driver found no frame to receive into
+    std::uint32_t waiting = 0;     // frames received and not handed out, now
+    std::uint32_t frames = 0;      // to receive into
+    std::uint32_t free = 0;        // of these, now
+    std::uint32_t lent = 0;        // of these, now: to the program
+    std::uint32_t send_frames = 0; //
+    std::uint32_t send_free = 0;   // of these, now; those that were sent and not looked after are not
+};
+
 struct ReceivedFrame {
     FrameIndex
         index; // kNoFrame: it came in several buffers, and is ours until the next receive(); release() does nothing

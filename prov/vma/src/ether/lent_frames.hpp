@@ -39,6 +39,7 @@ public:
         return offset < std::size_t{count_} * frame_size_ && offset % frame_size_ + length <= frame_size_ &&
                out_.load(std::memory_order_relaxed) < count_ / 2;
     }
+    std::uint32_t lent() const noexcept { return out_.load(std::memory_order_relaxed); } // frames; any thread
     // To one of those who get it; the frame is the socket's too until release().
     void lend(const std::uint8_t *data) noexcept
     {

@@ -196,6 +196,17 @@ void RawQueue::reap() noexcept
         release(under_way_[sent_ % send_frames_]);
 }
 
+QueueState RawQueue::state() const noexcept
+{
+    QueueState now;
+    now.waiting = end_ - next_;
+    now.frames = receive_frames_;
+    now.free = receive_frames_ - now.waiting;
+    now.send_frames = send_frames_;
+    now.send_free = free_count_;
+    return now;
+}
+
 bool RawQueue::arm() noexcept
 {
     if (armed_) {

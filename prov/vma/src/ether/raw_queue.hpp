@@ -66,10 +66,14 @@ public:
     ibv_qp *qp() const noexcept { return qp_.get(); }
     bool is_broken() const noexcept { return broken_; } // the device or the queue pair: frames neither come nor go
     bool has_stamps() const noexcept { return stamped_cq_ != nullptr; }
+    ibv_context *context() const noexcept { return context_.get(); }
+    const RawClock &clock() const noexcept { return clock_; } // of the stamps; it goes on with each
     bool verifies_checksums() const noexcept { return verifies_checksums_; }
     // Of IPv4: IBV_SEND_IP_CSUM is not said to mean IPv6.
     inet::SendOffloads offloads() const noexcept { return {sends_checksums_, false, segment_limit_}; }
     const RawQueueCounters &counters() const noexcept { return counters_; }
+    QueueState state() const noexcept;
+    static void ask_kernel(QueueState &) noexcept {} // what the device drops it counts by itself
 
 private:
     static constexpr std::uint32_t kBurst = 32; // completions that are read at a time
@@ -87,6 +91,7 @@ private:
     int open_device(const core::RdmaPort &port, const RawQueueOptions &options) noexcept;
     void choose_offloads(const RawQueueOptions &options, const ibv_device_attr &plain,
                          const ibv_device_attr_ex &attr) noexcept;
+    void start_clock(const ibv_device_attr_ex &attr) noexcept;
     int open_queues() noexcept;
     VerbsObject<ibv_cq> make_receive_cq() noexcept;
     VerbsObject<ibv_qp> make_qp(ibv_qp_init_attr &attr) noexcept;

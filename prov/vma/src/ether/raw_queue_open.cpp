@@ -8,7 +8,9 @@
 #include <cstring>
 #include <new>
 
+#include "core/clock.hpp"
 #include "core/log.hpp"
+#include "ether/device_times.hpp"
 #include "inet/ethernet.hpp"
 #include "inet/tcp_segment.hpp"
 
@@ -86,7 +88,7 @@ int RawQueue::open_device(const core::RdmaPort &port, const RawQueueOptions &opt
     const ibv_device_attr_ex more = describe(context_.get());
     choose_offloads(options, attr, more);
     if (options.stamps)
-        clock_ = {more.completion_timestamp_mask, more.hca_core_clock};
+        start_clock(more);
     if (const int status = open_queues(); status != 0)
         return status;
     if (const int status = map_frames(); status != 0)
@@ -95,6 +97,15 @@ int RawQueue::open_device(const core::RdmaPort &port, const RawQueueOptions &opt
     if (const int status = start(port.port); status != 0)
         return status;
     return open_wait_set();
+}
+
+// From what the counter says now on, so that whoever reads it, too, counts the same turns.
+void RawQueue::start_clock(const ibv_device_attr_ex &attr) noexcept
+{
+    clock_ = {attr.completion_timestamp_mask, attr.hca_core_clock};
+    std::uint64_t ticks = 0;
+    if (clock_.runs() && read_counter(context_.get(), ticks) == 0)
+        static_cast<void>(clock_.time_of(ticks, core::monotonic_ns()));
 }
 
 // What the device says of raw packets. Its word about checksums means those that it computes and those that it verifies.

@@ -264,6 +264,33 @@ ssize_t headers_of(fid_domain *fid, const fi_vma_udp_to *to, std::uint8_t protoc
     return length != 0 ? static_cast<ssize_t>(length) : -FI_EAGAIN;
 }
 
+// Without the station's lock: the driver stays as long as the domain.
+int read_times(fid_domain *fid, fi_vma_times *times)
+{
+    if (fid == nullptr || times == nullptr)
+        return -FI_EINVAL;
+    ofi::Domain &domain = *reinterpret_cast<ofi::Domain *>(fid);
+    if (domain.fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    return station_of(domain).driver().device_times().read(*times);
+}
+
+int read_counters(fid_domain *fid, fi_vma_port_counters *counters)
+{
+    if (fid == nullptr || counters == nullptr)
+        return -FI_EINVAL;
+    ofi::Domain &domain = *reinterpret_cast<ofi::Domain *>(fid);
+    if (domain.fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    Station &station = station_of(domain);
+    {
+        const core::SpinGuard guard(station.lock());
+        station.driver().tell(*counters);
+    }
+    station.driver().ask_kernel(*counters); // who polls doesn't wait for it
+    return 0;
+}
+
 void close_tap(fi_vma_udp *udp)
 {
     const std::unique_ptr<UdpSender> tap(&self(udp));
@@ -285,6 +312,8 @@ constinit fi_ops_vma_udp udp_ops = {
     .open_sender = open_sender,
     .drain = drain_tap,
     .headers = headers_of,
+    .read_times = read_times,
+    .read_counters = read_counters,
 };
 
 } // namespace vma::ether

@@ -43,6 +43,7 @@ public:
             theirs_ = load(producer_);
         return theirs_ - mine_;
     }
+    std::uint32_t waiting() const noexcept { return load(producer_) - mine_; } // as ready(), and nothing is changed
     const Entry &get() noexcept { return entries_[mine_++ & (size_ - 1)]; }
     void give_back() noexcept { std::atomic_ref(*consumer_).store(mine_, std::memory_order_release); }
 

@@ -232,6 +232,29 @@ std::uint32_t XdpSocket::max_received() const noexcept
     return several_ ? Gatherer::kLongest : buffer_room();
 }
 
+QueueState XdpSocket::state() const noexcept
+{
+    QueueState now;
+    now.dropped = broken_;
+    now.waiting = received_.waiting();
+    now.frames = fill_.size();
+    now.free = std::min(fill_.untaken(), now.frames);
+    now.lent = lent_ ? lent_->lent() : 0;
+    now.send_frames = send_frames_;
+    now.send_free = free_count_;
+    return now;
+}
+
+void XdpSocket::ask_kernel(QueueState &state) const noexcept
+{
+    xdp_statistics kernel{};
+    socklen_t size = sizeof kernel;
+    if (::getsockopt(fd_.get(), SOL_XDP, XDP_STATISTICS, &kernel, &size) != 0)
+        return;
+    state.dropped += kernel.rx_dropped + kernel.rx_ring_full;
+    state.no_frame += kernel.rx_fill_ring_empty_descs;
+}
+
 int XdpSocket::counters(XdpSocketCounters &counters) const noexcept
 {
     xdp_statistics kernel{};

@@ -99,6 +99,8 @@ public:
     std::uint32_t max_received() const noexcept;                   // bytes of the longest frame
     std::uint32_t buffer_room() const noexcept;                    // bytes of a received frame in one buffer
     [[nodiscard]] int counters(XdpSocketCounters &counters) const noexcept;
+    QueueState state() const noexcept;
+    void ask_kernel(QueueState &state) const noexcept; // adds what it counts: a system call; thread-safe
 
 private:
     int set_up(const XdpSocketOptions &options) noexcept;

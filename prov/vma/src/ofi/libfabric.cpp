@@ -81,6 +81,7 @@ constexpr ParamEntry kParams[] = {
 };
 
 constinit std::atomic<const char *> g_overrides[std::size(kParams)] = {};
+constinit std::atomic<const char *> g_defaults[std::size(kParams)] = {};
 
 struct Libfabric {
     const fi_provider *provider;
@@ -190,6 +191,11 @@ void override_param(Param which, const char *value) noexcept
     g_overrides[static_cast<int>(which)].store(value, std::memory_order_release);
 }
 
+void default_param(Param which, const char *value) noexcept
+{
+    g_defaults[static_cast<int>(which)].store(value, std::memory_order_release);
+}
+
 const char *param(Param which) noexcept
 {
     if (const char *value = g_overrides[static_cast<int>(which)].load(std::memory_order_acquire))
@@ -198,7 +204,8 @@ const char *param(Param which) noexcept
     const char *value = std::getenv(entry.full);
     if ((value == nullptr || *value == '\0') && entry.other != nullptr)
         value = std::getenv(entry.other);
-    return value != nullptr && *value != '\0' ? value : nullptr;
+    return value != nullptr && *value != '\0' ? value
+                                              : g_defaults[static_cast<int>(which)].load(std::memory_order_acquire);
 }
 
 } // namespace vma::ofi

@@ -41,5 +41,7 @@ enum class Param : int {
 const char *param(Param which) noexcept;
 // From now on `value`, which must stay for ever, stands for the variables; nullptr: they do again.
 void override_param(Param which, const char *value) noexcept;
+// What it is where none of the variables is set; likewise.
+void default_param(Param which, const char *value) noexcept;
 
 } // namespace vma::ofi

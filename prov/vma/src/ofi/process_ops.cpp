@@ -55,6 +55,11 @@ void set_huge_pages(const char *word)
     override_param(Param::huge_pages, word);
 }
 
+void set_ethernet_stamps(const char *word)
+{
+    default_param(Param::ethernet_stamps, word);
+}
+
 } // namespace
 
 constinit fi_ops_vma_process process_ops = {
@@ -65,6 +70,7 @@ constinit fi_ops_vma_process process_ops = {
     .set_directory = set_directory,
     .set_gro_streams = set_gro_streams,
     .set_huge_pages = set_huge_pages,
+    .set_ethernet_stamps = set_ethernet_stamps,
 };
 
 } // namespace vma::ofi
