@@ -6,7 +6,7 @@ import pytest
 from lib import build
 
 SCENARIOS = ("table", "options", "calls", "allocator", "threads", "udp_zcopy", "tcp_zcopy", "udp_callback",
-             "tcp_held_over_fork", "xtreme")
+             "tcp_held_over_fork", "tcp_kept", "xtreme")
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

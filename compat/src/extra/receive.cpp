@@ -75,7 +75,7 @@ ssize_t receive_stream(sock::Socket &s, int fd, msghdr &message, int flags, bool
     sock::Wait wait;
     std::optional<sock::Call> call;
     for (;;) {
-        if (!sock::dual(s) || s.on_port)
+        if (!sock::dual(s))
             return copy(s, fd, message, flags, force);
         ssize_t n = borrow(s, arrival);
         if (n == 0 && sock::engine_poll() != 0)

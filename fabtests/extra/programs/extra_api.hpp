@@ -88,12 +88,25 @@ inline int bound(int type, sockaddr_in &here)
     return fd;
 }
 
+// A vma_packet_t of one part.
+struct Head {
+    void *id = nullptr;
+    std::size_t parts = 1;
+    iovec part = {};
+    vma_packet_t *packet() { return reinterpret_cast<vma_packet_t *>(this); }
+};
+static_assert(sizeof(Head) == sizeof(vma_packet_t) + sizeof(iovec));
+
 // extra_receive.cpp
 [[noreturn]] void send_numbers(sockaddr_in to);
 void udp_zcopy();
 void udp_callback();
+void xtreme();
+
+// extra_streams.cpp
+void send_stream(sockaddr_in to);
 void tcp_zcopy();
 void tcp_held_over_fork();
-void xtreme();
+void tcp_kept();
 
 } // namespace extra_test

@@ -123,6 +123,7 @@ bool Driver::turn() noexcept
     const inet::Nanos now = now_ns();
     if (armed_ <= now)
         clear_timer();
+    tcp().collect();
     bool any = receive(now);
     if (stack_->deadline() <= now) {
         stack_->advance(now);
@@ -205,6 +206,13 @@ LentFrames *Driver::lender_of(const std::uint8_t *data, std::size_t length) noex
                 found = found != nullptr ? found : queue.lender_of(data, length);
         return found;
     });
+}
+
+BlockLender *Driver::stream_lender() noexcept
+{
+    if (!stream_lender_)
+        stream_lender_ = BlockLender::make(tcp().arena());
+    return stream_lender_.get();
 }
 
 bool Driver::send(inet::Nanos now) noexcept
