@@ -83,10 +83,16 @@ bool is_full()
     return g_held.load(std::memory_order_relaxed) >= kMostPackets;
 }
 
+State *room_for_packets(sock::Socket &s)
+{
+    if (is_full() || (g_packets.load(std::memory_order_acquire) == nullptr && !map_packets())) [[unlikely]]
+        return nullptr;
+    return state_of(s);
+}
+
 bool has_room_for_packets(sock::Socket &s)
 {
-    return g_held.load(std::memory_order_relaxed) < kMostPackets &&
-           (g_packets.load(std::memory_order_acquire) != nullptr || map_packets()) && state_of(s) != nullptr;
+    return room_for_packets(s) != nullptr;
 }
 
 namespace {
@@ -95,9 +101,8 @@ void nothing_to_end(fi_vma_lender *, const void *, std::size_t) {}
 
 constinit fi_vma_lender g_own = {nothing_to_end};
 
-Packet &begin(sock::Socket &s, Packet &packet)
+Packet &begin(sock::Socket &s, State &state, Packet &packet)
 {
-    State &state = *state_of(s);
     packet.buffer = {nullptr, packet.bytes(), static_cast<std::uint16_t>(packet.size())};
     packet.socket = &s;
     packet.generation = state.generation;
@@ -109,12 +114,18 @@ Packet &begin(sock::Socket &s, Packet &packet)
 
 } // namespace
 
-Packet &hold(sock::Socket &s, sock::Loan &loan)
+Packet &hold(sock::Socket &s, State &state, sock::Loan &loan)
 {
     const SpinGuard guard(g_lock);
     Packet &packet = new_packet();
-    packet.loan = std::exchange(loan, {});
-    return begin(s, packet);
+    packet.loan = loan;
+    loan.lender = nullptr;
+    return begin(s, state, packet);
+}
+
+Packet &hold(sock::Socket &s, sock::Loan &loan)
+{
+    return hold(s, *state_of(s), loan);
 }
 
 Packet *reserve_packets(std::uint32_t count)
@@ -157,24 +168,51 @@ bool is_of(const Packet &packet, const sock::Socket &s)
     return packet.socket == &s && packet.generation == s.generation.load(std::memory_order_acquire);
 }
 
+namespace {
+
+// g_lock held. The references that are left, or -1; with the last one `loan` is the packet's, to be ended without the lock.
+int leave(Packet &packet, sock::Loan &loan)
+{
+    const std::uint32_t refs = packet.refs.load(std::memory_order_relaxed);
+    if (refs == 0)
+        return -1;
+    packet.refs.store(refs - 1, std::memory_order_release);
+    if (refs != 1)
+        return static_cast<int>(refs - 1);
+    if (packet.listed)
+        unlink(packet);
+    loan = packet.loan;
+    packet.loan.lender = nullptr;
+    set_free(packet);
+    return 0;
+}
+
+} // namespace
+
 int drop(Packet &packet)
 {
     sock::Loan loan;
+    int left = 0;
     {
         const SpinGuard guard(g_lock);
-        const std::uint32_t refs = packet.refs.load(std::memory_order_relaxed);
-        if (refs == 0)
-            return -1;
-        packet.refs.store(refs - 1, std::memory_order_release);
-        if (refs != 1)
-            return static_cast<int>(refs - 1);
-        if (packet.listed)
-            unlink(packet);
-        loan = std::exchange(packet.loan, {});
-        set_free(packet);
+        left = leave(packet, loan);
     }
     loan.end();
-    return 0;
+    return left;
+}
+
+bool drop(const void *id, const sock::Socket &s)
+{
+    Packet *const packet = find_packet(id);
+    if (packet == nullptr || !is_of(*packet, s))
+        return false;
+    sock::Loan loan;
+    {
+        const SpinGuard guard(g_lock);
+        leave(*packet, loan);
+    }
+    loan.end();
+    return true;
 }
 
 int add(Packet &packet)

@@ -21,6 +21,8 @@ inline constexpr std::uint32_t kMostPackets = 61440; // of a process
 
 inline constexpr std::size_t kPacketRoom = 192; // bytes that a packet has itself
 
+struct State;
+
 struct Packet {
     vma_buff_t buffer = {};             // first: SocketXtreme hands out its address
     std::atomic<std::uint32_t> refs{0}; // 0: free
@@ -44,6 +46,9 @@ struct Packet {
 bool has_room_for_packets(sock::Socket &s);
 bool is_full();                                  // no room; of a socket that had some
 Packet &hold(sock::Socket &s, sock::Loan &loan); // takes the loan over
+// The same in two steps: the state of the socket, or nullptr for false, is what the second one needs.
+State *room_for_packets(sock::Socket &s);
+Packet &hold(sock::Socket &s, State &state, sock::Loan &loan);
 // Some that nobody holds yet, through `next`. Of these hold_own() makes one of what stands in `room`: it is on no list of its socket's, as
 // it keeps nothing of it, and stays when that is closed.
 Packet *reserve_packets(std::uint32_t count);
@@ -52,6 +57,7 @@ Packet *find_packet(const void *id); // nullptr: it is none that is held
 bool is_of(const Packet &packet, const sock::Socket &s);
 // One reference less; those that are left, or -1: it is not held any more.
 int drop(Packet &packet);
+bool drop(const void *id, const sock::Socket &s); // of this socket; false: it is none of its packets
 int add(Packet &packet); // one more; how many then, or -1
 void drop_all(sock::Socket &s);
 void packets_after_fork_in_child(); // none is held there: the memory is the parent's

@@ -25,7 +25,7 @@ ssize_t receive_datagram(sock::Socket &s, int fd, msghdr &message, int flags, bo
     std::atomic<bool> &lends = sock::udp::state_of(s).lends;
     if (!lends.load(std::memory_order_relaxed))
         lends.store(true, std::memory_order_relaxed);
-    const ssize_t n = sock::udp::receive_lent(s, fd, &message, flags, force, arrival.loans[0], arrival.about);
+    const ssize_t n = sock::udp::receive_lent(s, fd, &message, flags, force, arrival.loans[0], &arrival.about);
     arrival.count = n >= 0 && arrival.loans[0].lender != nullptr ? 1 : 0;
     return n;
 }
