@@ -211,6 +211,9 @@ struct fi_vma_mapping {
  */
 struct fi_vma_lender {
     void (*give_back)(struct fi_vma_lender *lender, const void *payload, size_t length);
+    /* Of what is offered to a function that may keep it: makes it a loan now. That function calls it before another thread can know of the
+     * payload, and give it back; it may leave it out if none can before the function has returned. NULL: what this one lends is a loan already. */
+    void (*lend)(struct fi_vma_lender *lender, const void *payload, size_t length);
 };
 
 /*

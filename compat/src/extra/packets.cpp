@@ -99,7 +99,7 @@ namespace {
 
 void nothing_to_end(fi_vma_lender *, const void *, std::size_t) {}
 
-constinit fi_vma_lender g_own = {nothing_to_end};
+constinit fi_vma_lender g_own = {nothing_to_end, nullptr};
 
 Packet &begin(sock::Socket &s, State &state, Packet &packet)
 {

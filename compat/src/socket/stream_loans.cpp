@@ -75,7 +75,7 @@ StreamLoans *loans_of(Socket &s)
 
 } // namespace
 
-StreamLoans::StreamLoans(Socket &of) noexcept : fi_vma_lender{end_loan}, socket(of) {}
+StreamLoans::StreamLoans(Socket &of) noexcept : fi_vma_lender{end_loan, nullptr}, socket(of) {}
 
 std::uint64_t creditable(const Socket &s)
 {

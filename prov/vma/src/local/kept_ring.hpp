@@ -15,9 +15,15 @@ struct KeptRing final : fi_vma_lender {
     RingReader reader;
     Mapping memory;
 
-    KeptRing() noexcept : fi_vma_lender{end_loan} {}
+    KeptRing() noexcept : fi_vma_lender{end_loan, begin_loan} {}
 
-    void lend(const Arrived &arrived) noexcept { reader.keep(arrived); }
+    // Around an offer of what was peeked. end_offer() lends it if the taker has kept it and not said so before.
+    void begin_offer() noexcept { lent_ = false; }
+    void end_offer(const Arrived &arrived) noexcept
+    {
+        if (!lent_)
+            reader.keep(arrived);
+    }
     void leave() noexcept // it is not read any more
     {
         if (reader.leave())
@@ -25,12 +31,20 @@ struct KeptRing final : fi_vma_lender {
     }
 
 private:
+    static void begin_loan(fi_vma_lender *lender, const void *payload, std::size_t length)
+    {
+        KeptRing &self = *static_cast<KeptRing *>(lender);
+        self.reader.keep({static_cast<const std::byte *>(payload), length, false, 0});
+        self.lent_ = true;
+    }
     static void end_loan(fi_vma_lender *lender, const void *payload, std::size_t length)
     {
         KeptRing &self = *static_cast<KeptRing *>(lender);
         if (self.reader.unkeep(static_cast<const std::byte *>(payload), length)) [[unlikely]]
             delete &self;
     }
+
+    bool lent_ = false;
 };
 
 } // namespace vma::local
