@@ -125,8 +125,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < 2 * turns; ++i) {
         const bool zcopy = *only != '\0' ? *only == 'z' : i % 2 != 0;
         const Turn turn = receive(fd, api, zcopy, ns);
-        std::printf("%-15s %10.0f messages/s, lent %5.1f %%, %6.1f ns of CPU a message\n", zcopy ? "recvfrom_zcopy" : "recvfrom", turn.rate,
-                    turn.lent * 100, turn.cpu);
+        std::printf("%-15s %10.0f messages/s, lent %5.1f %%, %6.1f ns of CPU a message\n",
+                    zcopy ? "recvfrom_zcopy" : "recvfrom", turn.rate, turn.lent * 100, turn.cpu);
         rates[zcopy ? 1 : 0].push_back(turn.rate);
         cpu[zcopy ? 1 : 0].push_back(turn.cpu);
     }

@@ -58,7 +58,7 @@ bool is_of(const Packet &packet, const sock::Socket &s);
 // One reference less; those that are left, or -1: it is not held any more.
 int drop(Packet &packet);
 bool drop(const void *id, const sock::Socket &s); // of this socket; false: it is none of its packets
-int add(Packet &packet); // one more; how many then, or -1
+int add(Packet &packet);                          // one more; how many then, or -1
 void drop_all(sock::Socket &s);
 void packets_after_fork_in_child(); // none is held there: the memory is the parent's
 

@@ -56,8 +56,7 @@ int receive_datagram(sock::Socket &s, State &state, int fd, msghdr &message, int
 int receive_stream(sock::Socket &s, State &state, int fd, msghdr &message, int flags, bool force, bool &lent)
 {
     Arrival arrival;
-    arrival.most =
-        std::min(std::size(arrival.loans), (message.msg_iov->iov_len - sizeof(vma_packets_t)) / kPerPacket);
+    arrival.most = std::min(std::size(arrival.loans), (message.msg_iov->iov_len - sizeof(vma_packets_t)) / kPerPacket);
     const ssize_t n = receive(s, fd, message, flags, force, arrival);
     lent = n >= 0 && arrival.count != 0;
     if (!lent)

@@ -365,8 +365,7 @@ Loan port_lend(Socket &s, std::size_t most)
     fi_vma_loan loan = {nullptr, nullptr, std::min<std::size_t>(most, UINT32_MAX), 0};
     std::size_t size = sizeof loan;
     set_readable(s, false); // as above
-    const int result =
-        fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_LEND), &loan, &size);
+    const int result = fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_LEND), &loan, &size);
     if (result == -FI_EAGAIN)
         return {};
     if (result != 0 || loan.lender == nullptr || loan.left != 0)

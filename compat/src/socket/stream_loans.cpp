@@ -89,8 +89,8 @@ Loan lend_stream(Socket &s, std::size_t most)
     const std::uint64_t left = rx.written.load(std::memory_order_acquire) - position;
     if (s.endpoint != nullptr && s.on_port)
         return port_lend(s, most);
-    if (s.endpoint == nullptr || rx.path.load(std::memory_order_relaxed) != Path::kEndpoint || rx.returning.load(std::memory_order_acquire) ||
-        left == 0 || most == 0)
+    if (s.endpoint == nullptr || rx.path.load(std::memory_order_relaxed) != Path::kEndpoint ||
+        rx.returning.load(std::memory_order_acquire) || left == 0 || most == 0)
         return {};
     const std::uint64_t offset = position & (rx.ring - 1);
     const auto length = static_cast<std::uint32_t>(std::min({std::uint64_t{most}, left, rx.ring - offset}));

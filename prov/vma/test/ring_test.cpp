@@ -401,10 +401,17 @@ void only_marks(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(fast_and_slow), cmocka_unit_test(kept_records), cmocka_unit_test(keeps_half),
-        cmocka_unit_test(keeps_all),     cmocka_unit_test(comes_back),   cmocka_unit_test(full),
-        cmocka_unit_test(two_threads),   cmocka_unit_test(only_marks),
-        cmocka_unit_test(the_head_waits_a_little), cmocka_unit_test(the_last_one_ends_it), cmocka_unit_test(three_threads),
+        cmocka_unit_test(fast_and_slow),
+        cmocka_unit_test(kept_records),
+        cmocka_unit_test(keeps_half),
+        cmocka_unit_test(keeps_all),
+        cmocka_unit_test(comes_back),
+        cmocka_unit_test(full),
+        cmocka_unit_test(two_threads),
+        cmocka_unit_test(only_marks),
+        cmocka_unit_test(the_head_waits_a_little),
+        cmocka_unit_test(the_last_one_ends_it),
+        cmocka_unit_test(three_threads),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -87,9 +87,9 @@ void kept_memory_outlives_the_endpoint(void **)
         assert_int_equal(write_data(pair.a.ep, bytes.data(), bytes.size(), 1, 0), 0);
         assert_int_equal(entry_of(pair.b.cq()).len, kRegion);
         std::size_t size = sizeof mapping - 1;
-        assert_int_equal(fi_getopt(&pair.b.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_KEEP_REGION), &mapping,
-                                   &size),
-                         -FI_ETOOSMALL);
+        assert_int_equal(
+            fi_getopt(&pair.b.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_KEEP_REGION), &mapping, &size),
+            -FI_ETOOSMALL);
         mapping = option<fi_vma_mapping>(pair.b.ep, FI_OPT_VMA_KEEP_REGION);
     }
     const auto *const base = static_cast<const unsigned char *>(mapping.base);
@@ -98,9 +98,9 @@ void kept_memory_outlives_the_endpoint(void **)
     assert_int_equal(munmap(mapping.base, mapping.len), 0);
     RdmaPair plain({.bind_flags = FI_SELECTIVE_COMPLETION});
     std::size_t size = sizeof mapping;
-    assert_int_equal(fi_getopt(&plain.b.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_KEEP_REGION), &mapping,
-                               &size),
-                     -FI_EOPBADSTATE);
+    assert_int_equal(
+        fi_getopt(&plain.b.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_KEEP_REGION), &mapping, &size),
+        -FI_EOPBADSTATE);
 }
 
 // A receiver that doesn't look stops the sender, and nothing is lost.

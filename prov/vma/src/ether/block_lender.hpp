@@ -31,7 +31,10 @@ public:
     void note_loan() noexcept { users_.fetch_add(1, std::memory_order_relaxed); } // one more give_back() comes
 
 private:
-    explicit BlockLender(inet::BlockArena::Owned arena) noexcept : fi_vma_lender{end_loan, nullptr}, arena_(std::move(arena)) {}
+    explicit BlockLender(inet::BlockArena::Owned arena) noexcept
+        : fi_vma_lender{end_loan, nullptr}, arena_(std::move(arena))
+    {
+    }
     ~BlockLender() = default;
 
     static void end_loan(fi_vma_lender *lender, const void *payload, std::size_t)

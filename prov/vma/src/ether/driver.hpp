@@ -102,9 +102,9 @@ private:
     Port port_;
     std::unique_ptr<inet::Stack> stack_;
     BlockLender::Owned stream_lender_; // since it was asked for
-    core::UniqueFd wait_set_;       // epoll
-    core::UniqueFd timer_;          // timerfd
-    std::size_t longest_frame_ = 0; // bytes, of the link; the kernel may hand over longer ones
+    core::UniqueFd wait_set_;          // epoll
+    core::UniqueFd timer_;             // timerfd
+    std::size_t longest_frame_ = 0;    // bytes, of the link; the kernel may hand over longer ones
     inet::Nanos armed_ = inet::kNever;
     inet::Nanos next_look_ = 0; // at netlink
     std::uint64_t generation_ = 0;

@@ -132,7 +132,7 @@ private:
     std::atomic<FrameIndex> back_{kNoFrame}; // given back, not collected
     std::atomic<std::uint32_t> out_{0};      // frames
     std::atomic<std::uint32_t> users_{1};    // the socket, and each loan
-    bool lent_ = false; // since begin_offer()
+    bool lent_ = false;                      // since begin_offer()
     MemoryMap memory_;
 };
 

@@ -187,8 +187,8 @@ int RawQueue::map_frames() noexcept
         return -errno;
     // The device holds these very pages: fork() must not make us write to copies of them.
     ::madvise(memory_.map.data(), size, MADV_DONTFORK);
-    mr_ =
-        own(verbs::table()->reg_mr(pd_.get(), memory_.map.data(), size, IBV_ACCESS_LOCAL_WRITE), verbs::table()->dereg_mr);
+    mr_ = own(verbs::table()->reg_mr(pd_.get(), memory_.map.data(), size, IBV_ACCESS_LOCAL_WRITE),
+              verbs::table()->dereg_mr);
     if (!mr_)
         return last_error();
     memory_.lent = LentFrames::make(memory_.map.data(), frame_size_, receive_frames_);

@@ -83,7 +83,7 @@ public:
     }
 
 private:
-    static constexpr std::uint32_t kShare = 4; // a quarter can be lent: what arrives must find room
+    static constexpr std::uint32_t kShare = 4;  // a quarter can be lent: what arrives must find room
     using Holders = std::atomic<std::uint32_t>; // the queue and its loans; 0: not lent since it was free
 
     BlockArena(std::uint32_t blocks, unsigned shift)
@@ -96,8 +96,8 @@ private:
 
     BlockIndex index_of(const void *part) const
     {
-        return static_cast<BlockIndex>(static_cast<std::size_t>(static_cast<const std::uint8_t *>(part) - bytes_.get()) >>
-                                       shift_);
+        return static_cast<BlockIndex>(
+            static_cast<std::size_t>(static_cast<const std::uint8_t *>(part) - bytes_.get()) >> shift_);
     }
 
     const unsigned shift_;
@@ -105,8 +105,8 @@ private:
     const std::unique_ptr<std::uint8_t[]> bytes_; // its pages are touched when a block is first used
     const std::unique_ptr<BlockIndex[]> next_;
     const std::unique_ptr<Holders[]> holders_;
-    std::atomic<BlockIndex> back_{kNoBlock};      // given back, not collected
-    std::atomic<std::uint32_t> out_{0};           // blocks
+    std::atomic<BlockIndex> back_{kNoBlock}; // given back, not collected
+    std::atomic<std::uint32_t> out_{0};      // blocks
     std::atomic<std::uint32_t> users_{1};
 };
 

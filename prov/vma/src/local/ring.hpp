@@ -452,7 +452,7 @@ private:
     Part now_; // read at the moment
     Part other_;
     RingMemory *memory_ = nullptr;
-    KeptPart kept_[2];                     // of ring and spill
+    KeptPart kept_[2];                    // of ring and spill
     std::atomic<std::uint32_t> users_{1}; // who reads it, and each record that is marked
 };
 
