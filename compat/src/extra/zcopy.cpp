@@ -100,7 +100,7 @@ int recvfrom_zcopy(int fd, void *buffer, size_t length, int *flags, sockaddr *fr
     bool lent = false;
     const int n = sock::is_udp(*s) ? receive_datagram(*s, *state, fd, message, wanted, force, lent)
                                    : receive_stream(*s, *state, fd, message, wanted, force, lent);
-    if (n >= 0 && message.msg_name != nullptr)
+    if (n >= 0 && from != nullptr && from_length != nullptr)
         *from_length = message.msg_namelen;
     if (lent)
         *flags |= MSG_VMA_ZCOPY;

@@ -138,7 +138,7 @@ void tcp_zcopy()
         if (g_port == nullptr) // what the peer would take for its end
             CHECK(::send(fd, "not sent", 8, VMA_SND_FLAGS_DUMMY) == 8);
         while (held.size() > lent % 5) {
-            const std::size_t place = lent * 2654435761U % held.size();
+            const std::size_t place = std::size_t{lent} * 2654435761U % held.size();
             check_again(held[place].head.part, held[place].place);
             CHECK(g_api->free_packets(fd, held[place].head.packet(), 1) == 0);
             held[place] = held.back();

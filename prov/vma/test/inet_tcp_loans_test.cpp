@@ -153,7 +153,7 @@ void parts_of_a_block(void **)
     fill(1, 0, bytes);
     assert_int_equal(queue.append(pool, bytes, 100), 100);
     std::span<const std::uint8_t> parts[3];
-    for (const std::size_t i : {0, 1, 2}) {
+    for (const std::size_t i : {0UL, 1UL, 2UL}) {
         parts[i] = queue.front(pool, 30); // 30, 30, and the 4 that are left of the block
         pool.arena().lend(parts[i].data());
         queue.pop(pool, parts[i].size());
@@ -161,7 +161,7 @@ void parts_of_a_block(void **)
     assert_int_equal(parts[2].size(), 4);
     assert_int_equal(queue.append(pool, bytes + 100, 100), 100); // behind what is lent
     assert_int_equal(pool.available(), 16 - 4);
-    for (const std::size_t i : {1, 0, 2}) {
+    for (const std::size_t i : {1UL, 0UL, 2UL}) {
         assert_int_equal(pool.available(), 16 - 4);
         assert_true(check(1, i * 30, parts[i]));
         pool.arena().give_back(parts[i].data());

@@ -8,7 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <new>
+
+#include <sys/mman.h>
 
 namespace vma::local {
 
@@ -30,14 +31,19 @@ public:
         words_ = words;
         keeps_ = &keeps;
         users_ = &users;
+        const std::size_t size = bytes / kLineBytes * sizeof(std::atomic<State>);
+        void *const memory = // of which no page is touched before there is a loan
+            ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        states_ = {memory != MAP_FAILED ? static_cast<std::atomic<State> *>(memory) : nullptr, Unmap{size}};
     }
 
     // False: half of the part is out already, the place is out (a writer that lies), or there is no memory.
-    bool may_keep(std::uint64_t position, std::size_t length) noexcept
+    bool may_keep(std::uint64_t position, std::size_t length) const noexcept
     {
-        const std::size_t lines = length / kLineBytes;
-        return waiting_lines_ + marked_.load(std::memory_order_relaxed) + lines <= bytes_ / kLineBytes / 2 &&
-               (states_ || make_states()) && state_of(position).load(std::memory_order_relaxed) == State::kIn;
+        const std::size_t out = waiting_lines_ + marked_.load(std::memory_order_relaxed);
+        if (out + length / kLineBytes > bytes_ / kLineBytes / 2 || !states_)
+            return false;
+        return out == 0 || state_of(position).load(std::memory_order_relaxed) == State::kIn;
     }
     // What stands there stays readable until unkeep().
     void keep(std::uint64_t position, std::size_t length) noexcept
@@ -85,14 +91,14 @@ private:
         std::size_t length;
     };
 
-    bool make_states() noexcept
-    {
-        states_.reset(new (std::nothrow) std::atomic<State>[bytes_ / kLineBytes]());
-        return states_ != nullptr;
-    }
+    struct Unmap {
+        std::size_t size;
+        void operator()(std::atomic<State> *states) const noexcept { ::munmap(states, size); }
+    };
+
     std::atomic<State> &state_of(std::uint64_t position) const noexcept
     {
-        return states_[(position & (bytes_ - 1)) / kLineBytes];
+        return states_.get()[(position & (bytes_ - 1)) / kLineBytes];
     }
     const Loan &oldest() const noexcept { return waiting_[first_]; }
     void leave_oldest() noexcept
@@ -156,8 +162,8 @@ private:
     KeptWord *words_ = nullptr;
     std::atomic<std::uint32_t> *keeps_ = nullptr;
     std::atomic<std::uint32_t> *users_ = nullptr;
-    std::unique_ptr<std::atomic<State>[]> states_; // of the line where a record begins; since the first one
-    Loan waiting_[kMostWaiting] = {};              // in the order of the part
+    std::unique_ptr<std::atomic<State>, Unmap> states_; // of the line where a record begins
+    Loan waiting_[kMostWaiting] = {};                   // in the order of the part
     std::size_t first_ = 0;
     std::size_t count_ = 0;
     std::size_t waiting_lines_ = 0;

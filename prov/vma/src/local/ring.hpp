@@ -364,7 +364,7 @@ public:
         return Peek::datagram;
     }
     // False: half of the part is kept already, or it can't be.
-    bool may_keep(const Arrived &arrived) noexcept
+    bool may_keep(const Arrived &arrived) const noexcept
     {
         return now_.kept->may_keep(now_.next, record_bytes(arrived.length));
     }
