@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What a stream does besides between hosts (doc/stream-protocol.md), told to two sockets of this process that the local device
-// joins: the words that order two networks, closing, and the reset when bytes may be lost.
+// joins: the words that order two networks, closing, the reset when bytes may be lost, and loans of what has arrived.
 #include "fabtests/unit.hpp"
 
 #include <errno.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/stream_loans.hpp"
 #include "compat/test/stream_pair.hpp"
 
 using namespace vma;
@@ -152,6 +156,194 @@ void kernel_waits_until_start_is_seen(void **)
     drain(pair);
 }
 
+// ---- loans of the ring, which is the peer's to write
+
+struct Held {
+    sock::Loan loan;
+    std::uint64_t position;
+};
+
+class Holder
+{
+public:
+    Holder(End &to, const End &from) : to_(to), from_(from) {}
+    ~Holder() { give_all_back(); }
+
+    // By a loan where that can be, else by a copy. False: there is nothing.
+    bool take(std::size_t most)
+    {
+        const std::uint64_t before = to_.received;
+        sock::Loan loan;
+        sock::engine_poll();
+        {
+            const sock::LockGuard guard(to_.s->rx_lock);
+            sock::settle(*to_.s);
+            loan = sock::lend_stream(*to_.s, most);
+        }
+        if (loan.lender == nullptr) {
+            receive_some(to_, from_, most, 0);
+            return to_.received != before;
+        }
+        held.push_back({loan, before});
+        check(held.back());
+        to_.received += loan.length();
+        ++lent;
+        return true;
+    }
+    void check(const Held &one) const
+    {
+        for (std::size_t i = 0; i < one.loan.length(); ++i)
+            if (one.loan.data()[i] != byte_at(one.position + i, from_.key))
+                UNIT_FAIL("a lent byte has changed");
+    }
+    void give_back(std::size_t place)
+    {
+        check(held[place]);
+        held[place].loan.end();
+        held.erase(held.begin() + static_cast<std::ptrdiff_t>(place));
+    }
+    void give_all_back()
+    {
+        while (!held.empty())
+            give_back(held.size() / 2);
+    }
+
+    std::vector<Held> held;
+    unsigned lent = 0;
+
+private:
+    End &to_;
+    const End &from_;
+};
+
+void receive_rest(Holder &holder, const End &to, const End &from)
+{
+    const std::int64_t until = sock::now_ns() + 20'000'000'000;
+    while (to.received < from.sent && sock::now_ns() < until)
+        if (!holder.take(65536))
+            sched_yield();
+    assert_int_equal(to.received, from.sent);
+}
+
+void loans_end_in_any_order(void **)
+{
+    Lifted pair;
+    std::mt19937_64 random(seed());
+    Holder holder(pair.b, pair.a);
+    for (int step = 0; step < 5000; ++step) {
+        send_some(pair.a, random_length(random));
+        for (int i = 0; i < 3; ++i)
+            holder.take(random_length(random));
+        while (holder.held.size() > random() % 8)
+            holder.give_back(random() % holder.held.size());
+    }
+    receive_rest(holder, pair.b, pair.a);
+    assert_true(holder.lent > 100);
+}
+
+void another_thread_ends_loans(void **)
+{
+    Lifted pair;
+    Holder holder(pair.b, pair.a);
+    std::vector<Held> out;
+    sock::Mutex lock;
+    std::atomic<bool> over{false};
+    std::thread giver([&] {
+        while (!over.load()) {
+            std::vector<Held> mine;
+            {
+                const sock::LockGuard guard(lock);
+                mine.swap(out);
+            }
+            for (; !mine.empty(); mine.pop_back()) {
+                holder.check(mine.back());
+                mine.back().loan.end();
+            }
+            sched_yield();
+        }
+    });
+    const std::int64_t until = sock::now_ns() + 20'000'000'000;
+    while (holder.lent < 1000 && sock::now_ns() < until) {
+        send_some(pair.a, 3000);
+        while (holder.take(2000)) {
+        }
+        sched_yield();
+        const sock::LockGuard guard(lock);
+        out.insert(out.end(), holder.held.begin(), holder.held.end());
+        holder.held.clear();
+    }
+    receive_rest(holder, pair.b, pair.a);
+    over.store(true);
+    giver.join();
+    holder.held.insert(holder.held.end(), out.begin(), out.end());
+    assert_true(holder.lent >= 1000);
+}
+
+// The connection goes back to the kernel, or is reset, and what is held stays.
+void loans_outlive_the_endpoint(void **)
+{
+    for (const bool fails : {false, true}) {
+        Lifted pair;
+        Holder holder(pair.b, pair.a);
+        for (int i = 0; i < 4; ++i) {
+            send_and_arrive(pair.a, pair.b, 3000);
+            assert_true(holder.take(3000));
+        }
+        assert_int_equal(holder.held.size(), 4);
+        if (fails)
+            fail_endpoint(pair.b);
+        else
+            sock::return_one(*pair.b.s);
+        const std::int64_t until = sock::now_ns() + 20'000'000'000;
+        while (sock::is_dual(*pair.b.s) && sock::now_ns() < until) { // the helper thread closes what has failed
+            char byte;
+            sock::receive(*pair.b.s, pair.b.fd, &byte, 1, MSG_DONTWAIT);
+            sched_yield();
+        }
+        assert_false(sock::is_dual(*pair.b.s));
+        for (const Held &one : holder.held)
+            holder.check(one);
+        holder.give_back(2);
+        if (!fails) {
+            send_some(pair.a, 1000);
+            receive_rest(holder, pair.b, pair.a);
+        } else {
+            close_end(pair.b);
+        }
+        holder.give_all_back();
+    }
+}
+
+// Half of the ring at most is lent, and who keeps it all gets the rest by the kernel.
+void who_never_gives_back_gets_the_rest(void **)
+{
+    constexpr std::uint64_t kBytes = 1000000;
+    Lifted pair;
+    Holder holder(pair.b, pair.a);
+    const std::uint64_t end = pair.a.sent + kBytes;
+    std::thread sender([&pair, end] { // one that waits for room
+        std::vector<std::uint8_t> bytes(5000);
+        for (End &a = pair.a; a.sent != end; a.sent += bytes.size()) {
+            for (std::size_t i = 0; i < bytes.size(); ++i)
+                bytes[i] = byte_at(a.sent + i, a.key);
+            if (sock::send(*a.s, a.fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(bytes.size()))
+                UNIT_FAIL("not sent");
+        }
+    });
+    const std::int64_t until = sock::now_ns() + 20'000'000'000;
+    while (pair.b.received < end && sock::now_ns() < until)
+        if (!holder.take(5000))
+            sched_yield();
+    assert_int_equal(pair.b.received, end);
+    sender.join();
+    std::size_t bytes = 0;
+    for (const Held &one : holder.held)
+        bytes += one.loan.length();
+    assert_true(bytes > 0 && bytes <= 65536 / 2 && holder.held.size() <= sock::StreamLoans::kMost);
+    for (const Held &one : holder.held)
+        holder.check(one);
+}
+
 } // namespace
 
 int main()
@@ -166,6 +358,10 @@ int main()
         cmocka_unit_test(failed_device_resets_both_after_what_arrived),
         cmocka_unit_test(failed_device_after_both_finals_does_no_harm),
         cmocka_unit_test(kernel_waits_until_start_is_seen),
+        cmocka_unit_test(loans_end_in_any_order),
+        cmocka_unit_test(another_thread_ends_loans),
+        cmocka_unit_test(loans_outlive_the_endpoint),
+        cmocka_unit_test(who_never_gives_back_gets_the_rest),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

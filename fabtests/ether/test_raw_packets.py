@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import pathlib
+import re
 import socket
 import struct
 
@@ -140,9 +141,9 @@ def machine(run, hosts, sysfs):
     """machine(program, *argv, **env): a program on the left host, whose rdma-core is the simulated NIC."""
     env = {"FI_PROVIDER_PATH": str(build.provider_dir()), **sim_nic.environment(hosts, build.preload().split()[:-1])}
 
-    def started(name, *argv, **more):
+    def started(name, *argv, folder="ether", **more):
         host = type("Left", (), {"enter": staticmethod(lambda: sim_nic.enter(hosts, sysfs))})
-        return Asked(run, host, name, build.program(f"ether/programs/{name}"), *argv, env={**env, **more})
+        return Asked(run, host, name, build.program(f"{folder}/programs/{name}"), *argv, env={**env, **more})
 
     return started
 
@@ -194,6 +195,25 @@ def test_datagram_endpoints(run, hosts, machine, family, left, right):
     program.close()
     program.proc.ok()
     assert program.next_line() == f"{len(sizes) + 50} datagrams"
+
+
+@pytest.mark.parametrize("scenario", ["udp_zcopy", "tcp_zcopy"])
+def test_receiving_without_a_copy(run, hosts, machine, scenario):
+    """libvma.so on the simulated NIC: its frames are lent, and what streams have received."""
+    program = build.program("extra/programs/extra_api")
+    folder = build.build_dir() / "fabtests/ether/programs/.libs"
+    preloaded = f"{build.preload()} {folder / 'sim_dlopen.so'} {folder / 'sim_rdmacm.so'}"  # the NIC carries from the start
+    receiver = machine("extra_api", scenario, PORT, folder="extra", LD_PRELOAD=preloaded, VMA_ETHERNET="wire",
+                       FI_VMA_ETHERNET="raw", VMA_TRACELEVEL="debug", VMA_LIFT_AFTER="8")
+    if scenario == "tcp_zcopy":
+        assert receiver.next_line() == "listening"
+    sender = run.start("sender", [program, "send" if scenario == "udp_zcopy" else "send_stream", LEFT, PORT],
+                       preexec=hosts.right.enter)
+    lent = re.search(r"lent (\d+), copied (\d+)", receiver.proc.ok().stdout())
+    sender.stop()
+    receiver.finish()
+    assert "accelerated: port wire" in receiver.proc.stderr()
+    assert lent and (int(lent[1]) == 20000 if scenario == "udp_zcopy" else int(lent[1]) > 10 * int(lent[2]))
 
 
 def reaches(sock, address) -> bool:

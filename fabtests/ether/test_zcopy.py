@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Zero-copy receive on an Ethernet port: frames are held while others come, and go back to the kernel's ring in any order."""
+"""Zero-copy receive on an Ethernet port: frames are held while others come, and go back to the kernel's ring in any order; what streams have
+received is lent out of the stack's memory."""
 
 import re
 
@@ -27,3 +28,32 @@ def test_datagrams_without_a_copy(run, wire):
     sender.stop()
     assert found and int(found[1]) == 20000 and int(found[2]) > 100
     assert any(re.search(r"UDP .*accelerated: port wire", line) for line in receiver.log().lines)
+
+
+def receive_stream(run, wire, scenario):
+    """(lent, copied, bytes): a stream of the right host's kernel, received by extra_api on the left one."""
+    program = build.program("extra/programs/extra_api")
+    receiver = run.start("receiver", [program, scenario, str(PORT)], vma=True, preexec=wire.left.enter,
+                         env={"VMA_ETHERNET": "wire", "VMA_LIFT_AFTER": "8"})
+    receiver.wait_output("listening")
+    sender = run.start("sender", [program, "send_stream", LEFT, str(PORT)], preexec=wire.right.enter)
+    output = receiver.ok().stdout()
+    sender.stop()
+    assert any(re.search(r"accelerated: port wire", line) for line in receiver.log().lines)
+    found = re.search(r"lent (\d+), copied (\d+), bytes (\d+)", output)
+    return [int(number) for number in found.groups()] if found else None
+
+
+def test_a_stream_without_a_copy(run, wire):
+    lent, copied, length = receive_stream(run, wire, "tcp_zcopy")
+    assert lent > length / 4096 * 0.9 and copied < lent / 10
+
+
+def test_a_stream_that_is_kept(run, wire):
+    """A quarter of the stack's memory, 16,384 blocks of 4 KiB, is lent at most; the rest is copied."""
+    lent, copied, length = receive_stream(run, wire, "tcp_kept")
+    assert lent >= 4096 and copied > 100 and length > 16384 * 4096
+
+
+def test_a_stream_that_is_held_over_a_fork(run, wire):
+    receive_stream(run, wire, "tcp_held_over_fork")

@@ -165,8 +165,9 @@ struct fi_vma_tcp_state {
 #define FI_OPT_VMA_PEER_VIEW (FI_PROV_SPECIFIC | 0x564d0004)
 
 /*
- * FI_OPT_VMA_KEEP_REGION (FI_EP_MSG, local device): fi_getopt: optval is a struct fi_vma_mapping, which is filled. From then on the memory
- * that this endpoint's region is in stays after fi_close(), as it then is: the caller ends it, by munmap(). -FI_EOPBADSTATE before fi_enable().
+ * FI_OPT_VMA_KEEP_REGION (FI_EP_MSG): fi_getopt: optval is a struct fi_vma_mapping, which is filled. From then on the memory
+ * that this endpoint's region is in stays after fi_close(), as it then is: the caller ends it, by munmap(). -FI_EOPBADSTATE before fi_enable(),
+ * or without a region.
  */
 #define FI_OPT_VMA_KEEP_REGION (FI_PROV_SPECIFIC | 0x564d000c)
 
@@ -210,6 +211,25 @@ struct fi_vma_mapping {
  */
 struct fi_vma_lender {
     void (*give_back)(struct fi_vma_lender *lender, const void *payload, size_t length);
+    /* Of what is offered to a function that may keep it: makes it a loan now. That function calls it before another thread can know of the
+     * payload, and give it back; it may leave it out if none can before the function has returned. NULL: what this one lends is a loan already. */
+    void (*lend)(struct fi_vma_lender *lender, const void *payload, size_t length);
+};
+
+/*
+ * FI_OPT_VMA_LEND (FI_EP_VMA_STREAM, fi_getopt only; optval is a struct fi_vma_loan, *optlen its size): fi_recv() without the copy into the
+ * program's memory. `length` says how much is wanted, 1 or more. 0, and the rest is filled: bytes that lie in one piece in the stack's memory are
+ * read, and stay there, readable, until lender->give_back(); at the end of the stream `length` is 0, and there is nothing to give back. The peer's
+ * window is not narrower for them. A quarter of a station's memory can be lent.
+ * Errors: -FI_ENOBUFS (nothing was read: as much is lent, or 0 bytes are wanted; fi_recv() reads), and those of fi_recv(). Thread-safe as fi_recv() is.
+ */
+#define FI_OPT_VMA_LEND (FI_PROV_SPECIFIC | 0x564d0016)
+
+struct fi_vma_loan {
+    struct fi_vma_lender *lender;
+    const void *payload;
+    size_t length; /* bytes */
+    size_t left;   /* bytes that can be read after these */
 };
 
 /* `keep`, where it is not NULL, is called instead of `take`, and may have a third result, if `lender` is not NULL:

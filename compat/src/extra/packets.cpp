@@ -113,16 +113,20 @@ bool is_full()
     return holds_too_many();
 }
 
+State *room_for_packets(sock::Socket &s)
+{
+    return is_full() ? nullptr : state_of(s);
+}
+
 bool has_room_for_packets(sock::Socket &s)
 {
-    return !is_full() && state_of(s) != nullptr;
+    return room_for_packets(s) != nullptr;
 }
 
 namespace {
 
-Packet &begin(sock::Socket &s, Packet &packet)
+Packet &begin(sock::Socket &s, State &state, Packet &packet)
 {
-    State &state = *state_of(s);
     packet.buffer = {nullptr, packet.bytes(), static_cast<std::uint16_t>(packet.size())};
     packet.socket = &s;
     packet.generation = state.generation;
@@ -133,12 +137,18 @@ Packet &begin(sock::Socket &s, Packet &packet)
 
 } // namespace
 
-Packet &hold(sock::Socket &s, sock::Loan &loan)
+Packet &hold(sock::Socket &s, State &state, sock::Loan &loan)
 {
     const SpinGuard guard(g_lock);
     Packet &packet = new_packet();
-    packet.loan = std::exchange(loan, {});
-    return begin(s, packet);
+    packet.loan = loan;
+    loan.lender = nullptr;
+    return begin(s, state, packet);
+}
+
+Packet &hold(sock::Socket &s, sock::Loan &loan)
+{
+    return hold(s, *state_of(s), loan);
 }
 
 Packet *reserve_packets(std::uint32_t count)
@@ -201,6 +211,22 @@ int add_own(Packet &packet)
     return static_cast<int>((refs & ~Packet::kOwn) + 1);
 }
 
+// g_lock held. The references that are left, or -1; with the last one `loan` is the packet's, to be ended without the lock.
+int leave(Packet &packet, sock::Loan &loan)
+{
+    const std::uint32_t refs = packet.refs.load(std::memory_order_relaxed);
+    if (refs == 0 || (refs & Packet::kOwn) != 0)
+        return -1;
+    packet.refs.store(refs - 1, std::memory_order_release);
+    if (refs != 1)
+        return static_cast<int>(refs - 1);
+    unlink(packet);
+    loan = packet.loan;
+    packet.loan.lender = nullptr;
+    set_free(packet);
+    return 0;
+}
+
 } // namespace
 
 int drop(Packet &packet)
@@ -208,20 +234,22 @@ int drop(Packet &packet)
     if ((packet.refs.load(std::memory_order_relaxed) & Packet::kOwn) != 0) [[likely]]
         return drop_own(packet);
     sock::Loan loan;
+    int left = 0;
     {
         const SpinGuard guard(g_lock);
-        const std::uint32_t refs = packet.refs.load(std::memory_order_relaxed);
-        if (refs == 0 || (refs & Packet::kOwn) != 0)
-            return -1;
-        packet.refs.store(refs - 1, std::memory_order_release);
-        if (refs != 1)
-            return static_cast<int>(refs - 1);
-        unlink(packet);
-        loan = std::exchange(packet.loan, {});
-        set_free(packet);
+        left = leave(packet, loan);
     }
     loan.end();
-    return 0;
+    return left;
+}
+
+bool drop(const void *id, const sock::Socket &s)
+{
+    Packet *const packet = find_packet(id);
+    if (packet == nullptr || !is_of(*packet, s))
+        return false;
+    static_cast<void>(drop(*packet));
+    return true;
 }
 
 int add(Packet &packet)

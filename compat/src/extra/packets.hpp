@@ -22,6 +22,8 @@ inline constexpr std::uint32_t kMostPackets = 61440; // of a process
 
 inline constexpr std::size_t kPacketRoom = 192; // bytes that a packet has itself
 
+struct State;
+
 struct alignas(64) Packet {
     static constexpr std::uint32_t kOwn = UINT32_C(1) << 31; // in `refs`: it is one that hold_own() made
 
@@ -47,6 +49,9 @@ static_assert(offsetof(Packet, room) == 64); // the bytes stand in the line behi
 bool has_room_for_packets(sock::Socket &s);
 bool is_full();                                  // the same without a socket
 Packet &hold(sock::Socket &s, sock::Loan &loan); // takes the loan over
+// The same in two steps: the state of the socket, or nullptr for false, is what the second one needs.
+State *room_for_packets(sock::Socket &s);
+Packet &hold(sock::Socket &s, State &state, sock::Loan &loan);
 // Some that nobody holds yet, through `next`; nullptr: the program holds too many, or there is no memory. Of these hold_own() makes one of
 // what stands in `room`: it is on no list of its socket's, as it keeps nothing of it, and stays when that is closed. No lock is taken for
 // it, now or when it is given back.
@@ -70,7 +75,8 @@ Packet *find_packet(const void *id); // nullptr: it is none that is held
 bool is_of(const Packet &packet, const sock::Socket &s);
 // One reference less; those that are left, or -1: it is not held any more.
 int drop(Packet &packet);
-int add(Packet &packet); // one more; how many then, or -1
+bool drop(const void *id, const sock::Socket &s); // of this socket; false: it is none of its packets
+int add(Packet &packet);                          // one more; how many then, or -1
 void drop_all(sock::Socket &s);
 void packets_after_fork_in_child(); // none is held there: the memory is the parent's
 

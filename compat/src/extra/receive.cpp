@@ -25,7 +25,7 @@ ssize_t receive_datagram(sock::Socket &s, int fd, msghdr &message, int flags, bo
     std::atomic<bool> &lends = sock::udp::state_of(s).lends;
     if (!lends.load(std::memory_order_relaxed))
         lends.store(true, std::memory_order_relaxed);
-    const ssize_t n = sock::udp::receive_lent(s, fd, &message, flags, force, arrival.loans[0], arrival.about);
+    const ssize_t n = sock::udp::receive_lent(s, fd, &message, flags, force, arrival.loans[0], &arrival.about);
     arrival.count = n >= 0 && arrival.loans[0].lender != nullptr ? 1 : 0;
     return n;
 }
@@ -75,7 +75,7 @@ ssize_t receive_stream(sock::Socket &s, int fd, msghdr &message, int flags, bool
     sock::Wait wait;
     std::optional<sock::Call> call;
     for (;;) {
-        if (!sock::dual(s) || s.on_port)
+        if (!sock::dual(s))
             return copy(s, fd, message, flags, force);
         ssize_t n = borrow(s, arrival);
         if (n == 0 && sock::engine_poll() != 0)

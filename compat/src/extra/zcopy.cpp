@@ -8,6 +8,7 @@
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/extra/packets.hpp"
 #include "compat/src/extra/receive.hpp"
+#include "compat/src/extra/state.hpp"
 #include "compat/src/libc/real.hpp"
 
 namespace vma::extra {
@@ -18,24 +19,53 @@ constexpr int kOwnFlags = MSG_VMA_ZCOPY | MSG_VMA_ZCOPY_FORCE;
 constexpr int kCopies = MSG_PEEK | MSG_OOB | MSG_ERRQUEUE | MSG_TRUNC; // what with these is asked for is no packet
 constexpr std::size_t kPerPacket = sizeof(vma_packet_t) + sizeof(iovec);
 
-// Writes them down in the program's buffer. How many bytes they are.
-int give_out(sock::Socket &s, Arrival &arrival, void *buffer)
+// Writes the n-th packet down in the program's buffer. Its length.
+std::size_t give_out(const Packet &packet, void *buffer, std::size_t n)
 {
-    auto *at = static_cast<char *>(buffer) + sizeof(vma_packets_t);
+    const struct {
+        void *id;
+        std::size_t parts;
+        iovec part;
+    } head = {packet.packet_id(), 1, {packet.bytes(), packet.size()}};
+    static_assert(sizeof head == kPerPacket);
+    __builtin_memcpy(static_cast<char *>(buffer) + sizeof(vma_packets_t) + n * kPerPacket, &head, sizeof head);
+    return head.part.iov_len;
+}
+
+void set_count(void *buffer, std::size_t count)
+{
+    __builtin_memcpy(buffer, &count, sizeof count);
+}
+
+int receive_datagram(sock::Socket &s, State &state, int fd, msghdr &message, int flags, bool force, bool &lent)
+{
+    std::atomic<bool> &lends = sock::udp::state_of(s).lends;
+    if (!lends.load(std::memory_order_relaxed))
+        lends.store(true, std::memory_order_relaxed);
+    sock::Loan loan;
+    const ssize_t n = sock::udp::receive_lent(s, fd, &message, flags, force, loan, nullptr);
+    lent = loan.lender != nullptr;
+    if (!lent)
+        return static_cast<int>(n);
+    void *const buffer = message.msg_iov->iov_base;
+    give_out(hold(s, state, loan), buffer, 0);
+    set_count(buffer, 1);
+    return static_cast<int>(n);
+}
+
+int receive_stream(sock::Socket &s, State &state, int fd, msghdr &message, int flags, bool force, bool &lent)
+{
+    Arrival arrival;
+    arrival.most = std::min(std::size(arrival.loans), (message.msg_iov->iov_len - sizeof(vma_packets_t)) / kPerPacket);
+    const ssize_t n = receive(s, fd, message, flags, force, arrival);
+    lent = n >= 0 && arrival.count != 0;
+    if (!lent)
+        return static_cast<int>(n);
+    void *const buffer = message.msg_iov->iov_base;
     std::size_t bytes = 0;
-    for (std::size_t i = 0; i < arrival.count; ++i) {
-        const Packet &packet = hold(s, arrival.loans[i]);
-        const struct {
-            void *id;
-            std::size_t parts;
-            iovec part;
-        } head = {packet.packet_id(), 1, {packet.bytes(), packet.size()}};
-        static_assert(sizeof head == kPerPacket);
-        __builtin_memcpy(at, &head, sizeof head);
-        at += sizeof head;
-        bytes += head.part.iov_len;
-    }
-    __builtin_memcpy(buffer, &arrival.count, sizeof arrival.count);
+    for (std::size_t i = 0; i < arrival.count; ++i)
+        bytes += give_out(hold(s, state, arrival.loans[i]), buffer, i);
+    set_count(buffer, arrival.count);
     return static_cast<int>(bytes);
 }
 
@@ -57,7 +87,8 @@ int recvfrom_zcopy(int fd, void *buffer, size_t length, int *flags, sockaddr *fr
         return static_cast<int>(sock::receive_from(*s, fd, buffer, length, wanted, from, from_length));
     if (length < sizeof(vma_packets_t) + kPerPacket)
         return fail(ENOBUFS);
-    if (!has_room_for_packets(*s))
+    State *const state = room_for_packets(*s);
+    if (state == nullptr) [[unlikely]]
         return force ? fail(ENOBUFS)
                      : static_cast<int>(sock::receive_from(*s, fd, buffer, length, wanted, from, from_length));
     iovec part = {buffer, length};
@@ -66,17 +97,14 @@ int recvfrom_zcopy(int fd, void *buffer, size_t length, int *flags, sockaddr *fr
     message.msg_iovlen = 1;
     message.msg_name = from_length != nullptr ? from : nullptr;
     message.msg_namelen = message.msg_name != nullptr ? *from_length : 0;
-    Arrival arrival;
-    arrival.most = std::min(std::size(arrival.loans), (length - sizeof(vma_packets_t)) / kPerPacket);
-    const ssize_t n = receive(*s, fd, message, wanted, force, arrival);
-    if (n < 0)
-        return -1;
-    if (message.msg_name != nullptr)
+    bool lent = false;
+    const int n = sock::is_udp(*s) ? receive_datagram(*s, *state, fd, message, wanted, force, lent)
+                                   : receive_stream(*s, *state, fd, message, wanted, force, lent);
+    if (n >= 0 && from != nullptr && from_length != nullptr)
         *from_length = message.msg_namelen;
-    if (arrival.count == 0)
-        return static_cast<int>(n);
-    *flags |= MSG_VMA_ZCOPY;
-    return give_out(*s, arrival, buffer);
+    if (lent)
+        *flags |= MSG_VMA_ZCOPY;
+    return n;
 }
 
 int free_packets(int fd, vma_packet_t *packets, size_t count)
@@ -93,10 +121,8 @@ int free_packets(int fd, vma_packet_t *packets, size_t count)
         } head;
         static_assert(sizeof head == sizeof(vma_packet_t));
         __builtin_memcpy(&head, at, sizeof head);
-        Packet *const packet = find_packet(head.id);
-        if (packet == nullptr || !is_of(*packet, *s))
+        if (!drop(head.id, *s))
             return fail(ENOENT);
-        drop(*packet);
         if (count != 1 && head.parts > kMostParts)
             return fail(EINVAL);
         at += sizeof head + head.parts * sizeof(iovec);

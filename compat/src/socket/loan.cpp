@@ -14,7 +14,7 @@ void free_copy(fi_vma_lender *, const void *payload, std::size_t)
     extra::release(const_cast<void *>(payload));
 }
 
-constinit fi_vma_lender g_copies = {free_copy};
+constinit fi_vma_lender g_copies = {free_copy, nullptr};
 
 } // namespace
 

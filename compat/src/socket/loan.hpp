@@ -18,6 +18,12 @@ struct Loan {
 
     const std::uint8_t *data() const { return record + header; }
     std::size_t length() const { return size - header; }
+    // Before another thread can know of it, of one that is offered.
+    void begin() const
+    {
+        if (lender->lend != nullptr)
+            lender->lend(lender, record, size);
+    }
     void end()
     {
         if (fi_vma_lender *const from = std::exchange(lender, nullptr))

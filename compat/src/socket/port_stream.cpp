@@ -360,6 +360,22 @@ ssize_t port_receive(Socket &s, void *out, std::size_t len)
     return refused(s, n);
 }
 
+Loan port_lend(Socket &s, std::size_t most)
+{
+    fi_vma_loan loan = {nullptr, nullptr, std::min<std::size_t>(most, UINT32_MAX), 0};
+    std::size_t size = sizeof loan;
+    set_readable(s, false); // as above
+    const int result = fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_LEND), &loan, &size);
+    if (result == -FI_EAGAIN)
+        return {};
+    if (result != 0 || loan.lender == nullptr || loan.left != 0)
+        set_readable(s, true); // the end and errors are port_receive()'s to find
+    if (result != 0 || loan.lender == nullptr)
+        return {};
+    stats::received(record_of(s), loan.length);
+    return {loan.lender, static_cast<const std::uint8_t *>(loan.payload), static_cast<std::uint32_t>(loan.length), 0};
+}
+
 ssize_t port_consume(Socket &s, msghdr *msg, std::size_t skip, int flags)
 {
     ssize_t total = 0;

@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "compat/src/socket/loan.hpp"
+
 struct fi_cq_data_entry;
 
 struct fi_vma_tcp_state;
@@ -43,6 +45,8 @@ ssize_t port_transmit(Socket &s, const msghdr *msg, std::size_t skip, int flags)
 // rx_lock held. As above; MSG_PEEK and MSG_TRUNC as recv(2) has them.
 ssize_t port_receive(Socket &s, void *out, std::size_t len);
 ssize_t port_consume(Socket &s, msghdr *msg, std::size_t skip, int flags);
+// rx_lock held. Up to `most` bytes, in one piece. No lender: nothing is there, it can't be lent, or the stream is at its end.
+Loan port_lend(Socket &s, std::size_t most);
 
 // Settings and state of a stream that is on a port; no lock held.
 void settle_port(Socket &s, int fd); // after an option was set in the kernel

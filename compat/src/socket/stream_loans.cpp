@@ -8,6 +8,8 @@
 
 #include <rdma/fi_endpoint.h>
 
+#include "compat/src/socket/accounting.hpp"
+#include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
 
 namespace vma::sock {
@@ -73,7 +75,7 @@ StreamLoans *loans_of(Socket &s)
 
 } // namespace
 
-StreamLoans::StreamLoans(Socket &of) noexcept : fi_vma_lender{end_loan}, socket(of) {}
+StreamLoans::StreamLoans(Socket &of) noexcept : fi_vma_lender{end_loan, nullptr}, socket(of) {}
 
 std::uint64_t creditable(const Socket &s)
 {
@@ -85,9 +87,10 @@ Loan lend_stream(Socket &s, std::size_t most)
     Receiver &rx = s.rx;
     const std::uint64_t position = rx.consumed.load(std::memory_order_relaxed);
     const std::uint64_t left = rx.written.load(std::memory_order_acquire) - position;
-    if (s.endpoint == nullptr || s.on_port || is_remote(s) ||
-        rx.path.load(std::memory_order_relaxed) != Path::kEndpoint || rx.returning.load(std::memory_order_acquire) ||
-        left == 0 || most == 0)
+    if (s.endpoint != nullptr && s.on_port)
+        return port_lend(s, most);
+    if (s.endpoint == nullptr || rx.path.load(std::memory_order_relaxed) != Path::kEndpoint ||
+        rx.returning.load(std::memory_order_acquire) || left == 0 || most == 0)
         return {};
     const std::uint64_t offset = position & (rx.ring - 1);
     const auto length = static_cast<std::uint32_t>(std::min({std::uint64_t{most}, left, rx.ring - offset}));
@@ -99,6 +102,7 @@ Loan lend_stream(Socket &s, std::size_t most)
     loans->users.fetch_add(1, std::memory_order_relaxed);
     rx.lent_from.store(lent_from, std::memory_order_release);
     rx.consumed.store(position + length, std::memory_order_release);
+    stats::received(record_of(s), length);
     return {loans, rx.base + offset, length, 0};
 }
 

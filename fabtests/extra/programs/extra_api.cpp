@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The extra API as a program sees it: extra_api SCENARIO [PORT], extra_api send ADDRESS PORT. Each runs with libvma.so, makes its own peer where it needs one, and ends with 0,
+// The extra API as a program sees it: extra_api SCENARIO [PORT], extra_api send|send_stream ADDRESS PORT. Each runs with libvma.so, makes its own peer where it needs one, and ends with 0,
 // or 1 and a line that says what was not so.
 #include "fabtests/extra/programs/extra_api.hpp"
 
@@ -269,6 +269,7 @@ constexpr Scenario kScenarios[] = {
     {"xtreme_flood", xtreme_flood},
     {"xtreme_threads", xtreme_threads},
     {"xtreme_full", xtreme_full},
+    {"tcp_kept", tcp_kept},
 };
 
 } // namespace
@@ -279,12 +280,15 @@ using namespace extra_test;
 
 int main(int argc, char **argv)
 {
-    if (argc > 3 && std::strcmp(argv[1], "send") == 0) {
+    if (argc > 3 && std::strncmp(argv[1], "send", 4) == 0) {
         sockaddr_in to = {};
         to.sin_family = AF_INET;
         to.sin_port = htons(static_cast<std::uint16_t>(std::atoi(argv[3])));
         CHECK(::inet_pton(AF_INET, argv[2], &to.sin_addr) == 1);
-        send_numbers(to);
+        if (std::strcmp(argv[1], "send") == 0)
+            send_numbers(to);
+        send_stream(to);
+        return 0;
     }
     g_port = argc > 2 ? argv[2] : nullptr;
     g_api = vma_get_api();

@@ -88,6 +88,15 @@ inline int bound(int type, sockaddr_in &here)
     return fd;
 }
 
+// A vma_packet_t of one part.
+struct Head {
+    void *id = nullptr;
+    std::size_t parts = 1;
+    iovec part = {};
+    vma_packet_t *packet() { return reinterpret_cast<vma_packet_t *>(this); }
+};
+static_assert(sizeof(Head) == sizeof(vma_packet_t) + sizeof(iovec));
+
 // extra_receive.cpp
 [[noreturn]] void send_numbers(sockaddr_in to);                // datagrams
 std::uint32_t number_of(const void *data, std::size_t length); // of one of these, whose bytes are right
@@ -95,8 +104,6 @@ int receiver_of_numbers();                                     // from a peer, o
 bool is_time_over(time_t begin);
 void udp_zcopy();
 void udp_callback();
-void tcp_zcopy();
-void tcp_held_over_fork();
 
 // extra_waits.cpp
 void callback_waits();
@@ -109,5 +116,11 @@ void xtreme_many();
 void xtreme_flood();
 void xtreme_threads();
 void xtreme_full();
+
+// extra_streams.cpp
+void send_stream(sockaddr_in to);
+void tcp_zcopy();
+void tcp_held_over_fork();
+void tcp_kept();
 
 } // namespace extra_test

@@ -242,6 +242,68 @@ void is_counted(void **)
     assert_int_equal(fi_cntr_readerr(b.receives), 0);
 }
 
+// Keeps what it is given: gives back each second one before the call is over, as another thread may that knows of it, the others later.
+struct Keeper {
+    struct Loan {
+        fi_vma_lender *lender;
+        const void *payload;
+        std::size_t length;
+    };
+    std::vector<Loan> held;
+    std::uint32_t count = 0;
+    unsigned refused = 0;
+    fi_vma_taker option{nullptr, this, keep};
+
+    static int keep(void *context, const void *payload, std::size_t length, std::uint64_t data, fi_vma_lender *lender)
+    {
+        Keeper &self = *static_cast<Keeper *>(context);
+        REQUIRE(data == self.count++);
+        if (lender == nullptr) {
+            ++self.refused;
+            return 1;
+        }
+        if (data % 2 == 0) {
+            lender->lend(lender, payload, length);
+            lender->give_back(lender, payload, length);
+        } else {
+            self.held.push_back({lender, payload, length});
+        }
+        return FI_VMA_KEPT;
+    }
+    void give_back()
+    {
+        for (const Loan &loan : held)
+            loan.lender->give_back(loan.lender, loan.payload, loan.length);
+        held.clear();
+    }
+};
+
+void may_be_given_back_at_once(void **)
+{
+    OwnDirectory directory;
+    Keeper keeper;
+    const std::string bytes(1400, 'x');
+    std::uint32_t sent = 0;
+    {
+        Dgram b({.taker = &keeper.option});
+        Dgram a;
+        const fi_addr_t to = a.insert(b.name);
+        for (int round = 0; round < 300; ++round) {
+            for (int i = 0; i < 20; ++i)
+                REQUIRE(fi_injectdata(a.ep, bytes.data(), bytes.size(), sent++, to) == 0);
+            for (int i = 0; keeper.count < sent; ++i)
+                REQUIRE(fi_cq_read(b.cq, nullptr, 0) == -FI_EAGAIN && i < 200'000'000);
+            if (round % 3 == 0)
+                keeper.give_back();
+        }
+        assert_true(!keeper.held.empty());
+        assert_int_equal(keeper.refused, 0);
+    }
+    for (const Keeper::Loan &loan : keeper.held) // the endpoint is gone
+        assert_memory_equal(loan.payload, bytes.data(), loan.length);
+    keeper.give_back();
+}
+
 } // namespace
 
 int main()
@@ -254,6 +316,7 @@ int main()
         cmocka_unit_test(a_full_room_loses),
         cmocka_unit_test(outlives_its_sender),
         cmocka_unit_test(is_counted),
+        cmocka_unit_test(may_be_given_back_at_once),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <thread>
+
 #include "ether/driver.hpp"
 #include "ether/port.hpp"
 #include "ofi/process_ops.hpp"
@@ -195,6 +197,73 @@ void a_rule_that_is_refused(void **)
 }
 
 // ---- frames ----------------------------------------------------------------------------------------------------------
+
+// Frames that the program has on loan: the others go on coming, and half of them at most are out.
+void lent_frames(void **)
+{
+    Wire wire(2, {}, 1500, {.receive_frames = 64});
+    do_add(wire, kThree);
+    RawQueue &queue = wire.queue(1);
+    std::vector<std::span<const std::uint8_t>> held;
+    ether::LentFrames *lender = nullptr;
+    const auto pass_one = [&](std::uint8_t mark) {
+        Frame frame = datagram(kPort);
+        frame.back() = mark;
+        send(wire.queue(0), frame);
+        std::array<ReceivedFrame, 4> burst;
+        assert_int_equal(queue.receive(burst), 1);
+        const std::span<const std::uint8_t> bytes = burst[0].bytes;
+        assert_int_equal(bytes.back(), mark);
+        ether::LentFrames *const here = queue.lender_of(bytes.data(), bytes.size());
+        if (here != nullptr) {
+            lender = here;
+            lender->lend(bytes.data());
+            held.push_back(bytes);
+        }
+        queue.release(burst[0].index);
+    };
+    const auto give_back = [&](std::size_t place) {
+        lender->give_back(lender, held[place].data(), held[place].size());
+        held.erase(held.begin() + static_cast<std::ptrdiff_t>(place));
+    };
+    for (unsigned i = 0; i < 300; ++i)
+        pass_one(static_cast<std::uint8_t>(i));
+    assert_int_equal(held.size(), 32);
+    for (unsigned i = 0; i < 32; ++i) // the first ones, untouched since
+        assert_int_equal(held[i].back(), i);
+    std::thread([&] {
+        for (unsigned i = 0; i < 8; ++i)
+            give_back(i);
+    }).join();
+    for (unsigned i = 0; i < 300; ++i)
+        pass_one(static_cast<std::uint8_t>(100 + i));
+    assert_int_equal(held.size(), 32);
+    assert_null(queue.lender_of(held.front().data() - 1000000, 10));
+    while (held.size() > 1)
+        give_back(held.size() / 2);
+}
+
+// The memory stays when the port is gone.
+void lent_frames_outlive_the_port(void **)
+{
+    const Frame sent = datagram(kPort);
+    std::span<const std::uint8_t> held;
+    ether::LentFrames *lender = nullptr;
+    {
+        Wire wire;
+        do_add(wire, kThree);
+        send(wire.queue(0), sent);
+        std::array<ReceivedFrame, 4> burst;
+        assert_int_equal(wire.queue(1).receive(burst), 1);
+        held = burst[0].bytes;
+        lender = wire.queue(1).lender_of(held.data(), held.size());
+        assert_non_null(lender);
+        lender->lend(held.data());
+        wire.queue(1).release(burst[0].index);
+    }
+    assert_memory_equal(held.data(), sent.data(), sent.size());
+    lender->give_back(lender, held.data(), held.size());
+}
 
 void many_frames(void **)
 {
@@ -490,6 +559,8 @@ int main()
         cmocka_unit_test(a_vlan_is_part_of_a_flow),
         cmocka_unit_test(what_is_no_flow_is_refused),
         cmocka_unit_test(a_rule_that_is_refused),
+        cmocka_unit_test(lent_frames),
+        cmocka_unit_test(lent_frames_outlive_the_port),
         cmocka_unit_test(many_frames),
         cmocka_unit_test(more_frames_than_there_is_room_for),
         cmocka_unit_test(all_frames_are_taken),

@@ -8,7 +8,9 @@
 #include <errno.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <span>
 
 #include "prov/vma/test/inet_sim.hpp"
 
@@ -26,6 +28,7 @@ struct Program {
     bool closed = false;
     bool failed = false;
     ConnectionId id;
+    std::function<std::int64_t(Tcp &, const Program &, Nanos, std::span<std::uint8_t>)> read; // instead of receive()
 
     void act(Network &net, unsigned side)
     {
@@ -48,7 +51,7 @@ struct Program {
             assert_int_equal(tcp.shutdown(net.now(), id), 0);
         }
         for (;;) {
-            const std::int64_t n = tcp.receive(net.now(), id, buffer);
+            const std::int64_t n = read ? read(tcp, *this, net.now(), buffer) : tcp.receive(net.now(), id, buffer);
             if (n <= 0) {
                 failed = failed || (n != -EAGAIN && n != 0);
                 if (n == 0 && finished && !closed) {

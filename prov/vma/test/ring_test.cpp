@@ -3,7 +3,9 @@
 // once, whole and in order, whatever part it went through; and marks that make no sense lead nowhere.
 #include "prov/vma/test/local_pair.hpp"
 
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <sys/mman.h>
 #include <thread>
 #include <vector>
@@ -183,6 +185,73 @@ void keeps_half(void **)
         flow.give_back(flow.loans.size() - 1);
 }
 
+// What is given back soon is waited for in front, and the writer never looks at the bits; what isn't is marked there, and the head goes on.
+void the_head_waits_a_little(void **)
+{
+    constexpr std::size_t kLength = 1472;
+    const Memory memory = make_memory();
+    Flow flow(memory.get());
+    std::vector<const std::byte *> loans;
+    const auto pass_one = [&](bool keeps) {
+        REQUIRE(flow.writer.claim(kLength) != nullptr);
+        flow.writer.publish(kLength, false, 0);
+        local::Arrived arrived{};
+        REQUIRE(flow.reader.peek(arrived) == RingReader::Peek::datagram);
+        if (keeps) {
+            REQUIRE(flow.reader.may_keep(arrived));
+            flow.reader.keep(arrived);
+            loans.push_back(arrived.payload);
+        }
+        flow.reader.consume(arrived);
+        flow.reader.publish();
+    };
+    const auto give_back_first = [&] {
+        flow.reader.unkeep(loans.front(), kLength);
+        loans.erase(loans.begin());
+    };
+    for (int i = 0; i < 3000; ++i) {
+        pass_one(true);
+        if (loans.size() > 8)
+            give_back_first();
+    }
+    assert_int_equal(memory->control.keeps.load(), 0);
+    while (!loans.empty())
+        give_back_first();
+    pass_one(true);
+    const std::uint64_t head = memory->control.head.load();
+    for (int i = 0; i < 10; ++i)
+        pass_one(false);
+    assert_int_equal(memory->control.head.load(), head);
+    for (int i = 0; i < 30; ++i)
+        pass_one(false);
+    assert_true(memory->control.head.load() > head);
+    assert_int_equal(memory->control.keeps.load(), 1);
+    give_back_first();
+    for (const local::KeptWord &word : memory->kept)
+        assert_int_equal(word.load(), 0);
+}
+
+// Who reads leaves, and the last loan ends it.
+void the_last_one_ends_it(void **)
+{
+    for (const bool early : {false, true}) {
+        const Memory memory = make_memory();
+        Flow flow(memory.get());
+        flow.keeps = true;
+        for (int i = 0; i < 3; ++i)
+            REQUIRE(flow.write(false));
+        flow.read_all();
+        REQUIRE(flow.loans.size() == 3);
+        if (early)
+            assert_false(flow.reader.unkeep(flow.loans[1].payload, flow.loans[1].length));
+        assert_false(flow.reader.leave());
+        assert_false(flow.reader.unkeep(flow.loans[2].payload, flow.loans[2].length));
+        if (!early)
+            assert_false(flow.reader.unkeep(flow.loans[1].payload, flow.loans[1].length));
+        assert_true(flow.reader.unkeep(flow.loans[0].payload, flow.loans[0].length));
+    }
+}
+
 // A receiver whose bits say that it keeps everything gets nothing, and the writer comes back from each try.
 void keeps_all(void **)
 {
@@ -257,6 +326,59 @@ void two_threads(void **)
     assert_int_equal(flow.written, kCount);
 }
 
+// One thread writes, one reads and lends, one gives back when it likes.
+void three_threads(void **)
+{
+    constexpr std::uint64_t kCount = 50000;
+    const Memory memory = make_memory();
+    Flow flow(memory.get());
+    flow.keeps = true;
+    std::atomic<bool> done{false};
+    std::mutex lock;
+    std::thread writer([&flow] {
+        while (flow.written < kCount)
+            if (!flow.write(flow.written % 1000 < 500))
+                std::this_thread::yield();
+    });
+    std::vector<Flow::Loan> out; // with the lock
+    std::thread giver([&] {
+        Random random;
+        for (bool last = false; !last;) {
+            last = done.load();
+            std::vector<Flow::Loan> mine;
+            {
+                const std::lock_guard guard(lock);
+                mine.swap(out);
+            }
+            std::size_t stay = last ? 0 : mine.size() / 8;
+            while (mine.size() > stay) {
+                const std::size_t place = random.below(mine.size());
+                std::uint64_t number = 0;
+                std::memcpy(&number, mine[place].payload, sizeof number);
+                REQUIRE(number == mine[place].number);
+                flow.reader.unkeep(mine[place].payload, mine[place].length);
+                mine[place] = mine.back();
+                mine.pop_back();
+            }
+            const std::lock_guard guard(lock);
+            out.insert(out.end(), mine.begin(), mine.end());
+        }
+    });
+    while (flow.got < kCount) {
+        if (!flow.read())
+            std::this_thread::yield();
+        flow.reader.publish();
+        const std::lock_guard guard(lock);
+        out.insert(out.end(), flow.loans.begin(), flow.loans.end());
+        flow.loans.clear();
+    }
+    writer.join();
+    done.store(true);
+    giver.join();
+    assert_true(out.empty());
+    assert_true(flow.reader.leave());
+}
+
 // Marks at every place: the reader comes back from each look, and stays inside.
 void only_marks(void **)
 {
@@ -279,9 +401,17 @@ void only_marks(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(fast_and_slow), cmocka_unit_test(kept_records), cmocka_unit_test(keeps_half),
-        cmocka_unit_test(keeps_all),     cmocka_unit_test(comes_back),   cmocka_unit_test(full),
-        cmocka_unit_test(two_threads),   cmocka_unit_test(only_marks),
+        cmocka_unit_test(fast_and_slow),
+        cmocka_unit_test(kept_records),
+        cmocka_unit_test(keeps_half),
+        cmocka_unit_test(keeps_all),
+        cmocka_unit_test(comes_back),
+        cmocka_unit_test(full),
+        cmocka_unit_test(two_threads),
+        cmocka_unit_test(only_marks),
+        cmocka_unit_test(the_head_waits_a_little),
+        cmocka_unit_test(the_last_one_ends_it),
+        cmocka_unit_test(three_threads),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -2,6 +2,8 @@
 // Regions on the verbs device: what libvma.so's streams between hosts are made of, over the simulated NIC.
 #include "prov/vma/test/verbs_pair.hpp"
 
+#include <sys/mman.h>
+
 #include "verbs/endpoint.hpp"
 
 using namespace vma;
@@ -68,6 +70,37 @@ void small_data_takes_one_message(void **)
     assert_int_equal(sim::stats().sends - before.sends, 4);
     for (int i = 0; i < 3; ++i)
         entry_of(pair.b.cq());
+}
+
+// What was lent of it is read after the end; the device has nothing more to do with it.
+void kept_memory_outlives_the_endpoint(void **)
+{
+    const SimulatedHost host;
+    fi_vma_mapping mapping = {};
+    const unsigned char *theirs = nullptr;
+    std::vector<unsigned char> bytes(kRegion);
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+        bytes[i] = static_cast<unsigned char>(i * 11);
+    {
+        RdmaPair pair(kSetup);
+        theirs = region_of(pair.b.ep);
+        assert_int_equal(write_data(pair.a.ep, bytes.data(), bytes.size(), 1, 0), 0);
+        assert_int_equal(entry_of(pair.b.cq()).len, kRegion);
+        std::size_t size = sizeof mapping - 1;
+        assert_int_equal(
+            fi_getopt(&pair.b.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_KEEP_REGION), &mapping, &size),
+            -FI_ETOOSMALL);
+        mapping = option<fi_vma_mapping>(pair.b.ep, FI_OPT_VMA_KEEP_REGION);
+    }
+    const auto *const base = static_cast<const unsigned char *>(mapping.base);
+    assert_true(theirs >= base && theirs + kRegion <= base + mapping.len);
+    assert_memory_equal(theirs, bytes.data(), kRegion);
+    assert_int_equal(munmap(mapping.base, mapping.len), 0);
+    RdmaPair plain({.bind_flags = FI_SELECTIVE_COMPLETION});
+    std::size_t size = sizeof mapping;
+    assert_int_equal(
+        fi_getopt(&plain.b.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_KEEP_REGION), &mapping, &size),
+        -FI_EOPBADSTATE);
 }
 
 // A receiver that doesn't look stops the sender, and nothing is lost.
@@ -191,6 +224,7 @@ int main()
     const CMUnitTest tests[] = {
         cmocka_unit_test(bytes_and_data_arrive_together),
         cmocka_unit_test(small_data_takes_one_message),
+        cmocka_unit_test(kept_memory_outlives_the_endpoint),
         cmocka_unit_test(long_writes_go_from_device_memory),
         cmocka_unit_test(the_peer_has_to_look),
         cmocka_unit_test(outside_of_the_region),

@@ -123,6 +123,7 @@ bool Queue::push(const About &about, const Loan &loan)
     if (place == nullptr)
         return false;
     constexpr auto kSize = static_cast<std::uint32_t>(record_size(sizeof loan));
+    loan.begin(); // the reader may have read it, and its program given it back, before this returns
     new (place) Queued{static_cast<std::uint32_t>(loan.length()), kSize | Queued::kLent, about};
     new (place->memory()) Loan(loan);
     publish(kSize);

@@ -390,7 +390,7 @@ ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
     return n;
 }
 
-ssize_t receive_lent(Socket &s, int fd, msghdr *msg, int flags, bool force, Loan &loan, About &about)
+ssize_t receive_lent(Socket &s, int fd, msghdr *msg, int flags, bool force, Loan &loan, About *about)
 {
     const auto kernel = [=] {
         if (!force)
@@ -405,7 +405,7 @@ ssize_t receive_lent(Socket &s, int fd, msghdr *msg, int flags, bool force, Loan
         return n;
     Receive call = {s, fd, *msg, flags};
     call.loan = &loan;
-    call.about = &about;
+    call.about = about;
     call.force = force;
     return receive_dual(call);
 }

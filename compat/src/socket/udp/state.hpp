@@ -229,6 +229,7 @@ struct Direct {
     std::size_t copied = 0;
     std::size_t length = 0; // of the datagram
     bool done = false;
+    std::uint8_t behind = 0; // datagrams that were queued behind it, as loans
     About about = {};
 };
 // The provider calls it.
@@ -292,7 +293,8 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockad
 ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags);
 // The same without a copy if it can be: then `loan` has a lender, and nothing was written where `msg` says. Not with MSG_PEEK.
 // `force`: EIO, and nothing is taken, where the kernel has it.
-ssize_t receive_lent(Socket &s, int fd, msghdr *msg, int flags, bool force, Loan &loan, About &about);
+// `about` may be nullptr.
+ssize_t receive_lent(Socket &s, int fd, msghdr *msg, int flags, bool force, Loan &loan, About *about);
 // One look at the endpoint's side; -EAGAIN, or another negative errno. Up to `copied` bytes are always copied.
 ssize_t glance(Socket &s, int fd, msghdr *msg, std::size_t copied, Loan &loan, About &about);
 // recvmmsg() by the kernel alone. False: it may come by the endpoint.

@@ -201,6 +201,7 @@ bool Driver::needs_no_time() noexcept
 
 bool Driver::turn() noexcept
 {
+    tcp().collect();
     bool any = receive([] { return now_ns(); });
     if (!any && needs_no_time())
         return false;
@@ -237,6 +238,13 @@ LentFrames *Driver::lender_of(const std::uint8_t *data, std::size_t length) noex
                 found = found != nullptr ? found : queue.lender_of(data, length);
         return found;
     });
+}
+
+BlockLender *Driver::stream_lender() noexcept
+{
+    if (!stream_lender_)
+        stream_lender_ = BlockLender::make(tcp().arena());
+    return stream_lender_.get();
 }
 
 bool Driver::send(inet::Nanos now) noexcept

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/fd.hpp"
+#include "ether/block_lender.hpp"
 #include "ether/device_times.hpp"
 #include "ether/frame_taker.hpp"
 #include "ether/netlink.hpp"
@@ -51,6 +52,8 @@ public:
 
     // Who lends a part of a frame that is being taken; nullptr: nobody.
     LentFrames *lender_of(const std::uint8_t *data, std::size_t length) noexcept;
+    // Who lends what streams have received (inet::Tcp::lend); nullptr: no memory, nothing is lent.
+    BlockLender *stream_lender() noexcept;
 
     // Takes what has come, lets time pass, sends what there is to send. True: there was something. No system call where there
     // is nothing to send and nothing has changed, but for one look at netlink, and at a NIC's events, a millisecond.
@@ -113,6 +116,7 @@ private:
     Port port_;
     DeviceTimes times_;
     std::unique_ptr<inet::Stack> stack_;
+    BlockLender::Owned stream_lender_; // since it was asked for
     core::UniqueFd wait_set_;         // epoll
     core::UniqueFd timer_;            // timerfd
     std::size_t longest_frame_ = 0;   // bytes, of the link; the kernel may hand over longer ones

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Received frames of an AF_XDP socket that the program has on loan (fi_vma_lender): the kernel gets them back when the program has given
-// them back, and the memory stays until then if the socket is closed meanwhile.
+// Received frames of an AF_XDP socket or of a raw queue pair that the program has on loan (fi_vma_lender): the kernel or the device gets
+// them back when the program has given them back, and the memory stays until then if the queue is closed meanwhile.
 #pragma once
 
 #include <atomic>
@@ -51,6 +51,13 @@ public:
         state.holders.fetch_add(1, std::memory_order_relaxed);
         users_.fetch_add(1, std::memory_order_relaxed);
     }
+    // Around an offer. end_offer() lends if who kept it has not said so before.
+    void begin_offer() noexcept { lent_ = false; }
+    void end_offer(const std::uint8_t *data) noexcept
+    {
+        if (!lent_)
+            lend(data);
+    }
     // False: it is on loan, and comes back by collect().
     bool release(FrameIndex frame) noexcept
     {
@@ -83,7 +90,7 @@ private:
     };
 
     LentFrames(const std::uint8_t *base, std::uint32_t frame_size, std::uint32_t count) noexcept
-        : fi_vma_lender{end_loan}, base_(base), frame_size_(frame_size), count_(count),
+        : fi_vma_lender{end_loan, begin_loan}, base_(base), frame_size_(frame_size), count_(count),
           states_(new (std::nothrow) State[count])
     {
     }
@@ -93,6 +100,12 @@ private:
     FrameIndex index_of(const std::uint8_t *data) const noexcept
     {
         return static_cast<FrameIndex>((address(data) - address(base_)) / frame_size_);
+    }
+    static void begin_loan(fi_vma_lender *lender, const void *payload, std::size_t)
+    {
+        LentFrames &self = *static_cast<LentFrames *>(lender);
+        self.lend(static_cast<const std::uint8_t *>(payload));
+        self.lent_ = true;
     }
     static void end_loan(fi_vma_lender *lender, const void *payload, std::size_t)
     {
@@ -120,6 +133,7 @@ private:
     std::atomic<FrameIndex> back_{kNoFrame}; // given back, not collected
     std::atomic<std::uint32_t> out_{0};      // frames
     std::atomic<std::uint32_t> users_{1};    // the socket, and each loan
+    bool lent_ = false;                      // since begin_offer()
     MemoryMap memory_;
 };
 

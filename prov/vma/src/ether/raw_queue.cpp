@@ -92,14 +92,16 @@ void RawQueue::poll() noexcept
 
 void RawQueue::release(FrameIndex frame) noexcept
 {
-    if (frame < receive_frames_)
-        append(given_back_, receive_work_[frame].request);
-    else
+    if (frame >= receive_frames_)
         free_[free_count_++] = frame;
+    else if (!memory_.lent || memory_.lent->release(frame)) [[likely]]
+        append(given_back_, receive_work_[frame].request);
 }
 
 void RawQueue::refill() noexcept
 {
+    if (memory_.lent)
+        memory_.lent->collect([this](FrameIndex frame) { append(given_back_, receive_work_[frame].request); });
     ibv_recv_wr *const first = std::exchange(given_back_, {}).first;
     if (first == nullptr || broken_)
         return;
@@ -119,8 +121,8 @@ FrameIndex RawQueue::take() noexcept
 std::span<std::uint8_t> RawQueue::bytes(FrameIndex frame) noexcept
 {
     if (frame < receive_frames_)
-        return {frames_.data() + std::size_t{frame} * frame_size_, frame_size_};
-    std::uint8_t *const sent = frames_.data() + std::size_t{receive_frames_} * frame_size_;
+        return {memory_.map.data() + std::size_t{frame} * frame_size_, frame_size_};
+    std::uint8_t *const sent = memory_.map.data() + std::size_t{receive_frames_} * frame_size_;
     return {sent + std::size_t{frame - receive_frames_} * send_frame_size_, send_frame_size_};
 }
 
@@ -201,7 +203,8 @@ QueueState RawQueue::state() const noexcept
     QueueState now;
     now.waiting = end_ - next_;
     now.frames = receive_frames_;
-    now.free = receive_frames_ - now.waiting;
+    now.lent = memory_.lent ? memory_.lent->count() : 0;
+    now.free = receive_frames_ - now.waiting - now.lent;
     now.send_frames = send_frames_;
     now.send_free = free_count_;
     return now;

@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "core/sysfs.hpp"
 #include "ether/frames.hpp"
+#include "ether/lent_frames.hpp"
 #include "ether/memory_map.hpp"
 #include "ether/raw_clock.hpp"
 #include "ether/verbs_object.hpp"
@@ -48,6 +50,11 @@ public:
     // The frame is free again: to receive into with the next receive(); or, if take() gave it, to be taken.
     void release(FrameIndex frame) noexcept;
     void drive() noexcept { refill(); }
+    // Who lends this part of a received frame; nullptr: nobody, it is none, or half of the frames are lent.
+    LentFrames *lender_of(const std::uint8_t *data, std::size_t length) const noexcept
+    {
+        return memory_.lent && memory_.lent->may_lend(data, length) ? memory_.lent.get() : nullptr;
+    }
 
     // A free frame to write into; kNoFrame: all are under way, try later.
     FrameIndex take() noexcept;
@@ -86,6 +93,18 @@ private:
     template <typename Request> struct Chain {
         Request *first = nullptr;
         Request *last = nullptr;
+    };
+
+    // What is lent of it stays when the device and its registration are gone.
+    struct FrameMemory {
+        MemoryMap map;
+        LentFrames::Owned lent; // nullptr: no memory for it, nothing is lent
+
+        ~FrameMemory()
+        {
+            if (lent)
+                lent->keep(std::move(map));
+        }
     };
 
     int open_device(const core::RdmaPort &port, const RawQueueOptions &options) noexcept;
@@ -132,7 +151,7 @@ private:
     std::uint64_t submitted_ = 0;
     RawQueueCounters counters_;
 
-    MemoryMap frames_;
+    FrameMemory memory_;
     VerbsObject<ibv_context> context_; // these go in the reverse order
     VerbsObject<ibv_pd> pd_;
     VerbsObject<ibv_mr> mr_;

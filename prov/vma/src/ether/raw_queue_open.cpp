@@ -193,14 +193,17 @@ int RawQueue::open_queues() noexcept
 int RawQueue::map_frames() noexcept
 {
     const std::size_t size = std::size_t{receive_frames_} * frame_size_ + std::size_t{send_frames_} * send_frame_size_;
-    frames_ = {::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), size};
-    if (!frames_)
+    memory_.map = {::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), size};
+    if (!memory_.map)
         return -errno;
     // The device holds these very pages: fork() must not make us write to copies of them.
-    ::madvise(frames_.data(), size, MADV_DONTFORK);
-    mr_ =
-        own(verbs::table()->reg_mr(pd_.get(), frames_.data(), size, IBV_ACCESS_LOCAL_WRITE), verbs::table()->dereg_mr);
-    return mr_ ? 0 : last_error();
+    ::madvise(memory_.map.data(), size, MADV_DONTFORK);
+    mr_ = own(verbs::table()->reg_mr(pd_.get(), memory_.map.data(), size, IBV_ACCESS_LOCAL_WRITE),
+              verbs::table()->dereg_mr);
+    if (!mr_)
+        return last_error();
+    memory_.lent = LentFrames::make(memory_.map.data(), frame_size_, receive_frames_);
+    return 0;
 }
 
 template <typename Request> void RawQueue::fill(Work<Request> &work, FrameIndex frame) noexcept

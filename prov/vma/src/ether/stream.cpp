@@ -3,6 +3,7 @@
 #include "ether/stream.hpp"
 
 #include <cerrno>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -48,6 +49,15 @@ ssize_t Stream::send(std::span<const iovec> parts, bool more) noexcept
     return sent != 0 || n == 0 ? sent : n;
 }
 
+// After a call that reads: whoever has looked hears of the next bytes.
+void Stream::note_read(std::int64_t result) noexcept
+{
+    if (result == -EAGAIN || result > 0)
+        read_told_ = false;
+    else if (result < 0) [[unlikely]]
+        error_told_ = static_cast<int>(-result);
+}
+
 ssize_t Stream::receive(std::span<const iovec> parts, bool peek) noexcept
 {
     const core::SpinGuard guard(station.lock());
@@ -66,13 +76,39 @@ ssize_t Stream::receive(std::span<const iovec> parts, bool peek) noexcept
         if (static_cast<std::size_t>(n) != part.iov_len || peek)
             break;
     }
-    if (n == -EAGAIN || n > 0)
-        read_told_ = false; // whoever has looked hears of the next bytes
-    else if (n < 0) [[unlikely]]
-        error_told_ = static_cast<int>(-n);
+    note_read(n);
     if (station.driver().stack().wants_output()) // the window is open again
         station.driver().send(now);
     return received != 0 ? received : n;
+}
+
+int Stream::lend(void *value, std::size_t *length) noexcept
+{
+    fi_vma_loan loan;
+    if (value == nullptr || length == nullptr || *length != sizeof loan)
+        return -FI_EINVAL;
+    std::memcpy(&loan, value, sizeof loan);
+    const core::SpinGuard guard(station.lock());
+    if (phase != Phase::kConnected) [[unlikely]]
+        return -FI_ENOTCONN;
+    BlockLender *const lender = station.driver().stream_lender();
+    if (lender == nullptr)
+        return -FI_ENOBUFS;
+    const inet::Nanos now = now_ns();
+    std::span<const std::uint8_t> piece;
+    const std::int64_t n = station.tcp().lend(now, connection_, loan.length, piece);
+    if (n == -ENOBUFS) // fi_recv() tells the rest
+        return -FI_ENOBUFS;
+    note_read(n);
+    if (n < 0)
+        return static_cast<int>(n);
+    if (n != 0)
+        lender->note_loan();
+    loan = {n != 0 ? lender : nullptr, piece.data(), piece.size(), station.tcp().readable(connection_)};
+    std::memcpy(value, &loan, sizeof loan);
+    if (station.driver().stack().wants_output())
+        station.driver().send(now);
+    return 0;
 }
 
 // ---- readiness -------------------------------------------------------------------------------------------------------
@@ -317,6 +353,8 @@ int Stream::get_option(int name, void *value, std::size_t *length) noexcept
     if (name == FI_OPT_CM_DATA_SIZE)
         return ofi::give_option<std::size_t>(0, value, length);
     const auto option = static_cast<unsigned>(name);
+    if (option == FI_OPT_VMA_LEND)
+        return lend(value, length);
     if (option != FI_OPT_VMA_TCP && option != FI_OPT_VMA_TCP_STATE)
         return -FI_ENOPROTOOPT;
     const core::SpinGuard guard(station.lock());

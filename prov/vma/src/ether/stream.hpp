@@ -33,6 +33,7 @@ struct Stream {
     // Each takes the station's lock. Results as fi_ext_vma.h says.
     ssize_t send(std::span<const iovec> parts, bool more) noexcept;
     ssize_t receive(std::span<const iovec> parts, bool peek) noexcept;
+    int lend(void *value, std::size_t *length) noexcept; // FI_OPT_VMA_LEND
     int bind(struct fid *what, std::uint64_t flags) noexcept;
     int enable() noexcept;
     int connect(const void *address) noexcept;
@@ -58,6 +59,7 @@ private:
     int take_local(const Route &route) noexcept;
     int open_connection(const Route &route) noexcept;
     void end_connecting(std::uint32_t what) noexcept;
+    void note_read(std::int64_t result) noexcept;
     void tell_readable() noexcept;
     void tell_writable() noexcept;
     int change_carrier(unsigned option, const void *value, std::size_t length) noexcept;

@@ -141,8 +141,10 @@ void UdpTap::take(const inet::DatagramInfo &info, inet::Bytes data) noexcept
     datagram.hardware_ns = static_cast<std::int64_t>(info.hardware);
     LentFrames *const lender = station_.driver().lender_of(data.data(), data.size());
     datagram.lender = lender;
+    if (lender != nullptr)
+        lender->begin_offer();
     if (take_(context_, &datagram) == FI_VMA_KEPT && lender != nullptr) [[unlikely]]
-        lender->lend(data.data());
+        lender->end_offer(data.data());
 }
 
 ssize_t UdpTap::send(std::span<const iovec> parts, const fi_vma_udp_to &to) noexcept

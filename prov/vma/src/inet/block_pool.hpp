@@ -5,30 +5,29 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
+
+#include "prov/vma/src/inet/block_arena.hpp"
 
 namespace vma::inet {
 
-using BlockIndex = std::uint16_t; // a block full of them is the longest queue
-inline constexpr BlockIndex kNoBlock = 0xffff;
-
-// Not thread-safe, as nothing in inet is: a stack has one owner at a time.
+// Not thread-safe, as nothing in inet is: a stack has one owner at a time. Only who has borrowed a block gives it back as he likes.
 class BlockPool
 {
 public:
     // 2^shift bytes a block, at least 64; 65,535 blocks at most. The arena's pages are touched when a block is first used.
     BlockPool(std::uint32_t blocks, unsigned shift)
         : shift_(shift), total_(std::min<std::uint32_t>(blocks, kNoBlock)), free_(total_),
-          arena_(std::make_unique_for_overwrite<std::uint8_t[]>(std::size_t{total_} << shift)),
-          next_(std::make_unique_for_overwrite<BlockIndex[]>(total_))
+          arena_(BlockArena::make(total_, shift))
     {
     }
 
     BlockIndex take() // kNoBlock: none is left
     {
+        if (head_ == kNoBlock && fresh_ == total_) [[unlikely]]
+            collect();
         if (head_ != kNoBlock) {
             const BlockIndex block = head_;
-            head_ = next_[block];
+            head_ = arena_->next(block);
             --free_;
             return block;
         }
@@ -40,13 +39,19 @@ public:
 
     void give(BlockIndex block)
     {
-        next_[block] = head_;
-        head_ = block;
-        ++free_;
+        if (arena_->release(block)) [[likely]]
+            put(block);
     }
 
-    std::uint8_t *data(BlockIndex block) { return arena_.get() + (std::size_t{block} << shift_); }
-    const std::uint8_t *data(BlockIndex block) const { return arena_.get() + (std::size_t{block} << shift_); }
+    // What borrowers have given back is free again.
+    void collect()
+    {
+        arena_->collect([this](BlockIndex block) { put(block); });
+    }
+    BlockArena &arena() { return *arena_; }
+
+    std::uint8_t *data(BlockIndex block) { return arena_->data(block); }
+    const std::uint8_t *data(BlockIndex block) const { return arena_->data(block); }
 
     std::uint32_t block_size() const { return std::uint32_t{1} << shift_; }
     unsigned shift() const { return shift_; }
@@ -54,13 +59,19 @@ public:
     std::uint32_t total() const { return total_; }
 
 private:
+    void put(BlockIndex block)
+    {
+        arena_->next(block) = head_;
+        head_ = block;
+        ++free_;
+    }
+
     const unsigned shift_;
     const std::uint32_t total_;
     std::uint32_t free_;
     std::uint32_t fresh_ = 0; // blocks from here on were never used
     BlockIndex head_ = kNoBlock;
-    std::unique_ptr<std::uint8_t[]> arena_;
-    std::unique_ptr<BlockIndex[]> next_;
+    const BlockArena::Owned arena_;
 };
 
 } // namespace vma::inet

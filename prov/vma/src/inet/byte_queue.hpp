@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "prov/vma/src/inet/block_pool.hpp"
 
@@ -43,6 +44,13 @@ public:
             at += n;
             len -= n;
         }
+    }
+
+    // What stands first in one piece, `most` bytes at most; not of an empty queue.
+    std::span<const std::uint8_t> front(const BlockPool &pool, std::size_t most) const
+    {
+        const std::size_t n = std::min({most, size_, std::size_t{pool.block_size()} - begin_});
+        return {pool.data(slot(pool, 0)) + begin_, n};
     }
 
     void pop(BlockPool &pool, std::size_t len); // from the front, at most size()

@@ -153,6 +153,12 @@ public:
     // Bytes read; 0: the peer has finished; -EAGAIN: nothing there yet (kReadable comes).
     std::int64_t receive(Nanos now, ConnectionId id, std::span<std::uint8_t> out, bool peek = false);
 
+    // The same without a copy, as far as it lies in one piece: `piece` stays as it is until arena().give_back(), whatever becomes of the
+    // connection and of this. -ENOBUFS: a quarter of the memory is lent, receive() copies.
+    std::int64_t lend(Nanos now, ConnectionId id, std::size_t most, std::span<const std::uint8_t> &piece);
+    BlockArena &arena() { return blocks_.arena(); }
+    void collect() { blocks_.collect(); } // what was given back
+
     int shutdown(Nanos now, ConnectionId id); // no more will be sent
     void close(Nanos now, ConnectionId id);   // the id is void; what was sent still arrives (RFC 1122, 4.2.2.13)
     void abort(Nanos now, ConnectionId id);   // the same, with a reset
@@ -321,6 +327,8 @@ private:
     void ask_for_ack(Connection &c, bool at_once, Nanos now);
     std::uint32_t window_of(const Connection &c) const; // what may be advertised now
     void release_input(Connection &c);
+    static std::int64_t nothing_to_read(Connection &c);
+    void consume(Nanos now, Connection &c, std::size_t n);
 
     // ---- tcp_recovery.cpp: acknowledgements, losses
     void take_ack(Connection &c, const Segment &segment, Nanos now);

@@ -115,29 +115,55 @@ std::int64_t Tcp::send(Nanos now, ConnectionId id, std::span<const std::uint8_t>
     return static_cast<std::int64_t>(n);
 }
 
+// Where there is nothing to read: 0 at the end, or why.
+std::int64_t Tcp::nothing_to_read(Connection &c)
+{
+    if (c.error != 0)
+        return -std::exchange(c.error, 0);
+    return c.fin_received || c.state == TcpState::kClosed ? 0 : -EAGAIN;
+}
+
+// The program has taken so many bytes; the peer may hear that there is room again.
+void Tcp::consume(Nanos now, Connection &c, std::size_t n)
+{
+    c.in.pop(blocks_, n);
+    release_input(c);
+    if (c.state == TcpState::kClosed || c.fin_received)
+        return;
+    const std::uint32_t known = c.advertised - c.rcv;
+    const std::uint32_t now_free = window_of(c);
+    if (now_free > known && now_free - known >= std::min(2U * c.peer_segment, c.settings.receive_buffer / 2))
+        want_ack(c, 0, known < c.settings.receive_buffer / 2, now); // RFC 9293, 3.8.6.2.2
+}
+
 std::int64_t Tcp::receive(Nanos now, ConnectionId id, std::span<std::uint8_t> out, bool peek)
 {
     Connection *const c = get(id);
     if (c == nullptr)
         return -EBADF;
     const std::size_t n = std::min(out.size(), c->in.size());
-    if (n == 0) {
-        if (c->error != 0)
-            return -std::exchange(c->error, 0);
-        return c->fin_received || c->state == TcpState::kClosed ? 0 : -EAGAIN;
-    }
+    if (n == 0)
+        return nothing_to_read(*c);
     c->in.copy(blocks_, 0, out.data(), n);
-    if (peek)
-        return static_cast<std::int64_t>(n);
-    c->in.pop(blocks_, n);
-    release_input(*c);
-    if (c->state == TcpState::kClosed || c->fin_received)
-        return static_cast<std::int64_t>(n);
-    const std::uint32_t known = c->advertised - c->rcv;
-    const std::uint32_t now_free = window_of(*c);
-    if (now_free > known && now_free - known >= std::min(2U * c->peer_segment, c->settings.receive_buffer / 2))
-        want_ack(*c, 0, known < c->settings.receive_buffer / 2, now); // RFC 9293, 3.8.6.2.2
+    if (!peek)
+        consume(now, *c, n);
     return static_cast<std::int64_t>(n);
+}
+
+std::int64_t Tcp::lend(Nanos now, ConnectionId id, std::size_t most, std::span<const std::uint8_t> &piece)
+{
+    Connection *const c = get(id);
+    if (c == nullptr)
+        return -EBADF;
+    if (c->in.size() == 0)
+        return nothing_to_read(*c);
+    blocks_.collect();
+    if (most == 0 || !blocks_.arena().may_lend())
+        return -ENOBUFS;
+    piece = c->in.front(blocks_, most);
+    blocks_.arena().lend(piece.data());
+    consume(now, *c, piece.size());
+    return static_cast<std::int64_t>(piece.size());
 }
 
 // What is to be sent may not take the last memory: what arrives, acknowledgements of it above all, would find none.

@@ -238,12 +238,13 @@ bool DatagramEndpoint::offer(KeptRing &ring, const Arrived &arrived) noexcept
 {
     const std::uint64_t data = arrived.has_data ? arrived.data : 0;
     KeptRing *const lender = taker_.keep && ring.reader.may_keep(arrived) ? &ring : nullptr;
+    ring.begin_offer();
     const int result = taker_.keep ? taker_.keep(taker_.context, arrived.payload, arrived.length, data, lender)
                                    : taker_.take(taker_.context, arrived.payload, arrived.length, data);
     if (result == 0)
         return false;
     if (result == FI_VMA_KEPT && lender)
-        ring.lend(arrived);
+        ring.end_offer(arrived);
     if (receive_counter_)
         receive_counter_->count();
     return true;

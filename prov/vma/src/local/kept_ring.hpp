@@ -2,9 +2,8 @@
 // The receiving end of a sender's ring, which stays mapped as long as the program has records of it on loan (fi_vma_lender).
 #pragma once
 
-#include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <utility>
 
 #include "local/ring.hpp"
 #include "local/segment.hpp"
@@ -15,28 +14,37 @@ namespace vma::local {
 struct KeptRing final : fi_vma_lender {
     RingReader reader;
     Mapping memory;
-    std::atomic<std::uint32_t> users{1}; // the inlet, and each loan
 
-    KeptRing() noexcept : fi_vma_lender{end_loan} {}
+    KeptRing() noexcept : fi_vma_lender{end_loan, begin_loan} {}
 
-    void lend(const Arrived &arrived) noexcept
+    // Around an offer of what was peeked. end_offer() lends it if the taker has kept it and not said so before.
+    void begin_offer() noexcept { lent_ = false; }
+    void end_offer(const Arrived &arrived) noexcept
     {
-        users.fetch_add(1, std::memory_order_relaxed);
-        reader.keep(arrived);
+        if (!lent_)
+            reader.keep(arrived);
     }
-    void leave() noexcept
+    void leave() noexcept // it is not read any more
     {
-        if (users.fetch_sub(1, std::memory_order_acq_rel) == 1)
+        if (reader.leave())
             delete this;
     }
 
 private:
+    static void begin_loan(fi_vma_lender *lender, const void *payload, std::size_t length)
+    {
+        KeptRing &self = *static_cast<KeptRing *>(lender);
+        self.reader.keep({static_cast<const std::byte *>(payload), length, false, 0});
+        self.lent_ = true;
+    }
     static void end_loan(fi_vma_lender *lender, const void *payload, std::size_t length)
     {
         KeptRing &self = *static_cast<KeptRing *>(lender);
-        self.reader.unkeep(static_cast<const std::byte *>(payload), length);
-        self.leave();
+        if (self.reader.unkeep(static_cast<const std::byte *>(payload), length)) [[unlikely]]
+            delete &self;
     }
+
+    bool lent_ = false;
 };
 
 } // namespace vma::local

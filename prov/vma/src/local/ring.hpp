@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/spinlock.hpp"
+#include "local/kept_part.hpp"
 #include "local/layout.hpp"
 
 namespace vma::local {
@@ -41,10 +42,7 @@ struct RingControl {
 };
 static_assert(sizeof(RingControl) == kControlSize);
 
-// The receiver's: a bit a line of a part. Lines of records that its program has not given back are not written again, also where
-// the head is beyond them. Set before the head passes them; cleared at any time.
-using KeptWord = std::atomic<std::uint64_t>;
-inline constexpr std::size_t kLinesPerWord = 64;
+static_assert(kRecordAlign == kLineBytes);
 inline constexpr std::size_t kRingWords = kRingBytes / kRecordAlign / kLinesPerWord;
 inline constexpr std::size_t kSpillWords = kSpillBytes / kRecordAlign / kLinesPerWord;
 
@@ -348,8 +346,10 @@ public:
     void attach(RingMemory *memory) noexcept
     {
         memory_ = memory;
-        now_ = {memory->data, kRingBytes, &memory->control.head};
-        other_ = {memory->spill, kSpillBytes, &memory->control.spill_head};
+        now_ = {memory->data, kRingBytes, &memory->control.head, &kept_[0]};
+        other_ = {memory->spill, kSpillBytes, &memory->control.spill_head, &kept_[1]};
+        kept_[0].attach(kRingBytes, memory->kept, memory->control.keeps, users_);
+        kept_[1].attach(kSpillBytes, memory->kept_spill, memory->control.keeps, users_);
     }
 
     bool ready() const noexcept { return at(now_.next).word.load(std::memory_order_relaxed) != 0; }
@@ -376,24 +376,27 @@ public:
         arrived = {now_.data + offset + sizeof(Record), length, (word & kRecordData) != 0, record.data};
         return Peek::datagram;
     }
-    // False: half of the part is kept already.
+    // False: half of the part is kept already, or it can't be.
     bool may_keep(const Arrived &arrived) const noexcept
     {
-        const std::size_t lines = record_bytes(arrived.length) / kRecordAlign;
-        return kept_[in_ring() ? 0 : 1].load(std::memory_order_relaxed) + lines <= now_.bytes / kRecordAlign / 2;
+        return now_.kept->may_keep(now_.next, record_bytes(arrived.length));
     }
     // What was peeked stays readable until unkeep().
-    void keep(const Arrived &arrived) noexcept
-    {
-        mark(now_.next & (now_.bytes - 1), record_bytes(arrived.length) / kRecordAlign, in_ring(), true);
-    }
-    // Any thread may, once for each keep(), with what peek() gave.
-    void unkeep(const std::byte *payload, std::size_t length) noexcept
+    void keep(const Arrived &arrived) noexcept { now_.kept->keep(now_.next, record_bytes(arrived.length)); }
+    // Any thread may, once for each keep(), with what peek() gave. True: it was the last one after leave().
+    bool unkeep(const std::byte *payload, std::size_t length) noexcept
     {
         const std::byte *const record = payload - sizeof(Record);
         const bool of_ring = record < memory_->spill;
         const auto offset = static_cast<std::size_t>(record - (of_ring ? memory_->data : memory_->spill));
-        mark(offset, record_bytes(length) / kRecordAlign, of_ring, false);
+        return kept_[of_ring ? 0 : 1].unkeep(offset, record_bytes(length)) && leave_one();
+    }
+    // Nothing is peeked or published any more. True: nothing is kept, else the last unkeep() says so.
+    bool leave() noexcept
+    {
+        for (KeptPart &part : kept_)
+            part.mark_all();
+        return leave_one();
     }
     void consume(const Arrived &arrived) noexcept
     {
@@ -401,11 +404,12 @@ public:
         now_.next += record_bytes(arrived.length);
     }
 
-    // Gives back what was consumed.
+    // Gives back what was consumed, as far as it is not kept.
     void publish() noexcept
     {
-        if (now_.next != now_.published)
-            now_.head->store(now_.published = now_.next, std::memory_order_release);
+        const std::uint64_t free = now_.kept->free_up_to(now_.next);
+        if (free != now_.published)
+            now_.head->store(now_.published = free, std::memory_order_release);
     }
 
     // After RingState::ring look at ready() once more.
@@ -424,6 +428,7 @@ private:
         std::byte *data = nullptr;
         std::size_t bytes = 0;
         std::atomic<std::uint64_t> *head = nullptr;
+        KeptPart *kept = nullptr;
         std::uint64_t next = 0;
         std::uint64_t published = 0;
     };
@@ -442,6 +447,7 @@ private:
         at(now_.next).word.store(0, std::memory_order_relaxed);
         if (turn) {
             now_.next += kRecordAlign;
+            now_.kept->mark_all(); // the writer comes back here when the head is where it ended
             publish();
             std::swap(now_, other_);
         }
@@ -454,36 +460,13 @@ private:
         return *reinterpret_cast<Record *>(now_.data + (position & (now_.bytes - 1)));
     }
 
-    bool in_ring() const noexcept { return now_.data == memory_->data; }
-    void mark(std::size_t offset, std::size_t lines, bool of_ring, bool on) noexcept
-    {
-        const auto count = static_cast<std::uint32_t>(lines);
-        KeptWord *const words = of_ring ? memory_->kept : memory_->kept_spill;
-        if (on) {
-            kept_[of_ring ? 0 : 1].fetch_add(count, std::memory_order_relaxed);
-            if (memory_->control.keeps.load(std::memory_order_relaxed) == 0)
-                memory_->control.keeps.store(1, std::memory_order_relaxed);
-        }
-        for (std::size_t line = offset / kRecordAlign; lines != 0;) {
-            const std::size_t bit = line % kLinesPerWord;
-            const std::size_t here = std::min(lines, kLinesPerWord - bit);
-            const std::uint64_t mask = (here == kLinesPerWord ? ~UINT64_C(0) : (UINT64_C(1) << here) - 1) << bit;
-            KeptWord &word = words[line / kLinesPerWord];
-            if (on)
-                word.fetch_or(mask, std::memory_order_relaxed);
-            else
-                word.fetch_and(~mask, std::memory_order_release);
-            line += here;
-            lines -= here;
-        }
-        if (!on)
-            kept_[of_ring ? 0 : 1].fetch_sub(count, std::memory_order_relaxed);
-    }
+    bool leave_one() noexcept { return users_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
 
     Part now_; // read at the moment
     Part other_;
     RingMemory *memory_ = nullptr;
-    std::atomic<std::uint32_t> kept_[2] = {}; // lines of ring and spill: our own count, which the writer can't touch
+    KeptPart kept_[2];                    // of ring and spill
+    std::atomic<std::uint32_t> users_{1}; // who reads it, and each record that is marked
 };
 
 } // namespace vma::local

@@ -245,6 +245,8 @@ int Endpoint::get_option(int name, void *value, std::size_t *length) noexcept
             return -FI_EOPBADSTATE;
         return ofi::give_option(fi_vma_region{region ? region->base() : nullptr, region_bytes_, FI_VMA_REGION_KEY},
                                 value, length);
+    case FI_OPT_VMA_KEEP_REGION:
+        return is_enabled && region ? keep_region(value, length) : -FI_EOPBADSTATE;
     case FI_OPT_VMA_PEER_REGION:
     case FI_OPT_VMA_REGION_INJECT:
         if (!open_for_sends.load(std::memory_order_acquire) && !joined)

@@ -167,6 +167,7 @@ private:
     int create_qp() noexcept;
     int move_to_init() noexcept;
     int open_region() noexcept;
+    int keep_region(void *value, std::size_t *length) noexcept;
     void for_counters(void (ofi::Cntr::*action)(const ofi::ProgressSource &) noexcept) noexcept;
     int join_queues() noexcept;
     int reserve_receives() noexcept;

@@ -12,6 +12,7 @@
 #include <rdma/fi_rma.h>
 
 #include "core/log.hpp"
+#include "ofi/give_option.hpp"
 #include "verbs/endpoint.hpp"
 
 namespace vma::verbs {
@@ -32,7 +33,7 @@ Pages::~Pages()
 {
     if (mr_ != nullptr)
         table()->dereg_mr(mr_);
-    if (bytes_ != nullptr)
+    if (bytes_ != nullptr && !kept_)
         ::munmap(bytes_, size_);
 }
 
@@ -70,6 +71,14 @@ int RegionLink::join(ibv_pd *pd, const ConnectHeader &header) noexcept
     peer_key = header.block_key;
     room = UINT64_C(1) << header.notes;
     return 0;
+}
+
+int Endpoint::keep_region(void *value, std::size_t *length) noexcept
+{
+    const int result = ofi::give_option(fi_vma_mapping{region->block.bytes(), region->block.size()}, value, length);
+    if (result == 0)
+        region->block.keep();
+    return result;
 }
 
 // ---- what an endpoint does with it ---------------------------------------------------------------------------------

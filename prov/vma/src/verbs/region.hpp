@@ -24,6 +24,8 @@ public:
     ~Pages();
     // 0 or a negative fi_errno, logged.
     int make(ibv_pd *pd, std::size_t bytes, int access) noexcept;
+    // The memory stays when this ends, no longer registered; the caller unmaps it.
+    void keep() noexcept { kept_ = true; }
 
     std::byte *bytes() const noexcept { return bytes_; }
     std::size_t size() const noexcept { return size_; }
@@ -35,6 +37,7 @@ private:
     std::byte *bytes_ = nullptr;
     std::size_t size_ = 0;
     ibv_mr *mr_ = nullptr;
+    bool kept_ = false;
 };
 
 // What a note says that does not fit into the immediate data of a write.

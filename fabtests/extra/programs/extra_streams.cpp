@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What receives a stream without a copy, on this host or by a port.
+#include "fabtests/extra/programs/extra_api.hpp"
+
+#include <thread>
+
+namespace extra_test {
+
+// A stream of numbers, as fast as it goes.
+void send_stream(sockaddr_in to)
+{
+    static std::uint32_t words[16384];
+    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(::connect(fd, generic(to), sizeof to) == 0);
+    std::uint32_t next = 0;
+    for (unsigned round = 0; round < 3000; ++round) {
+        const std::size_t count = round < 100 ? 16 : 1 + round * 2654435761U % 16384;
+        for (std::size_t i = 0; i < count; ++i)
+            words[i] = next++;
+        const auto *at = reinterpret_cast<const char *>(words);
+        for (std::size_t left = count * sizeof *words; left != 0;) {
+            const ssize_t n = ::send(fd, at, left, 0);
+            CHECK(n > 0);
+            at += n;
+            left -= static_cast<std::size_t>(n);
+        }
+        if (round < 200)
+            ::usleep(1000); // until both are accelerated
+    }
+    ::shutdown(fd, SHUT_WR);
+    char byte = 0;
+    static_cast<void>(::read(fd, &byte, 1));
+}
+
+namespace {
+
+class Words
+{
+public:
+    void take(const void *data, std::size_t length)
+    {
+        const auto *const bytes = static_cast<const unsigned char *>(data);
+        for (std::size_t i = 0; i < length; ++i, ++place_)
+            CHECK(bytes[i] == static_cast<unsigned char>(place_ / 4 >> place_ % 4 * 8));
+    }
+    std::uint64_t place() const { return place_; }
+
+private:
+    std::uint64_t place_ = 0;
+};
+
+void check_again(const iovec &part, std::uint64_t place)
+{
+    const auto *const bytes = static_cast<const unsigned char *>(part.iov_base);
+    for (std::size_t i = 0; i < part.iov_len; ++i, ++place)
+        CHECK(bytes[i] == static_cast<unsigned char>(place / 4 >> place % 4 * 8));
+}
+
+struct Piece {
+    Head head;
+    std::uint64_t place;
+};
+
+// Of a peer of its own, or of the first one that comes to g_port.
+int receiver_of_stream()
+{
+    const int way = g_port == nullptr ? start_peer(send_stream) : -1;
+    sockaddr_in here = {};
+    int listener = -1;
+    if (g_port == nullptr) {
+        listener = bound(SOCK_STREAM, here);
+    } else {
+        const int on = 1;
+        listener = ::socket(AF_INET, SOCK_STREAM, 0);
+        here.sin_family = AF_INET;
+        here.sin_port = htons(static_cast<std::uint16_t>(std::atoi(g_port)));
+        CHECK(::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0);
+        CHECK(::bind(listener, generic(here), sizeof here) == 0);
+    }
+    CHECK(::listen(listener, 1) == 0);
+    std::puts("listening");
+    std::fflush(stdout);
+    CHECK(way < 0 || ::write(way, &here, sizeof here) == sizeof here);
+    const int fd = ::accept(listener, nullptr, nullptr);
+    CHECK(fd >= 0);
+    ::close(listener);
+    return fd;
+}
+
+// One receive: its packets, or bytes that were copied. False: the end.
+bool receive_pieces(int fd, Words &words, std::vector<Piece> &pieces)
+{
+    static char room[65536];
+    int flags = 0;
+    const int n = g_api->recvfrom_zcopy(fd, room, sizeof room, &flags, nullptr, nullptr);
+    CHECK(n >= 0);
+    pieces.clear();
+    if ((flags & MSG_VMA_ZCOPY) == 0) {
+        words.take(room, static_cast<std::size_t>(n));
+        return n != 0;
+    }
+    std::size_t count = 0;
+    std::memcpy(&count, room, sizeof count);
+    const char *at = room + sizeof count;
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < count; ++i, at += sizeof(vma_packet_t) + sizeof(iovec)) {
+        Piece one = {};
+        std::memcpy(one.head.packet(), at, sizeof one.head);
+        const char *const data = static_cast<const char *>(one.head.part.iov_base);
+        CHECK(data + one.head.part.iov_len <= room || data >= room + sizeof room); // where it arrived
+        one.place = words.place();
+        words.take(data, one.head.part.iov_len);
+        bytes += one.head.part.iov_len;
+        pieces.push_back(one);
+    }
+    CHECK(bytes == static_cast<std::size_t>(n));
+    return true;
+}
+
+} // namespace
+
+void tcp_zcopy()
+{
+    const int fd = receiver_of_stream();
+    Words words;
+    std::vector<Piece> held;
+    std::vector<Piece> pieces;
+    unsigned lent = 0, copied = 0;
+    while (receive_pieces(fd, words, pieces)) {
+        if (pieces.empty()) {
+            ++copied;
+            for (; !held.empty(); held.pop_back()) // else there is no credit for it, and the rest comes by the kernel
+                CHECK(g_api->free_packets(fd, held.back().head.packet(), 1) == 0);
+            continue;
+        }
+        held.insert(held.end(), pieces.begin(), pieces.end());
+        lent += static_cast<unsigned>(pieces.size());
+        if (g_port == nullptr) // what the peer would take for its end
+            CHECK(::send(fd, "not sent", 8, VMA_SND_FLAGS_DUMMY) == 8);
+        while (held.size() > lent % 5) {
+            const std::size_t place = std::size_t{lent} * 2654435761U % held.size();
+            check_again(held[place].head.part, held[place].place);
+            CHECK(g_api->free_packets(fd, held[place].head.packet(), 1) == 0);
+            held[place] = held.back();
+            held.pop_back();
+        }
+    }
+    std::printf("lent %u, copied %u, bytes %llu\n", lent, copied, static_cast<unsigned long long>(words.place()));
+    std::fflush(stdout);
+    CHECK(lent != 0);
+    for (const Piece &one : held)
+        check_again(one.head.part, one.place);
+    ::close(fd);
+    if (g_port == nullptr)
+        end_peer();
+}
+
+// A fork takes the connection back to the kernel: what is held of its ring stays, for the parent.
+void tcp_held_over_fork()
+{
+    const int fd = receiver_of_stream();
+    Words words;
+    std::vector<Piece> held;
+    bool forked = false;
+    std::vector<Piece> pieces;
+    while (receive_pieces(fd, words, pieces)) {
+        if (pieces.empty())
+            continue;
+        if (!forked)
+            held = pieces;
+        for (Piece &one : pieces)
+            if (forked)
+                CHECK(g_api->free_packets(fd, one.head.packet(), 1) == 0);
+        if (!forked) {
+            const pid_t child = ::fork();
+            if (child == 0) {
+                FAILS(g_api->free_packets(fd, held[0].head.packet(), 1), ENOENT); // they are the parent's
+                std::_Exit(0);
+            }
+            int status = -1;
+            CHECK(::waitpid(child, &status, 0) == child && status == 0);
+            for (Piece &one : held) {
+                check_again(one.head.part, one.place);
+                CHECK(g_api->free_packets(fd, one.head.packet(), 1) == 0);
+            }
+            held.clear();
+            forked = true;
+        }
+    }
+    CHECK(forked);
+    if (g_port == nullptr)
+        end_peer();
+}
+
+// Nothing is given back before the end, and then by another thread: half is lent at most, the rest is copied, and all is whole.
+void tcp_kept()
+{
+    const int fd = receiver_of_stream();
+    Words words;
+    std::vector<Piece> held;
+    std::vector<Piece> pieces;
+    unsigned copied = 0;
+    while (receive_pieces(fd, words, pieces)) {
+        held.insert(held.end(), pieces.begin(), pieces.end());
+        copied += pieces.empty() ? 1 : 0;
+    }
+    std::printf("lent %zu, copied %u, bytes %llu\n", held.size(), copied,
+                static_cast<unsigned long long>(words.place()));
+    std::fflush(stdout);
+    CHECK(!held.empty() && copied != 0);
+    for (const Piece &one : held)
+        check_again(one.head.part, one.place);
+    std::thread([&] {
+        for (std::size_t i = 0; i < held.size(); i += 2)
+            CHECK(g_api->free_packets(fd, held[i].head.packet(), 1) == 0);
+    }).join();
+    for (std::size_t i = 1; i < held.size(); i += 2)
+        check_again(held[i].head.part, held[i].place);
+    ::close(fd); // ends the others
+    if (g_port == nullptr)
+        end_peer();
+}
+
+} // namespace extra_test
