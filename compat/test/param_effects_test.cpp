@@ -11,6 +11,7 @@
 
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/moderation.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/test/stream_pair.hpp"
 
@@ -107,7 +108,7 @@ void a_poll_takes_so_many(void **)
     drain(pair);
 }
 
-// VMA_TX_WRE and VMA_RX_WRE; their defaults are VMA's, not the provider's.
+// VMA_TX_WRE, VMA_RX_WRE and VMA_TX_MAX_INLINE; their defaults are VMA's, not the provider's.
 void queues_have_the_sizes_asked_for(void **)
 {
     fi_tx_attr tx = {};
@@ -127,6 +128,15 @@ void queues_have_the_sizes_asked_for(void **)
     const Changed tx_least(config::g_params.tx_wre, 1);
     sock::ask_queues(info);
     assert_int_equal(tx.size, 16);
+    tx.inject_size = 256; // of the device
+    sock::ask_queues(info);
+    assert_int_equal(tx.inject_size, 256);
+    const Changed too_much_inline(config::g_params.tx_max_inline, 800);
+    sock::ask_queues(info);
+    assert_int_equal(tx.inject_size, 256);
+    const Changed no_inline(config::g_params.tx_max_inline, 0);
+    sock::ask_queues(info);
+    assert_int_equal(tx.inject_size, 0);
 }
 
 std::size_t g_device_memory;
@@ -155,6 +165,32 @@ void an_endpoint_is_asked_for_device_memory(void **)
     assert_int_equal(g_device_memory, 5000);
 }
 
+void expect_moderation(sock::Moderation got, unsigned completions, unsigned period)
+{
+    assert_int_equal(got.completions, completions);
+    assert_int_equal(got.period, period);
+}
+
+// VMA_CQ_AIM_*: libvma's rule
+void moderation_fits_the_traffic(void **)
+{
+    const Changed count(config::g_params.cq_moderation_count, 48);
+    const Changed period(config::g_params.cq_moderation_period_usec, 50);
+    const Changed rate(config::g_params.cq_aim_interrupts_rate, 5000);
+    const Changed most(config::g_params.cq_aim_max_count, 560);
+    const Changed longest(config::g_params.cq_aim_max_period_usec, 250);
+    expect_moderation(sock::fitting(0, 0, 250), 48, 50);                    // silence
+    expect_moderation(sock::fitting(1000, 64'000, 250), 0, 0);              // small and few
+    expect_moderation(sock::fitting(5000, 5000 * 4096, 250), 4, 150);       // 20,000 large ones a second
+    expect_moderation(sock::fitting(250'000, 250'000 * 64, 250), 200, 199); // a million small ones
+    expect_moderation(sock::fitting(100, 100 * 4096, 250), 0, 0);           // fewer than there may be interrupts
+    const Changed least(config::g_params.cq_aim_max_count, 10);
+    const Changed shortest(config::g_params.cq_aim_max_period_usec, 20);
+    expect_moderation(sock::fitting(250'000, 250'000 * 64, 250), 10, 20);
+    const Changed nonsense(config::g_params.cq_aim_interrupts_rate, 0);
+    expect_moderation(sock::fitting(250'000, 250'000 * 64, 250), 10, 20);
+}
+
 // Every extreme at once: bytes stay whole.
 void nothing_is_lost(void **)
 {
@@ -178,6 +214,7 @@ int main()
         cmocka_unit_test(a_poll_takes_so_many),
         cmocka_unit_test(queues_have_the_sizes_asked_for),
         cmocka_unit_test(an_endpoint_is_asked_for_device_memory),
+        cmocka_unit_test(moderation_fits_the_traffic),
         cmocka_unit_test(nothing_is_lost),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

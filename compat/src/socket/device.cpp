@@ -139,6 +139,7 @@ Device *open_new(fi_info &info)
     *place = d;
     g_remote_devices.fetch_add(1, std::memory_order_release);
     engine_exclude_polling(false);
+    moderate(*place);
     return place;
 }
 

@@ -18,6 +18,7 @@
 #include "compat/src/socket/lock.hpp"
 #include "compat/src/socket/offer.hpp"
 #include "compat/src/socket/pacing.hpp"
+#include "compat/src/socket/rings.hpp"
 #include "compat/src/socket/socket.hpp"
 #include "compat/src/stats/region.hpp"
 
@@ -211,11 +212,14 @@ public:
     udp::State *udp_memory = nullptr;           // stays with the Socket
     std::atomic<extra::State *> extra{nullptr}; // likewise
     std::atomic<bool> screened{false};          // the program has a receive callback, or had one
+    std::atomic<bool> counts_access{false};     // note_access() wants to know who receives
+    Glimpsed<std::uint8_t> ring = 0;            // of the endpoint: its place
     bool listed = false;                        // UDP: on the list of those that the helper thread looks after
     Socket *next_live = nullptr;                // list of sockets with an endpoint (engine), or of attempts
     Socket *prev_live = nullptr;
 
     Device *device = nullptr; // of the endpoint or of the attempt's listener
+    RingClaim ring_claim;
     Attempt attempt;
     Device *port = nullptr;                        // that leads to the peer, once it was found. Lift lock
     Glimpsed<bool> on_port = false;                // `endpoint` is a stream of an Ethernet port (port_stream.hpp)
@@ -232,6 +236,12 @@ public:
 inline bool is_udp(const Socket &s)
 {
     return s.udp.load(std::memory_order_relaxed) != nullptr;
+}
+
+// rings_of() on the hot paths.
+inline RingMask ring_of(const Socket &s)
+{
+    return RingMask{1} << s.ring;
 }
 
 // is_dual() on the hot paths.
@@ -304,7 +314,7 @@ bool is_settled(const Socket &s);              // nothing is lost if the endpoin
 bool may_close(const Socket &s);               // nor if we end it
 void answer_seen(Socket &s);                   // START or FINAL came
 void say_leave(Socket &s);                     // the peer's FINAL is wanted
-void ask_queues(fi_info &info);                // VMA_TX_WRE, VMA_RX_WRE; the provider takes what the device has
+void ask_queues(fi_info &info);                // VMA_TX_WRE, VMA_RX_WRE, VMA_TX_MAX_INLINE; the provider takes what the device has
 int ask_device_memory(fid_ep &endpoint);       // VMA_RING_DEV_MEM_TX; 0 or a negative fi_errno
 void log_device_memory(const Socket &s, fid_ep &endpoint); // what was sent from there
 bool waits_for_final(Socket &s);                           // the kernel is at its end: FINAL is not here, but may come

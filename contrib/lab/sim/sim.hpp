@@ -38,6 +38,7 @@ struct DeviceConfig {
     std::uint32_t clock_khz = 1'000'000;          // of the clock that stamps completions; 0: nothing does
     unsigned clock_bits = 64;                     // of it, 1 to 64: after the last it is 0 again
     bool raw_packets = true;                      // it has RAW_PACKET QPs
+    bool moderation = true;                       // its queues take a moderation of interrupts, which is written down only
     bool ip_csum = true;                          // it writes and verifies checksums of their frames
     std::uint32_t max_tso = 262144;               // bytes of a TCP segment that it cuts for them; 0: it cuts none
     std::size_t max_flows = 65536;                // flow rules
@@ -105,7 +106,7 @@ void force_rnr(std::uint32_t qp_num, unsigned times);
 void fail_post(std::uint32_t qp_num, int error);
 // The n-th call from now (1: the next) of this function fails with this errno. `function` is a member of verbs::Table,
 // or one of alloc_dm, reg_dm_mr, create_cq_ex, create_qp_ex, modify_qp_rate_limit, create_flow, query_device_ex,
-// query_rt_values, req_notify_cq, post_recv, post_srq_recv. One fault for each function at a time. False: no such name.
+// query_rt_values, req_notify_cq, modify_cq, post_recv, post_srq_recv. One fault for each function at a time. False: no such name.
 bool fail_call(std::string_view function, unsigned n, int error);
 // resolve_route() to this address ends in ROUTE_ERROR with this (negative) status; 0: no longer.
 void fail_route(const std::string &address, int status);
@@ -136,6 +137,9 @@ struct Stats {
     std::uint64_t unsteered;     // frames that no rule of a device took, each device
     std::uint64_t paced;         // messages that had to wait for their time
     std::uint64_t cq_events;     // completion events raised
+    std::uint64_t moderations;   // of CQs, that were set
+    std::uint16_t held_completions; // by the last of them
+    std::uint16_t held_us;          // likewise
     Live live;
 };
 Stats stats();

@@ -39,6 +39,11 @@ public:
     {
         return port_.visit([](auto &port) { return port.stamps(); });
     }
+    // Interrupts of received frames are held back until there are so many, or for so many microseconds. 0 or negative errno.
+    int moderate(std::uint16_t frames, std::uint16_t microseconds) noexcept
+    {
+        return port_.visit([=](auto &port) { return port.moderate(frames, microseconds); });
+    }
     bool has_raw_packets() const noexcept { return port_.is_raw(); }
     unsigned interface() const noexcept { return port_.interface(); } // its index
 
