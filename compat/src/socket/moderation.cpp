@@ -79,7 +79,7 @@ void moderate(Device &d)
 void adapt_moderation(std::uint32_t turns)
 {
     const std::uint32_t interval = config::params().cq_aim_interval_msec;
-    if (interval == 0 || g_remote_devices.load(std::memory_order_relaxed) == 0)
+    if (interval == 0)
         return;
     const std::uint32_t turns_per_look = helper_turns_in(interval);
     if (turns % turns_per_look != 0)

@@ -224,6 +224,7 @@ void wait_on_all(const std::string &how, int count, int times)
 
 void move()
 {
+    const Ends stays = accelerated(); // with this thread, whose ring is in use then
     const Ends ends = accelerated();
     std::puts("moving");
     std::fflush(stdout);
@@ -234,6 +235,7 @@ void move()
         while (::poll(&input, 1, 0) == 0);
     }).join();
     talk(ends, 50);
+    talk(stays, 50);
 }
 
 void fork_between()
