@@ -185,14 +185,14 @@ void drop_entry(Set &set, Entry &entry);                        // set.lock held
 // To the kernel set as the program asked, or the same for an entry that is there (`op` ADD or MOD). set.lock held.
 int register_in_kernel(Set &set, Entry &entry, int op);
 
-bool take_over(Set &set, Entry &entry);  // set.lock held; false: can't be, the entry is as it was
-void give_back(Set &set, Entry &entry);  // set.lock held
-void leave_side(Set &set, Entry &entry); // the kernel forgets a taken entry; set.lock held
-void detach(Set &set, Entry &entry);     // of a taken entry: no watcher, not on the ready list; set.lock held
+bool take_over(Set &set, Entry &entry);            // set.lock held; false: can't be, the entry is as it was
+void give_back(Set &set, Entry &entry);            // set.lock held
+void leave_side(Set &set, Entry &entry);           // the kernel forgets a taken entry; set.lock held
+void detach(Set &set, Entry &entry);               // of a taken entry: no watcher, not on the ready list; set.lock held
 void watch_engine(Set &set, sock::RingMask rings); // before a sleep: the engine's descriptors belong into the side set
-void park(Set &set, Entry &entry);       // EPOLL_CTL_DEL of a taken entry without a system call; set.lock held
-void unpark(Set &set, Entry &entry);     // taken again, as described now; set.lock held
-void discard(Set &set, Entry &entry);    // a parked entry goes for good; set.lock held
+void park(Set &set, Entry &entry);    // EPOLL_CTL_DEL of a taken entry without a system call; set.lock held
+void unpark(Set &set, Entry &entry);  // taken again, as described now; set.lock held
+void discard(Set &set, Entry &entry); // a parked entry goes for good; set.lock held
 
 // Takes over, or gives back, all entries of a source that became dual or plain. No lock held. False: one can't be.
 bool move_entries(sock::MuxHook &hook, bool take);
@@ -204,10 +204,10 @@ void end_storm(Set &set); // if nobody needs it any more
 
 // ---- ready.cpp: the ready list -----------------------------------------------------------------------------------------
 
-void notify_entry(sock::Watcher *watcher, std::uint32_t events);        // Watcher::notify of taken entries
-void requeue(Set &set, Entry &entry);                                   // look at it again; no ready_lock held
-void unqueue(Set &set, Entry &entry);                                   // ready_lock held
-void kick(Set &set);                                                    // wakes one sleeper, if there is one
+void notify_entry(sock::Watcher *watcher, std::uint32_t events); // Watcher::notify of taken entries
+void requeue(Set &set, Entry &entry);                            // look at it again; no ready_lock held
+void unqueue(Set &set, Entry &entry);                            // ready_lock held
+void kick(Set &set);                                             // wakes one sleeper, if there is one
 // For a thread that will harvest this set.
 unsigned poll_engine(Set &set, unsigned (*poll)(sock::RingMask) = sock::engine_poll);
 

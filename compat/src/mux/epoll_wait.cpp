@@ -203,7 +203,8 @@ private:
     {
         if (!go_to_sleep(set_))
             return harvest_after(0);
-        const sock::RingMask rings = sock::open_rings(set_.rings.load(std::memory_order_acquire)); // more come with a kick
+        const sock::RingMask rings =
+            sock::open_rings(set_.rings.load(std::memory_order_acquire)); // more come with a kick
         watch_engine(set_, rings);
         const SignalWake wake(set_.kick_fd); // a handler from here on ends the sleep
         const bool stays = interrupted();

@@ -242,7 +242,8 @@ void wake_up(Set &set)
 
 void relay(Set &set)
 {
-    sock::engine_leave(set.rings.load(std::memory_order_relaxed)); // sleepers rely on an armed queue, and this thread may have used up the wake-up
+    sock::engine_leave(set.rings.load(
+        std::memory_order_relaxed)); // sleepers rely on an armed queue, and this thread may have used up the wake-up
     if (set.asleep.load(std::memory_order_relaxed) == 0) [[likely]]
         return;
     LockGuard guard(set.ready_lock);

@@ -42,7 +42,7 @@ constexpr std::uint32_t kCountMs = 320; // between looks at what ports have coun
 constexpr std::uint32_t kLookMs = 50;   // between looks whether routes of datagrams hold
 constexpr unsigned kMostPolls =
     1024; // by then all that was there at the beginning is taken; a sender may go on for ever
-constexpr std::size_t kMostOver = 64;   // sockets released in one tick
+constexpr std::size_t kMostOver = 64; // sockets released in one tick
 constexpr std::size_t kQueue = 4096;
 constexpr std::size_t kPrivateDataMax = 256;
 

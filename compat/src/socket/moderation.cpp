@@ -43,7 +43,8 @@ void apply(Device &d, Moderation wanted)
     const int result = fi_control(&d.cq->fid, static_cast<int>(FI_VMA_MODERATE), &argument);
     if (result != 0) {
         d.moderates = false;
-        VMA_LOG(kDebug, "device %s does not moderate interrupts: %s (VMA_CQ_MODERATION_ENABLE)", d.name, strerror(-result));
+        VMA_LOG(kDebug, "device %s does not moderate interrupts: %s (VMA_CQ_MODERATION_ENABLE)", d.name,
+                strerror(-result));
         return;
     }
     d.moderation = wanted;

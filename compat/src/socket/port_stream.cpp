@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The life of a stream on a port, and its bytes. Readiness stands where other streams keep it: there is something to read while
 // rx.written is not rx.consumed, and no room while tx.slots_blocked says so.
-#include "compat/src/socket/exception.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/accounting.hpp"
+#include "compat/src/socket/exception.hpp"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Attempts: the client's listeners, the server's connects, and the memory of hosts that refused.
-#include "compat/src/socket/exception.hpp"
 #include "compat/src/socket/reach.hpp"
+#include "compat/src/socket/exception.hpp"
 
 #include <errno.h>
 #include <string.h>

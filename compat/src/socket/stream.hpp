@@ -314,8 +314,8 @@ bool is_settled(const Socket &s);              // nothing is lost if the endpoin
 bool may_close(const Socket &s);               // nor if we end it
 void answer_seen(Socket &s);                   // START or FINAL came
 void say_leave(Socket &s);                     // the peer's FINAL is wanted
-void ask_queues(fi_info &info);                // VMA_TX_WRE, VMA_RX_WRE, VMA_TX_MAX_INLINE; the provider takes what the device has
-int ask_device_memory(fid_ep &endpoint);       // VMA_RING_DEV_MEM_TX; 0 or a negative fi_errno
+void ask_queues(fi_info &info); // VMA_TX_WRE, VMA_RX_WRE, VMA_TX_MAX_INLINE; the provider takes what the device has
+int ask_device_memory(fid_ep &endpoint);                   // VMA_RING_DEV_MEM_TX; 0 or a negative fi_errno
 void log_device_memory(const Socket &s, fid_ep &endpoint); // what was sent from there
 bool waits_for_final(Socket &s);                           // the kernel is at its end: FINAL is not here, but may come
 void tick_remote(Socket &s);

@@ -217,7 +217,8 @@ void wait_on_all(const std::string &how, int count, int times)
     });
     run_threads(count, [&](int i) {
         for (int round = 0; round < times; ++round)
-            exchange(all[static_cast<std::size_t>(i)].a, all[static_cast<std::size_t>(i)].a, static_cast<unsigned>(round));
+            exchange(all[static_cast<std::size_t>(i)].a, all[static_cast<std::size_t>(i)].a,
+                     static_cast<unsigned>(round));
     });
     answers.join();
 }

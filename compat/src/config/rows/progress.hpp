@@ -34,7 +34,8 @@ inline constexpr Parameter kProgressRows[] = {
      .field = &Params::cq_moderation,
      .fallback = 1,
      .overrides = {{{Spec::kMemcachedIrq, 0}}},
-     .text = "Whether RDMA devices, also those of Ethernet ports by raw packets, hold back the interrupts that wake a thread "
+     .text = "Whether RDMA devices, also those of Ethernet ports by raw packets, hold back the interrupts that wake a "
+             "thread "
              "that sleeps. One that can't says so at debug. Those of an Ethernet port by AF_XDP are the whole "
              "interface's, for ethtool -C to set. Disabled where VMA_RX_POLL or VMA_SELECT_POLL is -1."},
     {.name = "VMA_CQ_MODERATION_COUNT",
@@ -55,8 +56,9 @@ inline constexpr Parameter kProgressRows[] = {
      .field = &Params::cq_aim_max_count,
      .fallback = 560,
      .max = kMostNumber,
-     .text = "With VMA_CQ_AIM_INTERVAL_MSEC: how many completions an interrupt may be made to wait for. At most half of "
-             "VMA_RX_WRE."},
+     .text =
+         "With VMA_CQ_AIM_INTERVAL_MSEC: how many completions an interrupt may be made to wait for. At most half of "
+         "VMA_RX_WRE."},
     {.name = "VMA_CQ_AIM_MAX_PERIOD_USEC",
      .label = "CQ AIM Max Period (usec)",
      .field = &Params::cq_aim_max_period_usec,
@@ -68,9 +70,10 @@ inline constexpr Parameter kProgressRows[] = {
      .field = &Params::cq_aim_interval_msec,
      .fallback = 250,
      .max = kMostNumber,
-     .text = "After how many milliseconds each the moderation of an RDMA device is fitted to what has come: none while "
-             "there is little, or it is small; else so much that VMA_CQ_AIM_INTERRUPTS_RATE_PER_SEC is met. Rounded up to "
-             "turns of VMA_TIMER_RESOLUTION_MSEC; 0: never. 0 where VMA_CQ_MODERATION_ENABLE is disabled."},
+     .text =
+         "After how many milliseconds each the moderation of an RDMA device is fitted to what has come: none while "
+         "there is little, or it is small; else so much that VMA_CQ_AIM_INTERRUPTS_RATE_PER_SEC is met. Rounded up to "
+         "turns of VMA_TIMER_RESOLUTION_MSEC; 0: never. 0 where VMA_CQ_MODERATION_ENABLE is disabled."},
     {.name = "VMA_CQ_AIM_INTERRUPTS_RATE_PER_SEC",
      .label = "CQ AIM Interrupts Rate (per sec)",
      .field = &Params::cq_aim_interrupts_rate,

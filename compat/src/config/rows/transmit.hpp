@@ -26,12 +26,13 @@ inline constexpr Parameter kTransmitRows[] = {
      .field = &Params::ring_logic_rx,
      .choices = kRingLogic,
      .overrides = {{{Spec::kMultiRing, 20}, {Spec::kMemcached, 31}, {Spec::kMemcachedIrq, 31}}},
-     .text = "Which TCP connections within the host share a ring, that is a completion queue with a lock of its own, when "
-             "they leave the kernel: 0 all; 1 those of a local address; 10 none; 20 those of a thread, the one that used "
-             "the connection last; 30 those of a processor, likewise; 31 likewise, and the thread stays on the processor "
-             "from then on. Worth it where several threads poll each for connections of their own. A socket's "
-             "SO_VMA_RING_ALLOC_LOGIC comes before it. Datagrams, RDMA devices and Ethernet ports have one ring a device "
-             "whatever this says."},
+     .text =
+         "Which TCP connections within the host share a ring, that is a completion queue with a lock of its own, when "
+         "they leave the kernel: 0 all; 1 those of a local address; 10 none; 20 those of a thread, the one that used "
+         "the connection last; 30 those of a processor, likewise; 31 likewise, and the thread stays on the processor "
+         "from then on. Worth it where several threads poll each for connections of their own. A socket's "
+         "SO_VMA_RING_ALLOC_LOGIC comes before it. Datagrams, RDMA devices and Ethernet ports have one ring a device "
+         "whatever this says."},
     {.name = "VMA_RING_MIGRATION_RATIO_TX",
      .label = "Ring migration ratio TX",
      .field = &Params::ring_migration_tx,
@@ -46,15 +47,17 @@ inline constexpr Parameter kTransmitRows[] = {
      .fallback = 100,
      .min = -1,
      .max = kMostNumber,
-     .text = "With VMA_RING_ALLOCATION_LOGIC_RX 20, 30 or 31: a connection that is received from more often than this in "
-             "turn by one thread, or on one processor, that is not its ring's moves to that one's ring, by way of the "
-             "kernel. -1: never."},
+     .text =
+         "With VMA_RING_ALLOCATION_LOGIC_RX 20, 30 or 31: a connection that is received from more often than this in "
+         "turn by one thread, or on one processor, that is not its ring's moves to that one's ring, by way of the "
+         "kernel. -1: never."},
     {.name = "VMA_RING_LIMIT_PER_INTERFACE",
      .label = "Ring limit per interface",
      .field = &Params::ring_limit,
      .max = kMostNumber,
-     .text = "How many rings there are at the most (VMA_RING_ALLOCATION_LOGIC_RX); who would need one more shares the one "
-             "that the fewest use. 0 and more than 32 are as 32."},
+     .text =
+         "How many rings there are at the most (VMA_RING_ALLOCATION_LOGIC_RX); who would need one more shares the one "
+         "that the fewest use. 0 and more than 32 are as 32."},
     {.name = "VMA_RING_DEV_MEM_TX",
      .label = "Ring On Device Memory TX",
      .field = &Params::ring_dev_mem_tx,
@@ -103,8 +106,9 @@ inline constexpr Parameter kTransmitRows[] = {
      .field = &Params::tx_max_inline,
      .fallback = 204,
      .max = 884,
-     .text = "Bytes that a connection's endpoint of an RDMA device sends inline at the most, 0 for none of the program's; "
-             "never more than the device can. The default stands for what it can."},
+     .text =
+         "Bytes that a connection's endpoint of an RDMA device sends inline at the most, 0 for none of the program's; "
+         "never more than the device can. The default stands for what it can."},
     {.name = "VMA_TX_MC_LOOPBACK",
      .label = "TX MC Loopback",
      .field = &Params::tx_mc_loopback,
