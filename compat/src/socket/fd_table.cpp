@@ -122,6 +122,7 @@ Socket *take_from_pool()
     s->operations = 0;
     s->seen_offers = 0;
     s->ring = 0;
+    s->ring_bit = kMainRing;
     s->counts_access = false;
     s->ring_claim.key = {};
     s->ring_claim.move = RingMove::kNone;

@@ -183,6 +183,7 @@ unsigned enter_ring(Socket &s)
     const unsigned ring = choose_ring(s.ring_claim.key);
     ++g_rings[ring].users;
     s.ring = static_cast<std::uint8_t>(ring);
+    s.ring_bit = RingMask{1} << ring;
     return ring;
 }
 
@@ -190,6 +191,7 @@ void leave_ring(Socket &s)
 {
     --g_rings[s.ring].users;
     s.ring = 0;
+    s.ring_bit = kMainRing;
     s.ring_claim.move.store(RingMove::kNone, std::memory_order_relaxed);
 }
 

@@ -214,6 +214,7 @@ public:
     std::atomic<bool> screened{false};          // the program has a receive callback, or had one
     std::atomic<bool> counts_access{false};     // note_access() wants to know who receives
     Glimpsed<std::uint8_t> ring = 0;            // of the endpoint: its place
+    Glimpsed<RingMask> ring_bit = kMainRing;    // likewise, as a mask
     bool listed = false;                        // UDP: on the list of those that the helper thread looks after
     Socket *next_live = nullptr;                // list of sockets with an endpoint (engine), or of attempts
     Socket *prev_live = nullptr;
@@ -241,7 +242,7 @@ inline bool is_udp(const Socket &s)
 // rings_of() on the hot paths.
 inline RingMask ring_of(const Socket &s)
 {
-    return RingMask{1} << s.ring;
+    return s.ring_bit;
 }
 
 // is_dual() on the hot paths.

@@ -100,6 +100,7 @@ Ends accelerated(int logic = kNotSet)
 template <typename Work> void run_threads(int count, Work work)
 {
     std::vector<std::thread> threads;
+    threads.reserve(static_cast<std::size_t>(count));
     for (int i = 0; i < count; ++i)
         threads.emplace_back(work, i);
     for (std::thread &thread : threads)
@@ -110,7 +111,6 @@ template <typename Work> void run_threads(int count, Work work)
 std::vector<Ends> make_each(int count, int times, int logic = kNotSet)
 {
     std::vector<Ends> all(static_cast<std::size_t>(count));
-    std::vector<std::thread> threads;
     pthread_barrier_t made;
     pthread_barrier_init(&made, nullptr, static_cast<unsigned>(count));
     run_threads(count, [&](int i) {
@@ -131,6 +131,7 @@ public:
     {
         if (how == "epoll" || how == "nested")
             set_ = must(::epoll_create1(0), "epoll_create1");
+        polled_.reserve(all.size());
         for (const Ends &ends : all) {
             polled_.push_back({ends.b, POLLIN, 0});
             if (set_ >= 0)

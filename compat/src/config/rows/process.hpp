@@ -49,7 +49,9 @@ inline constexpr Parameter kProcessRows[] = {
      .field = &Params::vmad_notify_dir,
      .fallback_text = "/tmp/vma",
      .idle = true,
-     .text = "No effect here: no files are written for vmad(8), whose socket FI_VMA_GUARDIAN names."},
+     .text =
+         "No effect here: no files are written for vmad(8), which follows its own connections' ends by the socket that "
+         "FI_VMA_GUARDIAN names; vmad's --notify-dir is for processes that run with libvma itself."},
     {.name = "VMA_HANDLE_SIGINTR",
      .label = "SigIntr Ctrl-C Handle",
      .field = &Params::handle_sigintr,
