@@ -188,6 +188,16 @@ bool engine_active()
     return true;
 }
 
+RingMask rings_of(const Socket &)
+{
+    return kMainRing;
+}
+
+RingMask open_rings(RingMask rings)
+{
+    return rings & kMainRing;
+}
+
 namespace {
 
 unsigned poll_locked(Engine &e)
@@ -208,7 +218,7 @@ unsigned poll_locked(Engine &e)
 
 } // namespace
 
-unsigned engine_poll()
+unsigned engine_poll(RingMask)
 {
     Engine &e = engine();
     if (!e.poll_lock.try_lock())
@@ -218,19 +228,21 @@ unsigned engine_poll()
     return n;
 }
 
-unsigned engine_drain()
+unsigned engine_drain(RingMask)
 {
     const LockGuard guard(engine().poll_lock);
     return poll_locked(engine());
 }
 
-int engine_wait_fd()
+int engine_wait_fd(unsigned)
 {
     return engine().wait_fd;
 }
 
-bool engine_arm()
+bool engine_arm(RingMask rings)
 {
+    if (rings == 0)
+        return true;
     engine().asleep.fetch_add(1);
     if (arm())
         return true;
@@ -238,12 +250,13 @@ bool engine_arm()
     return false;
 }
 
-void engine_woken()
+void engine_woken(RingMask rings)
 {
-    engine().asleep.fetch_sub(1);
+    if (rings != 0)
+        engine().asleep.fetch_sub(1);
 }
 
-void engine_leave()
+void engine_leave(RingMask)
 {
     if (engine().asleep.load() == 0)
         return;

@@ -4,6 +4,7 @@
 #include "fabtests/unit.hpp"
 
 #include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
 #include <rdma/fi_ext_vma.h>
 
 #include <cstring>
@@ -12,6 +13,8 @@
 
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/helper_thread.hpp"
+#include "compat/src/socket/moderation.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/stats/region.hpp"
 #include "compat/test/stream_pair.hpp"
@@ -127,7 +130,7 @@ void so_much_waits_for_a_reader(void **)
     }
 }
 
-// VMA_TX_WRE and VMA_RX_WRE; their defaults are VMA's, not the provider's.
+// VMA_TX_WRE, VMA_RX_WRE and VMA_TX_MAX_INLINE; their defaults are VMA's, not the provider's.
 void queues_have_the_sizes_asked_for(void **)
 {
     fi_tx_attr tx = {};
@@ -147,6 +150,15 @@ void queues_have_the_sizes_asked_for(void **)
     const Changed tx_least(config::g_params.tx_wre, 1);
     sock::ask_queues(info);
     assert_int_equal(tx.size, 16);
+    tx.inject_size = 256; // of the device
+    sock::ask_queues(info);
+    assert_int_equal(tx.inject_size, 256);
+    const Changed too_much_inline(config::g_params.tx_max_inline, 800);
+    sock::ask_queues(info);
+    assert_int_equal(tx.inject_size, 256);
+    const Changed no_inline(config::g_params.tx_max_inline, 0);
+    sock::ask_queues(info);
+    assert_int_equal(tx.inject_size, 0);
 }
 
 std::size_t g_device_memory;
@@ -214,6 +226,93 @@ void what_device_memory_carried_is_told(void **)
     socket->endpoint = nullptr;
 }
 
+void expect_moderation(sock::Moderation got, unsigned completions, unsigned period)
+{
+    assert_int_equal(got.completions, completions);
+    assert_int_equal(got.period, period);
+}
+
+// VMA_CQ_AIM_*: libvma's rule
+void moderation_fits_the_traffic(void **)
+{
+    const Changed count(config::g_params.cq_moderation_count, 48);
+    const Changed period(config::g_params.cq_moderation_period_usec, 50);
+    const Changed rate(config::g_params.cq_aim_interrupts_rate, 5000);
+    const Changed most(config::g_params.cq_aim_max_count, 560);
+    const Changed longest(config::g_params.cq_aim_max_period_usec, 250);
+    expect_moderation(sock::fitting(0, 0, 250), 48, 50);                    // silence
+    expect_moderation(sock::fitting(1000, 64'000, 250), 0, 0);              // small and few
+    expect_moderation(sock::fitting(5000, 5000 * 4096, 250), 4, 150);       // 20,000 large ones a second
+    expect_moderation(sock::fitting(250'000, 250'000 * 64, 250), 200, 199); // a million small ones
+    expect_moderation(sock::fitting(100, 100 * 4096, 250), 0, 0);           // fewer than there may be interrupts
+    const Changed least(config::g_params.cq_aim_max_count, 10);
+    const Changed shortest(config::g_params.cq_aim_max_period_usec, 20);
+    expect_moderation(sock::fitting(250'000, 250'000 * 64, 250), 10, 20);
+    const Changed nonsense(config::g_params.cq_aim_interrupts_rate, 0);
+    expect_moderation(sock::fitting(250'000, 250'000 * 64, 250), 10, 20);
+}
+
+fi_vma_moderation g_moderation;
+int g_moderations = 0;
+int g_moderation_error = 0;
+
+int note_moderation(fid *, int command, void *argument)
+{
+    assert_int_equal(command, static_cast<int>(FI_VMA_MODERATE));
+    if (g_moderation_error == 0) {
+        g_moderation = *static_cast<fi_vma_moderation *>(argument);
+        ++g_moderations;
+    }
+    return g_moderation_error;
+}
+
+void expect_set(int times, unsigned completions, unsigned period)
+{
+    assert_int_equal(g_moderations, times);
+    expect_moderation({g_moderation.completions, g_moderation.period}, completions, period);
+}
+
+// VMA_CQ_MODERATION_ENABLE, VMA_CQ_AIM_INTERVAL_MSEC
+void moderation_is_set_and_adapted(void **)
+{
+    const Changed count(config::g_params.cq_moderation_count, 48);
+    const Changed period(config::g_params.cq_moderation_period_usec, 50);
+    const Changed enabled(config::g_params.cq_moderation, true);
+    const Changed interval(config::g_params.cq_aim_interval_msec, 250);
+    const sock::LockGuard guard(sock::g_lift_lock); // nobody but us looks at devices
+    fi_ops ops = {};
+    fid_cq queue = {};
+    ops.size = sizeof ops;
+    ops.control = note_moderation;
+    queue.fid.ops = &ops;
+    sock::Device &d = sock::remote_device_at(0);
+    d.cq = &queue;
+    sock::moderate(d);
+    expect_set(1, 48, 50);
+    const std::uint32_t turns = sock::helper_turns_in(250);
+    d.completions = 250'000;
+    d.bytes = 64 * d.completions;
+    sock::adapt_moderation(turns - 1); // not yet
+    expect_set(1, 48, 50);
+    sock::adapt_moderation(turns);
+    assert_int_equal(g_moderations, 2);
+    assert_in_range(g_moderation.completions, 100, 200); // turns of the helper thread make up at least so many ms
+    sock::adapt_moderation(turns * 2);                   // silence
+    expect_set(3, 48, 50);
+    sock::adapt_moderation(turns * 3); // no news
+    expect_set(3, 48, 50);
+    g_moderation_error = -FI_EOPNOTSUPP;
+    d.completions += 10;
+    sock::adapt_moderation(turns * 4);
+    g_moderation_error = 0;
+    sock::adapt_moderation(turns * 5); // it is not asked again
+    expect_set(3, 48, 50);
+    config::g_params.cq_moderation = false;
+    sock::moderate(d);
+    expect_set(3, 48, 50);
+    d = sock::Device{};
+}
+
 // Every extreme at once: bytes stay whole.
 void nothing_is_lost(void **)
 {
@@ -239,6 +338,8 @@ int main()
         cmocka_unit_test(queues_have_the_sizes_asked_for),
         cmocka_unit_test(an_endpoint_is_asked_for_device_memory),
         cmocka_unit_test(what_device_memory_carried_is_told),
+        cmocka_unit_test(moderation_fits_the_traffic),
+        cmocka_unit_test(moderation_is_set_and_adapted),
         cmocka_unit_test(nothing_is_lost),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -295,7 +295,7 @@ def check_reasons():
     there = set()
     for path in sorted((tree.ROOT / "compat/src").rglob("*.cpp")):
         source = uncommented(path.read_text(encoding="utf-8"))
-        there |= set(re.findall(r'\b(?:pin|pin_to_kernel|stay_on_kernel|admit_call|admit_option)\([^"();]*"([^"]+)"\)', source))
+        there |= set(re.findall(r'\b(?:pin|pin_to_kernel|stay_on_kernel|refuse_offload|admit_call|admit_option)\([^"();]*"([^"]+)"\)', source))
         there |= set(re.findall(r'\bkernel_reason = "([^"]+)"', source))
         there |= set(re.findall(r'\breturn_sockets\((?:.|\n){,200}?"([^"]+)"\);', source))
         options = re.search(r"\*needs_kernel\(.*?^}", source, re.MULTILINE | re.DOTALL)
@@ -320,7 +320,7 @@ def check_provider():
         set(re.findall(r'"(FI_VMA_\w+)"', source)),
     )
     extensions = set(re.findall(r"#define (FI_\w*VMA_\w+) ", EXTENSIONS.read_text(encoding="utf-8")))
-    said = set(re.findall(r"\bFI_(?:OPT|EP)_VMA_\w+|\bFI_VMA_\w*(?:_KEY|_OPS|CLOCKS)\b", page))
+    said = set(re.findall(r"\bFI_(?:OPT|EP)_VMA_\w+|\bFI_VMA_\w*(?:_KEY|_OPS|CLOCKS|MODERATE)\b", page))
     faults += difference(FI_VMA, "extension", said, extensions)
     values = constants(uncommented(ATTRIBUTES.read_text(encoding="utf-8")))
     for attribute, names in LIMITS.items():

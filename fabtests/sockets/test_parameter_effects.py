@@ -140,6 +140,48 @@ def test_a_library_that_cannot_start(run):
     assert [line for line in proc.log().at_level("ERROR") if "the library can't start" in line]
 
 
+# What keeps every connection from being accelerated, and how the log names it.
+FAILURES = {
+    "no provider": ({"VMA_PROVIDER": "/nowhere/libvma-fi.so"}, "the provider is not available"),
+    "no directory": ({"VMA_SHM_DIR": "/nowhere/at/all"}, "the directory of offers can't be used"),
+}
+
+
+def refused(run, what, mode):
+    env, reason = FAILURES[what]
+    run.expect_errors = True
+    return start(run, "talk", FABTEST_LIFT="0", VMA_EXCEPTION_HANDLING=mode, **env), reason
+
+
+@pytest.mark.parametrize("mode", ["-1", "0", "1"])
+@pytest.mark.parametrize("what", FAILURES)
+def test_a_connection_that_cannot_be_accelerated(run, what, mode):
+    proc, reason = refused(run, what, mode)
+    assert results(proc.ok()) == {"talk": (0, "-")}
+    said = [line for line in proc.log().lines if reason in line]
+    assert [line for line in said if ": not accelerated: " in line]
+    errors = [line for line in proc.log().at_level("ERROR") if line.endswith("the socket stays on the kernel")]
+    assert any(reason in line for line in errors) == (mode == "1")
+    assert errors or mode != "1"
+
+
+@pytest.mark.parametrize("what", FAILURES)
+def test_a_call_fails_on_a_connection_that_cannot_be_accelerated(run, what):
+    proc, reason = refused(run, what, "2")
+    proc.may_fail = True
+    assert proc.wait() == 3 and "EINVAL" in proc.stderr()
+    said = [line for line in proc.log().at_level("ERROR") if "its next call fails" in line]
+    assert [line for line in said if reason in line or FAILURES["no provider"][1] in line]  # of the one that connects
+
+
+@pytest.mark.parametrize("what", FAILURES)
+def test_a_connection_that_cannot_be_accelerated_ends_the_process(run, what):
+    proc, reason = refused(run, what, "3")
+    assert ends_by(proc, signal.SIGABRT)
+    said = proc.log().at_level("PANIC")
+    assert [line for line in said if reason in line or FAILURES["no provider"][1] in line]  # of the one that connects
+
+
 # ---- VMA_ALLOW_PRIVILEGED_SOCK_OPT
 
 def without_rights():

@@ -387,6 +387,21 @@ struct fi_vma_clocks {
 };
 
 /*
+ * FI_VMA_MODERATE, a command of fi_control() on a completion queue (RDMA devices, and Ethernet ports by their raw packets): the argument is a
+ * struct fi_vma_moderation. The device holds back the interrupt that wakes who sleeps on the queue until there are so many
+ * completions, or the first of them is so old. Whoever polls sees nothing of it. Both 0: it holds back nothing, as in the beginning.
+ *
+ * Errors: -FI_EINVAL (no argument), -FI_EOPNOTSUPP (the device can't, as Soft-RoCE; or it is not this queue's alone, as with AF_XDP),
+ *     others that the device gives; -FI_ENOSYS on queues of the local device, which has no interrupts. Thread-safe.
+ */
+#define FI_VMA_MODERATE (FI_PROV_SPECIFIC | 0x564d0024)
+
+struct fi_vma_moderation {
+    uint16_t completions;
+    uint16_t period; /* us */
+};
+
+/*
  * FI_VMA_TELL_DROP, a flag of fi_sendmsg() on an FI_EP_DGRAM: a datagram that can't be placed is an error of the call, and not
  * only a number in FI_OPT_VMA_TX_DROPS. No completion is made, no counter counts, and the datagram is gone. To a group
  * the flag means nothing.

@@ -121,6 +121,20 @@ int set_memory(State &state, const void *value)
 
 } // namespace
 
+void ask_ring_logic(const sock::Socket &s, std::int32_t &logic, std::uint32_t &user_id)
+{
+    const State *const state = find_state(s);
+    if (state == nullptr)
+        return;
+    const sock::LockGuard guard(state_lock());
+    const vma_ring_alloc_logic_attr &set = state->logic;
+    const bool directed = (set.comp_mask & (VMA_RING_ALLOC_MASK_RING_INGRESS | VMA_RING_ALLOC_MASK_RING_ENGRESS)) != 0;
+    if (set.comp_mask == 0 || (directed && set.ingress == 0))
+        return;
+    logic = static_cast<std::int32_t>(set.ring_alloc_logic);
+    user_id = set.user_id;
+}
+
 int set_option(sock::Socket &s, int fd, int name, const void *value, socklen_t length)
 {
     if (name == SO_VMA_SHUTDOWN_RX)

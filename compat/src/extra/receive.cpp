@@ -78,10 +78,10 @@ ssize_t receive_stream(sock::Socket &s, int fd, msghdr &message, int flags, bool
         if (!sock::dual(s))
             return copy(s, fd, message, flags, force);
         ssize_t n = borrow(s, arrival);
-        if (n == 0 && sock::engine_poll() != 0)
+        if (n == 0 && sock::engine_poll(sock::ring_of(s)) != 0)
             n = borrow(s, arrival);
         if (n > 0) {
-            sock::engine_leave();
+            sock::engine_leave(sock::ring_of(s));
             name_peer(s, message);
             return n;
         }
@@ -115,7 +115,7 @@ ssize_t glance(sock::Socket &s, int fd, msghdr &message, Arrival &arrival)
         return n;
     }
     ssize_t n = borrow(s, arrival);
-    if (n == 0 && sock::engine_poll() != 0)
+    if (n == 0 && sock::engine_poll(sock::ring_of(s)) != 0)
         n = borrow(s, arrival);
     return n != 0 ? n : -EAGAIN;
 }

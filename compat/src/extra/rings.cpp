@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Rings. All sockets of a process share its completion queues, which is one ring of libvma's: an epoll set of ours that has the sockets
-// which socketxtreme_poll() serves. What a NIC's registers are needed for, no device here has.
+// Rings as the extra API shows them: one for all sockets of a process, an epoll set of ours that has those which socketxtreme_poll()
+// serves. (Which completion queues they are on is another matter: doc/rings.md.) What a NIC's registers are needed for, no device here has.
 #include <rdma/fi_domain.h>
 #include <sys/epoll.h>
 
@@ -120,7 +120,9 @@ int modify_ring(vma_modify_ring_attr *wanted)
         return unsupported(said, "vma_modify_ring", "rings of external memory, which are armed, are a ConnectX's");
     static constinit std::atomic<bool> told{false};
     if (!told.exchange(true, std::memory_order_relaxed))
-        VMA_LOG(kWarn, "vma_modify_ring(): moderation is taken, and has no effect: the queues here have no interrupts");
+        VMA_LOG(
+            kWarn,
+            "vma_modify_ring(): moderation is taken, and has no effect: VMA_CQ_MODERATION_... hold for whole devices");
     return 0;
 }
 

@@ -224,7 +224,7 @@ bool is_open(const Hot &hot)
 bool may_have_something(const Hot &hot)
 {
     const sock::Socket &s = *hot.socket;
-    if (hot.by_kernel || !sock::dual(s) || s.on_port)
+    if (hot.by_kernel || !sock::dual(s) || s.on_port || sock::ring_of(s) != sock::kMainRing)
         return true;
     return sock::is_udp(s) ? !sock::udp::state_of(s).queue.empty() : sock::has_input(s);
 }

@@ -79,6 +79,7 @@ struct alignas(64) Set {
     std::atomic<bool> storm{false};        // see begin_storm()
     std::atomic<std::uint32_t> added{0};   // untracked descriptors, at least so many as are in it
     KernelShare kernel_share;
+    std::atomic<sock::RingMask> rings{0};      // that its taken entries are on, or were
     std::atomic<stats::Mux *> record{nullptr}; // what it counts in, once it has waited for tracked sockets
 
     Mutex lock;
@@ -87,7 +88,8 @@ struct alignas(64) Set {
     Entry *entries = nullptr;
     std::atomic<int> side_fd{
         -1}; // side set: kernel's news of taken entries, kick and engine descriptors, edge-triggered
-    std::atomic<int> engine_fd{-1}; // registered in it
+    std::atomic<int> engine_fd{-1};            // the main ring's, registered in it
+    std::atomic<sock::RingMask> more_rings{0}; // the others whose descriptors are
     std::int64_t storm_end = 0;
     std::atomic<std::uint32_t> users{0}; // besides those that the thread records tell of
 
@@ -183,14 +185,14 @@ void drop_entry(Set &set, Entry &entry);                        // set.lock held
 // To the kernel set as the program asked, or the same for an entry that is there (`op` ADD or MOD). set.lock held.
 int register_in_kernel(Set &set, Entry &entry, int op);
 
-bool take_over(Set &set, Entry &entry);  // set.lock held; false: can't be, the entry is as it was
-void give_back(Set &set, Entry &entry);  // set.lock held
-void leave_side(Set &set, Entry &entry); // the kernel forgets a taken entry; set.lock held
-void detach(Set &set, Entry &entry);     // of a taken entry: no watcher, not on the ready list; set.lock held
-void watch_engine(Set &set);             // before a sleep: the engine's descriptor belongs into the side set
-void park(Set &set, Entry &entry);       // EPOLL_CTL_DEL of a taken entry without a system call; set.lock held
-void unpark(Set &set, Entry &entry);     // taken again, as described now; set.lock held
-void discard(Set &set, Entry &entry);    // a parked entry goes for good; set.lock held
+bool take_over(Set &set, Entry &entry);            // set.lock held; false: can't be, the entry is as it was
+void give_back(Set &set, Entry &entry);            // set.lock held
+void leave_side(Set &set, Entry &entry);           // the kernel forgets a taken entry; set.lock held
+void detach(Set &set, Entry &entry);               // of a taken entry: no watcher, not on the ready list; set.lock held
+void watch_engine(Set &set, sock::RingMask rings); // before a sleep: the engine's descriptors belong into the side set
+void park(Set &set, Entry &entry);    // EPOLL_CTL_DEL of a taken entry without a system call; set.lock held
+void unpark(Set &set, Entry &entry);  // taken again, as described now; set.lock held
+void discard(Set &set, Entry &entry); // a parked entry goes for good; set.lock held
 
 // Takes over, or gives back, all entries of a source that became dual or plain. No lock held. False: one can't be.
 bool move_entries(sock::MuxHook &hook, bool take);
@@ -202,11 +204,12 @@ void end_storm(Set &set); // if nobody needs it any more
 
 // ---- ready.cpp: the ready list -----------------------------------------------------------------------------------------
 
-void notify_entry(sock::Watcher *watcher, std::uint32_t events);        // Watcher::notify of taken entries
-void requeue(Set &set, Entry &entry);                                   // look at it again; no ready_lock held
-void unqueue(Set &set, Entry &entry);                                   // ready_lock held
-void kick(Set &set);                                                    // wakes one sleeper, if there is one
-unsigned poll_engine(Set &set, unsigned (*poll)() = sock::engine_poll); // for a thread that will harvest this set
+void notify_entry(sock::Watcher *watcher, std::uint32_t events); // Watcher::notify of taken entries
+void requeue(Set &set, Entry &entry);                            // look at it again; no ready_lock held
+void unqueue(Set &set, Entry &entry);                            // ready_lock held
+void kick(Set &set);                                             // wakes one sleeper, if there is one
+// For a thread that will harvest this set.
+unsigned poll_engine(Set &set, unsigned (*poll)(sock::RingMask) = sock::engine_poll);
 
 // Numbers a look at both sides, so that nobody is in its result twice: an entry that is taken over after the round began
 // may be in the kernel's part already, and waits for the next one.

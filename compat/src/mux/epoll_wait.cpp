@@ -201,12 +201,14 @@ private:
     // Sleeps until something happens. 0: look again.
     int sleep()
     {
-        watch_engine(set_);
         if (!go_to_sleep(set_))
             return harvest_after(0);
+        const sock::RingMask rings =
+            sock::open_rings(set_.rings.load(std::memory_order_acquire)); // more come with a kick
+        watch_engine(set_, rings);
         const SignalWake wake(set_.kick_fd); // a handler from here on ends the sleep
         const bool stays = interrupted();
-        if (stays || !sock::engine_arm()) {
+        if (stays || !sock::engine_arm(rings)) {
             wake_up(set_);
             poll_engine(set_);
             const int n = harvest_after(0);
@@ -221,7 +223,7 @@ private:
                                       : libc::real.ppoll(nullptr, 0, timeout, mask_); // all its descriptors are closed
         const int error = errno;
         count_.awake();
-        sock::engine_woken();
+        sock::engine_woken(rings);
         wake_up(set_);
         int n = 0;
         kernel_events(slept, n);

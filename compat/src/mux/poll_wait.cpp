@@ -20,7 +20,7 @@ namespace {
 constexpr std::uint32_t kOut = POLLOUT | POLLWRNORM | POLLWRBAND;
 constexpr std::uint32_t kAlways = POLLHUP | POLLERR | POLLNVAL;
 constexpr std::int64_t kMutedSleep = std::int64_t{10} * 1000 * 1000; // ns
-constexpr nfds_t kExtra = 2;                                         // the engine's descriptor and the thread's own
+constexpr nfds_t kExtra = 65; // the engine's descriptors, one a ring, and the thread's own
 
 int fail(int error)
 {
@@ -73,7 +73,7 @@ int PollWait::run()
     while (n == kAgain)
         n = classify() ? aware() : plain();
     const int error = errno;
-    sock::engine_leave();
+    sock::engine_leave(left_);
     errno = error;
     return counted_.done(n == kTimedOut ? 0 : n);
 }
@@ -119,6 +119,16 @@ bool PollWait::changed() const
         next += known ? 1 : 0;
     }
     return false;
+}
+
+sock::RingMask PollWait::rings() const
+{
+    if (sock::open_rings(sock::kAllRings) == sock::kMainRing) [[likely]]
+        return sock::kMainRing;
+    sock::RingMask rings = 0;
+    for (std::size_t i = 0; i < frame_.looked_count; ++i)
+        rings |= looked_[i].set != nullptr ? sock::kAllRings : sock::rings_of(*looked_[i].socket);
+    return rings;
 }
 
 std::uint32_t PollWait::wanted(const pollfd &entry) const
@@ -169,7 +179,7 @@ int PollWait::aware()
     const bool asked = kernel.due_at_call(frame_.looked_count != count_);
     int n = look(kernel, asked);
     if (n == 0 && deadline_.immediate() && !sure_) {
-        sock::engine_drain();
+        sock::engine_drain(rings_);
         n = ours_fast();
     }
     if (n != 0 || (deadline_.immediate() && asked))
@@ -186,7 +196,9 @@ int PollWait::aware()
 
 int PollWait::look(KernelTurn &kernel, bool kernel_first)
 {
-    sure_ = sock::engine_poll() == 0;
+    rings_ = rings();
+    left_ |= rings_;
+    sure_ = sock::engine_poll(rings_) == 0;
     if (!kernel_first)
         return ours_fast();
     const int n = look_at_kernel();
@@ -331,16 +343,18 @@ void PollWait::unmute()
         kernel_[i] = {fds_[i].fd, fds_[i].events, 0};
 }
 
-int PollWait::sleep_in_kernel()
+int PollWait::sleep_in_kernel(sock::RingMask rings)
 {
     std::int64_t left_ns = deadline_.left_ns();
     if (muted_)
         left_ns = std::min(left_ns, kMutedSleep);
     timespec left = to_timespec(left_ns);
     const timespec *const timeout = left_ns == kForever ? nullptr : &left;
-    kernel_[count_] = {frame_.looked_count != 0 ? sock::engine_wait_fd() : -1, POLLIN, 0};
-    kernel_[count_ + 1] = {frame_.sleeper->wake_fd(), POLLIN, 0};
-    const int n = libc::real.ppoll(kernel_, count_ + kExtra, timeout, mask_);
+    nfds_t end = count_;
+    kernel_[end++] = {frame_.sleeper->wake_fd(), POLLIN, 0};
+    for (; rings != 0; rings &= rings - 1)
+        kernel_[end++] = {sock::engine_wait_fd(static_cast<unsigned>(__builtin_ctzll(rings))), POLLIN, 0};
+    const int n = libc::real.ppoll(kernel_, end, timeout, mask_);
     if (n >= 0 || errno != EINVAL)
         return n;
     // The array is as long as RLIMIT_NOFILE allows: no room for ours.
@@ -356,21 +370,22 @@ int PollWait::sleep()
     frame_.sleeper.emplace();
     frame_.notified.store(false, std::memory_order_relaxed);
     attach();
+    const sock::RingMask rings = frame_.looked_count != 0 ? sock::open_rings(this->rings()) : 0;
+    left_ |= rings;
     int n = changed() ? kAgain : ours();
     const bool over = n == 0 && interrupted();
-    if (n != 0 || over || (frame_.looked_count != 0 && !sock::engine_arm())) {
+    if (n != 0 || over || !sock::engine_arm(rings)) {
         detach(); // which changes errno
-        sock::engine_poll();
+        sock::engine_poll(rings);
         return over ? fail(EINTR) : n;
     }
     counted_.asleep();
-    const int slept = sleep_in_kernel();
+    const int slept = sleep_in_kernel(rings);
     const int error = errno;
     counted_.awake();
-    if (frame_.looked_count != 0)
-        sock::engine_woken();
+    sock::engine_woken(rings);
     detach();
-    sock::engine_poll();
+    sock::engine_poll(rings);
     n = slept >= 0 ? collect() : ours();
     if (n != 0)
         return n;

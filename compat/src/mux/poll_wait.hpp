@@ -11,6 +11,7 @@
 #include "compat/src/mux/clock.hpp"
 #include "compat/src/mux/thread_record.hpp"
 #include "compat/src/mux/wait_count.hpp"
+#include "compat/src/socket/engine.hpp"
 
 namespace vma::mux {
 
@@ -33,6 +34,7 @@ private:
 
     bool classify();
     bool changed() const;
+    sock::RingMask rings() const; // that the looked at are on now
     std::uint32_t wanted(const pollfd &entry) const;
     std::uint32_t kernel_interest(const Looked &looked) const;
     std::uint32_t find(const Looked &looked) const;
@@ -47,7 +49,7 @@ private:
     int collect();
     int spin(KernelTurn &kernel, std::int64_t microseconds);
     int sleep();
-    int sleep_in_kernel();
+    int sleep_in_kernel(sock::RingMask rings);
     void mute();
     void unmute();
     void attach();
@@ -65,6 +67,8 @@ private:
     bool sure_ = false; // nothing was in the engine's queue at the last look
     pollfd *kernel_ = nullptr;
     Looked *looked_ = nullptr;
+    sock::RingMask rings_ = sock::kMainRing; // of the last look
+    sock::RingMask left_ = sock::kMainRing;  // all that were polled
     bool spun_ = false;
     bool muted_ = false;
 };

@@ -192,10 +192,10 @@ void kick(Set &set)
     kick_locked(set);
 }
 
-unsigned poll_engine(Set &set, unsigned (*poll)())
+unsigned poll_engine(Set &set, unsigned (*poll)(sock::RingMask))
 {
     t_polling = &set; // not for longer: a signal handler may jump out of the wait
-    const unsigned events = poll();
+    const unsigned events = poll(set.rings.load(std::memory_order_relaxed));
     t_polling = nullptr;
     return events;
 }
@@ -243,7 +243,8 @@ void wake_up(Set &set)
 
 void relay(Set &set)
 {
-    sock::engine_leave(); // sleepers rely on an armed queue, and this thread may have used up the wake-up
+    sock::engine_leave(set.rings.load(
+        std::memory_order_relaxed)); // sleepers rely on an armed queue, and this thread may have used up the wake-up
     if (set.asleep.load(std::memory_order_relaxed) == 0) [[likely]]
         return;
     LockGuard guard(set.ready_lock);

@@ -122,6 +122,8 @@ void reset(Set &set) // from the pool: nobody else knows it
     set.storm = false;
     set.descriptors = 0;
     set.engine_fd = -1;
+    set.more_rings = 0;
+    set.rings = 0;
     set.asleep = 0;
     set.kicked = false;
     set.dead = false;
@@ -141,6 +143,8 @@ void forget_user_side(Set &set) // in a forked child: the parent's descriptors, 
     set.kick_fd = -1;
     set.side_fd = -1;
     set.engine_fd = -1;
+    set.more_rings = 0;
+    set.rings = 0;
     set.taken = 0;
     set.asleep = 0;
     set.users = 0;

@@ -172,6 +172,7 @@ bool take_over(Set &set, Entry &entry)
         entry.since = ++set.round; // looks that began before it may have heard of it by the kernel
         entry.place.store(Place::kTaken, std::memory_order_relaxed);
     }
+    set.rings.fetch_or(entry.nested ? sock::kAllRings : sock::rings_of(*entry.socket()), std::memory_order_release);
     const bool first = set.taken.fetch_add(1, std::memory_order_seq_cst) == 0;
     attach(entry);
     requeue(set, entry);
@@ -248,10 +249,25 @@ void discard(Set &set, Entry &entry)
     drop_entry(set, entry);
 }
 
-void watch_engine(Set &set)
+namespace {
+
+void watch_ring(Set &set, unsigned ring)
 {
+    const int fd = sock::engine_wait_fd(ring);
+    LockGuard guard(set.lock);
+    if (control(set.side_fd, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET, kEngineMarker) || errno == EEXIST)
+        set.more_rings.fetch_or(sock::RingMask{1} << ring, std::memory_order_release);
+}
+
+} // namespace
+
+void watch_engine(Set &set, sock::RingMask rings)
+{
+    sock::RingMask missing = rings & ~sock::kMainRing & ~set.more_rings.load(std::memory_order_acquire);
+    for (; missing != 0; missing &= missing - 1)
+        watch_ring(set, static_cast<unsigned>(__builtin_ctzll(missing)));
     const int fd = sock::engine_wait_fd();
-    if (fd == set.engine_fd.load(std::memory_order_acquire))
+    if (fd == set.engine_fd.load(std::memory_order_acquire) || (rings & sock::kMainRing) == 0)
         return;
     LockGuard guard(set.lock);
     if (fd >= 0 && (control(set.side_fd, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET, kEngineMarker) || errno == EEXIST))

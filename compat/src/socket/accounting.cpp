@@ -131,7 +131,7 @@ void tell_way(Socket &s)
     const Way way = dual(s) ? way_of(s) : pinned ? Way::kPinned : Way::kKernel;
     stats::set(f.way, way);
     if (dual(s))
-        stats::use_ring(record, kind_of(way), device_of(s));
+        stats::use_ring(record, kind_of(way), way == Way::kLocal ? name_of_ring(s) : device_of(s));
 }
 
 void tell_migration(Socket &s)

@@ -147,7 +147,7 @@ ssize_t consume_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
     if (libc::real.ioctl(fd, FIONREAD, &queued) != 0)
         return -errno;
     const bool ended = queued == 0 && kernel_ended(s, fd);
-    engine_drain();
+    engine_drain(ring_of(s));
     settle(s);
     if (rx.path.load(std::memory_order_relaxed) == Path::kEndpoint || (queued == 0 && !ended))
         return -EAGAIN; // on the endpoint the caller looks again
@@ -191,7 +191,7 @@ void look_at_kernel(Socket &s, int fd)
 {
     Receiver &rx = s.rx;
     const bool gone = peer_gone(s, fd);
-    engine_drain(); // all that was published before the kernel got its news is now counted
+    engine_drain(ring_of(s)); // all that was published before the kernel got its news is now counted
     settle(s);
     if (!gone || rx.path.load(std::memory_order_relaxed) != Path::kEndpoint)
         return;
@@ -328,7 +328,7 @@ ssize_t consume(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
     ssize_t n = consume_now(s, fd, msg, skip, flags);
     if (n != -EAGAIN || !s.receive_shut.load(std::memory_order_relaxed))
         return n;
-    engine_drain(); // what came after shutdown(SHUT_RD) can still be read
+    engine_drain(ring_of(s)); // what came after shutdown(SHUT_RD) can still be read
     n = consume_now(s, fd, msg, skip, flags);
     return n != -EAGAIN ? n : 0;
 }

@@ -80,7 +80,7 @@ std::int64_t return_deadline()
 void wait_returned(Socket &s, std::int64_t until_ns)
 {
     while (is_returning(s) && now_ns() < until_ns) {
-        if (engine_poll() == 0)
+        if (engine_poll(ring_of(s)) == 0)
             libc::real.poll(nullptr, 0, 1);
     }
 }

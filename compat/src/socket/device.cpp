@@ -140,6 +140,7 @@ Device *open_new(fi_info &info)
     g_remote_devices.fetch_add(1, std::memory_order_release);
     engine_exclude_polling(false);
     follow_device_times();
+    moderate(*place);
     return place;
 }
 

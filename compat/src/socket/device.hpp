@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "compat/src/socket/device_time.hpp"
+#include "compat/src/socket/moderation.hpp"
 
 namespace vma::sock {
 
@@ -34,6 +35,12 @@ struct Device {
     std::uint32_t users = 0;        // endpoints and listeners; lift lock
     DeviceTime time;                // likewise: of its stamps
     bool failed = false;            // opens nothing more; closed when it has no users
+    bool moderates = false;         // takes a moderation of its interrupts; this and below: helper thread
+    Moderation moderation;
+    std::uint64_t seen_completions = 0;
+    std::uint64_t seen_bytes = 0;
+    std::uint64_t completions = 0; // poll lock
+    std::uint64_t bytes = 0;       // of them, likewise
 };
 
 // As the device wants it: a v4-mapped address becomes an AF_INET one, of which `out` then has the first bytes. Its length.

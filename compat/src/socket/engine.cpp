@@ -22,11 +22,14 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/helper_thread.hpp"
+#include "compat/src/socket/moderation.hpp"
 #include "compat/src/socket/offer.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/provider.hpp"
 #include "compat/src/socket/reach.hpp"
+#include "compat/src/socket/read_queue.hpp"
+#include "compat/src/socket/rings.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/memberships.hpp"
 #include "compat/src/socket/udp/sink.hpp"
@@ -40,8 +43,7 @@ constexpr std::uint32_t kCountMs = 320; // between looks at what ports have coun
 constexpr std::uint32_t kLookMs = 50;   // between looks whether routes of datagrams hold
 constexpr unsigned kMostPolls =
     1024; // by then all that was there at the beginning is taken; a sender may go on for ever
-constexpr std::size_t kMostBatch = 128; // the most of VMA_CQ_POLL_BATCH_MAX
-constexpr std::size_t kMostOver = 64;   // sockets released in one tick
+constexpr std::size_t kMostOver = 64; // sockets released in one tick
 constexpr std::size_t kQueue = 4096;
 constexpr std::size_t kPrivateDataMax = 256;
 
@@ -168,6 +170,7 @@ void drain_for_program(std::uint32_t &polls_seen)
         drain(config::params().progress_most);
     polls_seen = g_engine.polls.load(std::memory_order_relaxed);
     engine_leave();
+    drain_unpolled_rings(config::params().progress_most);
 }
 
 void tick_all(bool counts)
@@ -181,6 +184,7 @@ void tick_all(bool counts)
         for (Socket *s = g_live_sockets; s != nullptr;) {
             Socket *const next = s->next_live;
             tick(*s);
+            move_if_due(*s);
             if (counts) {
                 tell_port(*s);
                 tell_device_memory(*s);
@@ -201,9 +205,11 @@ void tick_all(bool counts)
 }
 
 // VMA_INTERNAL_THREAD_ARM_CQ: what comes wakes the helper thread too. -1: nothing to wait for.
-int arm_for_helper()
+int arm_for_helper(RingMask rings)
 {
-    return config::params().internal_thread_arm_cq && engine_active() && engine_arm() ? engine_wait_fd() : -1;
+    return config::params().internal_thread_arm_cq && engine_active() && engine_arm(rings)
+               ? fd_of_all_rings(engine_wait_fd())
+               : -1;
 }
 
 void *help(void *)
@@ -216,12 +222,13 @@ void *help(void *)
     for (;;) {
         const int remote = remote_event_fd(); // with the local one
         const bool active = engine_active() || attempts_are_open();
-        const int queue = arm_for_helper();
+        const RingMask rings = open_rings(kAllRings);
+        const int queue = arm_for_helper(rings);
         if (arm_events())
             sleep_and_give_turns(remote >= 0 ? remote : g_engine.objects.eq_fd, queue,
                                  active ? static_cast<int>(helper_turn_ms()) : -1);
         if (queue >= 0)
-            engine_woken();
+            engine_woken(rings);
         read_all_events();
         if (attempts_are_open())
             tick_attempts();
@@ -238,6 +245,10 @@ void *help(void *)
             const LockGuard guard(g_lift_lock);
             udp::look_after_port_groups();
             follow_device_times();
+        }
+        if (g_remote_devices.load(std::memory_order_relaxed) != 0) {
+            const LockGuard guard(g_lift_lock);
+            adapt_moderation(turns);
         }
         stats::touch();
         if (turns % turns_per_drain == 0 || queue >= 0)
@@ -378,33 +389,48 @@ bool engine_active()
     return g_engine.active.load(std::memory_order_relaxed);
 }
 
-void engine_exclude_polling(bool exclude)
+void engine_exclude_polling(bool exclude, RingMask rings)
 {
-    if (exclude)
+    if ((rings & kMainRing) != 0 && exclude)
         g_engine.poll_lock.lock();
-    else
+    exclude_polling_of_more(rings, exclude);
+    if ((rings & kMainRing) != 0 && !exclude)
         g_engine.poll_lock.unlock();
+}
+
+RingMask open_rings(RingMask rings)
+{
+    return rings & (kMainRing | g_more_rings.load(std::memory_order_acquire));
 }
 
 namespace {
 
 unsigned read_queue(const Device &d)
 {
-    fi_cq_data_entry entries[kMostBatch];
-    const ssize_t n = fi_cq_read(d.cq, entries, std::min<std::size_t>(config::params().cq_poll_batch_max, kMostBatch));
-    if (n <= 0) [[likely]] {
-        if (n == -FI_EAVAIL) {
-            fi_cq_err_entry error = {};
-            fi_cq_readerr(d.cq, &error, 0); // an endpoint's end: its FI_SHUTDOWN says the rest
-            return 1;
-        }
-        return 0;
+    const bool is_port = d.udp != nullptr;
+    return read_entries(*d.cq, [is_port](Socket &s, const fi_cq_data_entry &entry) {
+        if (is_port)
+            handle_port_entry(s, entry);
+        else
+            handle_tag(s, entry.data, entry.len);
+    });
+}
+
+// The counts are for moderation.cpp.
+unsigned read_remote_queue(Device &d)
+{
+    if (d.udp != nullptr)
+        return read_queue(d);
+    std::uint64_t bytes = 0;
+    const unsigned n = read_entries(*d.cq, [&bytes](Socket &s, const fi_cq_data_entry &entry) {
+        bytes += entry.len;
+        handle_tag(s, entry.data, entry.len);
+    });
+    if (n != 0) {
+        __atomic_store_n(&d.completions, d.completions + n, __ATOMIC_RELAXED);
+        __atomic_store_n(&d.bytes, d.bytes + bytes, __ATOMIC_RELAXED);
     }
-    for (ssize_t i = 0; i < n && d.udp != nullptr; ++i)
-        handle_port_entry(*static_cast<Socket *>(entries[i].op_context), entries[i]);
-    for (ssize_t i = 0; i < n && d.udp == nullptr; ++i)
-        handle_tag(*static_cast<Socket *>(entries[i].op_context), entries[i].data, entries[i].len);
-    return static_cast<unsigned>(n);
+    return n;
 }
 
 unsigned poll_locked()
@@ -412,7 +438,7 @@ unsigned poll_locked()
     const std::uint32_t taken = udp::taken();
     unsigned n = read_queue(g_engine.objects);
     if (g_remote_devices.load(std::memory_order_relaxed) != 0) [[unlikely]]
-        each_remote_device([&n](Device &d) { n += read_queue(d); });
+        each_remote_device([&n](Device &d) { n += read_remote_queue(d); });
     return n + (udp::taken() - taken);
 }
 
@@ -428,9 +454,11 @@ template <typename Poll> unsigned poll_if_free(Poll poll)
 
 } // namespace
 
-unsigned engine_poll()
+unsigned engine_poll(RingMask rings)
 {
-    return poll_if_free(poll_locked);
+    if (rings == kMainRing) [[likely]]
+        return poll_if_free(poll_locked);
+    return ((rings & kMainRing) != 0 ? poll_if_free(poll_locked) : 0) + poll_more_rings(rings);
 }
 
 unsigned engine_poll_direct(udp::Direct &direct)
@@ -458,13 +486,17 @@ unsigned engine_poll_sink(udp::Sink &sink, unsigned times)
     });
 }
 
-unsigned engine_drain()
+unsigned engine_drain(RingMask rings)
 {
-    return drain(UINT32_MAX);
+    if (rings == kMainRing) [[likely]]
+        return drain(UINT32_MAX);
+    return ((rings & kMainRing) != 0 ? drain(UINT32_MAX) : 0) + drain_more_rings(rings, UINT32_MAX);
 }
 
-int engine_wait_fd()
+int engine_wait_fd(unsigned ring)
 {
+    if (ring != 0) [[unlikely]]
+        return more_rings_fd(ring);
     const int all = remote_wait_fd();
     return all >= 0 ? all : g_engine.objects.cq_fd;
 }
@@ -485,26 +517,33 @@ bool arm_queues()
 
 } // namespace
 
-bool engine_arm()
+bool engine_arm(RingMask rings)
 {
-    g_engine.asleep.fetch_add(1, std::memory_order_seq_cst);
-    if (arm_queues())
+    if ((rings & kMainRing) != 0)
+        g_engine.asleep.fetch_add(1, std::memory_order_seq_cst);
+    count_sleepers(rings, true);
+    const bool idle = (rings & kMainRing) == 0 || arm_queues();
+    if (idle && arm_more_rings(rings))
         return true;
-    engine_woken();
+    engine_woken(rings);
     return false;
 }
 
-void engine_woken()
+void engine_woken(RingMask rings)
 {
-    g_engine.asleep.fetch_sub(1, std::memory_order_relaxed);
+    if ((rings & kMainRing) != 0)
+        g_engine.asleep.fetch_sub(1, std::memory_order_relaxed);
+    count_sleepers(rings, false);
 }
 
-void engine_leave()
+void engine_leave(RingMask rings)
 {
-    if (g_engine.asleep.load(std::memory_order_seq_cst) == 0) [[likely]]
+    if (rings != kMainRing) [[unlikely]]
+        leave_more_rings(rings);
+    if ((rings & kMainRing) == 0 || g_engine.asleep.load(std::memory_order_seq_cst) == 0) [[likely]]
         return;
     while (!arm_queues())
-        engine_drain();
+        drain(UINT32_MAX);
 }
 
 // The parent's objects are dead here (the provider has closed their descriptors); they are left where they are.
@@ -512,6 +551,7 @@ void engine_after_fork_in_child()
 {
     g_engine.state = g_engine.state == State::kFailed ? State::kFailed : State::kNone;
     g_engine.objects = Objects{};
+    rings_after_fork_in_child();
     remote_devices_after_fork_in_child();
     g_engine.datagrams = {};
     g_engine.datagrams_failed = false;

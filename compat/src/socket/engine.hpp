@@ -7,39 +7,52 @@
 
 namespace vma::sock {
 
+class Socket;
+
+// Completion queues with their poll locks, a bit each: rings.hpp. All but accelerated streams of this host is on the first.
+using RingMask = std::uint64_t;
+inline constexpr RingMask kMainRing = 1;
+inline constexpr RingMask kAllRings = ~RingMask{0};
+
+// The one that the socket is on: what comes for it comes there, until it is plain again.
+RingMask rings_of(const Socket &s);
+// Those of them that are open.
+RingMask open_rings(RingMask rings);
+
 // True while this process has connected endpoints: waits have something to poll for. One relaxed load.
 bool engine_active();
 
-// Takes some completions out of the queue and hands them to sockets and watchers. Returns 0 when there was none, else at
+// Takes some completions out of the rings' queues and hands them to sockets and watchers. Returns 0 when there was none, else at
 // least 1, as also where another thread is polling right now. No system call, no blocking.
-unsigned engine_poll();
+unsigned engine_poll(RingMask rings = kMainRing);
 
 namespace udp {
 struct Direct;
 }
-// The same for a call that waits for a datagram, which may go straight to where it wants it.
+// The same, of the first ring, for a call that waits for a datagram, which may go straight to where it wants it.
 unsigned engine_poll_direct(udp::Direct &direct);
 
-// Takes all out of the queue, waiting for another thread that polls: what was published before the call is counted after.
+// Takes all out of the queues, waiting for another thread that polls: what was published before the call is counted after.
 // Returns the number of events handed out.
-unsigned engine_drain();
+unsigned engine_drain(RingMask rings = kMainRing);
 
-// Descriptor that becomes readable when an armed queue gets an event; -1 without an engine. Belongs to the engine.
-int engine_wait_fd();
+// Descriptor that becomes readable when the armed queue of a ring (by its place) gets an event; -1 without an engine. Belongs to
+// the engine.
+int engine_wait_fd(unsigned ring = 0);
 
-// Arms the queue. True: nothing is pending, the caller may sleep on engine_wait_fd(), and calls engine_woken() when it
-// is back, whatever woke it. False: poll again first.
-bool engine_arm();
-void engine_woken();
+// Arms the queues of `rings`, which are open. True: nothing is pending, the caller may sleep on the engine_wait_fd() of each, and
+// calls engine_woken() with the same rings when it is back, whatever woke it. False: poll again first.
+bool engine_arm(RingMask rings = kMainRing);
+void engine_woken(RingMask rings = kMainRing);
 
-// Reading the queue disarms it: whoever stops polling calls this, so that threads that sleep hear of what comes next.
-void engine_leave();
+// Reading a queue disarms it: whoever stops polling calls this, so that threads that sleep hear of what comes next.
+void engine_leave(RingMask rings = kMainRing);
 
 // By a call that doesn't wait, before it says that there is nothing.
-inline unsigned engine_look()
+inline unsigned engine_look(RingMask rings = kMainRing)
 {
-    const unsigned events = engine_drain();
-    engine_leave();
+    const unsigned events = engine_drain(rings);
+    engine_leave(rings);
     return events;
 }
 

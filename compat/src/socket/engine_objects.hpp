@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "compat/src/socket/device.hpp"
+#include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/lock.hpp"
 
 namespace vma::sock {
@@ -40,7 +41,7 @@ struct DatagramObjects {
 };
 bool engine_start_datagrams(); // and the engine; lift lock held. False: it can't be (said once in the log)
 const DatagramObjects &engine_datagrams();
-void engine_exclude_polling(bool exclude); // takes and gives back the poll lock
+void engine_exclude_polling(bool exclude, RingMask rings = kMainRing); // takes and gives back the poll locks
 void engine_after_fork_in_child();
 
 extern Mutex g_lift_lock;      // guards lifting and the list below

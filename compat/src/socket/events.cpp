@@ -232,8 +232,8 @@ void start_return(Socket &s)
         return;
     }
     if (s.on_port)
-        return;     // land() needs no answer
-    engine_drain(); // an END that is already published decides instead of our RETURN
+        return;               // land() needs no answer
+    engine_drain(ring_of(s)); // an END that is already published decides instead of our RETURN
     s.tx_lock.lock();
     end_transmit(s, true);
     unlock_tx(s);

@@ -15,6 +15,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/stream.hpp"
 
@@ -79,6 +80,28 @@ void say(config::Level level, const Socket &s, const char *call, const char *rea
 }
 
 } // namespace
+
+void refuse_offload(Socket &s, const char *reason)
+{
+    using config::Level;
+    const std::int32_t mode = config::params().exception_handling;
+    constexpr const char *kCall = "it can't be accelerated";
+    if (mode == kAbort) {
+        say(Level::kPanic, s, kCall, reason, "the process is aborted (VMA_EXCEPTION_HANDLING)");
+        ::abort();
+    }
+    if (mode != kRefuse) {
+        stay_on_kernel(s, reason);
+        if (mode == kLandLoudly)
+            say(Level::kError, s, kCall, reason, "the socket stays on the kernel");
+        return;
+    }
+    say(Level::kError, s, kCall, reason, "its next call fails (VMA_EXCEPTION_HANDLING)");
+    s.kernel_reason = reason;
+    s.pinned = true; // and stays plain: calls on such a one look for an error to tell
+    s.pending_error.store(EINVAL, std::memory_order_relaxed);
+    tell_way(s);
+}
 
 bool admit_call(Socket &s, const char *call, const char *reason)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// VMA_EXCEPTION_HANDLING: calls on a socket that acceleration has no part in, and a library that can't start.
+// VMA_EXCEPTION_HANDLING: calls on a socket that acceleration has no part in, sockets that were to be accelerated and can't be, and a
+// library that can't start.
 #pragma once
 
 #include "compat/src/socket/socket.hpp"
@@ -10,6 +11,10 @@ namespace vma::sock {
 // (nullptr); `call` is for the log. True: the kernel's socket is to get it now. False: it fails, with errno set.
 // May not return. No lock is held.
 bool admit_call(Socket &s, const char *call, const char *reason);
+
+// The socket was to be accelerated, and something that is needed for it failed: it stays on the kernel, for `reason`; or the program's
+// next call on it fails with EINVAL. May not return. The lift lock is held.
+void refuse_offload(Socket &s, const char *reason);
 
 bool admit_option(Socket &s, int level, int name, const char *reason); // setsockopt(); control.cpp
 

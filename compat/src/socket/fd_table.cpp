@@ -121,6 +121,11 @@ Socket *take_from_pool()
     s->kernel_reason = nullptr;
     s->operations = 0;
     s->seen_offers = 0;
+    s->ring = 0;
+    s->ring_bit = kMainRing;
+    s->counts_access = false;
+    s->ring_claim.key = {};
+    s->ring_claim.move = RingMove::kNone;
     s->connecting = false;
     s->endpoint_down = false;
     s->ready_due = false;

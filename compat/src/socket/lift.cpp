@@ -17,9 +17,11 @@
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/exception.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/reach.hpp"
+#include "compat/src/socket/rings.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/stream_loans.hpp"
 #include "compat/src/socket/udp/state.hpp"
@@ -84,14 +86,18 @@ int open_endpoint(Socket &s, fi_info *info, Device &device)
         result = ask_device_memory(*ep);
     if (result == 0)
         result = fi_ep_bind(ep, &device.eq->fid, 0);
+    const bool local = &device == &engine_device();
+    fid_cq *const cq = local ? queue_of_ring(engine_objects(), enter_ring(s)) : device.cq;
     if (result == 0)
-        result = fi_ep_bind(ep, &device.cq->fid, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION);
+        result = fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION);
     if (result == 0)
         result = fi_enable(ep);
     if (result == 0)
         result = fi_getopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_REGION), &region, &size);
     if (result != 0) {
         fi_close(&ep->fid);
+        if (local)
+            leave_ring(s);
         return result;
     }
     s.rx.base = static_cast<const std::uint8_t *>(region.base);
@@ -115,7 +121,7 @@ void make_offer(Socket &s)
     s.cookie = random_cookie();
     if (!publish_offer(s.addresses, {engine_objects().port, s.index, s.cookie})) {
         s.cookie = 0;
-        stay_on_kernel(s, "no offer could be left");
+        refuse_offload(s, "no offer could be left");
     }
 }
 
@@ -127,7 +133,7 @@ void attach(Socket &s, int fd, const Offer &offer)
         if (!said.exchange(true))
             VMA_LOG(kWarn, "fd=%d: cannot open an endpoint: %s; this and later such connections stay on the kernel", fd,
                     strerror(-result));
-        stay_on_kernel(s, "no endpoint could be opened");
+        refuse_offload(s, "no endpoint could be opened");
         return;
     }
     sockaddr_in peer = {};
@@ -143,7 +149,7 @@ void attach(Socket &s, int fd, const Offer &offer)
 void look_for_offer(Socket &s, int fd)
 {
     if (!open_offers()) {
-        stay_on_kernel(s, "the directory of offers can't be used");
+        refuse_offload(s, "the directory of offers can't be used");
         return;
     }
     const std::uint32_t generation = offers_generation();
@@ -156,7 +162,7 @@ void look_for_offer(Socket &s, int fd)
     if (engine_start())
         attach(s, fd, offer);
     else
-        stay_on_kernel(s, "the provider is not available");
+        refuse_offload(s, "the provider is not available");
 }
 
 Socket *offered_socket(const void *data, std::size_t len)
@@ -257,7 +263,8 @@ void close_endpoint(Socket &s, bool keep_unread)
     tell_port(s);
     s.tx_lock.lock();
     s.rx_lock.lock();
-    engine_exclude_polling(true);
+    const RingMask rings = ring_of(s);
+    engine_exclude_polling(true, rings);
     fid_ep *const ep = s.endpoint;
     const bool by_port = ep != nullptr && s.on_port;
     part_from_loans(s);
@@ -276,7 +283,9 @@ void close_endpoint(Socket &s, bool keep_unread)
         fi_close(&ep->fid);
         --s.device->users;
     }
-    engine_exclude_polling(false);
+    engine_exclude_polling(false, rings);
+    if (ep != nullptr && s.device == &engine_device())
+        leave_ring(s);
     s.rx_lock.unlock();
     s.tx_lock.unlock();
     if (!was_dual)
@@ -309,7 +318,7 @@ void count_operation(Socket &s, int fd, bool received)
     constexpr std::uint32_t kOperationsPerLook = 8;
     const std::uint32_t wanted = config::params().lift_after + (received ? kReceivesMore : 0);
     const std::uint32_t operations = s.operations.fetch_add(1, std::memory_order_relaxed) + 1;
-    if (operations < wanted)
+    if (operations < wanted || s.pinned.load(std::memory_order_relaxed))
         return;
     if (s.holders.load(std::memory_order_relaxed) != nullptr && operations % kOperationsPerLook != 0) [[unlikely]]
         return; // asking for other holders costs system calls
@@ -330,12 +339,12 @@ void count_operation(Socket &s, int fd, bool received)
             lift_to_port(s, fd);
         else if (s.remote)
             begin_attempt(s);
-        else if (s.role == Role::kAcceptor)
+        else if (claim_ring(s); s.role == Role::kAcceptor)
             look_for_offer(s, fd);
         else if (engine_start())
             make_offer(s);
         else
-            stay_on_kernel(s, "the provider is not available");
+            refuse_offload(s, "the provider is not available");
     }
     g_fork_gate.unlock();
     g_lift_lock.unlock();
@@ -379,7 +388,7 @@ void on_connected(fid_ep *endpoint)
     s->mode.store(Mode::kDual, std::memory_order_seq_cst);
     if (!mux::became_dual(*s)) {
         close_endpoint(*s, true);
-        stay_on_kernel(*s, "an epoll set of it can't follow");
+        refuse_offload(*s, "an epoll set of it can't follow");
         return;
     }
     s->told = true;
@@ -387,6 +396,8 @@ void on_connected(fid_ep *endpoint)
     char name[kNameMax];
     VMA_LOG(kDebug, "%s: accelerated: device %s, ring %zu bytes, after %u sends and receives",
             connection_name(*s, name), s->device->name, ring, s->operations.load(std::memory_order_relaxed));
+    if (s->ring != 0)
+        VMA_LOG(kDebug, "%s: on ring %u", connection_name(*s, name), unsigned{s->ring});
     kick_sleepers();
     if (s->send_shut.load(std::memory_order_seq_cst)) { // while it was plain: nothing is sent any more
         s->tx_lock.lock();
@@ -418,7 +429,7 @@ void on_down(fid_ep *endpoint, const char *why)
         attempt_failed(*s);
         return;
     }
-    engine_drain();
+    engine_drain(ring_of(*s));
     if (is_remote(*s) && !is_settled(*s))
         abort_stream(*s, why);
     s->endpoint_down.store(true, std::memory_order_release);

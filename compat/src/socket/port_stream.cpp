@@ -3,6 +3,7 @@
 // rx.written is not rx.consumed, and no room while tx.slots_blocked says so.
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/accounting.hpp"
+#include "compat/src/socket/exception.hpp"
 
 #include <errno.h>
 #include <poll.h>
@@ -69,7 +70,7 @@ bool find_port(Socket &s)
     else
         d->stream_info = info;
     if (d == nullptr)
-        stay_on_kernel(s, "its port can't be used");
+        refuse_offload(s, "its port can't be used");
     s.port = d;
     return d != nullptr;
 }
@@ -160,7 +161,7 @@ void lift_to_port(Socket &s, int fd)
         return;
     }
     if (d.failed || d.stream_info == nullptr) {
-        stay_on_kernel(s, "its port can't be used");
+        refuse_offload(s, "its port can't be used");
         return;
     }
     int result = open_stream(s, d, ep);

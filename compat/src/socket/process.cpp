@@ -133,12 +133,12 @@ void return_all_shared_by_fork()
     each_in_use(share);
     mux::fork_prepare();
     lock_pool_for_fork();
-    engine_exclude_polling(true);
+    engine_exclude_polling(true, kAllRings);
 }
 
 void after_fork_in_parent()
 {
-    engine_exclude_polling(false);
+    engine_exclude_polling(false, kAllRings);
     unlock_pool_after_fork();
     mux::fork_parent();
     g_lift_lock.unlock();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Attempts: the client's listeners, the server's connects, and the memory of hosts that refused.
 #include "compat/src/socket/reach.hpp"
+#include "compat/src/socket/exception.hpp"
 
 #include <errno.h>
 #include <string.h>
@@ -215,7 +216,7 @@ void begin_attempt(Socket &s)
         return;
     }
     if (!engine_start()) {
-        stay_on_kernel(s, "the provider is not available");
+        refuse_offload(s, "the provider is not available");
         return;
     }
     s.attempt.open = true;

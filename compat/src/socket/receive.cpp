@@ -34,8 +34,8 @@ constexpr int kKernelOnly = MSG_ERRQUEUE | MSG_OOB;
     if (!has_input(s) || now - t_drained_ns < config::params().rx_cq_drain_rate_nsec)
         return;
     t_drained_ns = now;
-    engine_poll();
-    engine_leave();
+    engine_poll(ring_of(s));
+    engine_leave(ring_of(s));
 }
 
 // False: it became dual before we were in.
@@ -64,7 +64,7 @@ ssize_t receive_nothing(Socket &s, int fd, msghdr *msg, int flags)
     const Call call(s, CallKind::kWait);
     while (ready_events(s, live_fd(s, fd), POLLIN) == 0) {
         const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
-        const int result = blocking ? wait_for(s, fd, POLLIN, wait) : engine_look() != 0 ? 0 : -EAGAIN;
+        const int result = blocking ? wait_for(s, fd, POLLIN, wait) : engine_look(ring_of(s)) != 0 ? 0 : -EAGAIN;
         if (result != 0)
             return give(result);
     }
@@ -81,6 +81,8 @@ int fail(const Socket &s, ssize_t result)
 
 ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
 {
+    if (s.counts_access.load(std::memory_order_relaxed)) [[unlikely]]
+        note_access(s);
     const std::size_t room = total_length(*msg);
     if (room == 0)
         return receive_nothing(s, fd, msg, flags);
@@ -112,7 +114,7 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
         if (!dual(s) && done == 0)
             continue;
         if (!blocking || (flags & MSG_PEEK && done != 0)) {
-            if (!blocking && done == 0 && engine_look() != 0)
+            if (!blocking && done == 0 && engine_look(ring_of(s)) != 0)
                 continue; // nobody had looked yet
             return done != 0 ? static_cast<ssize_t>(done) : fail(s, -EAGAIN);
         }
@@ -180,8 +182,11 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags)
     if (mode == Mode::kDual && (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) == 0 && has_input(s) && s.rx_lock.try_lock()) {
         const ssize_t n = consume_simple(s, buf, len);
         s.rx_lock.unlock();
-        if (n != 0) [[likely]]
+        if (n != 0) [[likely]] {
+            if (s.counts_access.load(std::memory_order_relaxed)) [[unlikely]]
+                note_access(s);
             return n;
+        }
     }
     if (mode == Mode::kKernel)
         return by_os_received(s, libc::real.recv(fd, buf, len, flags));
@@ -211,7 +216,7 @@ int bytes_readable(Socket &s, int fd, int *count)
     int kernel = 0;
     if (!dual(s))
         return libc::real.ioctl(fd, FIONREAD, count);
-    engine_look();
+    engine_look(ring_of(s));
     if (std::uint32_t readable, queued, unsent; s.on_port && count_port(s, &readable, &queued, &unsent)) {
         *count = static_cast<int>(readable);
         return 0;

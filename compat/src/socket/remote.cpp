@@ -139,7 +139,7 @@ bool begin_linger(Socket &s, int fd)
     if (is_udp(s) || !is_remote(s) || !dual(s) || has_input(s)) // what is not read is answered with a reset
         return false;
     start_return(s);
-    engine_poll();
+    engine_poll(ring_of(s));
     if (may_close(s) || s.endpoint_down.load(std::memory_order_acquire))
         return false;
     s.waiters.fetch_add(1, std::memory_order_seq_cst);
@@ -173,6 +173,7 @@ namespace {
 constexpr std::size_t kLeastQueue = 16;
 constexpr std::uint32_t kDefaultSends = 2048; // VMA's own: nobody has chosen it
 constexpr std::uint32_t kDefaultReceives = 16000;
+constexpr std::uint32_t kDefaultInline = 204;
 
 } // namespace
 
@@ -183,6 +184,8 @@ void ask_queues(fi_info &info)
         info.tx_attr->size = std::max<std::size_t>(p.tx_wre, kLeastQueue);
     if (p.rx_wre != kDefaultReceives)
         info.rx_attr->size = std::max<std::size_t>(p.rx_wre, kLeastQueue);
+    if (p.tx_max_inline != kDefaultInline)
+        info.tx_attr->inject_size = std::min<std::size_t>(p.tx_max_inline, info.tx_attr->inject_size);
 }
 
 int ask_device_memory(fid_ep &endpoint)

@@ -50,11 +50,11 @@ void keep_error(Socket &s, int error)
 }
 
 // VMA_RX_POLL_ON_TX_TCP, after a send by an endpoint.
-inline void poll_after_send()
+inline void poll_after_send(const Socket &s)
 {
     if (config::params().rx_poll_on_tx_tcp) [[unlikely]] {
-        engine_poll();
-        engine_leave();
+        engine_poll(ring_of(s));
+        engine_leave(ring_of(s));
     }
 }
 
@@ -119,7 +119,7 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
             tear_down(s, true); // the kernel says how it ended
         if (n > 0) {
             done += static_cast<std::size_t>(n);
-            poll_after_send();
+            poll_after_send(s);
         }
         if (done >= wanted && n >= 0)
             return static_cast<ssize_t>(done);
@@ -132,7 +132,7 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
         if (!dual(s) && done == 0)
             continue;
         if (!blocking) {
-            if (done == 0 && engine_look() != 0)
+            if (done == 0 && engine_look(ring_of(s)) != 0)
                 continue; // a CREDIT may have been waiting
             return done != 0 ? static_cast<ssize_t>(done) : fail(s, -EAGAIN);
         }
@@ -190,7 +190,7 @@ ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags)
         const std::size_t sent = s.endpoint != nullptr ? transmit_small(s, buf, len) : 0;
         unlock_tx(s);
         if (sent != 0)
-            poll_after_send();
+            poll_after_send(s);
         if (sent == len) [[likely]]
             return static_cast<ssize_t>(len);
         if (sent != 0)

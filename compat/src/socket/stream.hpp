@@ -18,6 +18,7 @@
 #include "compat/src/socket/lock.hpp"
 #include "compat/src/socket/offer.hpp"
 #include "compat/src/socket/pacing.hpp"
+#include "compat/src/socket/rings.hpp"
 #include "compat/src/socket/socket.hpp"
 #include "compat/src/stats/region.hpp"
 
@@ -218,12 +219,16 @@ public:
     udp::State *udp_memory = nullptr;           // stays with the Socket
     std::atomic<extra::State *> extra{nullptr}; // likewise
     std::atomic<bool> screened{false};          // the program has a receive callback, or had one
+    std::atomic<bool> counts_access{false};     // note_access() wants to know who receives
+    Glimpsed<std::uint8_t> ring = 0;            // of the endpoint: its place
+    Glimpsed<RingMask> ring_bit = kMainRing;    // likewise, as a mask
     bool listed = false;                        // UDP: on the list of those that the helper thread looks after
     Socket *next_live = nullptr;                // list of sockets with an endpoint (engine), or of attempts
     Socket *prev_live = nullptr;
 
     Device *device = nullptr; // of the endpoint or of the attempt's listener
     ToldMemory told_memory;   // of the endpoint's. Lift lock
+    RingClaim ring_claim;
     Attempt attempt;
     Device *port = nullptr;                        // that leads to the peer, once it was found. Lift lock
     Glimpsed<bool> on_port = false;                // `endpoint` is a stream of an Ethernet port (port_stream.hpp)
@@ -240,6 +245,12 @@ public:
 inline bool is_udp(const Socket &s)
 {
     return s.udp.load(std::memory_order_relaxed) != nullptr;
+}
+
+// rings_of() on the hot paths.
+inline RingMask ring_of(const Socket &s)
+{
+    return s.ring_bit;
 }
 
 // is_dual() on the hot paths.
@@ -307,12 +318,12 @@ inline bool is_remote(const Socket &s)
 {
     return s.remote && !s.on_port;
 }
-void abort_stream(Socket &s, const char *why);       // bytes may be lost: both programs get a reset
-bool is_settled(const Socket &s);                    // nothing is lost if the endpoint ends now
-bool may_close(const Socket &s);                     // nor if we end it
-void answer_seen(Socket &s);                         // START or FINAL came
-void say_leave(Socket &s);                           // the peer's FINAL is wanted
-void ask_queues(fi_info &info);                      // VMA_TX_WRE, VMA_RX_WRE; the provider takes what the device has
+void abort_stream(Socket &s, const char *why); // bytes may be lost: both programs get a reset
+bool is_settled(const Socket &s);              // nothing is lost if the endpoint ends now
+bool may_close(const Socket &s);               // nor if we end it
+void answer_seen(Socket &s);                   // START or FINAL came
+void say_leave(Socket &s);                     // the peer's FINAL is wanted
+void ask_queues(fi_info &info); // VMA_TX_WRE, VMA_RX_WRE, VMA_TX_MAX_INLINE; the provider takes what the device has
 int ask_device_memory(fid_ep &endpoint);             // VMA_RING_DEV_MEM_TX; 0 or a negative fi_errno
 void tell_device_memory(Socket &s);                  // vma_stats, what was sent from there. Lift lock
 void log_device_memory(Socket &s, fid_ep &endpoint); // likewise at the endpoint's end, and the log

@@ -62,7 +62,7 @@ int spin(Socket &s, int fd, short events, Wait &wait, std::int64_t start, std::i
     const std::uint32_t yield = config::params().rx_poll_yield;
     for (unsigned turn = 1;; ++turn) {
         if (wait.look == nullptr)
-            engine_poll();
+            engine_poll(ring_of(s));
         else if ((wait.found = wait.look(wait.look_argument, polite)))
             return 1;
         const int result = check(s, events, wait);
@@ -95,13 +95,13 @@ std::int64_t turn_of(const Socket &s, short events)
 }
 
 // What the kernel is to tell meanwhile. 0: look again.
-int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, int wake_fd)
+int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, int wake_fd, RingMask ring)
 {
     const std::int64_t turn = turn_of(s, events);
     const bool kernel_carries =
         (events & POLLOUT) == 0 || (s.tx.path.load(std::memory_order_acquire) == Path::kKernel && turn == kForever);
     pollfd fds[] = {{live_fd(s, fd), static_cast<short>(kernel_carries ? events : 0), 0},
-                    {engine_wait_fd(), POLLIN, 0},
+                    {engine_wait_fd(static_cast<unsigned>(__builtin_ctzll(ring))), POLLIN, 0},
                     {wake_fd, POLLIN, 0}};
     timespec timeout = {};
     const std::int64_t until = std::min(wait.deadline_ns, turn);
@@ -111,7 +111,7 @@ int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, int wake_
     if (libc::real.ppoll(fds, std::size(fds), until == kForever ? nullptr : &timeout, nullptr) > 0 &&
         fds[0].revents != 0)
         note_kernel_events(s, static_cast<std::uint32_t>(fds[0].revents));
-    engine_woken();
+    engine_woken(ring);
     const bool by_kernel =
         s.udp.load(std::memory_order_relaxed) != nullptr || waits_for_kernel(s, static_cast<std::uint32_t>(events));
     if ((fds[0].revents & events) != 0 && by_kernel)
@@ -130,10 +130,11 @@ int sleep_once(Socket &s, int fd, short events, const Wait &wait)
         return 0;
     }
     int result = check(s, events, wait);
-    if (result == 0 && engine_arm())
-        result = sleep_in_kernel(s, fd, events, wait, frame->sleeper->wake_fd());
+    const RingMask ring = ring_of(s); // whoever changes it wakes sleepers
+    if (result == 0 && engine_arm(ring))
+        result = sleep_in_kernel(s, fd, events, wait, frame->sleeper->wake_fd(), ring);
     frame->release();
-    engine_poll();
+    engine_poll(ring);
     return result;
 }
 
@@ -177,7 +178,7 @@ int wait_for(Socket &s, int fd, short events, Wait &wait)
         if (result == 0 && s.kernel_news.load(std::memory_order_acquire))
             result = 1;
     }
-    engine_leave();
+    engine_leave(ring_of(s));
     return result > 0 ? 0 : result;
 }
 

@@ -17,7 +17,7 @@ inline constexpr std::size_t kLine = 64; // of the processor's cache
 inline constexpr std::uint32_t kMostSlots = 1024;
 inline constexpr std::uint32_t kEpollSets = 32;
 inline constexpr std::uint32_t kThreadGroups = 16; // that count select() and poll() apart; a reader adds them up
-inline constexpr std::uint32_t kMostRings = 16;
+inline constexpr std::uint32_t kMostRings = 40;
 inline constexpr std::uint32_t kMostPools = 2;
 inline constexpr std::uint32_t kMostGroups = 16; // of a socket
 

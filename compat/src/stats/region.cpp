@@ -186,22 +186,42 @@ void retire(const Slot &slot) // lock held
 
 } // namespace
 
-void use_ring(Slot &slot, RingKind kind, const char *device)
+namespace {
+
+// One more than its place; 0: there are too many. Lock held.
+std::uint32_t find_ring(RingKind kind, const char *device)
 {
-    const LockGuard guard(g_region.lock);
-    if (g_region.size == 0 || &slot == &g_sink)
-        return;
     for (std::uint32_t i = 0; i < kMostRings; ++i) {
         Ring &ring = header().rings[i];
         if (ring.kind == RingKind::kNone) {
             std::snprintf(ring.name, sizeof ring.name, "%s", device);
             set(ring.kind, kind);
         }
-        if (ring.kind == kind && strncmp(ring.name, device, sizeof ring.name - 1) == 0) {
-            set(slot.facts.ring, i + 1);
-            return;
-        }
+        if (ring.kind == kind && strncmp(ring.name, device, sizeof ring.name - 1) == 0)
+            return i + 1;
     }
+    return 0;
+}
+
+} // namespace
+
+void use_ring(Slot &slot, RingKind kind, const char *device)
+{
+    const LockGuard guard(g_region.lock);
+    if (g_region.size == 0 || &slot == &g_sink)
+        return;
+    if (const std::uint32_t ring = find_ring(kind, device); ring != 0)
+        set(slot.facts.ring, ring);
+}
+
+void tell_moderation(RingKind kind, const char *device, std::uint32_t frames, std::uint32_t microseconds)
+{
+    const LockGuard guard(g_region.lock);
+    const std::uint32_t ring = g_region.size != 0 ? find_ring(kind, device) : 0;
+    if (ring == 0)
+        return;
+    set(header().rings[ring - 1].moderation_frames, frames);
+    set(header().rings[ring - 1].moderation_usec, microseconds);
 }
 
 void add_device_memory(const Slot &slot, std::uint64_t allocated, std::uint64_t packets, std::uint64_t bytes,

@@ -191,6 +191,25 @@ ibv_cq_ex *create_cq_ex(ibv_context *context, ibv_cq_init_attr_ex *attr)
     return made;
 }
 
+int modify_cq(ibv_cq *queue, ibv_modify_cq_attr *attr)
+{
+    const std::lock_guard guard(world().mutex);
+    if (const int error = take_fault("modify_cq"))
+        return error;
+    const Device &device = nic(of(queue)->context);
+    if (device.removed)
+        return EIO;
+    if (attr->attr_mask != IBV_CQ_ATTR_MODERATE)
+        return EINVAL;
+    if (!device.config.moderation)
+        return EOPNOTSUPP;
+    Stats &stats = world().stats;
+    ++stats.moderations;
+    stats.held_completions = attr->moderate.cq_count;
+    stats.held_us = attr->moderate.cq_period;
+    return 0;
+}
+
 namespace calls {
 
 ibv_comp_channel *create_comp_channel(ibv_context *context)

@@ -161,6 +161,7 @@ Context *make_context(Device &device)
     made->reg_dm_mr = reg_dm_mr;
     made->create_cq_ex = create_cq_ex;
     made->create_qp_ex = create_qp_ex;
+    made->modify_cq = modify_cq;
     made->modify_qp_rate_limit = modify_qp_rate_limit;
     made->ibv_create_flow = create_flow;
     made->ibv_destroy_flow = destroy_flow;

@@ -38,10 +38,11 @@ struct DeviceConfig {
     std::uint32_t clock_khz = 1'000'000;          // of the clock that stamps completions; 0: nothing does
     unsigned clock_bits = 64;                     // of it, 1 to 64: after the last it is 0 again
     bool raw_packets = true;                      // it has RAW_PACKET QPs
-    bool ip_csum = true;                          // it writes and verifies checksums of their frames
-    std::uint32_t max_tso = 262144;               // bytes of a TCP segment that it cuts for them; 0: it cuts none
-    std::size_t max_flows = 65536;                // flow rules
-    std::size_t max_frame = 9234;                 // bytes
+    bool moderation = true;         // its queues take a moderation of interrupts, which is written down only
+    bool ip_csum = true;            // it writes and verifies checksums of their frames
+    std::uint32_t max_tso = 262144; // bytes of a TCP segment that it cuts for them; 0: it cuts none
+    std::size_t max_flows = 65536;  // flow rules
+    std::size_t max_frame = 9234;   // bytes
     // A real wire for RAW_PACKET QPs, with Clock::real: packet sockets (packet(7), bound to one interface each, without its
     // outgoing frames), which stay the caller's and live until the next reset(). What comes from `wire` and no rule takes goes
     // to `host`, and what comes from there to `wire`. -1: there is none.
@@ -105,7 +106,7 @@ void force_rnr(std::uint32_t qp_num, unsigned times);
 void fail_post(std::uint32_t qp_num, int error);
 // The n-th call from now (1: the next) of this function fails with this errno. `function` is a member of verbs::Table,
 // or one of alloc_dm, reg_dm_mr, create_cq_ex, create_qp_ex, modify_qp_rate_limit, create_flow, query_device_ex,
-// query_rt_values, req_notify_cq, post_recv, post_srq_recv. One fault for each function at a time. False: no such name.
+// query_rt_values, req_notify_cq, modify_cq, post_recv, post_srq_recv. One fault for each function at a time. False: no such name.
 bool fail_call(std::string_view function, unsigned n, int error);
 // resolve_route() to this address ends in ROUTE_ERROR with this (negative) status; 0: no longer.
 void fail_route(const std::string &address, int status);
@@ -118,24 +119,27 @@ struct Live {
 };
 
 struct Stats {
-    std::uint64_t doorbells;     // calls of post_send
-    std::uint64_t sends;         // work requests in them
-    std::uint64_t longest_chain; // of one call
-    std::uint64_t inlined;       // of the sends
-    std::uint64_t signaled;      // of the sends
-    std::uint64_t receives;      // work requests posted to QPs and SRQs
-    std::uint64_t messages;      // that arrived at a QP, RDMA included
-    std::uint64_t bytes;         // of their payload
-    std::uint64_t packets;       // it took at the path MTU
-    std::uint64_t from_dm;       // messages with at least one byte out of device memory
-    std::uint64_t completions;   // put into CQs
-    std::uint64_t dropped;       // completions lost by drop_completion() or an overrun
-    std::uint64_t rnr_naks;      // "receiver not ready" on the wire
-    std::uint64_t lost;          // messages that found no way, each attempt; frames that a rule took and no receive
-    std::uint64_t cut;           // frames that were made of longer TCP segments
-    std::uint64_t unsteered;     // frames that no rule of a device took, each device
-    std::uint64_t paced;         // messages that had to wait for their time
-    std::uint64_t cq_events;     // completion events raised
+    std::uint64_t doorbells;        // calls of post_send
+    std::uint64_t sends;            // work requests in them
+    std::uint64_t longest_chain;    // of one call
+    std::uint64_t inlined;          // of the sends
+    std::uint64_t signaled;         // of the sends
+    std::uint64_t receives;         // work requests posted to QPs and SRQs
+    std::uint64_t messages;         // that arrived at a QP, RDMA included
+    std::uint64_t bytes;            // of their payload
+    std::uint64_t packets;          // it took at the path MTU
+    std::uint64_t from_dm;          // messages with at least one byte out of device memory
+    std::uint64_t completions;      // put into CQs
+    std::uint64_t dropped;          // completions lost by drop_completion() or an overrun
+    std::uint64_t rnr_naks;         // "receiver not ready" on the wire
+    std::uint64_t lost;             // messages that found no way, each attempt; frames that a rule took and no receive
+    std::uint64_t cut;              // frames that were made of longer TCP segments
+    std::uint64_t unsteered;        // frames that no rule of a device took, each device
+    std::uint64_t paced;            // messages that had to wait for their time
+    std::uint64_t cq_events;        // completion events raised
+    std::uint64_t moderations;      // of CQs, that were set
+    std::uint16_t held_completions; // by the last of them
+    std::uint16_t held_us;          // likewise
     Live live;
 };
 Stats stats();

@@ -10,8 +10,8 @@ namespace {
 
 // Faults can be ordered for these too, which verbs.h calls inline and are in no table.
 constexpr std::string_view kInlineCalls[] = {
-    "alloc_dm",      "reg_dm_mr",     "create_cq_ex",    "create_qp_ex",    "create_flow",         "post_recv",
-    "post_srq_recv", "req_notify_cq", "query_device_ex", "query_rt_values", "modify_qp_rate_limit"};
+    "alloc_dm",      "reg_dm_mr",     "create_cq_ex",    "create_qp_ex",    "create_flow",          "post_recv",
+    "post_srq_recv", "req_notify_cq", "query_device_ex", "query_rt_values", "modify_qp_rate_limit", "modify_cq"};
 
 constexpr std::string_view kTableCalls[] = {
 #define VMA_SIM_NAME(member, symbol) #member,

@@ -321,6 +321,7 @@ int req_notify_cq(ibv_cq *cq, int solicited_only);
 int modify_qp_rate_limit(ibv_qp *qp, ibv_qp_rate_limit_attr *attr);
 ibv_qp *create_qp_ex(ibv_context *context, ibv_qp_init_attr_ex *attr);
 ibv_cq_ex *create_cq_ex(ibv_context *context, ibv_cq_init_attr_ex *attr);
+int modify_cq(ibv_cq *queue, ibv_modify_cq_attr *attr);
 ibv_dm *alloc_dm(ibv_context *context, ibv_alloc_dm_attr *attr);
 int free_dm(ibv_dm *dm);
 ibv_mr *reg_dm_mr(ibv_pd *pd, ibv_dm *dm, std::uint64_t offset, std::size_t length, unsigned access);

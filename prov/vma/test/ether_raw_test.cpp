@@ -549,6 +549,21 @@ void streams_of_gro_are_a_variable(void **)
 
 } // namespace
 
+namespace {
+
+void interrupts_are_moderated(void **)
+{
+    Wire wire;
+    assert_int_equal(wire.port(1).moderate(32, 16), 0);
+    assert_int_equal(sim::stats().held_completions, 32);
+    assert_int_equal(sim::stats().held_us, 16);
+    assert_true(sim::fail_call("modify_cq", 1, EOPNOTSUPP));
+    assert_int_equal(wire.port(1).moderate(1, 1), -EOPNOTSUPP);
+    assert_int_equal(sim::stats().moderations, 1);
+}
+
+} // namespace
+
 int main()
 {
     const CMUnitTest tests[] = {
@@ -567,6 +582,7 @@ int main()
         cmocka_unit_test(long_frames),
         cmocka_unit_test(checksums_that_the_device_has_verified),
         cmocka_unit_test(a_frame_wakes),
+        cmocka_unit_test(interrupts_are_moderated),
         cmocka_unit_test(the_device_is_removed),
         cmocka_unit_test(a_sleeper_sees_the_end),
         cmocka_unit_test(the_queue_pair_breaks),

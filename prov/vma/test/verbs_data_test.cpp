@@ -84,6 +84,43 @@ void small_ones_go_inline_and_injected_ones_are_copied(void **)
     assert_true(is_quiet(pair.a.cq()));
 }
 
+void a_program_may_want_less_inline(void **)
+{
+    const SimulatedHost host({.name = "small0", .max_inline = 128});
+    for (const std::size_t most : {std::size_t{0}, std::size_t{20}, std::size_t{100}}) {
+        RdmaPair pair({.inject_size = most});
+        Memory out(pair.a.domain(), 200);
+        Memory in(pair.b.domain(), 200);
+        out.fill(3);
+        for (const std::size_t length : {most, most + 1}) {
+            assert_int_equal(fi_recv(pair.b.ep, in.bytes.data(), 200, in.desc(), 0, nullptr), 0);
+            const sim::Stats before = sim::stats();
+            assert_int_equal(fi_send(pair.a.ep, out.bytes.data(), length, out.desc(), 0, nullptr), 0);
+            assert_int_equal(sim::stats().inlined - before.inlined, length == most ? 1 : 0);
+            entry_of(pair.a.cq());
+            assert_int_equal(entry_of(pair.b.cq()).len, length);
+            assert_memory_equal(in.bytes.data(), out.bytes.data(), length);
+        }
+        assert_int_equal(fi_inject(pair.a.ep, out.bytes.data(), most + 1, 0), -FI_EINVAL);
+    }
+}
+
+void interrupts_are_moderated(void **)
+{
+    const SimulatedHost host;
+    const RdmaPair pair;
+    fid &queue = pair.a.cq()->fid;
+    fi_vma_moderation wanted = {48, 50};
+    assert_int_equal(fi_control(&queue, static_cast<int>(FI_VMA_MODERATE), &wanted), 0);
+    assert_int_equal(sim::stats().moderations, 1);
+    assert_int_equal(sim::stats().held_completions, 48);
+    assert_int_equal(sim::stats().held_us, 50);
+    assert_int_equal(fi_control(&queue, static_cast<int>(FI_VMA_MODERATE), nullptr), -FI_EINVAL);
+    assert_true(sim::fail_call("modify_cq", 1, EOPNOTSUPP));
+    assert_int_equal(fi_control(&queue, static_cast<int>(FI_VMA_MODERATE), &wanted), -FI_EOPNOTSUPP);
+    assert_int_equal(sim::stats().moderations, 1);
+}
+
 // Who only injects never reads a queue, and is not stopped by a full one.
 void injecting_without_end(void **)
 {
@@ -369,6 +406,8 @@ int main()
         cmocka_unit_test(messages_of_all_lengths),
         cmocka_unit_test(pieces_are_gathered_and_scattered),
         cmocka_unit_test(small_ones_go_inline_and_injected_ones_are_copied),
+        cmocka_unit_test(a_program_may_want_less_inline),
+        cmocka_unit_test(interrupts_are_moderated),
         cmocka_unit_test(injecting_without_end),
         cmocka_unit_test(a_full_queue_has_room_again),
         cmocka_unit_test(a_row_of_more_rings_once),

@@ -87,6 +87,7 @@ struct PairSetup {
     std::size_t device_memory = 0;
     std::size_t tx_size = 0;
     std::size_t rx_size = 0;
+    std::size_t inject_size = SIZE_MAX; // of the device, if it has less
     bool shared_receive = false;
     fi_wait_obj wait = FI_WAIT_FD;
     fi_threading threading = FI_THREAD_UNSPEC;
@@ -107,6 +108,7 @@ struct RdmaSide {
             net.info->tx_attr->size = setup.tx_size;
         if (setup.rx_size)
             net.info->rx_attr->size = setup.rx_size;
+        net.info->tx_attr->inject_size = std::min(net.info->tx_attr->inject_size, setup.inject_size);
         if (setup.threading != FI_THREAD_UNSPEC)
             net.info->domain_attr->threading = setup.threading;
         fi_cq_attr attr{};

@@ -49,7 +49,9 @@ inline constexpr Parameter kProcessRows[] = {
      .field = &Params::vmad_notify_dir,
      .fallback_text = "/tmp/vma",
      .idle = true,
-     .text = "No effect here: no files are written for vmad(8), whose socket FI_VMA_GUARDIAN names."},
+     .text =
+         "No effect here: no files are written for vmad(8), which follows its own connections' ends by the socket that "
+         "FI_VMA_GUARDIAN names; vmad's --notify-dir is for processes that run with libvma itself."},
     {.name = "VMA_HANDLE_SIGINTR",
      .label = "SigIntr Ctrl-C Handle",
      .field = &Params::handle_sigintr,
@@ -67,11 +69,16 @@ inline constexpr Parameter kProcessRows[] = {
      .field = &Params::exception_handling,
      .fallback = -1,
      .choices = kExceptionHandling,
-     .text = "What happens when setsockopt(2), fcntl(2) or ioctl(2) on a socket asks for what acceleration has no part "
-             "in, or does not know: -1 a line at debug, and the kernel's socket gets the call; the socket goes back "
-             "to the kernel if the call's meaning needs that. 0: it goes back in any case; 1: likewise, and the line "
-             "is an error; 2: an error, and the call fails with EINVAL; 3: a line, and the process is aborted. -2: as "
-             "-1, and the process ends with status 255 at its first socket if the library can't start."},
+     .text =
+         "What happens when setsockopt(2), fcntl(2) or ioctl(2) on a socket asks for what acceleration has no part "
+         "in, or does not know: -1 a line at debug, and the kernel's socket gets the call; the socket goes back "
+         "to the kernel if the call's meaning needs that. 0: it goes back in any case; 1: likewise, and the line "
+         "is an error; 2: an error, and the call fails with EINVAL; 3: a line, and the process is aborted. -2: as "
+         "-1, and the process ends with status 255 at its first socket if the library can't start. A socket that was "
+         "to be "
+         "accelerated and can't be, as the provider, its device or the directory of offers fails, stays on the kernel: "
+         "in the modes 1 with an error in the log; 2: with one, and the next call on it fails with EINVAL; 3: the "
+         "process is aborted."},
 };
 
 } // namespace vma::config

@@ -19,16 +19,20 @@ inline constexpr Parameter kTransmitRows[] = {
      .choices = kRingLogic,
      .overrides = {{{Spec::kMultiRing, 20}, {Spec::kMemcached, 31}, {Spec::kMemcachedIrq, 31}}},
      .idle = true,
-     .text = "No effect here: each connection has a ring of its own already, as with 10, and its threads share one "
-             "completion queue of the process whatever this says; an Ethernet port has one ring for each queue of the "
-             "interface."},
+     .text = "No effect here: what is sent goes straight to the peer's memory or to the device and completes without a "
+             "queue; a connection's ring is that of VMA_RING_ALLOCATION_LOGIC_RX."},
     {.name = "VMA_RING_ALLOCATION_LOGIC_RX",
      .label = "Ring allocation logic RX",
      .field = &Params::ring_logic_rx,
      .choices = kRingLogic,
      .overrides = {{{Spec::kMultiRing, 20}, {Spec::kMemcached, 31}, {Spec::kMemcachedIrq, 31}}},
-     .idle = true,
-     .text = "No effect here, as VMA_RING_ALLOCATION_LOGIC_TX."},
+     .text =
+         "Which TCP connections within the host share a ring, that is a completion queue with a lock of its own, when "
+         "they leave the kernel: 0 all; 1 those of a local address; 10 none; 20 those of a thread, the one that used "
+         "the connection last; 30 those of a processor, likewise; 31 likewise, and the thread stays on the processor "
+         "from then on. Worth it where several threads poll each for connections of their own. A socket's "
+         "SO_VMA_RING_ALLOC_LOGIC comes before it. Datagrams, RDMA devices and Ethernet ports have one ring a device "
+         "whatever this says."},
     {.name = "VMA_RING_MIGRATION_RATIO_TX",
      .label = "Ring migration ratio TX",
      .field = &Params::ring_migration_tx,
@@ -36,21 +40,24 @@ inline constexpr Parameter kTransmitRows[] = {
      .min = -1,
      .max = kMostNumber,
      .idle = true,
-     .text = "No effect here: rings belong to no thread, so that none has to migrate."},
+     .text = "No effect here, as VMA_RING_ALLOCATION_LOGIC_TX."},
     {.name = "VMA_RING_MIGRATION_RATIO_RX",
      .label = "Ring migration ratio RX",
      .field = &Params::ring_migration_rx,
      .fallback = 100,
      .min = -1,
      .max = kMostNumber,
-     .idle = true,
-     .text = "No effect here: rings belong to no thread, so that none has to migrate."},
+     .text =
+         "With VMA_RING_ALLOCATION_LOGIC_RX 20, 30 or 31: a connection that is received from more often than this in "
+         "turn by one thread, or on one processor, that is not its ring's moves to that one's ring, by way of the "
+         "kernel. -1: never."},
     {.name = "VMA_RING_LIMIT_PER_INTERFACE",
      .label = "Ring limit per interface",
      .field = &Params::ring_limit,
      .max = kMostNumber,
-     .idle = true,
-     .text = "No effect here: an interface has the rings of its queues and no more, however many sockets use it."},
+     .text =
+         "How many rings there are at the most (VMA_RING_ALLOCATION_LOGIC_RX); who would need one more shares the one "
+         "that the fewest use. 0 and more than 32 are as 32."},
     {.name = "VMA_RING_DEV_MEM_TX",
      .label = "Ring On Device Memory TX",
      .field = &Params::ring_dev_mem_tx,
@@ -99,9 +106,9 @@ inline constexpr Parameter kTransmitRows[] = {
      .field = &Params::tx_max_inline,
      .fallback = 204,
      .max = 884,
-     .idle = true,
-     .text = "No effect here: RDMA devices send inline as much as they can, which the provider finds out when it opens "
-             "them."},
+     .text =
+         "Bytes that a connection's endpoint of an RDMA device sends inline at the most, 0 for none of the program's; "
+         "never more than the device can. The default stands for what it can."},
     {.name = "VMA_TX_MC_LOOPBACK",
      .label = "TX MC Loopback",
      .field = &Params::tx_mc_loopback,

@@ -16,6 +16,7 @@
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/exception.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
 #include "compat/src/socket/udp/rules.hpp"
 
@@ -68,7 +69,7 @@ void become_dual(Socket &s, int fd)
     s.mode.store(Mode::kDual, std::memory_order_seq_cst);
     if (!mux::became_dual(s)) {
         unlift(s, true);
-        stay_on_kernel(s, "an epoll set of it can't follow");
+        refuse_offload(s, "an epoll set of it can't follow");
         return;
     }
     s.told = true;
@@ -82,10 +83,10 @@ void become_dual(Socket &s, int fd)
 void lift_locked(Socket &s, int fd, bool asked)
 {
     State &u = state_of(s);
-    if (s.mode.load(std::memory_order_acquire) != Mode::kPlain)
+    if (s.mode.load(std::memory_order_acquire) != Mode::kPlain || s.pinned.load(std::memory_order_relaxed))
         return;
     if (!open_offers()) {
-        stay_on_kernel(s, "the directory of names can't be used");
+        refuse_offload(s, "the directory of names can't be used");
         return;
     }
     const std::uint32_t now = generation();
@@ -103,7 +104,7 @@ void lift_locked(Socket &s, int fd, bool asked)
     if (engine_start_datagrams())
         become_dual(s, fd);
     else
-        stay_on_kernel(s, "the provider is not available");
+        refuse_offload(s, "the provider is not available");
     if (by_port && dual(s))
         attach_ports(s, fd);
     if (dual(s) && u.is_unnamed.load(std::memory_order_relaxed) && !is_on_port(u)) {

@@ -43,6 +43,11 @@ public:
     }
     // What reads their clock, where it is the device's. Thread-safe.
     DeviceTimes &device_times() noexcept { return times_; }
+    // Interrupts of received frames are held back until there are so many, or for so many microseconds. 0 or negative errno.
+    int moderate(std::uint16_t frames, std::uint16_t microseconds) noexcept
+    {
+        return port_.visit([=](auto &port) { return port.moderate(frames, microseconds); });
+    }
     bool has_raw_packets() const noexcept { return port_.is_raw(); }
     unsigned interface() const noexcept { return port_.interface(); } // its index
 
@@ -117,11 +122,11 @@ private:
     DeviceTimes times_;
     std::unique_ptr<inet::Stack> stack_;
     BlockLender::Owned stream_lender_; // since it was asked for
-    core::UniqueFd wait_set_;         // epoll
-    core::UniqueFd timer_;            // timerfd
-    std::size_t longest_frame_ = 0;   // bytes, of the link; the kernel may hand over longer ones
-    std::size_t most_at_once_ = 0;    // frames of a burst
-    std::uint64_t send_shortage_ = 0; // times that no frame to send was free
+    core::UniqueFd wait_set_;          // epoll
+    core::UniqueFd timer_;             // timerfd
+    std::size_t longest_frame_ = 0;    // bytes, of the link; the kernel may hand over longer ones
+    std::size_t most_at_once_ = 0;     // frames of a burst
+    std::uint64_t send_shortage_ = 0;  // times that no frame to send was free
     inet::Nanos armed_ = inet::kNever;
     inet::Nanos next_look_ = 0; // at netlink
     inet::Nanos recent_ = 0;

@@ -17,6 +17,7 @@
 #include "core/uncancelled.hpp"
 #include "ofi/cq_sread.hpp"
 #include "ofi/noop.hpp"
+#include "rdma/fi_ext_vma.h"
 
 namespace vma::ether {
 namespace {
@@ -197,6 +198,13 @@ int close(fid *fid)
 int control(fid *fid, int command, void *argument)
 {
     Queue &queue = static_cast<Queue &>(ofi::cq_of(fid));
+    if (static_cast<unsigned>(command) == FI_VMA_MODERATE) {
+        const auto *const wanted = static_cast<const fi_vma_moderation *>(argument);
+        if (wanted == nullptr || queue.domain.fabric.orphaned())
+            return wanted == nullptr ? -FI_EINVAL : -FI_EOPBADSTATE;
+        const core::SpinGuard guard(queue.station.lock());
+        return queue.station.driver().moderate(wanted->completions, wanted->period);
+    }
     return ofi::cq_control(queue, queue.wait_set.get(), command, argument);
 }
 

@@ -30,6 +30,7 @@ public:
     XdpStamps stamps() const noexcept { return queue_->has_stamps() ? XdpStamps::kHardware : XdpStamps::kNone; }
     static bool has_partial_sums() noexcept { return false; }
     inet::SendOffloads offloads() const noexcept { return queue_->offloads(); }
+    int moderate(std::uint16_t frames, std::uint16_t us) noexcept { return queue_->moderate(frames, us); }
     void follow() noexcept; // what the device has to tell
     // Whether a received frame is of a flow of ours.
     bool takes(std::span<const std::uint8_t> frame) const noexcept;

@@ -203,7 +203,7 @@ QueueState RawQueue::state() const noexcept
     QueueState now;
     now.waiting = end_ - next_;
     now.frames = receive_frames_;
-    now.lent = memory_.lent ? memory_.lent->count() : 0;
+    now.lent = memory_.lent ? memory_.lent->lent() : 0;
     now.free = receive_frames_ - now.waiting - now.lent;
     now.send_frames = send_frames_;
     now.send_free = free_count_;

@@ -66,6 +66,12 @@ public:
 
     // Before a sleep on fd(), which frames make readable only after it. False: some are there already.
     bool arm() noexcept;
+    // Interrupts of received frames are held back until there are so many, or for so many microseconds; both 0: not. 0 or
+    // negative errno, -EOPNOTSUPP where the device can't.
+    int moderate(std::uint16_t frames, std::uint16_t microseconds) noexcept
+    {
+        return verbs::moderate_queue(receive_cq_.get(), frames, microseconds);
+    }
     // Reads what the device has to tell. One system call.
     void follow() noexcept;
 

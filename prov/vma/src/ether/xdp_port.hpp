@@ -4,6 +4,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -45,6 +47,8 @@ public:
     }
     bool arm() noexcept { return true; } // its sockets are always ready to wake
     void follow() noexcept {}
+    // Interrupts are the interface's (ethtool -C), for all programs that use it.
+    static int moderate(std::uint16_t, std::uint16_t) noexcept { return -EOPNOTSUPP; }
     static bool takes(std::span<const std::uint8_t>) noexcept { return true; } // what the program has steered here
 
 private:

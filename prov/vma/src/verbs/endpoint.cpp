@@ -21,6 +21,7 @@ namespace vma::verbs {
 namespace {
 
 constexpr std::size_t kMaxDeviceMemory = std::size_t{1} << 20;
+constexpr std::uint32_t kOwnInline = 64; // bytes: what the provider itself sends inline is shorter
 
 } // namespace
 
@@ -31,6 +32,8 @@ Endpoint::Endpoint(ofi::Domain &owner, const fi_info *info) noexcept : domain(ow
     const fi_rx_attr *rx_attr = info->rx_attr;
     tx_size_ = std::min(tx_attr && tx_attr->size ? tx_attr->size : offer.tx.size, offer.most_size);
     rx_size_ = std::min(rx_attr && rx_attr->size ? rx_attr->size : offer.rx.size, offer.most_size);
+    const std::uint32_t most = nic_domain(domain).nic().max_inline;
+    max_inline = tx_attr ? static_cast<std::uint32_t>(std::min<std::size_t>(tx_attr->inject_size, most)) : most;
     tx_flags = tx_attr ? tx_attr->op_flags : 0;
     rx_flags = rx_attr ? rx_attr->op_flags : 0;
     cq_data = (info->mode & FI_RX_CQ_DATA) != 0;
@@ -96,7 +99,7 @@ int Endpoint::create_qp() noexcept
                 .max_recv_wr = shared ? 0 : static_cast<std::uint32_t>(rx_size_),
                 .max_send_sge = sge,
                 .max_recv_sge = shared ? 0 : sge,
-                .max_inline_data = nic.nic().max_inline};
+                .max_inline_data = std::min(std::max(max_inline, kOwnInline), nic.nic().max_inline)};
     attr.qp_type = IBV_QPT_RC;
     qp = table()->create_qp(nic.pd(), &attr);
     if (qp == nullptr) {
@@ -105,7 +108,7 @@ int Endpoint::create_qp() noexcept
                  std::strerror(-error));
         return error;
     }
-    max_inline = attr.cap.max_inline_data;
+    max_inline = std::min(max_inline, attr.cap.max_inline_data);
     return 0;
 }
 

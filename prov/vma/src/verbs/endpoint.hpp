@@ -134,7 +134,7 @@ struct Endpoint {
     Queue *rx_queue = nullptr;
     std::uint64_t tx_flags = 0; // of the calls that don't carry flags
     std::uint64_t rx_flags = 0;
-    std::uint32_t max_inline = 0;
+    std::uint32_t max_inline = 0; // bytes of a program's data that go inline; its tx_attr->inject_size says so
     bool tx_selective = false;
     bool rx_selective = false;
     bool cq_data = false; // remote writes may carry data: the peer's program has agreed to lose a receive by it

@@ -91,6 +91,11 @@ int Queue::reserve(std::size_t count) noexcept
     return 0;
 }
 
+int Queue::moderate(const fi_vma_moderation *wanted) noexcept
+{
+    return wanted != nullptr ? moderate_queue(cq, wanted->completions, wanted->period) : -FI_EINVAL;
+}
+
 void Queue::add(Endpoint &endpoint, std::uint32_t qp_num) noexcept
 {
     by_qp[qp_num] = &endpoint;
@@ -192,6 +197,9 @@ int control(fid *fid, int command, void *argument)
         auto *clocks = static_cast<fi_vma_clocks *>(argument);
         return clocks != nullptr ? nic_domain(queue.domain).clock().compare(*clocks) : -FI_EINVAL;
     }
+    if (static_cast<unsigned>(command) == FI_VMA_MODERATE)
+        return queue.domain.fabric.orphaned() ? -FI_EOPBADSTATE
+                                              : queue.moderate(static_cast<const fi_vma_moderation *>(argument));
     return ofi::cq_control(queue, queue.wait_fd(), command, argument);
 }
 

@@ -14,6 +14,7 @@
 #include "core/fd.hpp"
 #include "ofi/cntr.hpp"
 #include "ofi/cq.hpp"
+#include "rdma/fi_ext_vma.h"
 #include "verbs/table.hpp"
 
 namespace vma::verbs {
@@ -58,6 +59,7 @@ struct Queue : ofi::Cq {
 
     ofi::ProgressSource source() noexcept;
     int wait_fd() const noexcept { return channel->fd; }
+    int moderate(const fi_vma_moderation *wanted) noexcept; // 0 or a negative fi_errno
 
     ibv_comp_channel *channel = nullptr;
     ibv_cq *cq = nullptr;

@@ -4,6 +4,8 @@
 // Calls that verbs.h makes inline (post, poll, device memory, flow rules) go through the context and need no entry.
 #pragma once
 
+#include <cstdint>
+
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
@@ -85,5 +87,16 @@ const Table *table() noexcept;
 // without rdma-core.
 void use_table(const Table *other) noexcept;
 bool is_replaced() noexcept;
+
+// Interrupts of a completion queue are held back until there are so many completions, or for so many microseconds; both 0: not.
+// 0 or a negative errno, -EOPNOTSUPP where the device or its library can't.
+inline int moderate_queue(ibv_cq *cq, std::uint16_t completions, std::uint16_t microseconds) noexcept
+{
+    ibv_modify_cq_attr attr{};
+    attr.attr_mask = IBV_CQ_ATTR_MODERATE;
+    attr.moderate = {completions, microseconds};
+    const int error = ::ibv_modify_cq(cq, &attr); // an errno, of some libraries its negative
+    return error < 0 ? error : -error;
+}
 
 } // namespace vma::verbs

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The rings of this process. Private to rings.cpp and ring_choice.cpp.
+#pragma once
+
+#include <rdma/fi_eq.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "compat/src/socket/lock.hpp"
+#include "compat/src/socket/rings.hpp"
+
+namespace vma::sock {
+
+struct alignas(64) Ring {
+    Mutex poll_lock;
+    std::atomic<std::uint32_t> asleep{0}; // threads that armed the queue and sleep
+    std::atomic<std::uint32_t> polls{0};  // written with the poll lock held
+    fid_cq *cq = nullptr;                 // once it is in g_more_rings
+    int fd = -1;
+    std::uint32_t polls_seen = 0; // helper thread
+    RingKey key;                  // whose it is, while it has users. Lift lock
+    std::uint32_t users = 0;      // endpoints. Lift lock
+};
+
+extern Ring g_rings[kMostRings]; // of the first, the engine's own, only `users` counts
+
+int open_ring(Ring &r); // lift lock held. 0 or a negative fi_errno, with nothing open
+
+} // namespace vma::sock
