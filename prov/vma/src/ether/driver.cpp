@@ -202,10 +202,12 @@ bool Driver::needs_no_time() noexcept
 bool Driver::turn() noexcept
 {
     tcp().collect();
-    bool any = receive([] { return now_ns(); });
+    inet::Nanos read = 0; // once a turn, and only where it is asked for
+    const auto clock = [&read] { return read != 0 ? read : read = now_ns(); };
+    bool any = receive(clock);
     if (!any && needs_no_time())
         return false;
-    const inet::Nanos now = recent_ = now_ns();
+    const inet::Nanos now = recent_ = clock();
     if (armed_ <= now)
         clear_timer();
     if (stack_->deadline() <= now) {
