@@ -20,6 +20,7 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
+#include "compat/src/socket/engine.hpp"
 #include "compat/test/fake_socket.hpp"
 
 namespace {
@@ -168,6 +169,33 @@ void outer_sleeper_hears_of_inner_event(void **)
         fake::close_set(outer);
         fake::close_set(inner);
     });
+}
+
+// The inner entry is on its list, from the last time; the thread that takes the next byte in tells nobody of an entry that is.
+void event_comes_while_the_inner_entry_is_looked_at(void **)
+{
+    static int s_fd;
+    const int inner = fake::open_set();
+    const int outer = fake::open_set();
+    s_fd = fake::open_socket();
+    assert_int_equal(control(inner, EPOLL_CTL_ADD, s_fd, EPOLLIN), 0);
+    assert_int_equal(control(outer, EPOLL_CTL_ADD, inner, EPOLLIN), 0);
+    assert_true(fake::lift(s_fd));
+    fake::deliver(s_fd);
+    assert_int_equal(wait_one(outer, nullptr), inner);
+    assert_int_equal(wait_one(inner, nullptr), s_fd);
+    assert_true(fake::consume(s_fd));
+    fake::g_after_look = [] {
+        std::thread([] {
+            fake::deliver(s_fd);
+            sock::engine_drain(sock::kAllRings);
+        }).join();
+    };
+    assert_int_equal(wait_one(outer, nullptr), inner);
+    assert_int_equal(wait_one(inner, nullptr), s_fd);
+    fake::close_set(outer);
+    fake::close_set(inner);
+    fake::close_socket(s_fd);
 }
 
 void set_closed_under_a_waiter(void **)
@@ -365,6 +393,7 @@ int main()
         cmocka_unit_test(level_triggered_wakes_one_after_the_other),
         cmocka_unit_test(kernel_event_wakes_a_taken_set),
         cmocka_unit_test(outer_sleeper_hears_of_inner_event),
+        cmocka_unit_test(event_comes_while_the_inner_entry_is_looked_at),
         cmocka_unit_test(set_closed_under_a_waiter),
         cmocka_unit_test(nothing_is_lost),
         cmocka_unit_test(child_begins_with_the_kernels_sets),

@@ -12,6 +12,7 @@
 #include <array>
 #include <deque>
 #include <thread>
+#include <utility>
 
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
@@ -21,6 +22,7 @@
 namespace vma::fake {
 
 bool g_quiet_kernel = false;
+void (*g_after_look)() = nullptr;
 
 } // namespace vma::fake
 
@@ -155,7 +157,10 @@ std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
     if (!is_dual(s))
         return kernel_events(fd, interest) & (interest | kAlways);
     const std::uint32_t kernel = fake::g_quiet_kernel ? 0 : kernel_events(fd, interest & ~kOut);
-    return (kernel | ready_events_fast(s, interest)) & (interest | kAlways);
+    const std::uint32_t found = (kernel | ready_events_fast(s, interest)) & (interest | kAlways);
+    if (found == 0 && fake::g_after_look != nullptr)
+        std::exchange(fake::g_after_look, nullptr)();
+    return found;
 }
 
 std::uint32_t screen_events(Socket &, int, std::uint32_t events)

@@ -8,7 +8,8 @@
 
 namespace vma::fake {
 
-extern bool g_quiet_kernel; // the kernel has never news of dual sockets: looking at them takes no system call
+extern bool g_quiet_kernel;    // the kernel has never news of dual sockets: looking at them takes no system call
+extern void (*g_after_look)(); // called once, between a socket's being found not ready and the answer
 
 int open_socket(); // a tracked socket; returns its descriptor
 int dup_socket(int fd);

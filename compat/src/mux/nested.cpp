@@ -45,25 +45,29 @@ bool ready(const Looking &looking)
             looking.mask) != 0;
 }
 
-// Takes it off the list, unless it had another event or was changed while it was looked at.
-void not_ready(Set &set, const Looking &looking)
+// Takes it off the list. False: it had another event or was changed while it was looked at, so it has to be looked at again:
+// nobody is told of an event of an entry that is on the list.
+bool not_ready(Set &set, const Looking &looking)
 {
     LockGuard guard(set.ready_lock);
     Entry &entry = *looking.entry;
-    if (entry.set.load(std::memory_order_relaxed) == &set && entry.generation == looking.generation &&
-        entry.edges == looking.edges)
-        unqueue(set, entry);
+    if (entry.set.load(std::memory_order_relaxed) != &set || entry.generation != looking.generation ||
+        entry.edges != looking.edges)
+        return false;
+    unqueue(set, entry);
+    return true;
 }
 
 bool list_ready(Set &set)
 {
     Looking looking = {};
-    for (std::uint32_t budget = set.ready.load(std::memory_order_acquire); budget > 0; --budget) {
+    for (std::uint32_t budget = set.ready.load(std::memory_order_acquire); budget > 0;) {
         if (!first_of(set, looking))
             return false;
         if (ready(looking))
             return true;
-        not_ready(set, looking);
+        if (not_ready(set, looking))
+            --budget;
     }
     return false;
 }
