@@ -22,6 +22,8 @@
 
 namespace vma::sock {
 
+constinit Mutex g_helper_turn;
+
 namespace {
 
 constexpr std::size_t kHelperStack = std::size_t{128} * 1024;
@@ -127,6 +129,7 @@ void warn_about_affinity(const char *error)
 
 void *take_place(void *)
 {
+    g_helper_turn.lock();
     // In this order: entering a cpuset may give the thread all the set's processors.
     if (g_place.tasks >= 0)
         enter_cpuset();

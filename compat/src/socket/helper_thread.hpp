@@ -5,12 +5,19 @@
 
 #include <cstdint>
 
+#include "compat/src/socket/lock.hpp"
+
 namespace vma::sock {
 
 // Starts work(nullptr) in a thread with all signals blocked. It first takes the place that VMA_INTERNAL_THREAD_CPUSET
 // and VMA_INTERNAL_THREAD_AFFINITY name; one that is not to be had is a warning, and it runs where it is. Returns 0 or
 // a negative errno. Not for two callers at a time.
 int start_helper_thread(void *(*work)(void *));
+
+// The thread has it whenever it doesn't sleep, and takes it before all other locks. Who forks holds it too: a child has a copy of
+// the process as it is then, of the thread nothing, and what is half done stays so (an allocator's lock that is held, for one:
+// the C library frees its own in a child, AddressSanitizer's runtime does not).
+extern constinit Mutex g_helper_turn;
 
 // How often it has a turn while sockets are accelerated: VMA_TIMER_RESOLUTION_MSEC; at most 100, as peers wait for what only it
 // may answer.

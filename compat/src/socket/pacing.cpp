@@ -19,6 +19,7 @@
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/accounting.hpp"
+#include "compat/src/socket/helper_thread.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
@@ -278,7 +279,9 @@ void sleep_and_give_turns(int fd, int other, int milliseconds)
         const std::int64_t left = end - now_ns();
         const int timeout =
             milliseconds < 0 ? -1 : static_cast<int>(std::max<std::int64_t>(left + kMilli - 1, 0) / kMilli);
+        g_helper_turn.unlock();
         libc::real.poll(fds, std::size(fds), timeout);
+        g_helper_turn.lock();
         std::uint64_t expirations;
         if ((fds[1].revents & POLLIN) != 0)
             (void)!libc::real.read(timer, &expirations, sizeof expirations);

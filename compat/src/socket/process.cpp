@@ -14,6 +14,7 @@
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/helper_thread.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/stream.hpp"
@@ -122,14 +123,18 @@ bool survives_exec(const Socket &s)
 
 void return_all_shared_by_fork()
 {
+    const std::uint32_t depth = libc::t_critical.depth;
     for (bool again = true; again;) { // where a fork goes past our wrappers, other threads may lift sockets meanwhile
         return_sockets([](const Socket &) { return true; }, "fork");
+        g_helper_turn.lock();
         g_lift_lock.lock();
         again = any_lifted();
-        if (again)
+        if (again) {
             g_lift_lock.unlock();
+            g_helper_turn.unlock();
+        }
     }
-    g_depth_before_fork = libc::t_critical.depth - 1;
+    g_depth_before_fork = depth;
     each_in_use(share);
     mux::fork_prepare();
     lock_pool_for_fork();
@@ -142,6 +147,7 @@ void after_fork_in_parent()
     unlock_pool_after_fork();
     mux::fork_parent();
     g_lift_lock.unlock();
+    g_helper_turn.unlock();
 }
 
 void after_fork_in_child()
@@ -156,6 +162,7 @@ void after_fork_in_child()
     pacing_after_fork_in_child();
     unlock_pool_after_fork();
     g_lift_lock.reset();
+    g_helper_turn.reset();
     g_live_sockets = nullptr;
     sleepers_after_fork_in_child();
     const std::uint32_t count = pool_size();

@@ -19,6 +19,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "fabtests/sockets/programs/ends.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
 
 using namespace fabtest;
@@ -26,50 +27,6 @@ using namespace fabtest;
 namespace {
 
 std::atomic<unsigned> g_yields;
-
-struct Ends {
-    int a;
-    int b;
-};
-
-Ends connected()
-{
-    const int listener = must(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
-    must(::listen(listener, 1), "listen");
-    sockaddr_in in{};
-    socklen_t len = sizeof in;
-    must(::getsockname(listener, reinterpret_cast<sockaddr *>(&in), &len), "getsockname");
-    in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const int a = must(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
-    must(::connect(a, reinterpret_cast<sockaddr *>(&in), sizeof in), "connect");
-    const int b = must(::accept(listener, nullptr, nullptr), "accept");
-    ::close(listener);
-    return {a, b};
-}
-
-void talk(const Ends &ends, int times)
-{
-    char byte = 'x';
-    for (int i = 0; i < times; ++i) {
-        send_all(ends.a, &byte, 1);
-        receive_all(ends.b, &byte, 1);
-        send_all(ends.b, &byte, 1);
-        receive_all(ends.a, &byte, 1);
-    }
-}
-
-// Where the harness says that it will be.
-Ends accelerated()
-{
-    const Ends ends = connected();
-    const Peer client;
-    const ::time_t until = ::time(nullptr) + 20;
-    do
-        talk(ends, 50);
-    while (!client.is_lifted(ends.a) && ::time(nullptr) < until);
-    talk(ends, 50); // the other direction too
-    return ends;
-}
 
 void show(const char *what, int result)
 {

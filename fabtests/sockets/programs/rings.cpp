@@ -24,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "fabtests/sockets/programs/ends.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
 #include <mellanox/vma_extra.h>
 
@@ -32,11 +33,6 @@ using namespace fabtest;
 namespace {
 
 constexpr int kNotSet = -1;
-
-struct Ends {
-    int a;
-    int b;
-};
 
 void set_logic(int fd, int logic)
 {
@@ -47,53 +43,14 @@ void set_logic(int fd, int logic)
     must(::setsockopt(fd, SOL_SOCKET, SO_VMA_RING_ALLOC_LOGIC, &wanted, sizeof wanted), "SO_VMA_RING_ALLOC_LOGIC");
 }
 
-Ends connected(int logic = kNotSet)
+Ends accelerated_by(int logic)
 {
-    const int listener = must(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
-    must(::listen(listener, 1), "listen");
-    sockaddr_in in{};
-    socklen_t len = sizeof in;
-    must(::getsockname(listener, reinterpret_cast<sockaddr *>(&in), &len), "getsockname");
-    in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const int a = must(::socket(AF_INET, SOCK_STREAM, 0), "socket");
-    must(::connect(a, reinterpret_cast<sockaddr *>(&in), sizeof in), "connect");
-    const int b = must(::accept(listener, nullptr, nullptr), "accept");
-    const int on = 1;
-    for (const int fd : {a, b}) {
-        must(::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), "TCP_NODELAY");
-        if (logic != kNotSet)
-            set_logic(fd, logic);
+    const Ends ends = connected();
+    if (logic != kNotSet) {
+        set_logic(ends.a, logic);
+        set_logic(ends.b, logic);
     }
-    ::close(listener);
-    return {a, b};
-}
-
-void exchange(int from, int to, unsigned number)
-{
-    unsigned got = 0;
-    send_all(from, &number, sizeof number);
-    receive_all(to, &got, sizeof got);
-    if (got != number)
-        die("%u came instead of %u", got, number);
-}
-
-void talk(const Ends &ends, int times)
-{
-    for (int i = 0; i < times; ++i) {
-        exchange(ends.a, ends.b, static_cast<unsigned>(i));
-        exchange(ends.b, ends.a, ~static_cast<unsigned>(i));
-    }
-}
-
-Ends accelerated(int logic = kNotSet)
-{
-    const Ends ends = connected(logic);
-    const Peer client;
-    const ::time_t until = ::time(nullptr) + 20;
-    do
-        talk(ends, 50);
-    while (!(client.is_lifted(ends.a) && client.is_lifted(ends.b)) && ::time(nullptr) < until);
-    talk(ends, 50);
+    accelerate(ends);
     return ends;
 }
 
@@ -115,7 +72,7 @@ std::vector<Ends> make_each(int count, int times, int logic = kNotSet)
     pthread_barrier_init(&made, nullptr, static_cast<unsigned>(count));
     run_threads(count, [&](int i) {
         Ends &ends = all[static_cast<std::size_t>(i)];
-        ends = accelerated(logic);
+        ends = accelerated_by(logic);
         pthread_barrier_wait(&made);
         talk(ends, times);
         pthread_barrier_wait(&made); // a thread's identity may be another's after it
