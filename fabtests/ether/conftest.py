@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from lib import build, multicast, netns
+from lib import build, multicast, netns, port
 from lib.wire import FrameEcho, set_sysctl
 
 
@@ -25,6 +25,20 @@ def hosts(af_xdp):
         set_sysctl(host, "ipv6/icmp/ratelimit", 0)
     yield made
     made.remove()
+
+
+@pytest.fixture(scope="module")
+def wired(af_xdp):
+    """The hosts of all tests of a file."""
+    made = netns.hosts()
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def lab(run, wired):
+    """Programs on them, over the left one's port."""
+    return port.Lab(run, wired)
 
 
 @pytest.fixture

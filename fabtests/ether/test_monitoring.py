@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from lib import build, netns, port
+from lib import build, port
 from lib.wire import LEFT, RIGHT
 
 PYTHON = "/usr/bin/python3"
@@ -28,18 +28,6 @@ while True:
     s.sendall(b"x" * 2000)
     s.recv(65536)
 """
-
-
-@pytest.fixture(scope="module")
-def wired(af_xdp):
-    made = netns.hosts()
-    yield made
-    made.remove()
-
-
-@pytest.fixture
-def lab(run, wired):
-    return port.Lab(run, wired)
 
 
 def read(lab, proc, *arguments):

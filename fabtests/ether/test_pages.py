@@ -6,22 +6,10 @@ import re
 
 import pytest
 
-from lib import build, netns, port, tcp
+from lib import build, port, tcp
 from lib.wire import LEFT
 
 NUMBER = 8000
-
-
-@pytest.fixture(scope="module")
-def wired(af_xdp):
-    made = netns.hosts()
-    yield made
-    made.remove()
-
-
-@pytest.fixture
-def lab(run, wired):
-    return port.Lab(run, wired)
 
 
 def free_huge_pages() -> bool:

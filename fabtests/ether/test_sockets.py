@@ -8,23 +8,11 @@ import re
 
 import pytest
 
-from lib import build, netns, peers, port, tcp
+from lib import build, peers, port, tcp
 from lib.wire import LEFT, LEFT6, RIGHT, RIGHT6
 
 FAMILIES = pytest.mark.parametrize("family", ["4", "6"])
 ROLES = pytest.mark.parametrize("ours", ["client", "server"])
-
-
-@pytest.fixture(scope="module")
-def wired(af_xdp):
-    made = netns.hosts()
-    yield made
-    made.remove()
-
-
-@pytest.fixture
-def lab(run, wired):
-    return port.Lab(run, wired)
 
 
 def address(ours, family="4"):

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from lib import netns, peers, port
+from lib import peers, port
 
 SOURCES = pathlib.Path(__file__).parents[1] / "sockets" / "programs" / "semantics"
 PROGRAM = "sockets/programs/semantics/semantics"
@@ -19,18 +19,6 @@ SCENARIOS = sorted(re.findall(r"^SCENARIO\((\w+)\)", _text, re.M)
 # A connection is not lifted while a call is inside the kernel; and what an accelerated sender's probes of a closed window
 # make room for is his to see.
 OTHERWISE = {"lifted_while_others_wait", "timeouts"}
-
-
-@pytest.fixture(scope="module")
-def lab_hosts(af_xdp):
-    made = netns.hosts()
-    yield made
-    made.remove()
-
-
-@pytest.fixture
-def lab(run, lab_hosts):
-    return port.Lab(run, lab_hosts)
 
 
 def transcripts(run, lab, sides, scenario):
