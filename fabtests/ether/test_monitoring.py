@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from lib import build, port
+from lib import build
 from lib.wire import LEFT, RIGHT
 
 PYTHON = "/usr/bin/python3"

@@ -77,11 +77,16 @@ class Hosts:
             host.remove()
 
 
-def hosts(middle=False):
-    """For a fixture: two connected hosts, or the reason why this machine has none."""
+def made(kind, *args):
+    """For a fixture: a Host or Hosts, or the reason why this machine has none."""
     if os.geteuid() != 0:
         pytest.skip("only root can make network namespaces")
     try:
-        return Hosts(middle)
+        return kind(*args)
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"cannot make network namespaces: {getattr(error, 'stderr', None) or error}")
+
+
+def hosts(middle=False):
+    """For a fixture: two connected hosts."""
+    return made(Hosts, middle)

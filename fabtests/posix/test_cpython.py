@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-from lib import build, suite
+from lib import build, netns, suite
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "unittest_results.py"
 PYTHON = "/usr/bin/python3"
@@ -28,12 +28,21 @@ def suite_is_there(run):
         pytest.skip("libpython3.11-testsuite is not installed")
 
 
-def start(run, mode, module):
+@pytest.fixture
+def places():
+    """A host for each run: two that meet would take each other's abstract names and ports."""
+    made = {mode: netns.made(netns.Host) for mode in suite.MODES}
+    yield made
+    for host in made.values():
+        host.remove()
+
+
+def start(run, place, mode, module):
     vma, spec = suite.MODES[mode]
     return run.start(mode, [PYTHON, "-B", PROGRAM, run.work / f"{mode}.results", f"test.test_{module}",
                             *(f"--without={pattern}" for pattern in NOT_RUN),
                             *(f"--resource={name}" for name in RESOURCES.get(module, []))],
-                     vma=vma, mode=spec, timeout=LIMIT, cwd="/",
+                     vma=vma, mode=spec, timeout=LIMIT, cwd="/", preexec=place.enter,
                      env={"VMA_TRACELEVEL": "error", "VMA_LOG_FILE": "", "HOME": str(run.work)})
 
 
@@ -43,11 +52,11 @@ def slow(module):
 
 
 @pytest.mark.parametrize("module", MODULES + [slow(module) for module in SLOW])
-def test_as_over_the_kernel(run, module):
+def test_as_over_the_kernel(run, places, module):
     if build.sanitized():
         pytest.skip("the suite judges the memory and the descriptors of the process")
     results = {}
-    procs = {mode: start(run, mode, module) for mode in suite.MODES}
+    procs = {mode: start(run, place, mode, module) for mode, place in places.items()}
     for mode, proc in procs.items():
         proc.may_fail = True
         proc.wait()
