@@ -102,7 +102,7 @@ def judge(packets, protocol, partial: bool):
         assert packet.has_pseudo_sum if packet.is_partial else packet.is_right
 
 
-def listening(run, host, program, *argv, offloads, **env):
+def listening(run, host, program, *argv, offloads="on", **env):
     server = Asked(run, host, "server", build.program(f"ether/programs/{program}"), "wire", *argv,
                    env={"FI_VMA_ETHERNET_OFFLOADS": offloads, "FI_LOG_LEVEL": "debug", **env})
     assert server.next_line() == {"tcp_echo": "listening", "udp_echo": "ready"}[program]
@@ -169,9 +169,21 @@ def test_mtu_of_several_buffers(run, hosts):
     judge(packets, _TCP, False)
 
 
-def test_a_word_that_means_nothing(run, hosts):
-    server = listening(run, hosts.left, "udp_echo", FAMILIES[0][1], PORT, offloads="perhaps")
+@pytest.mark.parametrize("name, word, said", [
+    ("OFFLOADS", "perhaps", 'FI_VMA_ETHERNET_OFFLOADS: "perhaps" is none of on and off: on is taken'),
+    ("XDP", "perhaps", 'FI_VMA_ETHERNET_XDP: "perhaps" is none of auto, native and generic: auto is taken')])
+def test_a_word_that_means_nothing(run, hosts, name, word, said):
+    server = listening(run, hosts.left, "udp_echo", FAMILIES[0][1], PORT, **{f"FI_VMA_ETHERNET_{name}": word})
     server.finish()
-    assert server.proc.stderr().count('FI_VMA_ETHERNET_OFFLOADS: "perhaps" is none of on and off: on is taken') == 1
+    assert server.proc.stderr().count(said) == 1
+
+
+@pytest.mark.parametrize("mode", ["native", "generic"])
+def test_where_frames_are_taken(run, hosts, mode):
+    server = listening(run, hosts.left, "tcp_echo", "listen", FAMILIES[0][1], PORT, FI_VMA_ETHERNET_XDP=mode)
+    data = os.urandom(300_001)
+    assert echoed(hosts.right, FAMILIES[0][1], data) == hashlib.sha256(data).digest()
+    server.finish()
+    assert f" queues, {mode} XDP, " in server.proc.stderr()
 
 

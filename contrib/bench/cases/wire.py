@@ -18,6 +18,7 @@ PORT = 7100
 NEAR, FAR = "10.99.0.1", "10.99.0.2"
 ON_PORT = Mode(ACCELERATED.key, "accelerated, Ethernet port", preload=True,
                env={"VMA_SPEC": "latency", "VMA_ETHERNET": "wire"})
+ON_PORT_GENERIC = Mode("generic", "the same, generic XDP", preload=True, env={**ON_PORT.env, "FI_VMA_ETHERNET_XDP": "generic"})
 SPINS = ("--nonblocked",)
 
 
@@ -61,7 +62,7 @@ class WireLatency(_Wire):
     title = "sockperf ping-pong with a plain server on a wire, 64 B"
     by_hand = ("sockperf server --tcp --nonblocked -i 10.99.0.2 & # in another network namespace\n"
                "VMA_ETHERNET=wire VMA_SPEC=latency LD_PRELOAD=libvma.so sockperf ping-pong --tcp -i 10.99.0.2 -m 64 -t 2 --mps 5000000")
-    modes = (BLOCKING, SPINNING, ON_PORT)
+    modes = (BLOCKING, SPINNING, ON_PORT, ON_PORT_GENERIC)
     metrics = LATENCIES
     targets = tuple(times_better(f"{metric.title} against the spinning kernel", metric, SPINNING.key, at_least=1, aim=1.67)
                     for metric in MEDIANS)

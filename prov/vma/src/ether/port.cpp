@@ -25,6 +25,8 @@ template <typename Value> struct Word {
 constexpr Word<PortKind> kKinds[] = {{"auto", PortKind::kAuto}, {"xdp", PortKind::kXdp}, {"raw", PortKind::kRaw}};
 constexpr Word<XdpStamps> kStamps[] = {
     {"off", XdpStamps::kNone}, {"software", XdpStamps::kSoftware}, {"hardware", XdpStamps::kHardware}};
+constexpr Word<XdpMode> kModes[] = {
+    {"auto", XdpMode::kAuto}, {"native", XdpMode::kNative}, {"generic", XdpMode::kGeneric}};
 constexpr Word<bool> kSwitch[] = {{"on", true}, {"off", false}, {"1", true}, {"0", false}};
 
 // What the parameter's word means. One that means nothing is warned of once, with `complaint`, and is the usual value.
@@ -85,6 +87,12 @@ XdpStamps configured_stamps() noexcept
                       XdpStamps::kNone);
 }
 
+XdpMode configured_xdp_mode() noexcept
+{
+    return configured(ofi::Param::ethernet_xdp, kModes,
+                      "FI_VMA_ETHERNET_XDP: \"%s\" is none of auto, native and generic: auto is taken", XdpMode::kAuto);
+}
+
 bool configured_offloads() noexcept
 {
     return configured(ofi::Param::ethernet_offloads, kSwitch,
@@ -108,6 +116,7 @@ int Port::open(const char *interface, const PortOptions &options, Port &opened) 
     }
     XdpPortOptions xdp;
     xdp.stamps = options.stamps;
+    xdp.mode = options.xdp_mode;
     xdp.sockets.offloads = options.offloads;
     if (described.mtu > kUsualMtu)
         xdp.sockets.frame_size = kLongFrame;

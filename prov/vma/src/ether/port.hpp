@@ -31,6 +31,9 @@ PortKind configured_port_kind() noexcept;
 // FI_VMA_ETHERNET_STAMPS as it is now. A word that means nothing is warned of, and kNone.
 XdpStamps configured_stamps() noexcept;
 
+// FI_VMA_ETHERNET_XDP as it is now. A word that means nothing is warned of, and kAuto.
+XdpMode configured_xdp_mode() noexcept;
+
 // FI_VMA_ETHERNET_OFFLOADS as it is now. A word that means nothing is warned of, and true.
 bool configured_offloads() noexcept;
 
@@ -38,6 +41,7 @@ struct PortOptions {
     PortKind kind = configured_port_kind();
     const char *sysfs = core::kSysfs; // where it is mounted
     XdpStamps stamps = configured_stamps();
+    XdpMode xdp_mode = configured_xdp_mode();
     bool offloads = configured_offloads();
 };
 

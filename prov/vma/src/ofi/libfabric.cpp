@@ -70,6 +70,9 @@ constexpr ParamEntry kParams[] = {
      "Time stamps of received frames: off, software (the kernel's driver had it; AF_XDP alone), hardware (the device's "
      "clock "
      "too, where it stamps) (default: off)."},
+    {"ethernet_xdp", "FI_VMA_ETHERNET_XDP", nullptr,
+     "Where AF_XDP takes a port's frames: native (in the driver), generic (behind it, in the kernel's common path), "
+     "auto: native where the driver has it, else generic (default: auto)."},
     {"gro_streams_max", "FI_VMA_GRO_STREAMS_MAX", nullptr,
      "TCP connections over an Ethernet port whose segments, where several came together, are taken as one at a time; "
      "0: "

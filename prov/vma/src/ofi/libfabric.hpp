@@ -34,6 +34,7 @@ enum class Param : int {
     ethernet,
     ethernet_offloads,
     ethernet_stamps,
+    ethernet_xdp,
     gro_streams_max,
     huge_pages,
 };
