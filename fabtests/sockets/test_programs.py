@@ -4,6 +4,7 @@ both sides have the library, do it over an accelerated connection."""
 
 import hashlib
 import json
+import os
 import pathlib
 import random
 import re
@@ -164,8 +165,15 @@ def test_redis_background_save(run, port, pair, redis):
     fill = redis_cli(run, pair, port, commands="".join(f"SET k{i} {i * i}\n" for i in range(300)))
     assert fill.stdout().split() == ["OK"] * 300
     rounds = "".join(f"GET k{i}\n" for i in range(50))
-    mixed = redis_cli(run, pair, port, commands=rounds + "BGSAVE\n" + rounds + "BGSAVE SCHEDULE\n" + rounds)
-    numbers = [line for line in mixed.stdout().splitlines() if line.isdigit()]
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as end, os.fdopen(writer, "w") as commands:
+        mixed = run.start("cli", [build.tool("redis-cli"), "-p", port], vma=pair.client, mode=pair.mode, stdin=end)
+        commands.write(rounds)
+        commands.flush()
+        if pair.both:
+            run.wait_until(lambda: redis.log().accelerated(port) and mixed.log().accelerated(port), "both to be accelerated")
+        commands.write("BGSAVE\n" + rounds + "BGSAVE SCHEDULE\n" + rounds)
+    numbers = [line for line in mixed.ok().stdout().splitlines() if line.isdigit()]
     assert numbers == [str(i * i) for i in range(50)] * 3
     run.wait_until(lambda: "rdb_bgsave_in_progress:0" in redis_cli(run, pair, port, "INFO", "persistence").stdout(),
                    "the background save to end")
