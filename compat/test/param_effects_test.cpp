@@ -313,6 +313,45 @@ void moderation_is_set_and_adapted(void **)
     d = sock::Device{};
 }
 
+// vma_modify_ring(): its own lock, the numbers that fit, and no adaptation afterwards. The last of its kind here: what is asked for stays.
+void moderation_is_what_the_program_asks_for(void **)
+{
+    const Changed enabled(config::g_params.cq_moderation, false);
+    const Changed interval(config::g_params.cq_aim_interval_msec, 250);
+    assert_int_equal(sock::moderate_as_asked(1, 2), 0); // no device
+    fi_ops ops = {};
+    fid_cq queue = {};
+    ops.size = sizeof ops;
+    ops.control = note_moderation;
+    queue.fid.ops = &ops;
+    sock::Device &d = sock::remote_device_at(0);
+    g_moderations = 0;
+    {
+        const sock::LockGuard guard(sock::g_lift_lock);
+        d.cq = &queue;
+        sock::moderate(d); // one that is opened later
+        expect_set(1, 1, 2);
+    }
+    assert_int_equal(sock::moderate_as_asked(100, 70'000), 1);
+    expect_set(2, 100, 65535);
+    assert_int_equal(sock::moderate_as_asked(100, 70'000), 1); // it is so
+    expect_set(2, 100, 65535);
+    {
+        const sock::LockGuard guard(sock::g_lift_lock);
+        d.completions = 250'000;
+        d.bytes = 64 * d.completions;
+        sock::adapt_moderation(sock::helper_turns_in(250));
+        expect_set(2, 100, 65535);
+    }
+    g_moderation_error = -FI_EOPNOTSUPP;
+    assert_int_equal(sock::moderate_as_asked(0, 0), 0);
+    g_moderation_error = 0;
+    assert_int_equal(sock::moderate_as_asked(0, 0), 1);
+    expect_set(3, 0, 0);
+    const sock::LockGuard guard(sock::g_lift_lock);
+    d = sock::Device{};
+}
+
 // Every extreme at once: bytes stay whole.
 void nothing_is_lost(void **)
 {
@@ -340,6 +379,7 @@ int main()
         cmocka_unit_test(what_device_memory_carried_is_told),
         cmocka_unit_test(moderation_fits_the_traffic),
         cmocka_unit_test(moderation_is_set_and_adapted),
+        cmocka_unit_test(moderation_is_what_the_program_asks_for),
         cmocka_unit_test(nothing_is_lost),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

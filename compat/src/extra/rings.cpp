@@ -11,6 +11,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/moderation.hpp"
 
 namespace vma::extra {
 
@@ -108,7 +109,8 @@ int add_ring_profile(vma_ring_type_attr *profile, int *key)
     return 0;
 }
 
-// As libvma on a NIC whose completion queues have no interrupts to moderate: it takes the wish. Arming is for rings of VMA_RING_EXTERNAL_MEM.
+// The ring is all sockets', so a moderation is for all devices that have interrupts. Where none moderates it answers as libvma does,
+// which sets what it is told and never looks whether the NIC took it. Arming is for rings of VMA_RING_EXTERNAL_MEM.
 int modify_ring(vma_modify_ring_attr *wanted)
 {
     static constinit std::atomic<bool> said{false};
@@ -119,10 +121,11 @@ int modify_ring(vma_modify_ring_attr *wanted)
     if ((wanted->comp_bit_mask & VMA_MODIFY_RING_CQ_ARM) != 0)
         return unsupported(said, "vma_modify_ring", "rings of external memory, which are armed, are a ConnectX's");
     static constinit std::atomic<bool> told{false};
-    if (!told.exchange(true, std::memory_order_relaxed))
-        VMA_LOG(
-            kWarn,
-            "vma_modify_ring(): moderation is taken, and has no effect: VMA_CQ_MODERATION_... hold for whole devices");
+    if (sock::moderate_as_asked(wanted->cq_moderation.cq_moderation_count,
+                                wanted->cq_moderation.cq_moderation_period_usec) == 0 &&
+        !told.exchange(true, std::memory_order_relaxed))
+        VMA_LOG(kWarn, "vma_modify_ring(): no device is open that moderates its interrupts: the moderation is kept for "
+                       "those that will be, and has no effect until then");
     return 0;
 }
 

@@ -264,6 +264,7 @@ constexpr Scenario kScenarios[] = {
     {"callback_waits", callback_waits},
     {"dummies", dummies},
     {"header", header},
+    {"ring", ring},
     {"xtreme", xtreme},
     {"xtreme_many", xtreme_many},
     {"xtreme_flood", xtreme_flood},

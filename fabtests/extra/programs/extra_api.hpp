@@ -110,6 +110,9 @@ void callback_waits();
 void dummies();
 void header();
 
+// extra_rings.cpp
+void ring();
+
 // extra_xtreme.cpp
 void xtreme();
 void xtreme_many();
