@@ -7,9 +7,11 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_ext_vma.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <type_traits>
+#include <utility>
 
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
@@ -110,6 +112,43 @@ void a_poll_takes_so_many(void **)
         assert_true(batch < 128 || most >= 2);
     }
     drain(pair);
+}
+
+// VMA_PROGRESS_ENGINE_WCE_MAX; 0 as 1
+void the_internal_thread_takes_so_many(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    const sock::LockGuard at_rest(sock::g_helper_turn); // what it would do is done here
+    const Changed one_a_poll(config::g_params.cq_poll_batch_max, 1);
+    for (const unsigned limit : {0U, 1U, 3U, 10000U}) {
+        const Changed most(config::g_params.progress_most, limit);
+        sock::engine_drain();
+        constexpr unsigned kSent = 10;
+        unsigned there = 0;
+        for (unsigned n = 0; n < kSent; ++n)
+            send_one(pair.a);
+        for (unsigned taken = sock::engine_drain_some(); taken != 0; taken = sock::engine_drain_some()) {
+            assert_in_range(taken, 1, std::max(limit, 1U));
+            if (there == 0)
+                assert_true(limit < kSent ? taken == std::max(limit, 1U) : taken > 3);
+            there += taken;
+        }
+        assert_true(there > 3);
+        receive_some(pair.b, pair.a, kSent, 0);
+    }
+}
+
+// VMA_PROGRESS_ENGINE_INTERVAL, in turns of VMA_TIMER_RESOLUTION_MSEC
+void the_internal_thread_looks_so_often(void **)
+{
+    const Changed turn(config::g_params.timer_resolution_msec, 10);
+    for (const auto &[interval, turns] :
+         {std::pair{0U, 10U}, {1U, 1U}, {10U, 1U}, {35U, 4U}, {100U, 10U}, {5000U, 10U}}) {
+        const Changed wanted(config::g_params.progress_interval, interval);
+        assert_int_equal(sock::helper_turns_per_drain(), turns);
+    }
 }
 
 // VMA_STREAM_RING: what a sender gets rid of while nobody reads, however long it tries.
@@ -373,6 +412,8 @@ int main()
         cmocka_unit_test(a_send_takes_what_has_come),
         cmocka_unit_test(a_receive_looks_for_more),
         cmocka_unit_test(a_poll_takes_so_many),
+        cmocka_unit_test(the_internal_thread_takes_so_many),
+        cmocka_unit_test(the_internal_thread_looks_so_often),
         cmocka_unit_test(so_much_waits_for_a_reader),
         cmocka_unit_test(queues_have_the_sizes_asked_for),
         cmocka_unit_test(an_endpoint_is_asked_for_device_memory),

@@ -167,7 +167,7 @@ void drain_for_program(std::uint32_t &polls_seen)
 {
     const std::uint32_t polls = g_engine.polls.load(std::memory_order_relaxed);
     if (polls == polls_seen || config::params().internal_thread_arm_cq)
-        drain(config::params().progress_most);
+        engine_drain_some();
     polls_seen = g_engine.polls.load(std::memory_order_relaxed);
     engine_leave();
     drain_unpolled_rings(config::params().progress_most);
@@ -491,6 +491,11 @@ unsigned engine_drain(RingMask rings)
     if (rings == kMainRing) [[likely]]
         return drain(UINT32_MAX);
     return ((rings & kMainRing) != 0 ? drain(UINT32_MAX) : 0) + drain_more_rings(rings, UINT32_MAX);
+}
+
+unsigned engine_drain_some()
+{
+    return drain(config::params().progress_most);
 }
 
 int engine_wait_fd(unsigned ring)
