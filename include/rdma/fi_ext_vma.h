@@ -402,6 +402,20 @@ struct fi_vma_moderation {
 };
 
 /*
+ * FI_VMA_QUEUE_COUNTERS, a command of fi_control() on a completion queue: the argument is a struct fi_vma_queue_counters, which is
+ * filled. Counted is where somebody is about to sleep, and never where a queue is read.
+ *
+ * Errors: -FI_EINVAL (no argument); -FI_EOPNOTSUPP on queues of Ethernet ports by AF_XDP, whose wakes are the kernel's. Thread-safe.
+ */
+#define FI_VMA_QUEUE_COUNTERS (FI_PROV_SPECIFIC | 0x564d0025)
+
+struct fi_vma_queue_counters {
+    uint64_t asked;   /* times that it was armed, so that something that comes wakes who sleeps */
+    uint64_t woken;   /* times that something did: interrupts of a device, bells of a peer */
+    uint64_t waiting; /* entries that wait in memory to be read; what is in a device's own queue nobody knows */
+};
+
+/*
  * FI_VMA_TELL_DROP, a flag of fi_sendmsg() on an FI_EP_DGRAM: a datagram that can't be placed is an error of the call, and not
  * only a number in FI_OPT_VMA_TX_DROPS. No completion is made, no counter counts, and the datagram is gone. To a group
  * the flag means nothing.

@@ -137,6 +137,7 @@ Device *open_new(fi_info &info)
     }
     engine_exclude_polling(true); // whoever polls sees all of it
     *place = d;
+    place->polls_before = engine_polls();
     g_remote_devices.fetch_add(1, std::memory_order_release);
     engine_exclude_polling(false);
     follow_device_times();
