@@ -416,6 +416,14 @@ struct fi_vma_queue_counters {
 };
 
 /*
+ * FI_VMA_LOCAL_KEY, a command of fi_control() on registered memory (fi_mr_reg()) of an RDMA device, or of an Ethernet port by its raw packets: the
+ * argument is a uint32_t, which becomes the key by which the device's own work requests name the memory (lkey of ibv_reg_mr(3)).
+ *
+ * Errors: -FI_EINVAL (no argument), -FI_ENOSYS (the device has no such keys). Thread-safe.
+ */
+#define FI_VMA_LOCAL_KEY (FI_PROV_SPECIFIC | 0x564d0026)
+
+/*
  * FI_VMA_TELL_DROP, a flag of fi_sendmsg() on an FI_EP_DGRAM: a datagram that can't be placed is an error of the call, and not
  * only a number in FI_OPT_VMA_TX_DROPS. No completion is made, no counter counts, and the datagram is gone. To a group
  * the flag means nothing.

@@ -12,6 +12,7 @@
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/moderation.hpp"
+#include "compat/src/socket/registrations.hpp"
 
 namespace vma::extra {
 
@@ -134,14 +135,19 @@ int register_memory_on_ring(int ring, void *address, size_t length, uint32_t *ke
     static constinit std::atomic<bool> said{false};
     if (address == nullptr || length == 0 || key == nullptr || !is_ring(ring))
         return fail(EINVAL);
-    return unsupported(said, "register_memory_on_ring", "the devices here take no keys of memory from sockets");
+    const int error = sock::register_memory(address, length, *key);
+    if (error == EOPNOTSUPP)
+        return unsupported(said, "register_memory_on_ring",
+                           "no device is open that has keys of memory (RDMA, raw packets)");
+    return error == 0 ? 0 : fail(error);
 }
 
 int deregister_memory_on_ring(int ring, void *address, size_t length)
 {
     if (address == nullptr || length == 0 || !is_ring(ring))
         return fail(EINVAL);
-    return fail(EOPNOTSUPP);
+    const int error = sock::deregister_memory(address, length);
+    return error == 0 ? 0 : fail(error);
 }
 
 int get_ring_direct_descriptors(int ring, vma_mlx_hw_device_data *data)

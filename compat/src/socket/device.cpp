@@ -18,6 +18,7 @@
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/provider.hpp"
+#include "compat/src/socket/registrations.hpp"
 #include "compat/src/socket/udp/diag.hpp"
 
 namespace vma::sock {
@@ -63,6 +64,7 @@ int nest(std::atomic<int> &set, int fd)
 
 void close_device(Device &d)
 {
+    forget_registrations(d);
     if (d.cq != nullptr)
         fi_close(&d.cq->fid);
     if (d.eq != nullptr)
@@ -245,6 +247,7 @@ void close_failed_devices()
 void remote_devices_after_fork_in_child()
 {
     ports_after_fork_in_child();
+    registrations_after_fork_in_child();
     for (Device &d : g_devices)
         d = Device{};
     g_remote_devices.store(0, std::memory_order_relaxed);

@@ -135,6 +135,23 @@ template <typename Side> void until_armed(Side &side, fid_cq *queue)
     }
 }
 
+// FI_VMA_LOCAL_KEY: what the device knows memory by.
+void local_keys_are_told(void **)
+{
+    const SimulatedHost host;
+    RdmaPair pair;
+    const Memory one(pair.a.domain(), 8), other(pair.a.domain(), 8);
+    std::uint32_t first = 0, second = 0;
+    const auto ask = [](const Memory &memory, int command, void *argument) {
+        return fi_control(&static_cast<fid_mr *>(memory.mr)->fid, command, argument);
+    };
+    assert_int_equal(ask(one, static_cast<int>(FI_VMA_LOCAL_KEY), &first), 0);
+    assert_int_equal(ask(other, static_cast<int>(FI_VMA_LOCAL_KEY), &second), 0);
+    assert_true(first != second);
+    assert_int_equal(ask(one, static_cast<int>(FI_VMA_LOCAL_KEY), nullptr), -FI_EINVAL);
+    assert_int_equal(ask(one, FI_REFRESH, &first), -FI_ENOSYS);
+}
+
 // FI_VMA_QUEUE_COUNTERS
 void wakes_are_counted(void **)
 {
@@ -444,6 +461,7 @@ int main()
         cmocka_unit_test(a_program_may_want_less_inline),
         cmocka_unit_test(interrupts_are_moderated),
         cmocka_unit_test(wakes_are_counted),
+        cmocka_unit_test(local_keys_are_told),
         cmocka_unit_test(injecting_without_end),
         cmocka_unit_test(a_full_queue_has_room_again),
         cmocka_unit_test(a_row_of_more_rings_once),

@@ -53,6 +53,10 @@ public:
     {
         return port_.visit([&](auto &port) { return port.tell_interrupts(asked, received); });
     }
+    ibv_pd *protection_domain() noexcept // nullptr: of AF_XDP
+    {
+        return port_.visit([](auto &port) { return port.protection_domain(); });
+    }
     bool has_raw_packets() const noexcept { return port_.is_raw(); }
     unsigned interface() const noexcept { return port_.interface(); } // its index
 

@@ -79,6 +79,7 @@ public:
 
     int fd() const noexcept { return wait_set_.get(); }
     ibv_qp *qp() const noexcept { return qp_.get(); }
+    ibv_pd *pd() const noexcept { return pd_.get(); }
     bool is_broken() const noexcept { return broken_; } // the device or the queue pair: frames neither come nor go
     bool has_stamps() const noexcept { return stamped_cq_ != nullptr; }
     ibv_context *context() const noexcept { return context_.get(); }
