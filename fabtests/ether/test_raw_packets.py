@@ -222,13 +222,15 @@ def test_receiving_without_a_copy(run, hosts, extra_api, scenario):
     assert lent and (int(lent[1]) == 20000 if scenario == "udp_zcopy" else int(lent[1]) > 10 * int(lent[2]))
 
 
-def test_what_a_ring_is_asked_for(run, hosts, extra_api):
-    receiver = extra_api("ring")
+@pytest.mark.parametrize("scenario, told", [("ring", "device wire: interrupts after 33 completions or 65535 us"),
+                                            ("own_frames", "of the program's own")])
+def test_what_a_ring_is_asked_for(run, hosts, extra_api, scenario, told):
+    receiver = extra_api(scenario)
     sender = run.start("sender", [build.program("extra/programs/extra_api"), "send", LEFT, PORT], preexec=hosts.right.enter)
     receiver.proc.ok()
     sender.stop()
     receiver.finish()
-    assert "device wire: interrupts after 33 completions or 65535 us" in receiver.proc.stderr()
+    assert told in receiver.proc.stderr()
 
 
 def reaches(sock, address) -> bool:

@@ -30,6 +30,17 @@ def test_datagrams_without_a_copy(run, wire):
     assert any(re.search(r"UDP .*accelerated: port wire", line) for line in receiver.log().lines)
 
 
+def test_frames_of_the_programs_own(run, wire):
+    """The allocator of ioctl() gives their memory."""
+    program = build.program("extra/programs/extra_api")
+    receiver = run.start("receiver", [program, "own_frames", str(PORT)], vma=True, env={"VMA_ETHERNET": "wire"},
+                         preexec=wire.left.enter)
+    sender = run.start("sender", [program, "send", LEFT, str(PORT)], preexec=wire.right.enter)
+    receiver.ok()
+    sender.stop()
+    assert any("of the program's own" in line for line in receiver.log().lines)
+
+
 def receive_stream(run, wire, scenario):
     """(lent, copied, bytes): a stream of the right host's kernel, received by extra_api on the left one."""
     program = build.program("extra/programs/extra_api")

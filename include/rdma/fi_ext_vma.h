@@ -487,6 +487,10 @@ struct fi_ops_vma_process {
     void (*set_huge_pages)(const char *word);
     /* The word that FI_VMA_ETHERNET_STAMPS means where it isn't set, likewise; NULL: as the manual says. */
     void (*set_ethernet_stamps)(const char *word);
+    /* Where the memory of frames comes from, of ports that are opened from then on, in place of mmap(): some MiB a queue, from any thread and with
+     * locks of the provider's held, so neither may call into it. It is given back when the port is closed and nothing of it is lent.
+     * `allocate` may return NULL: then mmap() is asked. Both NULL: as at first. Both must stay for ever. */
+    void (*set_frame_allocator)(void *(*allocate)(size_t bytes), void (*release)(void *memory));
 };
 
 /*

@@ -265,6 +265,7 @@ constexpr Scenario kScenarios[] = {
     {"dummies", dummies},
     {"header", header},
     {"ring", ring},
+    {"own_frames", own_frames},
     {"xtreme", xtreme},
     {"xtreme_many", xtreme_many},
     {"xtreme_flood", xtreme_flood},

@@ -112,6 +112,7 @@ void header();
 
 // extra_rings.cpp
 void ring();
+void own_frames();
 
 // extra_xtreme.cpp
 void xtreme();
