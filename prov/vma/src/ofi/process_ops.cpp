@@ -61,7 +61,7 @@ void set_ethernet_stamps(const char *word)
     default_param(Param::ethernet_stamps, word);
 }
 
-std::mutex g_allocator_mutex;
+constinit std::mutex g_allocator_mutex;
 constinit FrameAllocator g_allocator;
 
 void set_frame_allocator(void *(*allocate)(std::size_t), void (*release)(void *))
