@@ -7,9 +7,11 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_ext_vma.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <type_traits>
+#include <utility>
 
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
@@ -110,6 +112,43 @@ void a_poll_takes_so_many(void **)
         assert_true(batch < 128 || most >= 2);
     }
     drain(pair);
+}
+
+// VMA_PROGRESS_ENGINE_WCE_MAX; 0 as 1
+void the_internal_thread_takes_so_many(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    const sock::LockGuard at_rest(sock::g_helper_turn); // what it would do is done here
+    const Changed one_a_poll(config::g_params.cq_poll_batch_max, 1);
+    for (const unsigned limit : {0U, 1U, 3U, 10000U}) {
+        const Changed most(config::g_params.progress_most, limit);
+        sock::engine_drain();
+        constexpr unsigned kSent = 10;
+        unsigned there = 0;
+        for (unsigned n = 0; n < kSent; ++n)
+            send_one(pair.a);
+        for (unsigned taken = sock::engine_drain_some(); taken != 0; taken = sock::engine_drain_some()) {
+            assert_in_range(taken, 1, std::max(limit, 1U));
+            if (there == 0)
+                assert_true(limit < kSent ? taken == std::max(limit, 1U) : taken > 3);
+            there += taken;
+        }
+        assert_true(there > 3);
+        receive_some(pair.b, pair.a, kSent, 0);
+    }
+}
+
+// VMA_PROGRESS_ENGINE_INTERVAL, in turns of VMA_TIMER_RESOLUTION_MSEC
+void the_internal_thread_looks_so_often(void **)
+{
+    const Changed turn(config::g_params.timer_resolution_msec, 10);
+    for (const auto &[interval, turns] :
+         {std::pair{0U, 10U}, {1U, 1U}, {10U, 1U}, {35U, 4U}, {100U, 10U}, {5000U, 10U}}) {
+        const Changed wanted(config::g_params.progress_interval, interval);
+        assert_int_equal(sock::helper_turns_per_drain(), turns);
+    }
 }
 
 // VMA_STREAM_RING: what a sender gets rid of while nobody reads, however long it tries.
@@ -313,6 +352,45 @@ void moderation_is_set_and_adapted(void **)
     d = sock::Device{};
 }
 
+// vma_modify_ring(): its own lock, the numbers that fit, and no adaptation afterwards. The last of its kind here: what is asked for stays.
+void moderation_is_what_the_program_asks_for(void **)
+{
+    const Changed enabled(config::g_params.cq_moderation, false);
+    const Changed interval(config::g_params.cq_aim_interval_msec, 250);
+    assert_int_equal(sock::moderate_as_asked(1, 2), 0); // no device
+    fi_ops ops = {};
+    fid_cq queue = {};
+    ops.size = sizeof ops;
+    ops.control = note_moderation;
+    queue.fid.ops = &ops;
+    sock::Device &d = sock::remote_device_at(0);
+    g_moderations = 0;
+    {
+        const sock::LockGuard guard(sock::g_lift_lock);
+        d.cq = &queue;
+        sock::moderate(d); // one that is opened later
+        expect_set(1, 1, 2);
+    }
+    assert_int_equal(sock::moderate_as_asked(100, 70'000), 1);
+    expect_set(2, 100, 65535);
+    assert_int_equal(sock::moderate_as_asked(100, 70'000), 1); // it is so
+    expect_set(2, 100, 65535);
+    {
+        const sock::LockGuard guard(sock::g_lift_lock);
+        d.completions = 250'000;
+        d.bytes = 64 * d.completions;
+        sock::adapt_moderation(sock::helper_turns_in(250));
+        expect_set(2, 100, 65535);
+    }
+    g_moderation_error = -FI_EOPNOTSUPP;
+    assert_int_equal(sock::moderate_as_asked(0, 0), 0);
+    g_moderation_error = 0;
+    assert_int_equal(sock::moderate_as_asked(0, 0), 1);
+    expect_set(3, 0, 0);
+    const sock::LockGuard guard(sock::g_lift_lock);
+    d = sock::Device{};
+}
+
 // Every extreme at once: bytes stay whole.
 void nothing_is_lost(void **)
 {
@@ -334,12 +412,15 @@ int main()
         cmocka_unit_test(a_send_takes_what_has_come),
         cmocka_unit_test(a_receive_looks_for_more),
         cmocka_unit_test(a_poll_takes_so_many),
+        cmocka_unit_test(the_internal_thread_takes_so_many),
+        cmocka_unit_test(the_internal_thread_looks_so_often),
         cmocka_unit_test(so_much_waits_for_a_reader),
         cmocka_unit_test(queues_have_the_sizes_asked_for),
         cmocka_unit_test(an_endpoint_is_asked_for_device_memory),
         cmocka_unit_test(what_device_memory_carried_is_told),
         cmocka_unit_test(moderation_fits_the_traffic),
         cmocka_unit_test(moderation_is_set_and_adapted),
+        cmocka_unit_test(moderation_is_what_the_program_asks_for),
         cmocka_unit_test(nothing_is_lost),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

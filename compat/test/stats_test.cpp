@@ -150,6 +150,7 @@ void test_queues_and_pools(void **)
     for (Queue &queue : queues) {
         queue.used = 1;
         queue.dropped = 5;
+        queue.frames = 200;
         queue.pool = 100;
         queue.shortage = 2;
         queue.send_free = 30;
@@ -164,6 +165,9 @@ void test_queues_and_pools(void **)
     assert_true(h.pools[1].is_rx == 0 && h.pools[1].is_tx == 1 && h.pools[1].size == 60 && h.pools[1].no_buffers == 2);
     set_queues(queues, 1); // one port was closed
     assert_true(h.queues[0].used == 1 && h.queues[1].used == 0 && h.pools[0].size == 100);
+    queues[0].frames = 0; // no port's
+    set_queues(queues, 1);
+    assert_true(h.queues[0].used == 1 && h.pools[0].is_rx == 0 && h.pools[1].is_tx == 0 && h.pools[0].size == 0);
     set_queues(nullptr, 0);
     assert_true(h.queues[0].used == 0 && h.pools[0].is_rx == 0 && h.pools[1].is_tx == 0);
 }

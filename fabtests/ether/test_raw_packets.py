@@ -197,14 +197,20 @@ def test_datagram_endpoints(run, hosts, machine, family, left, right):
     assert program.next_line() == f"{len(sizes) + 50} datagrams"
 
 
-@pytest.mark.parametrize("scenario", ["udp_zcopy", "tcp_zcopy"])
-def test_receiving_without_a_copy(run, hosts, machine, scenario):
-    """libvma.so on the simulated NIC: its frames are lent, and what streams have received."""
-    program = build.program("extra/programs/extra_api")
+@pytest.fixture
+def extra_api(machine):
+    """extra_api(scenario, **env): libvma.so on the simulated NIC, which carries from the start."""
     folder = build.build_dir() / "fabtests/ether/programs/.libs"
-    preloaded = f"{build.preload()} {folder / 'sim_dlopen.so'} {folder / 'sim_rdmacm.so'}"  # the NIC carries from the start
-    receiver = machine("extra_api", scenario, PORT, folder="extra", LD_PRELOAD=preloaded, VMA_ETHERNET="wire",
-                       FI_VMA_ETHERNET="raw", VMA_TRACELEVEL="debug", VMA_LIFT_AFTER="8")
+    env = {"LD_PRELOAD": f"{build.preload()} {folder / 'sim_dlopen.so'} {folder / 'sim_rdmacm.so'}", "VMA_ETHERNET": "wire",
+           "FI_VMA_ETHERNET": "raw", "VMA_TRACELEVEL": "debug", "VMA_LIFT_AFTER": "8"}
+    return lambda scenario, **more: machine("extra_api", scenario, PORT, folder="extra", **{**env, **more})
+
+
+@pytest.mark.parametrize("scenario", ["udp_zcopy", "tcp_zcopy"])
+def test_receiving_without_a_copy(run, hosts, extra_api, scenario):
+    """The NIC's frames are lent, and what streams have received."""
+    program = build.program("extra/programs/extra_api")
+    receiver = extra_api(scenario)
     if scenario == "tcp_zcopy":
         assert receiver.next_line() == "listening"
     sender = run.start("sender", [program, "send" if scenario == "udp_zcopy" else "send_stream", LEFT, PORT],
@@ -214,6 +220,17 @@ def test_receiving_without_a_copy(run, hosts, machine, scenario):
     receiver.finish()
     assert "accelerated: port wire" in receiver.proc.stderr()
     assert lent and (int(lent[1]) == 20000 if scenario == "udp_zcopy" else int(lent[1]) > 10 * int(lent[2]))
+
+
+@pytest.mark.parametrize("scenario, told", [("ring", "device wire: interrupts after 33 completions or 65535 us"),
+                                            ("own_frames", "of the program's own")])
+def test_what_a_ring_is_asked_for(run, hosts, extra_api, scenario, told):
+    receiver = extra_api(scenario)
+    sender = run.start("sender", [build.program("extra/programs/extra_api"), "send", LEFT, PORT], preexec=hosts.right.enter)
+    receiver.proc.ok()
+    sender.stop()
+    receiver.finish()
+    assert told in receiver.proc.stderr()
 
 
 def reaches(sock, address) -> bool:

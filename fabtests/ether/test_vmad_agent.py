@@ -168,6 +168,23 @@ def test_the_pid_file_of_one_that_lives(start, process, listener):
         assert is_open(peer)
 
 
+def test_as_many_as_the_options_allow(start, process, listener):
+    """One process, and two connections of it: who comes too many is said to, and is not watched."""
+    vmad = start("-p", "1", "--fid", "2")
+    program = process(vmad)
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(connected(program, listener)) for _ in range(3)]
+        vmad.says("more connections than are watched (--fid: 2)")
+        other = agent.Client(vmad.folder, vmad.socket)
+        stack.callback(other.close)
+        other.sock.send(agent.init())
+        vmad.says("as many processes as --pid allows")
+        killed(program)
+        assert is_reset(peers[0]) and is_reset(peers[1])
+        assert is_open(peers[2])
+        other.greet()  # there is room again
+
+
 @pytest.fixture
 def client(start):
     """A vmad, and this process' client."""

@@ -30,6 +30,19 @@ def test_datagrams_without_a_copy(run, wire):
     assert any(re.search(r"UDP .*accelerated: port wire", line) for line in receiver.log().lines)
 
 
+@pytest.mark.parametrize("gives", [True, False], ids=["gives", "nothing"])
+def test_frames_of_the_programs_own(run, wire, gives):
+    """The allocator of ioctl() gives their memory, or the library goes on with its own, and says so."""
+    program = build.program("extra/programs/extra_api")
+    receiver = run.start("receiver", [program, "own_frames", str(PORT)], vma=True, preexec=wire.left.enter,
+                         env={"VMA_ETHERNET": "wire", **({} if gives else {"OWN_FRAMES_NONE": "1"})})
+    sender = run.start("sender", [program, "send", LEFT, str(PORT)], preexec=wire.right.enter)
+    receiver.ok()
+    sender.stop()
+    told = "frames lie in" if gives else "the program's allocator has no"
+    assert sum(told in line for line in receiver.log().lines) >= 1
+
+
 def receive_stream(run, wire, scenario):
     """(lent, copied, bytes): a stream of the right host's kernel, received by extra_api on the left one."""
     program = build.program("extra/programs/extra_api")

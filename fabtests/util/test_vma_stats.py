@@ -188,7 +188,8 @@ def test_json(folder, sample):
     assert [one["name"] for one in seen["iomux"]] == ["select", "epoll[17]"]
     assert [sockets[14]["tx"][name] for name in ("pacing_rate", "paced_bytes", "held", "held_ns")] == [1250000, 1500, 11, 5000]
     (queue,) = seen["cqs"]
-    assert queue == {"name": "wire", "dropped": 0, "length": 0, "most_drained": 511, "buffer_pool": 16000, "frames": 16384,
+    assert queue == {"name": "wire", "dropped": 0, "length": 0, "most_drained": 511, "polls": 9000, "poll_hits": 4000,
+                     "buffer_pool": 16000, "frames": 16384,
                      "frames_lent": 7, "no_buffers": 0, "send_frames": 2048, "send_free": 2000, "send_no_buffers": 3,
                      "tcp_blocks": 16384, "tcp_blocks_free": 8192, "tcp_no_blocks": 0}
     assert seen["pools"] == [{"kind": "rx", "size": 168000, "no_buffers": 0}, {"kind": "tx", "size": 199488, "no_buffers": 0}]

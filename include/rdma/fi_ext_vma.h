@@ -402,6 +402,28 @@ struct fi_vma_moderation {
 };
 
 /*
+ * FI_VMA_QUEUE_COUNTERS, a command of fi_control() on a completion queue: the argument is a struct fi_vma_queue_counters, which is
+ * filled. Counted is where somebody is about to sleep, and never where a queue is read.
+ *
+ * Errors: -FI_EINVAL (no argument); -FI_EOPNOTSUPP on queues of Ethernet ports by AF_XDP, whose wakes are the kernel's. Thread-safe.
+ */
+#define FI_VMA_QUEUE_COUNTERS (FI_PROV_SPECIFIC | 0x564d0025)
+
+struct fi_vma_queue_counters {
+    uint64_t asked;   /* times that it was armed, so that something that comes wakes who sleeps */
+    uint64_t woken;   /* times that something did: interrupts of a device, bells of a peer */
+    uint64_t waiting; /* entries that wait in memory to be read; what is in a device's own queue nobody knows */
+};
+
+/*
+ * FI_VMA_LOCAL_KEY, a command of fi_control() on registered memory (fi_mr_reg()) of an RDMA device, or of an Ethernet port by its raw packets: the
+ * argument is a uint32_t, which becomes the key by which the device's own work requests name the memory (lkey of ibv_reg_mr(3)).
+ *
+ * Errors: -FI_EINVAL (no argument), -FI_ENOSYS (the device has no such keys). Thread-safe.
+ */
+#define FI_VMA_LOCAL_KEY (FI_PROV_SPECIFIC | 0x564d0026)
+
+/*
  * FI_VMA_TELL_DROP, a flag of fi_sendmsg() on an FI_EP_DGRAM: a datagram that can't be placed is an error of the call, and not
  * only a number in FI_OPT_VMA_TX_DROPS. No completion is made, no counter counts, and the datagram is gone. To a group
  * the flag means nothing.
@@ -465,6 +487,10 @@ struct fi_ops_vma_process {
     void (*set_huge_pages)(const char *word);
     /* The word that FI_VMA_ETHERNET_STAMPS means where it isn't set, likewise; NULL: as the manual says. */
     void (*set_ethernet_stamps)(const char *word);
+    /* Where the memory of frames comes from, of ports that are opened from then on, in place of mmap(): some MiB a queue, from any thread and with
+     * locks of the provider's held, so neither may call into it. It is given back when the port is closed and nothing of it is lent.
+     * `allocate` may return NULL: then mmap() is asked. Both NULL: as at first. Both must stay for ever. */
+    void (*set_frame_allocator)(void *(*allocate)(size_t bytes), void (*release)(void *memory));
 };
 
 /*

@@ -168,6 +168,13 @@ std::vector<std::string> port_lines(const Shown &shown)
         if (q.used == 0)
             continue;
         char text[320];
+        if (q.frames == 0) { // no port's
+            snprintf(text, sizeof text, "queue %s: %s wait, at most %s at once; %.1f%% of %s polls found something",
+                     q.name, brief(q.length).c_str(), brief(q.most_drained).c_str(),
+                     percent(q.poll_hits, q.polls - std::min(q.polls, q.poll_hits)), brief(q.polls).c_str());
+            lines.emplace_back(text);
+            continue;
+        }
         snprintf(
             text, sizeof text,
             "port %-6s %s wait, at most %s at once, %s lost; frames %s free, %s lent of %s, to send %s free of %s; "

@@ -236,6 +236,8 @@ void print_rings(Json &json, const Header &h)
         json.number("dropped", queue.dropped);
         json.number("length", queue.length);
         json.number("most_drained", queue.most_drained);
+        json.number("polls", queue.polls);
+        json.number("poll_hits", queue.poll_hits);
         json.number("buffer_pool", queue.pool);
         json.number("frames", queue.frames);
         json.number("frames_lent", queue.lent);

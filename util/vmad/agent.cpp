@@ -29,8 +29,6 @@ constexpr std::uint64_t kSocket = 0; // what is watched; else a process' number
 constexpr std::uint64_t kFolder = ~std::uint64_t{0};
 constexpr std::uint64_t kProber = kFolder - 1;
 constexpr unsigned kMessagesATurn = 256;
-constexpr std::size_t kMostProcesses = 1024;
-constexpr std::size_t kMostOpen = 65536; // of a process
 constexpr std::size_t kMostInAll = 1U << 20;
 constexpr Nanos kClosing = inet::kSecond;    // from the end of the pid file to that of the process, at most
 constexpr Nanos kComplaints = inet::kSecond; // between two lines about wrong messages
@@ -256,8 +254,8 @@ void Agent::take_init(const AgentMessage &message, const sockaddr_un &from, unsi
         else
             forget(known);
     }
-    if (processes_.size() >= kMostProcesses)
-        return complain(pid, "there are 1,024 processes already", now);
+    if (processes_.size() >= options_.most_processes)
+        return complain(pid, "there are as many processes as --pid allows", now);
     core::UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0U)));
     if (!pidfd || !watch(pidfd.get(), static_cast<std::uint64_t>(pid)))
         return complain(pid, std::strerror(errno), now);
@@ -287,12 +285,13 @@ void Agent::take_state(const AgentMessage &message)
     const Pair4 pair{state.local_address, state.remote_address, state.local_port, state.remote_port};
     if (const auto known = open.find(fid); known != open.end()) {
         known->second = pair;
-    } else if (open.size() < kMostOpen && open_ < kMostInAll) {
+    } else if (open.size() < options_.most_open && open_ < kMostInAll) {
         open.emplace(fid, pair);
         ++open_;
     } else {
         if (!std::exchange(process->second.full_told, true))
-            say(Level::kWarning, "process %d has more connections than are watched", process->first);
+            say(Level::kWarning, "process %d has more connections than are watched (--fid: %u)", process->first,
+                options_.most_open);
         return;
     }
     say(Level::kDebug, "process %d: %s", process->first, text_of(pair).c_str());

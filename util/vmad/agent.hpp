@@ -19,6 +19,8 @@ struct AgentOptions {
     std::string socket = "/var/run/vma_agent.sock"; // empty: there is no such daemon
     std::string folder = "/tmp/vma";
     std::string lock = "/var/lock/vmad.lock"; // held while it runs
+    std::uint32_t most_processes = 1024;
+    std::uint32_t most_open = 65536; // connections of a process
     Prober::Settings prober;
 };
 

@@ -25,8 +25,8 @@ usage: vmad [OPTIONS]
       --force-rst         resets peers itself; else this host's kernel does, by what they answer
   -v, --verbose LEVEL     0: nothing, 1: what ends it, 2: errors, 3: warnings, 4: ends of processes, 5: connections,
                           6: messages (4)
-  -p, --pid SIZE          of tables of processes and of
-  -f, --fid SIZE          connections: known, without effect, they grow as they must
+  -p, --pid NUMBER        of processes of the agent protocol, at most (1024)
+  -f, --fid NUMBER        of connections of each of them, at most (65536; 1048576 in all)
       --agent-socket PATH the agent protocol's socket (/var/run/vma_agent.sock); empty: none
       --lock-file PATH    says that there is one with such a socket (/var/lock/vmad.lock)
       --socket PATH       the guardian's socket (/run/vma/vmad.sock); FI_VMA_GUARDIAN of the processes names the same
@@ -68,9 +68,9 @@ bool take_number_option(int found, Options &options)
     std::uint32_t value = 0;
     switch (found) {
     case 'p':
-        return take_number("--pid", optarg, 1, INT_MAX, value);
+        return take_number("--pid", optarg, 1, INT_MAX, options.agent.most_processes);
     case 'f':
-        return take_number("--fid", optarg, 1, INT_MAX, value);
+        return take_number("--fid", optarg, 1, INT_MAX, options.agent.most_open);
     case 'v':
         return take_number("--verbose", optarg, 0, kMostVerbose, options.verbose);
     default:

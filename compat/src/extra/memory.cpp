@@ -20,6 +20,12 @@ void use_allocator(Allocate allocate, Free free)
     g_free.store(free, std::memory_order_relaxed);
 }
 
+Allocator chosen_allocator()
+{
+    const Allocator chosen = {g_allocate.load(std::memory_order_relaxed), g_free.load(std::memory_order_relaxed)};
+    return chosen.allocate != &::malloc ? chosen : Allocator{nullptr, nullptr};
+}
+
 void *allocate(std::size_t bytes)
 {
     return g_allocate.load(std::memory_order_relaxed)(bytes);

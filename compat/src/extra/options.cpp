@@ -112,8 +112,9 @@ int set_memory(State &state, const void *value)
     memcpy(&wanted, value, sizeof wanted);
     if ((wanted.iov_base == nullptr) != (wanted.iov_len == 0))
         return fail(EINVAL);
-    VMA_LOG(kDebug, "SO_VMA_RING_USER_MEMORY: taken and of no effect: the memory that datagrams arrive in is shared "
-                    "with their sender");
+    VMA_LOG(kDebug,
+            "SO_VMA_RING_USER_MEMORY: taken and of no effect: what a socket receives into is shared with others "
+            "(frames of ports can lie in memory of the allocator of ioctl())");
     const sock::LockGuard guard(state_lock());
     state.memory = wanted;
     return 0;

@@ -11,6 +11,8 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/moderation.hpp"
+#include "compat/src/socket/registrations.hpp"
 
 namespace vma::extra {
 
@@ -108,7 +110,8 @@ int add_ring_profile(vma_ring_type_attr *profile, int *key)
     return 0;
 }
 
-// As libvma on a NIC whose completion queues have no interrupts to moderate: it takes the wish. Arming is for rings of VMA_RING_EXTERNAL_MEM.
+// The ring is all sockets', so a moderation is for all devices that have interrupts. Where none moderates it answers as libvma does,
+// which sets what it is told and never looks whether the NIC took it. Arming is for rings of VMA_RING_EXTERNAL_MEM.
 int modify_ring(vma_modify_ring_attr *wanted)
 {
     static constinit std::atomic<bool> said{false};
@@ -119,10 +122,11 @@ int modify_ring(vma_modify_ring_attr *wanted)
     if ((wanted->comp_bit_mask & VMA_MODIFY_RING_CQ_ARM) != 0)
         return unsupported(said, "vma_modify_ring", "rings of external memory, which are armed, are a ConnectX's");
     static constinit std::atomic<bool> told{false};
-    if (!told.exchange(true, std::memory_order_relaxed))
-        VMA_LOG(
-            kWarn,
-            "vma_modify_ring(): moderation is taken, and has no effect: VMA_CQ_MODERATION_... hold for whole devices");
+    if (sock::moderate_as_asked(wanted->cq_moderation.cq_moderation_count,
+                                wanted->cq_moderation.cq_moderation_period_usec) == 0 &&
+        !told.exchange(true, std::memory_order_relaxed))
+        VMA_LOG(kWarn, "vma_modify_ring(): no device is open that moderates its interrupts: the moderation is kept for "
+                       "those that will be, and has no effect until then");
     return 0;
 }
 
@@ -131,14 +135,19 @@ int register_memory_on_ring(int ring, void *address, size_t length, uint32_t *ke
     static constinit std::atomic<bool> said{false};
     if (address == nullptr || length == 0 || key == nullptr || !is_ring(ring))
         return fail(EINVAL);
-    return unsupported(said, "register_memory_on_ring", "the devices here take no keys of memory from sockets");
+    const int error = sock::register_memory(address, length, *key);
+    if (error == EOPNOTSUPP)
+        return unsupported(said, "register_memory_on_ring",
+                           "no device is open that has keys of memory (RDMA, raw packets)");
+    return error == 0 ? 0 : fail(error);
 }
 
 int deregister_memory_on_ring(int ring, void *address, size_t length)
 {
     if (address == nullptr || length == 0 || !is_ring(ring))
         return fail(EINVAL);
-    return fail(EOPNOTSUPP);
+    const int error = sock::deregister_memory(address, length);
+    return error == 0 ? 0 : fail(error);
 }
 
 int get_ring_direct_descriptors(int ring, vma_mlx_hw_device_data *data)

@@ -18,6 +18,7 @@
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/provider.hpp"
+#include "compat/src/socket/registrations.hpp"
 #include "compat/src/socket/udp/diag.hpp"
 
 namespace vma::sock {
@@ -63,6 +64,7 @@ int nest(std::atomic<int> &set, int fd)
 
 void close_device(Device &d)
 {
+    forget_registrations(d);
     if (d.cq != nullptr)
         fi_close(&d.cq->fid);
     if (d.eq != nullptr)
@@ -137,6 +139,7 @@ Device *open_new(fi_info &info)
     }
     engine_exclude_polling(true); // whoever polls sees all of it
     *place = d;
+    place->polls_before = engine_polls();
     g_remote_devices.fetch_add(1, std::memory_order_release);
     engine_exclude_polling(false);
     follow_device_times();
@@ -244,6 +247,7 @@ void close_failed_devices()
 void remote_devices_after_fork_in_child()
 {
     ports_after_fork_in_child();
+    registrations_after_fork_in_child();
     for (Device &d : g_devices)
         d = Device{};
     g_remote_devices.store(0, std::memory_order_relaxed);

@@ -39,9 +39,20 @@ struct Device {
     Moderation moderation;
     std::uint64_t seen_completions = 0;
     std::uint64_t seen_bytes = 0;
-    std::uint64_t completions = 0; // poll lock
-    std::uint64_t bytes = 0;       // of them, likewise
+    std::uint64_t polls_before = 0; // engine_polls() when it was opened
+    std::uint64_t hits = 0;         // of polls: those that found something; poll lock, as all below
+    std::uint64_t most = 0;         // that one found
+    std::uint64_t completions = 0;
+    std::uint64_t bytes = 0; // of them, likewise
 };
+
+// A poll of the device's queue has found so much. Poll lock held.
+inline void note_hit(std::uint64_t &hits, std::uint64_t &most, unsigned found)
+{
+    __atomic_store_n(&hits, hits + 1, __ATOMIC_RELAXED);
+    if (found > most) [[unlikely]]
+        __atomic_store_n(&most, found, __ATOMIC_RELAXED);
+}
 
 // As the device wants it: a v4-mapped address becomes an AF_INET one, of which `out` then has the first bytes. Its length.
 std::size_t to_sockaddr(const sockaddr_in6 &a, sockaddr_in6 &out);
@@ -75,7 +86,7 @@ bool arm_remote_events(); // likewise, helper thread
 // opened yet.
 int remote_wait_fd();
 int remote_event_fd();
-void tell_ports();           // vma_stats, of what ports count; helper thread, lift lock held
+void tell_queues();          // vma_stats, of what completion queues and ports count; helper thread, lift lock held
 void close_failed_devices(); // helper thread, lift lock held
 void remote_devices_after_fork_in_child();
 

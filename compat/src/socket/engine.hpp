@@ -36,6 +36,11 @@ unsigned engine_poll_direct(udp::Direct &direct);
 // Returns the number of events handed out.
 unsigned engine_drain(RingMask rings = kMainRing);
 
+// The helper thread's, of the main ring: VMA_PROGRESS_ENGINE_WCE_MAX completions at the most, and one poll's at the least.
+unsigned engine_drain_some();
+
+std::uint64_t engine_polls(); // of the main ring and of all devices, by the program
+
 // Descriptor that becomes readable when the armed queue of a ring (by its place) gets an event; -1 without an engine. Belongs to
 // the engine.
 int engine_wait_fd(unsigned ring = 0);

@@ -11,6 +11,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/socket/device.hpp"
+#include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/helper_thread.hpp"
 #include "compat/src/stats/region.hpp"
 
@@ -24,6 +25,10 @@ constexpr std::uint64_t kLargePacket = 1024;     // bytes
 constexpr std::uint64_t kHighRate = 450'000;     // packets a second
 constexpr std::uint64_t kMostModeration = 65535; // of ibv_modify_cq()
 
+// vma_modify_ring()'s, since it was called. Lift lock.
+constinit bool g_is_asked = false;
+constinit Moderation g_asked;
+
 std::uint16_t narrow(std::uint64_t value)
 {
     return static_cast<std::uint16_t>(std::min(value, kMostModeration));
@@ -35,23 +40,26 @@ Moderation configured()
     return {narrow(p.cq_moderation_count), narrow(p.cq_moderation_period_usec)};
 }
 
-void apply(Device &d, Moderation wanted)
+// False: the device doesn't do such a thing.
+bool apply(Device &d, Moderation wanted)
 {
-    if (wanted == d.moderation)
-        return;
+    if (d.moderates && wanted == d.moderation)
+        return true;
     fi_vma_moderation argument = {wanted.completions, wanted.period};
     const int result = fi_control(&d.cq->fid, static_cast<int>(FI_VMA_MODERATE), &argument);
     if (result != 0) {
         d.moderates = false;
-        VMA_LOG(kDebug, "device %s does not moderate interrupts: %s (VMA_CQ_MODERATION_ENABLE)", d.name,
-                strerror(-result));
-        return;
+        VMA_LOG(kDebug, "device %s does not moderate interrupts: %s (VMA_CQ_MODERATION_ENABLE, vma_modify_ring())",
+                d.name, strerror(-result));
+        return false;
     }
+    d.moderates = true;
     d.moderation = wanted;
     stats::tell_moderation(d.udp != nullptr ? stats::RingKind::kEthernet : stats::RingKind::kRdma, d.name,
                            wanted.completions, wanted.period);
     VMA_LOG(kDebug, "device %s: interrupts after %u completions or %u us", d.name, unsigned{wanted.completions},
             unsigned{wanted.period});
+    return true;
 }
 
 } // namespace
@@ -72,15 +80,26 @@ Moderation fitting(std::uint64_t completions, std::uint64_t bytes, std::uint32_t
 
 void moderate(Device &d)
 {
-    d.moderates = config::params().cq_moderation;
-    if (d.moderates)
+    if (g_is_asked)
+        apply(d, g_asked);
+    else if (config::params().cq_moderation)
         apply(d, configured());
+}
+
+unsigned moderate_as_asked(std::uint32_t completions, std::uint32_t period)
+{
+    const LockGuard guard(g_lift_lock);
+    g_is_asked = true;
+    g_asked = {narrow(completions), narrow(period)};
+    unsigned taken = 0;
+    each_remote_device([&taken](Device &d) { taken += apply(d, g_asked) ? 1 : 0; });
+    return taken;
 }
 
 void adapt_moderation(std::uint32_t turns)
 {
     const std::uint32_t interval = config::params().cq_aim_interval_msec;
-    if (interval == 0)
+    if (interval == 0 || g_is_asked)
         return;
     const std::uint32_t turns_per_look = helper_turns_in(interval);
     if (turns % turns_per_look != 0)

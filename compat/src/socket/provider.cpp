@@ -13,6 +13,7 @@
 #include "compat/src/config/aliases.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/extra/memory.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/provider_text.hpp"
 #include "compat/src/socket/device.hpp"
@@ -149,6 +150,10 @@ void introduce_provider(const fi_ops_vma_process &process)
         process.set_huge_pages(kind_of_pages());
     if (process.size > offsetof(fi_ops_vma_process, set_ethernet_stamps))
         process.set_ethernet_stamps(kind_of_stamps());
+    if (process.size > offsetof(fi_ops_vma_process, set_frame_allocator)) {
+        const extra::Allocator chosen = extra::chosen_allocator();
+        process.set_frame_allocator(chosen.allocate, chosen.free);
+    }
     libc::g_provider_owns.store(process.owns_fd, std::memory_order_release);
 }
 

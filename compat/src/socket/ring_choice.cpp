@@ -205,7 +205,7 @@ RingMask rings_of(const Socket &s)
     return ring_of(s);
 }
 
-const char *name_of_ring(const Socket &s)
+const char *name_of_ring(unsigned ring)
 {
     static constexpr const char *kNames[] = {
         "local",         "local ring 1",  "local ring 2",  "local ring 3",  "local ring 4",  "local ring 5",
@@ -215,7 +215,12 @@ const char *name_of_ring(const Socket &s)
         "local ring 24", "local ring 25", "local ring 26", "local ring 27", "local ring 28", "local ring 29",
         "local ring 30", "local ring 31"};
     static_assert(std::size(kNames) == kMostRings);
-    return kNames[s.ring];
+    return kNames[ring];
+}
+
+const char *name_of_ring(const Socket &s)
+{
+    return name_of_ring(s.ring);
 }
 
 void note_access(Socket &s)

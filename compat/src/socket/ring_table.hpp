@@ -15,10 +15,12 @@ namespace vma::sock {
 struct alignas(64) Ring {
     Mutex poll_lock;
     std::atomic<std::uint32_t> asleep{0}; // threads that armed the queue and sleep
-    std::atomic<std::uint32_t> polls{0};  // written with the poll lock held
+    std::atomic<std::uint64_t> polls{0};  // written with the poll lock held
+    std::uint64_t hits = 0;               // likewise, and below: polls that found something
+    std::uint64_t most = 0;               // that one found
     fid_cq *cq = nullptr;                 // once it is in g_more_rings
     int fd = -1;
-    std::uint32_t polls_seen = 0; // helper thread
+    std::uint64_t polls_seen = 0; // helper thread
     RingKey key;                  // whose it is, while it has users. Lift lock
     std::uint32_t users = 0;      // endpoints. Lift lock
 };

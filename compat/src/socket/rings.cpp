@@ -40,7 +40,11 @@ template <typename Take> void each_ring(RingMask rings, Take take)
 
 unsigned read_ring(Ring &r)
 {
-    return read_entries(*r.cq, [](Socket &s, const fi_cq_data_entry &entry) { handle_tag(s, entry.data, entry.len); });
+    const unsigned n =
+        read_entries(*r.cq, [](Socket &s, const fi_cq_data_entry &entry) { handle_tag(s, entry.data, entry.len); });
+    if (n != 0)
+        note_hit(r.hits, r.most, n);
+    return n;
 }
 
 unsigned poll_ring(Ring &r)
@@ -200,6 +204,8 @@ void rings_after_fork_in_child()
         r.key = {};
         r.poll_lock.reset();
         r.asleep.store(0, std::memory_order_relaxed);
+        r.polls.store(0, std::memory_order_relaxed);
+        r.hits = r.most = r.polls_seen = 0;
     }
     if (const int set = g_all_fd.exchange(-1, std::memory_order_relaxed); set >= 0)
         libc::close_private(set);

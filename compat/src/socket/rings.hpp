@@ -61,6 +61,7 @@ struct Objects;
 fid_cq *queue_of_ring(const Objects &objects, unsigned ring);
 // Helper thread: back to the kernel, if another thread's ring would be the right one. The next lift takes that one.
 void move_if_due(Socket &s);
+const char *name_of_ring(unsigned ring);
 const char *name_of_ring(const Socket &s); // for the counters: "local", "local ring 3"
 
 // ---- for receiving calls: somebody reads. `Socket::counts_access` says whether it is worth it.

@@ -184,13 +184,13 @@ struct alignas(kLine) Ring {
     char name[kDeviceSize];
 };
 
-struct alignas(kLine) Queue {   // of a port: its rings together
+struct alignas(kLine) Queue {   // a completion queue; of a port: its rings together
     std::uint32_t used;         //
     std::uint32_t reserved;     //
     std::uint64_t dropped;      // frames
     std::uint64_t length;       // frames that wait
     std::uint64_t most_drained; // at a look
-    std::uint64_t pool;         // frames to receive into that are free
+    std::uint64_t pool;         // frames to receive into that are free; this and what follows: of ports
     std::uint64_t frames;       // to receive into
     std::uint64_t lent;         // of these: to the program
     std::uint64_t shortage;     // times that none was free
@@ -201,7 +201,9 @@ struct alignas(kLine) Queue {   // of a port: its rings together
     std::uint64_t blocks_free;
     std::uint64_t block_shortage;
     char name[kDeviceSize];
-    std::uint64_t unused[6]; // 0
+    std::uint64_t polls;     // looks at it
+    std::uint64_t poll_hits; // of these: that found something
+    std::uint64_t unused[4]; // 0
 };
 static_assert(sizeof(Queue) == 3 * kLine);
 

@@ -224,6 +224,16 @@ void tell_moderation(RingKind kind, const char *device, std::uint32_t frames, st
     set(header().rings[ring - 1].moderation_usec, microseconds);
 }
 
+void tell_interrupts(RingKind kind, const char *device, std::uint64_t asked, std::uint64_t received)
+{
+    const LockGuard guard(g_region.lock);
+    const std::uint32_t ring = g_region.size != 0 && asked != 0 ? find_ring(kind, device) : 0;
+    if (ring == 0)
+        return;
+    set(header().rings[ring - 1].interrupts_asked, asked);
+    set(header().rings[ring - 1].interrupts, received);
+}
+
 void add_device_memory(const Slot &slot, std::uint64_t allocated, std::uint64_t packets, std::uint64_t bytes,
                        std::uint64_t out_of_buffer)
 {
@@ -259,19 +269,21 @@ void set_queues(const Queue *queues, std::uint32_t count)
     Header &h = header();
     Pool rx = {};
     Pool tx = {};
+    bool any_port = false;
     for (std::uint32_t i = 0; i < kMostRings; ++i) {
         const bool used = i < count;
         if (!used && h.queues[i].used == 0)
             break;
         replace(h.queues[i], used ? queues[i] : Queue{});
-        if (!used)
+        if (!used || queues[i].frames == 0)
             continue;
+        any_port = true;
         rx.size += queues[i].pool;
         rx.no_buffers += queues[i].shortage;
         tx.size += queues[i].send_free;
         tx.no_buffers += queues[i].send_shortage;
     }
-    rx.is_rx = tx.is_tx = count != 0 ? 1 : 0;
+    rx.is_rx = tx.is_tx = any_port ? 1 : 0;
     replace(h.pools[0], rx);
     replace(h.pools[1], tx);
 }

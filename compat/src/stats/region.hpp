@@ -20,6 +20,8 @@ void give_back(Slot &slot);
 // The device that carries a socket from now on; what it counts is the ring's, too.
 void use_ring(Slot &slot, RingKind kind, const char *device);
 // When the device's interrupts come.
+// How often something that came was to wake a sleeper, and how often it did. 0: nothing is known.
+void tell_interrupts(RingKind kind, const char *device, std::uint64_t asked, std::uint64_t received);
 void tell_moderation(RingKind kind, const char *device, std::uint32_t frames, std::uint32_t microseconds);
 // Of the device's memory that a connection sent from, before it ends.
 void add_device_memory(const Slot &slot, std::uint64_t allocated, std::uint64_t packets, std::uint64_t bytes,

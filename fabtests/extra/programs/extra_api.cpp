@@ -188,7 +188,7 @@ void calls()
     FAILS(g_api->register_memory_on_ring(ring, buffer, 1, nullptr), EINVAL);
     FAILS(g_api->register_memory_on_ring(fd, buffer, 1, &lkey), EINVAL);
     FAILS(g_api->register_memory_on_ring(ring, buffer, 1, &lkey), EOPNOTSUPP);
-    FAILS(g_api->deregister_memory_on_ring(ring, buffer, 1), EOPNOTSUPP);
+    FAILS(g_api->deregister_memory_on_ring(ring, buffer, 1), ENOENT);
     FAILS(g_api->deregister_memory_on_ring(-1, buffer, 1), EINVAL);
     FAILS(g_api->get_ring_direct_descriptors(ring, nullptr), EINVAL);
     vma_mlx_hw_device_data registers = {};
@@ -264,6 +264,8 @@ constexpr Scenario kScenarios[] = {
     {"callback_waits", callback_waits},
     {"dummies", dummies},
     {"header", header},
+    {"ring", ring},
+    {"own_frames", own_frames},
     {"xtreme", xtreme},
     {"xtreme_many", xtreme_many},
     {"xtreme_flood", xtreme_flood},

@@ -110,6 +110,10 @@ void callback_waits();
 void dummies();
 void header();
 
+// extra_rings.cpp
+void ring();
+void own_frames();
+
 // extra_xtreme.cpp
 void xtreme();
 void xtreme_many();

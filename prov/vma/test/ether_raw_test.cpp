@@ -370,6 +370,8 @@ void a_frame_wakes(void **)
     assert_int_equal(take_all(wire.port(1)), 1);
     assert_true(queue.arm());
     assert_false(is_readable(queue));
+    assert_int_equal(queue.counters().armings, 5); // the first, and one after each that was seen
+    assert_int_equal(queue.counters().wakes, 4);
 }
 
 // ---- the end ---------------------------------------------------------------------------------------------------------

@@ -121,6 +121,58 @@ void interrupts_are_moderated(void **)
     assert_int_equal(sim::stats().moderations, 1);
 }
 
+fi_vma_queue_counters counters_of(fid_cq *cq)
+{
+    fi_vma_queue_counters counters = {};
+    assert_int_equal(fi_control(&cq->fid, static_cast<int>(FI_VMA_QUEUE_COUNTERS), &counters), 0);
+    return counters;
+}
+
+template <typename Side> void until_armed(Side &side, fid_cq *queue)
+{
+    fid *waits[] = {&queue->fid};
+    while (fi_trywait(side.net.fabric, waits, 1) != 0) {
+    }
+}
+
+// FI_VMA_LOCAL_KEY: what the device knows memory by.
+void local_keys_are_told(void **)
+{
+    const SimulatedHost host;
+    RdmaPair pair;
+    const Memory one(pair.a.domain(), 8), other(pair.a.domain(), 8);
+    std::uint32_t first = 0, second = 0;
+    const auto ask = [](const Memory &memory, int command, void *argument) {
+        return fi_control(&static_cast<fid_mr *>(memory.mr)->fid, command, argument);
+    };
+    assert_int_equal(ask(one, static_cast<int>(FI_VMA_LOCAL_KEY), &first), 0);
+    assert_int_equal(ask(other, static_cast<int>(FI_VMA_LOCAL_KEY), &second), 0);
+    assert_true(first != second);
+    assert_int_equal(ask(one, static_cast<int>(FI_VMA_LOCAL_KEY), nullptr), -FI_EINVAL);
+    assert_int_equal(ask(one, FI_REFRESH, &first), -FI_ENOSYS);
+}
+
+// FI_VMA_QUEUE_COUNTERS
+void wakes_are_counted(void **)
+{
+    const SimulatedHost host;
+    RdmaPair pair;
+    Memory in(pair.b.domain(), 8);
+    fid_cq *const queue = pair.b.cq();
+    assert_int_equal(fi_control(&queue->fid, static_cast<int>(FI_VMA_QUEUE_COUNTERS), nullptr), -FI_EINVAL);
+    const fi_vma_queue_counters before = counters_of(queue);
+    for (std::uint64_t i = 0; i < 5; ++i) {
+        until_armed(pair.b, queue);
+        assert_int_equal(fi_recv(pair.b.ep, in.bytes.data(), 8, in.desc(), 0, nullptr), 0);
+        assert_int_equal(fi_inject(pair.a.ep, &i, sizeof i, 0), 0);
+        entry_of(queue);
+    }
+    until_armed(pair.b, queue);
+    const fi_vma_queue_counters after = counters_of(queue);
+    assert_int_equal(after.woken - before.woken, 5);
+    assert_true(after.asked > after.woken && after.waiting == 0);
+}
+
 // Who only injects never reads a queue, and is not stopped by a full one.
 void injecting_without_end(void **)
 {
@@ -408,6 +460,8 @@ int main()
         cmocka_unit_test(small_ones_go_inline_and_injected_ones_are_copied),
         cmocka_unit_test(a_program_may_want_less_inline),
         cmocka_unit_test(interrupts_are_moderated),
+        cmocka_unit_test(wakes_are_counted),
+        cmocka_unit_test(local_keys_are_told),
         cmocka_unit_test(injecting_without_end),
         cmocka_unit_test(a_full_queue_has_room_again),
         cmocka_unit_test(a_row_of_more_rings_once),

@@ -163,6 +163,8 @@ void fill_devices(Header &h)
     Queue &queue = h.queues[0];
     queue.used = 1;
     queue.most_drained = 511;
+    queue.polls = 9000;
+    queue.poll_hits = 4000;
     queue.pool = 16000;
     queue.frames = 16384;
     queue.lent = 7;

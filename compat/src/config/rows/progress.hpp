@@ -28,7 +28,8 @@ inline constexpr Parameter kProgressRows[] = {
      .field = &Params::progress_most,
      .fallback = 10000,
      .max = kMostNumber,
-     .text = "How many completions the library's own thread takes at a time, at the most; 0 as 1."},
+     .text = "How many completions the library's own thread takes at a time, at the most; those of one poll "
+             "(VMA_CQ_POLL_BATCH_MAX) are all taken."},
     {.name = "VMA_CQ_MODERATION_ENABLE",
      .label = "CQ Interrupts Moderation",
      .field = &Params::cq_moderation,

@@ -48,6 +48,15 @@ public:
     {
         return port_.visit([=](auto &port) { return port.moderate(frames, microseconds); });
     }
+    // Of received frames: how often they were asked for, before a sleep, and how often one was seen. 0; -EOPNOTSUPP: the kernel has them.
+    int tell_interrupts(std::uint64_t &asked, std::uint64_t &received) noexcept
+    {
+        return port_.visit([&](auto &port) { return port.tell_interrupts(asked, received); });
+    }
+    ibv_pd *protection_domain() noexcept // nullptr: of AF_XDP
+    {
+        return port_.visit([](auto &port) { return port.protection_domain(); });
+    }
     bool has_raw_packets() const noexcept { return port_.is_raw(); }
     unsigned interface() const noexcept { return port_.interface(); } // its index
 

@@ -15,10 +15,10 @@
 #include "ether/list.hpp"
 #include "ether/pep.hpp"
 #include "ether/queue.hpp"
+#include "ether/registration.hpp"
 #include "ether/stream.hpp"
 #include "ether/udp_tap.hpp"
 #include "ofi/attr.hpp"
-#include "ofi/mr.hpp"
 #include "rdma/fi_ext_vma.h"
 
 namespace vma::ofi {
@@ -81,7 +81,7 @@ int Ports::domain(ofi::Domain &domain, const fi_info &info) noexcept
     if (const int error = station_of(info, port->station))
         return error;
     domain.device = std::move(port);
-    domain.fid.mr = &ofi::mr_ops;
+    domain.fid.mr = &registration_ops;
     return 0;
 }
 

@@ -195,9 +195,20 @@ int close(fid *fid)
     return 0;
 }
 
+int tell_port_counters(Queue &queue, void *argument) noexcept
+{
+    if (const int error = ofi::tell_counters(queue, argument))
+        return error;
+    auto &counters = *static_cast<fi_vma_queue_counters *>(argument);
+    const core::SpinGuard guard(queue.station.lock());
+    return queue.station.driver().tell_interrupts(counters.asked, counters.woken);
+}
+
 int control(fid *fid, int command, void *argument)
 {
     Queue &queue = static_cast<Queue &>(ofi::cq_of(fid));
+    if (static_cast<unsigned>(command) == FI_VMA_QUEUE_COUNTERS)
+        return queue.domain.fabric.orphaned() ? -FI_EOPBADSTATE : tell_port_counters(queue, argument);
     if (static_cast<unsigned>(command) == FI_VMA_MODERATE) {
         const auto *const wanted = static_cast<const fi_vma_moderation *>(argument);
         if (wanted == nullptr || queue.domain.fabric.orphaned())

@@ -31,6 +31,13 @@ public:
     static bool has_partial_sums() noexcept { return false; }
     inet::SendOffloads offloads() const noexcept { return queue_->offloads(); }
     int moderate(std::uint16_t frames, std::uint16_t us) noexcept { return queue_->moderate(frames, us); }
+    ibv_pd *protection_domain() const noexcept { return queue_->pd(); }
+    int tell_interrupts(std::uint64_t &asked, std::uint64_t &received) const noexcept // 0
+    {
+        asked = queue_->counters().armings;
+        received = queue_->counters().wakes;
+        return 0;
+    }
     void follow() noexcept; // what the device has to tell
     // Whether a received frame is of a flow of ours.
     bool takes(std::span<const std::uint8_t> frame) const noexcept;

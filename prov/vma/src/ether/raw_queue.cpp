@@ -219,12 +219,14 @@ bool RawQueue::arm() noexcept
         if (verbs::table()->get_cq_event(channel_.get(), &cq, &user) == 0) {
             verbs::table()->ack_cq_events(cq, 1);
             armed_ = false;
+            ++counters_.wakes;
         }
     }
     if (!armed_ && !broken_) {
         if (::ibv_req_notify_cq(receive_cq_.get(), 0) != 0)
             break_down("it tells of no more frames");
         armed_ = !broken_;
+        counters_.armings += armed_ ? 1 : 0;
     }
     if (next_ == end_)
         poll(); // what came before it was armed

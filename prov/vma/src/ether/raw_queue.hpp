@@ -34,6 +34,8 @@ struct RawQueueCounters {
     std::uint64_t posts = 0;     // calls that gave back frames to receive into
     std::uint64_t cut = 0;       // of those sent: given to the device to be cut
     std::uint64_t lost = 0;      // frames to send that found the device gone
+    std::uint64_t armings = 0;   // interrupts asked for
+    std::uint64_t wakes = 0;     // and seen by arm()
 };
 
 // One owner at a time. A forked child can't use it.
@@ -77,6 +79,7 @@ public:
 
     int fd() const noexcept { return wait_set_.get(); }
     ibv_qp *qp() const noexcept { return qp_.get(); }
+    ibv_pd *pd() const noexcept { return pd_.get(); }
     bool is_broken() const noexcept { return broken_; } // the device or the queue pair: frames neither come nor go
     bool has_stamps() const noexcept { return stamped_cq_ != nullptr; }
     ibv_context *context() const noexcept { return context_.get(); }

@@ -11,6 +11,7 @@
 #include "core/clock.hpp"
 #include "core/log.hpp"
 #include "ether/device_times.hpp"
+#include "ether/frame_memory.hpp"
 #include "inet/ethernet.hpp"
 #include "inet/tcp_segment.hpp"
 
@@ -193,7 +194,9 @@ int RawQueue::open_queues() noexcept
 int RawQueue::map_frames() noexcept
 {
     const std::size_t size = std::size_t{receive_frames_} * frame_size_ + std::size_t{send_frames_} * send_frame_size_;
-    memory_.map = {::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), size};
+    memory_.map = program_memory(size);
+    if (!memory_.map)
+        memory_.map = {::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), size};
     if (!memory_.map)
         return -errno;
     // The device holds these very pages: fork() must not make us write to copies of them.

@@ -15,6 +15,8 @@
 #include "ether/xdp_program.hpp"
 #include "ether/xdp_socket.hpp"
 
+struct ibv_pd;
+
 namespace vma::ether {
 
 struct XdpPortOptions {
@@ -49,6 +51,8 @@ public:
     void follow() noexcept {}
     // Interrupts are the interface's (ethtool -C), for all programs that use it.
     static int moderate(std::uint16_t, std::uint16_t) noexcept { return -EOPNOTSUPP; }
+    static ibv_pd *protection_domain() noexcept { return nullptr; }
+    static int tell_interrupts(std::uint64_t &, std::uint64_t &) noexcept { return -EOPNOTSUPP; } // the kernel's
     static bool takes(std::span<const std::uint8_t>) noexcept { return true; } // what the program has steered here
 
 private:

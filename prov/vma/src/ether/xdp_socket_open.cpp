@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "core/log.hpp"
+#include "ether/frame_memory.hpp"
 #include "ether/xdp_metadata.hpp"
 #include "ether/xdp_socket.hpp"
 #include "ofi/libfabric.hpp"
@@ -146,7 +147,12 @@ int XdpSocket::map_frames(const XdpSocketOptions &options) noexcept
     const Pages pages = wanted_pages();
     const std::size_t used = (options.receive_frames + std::size_t{send_frames_} * send_buffers_) * frame_size_;
     const std::size_t whole = (used + kHugePage - 1) / kHugePage * kHugePage;
-    int status = 0;
+    const bool send_metadata =
+        options.offloads && send_buffers_ == 1 && options.longest_sent + sizeof(XdpSendMetadata) <= frame_size_;
+    frames_ = program_memory(used);
+    int status = frames_ ? register_frames(used, send_metadata) : 0;
+    if (frames_ && status == 0)
+        return 0;
     for (const bool huge : {true, false}) {
         if (huge && pages != Pages::kHuge && pages != Pages::kHugeIfThere)
             continue;
@@ -164,8 +170,7 @@ int XdpSocket::map_frames(const XdpSocketOptions &options) noexcept
         // The kernel holds these very pages: fork() must not make us write to copies of them.
         ::madvise(frames_.data(), whole, MADV_DONTFORK);
         // Takes all pages: a control group may not give huge ones. Further buffers of a frame would need a gap before them.
-        status = register_frames(used, options.offloads && send_buffers_ == 1 &&
-                                           options.longest_sent + sizeof(XdpSendMetadata) <= frame_size_);
+        status = register_frames(used, send_metadata);
         huge_pages_ = huge;
         if (status == 0)
             break;

@@ -190,6 +190,7 @@ void Queue::wake_sleepers() noexcept
     if (armed) {
         doorbell.wake_self();
         readable = true;
+        woke_itself = true;
     }
 }
 
@@ -198,8 +199,10 @@ void Queue::wake_sleepers() noexcept
 void Queue::disarm() noexcept
 {
     armed = false;
-    if (!doorbell.disarm())
+    const bool rung = !doorbell.disarm();
+    if (rung)
         readable = true; // a peer took the flag, and has written or is about to
+    wakes += rung || woke_itself ? 1 : 0;
     if (many_sleepers || armed_by != this_thread()) {
         many_sleepers = true;
         doorbell.wake_self();
@@ -236,6 +239,8 @@ bool Queue::arm(bool *due) noexcept
         doorbell.arm();
         armed = true;
         armed_by = this_thread();
+        woke_itself = false;
+        ++armings;
     }
     News news;
     if (!paced.wheel.empty())

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "ofi/domain.hpp"
+#include "rdma/fi_ext_vma.h"
 
 namespace vma::ofi {
 
@@ -72,8 +73,19 @@ void give_raw_source(Cq &cq, fi_cq_err_entry &out) noexcept
 
 } // namespace
 
+int tell_counters(Cq &cq, void *argument) noexcept
+{
+    if (argument == nullptr)
+        return -FI_EINVAL;
+    const core::SpinGuard guard(cq.lock);
+    *static_cast<fi_vma_queue_counters *>(argument) = {cq.armings, cq.wakes, cq.entries.size()};
+    return 0;
+}
+
 int cq_control(Cq &cq, int wait_fd, int command, void *argument) noexcept
 {
+    if (static_cast<unsigned>(command) == FI_VMA_QUEUE_COUNTERS)
+        return cq.domain.fabric.orphaned() ? -FI_EOPBADSTATE : tell_counters(cq, argument);
     switch (command) {
     case FI_GETWAIT:
         if (cq.wait_obj == FI_WAIT_NONE || argument == nullptr)

@@ -88,6 +88,9 @@ struct Cq {
     core::SpinLock lock;            // protects what follows
     core::Fifo<Completion> entries; // its limit is the queue's size: what doesn't fit waits where it comes from
 
+    std::uint64_t armings = 0; // FI_VMA_QUEUE_COUNTERS
+    std::uint64_t wakes = 0;
+
     core::Fifo<RawSource> raw_sources; // of such entries, in their order
     Address last_raw_source;           // of the one that was read last
 
@@ -136,6 +139,9 @@ inline Cq &cq_of(fid_cq *fid) noexcept
 
 // Fills what the attributes decide; -FI_EINVAL or -FI_ENOSYS for what no device of ours offers.
 int init_cq(Cq &cq, const fi_cq_attr *attr, void *context) noexcept;
+
+// FI_VMA_QUEUE_COUNTERS. The lock is taken inside. 0 or -FI_EINVAL.
+int tell_counters(Cq &cq, void *argument) noexcept;
 
 // Operations that need nothing of the device. The lock is taken inside.
 int cq_control(Cq &cq, int wait_fd, int command, void *argument) noexcept; // fi_control(3)

@@ -2,6 +2,7 @@
 #include "ofi/process_ops.hpp"
 
 #include <atomic>
+#include <mutex>
 
 #include "core/fd.hpp"
 #include "core/log.hpp"
@@ -60,7 +61,22 @@ void set_ethernet_stamps(const char *word)
     default_param(Param::ethernet_stamps, word);
 }
 
+constinit std::mutex g_allocator_mutex;
+constinit FrameAllocator g_allocator;
+
+void set_frame_allocator(void *(*allocate)(std::size_t), void (*release)(void *))
+{
+    const std::lock_guard guard(g_allocator_mutex);
+    g_allocator = allocate != nullptr && release != nullptr ? FrameAllocator{allocate, release} : FrameAllocator{};
+}
+
 } // namespace
+
+FrameAllocator frame_allocator() noexcept
+{
+    const std::lock_guard guard(g_allocator_mutex);
+    return g_allocator;
+}
 
 constinit fi_ops_vma_process process_ops = {
     .size = sizeof(fi_ops_vma_process),
@@ -71,6 +87,7 @@ constinit fi_ops_vma_process process_ops = {
     .set_gro_streams = set_gro_streams,
     .set_huge_pages = set_huge_pages,
     .set_ethernet_stamps = set_ethernet_stamps,
+    .set_frame_allocator = set_frame_allocator,
 };
 
 } // namespace vma::ofi

@@ -12,6 +12,7 @@
 #include "core/log.hpp"
 #include "ofi/mr_calls.hpp"
 #include "ofi/noop.hpp"
+#include "rdma/fi_ext_vma.h"
 #include "verbs/endpoint.hpp"
 
 namespace vma::verbs {
@@ -157,11 +158,21 @@ int close_region(fid *fid)
     return 0;
 }
 
+int control_region(fid *fid, int command, void *argument)
+{
+    if (static_cast<unsigned>(command) != FI_VMA_LOCAL_KEY)
+        return -FI_ENOSYS;
+    if (argument == nullptr)
+        return -FI_EINVAL;
+    *static_cast<std::uint32_t *>(argument) = reinterpret_cast<Registration *>(fid)->mr->lkey;
+    return 0;
+}
+
 constinit fi_ops g_fid_ops = {
     .size = sizeof(fi_ops),
     .close = close_region,
     .bind = ofi::no_op,
-    .control = ofi::no_op,
+    .control = control_region,
     .ops_open = ofi::no_op,
     .tostr = ofi::no_op,
     .ops_set = ofi::no_op,

@@ -130,9 +130,12 @@ bool Queue::arm() noexcept
     if (events > 0) {
         table()->ack_cq_events(cq, events);
         armed = false;
+        wakes += events;
     }
-    if (!armed && ibv_req_notify_cq(cq, 0) == 0)
+    if (!armed && ibv_req_notify_cq(cq, 0) == 0) {
         armed = true;
+        ++armings;
+    }
     drain();
     return entries.empty();
 }
