@@ -129,8 +129,8 @@ void note_streams(const char *number)
 
 const char *g_stamps = nullptr;
 
-// VMA_HW_TS_CONVERSION, which FI_VMA_ETHERNET_STAMPS goes before
-void ports_get_stamps_if_somebody_asks_for_their_conversion(void **)
+// Takes all that it is told, and keeps nothing.
+fi_ops_vma_process patient_provider()
 {
     fi_ops_vma_process process = {};
     process.size = sizeof process;
@@ -138,8 +138,17 @@ void ports_get_stamps_if_somebody_asks_for_their_conversion(void **)
     process.set_directory = [](const char *) {};
     process.set_gro_streams = [](const char *) {};
     process.set_huge_pages = [](const char *) {};
-    process.set_ethernet_stamps = [](const char *word) { g_stamps = word; };
+    process.set_ethernet_stamps = [](const char *) {};
+    process.set_frame_allocator = [](void *(*)(std::size_t), void (*)(void *)) {};
     process.owns_fd = [](int) { return 0; };
+    return process;
+}
+
+// VMA_HW_TS_CONVERSION, which FI_VMA_ETHERNET_STAMPS goes before
+void ports_get_stamps_if_somebody_asks_for_their_conversion(void **)
+{
+    fi_ops_vma_process process = patient_provider();
+    process.set_ethernet_stamps = [](const char *word) { g_stamps = word; };
     const config::Params before = config::g_params;
     config::g_params.hw_ts_conversion = 3;
     sock::introduce_provider(process); // the default
@@ -160,14 +169,9 @@ void ports_get_stamps_if_somebody_asks_for_their_conversion(void **)
 // VMA_MEM_ALLOC_TYPE and VMA_GRO_STREAMS_MAX
 void the_provider_is_told_of_ports(void **)
 {
-    fi_ops_vma_process process = {};
-    process.size = sizeof process;
-    process.set_log = [](const fi_vma_log *) {};
-    process.set_directory = [](const char *) {};
+    fi_ops_vma_process process = patient_provider();
     process.set_gro_streams = note_streams;
     process.set_huge_pages = note_pages;
-    process.set_ethernet_stamps = [](const char *) {};
-    process.owns_fd = [](int) { return 0; };
     const config::Params before = config::g_params;
     const struct {
         int type;
@@ -188,6 +192,7 @@ void the_provider_is_told_of_ports(void **)
     process.set_gro_streams = nullptr;
     process.set_huge_pages = nullptr;
     process.set_ethernet_stamps = nullptr;
+    process.set_frame_allocator = nullptr;
     sock::introduce_provider(process);
     config::g_params = before;
 }
