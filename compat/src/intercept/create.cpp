@@ -213,33 +213,3 @@ VMA_EXPORT int creat(const char *path, mode_t mode)
 }
 
 VMA_ALIAS(creat) int creat64(const char *, mode_t);
-
-VMA_EXPORT int eventfd(unsigned count, int flags) noexcept
-{
-    return given(real.eventfd(count, flags));
-}
-
-VMA_EXPORT int timerfd_create(clockid_t clock, int flags) noexcept
-{
-    return given(real.timerfd_create(clock, flags));
-}
-
-VMA_EXPORT int signalfd(int fd, const sigset_t *mask, int flags) noexcept
-{
-    return fd >= 0 ? real.signalfd(fd, mask, flags) : given(real.signalfd(fd, mask, flags));
-}
-
-VMA_EXPORT int inotify_init() noexcept
-{
-    return given(real.inotify_init());
-}
-
-VMA_EXPORT int inotify_init1(int flags) noexcept
-{
-    return given(real.inotify_init1(flags));
-}
-
-VMA_EXPORT int memfd_create(const char *name, unsigned flags) noexcept
-{
-    return given(real.memfd_create(name, flags));
-}
