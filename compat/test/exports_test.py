@@ -32,6 +32,7 @@ NEEDED = """
     execve execv execvp execvpe execl execlp execle fexecve execveat
     posix_spawn posix_spawnp system popen _IO_popen wordexp fork __fork vfork __vfork _Fork clone __clone daemon syscall
     sigaction __sigaction signal bsd_signal ssignal sysv_signal __sysv_signal sigset siginterrupt
+    io_uring_setup io_uring_queue_init io_uring_queue_init_params io_uring_queue_init_mem io_uring_queue_mmap
     _exit _Exit vma_exit
 """.split()
 

@@ -12,6 +12,7 @@
 #include "compat/src/libc/provider_text.hpp"
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/socket/exception.hpp"
+#include "compat/src/socket/uring.hpp"
 
 namespace vma::intercept {
 
@@ -41,7 +42,7 @@ bool tracking()
 {
     config::load_params();
     rules::load();
-    return extra::offloads_here() && !libc::in_vfork_child();
+    return extra::offloads_here() && !sock::ring_in_use() && !libc::in_vfork_child();
 }
 
 // Sets are followed whatever this thread's sockets are: another thread's may be put into them.

@@ -3,6 +3,8 @@
 // descriptors or move bytes go where the function of that name goes; all others are the kernel's.
 #include "compat/src/intercept/export.hpp"
 
+#include "compat/src/socket/uring.hpp"
+
 #include <sched.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -101,6 +103,29 @@ bool changes_descriptors(long number, const Arguments &a, long &result)
     case SYS_dup3:
         result = ::dup3(a.fd(), a.get<int>(1), a.get<int>(2));
         return true;
+    default:
+        return false;
+    }
+}
+
+// A ring of io_uring. One that is only entered, or told of buffers, is another process's, or was set up past us.
+bool concerns_ring(long number, const Arguments &a, long &result)
+{
+    switch (number) {
+    case SYS_io_uring_setup:
+        result = real_syscall(number, a);
+        if (result < 0)
+            return true;
+        number_given(static_cast<int>(result));
+        sock::ring_seen("io_uring_setup");
+        return true;
+    case SYS_io_uring_enter:
+    case SYS_io_uring_register: {
+        const KeepErrno keep;
+        if (!sock::ring_in_use() && sock::finds_ring()) // not a call that only asks whether there is io_uring
+            sock::ring_seen("io_uring_enter");
+        return false;
+    }
     default:
         return false;
     }
@@ -244,13 +269,50 @@ bool moves_bytes(long number, const Arguments &a, long &result)
 }
 
 constexpr long kWrapped[] = {
-    SYS_close,    SYS_close_range, SYS_dup,          SYS_dup3,       SYS_read,       SYS_write,     SYS_readv,
-    SYS_writev,   SYS_sendto,      SYS_recvfrom,     SYS_fcntl,      SYS_recvmsg,    SYS_sendmsg,   SYS_shutdown,
-    SYS_recvmmsg, SYS_sendmmsg,    SYS_preadv2,      SYS_pwritev2,   SYS_sendfile,   SYS_ioctl,     SYS_connect,
-    SYS_listen,   SYS_accept,      SYS_accept4,      SYS_getsockopt, SYS_ppoll,      SYS_epoll_ctl, SYS_setsockopt,
-    SYS_splice,   SYS_epoll_pwait, SYS_epoll_pwait2, SYS_clone,      SYS_execve,     SYS_execveat,  SYS_exit_group,
+    SYS_close,
+    SYS_close_range,
+    SYS_dup,
+    SYS_dup3,
+    SYS_read,
+    SYS_write,
+    SYS_readv,
+    SYS_writev,
+    SYS_sendto,
+    SYS_recvfrom,
+    SYS_fcntl,
+    SYS_recvmsg,
+    SYS_sendmsg,
+    SYS_shutdown,
+    SYS_recvmmsg,
+    SYS_sendmmsg,
+    SYS_preadv2,
+    SYS_pwritev2,
+    SYS_sendfile,
+    SYS_ioctl,
+    SYS_connect,
+    SYS_listen,
+    SYS_accept,
+    SYS_accept4,
+    SYS_getsockopt,
+    SYS_ppoll,
+    SYS_epoll_ctl,
+    SYS_setsockopt,
+    SYS_splice,
+    SYS_epoll_pwait,
+    SYS_epoll_pwait2,
+    SYS_clone,
+    SYS_execve,
+    SYS_execveat,
+    SYS_exit_group,
+    SYS_io_uring_setup,
+    SYS_io_uring_enter,
+    SYS_io_uring_register,
 #ifdef SYS_dup2 // the older half, which newer machines have not
-    SYS_dup2,     SYS_fork,        SYS_poll,         SYS_select,     SYS_epoll_wait,
+    SYS_dup2,
+    SYS_fork,
+    SYS_poll,
+    SYS_select,
+    SYS_epoll_wait,
 #endif
 };
 constexpr unsigned long kNumbers = 512;
@@ -272,8 +334,9 @@ bool has_wrapper(long number)
 [[gnu::noinline]] long call_wrapper(long number, Arguments a)
 {
     long result = 0;
-    if (concerns_process(number, a, result) || changes_descriptors(number, a, result) ||
-        may_concern_us(number, a, result) || (ours(a.fd()) && moves_bytes(number, a, result)))
+    if (concerns_process(number, a, result) || concerns_ring(number, a, result) ||
+        changes_descriptors(number, a, result) || may_concern_us(number, a, result) ||
+        (ours(a.fd()) && moves_bytes(number, a, result)))
         return result;
     return real_syscall(number, a);
 }
