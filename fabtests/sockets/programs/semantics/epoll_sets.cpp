@@ -298,6 +298,7 @@ SCENARIO(epoll_one_set_many_threads)
     std::atomic<int> got{0};
     std::atomic<bool> ended{false};
     std::vector<std::thread> threads;
+    threads.reserve(3);
     for (int t = 0; t < 3; ++t)
         threads.emplace_back([&] {
             while (!ended) {

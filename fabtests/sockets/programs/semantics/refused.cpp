@@ -59,11 +59,11 @@ void show_table(const Side &me, const std::vector<Row> &rows,
             errno = 0;
             const long result = row.call(fd);
             const std::string text = result < 0 ? strerrorname_np(errno) : std::to_string(result);
-            by_result[text] += " " + kind;
+            by_result[text].append(" ").append(kind);
         }
         std::string line = row.name + ":";
         for (const auto &[result, kinds] : by_result)
-            line += " [" + result + kinds + "]";
+            line.append(" [").append(result).append(kinds).append("]");
         me.say("%s", line.c_str());
     }
 }
