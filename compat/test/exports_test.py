@@ -21,20 +21,28 @@ NEEDED = """
     socket socketpair pipe pipe2 __pipe accept accept4 connect __connect listen shutdown
     open open64 openat openat64 creat creat64 __open __open64
     close __close close_range closefrom dup dup2 dup3 __dup2 fcntl fcntl64 __fcntl ioctl
-    fclose freopen freopen64 fdopen dprintf vdprintf __dprintf_chk __vdprintf_chk
+    fclose _IO_fclose freopen freopen64 fdopen _IO_fdopen dprintf vdprintf __dprintf_chk __vdprintf_chk
     getsockopt setsockopt getsockname
     read __read readv preadv2 preadv64v2 recv recvfrom recvmsg recvmmsg __read_chk __recv_chk __recvfrom_chk
     write __write writev pwritev2 pwritev64v2 send __send sendto sendmsg sendmmsg sendfile sendfile64 splice
     select __select pselect poll __poll ppoll __poll_chk __ppoll_chk
     epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2
+    aio_read aio_read64 aio_write aio_write64 lio_listio lio_listio64 backtrace_symbols_fd __backtrace_symbols_fd
+    eventfd_read eventfd_write setsourcefilter setipv4sourcefilter login_tty forkpty
     execve execv execvp execvpe execl execlp execle fexecve execveat
-    posix_spawn posix_spawnp system popen fork __fork vfork __vfork _Fork clone daemon syscall
+    posix_spawn posix_spawnp system popen _IO_popen wordexp fork __fork vfork __vfork _Fork clone __clone daemon syscall
     sigaction __sigaction signal bsd_signal ssignal sysv_signal __sysv_signal sigset siginterrupt
+    io_uring_setup io_uring_queue_init io_uring_queue_init_params io_uring_queue_init_mem io_uring_queue_mmap
     _exit _Exit vma_exit
 """.split()
 
 # Exported too, as they make descriptors and so tell that a number is a new one.
-MAKERS = "eventfd timerfd_create signalfd inotify_init inotify_init1 memfd_create".split()
+MAKERS = """
+    eventfd timerfd_create signalfd inotify_init inotify_init1 fanotify_init memfd_create shm_open mq_open __mq_open_2
+    pidfd_open pidfd_getfd fsopen fsmount fspick open_tree open_by_handle_at posix_openpt getpt openpty
+    mkstemp mkstemp64 mkstemps mkstemps64 mkostemp mkostemp64 mkostemps mkostemps64 __open_2 __open64_2 __openat_2 __openat64_2
+    rresvport rresvport_af fopen fopen64 tmpfile tmpfile64 opendir
+""".split()
 
 # Names that the library may call though it exports them: they make descriptors that are not tracked, or end up in
 # the table anyway.

@@ -315,7 +315,7 @@ namespace vma::fake {
 
 namespace {
 
-constexpr int kMostSockets = 4096;
+constexpr int kMostSockets = 12000;
 std::array<sock::Socket, kMostSockets> g_sockets;
 
 sock::Socket &take_socket() // memory of sockets is never used for anything else, but again for sockets

@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -97,12 +99,54 @@ void dual_sets(int idle)
     }
 }
 
+void raise_limit(rlim_t wanted)
+{
+    rlimit limit = {};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < wanted) {
+        limit = {wanted, std::max(wanted, limit.rlim_max)}; // the latter only as root
+        if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+            perror("RLIMIT_NOFILE");
+    }
+}
+
+constexpr int kCounted = 200;
+
 } // namespace
 
-int main()
+// Of this name so that callgrind can be told to count in it alone.
+extern "C" [[gnu::noinline]] int counted_waits(int epfd)
+{
+    int reported = 0;
+    for (int i = 0; i < kCounted; ++i)
+        reported += wait(epfd);
+    return reported;
+}
+
+// mux_cost COUNT READY: kCounted waits on a set of so many dual sockets, of which so many are ready, for fabtests/sockets/test_wait_cost.py.
+static int count_waits(int count, int ready)
+{
+    const int epfd = fake::open_set();
+    raise_limit(2 * static_cast<rlim_t>(count) + 100); // both ends
+    for (int i = 0; i < count; ++i) {
+        const int fd = fake::open_socket();
+        if (fd < 0)
+            return 1;
+        add(epfd, fd, EPOLLIN);
+        fake::lift(fd);
+        if (i < ready)
+            fake::deliver(fd);
+    }
+    wait(epfd); // what came with the sockets
+    printf("%d waits reported %d\n", kCounted, counted_waits(epfd));
+    return 0;
+}
+
+int main(int argc, char **argv)
 {
     libc::resolve_real();
     fake::g_quiet_kernel = true;
+    if (argc == 3)
+        return count_waits(atoi(argv[1]), atoi(argv[2]));
     plain_sets();
     dual_sets(1);
     dual_sets(1000);

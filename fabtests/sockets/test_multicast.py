@@ -306,6 +306,22 @@ def test_sources(stage):
     stage.burst(s, [only, everyone], out="second")
 
 
+def test_source_filter(stage):
+    """setipv4sourcefilter(): of the two sources one is left, then both are there again."""
+    a, b, s = stage.node("a"), stage.node("b"), stage.node("s", sends=True)
+    filtered, everyone = (a, a.member("in")), (b, b.member("in"))
+    s.sender()
+    s.sender("second", bind="127.0.0.2", port=PORT + 3, interface=("address", "127.0.0.1"))
+    stage.warm(s, [filtered, everyone])
+    stage.warm(s, [filtered, everyone], out="second")
+    a.do("join", "in", "filter", GROUP, "127.0.0.1", "127.0.0.1")
+    stage.burst(s, [everyone], out="second")
+    stage.nothing([filtered])
+    stage.burst(s, [filtered, everyone])
+    a.do("leave", "in", "filter", GROUP, "127.0.0.1", "127.0.0.1")
+    stage.burst(s, [filtered, everyone], out="second")
+
+
 def test_members_come_and_go(stage):
     """One is killed, one closes, one comes: the others get everything, once."""
     a, b, s = stage.node("a"), stage.node("b"), stage.node("s", sends=True)

@@ -74,6 +74,8 @@ VMA_EXPORT int fclose(FILE *stream)
     return real.fclose(stream);
 }
 
+VMA_ALIAS(fclose) int _IO_fclose(FILE *);
+
 VMA_EXPORT FILE *freopen(const char *path, const char *mode, FILE *stream)
 {
     number_given(::fileno_unlocked(stream));

@@ -201,6 +201,8 @@ VMA_EXPORT FILE *fdopen(int fd, const char *mode) noexcept
     return real.fdopen(fd, mode);
 }
 
+VMA_ALIAS(fdopen) FILE *_IO_fdopen(int, const char *) noexcept;
+
 VMA_EXPORT int vdprintf(int fd, const char *format, va_list arguments)
 {
     pin(fd, "dprintf()");

@@ -12,6 +12,7 @@
 #include "compat/src/libc/provider_text.hpp"
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/socket/exception.hpp"
+#include "compat/src/socket/uring.hpp"
 
 namespace vma::intercept {
 
@@ -41,7 +42,7 @@ bool tracking()
 {
     config::load_params();
     rules::load();
-    return extra::offloads_here() && !libc::in_vfork_child();
+    return extra::offloads_here() && !sock::ring_in_use() && !libc::in_vfork_child();
 }
 
 // Sets are followed whatever this thread's sockets are: another thread's may be put into them.
@@ -213,33 +214,3 @@ VMA_EXPORT int creat(const char *path, mode_t mode)
 }
 
 VMA_ALIAS(creat) int creat64(const char *, mode_t);
-
-VMA_EXPORT int eventfd(unsigned count, int flags) noexcept
-{
-    return given(real.eventfd(count, flags));
-}
-
-VMA_EXPORT int timerfd_create(clockid_t clock, int flags) noexcept
-{
-    return given(real.timerfd_create(clock, flags));
-}
-
-VMA_EXPORT int signalfd(int fd, const sigset_t *mask, int flags) noexcept
-{
-    return fd >= 0 ? real.signalfd(fd, mask, flags) : given(real.signalfd(fd, mask, flags));
-}
-
-VMA_EXPORT int inotify_init() noexcept
-{
-    return given(real.inotify_init());
-}
-
-VMA_EXPORT int inotify_init1(int flags) noexcept
-{
-    return given(real.inotify_init1(flags));
-}
-
-VMA_EXPORT int memfd_create(const char *name, unsigned flags) noexcept
-{
-    return given(real.memfd_create(name, flags));
-}

@@ -12,6 +12,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/vfork.hpp"
 #include "compat/src/mux/mux.hpp"
+#include "compat/src/socket/fork_handlers.hpp"
 #include "compat/src/socket/socket.hpp"
 
 // libc's declarations promise what programs give us (nonnull); we make no use of it.
@@ -58,6 +59,23 @@ inline bool ours(int fd)
 
 // ---- create.cpp
 int accept_tracked(int listener, sockaddr *address, socklen_t *length, int flags); // accept4()
+
+// ---- around a system call that copies this process, as process.cpp's _Fork() does
+template <typename Copy> long copy_process(Copy copy)
+{
+    sock::g_fork_gate.lock();
+    sock::fork_begins();
+    const long pid = copy();
+    const KeepErrno keep;
+    if (pid == 0) {
+        sock::fork_ends_in_child();
+    } else {
+        sock::fork_ends_in_parent();
+        sock::forked(static_cast<pid_t>(pid));
+    }
+    sock::g_fork_gate.unlock();
+    return pid;
+}
 
 // ---- descriptors.cpp
 

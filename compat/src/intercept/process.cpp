@@ -221,6 +221,16 @@ VMA_EXPORT FILE *popen(const char *command, const char *mode)
     return real.popen(command, mode);
 }
 
+VMA_ALIAS(popen) FILE *_IO_popen(const char *, const char *);
+
+// Its words may ask for a shell.
+VMA_EXPORT int wordexp(const char *words, wordexp_t *result, int flags)
+{
+    if ((flags & WRDE_NOCMD) == 0)
+        before_spawn(false);
+    return real.wordexp(words, result, flags);
+}
+
 // vfork() returns twice, the second time into a stack frame that the child has used: a wrapper in C++ could not be
 // returned to. This one ends with a jump to libc's and so has no frame when it happens.
 #if defined(__x86_64__)
@@ -281,18 +291,7 @@ VMA_ALIAS(fork) pid_t __fork() noexcept;
 
 VMA_EXPORT pid_t _Fork() noexcept
 {
-    sock::g_fork_gate.lock();
-    sock::fork_begins();
-    const pid_t pid = real._Fork();
-    const KeepErrno keep;
-    if (pid == 0) {
-        sock::fork_ends_in_child();
-    } else {
-        sock::fork_ends_in_parent();
-        sock::forked(pid);
-    }
-    sock::g_fork_gate.unlock();
-    return pid;
+    return static_cast<pid_t>(copy_process([] { return real._Fork(); }));
 }
 
 VMA_EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument, ...) noexcept
@@ -311,6 +310,8 @@ VMA_EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argu
     }
     return real.clone(function, stack, flags, argument, parent_tid, tls, child_tid);
 }
+
+VMA_ALIAS(clone) int __clone(int (*)(void *), void *, int, void *, ...) noexcept;
 
 VMA_EXPORT int daemon(int keep_directory, int keep_stdio) noexcept
 {

@@ -10,7 +10,8 @@ using namespace vma::intercept;
 VMA_EXPORT ssize_t read(int fd, void *buffer, size_t size)
 {
     sock::Socket *const s = tracked(fd);
-    if (s == nullptr || size == 0) [[likely]] // of a socket too, reading nothing is 0 at once
+    if (s == nullptr || size - 1 >= SSIZE_MAX)
+        [[likely]] // of a socket too, nothing is 0 at once, and too much an error
         return real.read(fd, buffer, size);
     return sock::receive(*s, fd, buffer, size, 0);
 }

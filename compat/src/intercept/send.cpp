@@ -46,7 +46,7 @@ using namespace vma::intercept;
 
 VMA_EXPORT ssize_t write(int fd, const void *buffer, size_t size)
 {
-    if (sock::Socket *const s = tracked(fd)) [[unlikely]]
+    if (sock::Socket *const s = tracked(fd); s != nullptr && size <= SSIZE_MAX) [[unlikely]]
         return sock::send(*s, fd, buffer, size, 0);
     return real.write(fd, buffer, size);
 }

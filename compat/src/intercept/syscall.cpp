@@ -3,11 +3,15 @@
 // descriptors or move bytes go where the function of that name goes; all others are the kernel's.
 #include "compat/src/intercept/export.hpp"
 
+#include "compat/src/socket/uring.hpp"
+
+#include <sched.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <array>
+#include <cstring>
 #include <type_traits>
 
 using namespace vma;
@@ -26,6 +30,57 @@ struct Arguments {
     }
     int fd() const { return get<int>(0); }
 };
+
+inline long real_syscall(long number, const Arguments &a)
+{
+    using Direct = long (*)(long, long, long, long, long, long, long);
+    return reinterpret_cast<Direct>(real.syscall)(number, a.at[0], a.at[1], a.at[2], a.at[3], a.at[4], a.at[5]);
+}
+
+// The kernel's set of signals is shorter than libc's.
+class Mask
+{
+public:
+    Mask(const void *set, long bytes) : given_(set != nullptr)
+    {
+        if (given_ && bytes == kBytes)
+            memcpy(&set_, set, kBytes);
+    }
+    const sigset_t *get() const { return given_ ? &set_ : nullptr; }
+    static constexpr long kBytes = 8;
+
+private:
+    const bool given_;
+    sigset_t set_ = {};
+};
+
+// What makes a process of this one's sockets, replaces it or ends it.
+bool concerns_process(long number, const Arguments &a, long &result)
+{
+    switch (number) {
+#ifdef SYS_fork
+    case SYS_fork:
+        result = ::_Fork();
+        return true;
+#endif
+    case SYS_clone: // with the stack of its caller, as fork()
+        if ((a.at[0] & CLONE_VM) != 0 || a.at[1] != 0)
+            return false;
+        result = copy_process([&a] { return real_syscall(SYS_clone, a); });
+        return true;
+    case SYS_execve:
+        result = ::execve(a.get<const char *>(0), a.get<char *const *>(1), a.get<char *const *>(2));
+        return true;
+    case SYS_execveat:
+        result =
+            ::execveat(a.fd(), a.get<const char *>(1), a.get<char *const *>(2), a.get<char *const *>(3), a.get<int>(4));
+        return true;
+    case SYS_exit_group:
+        ::_exit(a.get<int>(0));
+    default:
+        return false;
+    }
+}
 
 // What changes the table of descriptors.
 bool changes_descriptors(long number, const Arguments &a, long &result)
@@ -50,6 +105,116 @@ bool changes_descriptors(long number, const Arguments &a, long &result)
         return true;
     default:
         return false;
+    }
+}
+
+// A ring of io_uring. One that is only entered, or told of buffers, is another process's, or was set up past us.
+bool concerns_ring(long number, const Arguments &a, long &result)
+{
+    switch (number) {
+    case SYS_io_uring_setup:
+        result = real_syscall(number, a);
+        if (result < 0)
+            return true;
+        number_given(static_cast<int>(result));
+        sock::ring_seen("io_uring_setup");
+        return true;
+    case SYS_io_uring_enter:
+    case SYS_io_uring_register: {
+        const KeepErrno keep;
+        if (!sock::ring_in_use() && sock::finds_ring()) // not a call that only asks whether there is io_uring
+            sock::ring_seen("io_uring_enter");
+        return false;
+    }
+    default:
+        return false;
+    }
+}
+
+// What may have a socket of ours in a set, or behind another argument than the first; their functions look for it.
+bool may_concern_us(long number, const Arguments &a, long &result)
+{
+    switch (number) {
+    case SYS_epoll_ctl:
+        result = ::epoll_ctl(a.fd(), a.get<int>(1), a.get<int>(2), a.get<epoll_event *>(3));
+        return true;
+#ifdef SYS_poll
+    case SYS_poll:
+        result = ::poll(a.get<pollfd *>(0), a.get<nfds_t>(1), a.get<int>(2));
+        return true;
+    case SYS_select:
+        result =
+            ::select(a.get<int>(0), a.get<fd_set *>(1), a.get<fd_set *>(2), a.get<fd_set *>(3), a.get<timeval *>(4));
+        return true;
+#endif
+    case SYS_ppoll:
+        result =
+            ::ppoll(a.get<pollfd *>(0), a.get<nfds_t>(1), a.get<timespec *>(2), Mask(a.get<void *>(3), a.at[4]).get());
+        return true;
+    case SYS_splice:
+        result = ::splice(a.fd(), a.get<off64_t *>(1), a.get<int>(2), a.get<off64_t *>(3), a.get<size_t>(4),
+                          a.get<unsigned>(5));
+        return true;
+    default:
+        return false;
+    }
+}
+
+// The sets that are ours.
+bool waits_in_set(long number, const Arguments &a, long &result)
+{
+    switch (number) {
+#ifdef SYS_epoll_wait
+    case SYS_epoll_wait:
+        result = ::epoll_wait(a.fd(), a.get<epoll_event *>(1), a.get<int>(2), a.get<int>(3));
+        return true;
+#endif
+    case SYS_epoll_pwait:
+        result = ::epoll_pwait(a.fd(), a.get<epoll_event *>(1), a.get<int>(2), a.get<int>(3),
+                               Mask(a.get<void *>(4), a.at[5]).get());
+        return true;
+    case SYS_epoll_pwait2:
+        result = ::epoll_pwait2(a.fd(), a.get<epoll_event *>(1), a.get<int>(2), a.get<timespec *>(3),
+                                Mask(a.get<void *>(4), a.at[5]).get());
+        return true;
+    default:
+        return false;
+    }
+}
+
+// What is asked and set of a socket of ours.
+bool changes_state(long number, const Arguments &a, long &result)
+{
+    switch (number) {
+    case SYS_shutdown:
+        result = ::shutdown(a.fd(), a.get<int>(1));
+        return true;
+    case SYS_fcntl:
+        result = ::fcntl(a.fd(), a.get<int>(1), a.get<void *>(2));
+        return true;
+    case SYS_ioctl:
+        result = ::ioctl(a.fd(), a.get<unsigned long>(1), a.get<void *>(2));
+        return true;
+    case SYS_connect:
+        result = ::connect(a.fd(), a.get<const sockaddr *>(1), a.get<socklen_t>(2));
+        return true;
+    case SYS_listen:
+        result = ::listen(a.fd(), a.get<int>(1));
+        return true;
+    case SYS_accept:
+        result = ::accept(a.fd(), a.get<sockaddr *>(1), a.get<socklen_t *>(2));
+        return true;
+    case SYS_accept4:
+        result = ::accept4(a.fd(), a.get<sockaddr *>(1), a.get<socklen_t *>(2), a.get<int>(3));
+        return true;
+    case SYS_getsockopt:
+        result = ::getsockopt(a.fd(), a.get<int>(1), a.get<int>(2), a.get<void *>(3), a.get<socklen_t *>(4));
+        return true;
+    case SYS_setsockopt:
+        result = ::setsockopt(a.fd(), a.get<int>(1), a.get<int>(2), a.get<const void *>(3), a.get<socklen_t>(4));
+        return true;
+    default:
+        return waits_in_set(number, a, result);
     }
 }
 
@@ -83,22 +248,71 @@ bool moves_bytes(long number, const Arguments &a, long &result)
     case SYS_sendmsg:
         result = ::sendmsg(a.fd(), a.get<msghdr *>(1), a.get<int>(2));
         return true;
-    case SYS_shutdown:
-        result = ::shutdown(a.fd(), a.get<int>(1));
+    case SYS_recvmmsg:
+        result = ::recvmmsg(a.fd(), a.get<mmsghdr *>(1), a.get<unsigned>(2), a.get<int>(3), a.get<timespec *>(4));
         return true;
-    case SYS_fcntl:
-        result = ::fcntl(a.fd(), a.get<int>(1), a.get<void *>(2));
+    case SYS_sendmmsg:
+        result = ::sendmmsg(a.fd(), a.get<mmsghdr *>(1), a.get<unsigned>(2), a.get<int>(3));
+        return true;
+    case SYS_preadv2: // the offset in two halves, the lower of which holds all of it here
+        result = ::preadv2(a.fd(), a.get<iovec *>(1), a.get<int>(2), a.get<off_t>(3), a.get<int>(5));
+        return true;
+    case SYS_pwritev2:
+        result = ::pwritev2(a.fd(), a.get<iovec *>(1), a.get<int>(2), a.get<off_t>(3), a.get<int>(5));
+        return true;
+    case SYS_sendfile:
+        result = ::sendfile(a.fd(), a.get<int>(1), a.get<off_t *>(2), a.get<size_t>(3));
         return true;
     default:
-        return false;
+        return changes_state(number, a, result);
     }
 }
 
 constexpr long kWrapped[] = {
-    SYS_close,  SYS_close_range, SYS_dup,      SYS_dup3,  SYS_read,    SYS_write,   SYS_readv,
-    SYS_writev, SYS_sendto,      SYS_recvfrom, SYS_fcntl, SYS_recvmsg, SYS_sendmsg, SYS_shutdown,
-#ifdef SYS_dup2
+    SYS_close,
+    SYS_close_range,
+    SYS_dup,
+    SYS_dup3,
+    SYS_read,
+    SYS_write,
+    SYS_readv,
+    SYS_writev,
+    SYS_sendto,
+    SYS_recvfrom,
+    SYS_fcntl,
+    SYS_recvmsg,
+    SYS_sendmsg,
+    SYS_shutdown,
+    SYS_recvmmsg,
+    SYS_sendmmsg,
+    SYS_preadv2,
+    SYS_pwritev2,
+    SYS_sendfile,
+    SYS_ioctl,
+    SYS_connect,
+    SYS_listen,
+    SYS_accept,
+    SYS_accept4,
+    SYS_getsockopt,
+    SYS_ppoll,
+    SYS_epoll_ctl,
+    SYS_setsockopt,
+    SYS_splice,
+    SYS_epoll_pwait,
+    SYS_epoll_pwait2,
+    SYS_clone,
+    SYS_execve,
+    SYS_execveat,
+    SYS_exit_group,
+    SYS_io_uring_setup,
+    SYS_io_uring_enter,
+    SYS_io_uring_register,
+#ifdef SYS_dup2 // the older half, which newer machines have not
     SYS_dup2,
+    SYS_fork,
+    SYS_poll,
+    SYS_select,
+    SYS_epoll_wait,
 #endif
 };
 constexpr unsigned long kNumbers = 512;
@@ -117,16 +331,12 @@ bool has_wrapper(long number)
     return static_cast<unsigned long>(number) < kNumbers && kHasWrapper[static_cast<unsigned long>(number)];
 }
 
-inline long real_syscall(long number, const Arguments &a)
-{
-    using Direct = long (*)(long, long, long, long, long, long, long);
-    return reinterpret_cast<Direct>(real.syscall)(number, a.at[0], a.at[1], a.at[2], a.at[3], a.at[4], a.at[5]);
-}
-
 [[gnu::noinline]] long call_wrapper(long number, Arguments a)
 {
     long result = 0;
-    if (changes_descriptors(number, a, result) || (ours(a.fd()) && moves_bytes(number, a, result)))
+    if (concerns_process(number, a, result) || concerns_ring(number, a, result) ||
+        changes_descriptors(number, a, result) || may_concern_us(number, a, result) ||
+        (ours(a.fd()) && moves_bytes(number, a, result)))
         return result;
     return real_syscall(number, a);
 }

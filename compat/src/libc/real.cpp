@@ -124,6 +124,18 @@ template <> struct Stub<decltype(&::openat)> {
     }
 };
 
+template <> struct Stub<decltype(&::mq_open)> {
+    template <auto Member> static mqd_t call(const char *name, int flags, ...) noexcept
+    {
+        std::va_list rest;
+        va_start(rest, flags);
+        const mode_t mode = va_arg(rest, mode_t);
+        void *const attributes = va_arg(rest, void *);
+        va_end(rest);
+        return resolve_one<Member>()(name, flags, mode, attributes);
+    }
+};
+
 template <> struct Stub<decltype(&::clone)> {
     template <auto Member> static int call(int (*fn)(void *), void *stack, int flags, void *argument, ...) noexcept
     {

@@ -4,8 +4,15 @@
 // which have no wrappers, link it too.
 #pragma once
 
+#include <aio.h>
+#include <dirent.h>
+#include <execinfo.h>
 #include <fcntl.h>
+#include <mqueue.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <pty.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
@@ -13,9 +20,11 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/fanotify.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/signalfd.h>
@@ -23,6 +32,12 @@
 #include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include <utmp.h>
+#include <wordexp.h>
+
+extern "C" {
+#include <sys/pidfd.h> // glibc 2.36's does not say that it is C
+}
 
 namespace vma::libc {
 
@@ -40,7 +55,14 @@ namespace vma::libc {
                             X(epoll_create) X(epoll_create1) X(epoll_ctl) X(epoll_wait) X(epoll_pwait) X(epoll_pwait2) \
                                 X(sigaction) X(signal) X(sysv_signal) X(sigset) X(siginterrupt) X(fork) X(_Fork) X(vfork)      \
                                     X(clone) X(daemon) X(system) X(popen) X(posix_spawn) X(posix_spawnp) X(execve)     \
-                                        X(execv) X(execvp) X(execvpe) X(fexecve) X(execveat) X(syscall)
+                                        X(execv) X(execvp) X(execvpe) X(fexecve) X(execveat) X(syscall)    \
+                                            X(wordexp) X(aio_read) X(aio_read64) X(aio_write) X(aio_write64)           \
+                                                X(lio_listio) X(lio_listio64) X(backtrace_symbols_fd) X(eventfd_read)  \
+                                                    X(eventfd_write) X(setsourcefilter) X(setipv4sourcefilter)         \
+                                                        X(login_tty) X(forkpty) X(fanotify_init) X(shm_open)           \
+    X(pidfd_open) X(pidfd_getfd) X(fsopen) X(fsmount) X(fspick) X(open_tree) X(open_by_handle_at) X(mkstemp)           \
+        X(mkstemps) X(mkostemp) X(mkostemps) X(posix_openpt) X(getpt) X(rresvport) X(rresvport_af) X(fopen) X(fopen64) \
+            X(tmpfile) X(tmpfile64) X(opendir) X(mq_open) X(openpty)
 
 // Of functions that glibc has in a header of its own, or only for fortified programs.
 using ReadChk = ssize_t (*)(int, void *, size_t, size_t);
@@ -48,11 +70,14 @@ using RecvChk = ssize_t (*)(int, void *, size_t, size_t, int);
 using RecvfromChk = ssize_t (*)(int, void *, size_t, size_t, int, sockaddr *, socklen_t *);
 using PollChk = int (*)(pollfd *, nfds_t, int, size_t);
 using PpollChk = int (*)(pollfd *, nfds_t, const timespec *, const sigset_t *, size_t);
+using Open2 = int (*)(const char *, int);
+using Openat2 = int (*)(int, const char *, int);
 using VdprintfChk = int (*)(int, int, const char *, va_list);
 #define VMA_REAL_CHECKED(X)                                                                                            \
     X(ReadChk, __read_chk)                                                                                             \
     X(RecvChk, __recv_chk)                                                                                             \
-    X(RecvfromChk, __recvfrom_chk) X(PollChk, __poll_chk) X(PpollChk, __ppoll_chk) X(VdprintfChk, __vdprintf_chk)
+    X(RecvfromChk, __recvfrom_chk) X(PollChk, __poll_chk) X(PpollChk, __ppoll_chk) X(VdprintfChk, __vdprintf_chk)    \
+    X(Open2, __open_2) X(Openat2, __openat_2) X(Open2, __mq_open_2)
 
 // clang-format on
 

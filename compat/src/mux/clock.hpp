@@ -96,6 +96,7 @@ struct KernelShare { // kept by the caller from wait to wait; threads may share 
     std::atomic<std::uint64_t> last{0};
     std::atomic<std::uint32_t> cost{0};
     std::atomic<std::uint32_t> calls{0};
+    std::atomic<bool> filled{false}; // the kernel's events took all of the caller's array
 };
 
 class KernelTurn

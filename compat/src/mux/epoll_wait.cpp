@@ -105,7 +105,7 @@ public:
     {
         const config::Params &params = config::params();
         KernelTurn kernel(params.select_poll_os_ratio, params.select_skip_os, set_.kernel_share);
-        const bool asked = kernel.due_at_call(mixed());
+        const bool asked = kernel.due_at_call(mixed()) && !kernel_had_all();
         int n = look(kernel, asked);
         if (n == 0 && deadline_.immediate() && !sure_) {
             poll_engine(set_, sock::engine_drain);
@@ -136,6 +136,16 @@ private:
     {
         return set_.added.load(std::memory_order_relaxed) != 0 ||
                set_.tracked.load(std::memory_order_relaxed) != set_.taken.load(std::memory_order_relaxed);
+    }
+
+    // The kernel's events left no room for ours in the last call: those go first in this one.
+    bool kernel_had_all()
+    {
+        std::atomic<bool> &filled = set_.kernel_share.filled;
+        if (!filled.load(std::memory_order_relaxed)) [[likely]]
+            return false;
+        filled.store(false, std::memory_order_relaxed);
+        return set_.ready.load(std::memory_order_relaxed) != 0;
     }
 
     int kernel_events(int n, int &kept)
@@ -177,6 +187,8 @@ private:
         if (kernel_first) {
             n = look_at_kernel();
             kernel.done();
+            if (n == max_) [[unlikely]]
+                set_.kernel_share.filled.store(true, std::memory_order_relaxed);
         }
         return harvest_after(n);
     }

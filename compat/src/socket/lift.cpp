@@ -25,6 +25,7 @@
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/stream_loans.hpp"
 #include "compat/src/socket/udp/state.hpp"
+#include "compat/src/socket/uring.hpp"
 
 namespace vma::sock {
 
@@ -327,7 +328,7 @@ void count_operation(Socket &s, int fd, bool received)
             return;
     } else if (s.role == Role::kAcceptor ? s.evaluated && s.seen_offers == offers_generation() : s.cookie != 0)
         return;
-    if (!g_lift_lock.try_lock())
+    if (!may_lift_beside_rings() || !g_lift_lock.try_lock())
         return;
     if (!g_fork_gate.try_lock()) {
         g_lift_lock.unlock();

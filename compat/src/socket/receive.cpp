@@ -12,6 +12,7 @@
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/accounting.hpp"
+#include "compat/src/socket/arguments.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/port_stream.hpp"
@@ -129,6 +130,18 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
     }
 }
 
+// The kernel finds out when it copies: without a byte to copy, it waits, or says how the stream ended.
+[[gnu::noinline]] ssize_t receive_nowhere(Socket &s, int fd, int flags)
+{
+    char byte = 0;
+    iovec part = {&byte, 1};
+    msghdr look = {};
+    look.msg_iov = &part;
+    look.msg_iovlen = 1;
+    const ssize_t n = receive_dual(s, fd, &look, (flags & ~MSG_WAITALL) | MSG_PEEK);
+    return n > 0 ? fail(s, -EFAULT) : n;
+}
+
 } // namespace
 
 ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
@@ -142,13 +155,17 @@ ssize_t receive_unscreened(Socket &s, int fd, msghdr *msg, int flags)
 {
     if (is_udp(s))
         return udp::receive_msg(s, fd, msg, flags);
-    if ((flags & kKernelOnly) != 0 || msg->msg_iovlen > IOV_MAX ||
-        s.mode.load(std::memory_order_acquire) == Mode::kKernel) [[unlikely]]
+    if ((flags & kKernelOnly) != 0 || s.mode.load(std::memory_order_acquire) == Mode::kKernel) [[unlikely]]
         return by_os_received(s, libc::real.recvmsg(fd, msg, flags));
+    const int error = refused_message(*msg);
+    if (error != 0) [[unlikely]]
+        return dual(s) ? fail(s, error) : libc::real.recvmsg(fd, msg, flags);
     ssize_t n = 0;
-    if (dual(s) || !receive_plain(s, fd, msg, flags, n))
-        return receive_dual(s, fd, msg, flags);
-    return n;
+    if (!dual(s) && receive_plain(s, fd, msg, flags, n))
+        return n;
+    if ((flags & MSG_TRUNC) == 0 && lies_nowhere(*msg)) [[unlikely]]
+        return receive_nowhere(s, fd, flags);
+    return receive_dual(s, fd, msg, flags);
 }
 
 namespace {
@@ -179,7 +196,8 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags)
     const Mode mode = s.mode.load(std::memory_order_acquire);
     if (config::params().rx_cq_drain_rate_nsec != 0 && mode == Mode::kDual) [[unlikely]]
         drain_at_rate(s);
-    if (mode == Mode::kDual && (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) == 0 && has_input(s) && s.rx_lock.try_lock()) {
+    if (mode == Mode::kDual && (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) == 0 && has_input(s) && !is_nowhere(buf) &&
+        s.rx_lock.try_lock()) {
         const ssize_t n = consume_simple(s, buf, len);
         s.rx_lock.unlock();
         if (n != 0) [[likely]] {
@@ -190,7 +208,7 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags)
     }
     if (mode == Mode::kKernel)
         return by_os_received(s, libc::real.recv(fd, buf, len, flags));
-    iovec v = {buf, len};
+    iovec v = {buf, std::min(len, kMostBytes)};
     msghdr msg = {};
     msg.msg_iov = &v;
     msg.msg_iovlen = 1;
@@ -204,8 +222,11 @@ ssize_t receive_from(Socket &s, int fd, void *buf, std::size_t len, int flags, s
     if (is_udp(s))
         return udp::receive(s, fd, buf, len, flags, from, from_len);
     const ssize_t n = receive(s, fd, buf, len, flags);
-    if (n >= 0 && from != nullptr && from_len != nullptr)
-        *from_len = 0; // TCP has no sender's address to give: the kernel says so with a length of 0
+    if (n < 0 || from == nullptr)
+        return n;
+    if (is_nowhere(from_len) || static_cast<int>(*from_len) < 0) [[unlikely]] // seen when the bytes are taken already
+        return fail(s, is_nowhere(from_len) ? -EFAULT : -EINVAL);
+    *from_len = 0; // TCP has no sender's address to give: the kernel says so with a length of 0
     return n;
 }
 

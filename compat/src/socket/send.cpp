@@ -13,6 +13,7 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/accounting.hpp"
+#include "compat/src/socket/arguments.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/port_stream.hpp"
@@ -154,9 +155,18 @@ ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
         return udp::send_msg(s, fd, msg, flags);
     if (s.mode.load(std::memory_order_acquire) == Mode::kKernel) [[unlikely]]
         return by_os_sent(s, libc::real.sendmsg(fd, msg, flags));
-    if (msg->msg_iovlen > IOV_MAX) [[unlikely]]
-        return libc::real.sendmsg(fd, msg, flags); // EMSGSIZE
-    ssize_t n = 0;
+    ssize_t n = refused_message(*msg);
+    if (n == 0 && msg->msg_controllen != 0) [[unlikely]]
+        n = refused_control(*msg);
+    if (n == 0 && lies_nowhere(*msg)) [[unlikely]]
+        n = -EFAULT;
+    if (n != 0) [[unlikely]] // a plain one's errors are the kernel's to order
+        return dual(s) ? fail(s, n) : libc::real.sendmsg(fd, msg, flags);
+    if (asks_kernel(*msg)) [[unlikely]] {
+        pin_to_kernel(s, "a send that only the kernel does");
+        if (s.mode.load(std::memory_order_acquire) == Mode::kKernel)
+            return by_os_sent(s, libc::real.sendmsg(fd, msg, flags));
+    }
     if (dual(s) || !send_plain(s, fd, msg, flags, n))
         return send_dual(s, fd, msg, flags);
     return n;
@@ -186,7 +196,7 @@ ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags)
         return udp::send(s, fd, buf, len, flags, nullptr, 0);
     const Mode mode = s.mode.load(std::memory_order_acquire);
     if (mode == Mode::kDual && (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE)) == 0 && len != 0 &&
-        s.tx_lock.try_lock()) {
+        !is_nowhere(buf) && s.tx_lock.try_lock()) {
         const std::size_t sent = s.endpoint != nullptr ? transmit_small(s, buf, len) : 0;
         unlock_tx(s);
         if (sent != 0)
@@ -198,7 +208,7 @@ ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags)
     }
     if (mode == Mode::kKernel)
         return by_os_sent(s, libc::real.send(fd, buf, len, flags));
-    iovec v = {const_cast<void *>(buf), len};
+    iovec v = {const_cast<void *>(buf), std::min(len, kMostBytes)};
     msghdr msg = {};
     msg.msg_iov = &v;
     msg.msg_iovlen = 1;
@@ -257,6 +267,8 @@ ssize_t send_to(Socket &s, int fd, const void *buf, std::size_t len, int flags, 
 {
     if (is_udp(s))
         return udp::send(s, fd, buf, len, flags, to, to_len);
+    if (const int error = refused_name(to, to_len)) [[unlikely]]
+        return fail(s, error);
     return send(s, fd, buf, len, flags); // TCP takes no notice of the address
 }
 

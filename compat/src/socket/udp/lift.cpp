@@ -19,6 +19,7 @@
 #include "compat/src/socket/exception.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
 #include "compat/src/socket/udp/rules.hpp"
+#include "compat/src/socket/uring.hpp"
 
 namespace vma::sock::udp {
 
@@ -164,7 +165,7 @@ namespace {
 void try_to_lift(Socket &s, int fd, bool asked)
 {
     const int saved = errno;
-    if (g_lift_lock.try_lock()) {
+    if (may_lift_beside_rings() && g_lift_lock.try_lock()) {
         if (g_fork_gate.try_lock()) {
             lift_locked(s, fd, asked);
             g_fork_gate.unlock();

@@ -15,6 +15,7 @@
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/mux/clock.hpp"
 #include "compat/src/socket/accounting.hpp"
+#include "compat/src/socket/arguments.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
@@ -382,7 +383,7 @@ ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
             add_overflows(s, msg, controls);
         return length;
     };
-    if (only_by_kernel(s, flags) || msg->msg_iovlen > IOV_MAX)
+    if (only_by_kernel(s, flags) || refused_message(*msg) != 0)
         return kernel();
     ssize_t n = 0;
     if (dual(s) || !receive_plain(s, fd, flags, kernel, n))

@@ -14,6 +14,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/clock.hpp"
 #include "compat/src/socket/accounting.hpp"
+#include "compat/src/socket/arguments.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/udp/backlog.hpp"
@@ -324,7 +325,7 @@ ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags, con
 ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
 {
     const auto kernel = [=] { return libc::real.sendmsg(fd, msg, flags); };
-    if (msg->msg_controllen != 0 || msg->msg_iovlen > IOV_MAX) {
+    if (msg->msg_controllen != 0 || refused_message(*msg) != 0) {
         const Message only_kernel = {nullptr,          0,    0, static_cast<const sockaddr *>(msg->msg_name),
                                      msg->msg_namelen, flags};
         return send_by(s, fd, only_kernel, kernel);

@@ -116,6 +116,11 @@ int member(int fd, bool join, const std::string &how, const std::string &group, 
             return set_option(fd, level, join ? IP_UNBLOCK_SOURCE : IP_BLOCK_SOURCE, m);
         return set_option(fd, level, join ? IP_ADD_SOURCE_MEMBERSHIP : IP_DROP_SOURCE_MEMBERSHIP, m);
     }
+    if (how == "filter") { // of one that is a member: of all sources that one only, or all but none
+        const in_addr only = four(source);
+        return ::setipv4sourcefilter(fd, four(at), four(group), join ? MCAST_INCLUDE : MCAST_EXCLUDE, join ? 1 : 0,
+                                     &only);
+    }
     if (how == "group") {
         group_req m{};
         m.gr_interface = index;

@@ -2,8 +2,11 @@
 // epoll sets as a whole: fairness, several sets on one connection, nested sets, threads that wait in one set, and what
 // happens to registrations when descriptors are closed, copied and inherited.
 #include <sys/select.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -41,6 +44,64 @@ SCENARIO(epoll_fair)
             ++seen[event.data.u64 & 3];
     }
     me.say("all had a turn: %s", seen[1] > 0 && seen[2] > 0 && seen[3] > 0 ? "yes" : "no");
+    me.step();
+}
+
+// Half of what is in the set is the kernel's: pipes, a timer, a signal's descriptor. All are ready all the time.
+SCENARIO(epoll_busy_with_others)
+{
+    constexpr unsigned kSockets = 4, kPipes = 2, kAll = kSockets + kPipes + 2;
+    int sockets[kSockets] = {me.fd};
+    for (unsigned i = 1; i < kSockets; ++i)
+        sockets[i] = me.connection();
+    if (me.server) {
+        for (const int fd : sockets)
+            send_text(fd, "x");
+        me.step();
+        return;
+    }
+    const int set = new_set();
+    std::uint64_t number = 0;
+    for (const int fd : sockets) {
+        await_readable(fd, 1);
+        must(control(set, EPOLL_CTL_ADD, fd, EPOLLIN, number++), "add");
+    }
+    for (unsigned i = 0; i < kPipes; ++i) {
+        int ends[2];
+        must(::pipe(ends), "pipe");
+        must(static_cast<int>(::write(ends[1], "x", 1)), "write");
+        must(control(set, EPOLL_CTL_ADD, ends[0], EPOLLIN, number++), "add");
+    }
+    const int timer = must(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK), "timerfd_create");
+    const itimerspec often{{0, 1000000}, {0, 1000000}};
+    must(::timerfd_settime(timer, 0, &often, nullptr), "timerfd_settime");
+    must(control(set, EPOLL_CTL_ADD, timer, EPOLLIN, number++), "add");
+    sigset_t usr1;
+    sigemptyset(&usr1);
+    sigaddset(&usr1, SIGUSR1);
+    must(::pthread_sigmask(SIG_BLOCK, &usr1, nullptr), "sigmask");
+    const int signals = must(::signalfd(-1, &usr1, SFD_NONBLOCK), "signalfd");
+    must(::kill(::getpid(), SIGUSR1), "kill");
+    must(control(set, EPOLL_CTL_ADD, signals, EPOLLIN, number++), "add");
+    await_events(timer, POLLIN);
+    unsigned seen[kAll] = {}, wrong = 0;
+    for (int i = 0; i < 3000; ++i) {
+        epoll_event events[3];
+        const int n = must(::epoll_wait(set, events, 3, 1000), "epoll_wait");
+        for (int e = 0; e < n; ++e) {
+            const bool known = events[e].data.u64 < kAll && events[e].events == EPOLLIN;
+            ++(known ? seen[events[e].data.u64] : wrong);
+        }
+    }
+    unsigned often_seen = 0;
+    for (const unsigned times : seen)
+        often_seen += times > 0 ? 1 : 0;
+    me.say("%u of %u had a turn, wrong: %u", often_seen, kAll, wrong);
+    epoll_event all[kAll];
+    int most = 0;
+    for (int i = 0; i < 1000; ++i)
+        most = std::max(most, must(::epoll_wait(set, all, kAll, 1000), "epoll_wait"));
+    me.say("at most %d in one call", most);
     me.step();
 }
 
@@ -237,6 +298,7 @@ SCENARIO(epoll_one_set_many_threads)
     std::atomic<int> got{0};
     std::atomic<bool> ended{false};
     std::vector<std::thread> threads;
+    threads.reserve(3);
     for (int t = 0; t < 3; ++t)
         threads.emplace_back([&] {
             while (!ended) {
