@@ -15,6 +15,7 @@ PACKAGES=(
     # programs that are run, unmodified, over libvma.so
     sockperf redis-server redis-tools nginx-light wrk iperf3 netcat-openbsd socat memcached curl openssl
     libpython3.11-testsuite
+    openssh-client openssh-server openssh-sftp-server rsync postgresql-15 haproxy
     # contrib/lab: QEMU guests with RDMA devices
     qemu-system-x86 busybox-static kmod rdmacm-utils ibverbs-utils ibverbs-providers
     # pictures of benchmarks
