@@ -232,8 +232,10 @@ def stage_fuzz(stage):
 # for each of their programs.
 SIDE_BY_SIDE = (
     ("ether/test_sockets.py", "ether/test_sockets_ends.py", "ether/test_sockets_semantics.py",
-     "sockets/test_datagrams.py", "sockets/test_multicast.py", "sockets/test_semantics.py"),
-    ("fabric", "sockets/test_datagram_traffic.py", "sockets/test_faults.py", "sockets/test_stream_forms.py", "util"),
+     "sockets/test_datagrams.py", "sockets/test_multicast.py", "sockets/test_semantics.py",
+     "posix/test_openssh.py", "posix/test_openssl.py", "posix/test_languages.py"),
+    ("fabric", "sockets/test_datagram_traffic.py", "sockets/test_faults.py", "sockets/test_stream_forms.py", "util",
+     "posix/test_haproxy.py", "posix/test_messages.py", "posix/test_postgresql.py"),
 )
 
 

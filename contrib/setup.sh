@@ -15,6 +15,8 @@ PACKAGES=(
     # programs that are run, unmodified, over libvma.so
     sockperf redis-server redis-tools nginx-light wrk iperf3 netcat-openbsd socat memcached curl openssl
     libpython3.11-testsuite
+    openssh-client openssh-server openssh-sftp-server rsync postgresql-15 haproxy nodejs openjdk-17-jre-headless
+    python3-zmq python3-grpcio nanomsg-utils mosquitto mosquitto-clients hey nats-server
     # contrib/lab: QEMU guests with RDMA devices
     qemu-system-x86 busybox-static kmod rdmacm-utils ibverbs-utils ibverbs-providers
     # pictures of benchmarks

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Test suites of others, run without the library and with it, and compared test by test."""
+"""Test suites, of others and of ours, run without the library and with it, and compared test by test."""
 
 import dataclasses
 import fnmatch
 import pathlib
+import re
 
 MODES = {"kernel": (False, "default"), "vma": (True, "default"), "vma-latency": (True, "latency")}
 _ALLOWED = pathlib.Path(__file__).resolve().parents[1] / "posix" / "allowed_differences.txt"
@@ -26,6 +27,19 @@ def read_results(path: pathlib.Path) -> Results:
         if name and outcomes.get(name) != "failed":
             outcomes[name] = outcome
     return Results(outcomes, bool(lines) and lines[-1] == "ended")
+
+
+def read_tap(text: str) -> Results:
+    """What a program says in the Test Anything Protocol, version 12; whole: it has come to its plan, and that is what it ran."""
+    outcomes: dict[str, str] = {}
+    plan = None
+    for line in text.splitlines():
+        if match := re.match(r"(not )?ok (\d+)(?: - )?([^#]*)(# skip)?", line, re.IGNORECASE):
+            name = f"{int(match[2]):03} {match[3].strip()}"
+            outcomes[name] = "failed" if match[1] else "skipped" if match[4] else "passed"
+        elif match := re.match(r"1\.\.(\d+)", line):
+            plan = int(match[1])
+    return Results(outcomes, plan is not None and plan == len(outcomes))
 
 
 def allowed_differences() -> list[tuple[str, str]]:

@@ -2,7 +2,6 @@
 """Well-known programs, unmodified, in every pairing of a plain and a preloaded side: they must do their work and, where
 both sides have the library, do it over an accelerated connection."""
 
-import hashlib
 import json
 import os
 import pathlib
@@ -13,20 +12,10 @@ import signal
 import pytest
 
 from lib import build, expect, pairing
+from lib.files import random_file, sha256
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
 PYTHON = "/usr/bin/python3"
-
-
-def random_file(path: pathlib.Path, size: int) -> str:
-    """Fills the file with seeded random bytes and returns their SHA-256."""
-    data = random.Random(size).randbytes(size)
-    path.write_bytes(data)
-    return hashlib.sha256(data).hexdigest()
-
-
-def sha256(path: pathlib.Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 # ---- sockperf ---------------------------------------------------------------------------------------------------------

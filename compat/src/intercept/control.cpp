@@ -85,6 +85,10 @@ int ioctl_tracked(sock::Socket &s, int fd, unsigned long request, void *argument
         if (number != nullptr)
             return sock::bytes_readable(s, fd, number);
         break;
+    case SIOCATMARK:
+        if (number != nullptr)
+            return sock::at_mark(s, fd, number);
+        break;
     case SIOCOUTQ:
     case SIOCOUTQNSD:
         if (number != nullptr)
@@ -191,6 +195,13 @@ VMA_EXPORT int ioctl(int fd, unsigned long request, ...) noexcept
     if (sock::Socket *const s = tracked(fd)) [[unlikely]]
         return ioctl_tracked(*s, fd, request, argument);
     return real.ioctl(fd, request, argument);
+}
+
+// libc's own asks past our ioctl().
+VMA_EXPORT int sockatmark(int fd) noexcept
+{
+    int mark = 0;
+    return ioctl(fd, SIOCATMARK, &mark) == -1 ? -1 : mark;
 }
 
 // ---- stdio reads and writes inside libc, where we don't see it

@@ -95,6 +95,16 @@ std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest)
 
 namespace {
 
+// Room to send; if there is none, the CREDIT that makes some is news, though no send has found it full: who was told "not yet" is
+// not looked at again otherwise. (The kernel's poll() notes it for the same reason.)
+bool has_room(Socket &s)
+{
+    if (can_transmit(s))
+        return true;
+    s.tx.found_full.store(true, std::memory_order_seq_cst);
+    return can_transmit(s);
+}
+
 std::uint32_t ready_events_of_both(Socket &s, int fd, std::uint32_t interest)
 {
     if (!dual(s))
@@ -115,7 +125,7 @@ std::uint32_t ready_events_of_both(Socket &s, int fd, std::uint32_t interest)
         ask |= interest & kIn;
     if ((interest & kOut) != 0 && !tx_endpoint && !sends_blocked(s))
         ask |= interest & kOut;
-    if (tx_endpoint && can_transmit(s))
+    if (tx_endpoint && (interest & kOut) != 0 && has_room(s))
         events |= kOut;
     if (news || (ask & ~static_cast<std::uint32_t>(POLLRDHUP | POLLPRI)) != 0) {
         const std::uint32_t kernel = kernel_events(s, fd, ask);

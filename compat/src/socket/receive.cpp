@@ -80,6 +80,14 @@ int fail(const Socket &s, ssize_t result)
     return give(result);
 }
 
+// One call does not read across the urgent byte: whoever has waited for all ends before it.
+bool next_is_urgent(const Socket &s, int fd)
+{
+    int mark = 0;
+    return !s.on_port && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
+           libc::real.ioctl(fd, SIOCATMARK, &mark) == 0 && mark != 0;
+}
+
 ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
 {
     if (s.counts_access.load(std::memory_order_relaxed)) [[unlikely]]
@@ -97,6 +105,8 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
         ssize_t n = -EAGAIN;
         if (!dual(s) && done == 0 && receive_plain(s, fd, msg, flags, n))
             return n;
+        if (done != 0 && next_is_urgent(s, fd))
+            return static_cast<ssize_t>(done);
         s.rx_lock.lock();
         fd = live_fd(s, fd);
         n = consume(s, fd, msg, done, flags);
@@ -250,6 +260,20 @@ int bytes_readable(Socket &s, int fd, int *count)
     if (result == 0)
         *count = ring != 0 ? static_cast<int>(ring) : kernel;
     return result;
+}
+
+int at_mark(Socket &s, int fd, int *mark)
+{
+    if (!is_udp(s) && dual(s) && !s.on_port) {
+        engine_look(ring_of(s));
+        LockGuard guard(s.rx_lock);
+        settle(s);
+        if (has_input(s)) { // the kernel's bytes, and the mark among them, come behind
+            *mark = 0;
+            return 0;
+        }
+    }
+    return libc::real.ioctl(fd, SIOCATMARK, mark);
 }
 
 } // namespace vma::sock

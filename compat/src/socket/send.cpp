@@ -98,7 +98,7 @@ int fail(const Socket &s, ssize_t result)
 ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
 {
     const std::size_t wanted = total_length(*msg);
-    if (s.on_port && (flags & (MSG_OOB | MSG_ZEROCOPY)) != 0)
+    if (s.on_port && (flags & MSG_ZEROCOPY) != 0)
         pin_to_kernel(s, "a send that only the kernel does");
     if (wanted == 0)
         return send_nothing(s, fd, msg, flags);
@@ -112,7 +112,7 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
             return n;
         s.tx_lock.lock();
         fd = live_fd(s, fd);
-        if ((flags & (MSG_OOB | MSG_ZEROCOPY)) != 0)
+        if ((flags & MSG_ZEROCOPY) != 0)
             end_transmit(s, false);
         n = transmit(s, fd, msg, done, flags);
         unlock_tx(s);
@@ -153,6 +153,9 @@ ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
 {
     if (is_udp(s))
         return udp::send_msg(s, fd, msg, flags);
+    // Its place is among the kernel's bytes, which the receiver does not count as the sender does: it stays there for good.
+    if ((flags & MSG_OOB) != 0) [[unlikely]]
+        pin_to_kernel(s, "urgent data");
     if (s.mode.load(std::memory_order_acquire) == Mode::kKernel) [[unlikely]]
         return by_os_sent(s, libc::real.sendmsg(fd, msg, flags));
     ssize_t n = refused_message(*msg);

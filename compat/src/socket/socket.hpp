@@ -69,6 +69,7 @@ int shut_down(Socket &s, int fd, int how);
 int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len);
 int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *len);
 int bytes_readable(Socket &s, int fd, int *count);                      // FIONREAD / SIOCINQ
+int at_mark(Socket &s, int fd, int *mark);                              // SIOCATMARK, sockatmark()
 int bytes_unsent(Socket &s, int fd, unsigned long request, int *count); // SIOCOUTQ, SIOCOUTQNSD
 void set_nonblocking(Socket &s, bool on); // after F_SETFL / FIONBIO succeeded in the kernel
 

@@ -118,6 +118,17 @@ def wrk_rate(text: str) -> float:
     return float(match[1])
 
 
+def pgbench_rate(text: str) -> float:
+    """Transactions a second, connections made before; a failed one makes the run worthless and raises."""
+    failed = re.search(r"number of failed transactions: (\d+)", text)
+    match = re.search(r"tps = ([0-9.]+)", text)
+    if not match or not failed:
+        raise _missing("rate", text)
+    if int(failed[1]):
+        raise ParseError(failed[0])
+    return float(match[1])
+
+
 def smaps_rollup(text: str) -> dict[str, int]:
     """Field -> KiB, from /proc/PID/smaps_rollup."""
     fields = {name: int(kib) for name, kib in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}

@@ -11,6 +11,7 @@ from .iperf import Iperf
 from .libfabric import Libfabric
 from .memory import Memory
 from .nginx import NginxClose, NginxKeepAlive
+from .programs import HaproxyNginx, NodeHttp, Pgbench, Rsync, ZeroMq
 from .redis import RedisMany, RedisOne
 from .sockperf_latency import SockperfLatency
 from .sockperf_throughput import SockperfThroughput
@@ -23,4 +24,5 @@ from .wire import WireLatency, WireMulticast, WireReceive, WireTcpReceive
 ALL: tuple[type[Case], ...] = (SockperfLatency, SockperfThroughput, Iperf, RedisMany, RedisOne, NginxKeepAlive,
                                NginxClose, AsyncioEcho, Memory, ConnectCost, CallCost, Libfabric, UdpLatency,
                                UdpThroughput, UdpEpollLatency, UdpEpollThroughput, UdpMulticast, UdpMixed, UdpMany,
-                               WireLatency, WireReceive, WireMulticast, WireTcpReceive)
+                               WireLatency, WireReceive, WireMulticast, WireTcpReceive, HaproxyNginx, NodeHttp, Pgbench, Rsync,
+                               ZeroMq)

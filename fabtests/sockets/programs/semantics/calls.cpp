@@ -362,6 +362,35 @@ SCENARIO(out_of_band)
     me.show("send OOB of three", ::send(me.fd, "xyz", 3, MSG_OOB));
 }
 
+// Nothing has sent the connection to the kernel before, and much follows.
+SCENARIO(urgent_byte_between)
+{
+    for (int turn = 0; turn < 3; ++turn) {
+        if (me.server) {
+            send_text(me.fd, "before");
+            me.show("send OOB", ::send(me.fd, "!", 1, MSG_OOB));
+            send_text(me.fd, "after");
+        } else {
+            await_events(me.fd, POLLPRI);
+            me.say("at mark %d", ::sockatmark(me.fd));
+            char buf[32];
+            ssize_t n = ::recv(me.fd, buf, 11, MSG_WAITALL);
+            me.say("up to the mark: %s", shown(buf, n).c_str());
+            int mark = -1;
+            must(::ioctl(me.fd, SIOCATMARK, &mark), "SIOCATMARK");
+            me.say("at mark %d", mark);
+            me.say("behind the mark: %s", receive_text(me.fd, 5).c_str());
+            me.say("at mark %d", ::sockatmark(me.fd));
+        }
+        for (int i = 0; i < 100; ++i) {
+            if (me.server == (i % 2 == 0))
+                send_text(me.fd, "exchange");
+            else if (receive_text(me.fd, 8) != "exchange")
+                me.say("wrong bytes in exchange %d", i);
+        }
+    }
+}
+
 SCENARIO(options)
 {
     auto number = [&](const char *name, int level, int option) {

@@ -51,6 +51,33 @@ SCENARIO(epoll_level)
     show_wait(me, "deleted", set);
 }
 
+// Found without room by epoll_wait() though no send had failed: the peer's reading is news all the same.
+SCENARIO(epoll_room_comes_back)
+{
+    constexpr std::uint64_t kSize = 262144 - 4096; // it all fits, but for less than what is room to send
+    const Pattern pattern(5);
+    for (int turn = 0; turn < 3; ++turn) {
+        if (me.server) {
+            me.step();
+            me.step();
+            read_pattern(me.fd, pattern, 0, kSize);
+            me.step();
+            continue;
+        }
+        const int set = new_set();
+        me.show("add", control(set, EPOLL_CTL_ADD, me.fd, EPOLLIN | EPOLLOUT, kLarge));
+        write_pattern(me.fd, pattern, 0, kSize);
+        me.step();
+        epoll_event event;
+        for (int i = 0; i < 3; ++i)
+            ::epoll_wait(set, &event, 1, 0); // there may be room, or not
+        me.step();
+        show_wait(me, "room", set, 20000);
+        ::close(set);
+        me.step();
+    }
+}
+
 SCENARIO(epoll_edge)
 {
     if (me.server) {
