@@ -14,7 +14,7 @@ PACKAGES=(
     binutils util-linux procps iproute2 iputils-ping ethtool strace valgrind
     # programs that are run, unmodified, over libvma.so
     sockperf redis-server redis-tools nginx-light wrk iperf3 netcat-openbsd socat memcached curl openssl
-    libpython3.11-testsuite
+    libpython3.11-testsuite libjemalloc2 libeatmydata1
     # contrib/lab: QEMU guests with RDMA devices
     qemu-system-x86 busybox-static kmod rdmacm-utils ibverbs-utils ibverbs-providers
     # pictures of benchmarks

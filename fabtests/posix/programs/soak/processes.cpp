@@ -159,15 +159,17 @@ void duplicate(Worker &w)
     if (h.fd < 0 && errno == EBUSY)
         return; // dup2 of a number that the library has: libvma(7)
     must(h.fd, "dup");
+    h.watched = false;
     for (std::size_t i = 0; i < w.held.size(); ++i)
         if (w.held[i].fd == h.fd) { // dup2 has closed it
+            // an entry of the set is a number and an open file: if both are as before, it is there still
+            h.watched = w.held[i].watched && w.held[i].stream == h.stream && w.held[i].side == h.side;
             let_go(w.held[i].mine());
             w.held.erase(w.held.begin() + static_cast<std::ptrdiff_t>(i));
             break;
         }
     hold(h.mine());
     h.mine().history.add("dup", 0, static_cast<std::uint32_t>(fd), h.fd);
-    h.watched = false;
     w.held.push_back(h);
 }
 
