@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "fabtests/posix/programs/soak/calls.hpp"
 #include "fabtests/posix/programs/soak/worker.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
 
@@ -23,21 +24,6 @@ struct Header {
     std::uint32_t length; // with the header
     std::uint32_t port;
 };
-
-sockaddr_storage loopback(unsigned family, std::uint16_t port, socklen_t *len)
-{
-    sockaddr_storage address{};
-    auto *const in = reinterpret_cast<sockaddr_in *>(&address);
-    auto *const in6 = reinterpret_cast<sockaddr_in6 *>(&address);
-    *len = family == 0 ? sizeof *in : sizeof *in6;
-    address.ss_family = family == 0 ? AF_INET : AF_INET6;
-    in->sin_port = htons(port); // stands at one place in both
-    if (family == 0)
-        in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    else
-        in6->sin6_addr = in6addr_loopback;
-    return address;
-}
 
 void check_datagram(unsigned port, const char *bytes, std::size_t len)
 {

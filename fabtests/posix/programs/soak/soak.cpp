@@ -117,6 +117,7 @@ void Driver::start(unsigned index)
     if (soon)
         environment.emplace_back("VMA_LIFT_AFTER=4");
     std::vector<char *> pointers;
+    pointers.reserve(environment.size() + 1);
     for (std::string &entry : environment)
         pointers.push_back(entry.data());
     pointers.push_back(nullptr);

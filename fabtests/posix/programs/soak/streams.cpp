@@ -4,16 +4,15 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/select.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
-#include <time.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "fabtests/posix/programs/soak/calls.hpp"
 #include "fabtests/posix/programs/soak/worker.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
 
@@ -30,7 +29,7 @@ constexpr std::size_t kHeldMost = 48; // descriptors of a process
 
 Pattern pattern(unsigned stream, unsigned side)
 {
-    return Pattern(g_ledger->seed * kStreams * 2 + stream * 2 + side);
+    return Pattern((g_ledger->seed * kStreams + stream) * 2 + side);
 }
 
 char *buffer()
@@ -42,23 +41,6 @@ char *buffer()
 int error_or(ssize_t result)
 {
     return result < 0 ? -errno : static_cast<int>(result);
-}
-
-socklen_t loopback(unsigned family, std::uint16_t port, sockaddr_storage *address)
-{
-    *address = {};
-    if (family == 0) {
-        auto *const in = reinterpret_cast<sockaddr_in *>(address);
-        in->sin_family = AF_INET;
-        in->sin_port = htons(port);
-        in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        return sizeof *in;
-    }
-    auto *const in6 = reinterpret_cast<sockaddr_in6 *>(address);
-    in6->sin6_family = AF_INET6;
-    in6->sin6_port = htons(port);
-    in6->sin6_addr = in6addr_loopback;
-    return sizeof *in6;
 }
 
 // An error of a call on `h` is one that its other end may have caused.
@@ -98,6 +80,14 @@ void check_end(const Held &h, std::uint64_t position)
     ++g_ledger->totals.ends;
 }
 
+unsigned long long in_hex(const char (&bytes)[8])
+{
+    std::uint64_t value = 0;
+    for (const char byte : bytes)
+        value = value << 8 | static_cast<unsigned char>(byte);
+    return value;
+}
+
 void check_bytes(const Held &h, const char *bytes, std::size_t len, std::uint64_t position)
 {
     const Pattern want = pattern(h.stream, 1 - h.side);
@@ -109,128 +99,21 @@ void check_bytes(const Held &h, const char *bytes, std::size_t len, std::uint64_
              static_cast<unsigned long long>(position));
     char wanted[8];
     want.fill(position + good, wanted, sizeof wanted);
-    const auto hex = [](const char *from) {
-        std::uint64_t value = 0;
-        for (int i = 0; i < 8; ++i)
-            value = value << 8 | static_cast<unsigned char>(from[i]);
-        return static_cast<unsigned long long>(value);
-    };
     char got[8] = {};
     std::memcpy(got, bytes + good, std::min(sizeof got, len - good));
     fail(h.stream, "side %u expected %016llx at byte %llu (byte %zu of %zu) and got %016llx, which stands at %lld",
-         h.side, hex(wanted), static_cast<unsigned long long>(position + good), good, len, hex(got),
+         h.side, in_hex(wanted), static_cast<unsigned long long>(position + good), good, len, in_hex(got),
          static_cast<long long>(want.find(bytes + good, len - good, h.in().intended + 64)));
-}
-
-ssize_t receive_form(Random &random, int fd, char *bytes, std::size_t len, bool wait, const char **call)
-{
-    const std::size_t half = len / 2;
-    iovec parts[2] = {{bytes, half}, {bytes + half, len - half}};
-    msghdr message{};
-    message.msg_iov = parts;
-    message.msg_iovlen = 2;
-    const int flags = wait ? 0 : MSG_DONTWAIT;
-    switch (random.below(wait ? 6 : 3)) {
-    case 0:
-        *call = "recv";
-        return ::recv(fd, bytes, len, flags);
-    case 1:
-        *call = "recvmsg";
-        return ::recvmsg(fd, &message, flags);
-    case 2: {
-        *call = "recv PEEK";
-        const ssize_t n = ::recv(fd, bytes, len, flags | MSG_PEEK);
-        if (n <= 0)
-            return n;
-        std::memset(bytes, 0, static_cast<std::size_t>(n));
-        return ::recv(fd, bytes, static_cast<std::size_t>(n), MSG_DONTWAIT);
-    }
-    case 3:
-        *call = "read";
-        return ::read(fd, bytes, len);
-    case 4:
-        *call = "readv";
-        return ::readv(fd, parts, 2);
-    default:
-        *call = "recvfrom";
-        return ::recvfrom(fd, bytes, len, 0, nullptr, nullptr);
-    }
-}
-
-ssize_t send_form(Random &random, int fd, char *bytes, std::size_t len, bool wait, const char **call)
-{
-    const std::size_t third = len / 3;
-    iovec parts[2] = {{bytes, third}, {bytes + third, len - third}};
-    msghdr message{};
-    message.msg_iov = parts;
-    message.msg_iovlen = 2;
-    const int flags = MSG_NOSIGNAL | (wait ? 0 : MSG_DONTWAIT);
-    switch (random.below(wait ? 5 : 3)) {
-    case 0:
-        *call = "send";
-        return ::send(fd, bytes, len, flags);
-    case 1:
-        *call = "sendmsg";
-        return ::sendmsg(fd, &message, flags);
-    case 2:
-        *call = "sendto";
-        return ::sendto(fd, bytes, len, flags, nullptr, 0);
-    case 3:
-        *call = "write"; // SIGPIPE is ignored
-        return ::write(fd, bytes, len);
-    default:
-        *call = "writev";
-        return ::writev(fd, parts, 2);
-    }
-}
-
-// Waits until poll, select or epoll say that there is something to read. False: they don't.
-bool wait_readable(Random &random, int fd, const char **call)
-{
-    pollfd one{fd, POLLIN, 0};
-    const timespec limit{kPatience / 1000, 0};
-    timeval select_limit{kPatience / 1000, 0};
-    fd_set set;
-    FD_ZERO(&set);
-    const std::size_t choice = random.below(fd < FD_SETSIZE ? 5 : 3);
-    if (fd < FD_SETSIZE)
-        FD_SET(fd, &set);
-    switch (choice) {
-    case 0:
-        *call = "poll";
-        return ::poll(&one, 1, kPatience) > 0;
-    case 1:
-        *call = "ppoll";
-        return ::ppoll(&one, 1, &limit, nullptr) > 0;
-    case 2: {
-        *call = "epoll_wait";
-        const int set_fd = fabtest::must(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1");
-        epoll_event event{};
-        event.events = EPOLLIN | (random.below(2) ? static_cast<unsigned>(EPOLLET) : 0U);
-        fabtest::must(::epoll_ctl(set_fd, EPOLL_CTL_ADD, fd, &event), "epoll_ctl");
-        int n = 0;
-        do // SIGCONT interrupts it, of all calls that are used here
-            n = ::epoll_wait(set_fd, &event, 1, kPatience);
-        while (n < 0 && errno == EINTR);
-        ::close(set_fd);
-        return n > 0;
-    }
-    case 3:
-        *call = "select";
-        return ::select(fd + 1, &set, nullptr, nullptr, &select_limit) > 0;
-    default:
-        *call = "pselect";
-        return ::pselect(fd + 1, &set, nullptr, nullptr, &limit, nullptr) > 0;
-    }
 }
 
 int listener(unsigned family)
 {
     for (;;) { // no port is used twice in a run: what connects to one finds who it looked for, or nobody
         const int fd = fabtest::must(::socket(family ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), "socket");
-        sockaddr_storage address;
-        const socklen_t len = loopback(family, static_cast<std::uint16_t>(10000 + g_ledger->next_port++), &address);
-        if (::bind(fd, reinterpret_cast<sockaddr *>(&address), len) == 0 && ::listen(fd, 1024) == 0)
+        socklen_t len = 0;
+        const sockaddr_storage address =
+            loopback(family, static_cast<std::uint16_t>(10000 + g_ledger->next_port++), &len);
+        if (::bind(fd, reinterpret_cast<const sockaddr *>(&address), len) == 0 && ::listen(fd, 1024) == 0)
             return fd;
         ::close(fd);
     }
@@ -306,8 +189,8 @@ void connect_stream(Worker &w)
     const bool nonblocking = w.one_in(3);
     const int fd = fabtest::must(
         ::socket(family ? AF_INET6 : AF_INET, SOCK_STREAM | (nonblocking ? SOCK_NONBLOCK : 0), 0), "socket");
-    sockaddr_storage address;
-    const socklen_t len = loopback(family, port, &address);
+    socklen_t len = 0;
+    const sockaddr_storage address = loopback(family, port, &len);
     const unsigned number = g_ledger->next_stream < kStreams ? g_ledger->next_stream++ : kStreams;
     if (number >= kStreams || !connect_to(w, fd, address, len, !nonblocking)) {
         ::close(fd);

@@ -12,8 +12,6 @@
 
 namespace soak {
 
-constexpr int kPatience = 40000; // milliseconds until a wait for what has to come has failed
-
 // One descriptor of one side of a stream.
 struct Held {
     int fd;
