@@ -97,12 +97,13 @@ void check_bytes(const Held &h, const char *bytes, std::size_t len, std::uint64_
     if (good == len)
         fail(h.stream, "side %u got %zu bytes at %llu, more than were sent", h.side, len,
              static_cast<unsigned long long>(position));
+    const std::uint64_t wrong = position + good;
     char wanted[8];
-    want.fill(position + good, wanted, sizeof wanted);
+    want.fill(wrong, wanted, sizeof wanted);
     char got[8] = {};
     std::memcpy(got, bytes + good, std::min(sizeof got, len - good));
     fail(h.stream, "side %u expected %016llx at byte %llu (byte %zu of %zu) and got %016llx, which stands at %lld",
-         h.side, in_hex(wanted), static_cast<unsigned long long>(position + good), good, len, in_hex(got),
+         h.side, in_hex(wanted), static_cast<unsigned long long>(wrong), good, len, in_hex(got),
          static_cast<long long>(want.find(bytes + good, len - good, h.in().intended + 64)));
 }
 
