@@ -197,12 +197,10 @@ void connect_stream(Worker &w)
         ::close(fd);
         return;
     }
+    add(w, fd, number, 0, nonblocking); // before the other side learns its name: this process may be killed at any time
     const std::uint64_t name = number;
-    if (::send(fd, &name, sizeof name, MSG_NOSIGNAL) != sizeof name) { // the listener has gone meanwhile
-        ::close(fd);
-        return;
-    }
-    add(w, fd, number, 0, nonblocking);
+    if (::send(fd, &name, sizeof name, MSG_NOSIGNAL) != sizeof name) // the listener has gone meanwhile
+        close_held(w, w.held.size() - 1);
 }
 
 void accept_stream(Worker &w)
