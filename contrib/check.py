@@ -191,12 +191,12 @@ def stage_asan(stage):
     libraries = ("contrib/standard.hpp.gch", "libvma.la", "libvma-fi.la")
     cases = make_check(stage, folder, "TESTS=$(unit_tests)", goals=libraries)
     names = ("datagrams/echo", "datagrams/hostile", "datagrams/semantics", "one_process", "semantics/semantics")
-    programs = [f"fabtests/sockets/programs/{name}" for name in names]
+    programs = ["fabtests/posix/programs/soak/soak", *(f"fabtests/sockets/programs/{name}" for name in names)]
     if stage.run("make", "-C", folder, f"-j{stage.jobs}", *programs):
         return [*cases, Case("build", FAIL)]
-    chosen = ("-k", "(as_the_kernel and vma-vma-latency) or hostile")
+    chosen = ("-k", "(as_the_kernel and vma-vma-latency) or hostile or soak")
     sockets = "fabtests/sockets/test_"
-    streams, datagrams = [f"{sockets}semantics.py"], [f"{sockets}datagrams.py", f"{sockets}datagram_hostile.py"]
+    streams, datagrams = [f"{sockets}semantics.py", "fabtests/posix/test_soak.py"], [f"{sockets}datagrams.py", f"{sockets}datagram_hostile.py"]
     return cases + pytest(stage, folder, [*streams, *chosen], [*datagrams, *chosen])
 
 

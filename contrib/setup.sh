@@ -14,9 +14,9 @@ PACKAGES=(
     binutils util-linux procps iproute2 iputils-ping ethtool strace valgrind
     # programs that are run, unmodified, over libvma.so
     sockperf redis-server redis-tools nginx-light wrk iperf3 netcat-openbsd socat memcached curl openssl
-    libpython3.11-testsuite
     openssh-client openssh-server openssh-sftp-server rsync postgresql-15 haproxy nodejs openjdk-17-jre-headless
     python3-zmq python3-grpcio nanomsg-utils mosquitto mosquitto-clients hey nats-server
+    libpython3.11-testsuite libjemalloc2 libeatmydata1
     # contrib/lab: QEMU guests with RDMA devices
     qemu-system-x86 busybox-static kmod rdmacm-utils ibverbs-utils ibverbs-providers
     # pictures of benchmarks

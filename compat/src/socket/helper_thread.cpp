@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "compat/src/socket/helper_thread.hpp"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <linux/magic.h>
@@ -157,6 +158,20 @@ std::uint32_t helper_turns_per_drain()
     return helper_turns_in(interval == 0 ? kMostTurnMs : std::min(interval, kMostTurnMs));
 }
 
+namespace {
+
+// A thread's stack has to hold the thread-local variables of the program and of all its libraries as well, however large they are. Only
+// glibc knows; it tells by a function that it keeps for runtimes of other languages. 0: the default size, which a program with
+// large ones has to be able to live with in any case.
+std::size_t stack_size(const pthread_attr_t &attributes)
+{
+    using Minimum = std::size_t(const pthread_attr_t *);
+    auto *const minimum = reinterpret_cast<Minimum *>(dlsym(RTLD_DEFAULT, "__pthread_get_minstack"));
+    return minimum != nullptr ? kHelperStack + minimum(&attributes) : 0;
+}
+
+} // namespace
+
 int start_helper_thread(void *(*work)(void *))
 {
     sigset_t all;
@@ -168,7 +183,8 @@ int start_helper_thread(void *(*work)(void *))
     open_cpuset();
     sigfillset(&all);
     pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, kHelperStack);
+    if (const std::size_t size = stack_size(attributes); size != 0)
+        pthread_attr_setstacksize(&attributes, size);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const int result = pthread_create(&thread, &attributes, take_place, nullptr);

@@ -159,6 +159,13 @@ Wait begin_wait(const Socket &s, std::int64_t timeout_us)
 
 int wait_for(Socket &s, int fd, short events, Wait &wait)
 {
+    // Who sends has just found no room. News of what the kernel has to read would say again and again that there may be some.
+    if ((events & POLLOUT) != 0) {
+        if (signals_of(wait) != wait.signals)
+            return -EINTR;
+        if (wait.deadline_ns != kForever && now_ns() >= wait.deadline_ns)
+            return -EAGAIN;
+    }
     const std::int64_t poll_us = config::params().rx_poll;
     int result = check(s, events, wait);
     const std::int64_t turn = turn_of(s, events);

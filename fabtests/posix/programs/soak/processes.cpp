@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A soak's processes and descriptors: duplicating, forking, starting programs with and without the library, threads, passing
+// descriptors to other workers.
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "fabtests/posix/programs/soak/worker.hpp"
+#include "fabtests/sockets/programs/peer.hpp"
+
+namespace soak {
+
+using fabtest::must;
+using fabtest::Random;
+
+namespace {
+
+constexpr std::size_t kChildrenMost = 2;
+
+// What goes with a passed descriptor.
+struct Letter {
+    unsigned stream, side;
+};
+
+sockaddr_un mailbox_of(unsigned worker, socklen_t *len)
+{
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    // abstract: in the run's own network namespace, and gone with its socket
+    *len = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path)) + 1 +
+           static_cast<socklen_t>(std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "soak-%llu-%llu-%u",
+                                                static_cast<unsigned long long>(g_ledger->began_us),
+                                                static_cast<unsigned long long>(g_ledger->seed), worker));
+    return address;
+}
+
+void check_status(pid_t child, int status)
+{
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+        return;
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        fail(-1, "child %d ended with status %#x", child, static_cast<unsigned>(status));
+}
+
+int drop_in_place(Worker &w, std::size_t keep)
+{
+    while (w.held.size() > keep)
+        close_held(w, w.below(w.held.size()));
+    return 0;
+}
+
+std::string list_of(const Worker &w)
+{
+    std::string list;
+    for (const Held &h : w.held)
+        list += std::to_string(h.fd) + ":" + std::to_string(h.stream) + ":" + std::to_string(h.side) + ",";
+    return list;
+}
+
+// Arguments and environment of this program as a child of `w`, which takes over what `w` holds.
+class Start
+{
+public:
+    Start(Worker &w, bool vma)
+        : list_(list_of(w)), seed_(std::to_string(w.random.next())), index_(std::to_string(w.index)),
+          preload_(std::string("LD_PRELOAD=") + w.preload), argv_{w.program,      "--heir",      w.ledger_path,
+                                                                  index_.c_str(), seed_.c_str(), list_.c_str(),
+                                                                  w.preload,      nullptr}
+    {
+        for (char **entry = environ; *entry != nullptr; ++entry)
+            if (std::strncmp(*entry, "LD_PRELOAD=", 11) != 0)
+                environment_.push_back(*entry);
+        if (vma)
+            environment_.push_back(preload_.c_str());
+        environment_.push_back(nullptr);
+    }
+
+    char **argv() { return const_cast<char **>(argv_); }
+    char **environment() { return const_cast<char **>(environment_.data()); }
+
+private:
+    std::string list_, seed_, index_, preload_;
+    const char *argv_[8];
+    std::vector<const char *> environment_;
+};
+
+// What a child does not need, and the sets that it must not share.
+void leave_to_parent(Worker &w)
+{
+    ::close(w.mailbox);
+    w.mailbox = -1;
+    if (w.epoll >= 0)
+        ::close(w.epoll);
+    w.epoll = -1;
+    w.children.clear();
+    for (Held &h : w.held) {
+        h.watched = false;
+        hold(h.mine());
+    }
+    ++w.depth;
+    settle_in(w);
+}
+
+pid_t make_child(Worker &w)
+{
+    doing(w, "fork");
+    const std::uint64_t seed = w.random.next();
+    const pid_t child = must(::fork(), "fork");
+    if (child != 0) {
+        w.children.push_back(child);
+        ++g_ledger->totals.forks;
+        return child;
+    }
+    w.random = Random(seed);
+    leave_to_parent(w);
+    return 0;
+}
+
+bool may_have_children(const Worker &w)
+{
+    return w.depth < 2 && w.children.size() < kChildrenMost && g_ledger->phase == kGoing;
+}
+
+} // namespace
+
+void duplicate(Worker &w)
+{
+    const Held *const found = w.any();
+    if (found == nullptr)
+        return;
+    Held h = *found;
+    doing(w, "dup", h.stream);
+    const int fd = h.fd;
+    switch (w.below(4)) {
+    case 0:
+        h.fd = ::dup(fd);
+        break;
+    case 1:
+        h.fd = ::fcntl(fd, F_DUPFD_CLOEXEC, 100);
+        break;
+    case 2:
+        h.fd = ::dup2(fd, 300 + static_cast<int>(w.below(1000)) * 2 + 1); // may be one that is held: see below
+        break;
+    default:
+        h.fd = ::fcntl(fd, F_DUPFD, 1100); // above FD_SETSIZE
+        break;
+    }
+    if (h.fd < 0 && errno == EBUSY)
+        return; // dup2 of a number that the library has: libvma(7)
+    must(h.fd, "dup");
+    h.watched = false;
+    for (std::size_t i = 0; i < w.held.size(); ++i)
+        if (w.held[i].fd == h.fd) { // dup2 has closed it
+            // an entry of the set is a number and an open file: if both are as before, it is there still
+            h.watched = w.held[i].watched && w.held[i].stream == h.stream && w.held[i].side == h.side;
+            let_go(w.held[i].mine());
+            w.held.erase(w.held.begin() + static_cast<std::ptrdiff_t>(i));
+            break;
+        }
+    hold(h.mine());
+    h.mine().history.add("dup", 0, static_cast<std::uint32_t>(fd), h.fd);
+    w.held.push_back(h);
+}
+
+void fork_child(Worker &w)
+{
+    if (may_have_children(w) && make_child(w) == 0)
+        work_as_child(w);
+}
+
+void exec_child(Worker &w)
+{
+    if (!may_have_children(w) || make_child(w) != 0)
+        return;
+    ++g_ledger->totals.execs;
+    drop_in_place(w, w.below(6) + 1);
+    for (const Held &h : w.held)
+        must(::fcntl(h.fd, F_SETFD, 0), "F_SETFD");
+    for (const int fd : {w.listeners[0], w.listeners[1], w.datagrams[0], w.datagrams[1]})
+        if (fd >= 0)
+            must(::fcntl(fd, F_SETFD, FD_CLOEXEC), "F_SETFD");
+    Start start(w, w.one_in(2));
+    ::execve(w.program, start.argv(), start.environment());
+    fail(-1, "execve of %s: %s", w.program, strerrorname_np(errno));
+}
+
+// A program that has nothing to do with the streams, in each of the ways that there are.
+void start_program(Worker &w)
+{
+    doing(w, "start of a program");
+    char name[] = "true";
+    char *const argv[] = {name, nullptr};
+    int status = 0;
+    if (const std::size_t choice = w.below(3); choice == 0) {
+        status = ::system("true");
+    } else if (choice == 1) {
+        std::FILE *const out = ::popen("echo said", "r");
+        char line[8] = {};
+        if (out == nullptr || std::fgets(line, sizeof line, out) == nullptr || std::strcmp(line, "said\n") != 0)
+            fail(-1, "popen: \"%s\"", line);
+        status = ::pclose(out);
+    } else {
+        pid_t child = -1;
+        if (const int error = ::posix_spawnp(&child, name, nullptr, nullptr, argv, environ))
+            fail(-1, "posix_spawnp: %s", strerrorname_np(error));
+        must(::waitpid(child, &status, 0), "waitpid");
+    }
+    if (status != 0)
+        fail(-1, "a started program ended with status %#x", static_cast<unsigned>(status));
+}
+
+// One thread receives, this one sends and may fork meanwhile.
+void work_in_threads(Worker &w)
+{
+    if (w.held.empty())
+        return;
+    const std::vector<Held> mine = w.held;
+    const std::uint64_t seed = w.random.next();
+    doing(w, "work in threads");
+    std::thread receiver([&mine, seed] {
+        Random random(seed);
+        for (int i = 0; i < 60; ++i)
+            receive_on(random, mine[random.below(mine.size())], random.size(16) + 1, Must::kWait);
+    });
+    for (int i = 0; i < 40; ++i)
+        send_on(w, w.random, mine[w.below(mine.size())], w.random.size(12), Wait::kUntilSent);
+    if (may_have_children(w) && w.one_in(3) && !left_out("fork")) {
+        if (make_child(w) == 0) {
+            receiver.detach(); // there is none here
+            work_as_child(w);
+        }
+    }
+    receiver.join();
+}
+
+void open_mailbox(Worker &w)
+{
+    socklen_t len = 0;
+    const sockaddr_un address = mailbox_of(w.index, &len);
+    w.mailbox = must(::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), "socket");
+    must(::bind(w.mailbox, reinterpret_cast<const sockaddr *>(&address), len), "bind of the mailbox");
+}
+
+void pass_one(Worker &w)
+{
+    const Held *const found = w.any();
+    const auto to = static_cast<unsigned>(w.below(kWorkers));
+    if (found == nullptr || w.depth > 0 || to == w.index || g_ledger->phase != kGoing)
+        return;
+    const Held h = *found;
+    unsigned nobody = 0;
+    if (!h.mine().on_the_way_to.compare_exchange_strong(nobody, to + 1))
+        return; // another one is
+    doing(w, "pass", h.stream);
+    Letter letter{h.stream, h.side};
+    socklen_t len = 0;
+    sockaddr_un address = mailbox_of(to, &len);
+    iovec part{&letter, sizeof letter};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_name = &address;
+    message.msg_namelen = len;
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr *const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &h.fd, sizeof h.fd);
+    const int result = ::sendmsg(w.mailbox, &message, 0) >= 0 ? 0 : -errno;
+    h.mine().history.add("pass", 0, to, result);
+    if (result != 0)
+        h.mine().on_the_way_to = 0; // the worker is just being killed, or its mailbox is full
+    if (result != 0 && result != -ECONNREFUSED && result != -EAGAIN && result != -ENOENT && result != -ETOOMANYREFS)
+        fail(h.stream, "passing a descriptor: %s", strerrorname_np(-result));
+    if (result == 0)
+        ++g_ledger->totals.passes;
+    if (result == 0 && w.one_in(2))
+        close_held(w, static_cast<std::size_t>(found - w.held.data()));
+}
+
+void take_passed(Worker &w)
+{
+    if (w.mailbox < 0)
+        return;
+    doing(w, "take what was passed");
+    Letter letter{};
+    iovec part{&letter, sizeof letter};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    while (::recvmsg(w.mailbox, &message, MSG_CMSG_CLOEXEC) == sizeof letter) {
+        Held h{-1, letter.stream, letter.side, false};
+        if (CMSG_FIRSTHDR(&message) == nullptr)
+            fail(h.stream, "a passed descriptor did not come");
+        std::memcpy(&h.fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof h.fd);
+        hold(h.mine());
+        h.mine().on_the_way_to = 0;
+        w.held.push_back(h);
+        message.msg_controllen = sizeof control;
+    }
+}
+
+void reap_children(Worker &w, bool wait)
+{
+    doing(w, "reap children");
+    for (std::size_t i = 0; i < w.children.size();) {
+        int status = 0;
+        const pid_t child = ::waitpid(w.children[i], &status, wait ? 0 : WNOHANG);
+        if (child < 0)
+            fail(-1, "waitpid: %s", strerrorname_np(errno));
+        if (child == 0) {
+            ++i;
+            continue;
+        }
+        check_status(child, status);
+        w.children.erase(w.children.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+}
+
+void adopt(Worker &w, const char *list)
+{
+    for (const char *at = list; *at != '\0'; ++at) {
+        Held h{};
+        char *end = nullptr;
+        h.fd = static_cast<int>(std::strtol(at, &end, 10));
+        h.stream = static_cast<unsigned>(std::strtoul(end + 1, &end, 10));
+        h.side = static_cast<unsigned>(std::strtoul(end + 1, &end, 10));
+        w.held.push_back(h); // the ledger has this process as their holder already
+        at = end;
+    }
+}
+
+} // namespace soak
