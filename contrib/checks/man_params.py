@@ -6,7 +6,7 @@
     man/libvma.7    WHAT STAYS  with  compat/src                      reasons in the log for staying on the kernel
     man/fi_vma.7    FI_VMA_*    with  prov/vma/src                    names
     man/fi_vma.7    LIMITS      with  prov/vma/src/ofi/attr.hpp       numbers
-    man/fi_vma.7    EXTENSIONS  with  include/rdma/fi_ext_vma.h       names
+    man/fi_vma.7    EXTENSIONS  with  include/rdma/fi_ext_vma*.h      names
 
 and fails on a difference. With --fix it writes the entries of PARAMETERS anew from the table: heading, the line of
 facts and the table's text. Paragraphs that follow them in an entry (from an .IP on) are written by hand, and kept.
@@ -28,7 +28,7 @@ PARAMS = tree.ROOT / "compat/src/config/params.hpp"
 SPECS = tree.ROOT / "compat/src/config/table.hpp"
 PROVIDER = tree.ROOT / "prov/vma/src"
 ATTRIBUTES = tree.ROOT / "prov/vma/src/ofi/attr.hpp"
-EXTENSIONS = tree.ROOT / "include/rdma/fi_ext_vma.h"
+EXTENSIONS = sorted((tree.ROOT / "include/rdma").glob("fi_ext_vma*.h"))
 
 # Attribute as the page's LIMITS heads it -> the constants whose values its paragraph must name, in this order.
 LIMITS = {
@@ -319,7 +319,7 @@ def check_provider():
         set(re.findall(r"^\.TP\n\.B (FI_VMA_\w+)$", page, re.MULTILINE)),
         set(re.findall(r'"(FI_VMA_\w+)"', source)),
     )
-    extensions = set(re.findall(r"#define (FI_\w*VMA_\w+) ", EXTENSIONS.read_text(encoding="utf-8")))
+    extensions = set(re.findall(r"#define (FI_\w*VMA_\w+) ", "".join(path.read_text(encoding="utf-8") for path in EXTENSIONS)))
     said = set(re.findall(r"\bFI_(?:OPT|EP)_VMA_\w+|\bFI_VMA_\w*(?:_KEY|_OPS|CLOCKS|MODERATE|COUNTERS)\b", page))
     faults += difference(FI_VMA, "extension", said, extensions)
     values = constants(uncommented(ATTRIBUTES.read_text(encoding="utf-8")))

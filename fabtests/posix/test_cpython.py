@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-from lib import build, netns, suite
+from lib import build, suite
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "unittest_results.py"
 PYTHON = "/usr/bin/python3"
@@ -26,15 +26,6 @@ NOT_RUN = ["*VSOCK*"]  # hang in a virtual machine whose host has no such device
 def suite_is_there(run):
     if run.start("look", [PYTHON, "-c", "import test.test_socket"]).wait() != 0:
         pytest.skip("libpython3.11-testsuite is not installed")
-
-
-@pytest.fixture
-def places():
-    """A host for each run: two that meet would take each other's abstract names and ports."""
-    made = {mode: netns.made(netns.Host) for mode in suite.MODES}
-    yield made
-    for host in made.values():
-        host.remove()
 
 
 def start(run, place, mode, module):

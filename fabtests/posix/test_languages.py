@@ -4,21 +4,10 @@ which talks to itself and says in TAP what went well. Without the library, with 
 
 import pathlib
 
-import pytest
-
-from lib import build, netns, suite
+from lib import build, suite
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
 LIMIT = 100  # seconds for the three runs
-
-
-@pytest.fixture
-def places():
-    """A host for each run: nobody else's ports."""
-    made = {mode: netns.made(netns.Host) for mode in suite.MODES}
-    yield made
-    for host in made.values():
-        host.remove()
 
 
 def compare(run, places, argv, env=None):

@@ -343,8 +343,7 @@ void checksums_that_the_device_has_verified(void **)
 
 bool is_readable(const RawQueue &queue)
 {
-    pollfd wanted{queue.fd(), POLLIN, 0};
-    return ::poll(&wanted, 1, 0) == 1;
+    return ::poll(std::array{pollfd{queue.fd(), POLLIN, 0}}.data(), 1, 0) == 1;
 }
 
 void a_frame_wakes(void **)
