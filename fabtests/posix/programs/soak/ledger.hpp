@@ -89,6 +89,7 @@ struct Totals {
 struct Ledger {
     std::uint64_t seed;
     std::uint64_t began_us;
+    unsigned seconds;                  // until the end begins
     std::atomic<int> breaks;           // sends that are to leave a byte out: shows that it is found
     char without[200];                 // names of operations that are left out, with a comma behind each
     std::atomic<bool> failing, failed; // somebody is about to say what, and has said it

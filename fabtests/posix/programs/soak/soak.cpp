@@ -333,6 +333,7 @@ int main(int argc, char **argv)
         fabtest::die("soak --ledger FILE --preload LIBRARIES [--seed N] [--seconds N]");
     make_ledger(options.ledger, options.seed);
     g_ledger->breaks = options.breaks;
+    g_ledger->seconds = options.seconds;
     std::snprintf(g_ledger->without, sizeof g_ledger->without, "%s,", options.without);
     char self[PATH_MAX];
     if (::realpath("/proc/self/exe", self) == nullptr)

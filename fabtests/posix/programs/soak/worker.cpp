@@ -24,6 +24,7 @@ namespace soak {
 
 namespace {
 
+constexpr unsigned kEndsWithin = 120;            // seconds after the end began
 constexpr std::size_t kOwnDescriptorsMost = 100; // of the library: some for each process that it has talked to
 
 const char *const kTcp = "TCP sockets";
@@ -187,6 +188,12 @@ void end_worker(Worker &w)
     ::close(w.mailbox);
 }
 
+// The driver ends all that it started. If somebody kills it, the others end themselves. (fork() forgets the alarm.)
+void end_without_driver()
+{
+    ::alarm(g_ledger->seconds + kEndsWithin);
+}
+
 } // namespace
 
 bool left_out(const char *name)
@@ -204,6 +211,7 @@ void doing(const Worker &w, const char *operation, std::int64_t stream)
 
 void settle_in(Worker &w)
 {
+    end_without_driver();
     for (unsigned slot = kWorkers; slot < kWorkers + kChildren; ++slot) {
         pid_t free = g_ledger->doing[slot].pid;
         if ((free == 0 || is_dead(free)) && g_ledger->doing[slot].pid.compare_exchange_strong(free, ::getpid())) {
@@ -241,6 +249,7 @@ int work(char **argv)
         settle_in(w);
         work_as_child(w);
     }
+    end_without_driver();
     g_ledger->doing[w.slot].pid = ::getpid();
     doing(w, "start");
     const char *const preload = std::getenv("LD_PRELOAD");
