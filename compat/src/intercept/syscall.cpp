@@ -3,6 +3,7 @@
 // descriptors or move bytes go where the function of that name goes; all others are the kernel's.
 #include "compat/src/intercept/export.hpp"
 
+#include "compat/src/libc/provider_text.hpp"
 #include "compat/src/socket/uring.hpp"
 
 #include <sched.h>
@@ -331,9 +332,12 @@ bool has_wrapper(long number)
     return static_cast<unsigned long>(number) < kNumbers && kHasWrapper[static_cast<unsigned long>(number)];
 }
 
-[[gnu::noinline]] long call_wrapper(long number, Arguments a)
+// The provider means the kernel's socket, whatever it asks of it: it takes connections out of there, and puts them back.
+[[gnu::noinline]] long call_wrapper(long number, Arguments a, const void *caller)
 {
     long result = 0;
+    if (libc::is_provider(caller))
+        return changes_descriptors(number, a, result) ? result : real_syscall(number, a);
     if (concerns_process(number, a, result) || concerns_ring(number, a, result) ||
         changes_descriptors(number, a, result) || may_concern_us(number, a, result) ||
         (ours(a.fd()) && moves_bytes(number, a, result)))
@@ -350,6 +354,6 @@ extern "C" [[gnu::visibility("default")]] long vma_syscall(long number, long a, 
 long vma_syscall(long number, long a, long b, long c, long d, long e, long f)
 {
     if (has_wrapper(number)) [[unlikely]]
-        return call_wrapper(number, {{a, b, c, d, e, f}});
+        return call_wrapper(number, {{a, b, c, d, e, f}}, __builtin_return_address(0));
     return real_syscall(number, {{a, b, c, d, e, f}});
 }
