@@ -144,7 +144,7 @@ int set_keepalive(Socket &s, int fd, const void *value, socklen_t len)
     int on = 0;
     {
         const LockGuard guard(s.tx_lock);
-        if (s.on_port && len >= sizeof on && value != nullptr) {
+        if (s.on_port && static_cast<int>(len) >= static_cast<int>(sizeof on) && value != nullptr) {
             memcpy(&on, value, sizeof on);
             s.keepalive = on != 0;
             tell(s, fd);
