@@ -311,6 +311,20 @@ void expect_set(int times, unsigned completions, unsigned period)
     expect_moderation({g_moderation.completions, g_moderation.period}, completions, period);
 }
 
+// A device's, as far as moderation goes.
+struct ModeratedQueue {
+    fi_ops ops = {};
+    fid_cq fid = {};
+    ModeratedQueue()
+    {
+        ops.size = sizeof ops;
+        ops.control = note_moderation;
+        fid.fid.ops = &ops;
+    }
+    ModeratedQueue(const ModeratedQueue &) = delete;
+    ModeratedQueue &operator=(const ModeratedQueue &) = delete;
+};
+
 // VMA_CQ_MODERATION_ENABLE, VMA_CQ_AIM_INTERVAL_MSEC
 void moderation_is_set_and_adapted(void **)
 {
@@ -319,13 +333,9 @@ void moderation_is_set_and_adapted(void **)
     const Changed enabled(config::g_params.cq_moderation, true);
     const Changed interval(config::g_params.cq_aim_interval_msec, 250);
     const sock::LockGuard guard(sock::g_lift_lock); // nobody but us looks at devices
-    fi_ops ops = {};
-    fid_cq queue = {};
-    ops.size = sizeof ops;
-    ops.control = note_moderation;
-    queue.fid.ops = &ops;
+    ModeratedQueue queue;
     sock::Device &d = sock::remote_device_at(0);
-    d.cq = &queue;
+    d.cq = &queue.fid;
     sock::moderate(d);
     expect_set(1, 48, 50);
     const std::uint32_t turns = sock::helper_turns_in(250);
@@ -358,16 +368,12 @@ void moderation_is_what_the_program_asks_for(void **)
     const Changed enabled(config::g_params.cq_moderation, false);
     const Changed interval(config::g_params.cq_aim_interval_msec, 250);
     assert_int_equal(sock::moderate_as_asked(1, 2), 0); // no device
-    fi_ops ops = {};
-    fid_cq queue = {};
-    ops.size = sizeof ops;
-    ops.control = note_moderation;
-    queue.fid.ops = &ops;
+    ModeratedQueue queue;
     sock::Device &d = sock::remote_device_at(0);
     g_moderations = 0;
     {
         const sock::LockGuard guard(sock::g_lift_lock);
-        d.cq = &queue;
+        d.cq = &queue.fid;
         sock::moderate(d); // one that is opened later
         expect_set(1, 1, 2);
     }

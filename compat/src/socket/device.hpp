@@ -16,6 +16,7 @@
 
 #include "compat/src/socket/device_time.hpp"
 #include "compat/src/socket/moderation.hpp"
+#include "compat/src/stats/count.hpp"
 
 namespace vma::sock {
 
@@ -49,9 +50,8 @@ struct Device {
 // A poll of the device's queue has found so much. Poll lock held.
 inline void note_hit(std::uint64_t &hits, std::uint64_t &most, unsigned found)
 {
-    __atomic_store_n(&hits, hits + 1, __ATOMIC_RELAXED);
-    if (found > most) [[unlikely]]
-        __atomic_store_n(&most, found, __ATOMIC_RELAXED);
+    stats::add(hits);
+    stats::raise(most, found);
 }
 
 // As the device wants it: a v4-mapped address becomes an AF_INET one, of which `out` then has the first bytes. Its length.

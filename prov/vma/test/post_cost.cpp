@@ -119,7 +119,7 @@ int main(int argc, char **argv)
                      .device_cq = endpoint.tx_queue->cq,
                      .bytes = out.bytes.data(),
                      .desc = out.desc(),
-                     .mr = static_cast<verbs::Registration *>(out.desc())->mr};
+                     .mr = static_cast<ibv_mr *>(static_cast<ofi::DeviceMr *>(out.desc())->handle)};
     for (int batch = 0; batch < kBatches; ++batch) {
         for (int i = 0; i < kBatch; ++i)
             check(fi_recv(pair.b.ep, in.bytes.data(), kLength, in.desc(), 0, nullptr) == 0);

@@ -11,8 +11,6 @@
 #include "core/fd.hpp"
 #include "core/log.hpp"
 #include "ofi/mr_calls.hpp"
-#include "ofi/noop.hpp"
-#include "rdma/fi_ext_vma.h"
 #include "verbs/endpoint.hpp"
 
 namespace vma::verbs {
@@ -123,10 +121,7 @@ int register_memory(ibv_pd *pd, void *memory, std::size_t bytes, int access, ibv
     mr = table()->reg_mr(pd, memory, bytes, access);
     if (mr != nullptr)
         return 0;
-    const int error = last_error();
-    VMA_WARN(mr, "cannot register %zu bytes: %s%s", bytes, std::strerror(-error),
-             error == -ENOMEM ? " (ulimit -l says how much memory may be locked)" : "");
-    return error;
+    return ofi::refused(bytes, -last_error());
 }
 
 namespace {
@@ -146,37 +141,10 @@ int access_flags(std::uint64_t access)
     return flags;
 }
 
-int close_region(fid *fid)
+int release(void *mr) noexcept
 {
-    auto *closed = reinterpret_cast<Registration *>(fid);
-    if (closed->domain.fabric.orphaned())
-        return 0;
-    if (const int error = table()->dereg_mr(closed->mr))
-        return -error;
-    closed->domain.refs.fetch_sub(1, std::memory_order_relaxed);
-    delete closed;
-    return 0;
+    return table()->dereg_mr(static_cast<ibv_mr *>(mr));
 }
-
-int control_region(fid *fid, int command, void *argument)
-{
-    if (static_cast<unsigned>(command) != FI_VMA_LOCAL_KEY)
-        return -FI_ENOSYS;
-    if (argument == nullptr)
-        return -FI_EINVAL;
-    *static_cast<std::uint32_t *>(argument) = reinterpret_cast<Registration *>(fid)->mr->lkey;
-    return 0;
-}
-
-constinit fi_ops g_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = close_region,
-    .bind = ofi::no_op,
-    .control = control_region,
-    .ops_open = ofi::no_op,
-    .tostr = ofi::no_op,
-    .ops_set = ofi::no_op,
-};
 
 int regattr(fid *fid, const fi_mr_attr *attr, std::uint64_t, fid_mr **out)
 {
@@ -188,19 +156,17 @@ int regattr(fid *fid, const fi_mr_attr *attr, std::uint64_t, fid_mr **out)
     ofi::Domain &domain = *reinterpret_cast<ofi::Domain *>(fid);
     if (domain.fabric.orphaned())
         return -FI_EOPBADSTATE;
-    std::unique_ptr<Registration> region(new (std::nothrow) Registration(domain));
-    if (!region)
-        return -FI_ENOMEM;
-    const iovec &memory = attr->mr_iov[0];
-    if (const int error = register_memory(nic_domain(domain).pd(), memory.iov_base, memory.iov_len,
-                                          access_flags(attr->access), region->mr))
-        return error;
-    region->fid.fid = {FI_CLASS_MR, attr->context, &g_fid_ops};
-    region->fid.mem_desc = region.get();
-    region->fid.key = region->mr->rkey;
-    domain.refs.fetch_add(1, std::memory_order_relaxed);
-    *out = &region.release()->fid;
-    return 0;
+    return ofi::register_with_device(domain, *attr, out, [&](const iovec &memory, ofi::DeviceMr &made) {
+        ibv_mr *mr = nullptr;
+        if (const int error = register_memory(nic_domain(domain).pd(), memory.iov_base, memory.iov_len,
+                                              access_flags(attr->access), mr))
+            return error;
+        made.handle = mr;
+        made.release = release;
+        made.local_key = mr->lkey;
+        made.remote_key = mr->rkey;
+        return 0;
+    });
 }
 
 } // namespace

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ofi/device_mr.hpp"
 #include "ofi/domain.hpp"
 #include "verbs/manager.hpp"
 #include "verbs/nic.hpp"
@@ -52,19 +53,10 @@ int open_nic_domain(Manager &manager, ofi::Domain &domain, const fi_info &info) 
 // `access` as ibv_reg_mr(3) has it. 0 or a negative fi_errno, logged.
 int register_memory(ibv_pd *pd, void *memory, std::size_t bytes, int access, ibv_mr *&mr) noexcept;
 
-// What fi_mr_desc() stands for: the operations' local descriptor is the registration itself.
-struct Registration {
-    fid_mr fid{}; // first
-    ofi::Domain &domain;
-    ibv_mr *mr = nullptr;
-
-    explicit Registration(ofi::Domain &owner) noexcept : domain(owner) {}
-};
-
 // The local key of a descriptor, 0 without one.
 inline std::uint32_t local_key(void *descriptor) noexcept
 {
-    return descriptor != nullptr ? static_cast<const Registration *>(descriptor)->mr->lkey : 0;
+    return descriptor != nullptr ? static_cast<const ofi::DeviceMr *>(descriptor)->local_key : 0;
 }
 
 extern fi_ops_mr registration_ops;
