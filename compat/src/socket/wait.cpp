@@ -14,6 +14,7 @@
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
+#include "compat/src/mux/crowd.hpp"
 #include "compat/src/mux/thread_record.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/calls.hpp"
@@ -59,6 +60,7 @@ int check(const Socket &s, short events, const Wait &wait)
 int spin(Socket &s, int fd, short events, Wait &wait, std::int64_t start, std::int64_t until)
 {
     bool polite = false;
+    std::int64_t now = start;
     const std::uint32_t yield = config::params().rx_poll_yield;
     for (unsigned turn = 1;; ++turn) {
         if (wait.look == nullptr)
@@ -72,19 +74,21 @@ int spin(Socket &s, int fd, short events, Wait &wait, std::int64_t start, std::i
         if ((polite || turn % kTurnsPerKernelLook == 0) && waits_for_kernel(s, interest) &&
             ready_events(s, live_fd(s, fd), interest) != 0)
             return 1;
-        if (polite || (yield != 0 && turn % yield == 0))
+        if (polite && mux::yield_finds_crowd(now) && until != kForever)
+            return 0;
+        if (!polite && yield != 0 && turn % yield == 0)
             sched_yield();
         else
             cpu_relax();
         if (turn % kTurnsPerClock != 0 && !polite)
             continue;
         pthread_testcancel(); // no lock is held, and no list has anything of this stack
-        const std::int64_t now = now_ns();
-        polite = now - start > kPoliteAfterNs;
+        now = now_ns();
         if (now >= wait.deadline_ns)
             return -EAGAIN;
         if (now >= until)
             return 0;
+        polite = now - start > kPoliteAfterNs;
     }
 }
 
@@ -172,7 +176,8 @@ int wait_for(Socket &s, int fd, short events, Wait &wait)
     const bool sleeps = turn != kForever && turn - now_ns() > kShortTurnNs; // nobody hastens the clock
     if (result == 0 && poll_us != 0 && !sleeps) {
         const std::int64_t start = now_ns();
-        result = spin(s, fd, events, wait, start, poll_us < 0 ? kForever : start + poll_us * kNsPerUs);
+        if (poll_us < 0 || !mux::crowded(start))
+            result = spin(s, fd, events, wait, start, poll_us < 0 ? kForever : start + poll_us * kNsPerUs);
         if (result > 0 && (events & POLLIN) != 0)
             stats::add(record_of(s).now.rx.poll_hit);
     }

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Whether more threads want to run than there are processors for them. Who spins then, even if it lets others run in each turn, takes
+// time from those for which it waits: it had better sleep. A wait without a limit (VMA_RX_POLL=-1) is asked for, and spins on.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace vma::mux {
+
+// ns of CLOCK_MONOTONIC: until then waits of this process sleep at once. Then one of them looks again.
+extern constinit std::atomic<std::int64_t> g_crowded_until;
+
+inline bool crowded(std::int64_t now)
+{
+    return now < g_crowded_until.load(std::memory_order_relaxed);
+}
+
+// In place of sched_yield() in a spinning wait that lets others run. True: in most of this thread's last turns somebody else ran, whether they
+// were of this wait or of the ones before, so end the spin. Most calls cost a sched_yield() and a comparison, one in 16 another system call.
+bool yield_finds_crowd(std::int64_t now);
+
+} // namespace vma::mux
