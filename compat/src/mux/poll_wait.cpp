@@ -355,6 +355,7 @@ int PollWait::sleep_in_kernel(sock::RingMask rings)
     for (; rings != 0; rings &= rings - 1)
         kernel_[end++] = {sock::engine_wait_fd(static_cast<unsigned>(__builtin_ctzll(rings))), POLLIN, 0};
     const int n = libc::real.ppoll(kernel_, end, timeout, mask_);
+    frame_.sleeper->told(kernel_[count_].revents);
     if (n >= 0 || errno != EINVAL)
         return n;
     // The array is as long as RLIMIT_NOFILE allows: no room for ours.

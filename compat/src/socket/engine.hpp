@@ -74,11 +74,16 @@ public:
     int wake_fd() const { return fd_; }
     void wake() const; // any thread; async-signal-safe
 
+    // What poll() said of wake_fd(): with nothing in it the destructor saves a system call. A wake-up that comes after that ends the
+    // thread's next sleep, which looks, finds nothing and sleeps again.
+    void told(short revents) { empty_ = revents == 0; }
+
 private:
     friend void kick_sleepers();
     Sleeper *next_ = nullptr;
     Sleeper *prev_ = nullptr;
     int fd_ = -1;
+    bool empty_ = false;
 };
 void kick_sleepers();
 

@@ -99,14 +99,14 @@ std::int64_t turn_of(const Socket &s, short events)
 }
 
 // What the kernel is to tell meanwhile. 0: look again.
-int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, int wake_fd, RingMask ring)
+int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, Sleeper &sleeper, RingMask ring)
 {
     const std::int64_t turn = turn_of(s, events);
     const bool kernel_carries =
         (events & POLLOUT) == 0 || (s.tx.path.load(std::memory_order_acquire) == Path::kKernel && turn == kForever);
     pollfd fds[] = {{live_fd(s, fd), static_cast<short>(kernel_carries ? events : 0), 0},
                     {engine_wait_fd(static_cast<unsigned>(__builtin_ctzll(ring))), POLLIN, 0},
-                    {wake_fd, POLLIN, 0}};
+                    {sleeper.wake_fd(), POLLIN, 0}};
     timespec timeout = {};
     const std::int64_t until = std::min(wait.deadline_ns, turn);
     const std::int64_t left = until - now_ns();
@@ -115,6 +115,7 @@ int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, int wake_
     if (libc::real.ppoll(fds, std::size(fds), until == kForever ? nullptr : &timeout, nullptr) > 0 &&
         fds[0].revents != 0)
         note_kernel_events(s, static_cast<std::uint32_t>(fds[0].revents));
+    sleeper.told(fds[2].revents);
     engine_woken(ring);
     const bool by_kernel =
         s.udp.load(std::memory_order_relaxed) != nullptr || waits_for_kernel(s, static_cast<std::uint32_t>(events));
@@ -136,7 +137,7 @@ int sleep_once(Socket &s, int fd, short events, const Wait &wait)
     int result = check(s, events, wait);
     const RingMask ring = ring_of(s); // whoever changes it wakes sleepers
     if (result == 0 && engine_arm(ring))
-        result = sleep_in_kernel(s, fd, events, wait, frame->sleeper->wake_fd(), ring);
+        result = sleep_in_kernel(s, fd, events, wait, *frame->sleeper, ring);
     frame->release();
     engine_poll(ring);
     return result;
@@ -242,6 +243,8 @@ Sleeper::~Sleeper()
         else
             g_sleepers = next_;
     }
+    if (empty_)
+        return;
     std::uint64_t count;
     [[maybe_unused]] const ssize_t n = libc::uncancelled::read(fd_, &count, sizeof count);
 }

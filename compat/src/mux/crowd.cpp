@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A thread that yields is still runnable: if another runs in its place, that is an involuntary switch (getrusage(2)), and there is none
+// if it has the processor for itself. So the kernel counts for us which turns went to others.
+#include "compat/src/mux/crowd.hpp"
+
+#include <sched.h>
+#include <sys/resource.h>
+
+namespace vma::mux {
+
+constinit std::atomic<std::int64_t> g_crowded_until{0};
+
+namespace {
+
+constexpr unsigned kTurns = 16;
+constexpr std::int64_t kSleeps = 50'000'000; // ns
+
+struct Turns {
+    unsigned count;
+    long switches_before;
+};
+
+thread_local constinit Turns t_turns [[gnu::tls_model("initial-exec")]] = {};
+
+long involuntary_switches()
+{
+    rusage usage = {};
+    ::getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nivcsw;
+}
+
+} // namespace
+
+bool yield_finds_crowd(std::int64_t now)
+{
+    Turns &turns = t_turns;
+    if (turns.count == 0)
+        turns.switches_before = involuntary_switches();
+    ::sched_yield();
+    if (++turns.count < kTurns)
+        return false;
+    turns.count = 0;
+    if (involuntary_switches() - turns.switches_before < kTurns / 2)
+        return false;
+    g_crowded_until.store(now + kSleeps, std::memory_order_relaxed);
+    return true;
+}
+
+} // namespace vma::mux

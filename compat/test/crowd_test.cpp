@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Spinning waits where more threads want to run than there are processors: they end, and for a while none begins. One without a
+// limit spins on.
+#include "fabtests/unit.hpp"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <atomic>
+#include <limits>
+#include <thread>
+
+#include "compat/src/mux/clock.hpp"
+#include "compat/src/mux/crowd.hpp"
+
+namespace {
+
+using namespace vma::mux;
+
+constexpr std::int64_t kHour = 3'600'000'000; // us
+
+void stay_on(int cpu)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    assert_int_equal(::pthread_setaffinity_np(::pthread_self(), sizeof one, &one), 0);
+}
+
+// Two threads on this thread's processor: what it is like for a spinning one is the same however busy the machine is.
+class Crowded
+{
+public:
+    Crowded()
+    {
+        assert_int_equal(::pthread_getaffinity_np(::pthread_self(), sizeof before_, &before_), 0);
+        const int cpu = ::sched_getcpu();
+        stay_on(cpu);
+        other_ = std::thread([this, cpu] {
+            stay_on(cpu);
+            while (!over_.load(std::memory_order_relaxed))
+                ::sched_yield();
+        });
+    }
+    Crowded(const Crowded &) = delete;
+    Crowded &operator=(const Crowded &) = delete;
+    ~Crowded()
+    {
+        over_.store(true, std::memory_order_relaxed);
+        other_.join();
+        ::pthread_setaffinity_np(::pthread_self(), sizeof before_, &before_);
+    }
+
+private:
+    cpu_set_t before_;
+    std::atomic<bool> over_{false};
+    std::thread other_;
+};
+
+int forget(void **)
+{
+    g_crowded_until.store(0, std::memory_order_relaxed);
+    return 0;
+}
+
+void turns_that_go_to_others_are_a_crowd(void **)
+{
+    const Crowded crowd;
+    const std::int64_t now = now_ns();
+    while (!yield_finds_crowd(now)) {
+    }
+    assert_true(crowded(now));
+    assert_false(crowded(now + 1'000'000'000)); // then a wait looks again
+}
+
+void spin_of_hours_ends(void **)
+{
+    const Crowded crowd;
+    const Deadline deadline(nullptr);
+    SpinTime spin(kHour, deadline);
+    while (!spin.over()) {
+    }
+    assert_true(g_crowded_until.load(std::memory_order_relaxed) != 0);
+}
+
+void no_other_begins(void **)
+{
+    g_crowded_until.store(std::numeric_limits<std::int64_t>::max(), std::memory_order_relaxed);
+    const Deadline deadline(nullptr);
+    SpinTime spin(kHour, deadline);
+    assert_true(spin.over());
+}
+
+void spin_without_limit_goes_on(void **)
+{
+    g_crowded_until.store(std::numeric_limits<std::int64_t>::max(), std::memory_order_relaxed);
+    const Crowded crowd;
+    const Deadline deadline(nullptr);
+    SpinTime spin(-1, deadline);
+    for (int i = 0; i < 10000; ++i)
+        assert_false(spin.over());
+}
+
+} // namespace
+
+int main()
+{
+    const CMUnitTest tests[] = {
+        cmocka_unit_test_setup(turns_that_go_to_others_are_a_crowd, forget),
+        cmocka_unit_test_setup(spin_of_hours_ends, forget),
+        cmocka_unit_test_setup(no_other_begins, forget),
+        cmocka_unit_test_setup(spin_without_limit_goes_on, forget),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
