@@ -419,8 +419,13 @@ void on_down(fid_ep *endpoint, const char *why)
         return;
     char name[kNameMax];
     if (s->on_port) {
-        VMA_LOG(kDebug, "%s: back to the kernel: the peer has finished, or is not reached by the port any more",
-                connection_name(*s, name));
+        const bool urgent = is_port_urgent(*s);
+        if (urgent) {
+            s->kernel_reason = "urgent data";
+            s->pinned.store(true, std::memory_order_release);
+        }
+        VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(*s, name),
+                urgent ? "urgent data" : "the peer has finished, or is not reached by the port any more");
         close_endpoint(*s, true);
         return;
     }
