@@ -293,7 +293,8 @@ int KernelConnection::empty() noexcept
         return -EAGAIN;
     const auto left = std::min(static_cast<std::size_t>(unsent), queued.size());
     handover.nxt = handover.una + static_cast<inet::Seq>(queued.size() - left);
-    return queued.size() == 0 && unread.size() == 0 ? 0 : connect_again();
+    error = queued.size() == 0 && unread.size() == 0 ? 0 : connect_again();
+    return error != 0 ? error : choose_queue(fd_, TCP_NO_QUEUE); // who writes to it past us is refused, not swallowed
 }
 
 // ---- back ------------------------------------------------------------------------------------------------------------
