@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "compat/src/libc/real.hpp"
+#include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/test/epoll_look.hpp"
 #include "compat/test/fake_socket.hpp"
@@ -18,6 +19,32 @@ namespace {
 
 using namespace vma;
 using namespace epoll_look;
+
+// ---- the program's data ----------------------------------------------------------------------------------------------------
+
+// Whatever number it is: an address of ours, one with a descriptor in its lower half (Java leaves the upper one as it was), ...
+void data_may_be_an_address_of_ours(void **)
+{
+    One one(kIn);
+    int ends[2];
+    assert_int_equal(::pipe(ends), 0);
+    assert_int_equal(::write(ends[1], "x", 1), 1);
+    const mux::Set &set = *mux::set_of(one.epfd);
+    const auto entry = reinterpret_cast<std::uintptr_t>(set.entries);
+    const std::uint64_t numbers[] = {entry, entry | 6, reinterpret_cast<std::uintptr_t>(&set), 0, 1, 2, ~UINT64_C(0)};
+    epoll_event event = {};
+    event.events = EPOLLIN;
+    assert_int_equal(mux::epoll_control(one.epfd, EPOLL_CTL_ADD, ends[0], &event), 0);
+    for (const std::uint64_t number : numbers) {
+        event.data.u64 = number;
+        assert_int_equal(mux::epoll_control(one.epfd, EPOLL_CTL_MOD, ends[0], &event), 0);
+        epoll_event got[2] = {};
+        assert_int_equal(mux::epoll_wait_ms(one.epfd, got, 2, 0, nullptr), 1);
+        assert_int_equal(got[0].data.u64, number);
+    }
+    ::close(ends[0]);
+    ::close(ends[1]);
+}
 
 // ---- triggering ------------------------------------------------------------------------------------------------------------
 
@@ -367,6 +394,7 @@ int main()
 {
     vma::libc::resolve_real();
     const CMUnitTest tests[] = {
+        cmocka_unit_test(data_may_be_an_address_of_ours),
         cmocka_unit_test(level_triggered_stays_until_read),
         cmocka_unit_test(edge_triggered_is_told_once_an_event),
         cmocka_unit_test(edge_is_only_for_who_asked),

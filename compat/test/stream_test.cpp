@@ -4,6 +4,7 @@
 #include "fabtests/unit.hpp"
 
 #include <errno.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -175,6 +176,103 @@ void words_of_another_host_end_the_connection(void **)
     }
 }
 
+void end_span(End &end)
+{
+    end.s->tx_lock.lock();
+    sock::end_transmit(*end.s, false);
+    sock::unlock_tx(*end.s);
+}
+
+int readable(const End &end)
+{
+    int count = 0;
+    assert_int_equal(sock::bytes_readable(*end.s, end.fd, &count), 0);
+    return count;
+}
+
+void await_kernel_bytes(const End &end)
+{
+    pollfd p = {end.fd, POLLIN, 0};
+    assert_int_equal(::poll(&p, 1, -1), 1); // the kernel's own
+}
+
+// A read that gets less than it asked for tells edge-triggered programs that no more was there, as does FIONREAD (nginx):
+// neither ends where the stream changes its path.
+void reads_go_on_where_the_path_changes(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    send_some(pair.a, 100); // in the ring
+    end_span(pair.a);
+    send_some(pair.a, 200); // in the kernel
+    await_kernel_bytes(pair.b);
+    sock::engine_drain();
+    assert_int_equal(readable(pair.b), 300);
+    const std::uint64_t before = pair.b.received;
+    receive_some(pair.b, pair.a, 1000, 0);
+    assert_int_equal(pair.b.received - before, 300);
+
+    assert_true(lift(pair));
+    drain(pair);
+    send_some(pair.a, 100);
+    end_span(pair.a);
+    send_some(pair.a, 200);
+    await_kernel_bytes(pair.b);
+    receive_some(pair.b, pair.a, 100, 0); // the span is used up: another may start behind the 200
+    while (pair.a.s->tx.path.load() != sock::Path::kEndpoint)
+        sock::engine_drain();
+    send_some(pair.a, 300);
+    sock::engine_drain();
+    assert_int_equal(readable(pair.b), 500);
+    const std::uint64_t again = pair.b.received;
+    receive_some(pair.b, pair.a, 1000, 0);
+    assert_int_equal(pair.b.received - again, 500);
+}
+
+// Peeked bytes stay: once by one path only.
+void peeks_end_where_the_path_changes(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    send_some(pair.a, 100);
+    end_span(pair.a);
+    send_some(pair.a, 200);
+    sock::engine_drain();
+    std::uint8_t bytes[1000];
+    assert_int_equal(sock::receive(*pair.b.s, pair.b.fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT), 100);
+    check_bytes(pair.b, pair.a.key, bytes, 100);
+    drain(pair);
+}
+
+struct Counted {
+    sock::Watcher watcher = {};
+    std::uint32_t events = 0;
+};
+
+// An END that found no slot goes out with a tick of the helper thread: who waits for room to send hears of it.
+void a_late_end_is_news_for_the_sender(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    Counted counted;
+    counted.watcher.notify = [](sock::Watcher *watcher, std::uint32_t events) {
+        reinterpret_cast<Counted *>(watcher)->events |= events;
+    };
+    sock::Socket &s = *pair.a.s;
+    s.tx_lock.lock();
+    s.tx.path = sock::Path::kKernel; // as end_transmit() leaves it when there is no slot
+    s.tx.end_pending = s.tx.position;
+    sock::watch(s, counted.watcher);
+    s.tx_lock.unlock();
+    sock::try_tx_work(s);
+    sock::unwatch(counted.watcher);
+    assert_true((counted.events & POLLOUT) != 0);
+    drain(pair);
+}
+
 } // namespace
 
 int main()
@@ -193,6 +291,9 @@ int main()
         cmocka_unit_test(a_dual_socket_is_not_torn_down_by_who_stops_lifting),
         cmocka_unit_test(pinned_at_the_moment_of_the_lift),
         cmocka_unit_test(words_of_another_host_end_the_connection),
+        cmocka_unit_test(reads_go_on_where_the_path_changes),
+        cmocka_unit_test(peeks_end_where_the_path_changes),
+        cmocka_unit_test(a_late_end_is_news_for_the_sender),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

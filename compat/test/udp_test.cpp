@@ -354,6 +354,39 @@ void order_of_threads_that_share_a_socket(void **)
     assert_in_range(late, 0, kOrdered / 50);
 }
 
+// As the kernel finds it: after a datagram was taken, and not while there is none, whichever way was looked at.
+void no_place_for_the_name(void **)
+{
+    const UdpSocket from;
+    const UdpSocket to;
+    assert_true(accelerate(from, to));
+    sockaddr_in name = {};
+    char byte = 0;
+    const auto receive = [&](sockaddr *place, socklen_t *room) {
+        sock::udp::state_of(*to.s).kernel_look = 0; // so it looks at the kernel
+        errno = 0;
+        return sock::receive_from(*to.s, to.fd, &byte, 1, MSG_DONTWAIT, place, room);
+    };
+    auto *const place = reinterpret_cast<sockaddr *>(&name);
+    auto *const nowhere = reinterpret_cast<sockaddr *>(16);
+    const struct {
+        sockaddr *place;
+        int room; // -2: there is none
+        int error;
+    } wrong[] = {{place, -1, EINVAL}, {place, -2, EFAULT}, {nowhere, 16, EFAULT}};
+    for (const auto &[where, length, error] : wrong) {
+        auto room = static_cast<socklen_t>(length);
+        socklen_t *const told = length == -2 ? nullptr : &room;
+        assert_int_equal(receive(where, told), -1);
+        assert_int_equal(errno, EAGAIN);
+        assert_true(from.send_number(0, 0, to.address));
+        assert_int_equal(receive(where, told), -1);
+        assert_int_equal(errno, error);
+        assert_int_equal(receive(where, told), -1); // it is gone
+        assert_int_equal(errno, EAGAIN);
+    }
+}
+
 void peer_was_accelerated(void **)
 {
     const UdpSocket socket;
@@ -378,6 +411,7 @@ int main()
         cmocka_unit_test(ping_pong_between_threads),
         cmocka_unit_test(order_of_both_ways_between_threads),
         cmocka_unit_test(order_of_threads_that_share_a_socket),
+        cmocka_unit_test(no_place_for_the_name),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

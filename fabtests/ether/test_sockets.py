@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from lib import build, peers, port, tcp
+from lib import build, nginx, peers, port, tcp
 from lib.wire import LEFT, LEFT6, RIGHT, RIGHT6
 
 FAMILIES = pytest.mark.parametrize("family", ["4", "6"])
@@ -65,17 +65,6 @@ def test_http_download(lab, ours, family):
     server.stop()
 
 
-NGINX = """
-user root; daemon off; worker_processes 1; pid {work}/nginx.pid; error_log {work}/nginx.err;
-events {{ worker_connections 1024; }}
-http {{
-    access_log off; client_body_temp_path {work}/t1; proxy_temp_path {work}/t2; fastcgi_temp_path {work}/t3;
-    uwsgi_temp_path {work}/t4; scgi_temp_path {work}/t5; sendfile {sendfile}; keepalive_requests 100000;
-    server {{ listen {listen}:8001; root {work}; }}
-}}
-"""
-
-
 @ROLES
 @pytest.mark.parametrize("sendfile", ["on", "off"])
 def test_nginx(lab, ours, sendfile):
@@ -83,9 +72,8 @@ def test_nginx(lab, ours, sendfile):
     on kept connections by wrk."""
     (lab.run.work / "small").write_bytes(b"x" * 500)
     at = address(ours)
-    (lab.run.work / "conf").write_text(NGINX.format(work=lab.run.work, sendfile=sendfile, listen=at))
-    server = serve(lab, ours, "server", [build.tool("nginx"), "-c", lab.run.work / "conf", "-p", lab.run.work,
-                                         "-e", lab.run.work / "nginx.err"], 8001)
+    argv = nginx.command(lab.run.work, f"{at}:8001", lab.run.work, sendfile=sendfile)
+    server = serve(lab, ours, "server", argv, 8001)
     fetch(lab, ours, server, f"http://{at}:8001/file")
 
     def load(milliseconds):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from lib import build, rxe as rxe_lib
+from lib import build, nginx, rxe as rxe_lib
 
 STREAM = build.TOP / "fabtests" / "lab" / "programs" / "stream.py"
 ACCELERATED = f"accelerated: device {rxe_lib.DOMAIN}"
@@ -157,26 +157,11 @@ def test_redis(rxe):
         assert ACCELERATED in log(guest, f"redis-{guest.role}")
 
 
-NGINX_CONF = """
-user root;
-daemon off;
-pid /tmp/nginx.pid;
-events {{ worker_connections 64; }}
-http {{
-    access_log off;
-    sendfile on;
-    client_body_temp_path /tmp/t1; proxy_temp_path /tmp/t2; fastcgi_temp_path /tmp/t3;
-    uwsgi_temp_path /tmp/t4; scgi_temp_path /tmp/t5;
-    server {{ listen {address}:8080; root {root}; }}
-}}
-"""
-
-
 def test_nginx(rxe):
     """A worker that its master has forked; files by sendfile, over one connection. It lasts until it is lifted: the
     peers look for each other for 2.7 s at most."""
     file = build.provider_dir() / "libvma-fi.so"
-    conf = NGINX_CONF.format(address=rxe.server.address, root=file.parent)
+    conf = nginx.configuration("/tmp", f"{rxe.server.address}:8080", file.parent, sendfile="on")
     rxe.server.run(["python3", "-c", "import sys; open('/tmp/nginx.conf', 'w').write(sys.argv[1])", conf])
     server = start_server(rxe.server, ["nginx", "-p", "/tmp", "-c", "/tmp/nginx.conf", "-e", "/tmp/nginx-error.log"],
                           "nginx-server")

@@ -3,34 +3,13 @@
 and that don't, with large bodies both ways, many at a time, and across reloads that pass the listening sockets on."""
 
 import re
-import signal
 
 import pytest
 
-from lib import build, expect, files, pairing, ports
+from lib import build, expect, files, nginx, pairing, ports
 
 pytestmark = pytest.mark.pairs(pairing.KERNEL, *pairing.ACCELERATED)
 
-NGINX = """
-user root;
-daemon off;
-pid {work}/nginx.pid;
-worker_processes 1;
-error_log {work}/nginx-error.log notice;
-events {{ worker_connections 1024; }}
-http {{
-    access_log off;
-    client_max_body_size 100m;
-    keepalive_requests 100000;
-    client_body_temp_path {work}/t1; proxy_temp_path {work}/t2; fastcgi_temp_path {work}/t3;
-    uwsgi_temp_path {work}/t4; scgi_temp_path {work}/t5;
-    server {{
-        listen 127.0.0.1:{port};
-        root {work}/www;
-        location /put {{ root {work}; dav_methods PUT; }}
-    }}
-}}
-"""
 # `threads`: as many on a machine of any size.
 HAPROXY = """
 global
@@ -59,13 +38,11 @@ class Proxy:
         self.sums = {name: files.random_file(run.work / "www" / name, size)
                      for name, size in (("1k", 1024), ("100k", 100_000), ("8m", 8 << 20), ("empty", 0))}
         behind = ports.free_port()
-        (run.work / "nginx.conf").write_text(NGINX.format(work=run.work, port=behind))
         (run.work / "haproxy.cfg").write_text(HAPROXY.format(work=run.work, port=port, behind=behind, mode=mode,
                                                              reuse="http-reuse always" if mode == "http" else ""))
         self.haproxy = build.tool("haproxy")
-        self.nginx = run.start("nginx", [build.tool("nginx"), "-p", run.work, "-c", run.work / "nginx.conf", "-e",
-                                         run.work / "nginx-error.log"], vma=pair.server, mode=pair.mode)
-        run.wait_port(behind, self.nginx)
+        self.nginx = nginx.start(run, pair, behind, "nginx",
+                                 more=f"location /put {{ root {run.work}; dav_methods PUT; }}")
         self.all = []
         self.start()
         run.wait_port(port, self.all[0])
@@ -94,9 +71,7 @@ class Proxy:
     def end(self):
         for proxy in self.all:
             proxy.stop()
-        self.nginx.stop(number=signal.SIGQUIT)
-        log = (self.run.work / "nginx-error.log").read_text()
-        assert "exited on signal" not in log and "[alert]" not in log, log
+        nginx.end(self.run, self.nginx)
 
 
 def no_errors(load):

@@ -4,11 +4,10 @@ programs that have it. The same messages without the library, with it, and with 
 
 import pathlib
 import re
-import signal
 
 import pytest
 
-from lib import build, expect, pairing
+from lib import build, expect, nginx, pairing
 
 pytestmark = pytest.mark.pairs(pairing.KERNEL, *pairing.ACCELERATED)
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
@@ -93,20 +92,12 @@ def test_go_client(run, pair, port):
     """hey asks nginx."""
     (run.work / "www").mkdir()
     (run.work / "www" / "page").write_text("x" * 5000)
-    (run.work / "nginx.conf").write_text(f"""
-user root; daemon off; pid {run.work}/nginx.pid; worker_processes 1; error_log {run.work}/nginx-error.log;
-events {{ worker_connections 256; }}
-http {{ access_log off; client_body_temp_path {run.work}/t1; proxy_temp_path {run.work}/t2; fastcgi_temp_path {run.work}/t3;
-    uwsgi_temp_path {run.work}/t4; scgi_temp_path {run.work}/t5; server {{ listen 127.0.0.1:{port}; root {run.work}/www; }} }}
-""")
-    server = run.start("server", [build.tool("nginx"), "-p", run.work, "-c", run.work / "nginx.conf", "-e",
-                                  run.work / "nginx-error.log"], vma=pair.server, mode=pair.mode)
-    run.wait_port(port, server)
+    server = nginx.start(run, pair, port)
     for options in ([], ["-disable-keepalive"]):
         client = run.run("client", [build.tool("hey"), "-n", 2000, "-c", 20, *options, f"http://127.0.0.1:{port}/page"],
                          vma=pair.client, mode=pair.mode)
         assert re.search(r"\[200\]\s+2000 responses", client.stdout()) and "Error distribution" not in client.stdout(), client.output()
-    server.stop(number=signal.SIGQUIT)
+    nginx.end(run, server)
     assert server.log().accelerated(port) == 0
 
 

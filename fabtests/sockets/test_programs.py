@@ -11,7 +11,7 @@ import signal
 
 import pytest
 
-from lib import build, expect, pairing
+from lib import build, expect, nginx, pairing
 from lib.files import random_file, sha256
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
@@ -204,45 +204,12 @@ def test_redis_publish_subscribe(run, port, pair, redis):
 
 # ---- nginx ------------------------------------------------------------------------------------------------------------
 
-NGINX_CONF = """
-user root;
-daemon off;
-pid {work}/nginx.pid;
-error_log {work}/nginx-error.log notice;
-worker_processes 2;
-events {{ worker_connections 512; }}
-http {{
-    access_log off;
-    sendfile {sendfile};
-    tcp_nopush {sendfile};
-    keepalive_requests 100000;
-    client_body_temp_path {work}/t1; proxy_temp_path {work}/t2; fastcgi_temp_path {work}/t3;
-    uwsgi_temp_path {work}/t4; scgi_temp_path {work}/t5;
-    server {{
-        listen 127.0.0.1:{port};
-        root {work}/www;
-    }}
-}}
-"""
-
-
-def nginx(run, pair, port, sendfile="on"):
+def serve_files(run, pair, port, sendfile="on"):
     www = run.work / "www"
     www.mkdir()
     sums = {name: random_file(www / name, size)
             for name, size in (("1k", 1024), ("100k", 100_000), ("8m", 8 << 20), ("empty", 0))}
-    conf = run.work / "nginx.conf"
-    conf.write_text(NGINX_CONF.format(work=run.work, port=port, sendfile=sendfile))
-    server = run.start("server", [build.tool("nginx"), "-p", run.work, "-c", conf, "-e", run.work / "nginx-error.log"],
-                       vma=pair.server, mode=pair.mode)
-    run.wait_port(port, server)
-    return server, sums
-
-
-def end_nginx(run, server):
-    server.stop(number=signal.SIGQUIT)
-    log = (run.work / "nginx-error.log").read_text()
-    assert "exited on signal" not in log and "[alert]" not in log, log
+    return nginx.start(run, pair, port, sendfile=sendfile, workers=2), sums
 
 
 def curl(run, pair, port, names, *options):
@@ -256,7 +223,7 @@ def curl(run, pair, port, names, *options):
 
 @pytest.mark.parametrize("sendfile", ["on", "off"])
 def test_nginx_content(run, port, pair, sendfile):
-    server, sums = nginx(run, pair, port, sendfile)
+    server, sums = serve_files(run, pair, port, sendfile)
     names = ["1k", "8m", "empty", "100k"] * 4
     client, got = curl(run, pair, port, names)
     assert got == [sums[n] for n in names]
@@ -264,13 +231,13 @@ def test_nginx_content(run, port, pair, sendfile):
     assert got == [sums[n] for n in names]
     _, got = curl(run, pair, port, ["8m", "100k", "1k", "8m"] * 2, "--parallel", "--parallel-immediate")
     assert sorted(got) == sorted([sums[n] for n in ["8m", "100k", "1k", "8m"] * 2])
-    end_nginx(run, server)
+    nginx.end(run, server)
     expect.acceleration(pair, port, server, client, lifted=pair.mode == "latency")
 
 
 @pytest.mark.parametrize("keep", [True, False], ids=["keepalive", "close"])
 def test_nginx_wrk(run, port, pair, keep):
-    server, _ = nginx(run, pair, port)
+    server, _ = serve_files(run, pair, port)
     options = [] if keep else ["-H", "Connection: close"]
     client = run.run("wrk", [build.tool("wrk"), "-t1", "-c", 20, "-d", "1s", *options,
                              f"http://127.0.0.1:{port}/1k"], vma=pair.client, mode=pair.mode)
@@ -279,14 +246,14 @@ def test_nginx_wrk(run, port, pair, keep):
     # wrk closes its own connections at the end of the run: errors of reading may not happen before.
     assert "Socket errors" not in text, text
     assert int(re.search(r"(\d+) requests in", text)[1]) > 100
-    end_nginx(run, server)
+    nginx.end(run, server)
     expect.acceleration(pair, port, server, client, lifted=keep)
 
 
 @pytest.mark.pairs(pairing.KERNEL, *pairing.ACCELERATED)
 def test_nginx_reload(run, port, pair):
     """SIGHUP under load: old workers drain and exit, new ones accept; no request fails."""
-    server, _ = nginx(run, pair, port)
+    server, _ = serve_files(run, pair, port)
     client = run.start("wrk", [build.tool("wrk"), "-t1", "-c", 10, "-d", "2s", "-H", "Connection: close",
                                f"http://127.0.0.1:{port}/1k"], vma=pair.client, mode=pair.mode)
     log = run.work / "nginx-error.log"
@@ -295,7 +262,7 @@ def test_nginx_reload(run, port, pair):
         run.wait_until(lambda: log.read_text().count("exited with code 0") >= 2 * number, "old workers to exit")
     client.ok()
     assert "Socket errors" not in client.stdout() and "Non-2xx" not in client.stdout(), client.stdout()
-    end_nginx(run, server)
+    nginx.end(run, server)
 
 
 # ---- iperf3 -----------------------------------------------------------------------------------------------------------

@@ -90,11 +90,13 @@ struct fi_vma_tcp {
  * What the socket has not sent, or its program has not read, comes along. Settings don't (FI_OPT_VMA_TCP), SO_KEEPALIVE should be off.
  * Errors, after which the socket is as before: -FI_EOPBADSTATE (the endpoint), -FI_ENOTCONN (the socket is not connected, or one side has
  *     finished), -FI_ENODEV (its peer is not reached by this port), -FI_EBUSY (it has a socket filter), -FI_EPERM (CAP_NET_ADMIN),
- *     -FI_EAGAIN (more is queued than can be taken: later), -FI_ENOMEM, -FI_ENOSPC (no more flows can be steered), others of the socket.
+ *     -FI_EAGAIN (more is queued than can be taken, or a mark of urgent data is ahead: later), -FI_ENOMEM, -FI_ENOSPC (no more flows can be steered), others of the socket.
  * Nobody else may be in a call on the socket meanwhile.
  *
  * FI_OPT_VMA_LAND (likewise): the way back, into the same socket, with what is queued on both sides. A connection that the peer has
  * finished or reset is so for the socket, too, after what came before. The endpoint can only be closed then.
+ * Urgent data has a place in the kernel's socket only: when the peer sends some, the endpoint takes and acknowledges nothing more and tells FI_SHUTDOWN
+ * (`urgent` of FI_OPT_VMA_TCP_STATE); the peer sends it again to the socket.
  * Errors: -FI_EOPBADSTATE (it has not lifted a connection); else the connection is lost, reset towards the peer, and the socket closed: -FI_ETIMEDOUT and
  *     others that ended the connection before, or what the kernel said.
  *
@@ -125,6 +127,9 @@ struct fi_vma_tcp_state {
     uint32_t threshold;         /* of slow start, bytes; UINT32_MAX: none yet */
     uint32_t peer_window;       /* bytes */
     uint32_t receive_window;    /* bytes */
+    uint32_t
+        urgent; /* 1: the peer has sent urgent data to a connection that was lifted; nothing more is taken until it lands */
+    uint32_t reserved; /* 0 */
 };
 
 #ifdef __cplusplus

@@ -125,20 +125,29 @@ inline constexpr std::uint32_t kControlBits = EPOLLET | EPOLLONESHOT | EPOLLEXCL
 inline constexpr std::uint32_t kAlwaysReported = EPOLLERR | EPOLLHUP;
 inline constexpr std::uint32_t kSideEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET;
 inline constexpr std::uint64_t kTagGenerations = alignof(Entry) - 1; // bits of a tag that are the generation
+// In the upper bits of what is ours in the kernel set, where no address has such: a program's data may be any number, also a small one
+// below the upper half of whatever address was there before (Java's), which our memory's address can be.
+inline constexpr std::uint64_t kMark = std::uint64_t{0xb5c3} << 48;
 
 // Data values in the side set; anything else there is an entry's address.
 inline constexpr std::uint64_t kKickMarker = 1;
 inline constexpr std::uint64_t kEngineMarker = 2;
 
-// The set's own address marks the side set in the kernel set: the program can't have that pointer.
+// Marks the side set in the kernel set.
 inline std::uint64_t side_marker(const Set &set)
 {
-    return reinterpret_cast<std::uintptr_t>(&set);
+    return kMark | reinterpret_cast<std::uintptr_t>(&set);
 }
 
 inline std::uint64_t tag_of(const Entry &entry)
 {
-    return reinterpret_cast<std::uintptr_t>(&entry) | (entry.generation & kTagGenerations);
+    return kMark | reinterpret_cast<std::uintptr_t>(&entry) | (entry.generation & kTagGenerations);
+}
+
+// Where the entry of a tag is, if it is one: the pool knows.
+inline std::uint64_t place_of_tag(std::uint64_t tag)
+{
+    return (tag ^ kMark) & ~kTagGenerations;
 }
 
 using EntryPool = StablePool<Entry, std::size_t{1} << 20>;

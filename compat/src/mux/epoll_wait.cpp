@@ -33,7 +33,7 @@ int fail(int error)
 bool untag(Set &set, epoll_event &event)
 {
     const std::uint64_t tag = event.data.u64;
-    Entry &entry = *reinterpret_cast<Entry *>(tag & ~kTagGenerations);
+    Entry &entry = *reinterpret_cast<Entry *>(place_of_tag(tag));
     {
         LockGuard guard(set.ready_lock);
         if (entry.set.load(std::memory_order_relaxed) != &set)
@@ -60,7 +60,7 @@ int strip(Set &set, epoll_event *events, int n, bool &side)
             continue;
         }
         epoll_event event = events[i];
-        if (g_entries.holds(data & ~kTagGenerations) && !untag(set, event))
+        if (g_entries.holds(place_of_tag(data)) && !untag(set, event))
             continue;
         events[kept++] = event;
     }

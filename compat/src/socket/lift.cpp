@@ -311,6 +311,24 @@ void discard_endpoint(Socket &s)
     close_endpoint(s, true);
 }
 
+namespace {
+
+void lift(Socket &s, int fd) // a candidate; lift lock held
+{
+    if (s.port != nullptr)
+        lift_to_port(s, fd);
+    else if (s.remote)
+        begin_attempt(s);
+    else if (claim_ring(s); s.role == Role::kAcceptor)
+        look_for_offer(s, fd);
+    else if (engine_start())
+        make_offer(s);
+    else
+        refuse_offload(s, "the provider is not available");
+}
+
+} // namespace
+
 // Lifting takes some ten microseconds: after a send they pass while the peer works, after a receive they would delay what the
 // program does with it. Who only receives is lifted a few calls later.
 void count_operation(Socket &s, int fd, bool received)
@@ -328,27 +346,26 @@ void count_operation(Socket &s, int fd, bool received)
             return;
     } else if (s.role == Role::kAcceptor ? s.evaluated && s.seen_offers == offers_generation() : s.cookie != 0)
         return;
-    if (!may_lift_beside_rings() || !g_lift_lock.try_lock())
+    if (ring_in_use() || !g_lift_lock.try_lock())
         return;
     if (!g_fork_gate.try_lock()) {
         g_lift_lock.unlock();
         return;
     }
+    bool beside_ring = false;
     if (s.mode.load(std::memory_order_acquire) == Mode::kPlain && s.endpoint == nullptr && !s.pinned && hold_alone(s) &&
         is_candidate(s, fd)) {
-        if (s.port != nullptr)
-            lift_to_port(s, fd);
-        else if (s.remote)
-            begin_attempt(s);
-        else if (claim_ring(s); s.role == Role::kAcceptor)
-            look_for_offer(s, fd);
-        else if (engine_start())
-            make_offer(s);
-        else
-            refuse_offload(s, "the provider is not available");
+        beside_ring = meets_ring();
+        if (!beside_ring)
+            lift(s, fd);
     }
     g_fork_gate.unlock();
     g_lift_lock.unlock();
+    if (beside_ring) [[unlikely]] {
+        const int saved = errno;
+        ring_seen("/proc/self/fd");
+        errno = saved;
+    }
 }
 
 // The next three run in the helper thread with the lift lock held.
@@ -419,8 +436,13 @@ void on_down(fid_ep *endpoint, const char *why)
         return;
     char name[kNameMax];
     if (s->on_port) {
-        VMA_LOG(kDebug, "%s: back to the kernel: the peer has finished, or is not reached by the port any more",
-                connection_name(*s, name));
+        const bool urgent = is_port_urgent(*s);
+        if (urgent) {
+            s->kernel_reason = "urgent data";
+            s->pinned.store(true, std::memory_order_release);
+        }
+        VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(*s, name),
+                urgent ? "urgent data" : "the peer has finished, or is not reached by the port any more");
         close_endpoint(*s, true);
         return;
     }

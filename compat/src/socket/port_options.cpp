@@ -162,6 +162,12 @@ bool read_port_state(Socket &s, fi_vma_tcp_state &state)
            fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TCP_STATE), &state, &size) == 0;
 }
 
+bool is_port_urgent(Socket &s)
+{
+    fi_vma_tcp_state state = {};
+    return read_port_state(s, state) && state.urgent != 0;
+}
+
 bool count_port(Socket &s, std::uint32_t *readable, std::uint32_t *unacknowledged, std::uint32_t *unsent)
 {
     fi_vma_tcp_state state = {};

@@ -54,6 +54,7 @@ int set_keepalive(Socket &s, int fd, const void *value,
                   socklen_t len);                             // SO_KEEPALIVE, which the kernel must not do meanwhile
 void overlay_tcp_info(Socket &s, void *value, socklen_t len); // over what the kernel says
 bool read_port_state(Socket &s, fi_vma_tcp_state &state);     // false: it isn't on a port any more
+bool is_port_urgent(Socket &s); // the peer has sent urgent data, and nothing is taken any more
 bool count_port(Socket &s, std::uint32_t *readable, std::uint32_t *unacknowledged, std::uint32_t *unsent);
 
 } // namespace vma::sock

@@ -88,6 +88,26 @@ bool next_is_urgent(const Socket &s, int fd)
            libc::real.ioctl(fd, SIOCATMARK, &mark) == 0 && mark != 0;
 }
 
+// Takes what is there at the end of one span, then at the beginning of the next, which another path carries: of whoever
+// gets less than asked for, edge-triggered programs believe that no more was there, and the news of it is used up. Negative
+// errno, or bytes. `more`: the call may go on. rx_lock held.
+ssize_t consume_span(Socket &s, int fd, msghdr *msg, std::size_t done, int flags, bool &more)
+{
+    const std::uint64_t consumed = s.rx.consumed.load(std::memory_order_relaxed);
+    msghdr rest = *msg; // behind bytes that this call has taken already
+    rest.msg_name = nullptr;
+    rest.msg_namelen = 0;
+    rest.msg_control = nullptr;
+    rest.msg_controllen = 0;
+    const ssize_t n = consume(s, fd, done != 0 ? &rest : msg, done, flags);
+    if (n < 0 && n != -EAGAIN && done != 0 && !s.on_port) // for the next call: the kernel doesn't tell it again
+        s.pending_error.store(static_cast<int>(-n), std::memory_order_relaxed);
+    const bool was_ring = s.rx.consumed.load(std::memory_order_relaxed) != consumed;
+    more = n > 0 && (flags & MSG_PEEK) == 0 && !s.on_port &&
+           (has_input(s) || (was_ring && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel));
+    return n;
+}
+
 ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
 {
     if (s.counts_access.load(std::memory_order_relaxed)) [[unlikely]]
@@ -109,7 +129,8 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
             return static_cast<ssize_t>(done);
         s.rx_lock.lock();
         fd = live_fd(s, fd);
-        n = consume(s, fd, msg, done, flags);
+        bool more = false;
+        n = consume_span(s, fd, msg, done, flags, more);
         const bool used_up = s.endpoint == nullptr && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
                              s.rx.start_at.load(std::memory_order_relaxed) == kNone;
         s.rx_lock.unlock();
@@ -118,6 +139,8 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
             tear_down(s, over); // what was left of an endpoint that is closed already; or the kernel says how it ended
         if (n > 0)
             done += static_cast<std::size_t>(n);
+        if (more && done < room)
+            continue;
         if (done >= wanted || n == 0 || (n < 0 && n != -EAGAIN))
             return done != 0 || n >= 0 ? static_cast<ssize_t>(done) : fail(s, n);
         if (n > 0)
@@ -240,11 +263,39 @@ ssize_t receive_from(Socket &s, int fd, void *buf, std::size_t len, int flags, s
     return n;
 }
 
+namespace {
+
+// What reads would get now: before, in, and behind a span of the endpoint. Settled, rx_lock held. 0 or the kernel's -1.
+int count_readable(const Socket &s, int fd, std::uint64_t &total)
+{
+    const Receiver &rx = s.rx;
+    const bool by_endpoint = rx.path.load(std::memory_order_relaxed) == Path::kEndpoint;
+    const std::uint64_t start = rx.start_at.load(std::memory_order_acquire);
+    const bool ends = rx.end_at.load(std::memory_order_acquire) != kNone;
+    const bool returning = rx.returning.load(std::memory_order_acquire);
+    const std::uint64_t ring = rx.written.load(std::memory_order_acquire) - rx.consumed.load(std::memory_order_relaxed);
+    total = ring;
+    if (by_endpoint && !ends && !returning && ring != 0)
+        return 0;
+    int count = 0;
+    if (libc::real.ioctl(fd, FIONREAD, &count) != 0)
+        return -1;
+    const auto kernel = static_cast<std::uint64_t>(count);
+    total = kernel;
+    if (returning || (!by_endpoint && start == kNone))
+        return 0;
+    const std::uint64_t before = by_endpoint ? 0 : start - rx.kernel_bytes.load(std::memory_order_relaxed);
+    if (kernel >= before)
+        total = before + ring + (ends || ring == 0 ? kernel - before : 0);
+    return 0;
+}
+
+} // namespace
+
 int bytes_readable(Socket &s, int fd, int *count)
 {
     if (is_udp(s))
         return udp::bytes_readable(s, fd, count);
-    int kernel = 0;
     if (!dual(s))
         return libc::real.ioctl(fd, FIONREAD, count);
     engine_look(ring_of(s));
@@ -254,11 +305,10 @@ int bytes_readable(Socket &s, int fd, int *count)
     }
     LockGuard guard(s.rx_lock);
     settle(s);
-    const std::uint64_t ring =
-        has_input(s) ? s.rx.written.load(std::memory_order_acquire) - s.rx.consumed.load(std::memory_order_relaxed) : 0;
-    const int result = ring == 0 ? libc::real.ioctl(fd, FIONREAD, &kernel) : 0;
+    std::uint64_t total = 0;
+    const int result = count_readable(s, fd, total);
     if (result == 0)
-        *count = ring != 0 ? static_cast<int>(ring) : kernel;
+        *count = static_cast<int>(std::min(total, std::uint64_t{INT_MAX}));
     return result;
 }
 

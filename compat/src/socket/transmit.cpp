@@ -366,6 +366,24 @@ void do_tx_work(Socket &s)
     maybe_start(s);
 }
 
+namespace {
+
+bool is_blocked(const Socket &s)
+{
+    return s.tx.resend_from != kNone || s.tx.end_pending != kNone;
+}
+
+// Whoever was told "not yet" while earlier bytes or an END were on their way hears of it: the kernel may have no news then.
+void do_late_tx_work(Socket &s)
+{
+    const bool was_blocked = is_blocked(s);
+    do_tx_work(s);
+    if (was_blocked && !is_blocked(s))
+        notify(s, POLLOUT);
+}
+
+} // namespace
+
 void unlock_tx(Socket &s)
 {
     s.tx_lock.unlock();
@@ -377,7 +395,7 @@ void try_tx_work(Socket &s)
 {
     if (!s.tx_lock.try_lock())
         return;
-    do_tx_work(s);
+    do_late_tx_work(s);
     s.tx_lock.unlock();
 }
 
@@ -387,8 +405,8 @@ ssize_t transmit(Socket &s, int fd, const msghdr *msg, std::size_t skip, int fla
     if (s.on_port)
         return port_transmit(s, msg, skip, flags);
     if (tx.path == Path::kKernel || s.tx_work.load(std::memory_order_acquire)) [[unlikely]]
-        do_tx_work(s);
-    if (tx.resend_from != kNone || tx.end_pending != kNone)
+        do_late_tx_work(s);
+    if (is_blocked(s))
         return -EAGAIN; // earlier bytes are still on their way
     if (tx.path == Path::kEndpoint) {
         bool failed = s.endpoint_down.load(std::memory_order_acquire);

@@ -82,16 +82,30 @@ void ring_seen(const char *how)
     }
 }
 
-bool may_lift_beside_rings()
+namespace {
+
+// The first eight times, then at each doubling.
+bool is_look_due(std::atomic<std::uint32_t> &looks)
 {
     constexpr std::uint32_t kFirst = 8;
+    const std::uint32_t look = looks.fetch_add(1, std::memory_order_relaxed) + 1;
+    return look <= kFirst || (look & (look - 1)) == 0;
+}
+
+} // namespace
+
+bool meets_ring()
+{
+    static constinit std::atomic<std::uint32_t> looks{0};
+    return is_look_due(looks) && finds_ring();
+}
+
+bool may_lift_beside_rings()
+{
     static constinit std::atomic<std::uint32_t> looks{0};
     if (ring_in_use())
         return false;
-    const std::uint32_t look = looks.fetch_add(1, std::memory_order_relaxed) + 1;
-    if (look > kFirst && (look & (look - 1)) != 0)
-        return true;
-    if (!finds_ring())
+    if (!is_look_due(looks) || !finds_ring())
         return true;
     const int saved = errno;
     ring_seen("/proc/self/fd");

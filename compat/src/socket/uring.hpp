@@ -22,7 +22,11 @@ void ring_seen(const char *how);
 // Is an io_uring among this process's descriptors? Some system calls for each descriptor; uses no memory of the heap.
 bool finds_ring();
 
-// Before a socket is accelerated: looks for rings that were set up past libc, now and then (the first eight times, then ever more
+// Just before a stream is accelerated, once each: looks for rings that were set up past libc, now and then (the first eight times, then
+// ever more rarely). True: ring_seen() is due.
+bool meets_ring();
+
+// Before a UDP socket is accelerated: looks for rings that were set up past libc, now and then (the first eight times, then ever more
 // rarely). False: there is one, and the socket is not to be accelerated. No lock is held.
 bool may_lift_beside_rings();
 

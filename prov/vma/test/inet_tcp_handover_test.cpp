@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Connections that are given away and come back: in mid-transfer, at random moments, on either side, over a link that does its
 // worst. Every byte is checked, and the peer notices nothing but a pause.
+#include <array>
 #include <vector>
 
 #include "fabtests/seed.hpp"
 #include "prov/vma/src/inet/tcp_handover.hpp"
+#include "prov/vma/src/inet/tcp_segment.hpp"
 #include "prov/vma/test/inet_world.hpp"
 
 namespace {
@@ -227,6 +229,60 @@ void windows_shrink_to_what_there_is_room_for(void **)
     assert_int_equal(tcp.counters().no_memory, 0);
 }
 
+// What a peer sends that has 4 bytes for `c`, from `at` on.
+void give_bytes(Network &net, const Connection &c, Seq at, std::uint8_t flags)
+{
+    Segment segment;
+    segment.source_port = c.flow.remote.port;
+    segment.target_port = c.flow.local.port;
+    segment.flags = flags;
+    segment.seq = at;
+    segment.ack = c.una;
+    segment.window = 1000;
+    segment.options.has_timestamps = c.timestamps;
+    segment.options.timestamp = c.stamp_recent;
+    std::array<std::uint8_t, 100> bytes{};
+    const std::size_t header = write_tcp_header(bytes.data(), segment);
+    Packet packet;
+    packet.source = c.flow.remote.address;
+    packet.target = c.flow.local.address;
+    packet.protocol = Protocol::kTcp;
+    packet.payload = {bytes.data(), header + 4};
+    packet.info.checksums_good = true;
+    net.tcp(0).input(net.now(), packet);
+}
+
+// Urgent data is for the TCP that a connection is from; the others have no other place for it than the stream.
+void urgent_data_is_left(void **)
+{
+    Pair pair(vma::test::seed());
+    Network &net = pair.world.net;
+    Tcp &tcp = net.tcp(0);
+    ConnectionId id = pair.id(0);
+    give_bytes(net, *tcp.find(id), tcp.find(id)->rcv, kAck | kUrg);
+    assert_int_equal(tcp.readable(id), 4);
+    Away away;
+    assert_true(away.take(net, 0, id));
+    assert_int_equal(away.put_back(net, 0, kClient, id), 0);
+    const Connection &c = *tcp.find(id);
+    const Seq next = c.rcv;
+    TcpEvent event;
+    while (tcp.next_event(event)) {
+    }
+    give_bytes(net, c, next, kAck | kUrg);
+    assert_true(tcp.next_event(event));
+    assert_true((event.what & kUrgent) != 0);
+    give_bytes(net, c, next, kAck); // behind it, too
+    give_bytes(net, c, next + 4, kAck | kUrg);
+    assert_int_equal(tcp.readable(id), 4);
+    assert_int_equal(c.rcv, next);
+    assert_false(tcp.next_event(event)); // once
+    assert_true(away.take(net, 0, id));
+    assert_int_equal(away.put_back(net, 0, kClient, id), 0);
+    give_bytes(net, *tcp.find(id), next, kAck); // another time
+    assert_int_equal(tcp.readable(id), 8);
+}
+
 void contradictions_are_refused(void **)
 {
     Pair pair(vma::test::seed());
@@ -261,6 +317,7 @@ int main()
         cmocka_unit_test(segments_of_the_forgotten_are_not_answered),
         cmocka_unit_test(more_was_sent_than_told),
         cmocka_unit_test(windows_shrink_to_what_there_is_room_for),
+        cmocka_unit_test(urgent_data_is_left),
         cmocka_unit_test(contradictions_are_refused),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -420,6 +420,22 @@ ssize_t glance(Socket &s, int fd, msghdr *msg, std::size_t copied, Loan &loan, A
     return look(call) ? call.result : -EAGAIN;
 }
 
+namespace {
+
+// Of recvfrom(): where the name shall go is found to be no place when a datagram has been taken, as in the kernel.
+int refused_place(const sockaddr *from, const socklen_t *from_len)
+{
+    if (from == nullptr)
+        return 0;
+    if (is_nowhere(from_len))
+        return -EFAULT;
+    if (static_cast<int>(*from_len) < 0)
+        return -EINVAL;
+    return *from_len != 0 && is_nowhere(from) ? -EFAULT : 0;
+}
+
+} // namespace
+
 ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len)
 {
     const auto kernel = [=, &s] { return by_os_received(s, libc::real.recvfrom(fd, buf, len, flags, from, from_len)); };
@@ -432,11 +448,15 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockad
     msghdr msg = {};
     msg.msg_iov = &part;
     msg.msg_iovlen = 1;
-    msg.msg_name = from_len != nullptr ? from : nullptr;
+    const int wrong = refused_place(from, from_len);
+    msg.msg_name = wrong == 0 ? from : nullptr;
     msg.msg_namelen = msg.msg_name != nullptr ? *from_len : 0;
     n = receive_here(s, fd, msg, flags);
-    if (n >= 0 && from != nullptr && from_len != nullptr)
-        *from_len = msg.msg_namelen;
+    if (n < 0 || from == nullptr)
+        return n;
+    if (wrong != 0) [[unlikely]]
+        return fail(s, wrong);
+    *from_len = msg.msg_namelen;
     return n;
 }
 

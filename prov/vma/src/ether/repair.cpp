@@ -96,6 +96,22 @@ int write_number(int fd, int queue, inet::Seq number) noexcept
     return error != 0 ? error : set(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, number);
 }
 
+// The mark of urgent data is ahead of the reader. What is readable ends there for the kernel, unless that data is part of the stream.
+int look_for_mark(int fd, int readable, bool &ahead) noexcept
+{
+    int in_stream = 0;
+    int otherwise = 0;
+    int error = get(fd, SOL_SOCKET, SO_OOBINLINE, in_stream);
+    if (error == 0)
+        error = set(fd, SOL_SOCKET, SO_OOBINLINE, in_stream == 0 ? 1 : 0);
+    if (error != 0)
+        return error;
+    error = count(fd, SIOCINQ, otherwise);
+    static_cast<void>(set(fd, SOL_SOCKET, SO_OOBINLINE, in_stream));
+    ahead = otherwise != readable;
+    return error;
+}
+
 int peek(int fd, int queue, std::size_t length, QueueCopy &bytes) noexcept
 {
     bytes.clear();
@@ -248,6 +264,11 @@ int KernelConnection::read_queues() noexcept
     int error = count(fd_, SIOCOUTQNSD, unsent);
     if (error == 0)
         error = count_queues(sizes);
+    bool marked = false;
+    if (error == 0)
+        error = look_for_mark(fd_, static_cast<int>(sizes.unread), marked);
+    if (error == 0 && marked)
+        error = -EAGAIN; // until it is read: it has no place but here
     if (error == 0)
         error = read_number(fd_, TCP_SEND_QUEUE, end);
     if (error == 0)
@@ -272,7 +293,8 @@ int KernelConnection::empty() noexcept
         return -EAGAIN;
     const auto left = std::min(static_cast<std::size_t>(unsent), queued.size());
     handover.nxt = handover.una + static_cast<inet::Seq>(queued.size() - left);
-    return queued.size() == 0 && unread.size() == 0 ? 0 : connect_again();
+    error = queued.size() == 0 && unread.size() == 0 ? 0 : connect_again();
+    return error != 0 ? error : choose_queue(fd_, TCP_NO_QUEUE); // who writes to it past us is refused, not swallowed
 }
 
 // ---- back ------------------------------------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ void Stream::tell_writable() noexcept
 
 void Stream::on_event(std::uint32_t what) noexcept
 {
-    constexpr std::uint32_t kOver = inet::kPeerFinished | inet::kFailed | inet::kGone;
+    constexpr std::uint32_t kOver = inet::kPeerFinished | inet::kFailed | inet::kGone | inet::kUrgent;
     if (phase == Phase::kConnecting)
         return end_connecting(what);
     if (phase != Phase::kConnected)

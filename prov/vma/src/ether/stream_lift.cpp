@@ -205,6 +205,7 @@ int Stream::give_state(void *value, std::size_t *length) noexcept
     state.threshold = c->congestion.threshold();
     state.peer_window = c->window;
     state.receive_window = c->advertised - c->rcv;
+    state.urgent = c->urgent;
     return ofi::give_option(state, value, length);
 }
 

@@ -44,6 +44,8 @@ inline constexpr std::uint32_t kPeerFinished = 8; // FIN
 inline constexpr std::uint32_t kFailed = 16;      // it has ended with an error: error() tells
 inline constexpr std::uint32_t kGone = 32;        // both directions are finished, and acknowledged
 inline constexpr std::uint32_t kAcceptable = 64;  // of a listener
+inline constexpr std::uint32_t kUrgent =
+    128; // of one that another TCP has given: urgent data, which only that one has a place for
 
 struct TcpEvent {
     std::uint32_t what = 0;
@@ -303,6 +305,7 @@ private:
     bool read(const Packet &packet, Segment &segment);
     void take(Nanos now, const Packet &packet, const Segment &segment);
     void note_heard(Connection &c, const Segment &segment, Nanos now);
+    void leave_urgent(Connection &c);
     void process(Connection &c, const Segment &segment, Nanos now, std::uint8_t ecn);
     void process_time_wait(std::uint32_t index, const Packet &packet, const Segment &segment, const Flow &flow,
                            std::uint32_t hash, Nanos now);

@@ -123,6 +123,7 @@ struct Connection {
     Seq small_end = 0;   // of the last segment that was not full
     Seq adopted_end = 0; // of what another TCP may have sent (tcp_handover.cpp)
     bool adopted = false;
+    bool urgent = false; // its peer has sent urgent data: nothing is taken any more until the other TCP has it back
     std::uint32_t window = 0;
     std::uint32_t most_window = 0;
     Seq window_seq = 0; // WL1 and WL2

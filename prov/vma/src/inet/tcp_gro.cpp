@@ -73,7 +73,7 @@ std::uint8_t Tcp::take_piece(Segment &segment, std::uint8_t index) const
 bool Tcp::is_awaited(const Connection &c, const Gro::Run &run) const
 {
     const Segment &first = run.segment;
-    if (!c.synchronized() || c.fin_received || c.have_fin || c.orphan || c.behind.count != 0)
+    if (!c.synchronized() || c.fin_received || c.have_fin || c.orphan || c.urgent || c.behind.count != 0)
         return false;
     if (c.timestamps &&
         (!first.options.has_timestamps || before(first.options.timestamp, c.stamp_recent))) // RFC 7323, 5

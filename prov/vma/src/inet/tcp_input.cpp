@@ -99,8 +99,19 @@ void Tcp::process(Connection &c, const Segment &segment, Nanos now, std::uint8_t
     take_ack(c, segment, now);
     if (c.state == TcpState::kClosed)
         return;
-    if (segment.length() != 0)
+    if (c.adopted && (c.urgent || segment.has(kUrg)) && !c.orphan) [[unlikely]]
+        leave_urgent(c);
+    else if (segment.length() != 0)
         take_data(c, segment, now, ecn);
+}
+
+// Urgent data (RFC 6093) has its mark, its signal and its place beside the stream in the TCP that the connection is from. What isn't
+// taken is not acknowledged either, so that TCP gets it when it is sent again: with its mark, as long as that is ahead.
+void Tcp::leave_urgent(Connection &c)
+{
+    if (!c.urgent)
+        tell(c, kUrgent);
+    c.urgent = true;
 }
 
 // The peer lives, and its clock says what we shall echo (RFC 7323, 4.3).
