@@ -17,6 +17,7 @@
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/port_stream.hpp"
+#include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/stream_loans.hpp"
 
@@ -211,6 +212,14 @@ void look_at_kernel(Socket &s, int fd)
 
 } // namespace
 
+void settle_with_dead(Socket &s)
+{
+    if (s.rx.returning.load(std::memory_order_acquire) && s.endpoint_down.load(std::memory_order_acquire) &&
+        !is_remote(s) && s.rx.path.load(std::memory_order_relaxed) == Path::kEndpoint &&
+        s.rx.end_at.load(std::memory_order_acquire) == kNone)
+        settle_unanswered(s, s.any_fd.load(std::memory_order_relaxed));
+}
+
 bool has_input(const Socket &s)
 {
     const Receiver &rx = s.rx;
@@ -218,7 +227,7 @@ bool has_input(const Socket &s)
         return false;
     if (rx.path.load(std::memory_order_acquire) == Path::kKernel &&
         rx.start_at.load(std::memory_order_acquire) != rx.kernel_bytes.load(std::memory_order_relaxed))
-        return false;
+        return rx.unread.load(std::memory_order_relaxed) != nullptr && shared_left(s) != 0;
     return available(s) != 0;
 }
 
@@ -298,6 +307,9 @@ ssize_t consume_now(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
     Receiver &rx = s.rx;
     const auto by_endpoint = [&rx] { return rx.path.load(std::memory_order_relaxed) == Path::kEndpoint; };
     const auto readable = [&s, &rx] { return available(s) != 0 && !rx.returning.load(std::memory_order_acquire); };
+    if (rx.unread.load(std::memory_order_relaxed) != nullptr) [[unlikely]]
+        if (const ssize_t n = consume_shared(s, msg, skip, flags); n != 0)
+            return n;
     settle(s);
     if (!by_endpoint()) {
         const ssize_t n = consume_kernel(s, fd, msg, skip, flags);

@@ -106,6 +106,7 @@ struct Sender {
 };
 
 struct StreamLoans;
+struct Unread;
 
 // One direction we receive. Guarded by rx_lock but for the atomics.
 struct Receiver {
@@ -127,6 +128,9 @@ struct Receiver {
     const std::uint8_t *base = nullptr;          // our region
     std::uint64_t ring = 0;                      // its bytes, power of two
     std::uint8_t *stash = nullptr; // what `base` is when the endpoint is closed and bytes are left to read
+    // What is left to read for all processes that hold the socket (stash.hpp), before the kernel's bytes.
+    std::atomic<Unread *> unread{nullptr}; // changed with rx_lock as well
+    mutable Mutex unread_lock;             // who looks at it without rx_lock
     // Of a peer on another host, and of this endpoint.
     std::atomic<bool> ready_sent{false};      // so it may have STARTed
     std::atomic<bool> final_seen{false};      // FINAL came: all that it sent by the endpoint is here
@@ -293,8 +297,9 @@ inline std::size_t total_length(const msghdr &msg)
 
 // fd_table.cpp
 inline constexpr std::size_t kNameMax = 160;
-void release(Socket &s, int fd); // it is free again after this; no lock held
-void explain(Socket &s);         // at debug, once: that it was never accelerated, and why
+void release(Socket &s, int fd);                 // it is free again after this; no lock held
+Socket *track_foreign(int fd, bool nonblocking); // another process has made it; nullptr: no memory
+void explain(Socket &s);                         // at debug, once: that it was never accelerated, and why
 const char *connection_name(const Socket &s, char (&out)[kNameMax]); // "fd=7 127.0.0.1:40123 -> 127.0.0.1:5001"
 Socket *socket_by_index(std::uint32_t index); // nullptr outside the pool; the caller checks what it finds
 std::uint32_t pool_size();
@@ -340,7 +345,8 @@ ssize_t consume(Socket &s, int fd, msghdr *msg, std::size_t skip,
                 int flags);                                    // bytes, 0 at EOF, or -errno; never blocks
 ssize_t consume_simple(Socket &s, void *out, std::size_t len); // ring bytes, at least one; 0: not so simple
 void answer_ask(Socket &s);
-void settle(Socket &s); // spans that are used up
+void settle(Socket &s);           // spans that are used up
+void settle_with_dead(Socket &s); // our RETURN, if the peer's process has ended without an answer
 void send_credit(Socket &s);
 bool has_input(const Socket &s); // endpoint bytes the program can read now; no lock needed
 
@@ -377,7 +383,8 @@ void start_return(Socket &s);       // END, and RETURN unless the peer has ended
 bool is_returning(const Socket &s); // an answer is still out
 std::int64_t return_deadline();     // of an answer that is awaited now, CLOCK_MONOTONIC: a second
 void wait_returned(Socket &s, std::int64_t until_ns);
-void return_one(Socket &s); // all three: the socket is plain after it
+void read_timeouts(Socket &s, int fd); // of a socket that another process has set up
+void return_one(Socket &s);            // all three: the socket is plain after it
 void notify(Socket &s, std::uint32_t events);
 void tick(Socket &s); // helper thread: what could not be sent before
 
