@@ -162,17 +162,25 @@ ssize_t consume_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
 }
 
 // RETURN was not answered and the peer is gone: what it had sent again by the kernel before it died comes first, then
-// the rest of the ring.
+// the rest of the ring. How much that is its FIN tells, which may still be behind bytes that we have no room for.
 void settle_unanswered(Socket &s, int fd)
 {
+    constexpr int kPatienceMs = 10;
     Receiver &rx = s.rx;
     int queued = 0;
+    bool ended = kernel_ended(s, fd);
     libc::real.ioctl(fd, FIONREAD, &queued);
+    if (!ended && queued == 0) {
+        pollfd p = {fd, POLLIN | POLLRDHUP, 0};
+        libc::real.poll(&p, 1, kPatienceMs);
+        libc::real.ioctl(fd, FIONREAD, &queued);
+        ended = queued == 0;
+    }
     const std::uint64_t resent = std::min(static_cast<std::uint64_t>(queued), available(s));
     rx.consumed.fetch_add(resent, std::memory_order_release);
     rx.path.store(Path::kKernel, std::memory_order_release);
     rx.start_at.store(rx.kernel_bytes.load(std::memory_order_relaxed) + resent, std::memory_order_release);
-    rx.returning.store(false, std::memory_order_release);
+    rx.returning.store(!ended && available(s) != 0, std::memory_order_release);
     settle(s);
 }
 
@@ -211,14 +219,6 @@ void look_at_kernel(Socket &s, int fd)
 }
 
 } // namespace
-
-void settle_with_dead(Socket &s)
-{
-    if (s.rx.returning.load(std::memory_order_acquire) && s.endpoint_down.load(std::memory_order_acquire) &&
-        !is_remote(s) && s.rx.path.load(std::memory_order_relaxed) == Path::kEndpoint &&
-        s.rx.end_at.load(std::memory_order_acquire) == kNone)
-        settle_unanswered(s, s.any_fd.load(std::memory_order_relaxed));
-}
 
 bool has_input(const Socket &s)
 {

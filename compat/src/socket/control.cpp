@@ -91,6 +91,8 @@ std::int64_t return_deadline()
 void wait_returned(Socket &s, std::int64_t until_ns)
 {
     while (is_returning(s) && now_ns() < until_ns) {
+        if (s.tx_work.load(std::memory_order_acquire))
+            try_tx_work(s);
         if (engine_poll(ring_of(s)) == 0)
             libc::real.poll(nullptr, 0, 1);
     }

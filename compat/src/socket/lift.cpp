@@ -240,13 +240,13 @@ void close_endpoint(Socket &s, bool keep_unread)
     tell_port(s);
     s.tx_lock.lock();
     s.rx_lock.lock();
-    const RingMask rings = ring_of(s);
-    engine_exclude_polling(true, rings);
     fid_ep *const ep = s.endpoint;
     const bool by_port = ep != nullptr && s.on_port;
+    if (keep_unread && ep != nullptr && !by_port && was_dual)
+        finish_resend(s);
+    const RingMask rings = ring_of(s);
+    engine_exclude_polling(true, rings);
     part_from_loans(s);
-    if (keep_unread && ep != nullptr && !by_port)
-        settle_with_dead(s);
     const bool stashed = ep != nullptr && !by_port && was_dual && keep_unread && stash_unread(s);
     if (by_port)
         land(s);

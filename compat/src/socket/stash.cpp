@@ -38,6 +38,13 @@ std::uint64_t bytes_before(const Receiver &rx)
     return none ? 0 : start - taken;
 }
 
+// The peer's process has ended without an answer to our RETURN: the kernel brings what it had sent again, then the end.
+bool is_unanswered(const Socket &s)
+{
+    return s.rx.returning.load(std::memory_order_relaxed) && s.endpoint_down.load(std::memory_order_acquire) &&
+           !is_remote(s);
+}
+
 bool wait_readable(int fd, std::int64_t until_ns)
 {
     constexpr std::int64_t kNsPerMs = 1'000'000;
@@ -46,7 +53,7 @@ bool wait_readable(int fd, std::int64_t until_ns)
     return left > 0 && libc::real.poll(&p, 1, static_cast<int>(left / kNsPerMs) + 1) >= 0;
 }
 
-// They have left the peer; the kernel brings the last of them when the first have made room. Fewer: the connection has failed.
+// They have left the peer; the kernel brings the last of them when the first have made room. Fewer: that is the stream's end.
 std::uint64_t take_from_kernel(Socket &s, int fd, std::uint8_t *to, std::uint64_t count)
 {
     const std::int64_t until = return_deadline();
@@ -110,13 +117,17 @@ void move_to_shared(Socket &s)
     const int fd = s.any_fd.load(std::memory_order_relaxed);
     const std::uint64_t before = bytes_before(rx);
     const std::uint64_t left = left_in_copy(rx);
-    Unread *const u = before <= kMostBefore ? make_unread(fd, before + left) : nullptr;
+    const bool to_end = is_unanswered(s);
+    const std::uint64_t room = to_end ? kMostBefore : before;
+    Unread *const u = before <= kMostBefore ? make_unread(fd, room + left) : nullptr;
     if (u == nullptr)
         return;
-    std::uint64_t filled = take_from_kernel(s, fd, unread_room(*u), before);
-    if (filled == before) {
-        copy_ring(rx, unread_room(*u) + filled, left);
-        filled += left;
+    std::uint64_t filled = take_from_kernel(s, fd, unread_room(*u), room);
+    if (filled >= before) {
+        const std::uint64_t again = std::min(filled - before, left); // stands in the ring as well
+        rx.consumed.fetch_add(again, std::memory_order_relaxed);
+        copy_ring(rx, unread_room(*u) + filled, left - again);
+        filled += left - again;
     } else {
         char name[kNameMax];
         VMA_LOG(kWarn, "%s: %zu of %zu bytes that come before the endpoint's have not come: connection reset",
@@ -138,7 +149,7 @@ bool stash_unread(Socket &s)
     const bool by_kernel = rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
                            rx.start_at.load(std::memory_order_relaxed) == kNone;
     if (by_kernel || written == rx.consumed.load(std::memory_order_relaxed) ||
-        rx.returning.load(std::memory_order_relaxed))
+        (rx.returning.load(std::memory_order_relaxed) && !is_unanswered(s)))
         return false;
     auto *const copy = static_cast<std::uint8_t *>(malloc(rx.ring));
     if (copy == nullptr)

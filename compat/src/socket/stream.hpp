@@ -313,6 +313,8 @@ std::size_t transmit_small(Socket &s, const void *bytes, std::size_t len);
 bool send_tag(Socket &s, Tag type, std::uint64_t value); // false: no slot or endpoint down
 void ask_return(Socket &s);                              // the ring is full for long: let the peer give it back
 void end_transmit(Socket &s, bool final);                // END now; back on the kernel
+void finish_resend(
+    Socket &s); // what the peer gave back and the kernel has no room for: now or never, as the endpoint goes
 void do_tx_work(Socket &s);
 void unlock_tx(Socket &s);          // unlocks, and does the work that came meanwhile
 void try_tx_work(Socket &s);        // no lock held: does it unless somebody else holds the lock (who will then)
@@ -345,8 +347,7 @@ ssize_t consume(Socket &s, int fd, msghdr *msg, std::size_t skip,
                 int flags);                                    // bytes, 0 at EOF, or -errno; never blocks
 ssize_t consume_simple(Socket &s, void *out, std::size_t len); // ring bytes, at least one; 0: not so simple
 void answer_ask(Socket &s);
-void settle(Socket &s);           // spans that are used up
-void settle_with_dead(Socket &s); // our RETURN, if the peer's process has ended without an answer
+void settle(Socket &s); // spans that are used up
 void send_credit(Socket &s);
 bool has_input(const Socket &s); // endpoint bytes the program can read now; no lock needed
 

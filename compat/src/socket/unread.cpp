@@ -41,9 +41,8 @@ struct Path {
 
 struct alignas(64) Segment {
     std::uint32_t magic;
-    std::uint64_t secret; // stands in the link: the segment's number may be another program's by now
-    std::uint64_t inode;  // of the socket
-    std::uint64_t length;
+    std::uint64_t secret;
+    std::atomic<std::uint64_t> length; // 0: not filled yet
     std::atomic<std::uint64_t> position;
     std::atomic<std::int32_t> handed; // to processes that have not found it yet
 
@@ -86,40 +85,48 @@ bool name_of(int fd, Name &name)
 }
 
 struct Link {
-    int id = -1;
-    std::uint64_t secret = 0;
+    key_t key = 0;            // of the segment: it is made after the link, so that none is ever without
+    std::uint64_t secret = 0; // stands in the segment as well
+    std::uint64_t inode = 0;  // of the socket
 };
 
 bool read_link(const Path &path, Link &link)
 {
-    char target[64];
+    char target[80];
     const ssize_t length = ::readlink(path.text, target, sizeof target - 1);
     if (length < 0)
         return false;
     target[length] = '\0';
-    return std::sscanf(target, "shm.%d.%" SCNx64, &link.id, &link.secret) == 2;
+    return std::sscanf(target, "shm.%d.%" SCNx64 ".%" SCNu64, &link.key, &link.secret, &link.inode) == 3;
 }
 
-bool describe(const Link &link, shmid_ds &about)
+// The folder may go while it is empty.
+bool make_link(const Path &path, const Link &link)
 {
-    return ::shmctl(link.id, IPC_STAT, &about) == 0 && about.shm_segsz > sizeof(Segment) &&
-           about.shm_perm.uid == ::geteuid();
+    char target[80];
+    std::snprintf(target, sizeof target, "shm.%d.%" PRIx64 ".%" PRIu64, link.key, link.secret, link.inode);
+    int result = -1;
+    for (int tries = 0; tries < 3 && result != 0; ++tries) {
+        ::mkdir(folder_path().text, 0700);
+        ::unlink(path.text); // of an earlier socket: cookies begin anew with the kernel
+        result = ::symlink(target, path.text);
+    }
+    return result == 0;
+}
+
+// Its segment, of this user. -1: there is none.
+int find_segment(const Link &link, shmid_ds &about)
+{
+    const int id = ::shmget(link.key, 0, 0);
+    const bool fits = id >= 0 && ::shmctl(id, IPC_STAT, &about) == 0 && about.shm_segsz > sizeof(Segment) &&
+                      about.shm_perm.uid == ::geteuid();
+    return fits ? id : -1;
 }
 
 Segment *attach(int id)
 {
     void *const memory = ::shmat(id, nullptr, 0);
     return memory == reinterpret_cast<void *>(-1) ? nullptr : static_cast<Segment *>(memory);
-}
-
-// The segment of a link, if it is that: only the magic and the secret say so.
-Segment *attach(const Link &link)
-{
-    Segment *const segment = attach(link.id);
-    if (segment == nullptr || (segment->magic == kMagic && segment->secret == link.secret))
-        return segment;
-    ::shmdt(segment);
-    return nullptr;
 }
 
 void remove(const Path &path, int id)
@@ -157,22 +164,24 @@ Unread *make_unread(int fd, std::size_t room)
     Name name;
     if (!open_offers() || !name_of(fd, name))
         return nullptr;
-    const int id = ::shmget(IPC_PRIVATE, sizeof(Segment) + room, IPC_CREAT | IPC_EXCL | 0600);
+    const std::uint64_t secret = random_cookie();
+    Link link = {static_cast<key_t>(secret & INT32_MAX) | 1, secret, inode_of(fd)};
+    const Path path = link_path(name);
+    const bool named = make_link(path, link);
+    const int id =
+        ::shmget(named ? link.key : IPC_PRIVATE, sizeof(Segment) + room, IPC_CREAT | IPC_EXCL | SHM_NORESERVE | 0600);
     Segment *const segment = id >= 0 ? attach(id) : nullptr;
-    Unread *u = nullptr;
-    if (segment != nullptr) {
-        segment->magic = kMagic;
-        segment->secret = random_cookie();
-        segment->inode = inode_of(fd);
-        u = describe_unread(segment, 0, name, id);
-    }
-    if (u != nullptr)
-        return u;
-    VMA_LOG(kWarn, "fd=%d: no shared memory for %zu unread bytes: %s; they stay with this process", fd, room,
-            strerror(errno));
-    if (id >= 0)
-        ::shmctl(id, IPC_RMID, nullptr);
-    return nullptr;
+    if (!named || segment == nullptr)
+        VMA_LOG(kWarn,
+                "fd=%d: no %s for %zu unread bytes: %s; a process that gets the socket lacks them, or reads them again",
+                fd, named ? "shared memory" : path.text, room, strerror(errno));
+    if (!named || segment == nullptr)
+        remove(path, id); // it stays with this process and its children
+    if (segment == nullptr)
+        return nullptr;
+    segment->magic = kMagic;
+    segment->secret = secret;
+    return describe_unread(segment, 0, name, id);
 }
 
 std::uint8_t *unread_room(Unread &u)
@@ -180,23 +189,10 @@ std::uint8_t *unread_room(Unread &u)
     return u.segment->bytes();
 }
 
-bool publish_unread(Unread &u, std::size_t filled)
+void publish_unread(Unread &u, std::size_t filled)
 {
     u.length = filled;
-    u.segment->length = filled;
-    char target[64];
-    std::snprintf(target, sizeof target, "shm.%d.%" PRIx64, u.id, u.segment->secret);
-    const Path path = link_path(u.name);
-    int result = -1;
-    for (int tries = 0; tries < 3 && result != 0; ++tries) { // another one may just remove the folder
-        ::mkdir(folder_path().text, 0700);
-        ::unlink(path.text); // of an earlier socket: cookies begin anew with the kernel
-        result = ::symlink(target, path.text);
-    }
-    if (result != 0)
-        VMA_LOG(kWarn, "cannot make %s: %s; unread bytes of a socket are read by this process's children only",
-                path.text, strerror(errno));
-    return result == 0;
+    u.segment->length.store(filled, std::memory_order_release);
 }
 
 bool any_unread()
@@ -209,16 +205,19 @@ Unread *find_unread(int fd, bool handed)
     Name name;
     Link link;
     shmid_ds about = {};
-    if (!name_of(fd, name) || !read_link(link_path(name), link) || !describe(link, about))
+    if (!name_of(fd, name) || !read_link(link_path(name), link) || link.inode != inode_of(fd))
         return nullptr;
-    Segment *const segment = attach(link);
+    const int id = find_segment(link, about);
+    Segment *const segment = id >= 0 ? attach(id) : nullptr;
     if (segment == nullptr)
         return nullptr;
-    if (handed)
+    const bool known = segment->magic == kMagic && segment->secret == link.secret;
+    if (known && handed)
         count_found(*segment);
-    const std::uint64_t length = std::min<std::uint64_t>(segment->length, about.shm_segsz - sizeof(Segment));
-    if (segment->inode == inode_of(fd) && segment->position.load(std::memory_order_acquire) < length)
-        return describe_unread(segment, length, name, link.id);
+    const std::uint64_t length =
+        std::min<std::uint64_t>(segment->length.load(std::memory_order_acquire), about.shm_segsz - sizeof(Segment));
+    if (known && segment->position.load(std::memory_order_acquire) < length)
+        return describe_unread(segment, length, name, id);
     ::shmdt(segment);
     return nullptr;
 }
@@ -331,31 +330,57 @@ bool kernel_lists(const char *table, std::uint64_t inode, bool &readable)
     return found;
 }
 
+// In another network namespace: some process has it open.
+bool holds(const char *process, std::uint64_t inode)
+{
+    char path[kPathMax];
+    char target[64];
+    char wanted[64];
+    std::snprintf(path, sizeof path, "/proc/%.20s/fd", process);
+    std::snprintf(wanted, sizeof wanted, "socket:[%" PRIu64 "]", inode);
+    DIR *const descriptors = ::opendir(path);
+    if (descriptors == nullptr)
+        return false;
+    bool found = false;
+    while (const dirent *const entry = found ? nullptr : ::readdir(descriptors)) {
+        const ssize_t length = ::readlinkat(::dirfd(descriptors), entry->d_name, target, sizeof target - 1);
+        target[length > 0 ? length : 0] = '\0';
+        found = strcmp(target, wanted) == 0;
+    }
+    ::closedir(descriptors);
+    return found;
+}
+
+bool somebody_holds(std::uint64_t inode)
+{
+    DIR *const processes = ::opendir("/proc");
+    if (processes == nullptr)
+        return true;
+    bool found = false;
+    while (const dirent *const entry = found ? nullptr : ::readdir(processes))
+        found = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' && holds(entry->d_name, inode);
+    ::closedir(processes);
+    return found;
+}
+
 bool may_live(std::uint64_t network, std::uint64_t inode)
 {
     bool readable = false;
-    return network != udp::network_of_thread() || kernel_lists("/proc/thread-self/net/tcp", inode, readable) ||
+    if (network != udp::network_of_thread())
+        return somebody_holds(inode);
+    return kernel_lists("/proc/thread-self/net/tcp", inode, readable) ||
            kernel_lists("/proc/thread-self/net/tcp6", inode, readable) || !readable;
 }
 
-// `link` is that of a segment of ours, or of none.
-bool is_left_by_the_dead(const Path &path, std::uint64_t network, Link &link)
+// `id`: its segment's, if there is one.
+bool is_left_by_the_dead(const Path &path, std::uint64_t network, int &id)
 {
     shmid_ds about = {};
+    Link link;
     if (!read_link(path, link))
         return errno != ENOENT;
-    Segment *const segment = describe(link, about) ? attach(link) : nullptr;
-    if (segment == nullptr) { // it is gone, the number perhaps another program's
-        link.id = -1;
-        return true;
-    }
-    if (about.shm_nattch != 0) {
-        ::shmdt(segment);
-        return false;
-    }
-    const std::uint64_t inode = segment->inode;
-    ::shmdt(segment);
-    return !may_live(network, inode);
+    id = find_segment(link, about);
+    return id < 0 ? !may_live(network, link.inode) : about.shm_nattch == 0 && !may_live(network, link.inode);
 }
 
 } // namespace
@@ -367,12 +392,12 @@ void remove_unread_of_the_dead()
         return;
     while (const dirent *const entry = ::readdir(folder)) {
         Name name;
-        Link link;
+        int id = -1;
         if (std::sscanf(entry->d_name, "%" SCNx64 "-%" SCNx64, &name.network, &name.cookie) != 2)
             continue;
         const Path path = link_path(name);
-        if (is_left_by_the_dead(path, name.network, link))
-            remove(path, link.id);
+        if (is_left_by_the_dead(path, name.network, id))
+            remove(path, id);
     }
     ::closedir(folder);
     ::rmdir(folder_path().text);

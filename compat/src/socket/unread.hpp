@@ -18,9 +18,8 @@ struct Unread; // this process's view of it
 // A segment for what is unread of `fd`, with room for `room` bytes; nobody else sees it yet. nullptr: no memory, or no shared
 // directory; the log says so.
 Unread *make_unread(int fd, std::size_t room);
-std::uint8_t *unread_room(Unread &u); // where the bytes are put
-bool publish_unread(Unread &u,
-                    std::size_t filled); // from now on others find it. False: they don't, and it may be dropped
+std::uint8_t *unread_room(Unread &u);               // where the bytes are put
+void publish_unread(Unread &u, std::size_t filled); // from now on others find it
 
 // Of another process. nullptr: there is none for `fd`, or nothing is left in it. `handed`: of an unread_handed() this is the end.
 Unread *find_unread(int fd, bool handed);

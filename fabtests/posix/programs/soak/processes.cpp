@@ -190,7 +190,7 @@ void exec_child(Worker &w)
     for (const int fd : {w.listeners[0], w.listeners[1], w.datagrams[0], w.datagrams[1]})
         if (fd >= 0)
             must(::fcntl(fd, F_SETFD, FD_CLOEXEC), "F_SETFD");
-    Start start(w, w.one_in(2));
+    Start start(w, w.library || w.one_in(2));
     ::execve(w.program, start.argv(), start.environment());
     fail(-1, "execve of %s: %s", w.program, strerrorname_np(errno));
 }
@@ -258,6 +258,8 @@ void pass_one(Worker &w)
     const auto to = static_cast<unsigned>(w.below(kWorkers));
     if (found == nullptr || w.depth > 0 || to == w.index || g_ledger->phase != kGoing)
         return;
+    if (w.library && !g_ledger->workers[to].library)
+        return; // see Worker::library
     const Held h = *found;
     unsigned nobody = 0;
     if (!h.mine().on_the_way_to.compare_exchange_strong(nobody, to + 1))
