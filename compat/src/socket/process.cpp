@@ -87,17 +87,17 @@ void stay_on_kernel(Socket &s)
 // Bytes that a peer left when it ended its span are read by whoever comes first; then the stream stays on the kernel.
 void share(Socket &s)
 {
-    if (dual(s) && !is_udp(s)) {
+    if (dual(s))
         share_stash(s, false);
+    if (dual(s) && !is_udp(s))
         s.pinned.store(true, std::memory_order_release);
-    } else {
+    else
         share_with_child(s);
-    }
 }
 
 void hand_over(Socket &s)
 {
-    if (dual(s) && !is_udp(s))
+    if (dual(s))
         share_stash(s, true);
 }
 
@@ -200,7 +200,7 @@ void after_fork_in_child()
         release_if_unused(*socket_by_index(i));
     mux::fork_child();
     each_in_use([](Socket &s) {
-        if (is_udp(s))
+        if (is_udp(s) && s.rx.unread.load(std::memory_order_relaxed) == nullptr)
             udp::unlift(s, false); // the datagrams that are left are the parent's
     });
     libc::restore_critical(g_depth_before_fork);

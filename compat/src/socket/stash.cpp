@@ -16,6 +16,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/udp/state.hpp"
 #include "compat/src/socket/unread.hpp"
 
 namespace vma::sock {
@@ -104,12 +105,6 @@ void go_on_by_kernel(Receiver &rx)
     rx.consumed.store(rx.written.load(std::memory_order_relaxed), std::memory_order_release);
 }
 
-void set_shared(Socket &s, Unread *u)
-{
-    const LockGuard guard(s.rx.unread_lock);
-    s.rx.unread.store(u, std::memory_order_release);
-}
-
 // The copy, and before it what the kernel has before the span, to memory that all share. Where there is none it stays a copy.
 void move_to_shared(Socket &s)
 {
@@ -141,6 +136,12 @@ void move_to_shared(Socket &s)
 }
 
 } // namespace
+
+void set_shared(Socket &s, Unread *u)
+{
+    const LockGuard guard(s.rx.unread_lock);
+    s.rx.unread.store(u, std::memory_order_release);
+}
 
 bool stash_unread(Socket &s)
 {
@@ -175,7 +176,9 @@ void drop_stash(Socket &s)
 void share_stash(Socket &s, bool handed)
 {
     const LockGuard rx(s.rx_lock);
-    if (s.rx.stash != nullptr)
+    if (is_udp(s))
+        udp::share_queue(s);
+    else if (s.rx.stash != nullptr)
         move_to_shared(s);
     Unread *const u = s.rx.unread.load(std::memory_order_relaxed);
     if (u != nullptr && handed)
@@ -228,15 +231,19 @@ void end_stash(Socket &s)
 
 namespace {
 
-bool is_tcp(int fd)
+int number(int fd, int option)
 {
-    int protocol = 0;
-    socklen_t size = sizeof protocol;
-    return libc::real.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) == 0 && protocol == IPPROTO_TCP;
+    int value = -1;
+    socklen_t size = sizeof value;
+    return libc::real.getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 ? value : -1;
 }
 
-void begin(Socket &s, int fd, Unread *u)
+Socket *begin_stream(int fd, Unread *u)
 {
+    Socket *const made = track_foreign(fd, (libc::real.fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
+    if (made == nullptr)
+        return nullptr;
+    Socket &s = *made;
     read_addresses(fd, s.addresses);
     read_timeouts(s, fd);
     s.evaluated = true;
@@ -246,26 +253,30 @@ void begin(Socket &s, int fd, Unread *u)
     set_shared(s, u);
     s.mode.store(Mode::kDual, std::memory_order_seq_cst);
     tell_way(s);
-    char name[kNameMax];
-    VMA_LOG(kDebug, "%s: %zu bytes that another process has not read come before the kernel's",
-            connection_name(s, name), unread_left(*u));
+    return made;
 }
 
 } // namespace
 
 bool adopt(int fd, bool handed)
 {
-    if (!is_tcp(fd))
+    const int protocol = number(fd, SO_PROTOCOL);
+    if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP)
         return false;
     Unread *const u = find_unread(fd, handed);
     if (u == nullptr)
         return false;
-    Socket *const s = track_foreign(fd, (libc::real.fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
-    if (s == nullptr)
+    const std::size_t left = unread_left(*u);
+    const Socket *const s =
+        protocol == IPPROTO_TCP ? begin_stream(fd, u) : udp::begin_foreign(fd, number(fd, SO_DOMAIN), u);
+    if (s == nullptr) {
         leave_unread(u);
-    else
-        begin(*s, fd, u);
-    return s != nullptr;
+        return false;
+    }
+    char name[kNameMax];
+    VMA_LOG(kDebug, "%s: %zu bytes that another process has not read come before the kernel's",
+            connection_name(*s, name), left);
+    return true;
 }
 
 void adopt_inherited(void (*adopted)(int fd))

@@ -12,6 +12,7 @@
 namespace vma::sock {
 
 class Socket;
+struct Unread;
 
 bool stash_unread(Socket &s); // rx_lock and poll lock held. False: there is nothing, or no memory
 void drop_stash(Socket &s);   // rx_lock held
@@ -19,6 +20,8 @@ void drop_stash(Socket &s);   // rx_lock held
 // Before another process holds the socket, of a child or, `handed`, of one that may not have the library. No lock held but the
 // lift lock's.
 void share_stash(Socket &s, bool handed);
+
+void set_shared(Socket &s, Unread *u); // rx_lock held, or nobody else knows the socket
 
 // The part that all share, of a socket whose rx.unread is not nullptr.
 std::size_t shared_left(const Socket &s);                                    // bytes; no lock needed

@@ -235,6 +235,12 @@ std::size_t unread_left(const Unread &u)
 
 namespace {
 
+void end_if_read(const Unread &u, std::uint64_t position, std::size_t taken)
+{
+    if (position == u.length && taken != 0)
+        remove(link_path(u.name), u.id);
+}
+
 std::size_t copy_out(const std::uint8_t *from, std::size_t left, const msghdr &msg, std::size_t skip, bool only_count)
 {
     std::size_t done = 0;
@@ -267,9 +273,23 @@ std::size_t read_unread(const Unread &u, const msghdr &msg, std::size_t skip, in
         if ((flags & MSG_PEEK) != 0)
             return n;
     } while (!u.segment->position.compare_exchange_weak(position, position + n, std::memory_order_acq_rel));
-    if (position + n == u.length && n != 0)
-        remove(link_path(u.name), u.id);
+    end_if_read(u, position + n, n);
     return n;
+}
+
+const std::uint8_t *unread_at(const Unread &u, std::uint64_t &position, std::size_t &left)
+{
+    position = u.segment->position.load(std::memory_order_acquire);
+    left = position < u.length ? u.length - position : 0;
+    return u.segment->bytes() + (left != 0 ? position : 0);
+}
+
+bool take_unread(const Unread &u, std::uint64_t position, std::size_t count)
+{
+    if (!u.segment->position.compare_exchange_strong(position, position + count, std::memory_order_acq_rel))
+        return false;
+    end_if_read(u, position + count, count);
+    return true;
 }
 
 namespace {
@@ -312,7 +332,7 @@ void leave_unread(Unread *u)
 
 namespace {
 
-// The tables of TCP sockets of this network namespace: a socket that only waits in a message is there, one that nobody can get
+// The tables of sockets of this network namespace: a socket that only waits in a message is there, one that nobody can get
 // any more has no inode.
 bool kernel_lists(const char *table, std::uint64_t inode, bool &readable)
 {
@@ -368,8 +388,11 @@ bool may_live(std::uint64_t network, std::uint64_t inode)
     bool readable = false;
     if (network != udp::network_of_thread())
         return somebody_holds(inode);
-    return kernel_lists("/proc/thread-self/net/tcp", inode, readable) ||
-           kernel_lists("/proc/thread-self/net/tcp6", inode, readable) || !readable;
+    bool found = false;
+    for (const char *const table : {"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6",
+                                    "/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"})
+        found = found || kernel_lists(table, inode, readable);
+    return found || !readable;
 }
 
 // `id`: its segment's, if there is one.

@@ -32,6 +32,10 @@ std::size_t unread_left(const Unread &u);
 // Into the vectors from `skip` on; MSG_PEEK and MSG_TRUNC as recvmsg(). Bytes; 0: none is left. Any thread, any process.
 std::size_t read_unread(const Unread &u, const msghdr &msg, std::size_t skip, int flags);
 
+// The same by records: what is from the position on, and the position moved by one of them. False: another one was faster.
+const std::uint8_t *unread_at(const Unread &u, std::uint64_t &position, std::size_t &left);
+bool take_unread(const Unread &u, std::uint64_t position, std::size_t count);
+
 bool is_last_with(const Unread &u);   // no other process has it, or will
 void leave_unread(Unread *u);         // nullptr: nothing. It is gone with the last one
 void forsake_unread(const Unread &u); // the process ends, and stays with it until then
