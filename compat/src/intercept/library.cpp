@@ -13,6 +13,7 @@
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/socket/stash.hpp"
 #include "compat/src/stats/region.hpp"
 
 namespace {
@@ -39,6 +40,7 @@ bool is_bypassed()
     if (is_bypassed())
         vma::libc::handlers_bypass_us();
     vma::sock::register_fork_handlers();
+    vma::sock::adopt_inherited(vma::intercept::number_tracked);
     vma::extra::set_accept(vma::intercept::accept_tracked);
 }
 

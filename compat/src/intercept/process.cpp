@@ -39,17 +39,28 @@ void before_spawn(bool has_file_actions)
         sock::return_for_spawn(has_file_actions);
 }
 
+void exit_at_once [[noreturn]] (int status)
+{
+    if (!libc::in_vfork_child()) {
+        sock::process_ends_at_once();
+        stats::remove_file();
+    }
+    for (;;)
+        real.syscall(SYS_exit_group, status);
+}
+
 struct Child {
     int (*function)(void *);
     void *argument;
 };
 
-int start_child(void *start)
+int start_child [[noreturn]] (void *start)
 {
     const Child child = *static_cast<Child *>(start);
     sock::fork_ends_in_child();
     sock::g_fork_gate.unlock();
-    return child.function(child.argument);
+    // clone() would end this thread alone, and the library's would stay.
+    exit_at_once(child.function(child.argument));
 }
 
 // clone() without CLONE_VM is a fork.
@@ -84,16 +95,6 @@ void copy_arguments(char **into, const char *first, int count, va_list rest)
     into[0] = const_cast<char *>(first);
     for (int i = 1; i <= count; ++i)
         into[i] = va_arg(rest, char *);
-}
-
-void exit_at_once [[noreturn]] (int status)
-{
-    if (!libc::in_vfork_child()) {
-        sock::process_ends_at_once();
-        stats::remove_file();
-    }
-    for (;;)
-        real.syscall(SYS_exit_group, status);
 }
 
 } // namespace

@@ -4,6 +4,24 @@
 
 #include "compat/src/intercept/vector.hpp"
 
+#include "compat/src/socket/stash.hpp"
+
+namespace vma::intercept {
+
+namespace {
+
+// Descriptors that came in a message of a UNIX socket: of a stream there may be bytes that its last process has not read.
+void took_descriptors(const msghdr &message, int flags)
+{
+    const KeepErrno keep;
+    if (!libc::in_vfork_child())
+        sock::adopt_passed(message, (flags & MSG_PEEK) != 0, number_tracked);
+}
+
+} // namespace
+
+} // namespace vma::intercept
+
 using namespace vma;
 using namespace vma::intercept;
 
@@ -55,16 +73,25 @@ VMA_EXPORT ssize_t recvfrom(int fd, void *buffer, size_t size, int flags, sockad
 VMA_EXPORT ssize_t recvmsg(int fd, msghdr *message, int flags)
 {
     sock::Socket *const s = tracked(fd);
-    if (s == nullptr || message == nullptr) [[likely]]
-        return real.recvmsg(fd, message, flags);
+    if (s == nullptr || message == nullptr) [[likely]] {
+        const ssize_t n = real.recvmsg(fd, message, flags);
+        if (n >= 0 && message->msg_controllen != 0) [[unlikely]]
+            took_descriptors(*message, flags);
+        return n;
+    }
     return sock::receive_msg(*s, fd, message, flags);
 }
 
 VMA_EXPORT int recvmmsg(int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout)
 {
     sock::Socket *const s = tracked(fd);
-    if (s == nullptr || messages == nullptr) [[likely]]
-        return real.recvmmsg(fd, messages, count, flags, timeout);
+    if (s == nullptr || messages == nullptr) [[likely]] {
+        const int n = real.recvmmsg(fd, messages, count, flags, timeout);
+        for (int i = 0; i < n; ++i)
+            if (messages[i].msg_hdr.msg_controllen != 0) [[unlikely]]
+                took_descriptors(messages[i].msg_hdr, flags);
+        return n;
+    }
     return sock::receive_messages(*s, fd, messages, count, flags, timeout);
 }
 

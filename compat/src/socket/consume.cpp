@@ -17,6 +17,7 @@
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/port_stream.hpp"
+#include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/stream_loans.hpp"
 
@@ -161,17 +162,25 @@ ssize_t consume_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
 }
 
 // RETURN was not answered and the peer is gone: what it had sent again by the kernel before it died comes first, then
-// the rest of the ring.
+// the rest of the ring. How much that is its FIN tells, which may still be behind bytes that we have no room for.
 void settle_unanswered(Socket &s, int fd)
 {
+    constexpr int kPatienceMs = 10;
     Receiver &rx = s.rx;
     int queued = 0;
+    bool ended = kernel_ended(s, fd);
     libc::real.ioctl(fd, FIONREAD, &queued);
+    if (!ended && queued == 0) {
+        pollfd p = {fd, POLLIN | POLLRDHUP, 0};
+        libc::real.poll(&p, 1, kPatienceMs);
+        libc::real.ioctl(fd, FIONREAD, &queued);
+        ended = queued == 0;
+    }
     const std::uint64_t resent = std::min(static_cast<std::uint64_t>(queued), available(s));
     rx.consumed.fetch_add(resent, std::memory_order_release);
     rx.path.store(Path::kKernel, std::memory_order_release);
     rx.start_at.store(rx.kernel_bytes.load(std::memory_order_relaxed) + resent, std::memory_order_release);
-    rx.returning.store(false, std::memory_order_release);
+    rx.returning.store(!ended && available(s) != 0, std::memory_order_release);
     settle(s);
 }
 
@@ -218,7 +227,7 @@ bool has_input(const Socket &s)
         return false;
     if (rx.path.load(std::memory_order_acquire) == Path::kKernel &&
         rx.start_at.load(std::memory_order_acquire) != rx.kernel_bytes.load(std::memory_order_relaxed))
-        return false;
+        return rx.unread.load(std::memory_order_relaxed) != nullptr && shared_left(s) != 0;
     return available(s) != 0;
 }
 
@@ -298,6 +307,9 @@ ssize_t consume_now(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
     Receiver &rx = s.rx;
     const auto by_endpoint = [&rx] { return rx.path.load(std::memory_order_relaxed) == Path::kEndpoint; };
     const auto readable = [&s, &rx] { return available(s) != 0 && !rx.returning.load(std::memory_order_acquire); };
+    if (rx.unread.load(std::memory_order_relaxed) != nullptr) [[unlikely]]
+        if (const ssize_t n = consume_shared(s, msg, skip, flags); n != 0)
+            return n;
     settle(s);
     if (!by_endpoint()) {
         const ssize_t n = consume_kernel(s, fd, msg, skip, flags);

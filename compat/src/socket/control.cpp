@@ -33,6 +33,7 @@ std::int64_t to_us(const timeval &t)
     return t.tv_sec == 0 && t.tv_usec == 0 ? -1 : t.tv_sec * 1'000'000 + t.tv_usec;
 }
 
+// SO_RCVTIMEO and SO_SNDTIMEO, in microseconds or -1 for ever.
 void note_timeout(Socket &s, int name, const void *value, socklen_t len)
 {
     if (len < sizeof(timeval))
@@ -72,6 +73,16 @@ const char *needs_kernel(int level, int name)
 
 } // namespace
 
+void read_timeouts(Socket &s, int fd)
+{
+    for (const int name : {SO_RCVTIMEO, SO_SNDTIMEO}) {
+        timeval value = {};
+        socklen_t size = sizeof value;
+        if (libc::real.getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0)
+            note_timeout(s, name, &value, size);
+    }
+}
+
 std::int64_t return_deadline()
 {
     return now_ns() + kReturnWithinNs;
@@ -80,6 +91,8 @@ std::int64_t return_deadline()
 void wait_returned(Socket &s, std::int64_t until_ns)
 {
     while (is_returning(s) && now_ns() < until_ns) {
+        if (s.tx_work.load(std::memory_order_acquire))
+            try_tx_work(s);
         if (engine_poll(ring_of(s)) == 0)
             libc::real.poll(nullptr, 0, 1);
     }

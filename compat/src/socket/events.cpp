@@ -243,8 +243,21 @@ void start_return(Socket &s)
         say_leave(s);
 }
 
+namespace {
+
+// What the peer gave back has not all found room in the kernel yet.
+bool is_giving_back(const Socket &s)
+{
+    return !s.on_port && (s.tx.resend_from.load(std::memory_order_relaxed) != kNone ||
+                          s.tx.return_at.load(std::memory_order_relaxed) != kNone);
+}
+
+} // namespace
+
 bool is_returning(const Socket &s)
 {
+    if (is_giving_back(s))
+        return true;
     if (s.endpoint_down.load(std::memory_order_acquire))
         return false;
     return (s.rx.returning.load(std::memory_order_acquire) && s.rx.end_at.load(std::memory_order_acquire) == kNone) ||

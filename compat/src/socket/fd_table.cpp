@@ -3,6 +3,7 @@
 // for anything else, so a thread that still holds a pointer after close() reads a socket, and sees by its generation
 // that it is another one.
 #include "compat/src/socket/accounting.hpp"
+#include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
 
 #include <sys/mman.h>
@@ -94,6 +95,7 @@ void reset(Receiver &rx)
     rx.return_final = false;
     rx.base = nullptr;
     rx.stash = nullptr;
+    rx.unread = nullptr;
     rx.forget_remote();
 }
 
@@ -183,7 +185,8 @@ Socket *track(int fd, Role role, bool nonblocking, int protocol = IPPROTO_TCP, i
 // Bytes that arrived on the endpoint and were never read: TCP answers such a close with RST.
 void reset_if_unread(Socket &s, int fd)
 {
-    if (!dual(s) || s.on_port || !has_input(s) || s.lingers_until_ns.load(std::memory_order_relaxed) != 0)
+    if (!dual(s) || s.on_port || !has_input(s) || s.lingers_until_ns.load(std::memory_order_relaxed) != 0 ||
+        !may_reset(s))
         return;
     const linger abort_now = {1, 0};
     libc::real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now);
@@ -328,6 +331,11 @@ void unlock_pool_after_fork()
 void track_new(int fd, bool nonblocking)
 {
     track(fd, Role::kUnknown, nonblocking);
+}
+
+Socket *track_foreign(int fd, bool nonblocking)
+{
+    return track(fd, Role::kUnknown, nonblocking);
 }
 
 void track_datagram(int fd, int family, bool nonblocking)

@@ -3,7 +3,6 @@
 // guards all of it; it is rare work.
 #include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <rdma/fi_cm.h>
@@ -22,6 +21,7 @@
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/rings.hpp"
+#include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/stream_loans.hpp"
 #include "compat/src/socket/udp/state.hpp"
@@ -221,40 +221,16 @@ void clear_receive(Socket &s)
     s.rx.return_final = false;
     s.rx.forget_remote();
     forget_unread(s);
-    s.rx.base = nullptr;
-    free(s.rx.stash);
-    s.rx.stash = nullptr;
+    drop_stash(s);
     s.kernel_news = false;
     s.kernel_state = 0;
-}
-
-// Bytes of a span that the peer has ended, not read yet: they come before what the kernel has. They are kept in a copy
-// of the ring, and the socket stays dual, without an endpoint, until they are read. rx_lock and poll lock held.
-bool stash_unread(Socket &s)
-{
-    Receiver &rx = s.rx;
-    const std::uint64_t written = rx.written.load(std::memory_order_relaxed);
-    const bool by_kernel = rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
-                           rx.start_at.load(std::memory_order_relaxed) == kNone;
-    if (by_kernel || written == rx.consumed.load(std::memory_order_relaxed) ||
-        rx.returning.load(std::memory_order_relaxed))
-        return false;
-    auto *const copy = static_cast<std::uint8_t *>(malloc(rx.ring));
-    if (copy == nullptr)
-        return false;
-    memcpy(copy, rx.base, rx.ring);
-    rx.base = copy;
-    rx.stash = copy;
-    if (rx.end_at.load(std::memory_order_relaxed) == kNone)
-        rx.end_at.store(written, std::memory_order_release);
-    return true;
 }
 
 // lift lock held. `keep_unread`: the program will go on reading.
 void close_endpoint(Socket &s, bool keep_unread)
 {
     const bool was_dual = dual(s);
-    if (s.endpoint == nullptr && (!was_dual || (keep_unread && s.rx.stash != nullptr)))
+    if (s.endpoint == nullptr && (!was_dual || (keep_unread && holds_stash(s))))
         return; // nothing is open, or another call has closed it and the rest is still to be read
     if (was_dual && !may_close(s)) {
         VMA_LOG(kDebug, "ending: FINAL sent %d, seen %d, %u tags unanswered, endpoint %s", s.tx.final_sent.load(),
@@ -264,10 +240,12 @@ void close_endpoint(Socket &s, bool keep_unread)
     tell_port(s);
     s.tx_lock.lock();
     s.rx_lock.lock();
-    const RingMask rings = ring_of(s);
-    engine_exclude_polling(true, rings);
     fid_ep *const ep = s.endpoint;
     const bool by_port = ep != nullptr && s.on_port;
+    if (keep_unread && ep != nullptr && !by_port && was_dual)
+        finish_resend(s);
+    const RingMask rings = ring_of(s);
+    engine_exclude_polling(true, rings);
     part_from_loans(s);
     const bool stashed = ep != nullptr && !by_port && was_dual && keep_unread && stash_unread(s);
     if (by_port)

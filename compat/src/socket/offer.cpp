@@ -22,12 +22,13 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/generation.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/unread.hpp"
 
 namespace vma::sock {
 
 namespace {
 
-constexpr std::size_t kPathMax = 256;
+constexpr std::size_t kPathMax = kOffersPathMax;
 
 struct Directory {
     char path[kPathMax] = {};
@@ -66,12 +67,17 @@ Name offer_name(const sockaddr_in6 &connector, const sockaddr_in6 &acceptor)
     return name;
 }
 
-bool prepare_directory()
+int print_path(char (&out)[kPathMax])
 {
     const char *const wanted = config::params().shm_dir;
     const bool named = wanted != nullptr && *wanted != '\0';
-    const int length = named ? std::snprintf(g_directory.path, sizeof g_directory.path, "%s", wanted)
-                             : std::snprintf(g_directory.path, sizeof g_directory.path, "/dev/shm/vma-%u", ::geteuid());
+    return named ? std::snprintf(out, sizeof out, "%s", wanted)
+                 : std::snprintf(out, sizeof out, "/dev/shm/vma-%u", ::geteuid());
+}
+
+bool prepare_directory()
+{
+    const int length = print_path(g_directory.path);
     if (static_cast<std::size_t>(length) >= sizeof g_directory.path) {
         VMA_LOG(kWarn,
                 "VMA_SHM_DIR: the name is too long (%d characters, at most %zu); all connections stay on the kernel",
@@ -240,12 +246,21 @@ bool open_offers()
         return false;
     g_directory.generations.store(words, std::memory_order_release);
     remove_offers_of_the_dead();
+    remove_unread_of_the_dead();
     return true;
 }
 
 const char *offers_directory()
 {
     return g_directory.path;
+}
+
+void offers_path(char (&out)[kOffersPathMax])
+{
+    if (g_directory.generations.load(std::memory_order_acquire) != nullptr)
+        memcpy(out, g_directory.path, sizeof out);
+    else if (print_path(out) >= static_cast<int>(sizeof out))
+        std::snprintf(out, sizeof out, "/dev/null"); // nothing is in there
 }
 
 bool publish_offer(const Addresses &a, const Offer &offer)

@@ -46,6 +46,8 @@ struct Offer {
 // Prepares directory and generation page; removes offers of the dead. False (logged once): no lifting in this process.
 bool open_offers();
 const char *offers_directory(); // its path, once opened
+inline constexpr std::size_t kOffersPathMax = 256;
+void offers_path(char (&out)[kOffersPathMax]); // where it is or would be; nowhere, if its name is too long
 
 bool publish_offer(const Addresses &a, const Offer &offer);
 bool find_offer(const Addresses &a, Offer &out); // as seen from the acceptor: local and peer are swapped

@@ -17,6 +17,7 @@
 #include "compat/src/socket/helper_thread.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/reach.hpp"
+#include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
@@ -83,13 +84,21 @@ void stay_on_kernel(Socket &s)
     }
 }
 
-// Bytes that a peer left when it closed are in a copy, which the child gets too: whoever reads them, they stay on the kernel.
+// Bytes that a peer left when it ended its span are read by whoever comes first; then the stream stays on the kernel.
 void share(Socket &s)
 {
+    if (dual(s))
+        share_stash(s, false);
     if (dual(s) && !is_udp(s))
         s.pinned.store(true, std::memory_order_release);
     else
         share_with_child(s);
+}
+
+void hand_over(Socket &s)
+{
+    if (dual(s))
+        share_stash(s, true);
 }
 
 // An endpoint, or somebody may be about to connect one.
@@ -170,6 +179,7 @@ void after_fork_in_child()
         Socket &s = *socket_by_index(i);
         s.tx_lock.reset();
         s.rx_lock.reset();
+        s.rx.unread_lock.reset();
         s.watch_lock.reset();
         s.mux.lock.reset();
         s.watchers = nullptr;
@@ -190,7 +200,7 @@ void after_fork_in_child()
         release_if_unused(*socket_by_index(i));
     mux::fork_child();
     each_in_use([](Socket &s) {
-        if (is_udp(s))
+        if (is_udp(s) && s.rx.unread.load(std::memory_order_relaxed) == nullptr)
             udp::unlift(s, false); // the datagrams that are left are the parent's
     });
     libc::restore_critical(g_depth_before_fork);
@@ -221,6 +231,7 @@ void explain_all()
 void process_ends()
 {
     explain_all();
+    each_in_use(end_stash);
     udp::withdraw_all();
     if (g_remote_devices.load(std::memory_order_relaxed) != 0)
         return_sockets([](const Socket &s) { return is_remote(s) || s.on_port; }, "exit");
@@ -230,6 +241,7 @@ void process_ends_at_once()
 {
     if (libc::t_critical.depth != 0)
         return; // by a handler of a signal that a fault of our own has raised: this thread may hold the locks
+    each_in_use(end_stash);
     if (ports_are_named() && g_remote_devices.load(std::memory_order_relaxed) != 0)
         return_sockets([](const Socket &s) -> bool { return s.on_port; }, "exit");
 }
@@ -239,7 +251,10 @@ void return_surviving_exec()
     // A port goes with the process, and the kernel has to end what it carried.
     return_sockets([](const Socket &s) { return s.on_port || survives_exec(s); }, "exec");
     each_in_use([](Socket &s) {
-        if (s.holders.load(std::memory_order_relaxed) != nullptr && survives_exec(s))
+        if (!survives_exec(s))
+            return;
+        hand_over(s);
+        if (s.holders.load(std::memory_order_relaxed) != nullptr)
             share_for_good(s);
     });
 }
@@ -248,8 +263,11 @@ void return_for_spawn(bool has_file_actions)
 {
     return_sockets([has_file_actions](const Socket &s) { return has_file_actions || survives_exec(s); },
                    "a new process");
-    each_in_use([](Socket &s) {
-        if (survives_exec(s)) // the child may use it, and we don't see when it stops
+    each_in_use([has_file_actions](Socket &s) {
+        const bool survives = survives_exec(s);
+        if (has_file_actions || survives)
+            hand_over(s);
+        if (survives) // the child may use it, and we don't see when it stops
             stay_on_kernel(s);
     });
 }
@@ -263,8 +281,10 @@ void return_passed(const msghdr *msg)
         for (std::size_t i = 0; i < count; ++i) {
             int fd = -1;
             memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-            if (Socket *const s = lookup(fd))
+            if (Socket *const s = lookup(fd)) {
                 pin_to_kernel(*s, "its descriptor is passed to another process");
+                hand_over(*s);
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 // Receiving calls on a tracked socket: the kernel's own call while the socket is plain, else take what is there under
 // rx_lock, and wait outside of it.
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -16,6 +17,7 @@
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/port_stream.hpp"
+#include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
@@ -84,7 +86,7 @@ int fail(const Socket &s, ssize_t result)
 bool next_is_urgent(const Socket &s, int fd)
 {
     int mark = 0;
-    return !s.on_port && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
+    return !s.on_port && !has_input(s) && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
            libc::real.ioctl(fd, SIOCATMARK, &mark) == 0 && mark != 0;
 }
 
@@ -94,6 +96,7 @@ bool next_is_urgent(const Socket &s, int fd)
 ssize_t consume_span(Socket &s, int fd, msghdr *msg, std::size_t done, int flags, bool &more)
 {
     const std::uint64_t consumed = s.rx.consumed.load(std::memory_order_relaxed);
+    const bool had_shared = s.rx.unread.load(std::memory_order_relaxed) != nullptr;
     msghdr rest = *msg; // behind bytes that this call has taken already
     rest.msg_name = nullptr;
     rest.msg_namelen = 0;
@@ -102,10 +105,18 @@ ssize_t consume_span(Socket &s, int fd, msghdr *msg, std::size_t done, int flags
     const ssize_t n = consume(s, fd, done != 0 ? &rest : msg, done, flags);
     if (n < 0 && n != -EAGAIN && done != 0 && !s.on_port) // for the next call: the kernel doesn't tell it again
         s.pending_error.store(static_cast<int>(-n), std::memory_order_relaxed);
-    const bool was_ring = s.rx.consumed.load(std::memory_order_relaxed) != consumed;
+    const bool was_ring = had_shared || s.rx.consumed.load(std::memory_order_relaxed) != consumed;
     more = n > 0 && (flags & MSG_PEEK) == 0 && !s.on_port &&
            (has_input(s) || (was_ring && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel));
     return n;
+}
+
+// Another process that has the socket may change how it waits.
+void follow_nonblocking(Socket &s, int fd)
+{
+    const int flags = libc::real.fcntl(fd, F_GETFL);
+    if (flags >= 0)
+        s.nonblocking.store((flags & O_NONBLOCK) != 0, std::memory_order_relaxed);
 }
 
 ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
@@ -116,6 +127,8 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
     if (room == 0)
         return receive_nothing(s, fd, msg, flags);
     const std::size_t wanted = (flags & MSG_WAITALL) != 0 ? room : 1;
+    if (s.rx.unread.load(std::memory_order_relaxed) != nullptr) [[unlikely]]
+        follow_nonblocking(s, fd);
     const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
     const socklen_t name_room = msg->msg_namelen;
     std::size_t done = 0;
@@ -132,7 +145,7 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
         bool more = false;
         n = consume_span(s, fd, msg, done, flags, more);
         const bool used_up = s.endpoint == nullptr && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
-                             s.rx.start_at.load(std::memory_order_relaxed) == kNone;
+                             s.rx.start_at.load(std::memory_order_relaxed) == kNone && !holds_stash(s);
         s.rx_lock.unlock();
         const bool over = s.port_over.load(std::memory_order_acquire);
         if ((used_up || over) && dual(s))
@@ -305,6 +318,12 @@ int bytes_readable(Socket &s, int fd, int *count)
     }
     LockGuard guard(s.rx_lock);
     settle(s);
+    const std::size_t shared = s.rx.unread.load(std::memory_order_relaxed) != nullptr ? shared_left(s) : 0;
+    if (shared != 0) {
+        int kernel = 0;
+        *count = static_cast<int>(shared) + (libc::real.ioctl(fd, FIONREAD, &kernel) == 0 ? kernel : 0);
+        return 0;
+    }
     std::uint64_t total = 0;
     const int result = count_readable(s, fd, total);
     if (result == 0)

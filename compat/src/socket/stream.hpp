@@ -106,6 +106,7 @@ struct Sender {
 };
 
 struct StreamLoans;
+struct Unread;
 
 // One direction we receive. Guarded by rx_lock but for the atomics.
 struct Receiver {
@@ -127,6 +128,9 @@ struct Receiver {
     const std::uint8_t *base = nullptr;          // our region
     std::uint64_t ring = 0;                      // its bytes, power of two
     std::uint8_t *stash = nullptr; // what `base` is when the endpoint is closed and bytes are left to read
+    // What is left to read for all processes that hold the socket (stash.hpp), before the kernel's bytes.
+    std::atomic<Unread *> unread{nullptr}; // changed with rx_lock as well
+    mutable Mutex unread_lock;             // who looks at it without rx_lock
     // Of a peer on another host, and of this endpoint.
     std::atomic<bool> ready_sent{false};      // so it may have STARTed
     std::atomic<bool> final_seen{false};      // FINAL came: all that it sent by the endpoint is here
@@ -293,8 +297,9 @@ inline std::size_t total_length(const msghdr &msg)
 
 // fd_table.cpp
 inline constexpr std::size_t kNameMax = 160;
-void release(Socket &s, int fd); // it is free again after this; no lock held
-void explain(Socket &s);         // at debug, once: that it was never accelerated, and why
+void release(Socket &s, int fd);                 // it is free again after this; no lock held
+Socket *track_foreign(int fd, bool nonblocking); // another process has made it; nullptr: no memory
+void explain(Socket &s);                         // at debug, once: that it was never accelerated, and why
 const char *connection_name(const Socket &s, char (&out)[kNameMax]); // "fd=7 127.0.0.1:40123 -> 127.0.0.1:5001"
 Socket *socket_by_index(std::uint32_t index); // nullptr outside the pool; the caller checks what it finds
 std::uint32_t pool_size();
@@ -308,6 +313,8 @@ std::size_t transmit_small(Socket &s, const void *bytes, std::size_t len);
 bool send_tag(Socket &s, Tag type, std::uint64_t value); // false: no slot or endpoint down
 void ask_return(Socket &s);                              // the ring is full for long: let the peer give it back
 void end_transmit(Socket &s, bool final);                // END now; back on the kernel
+void finish_resend(
+    Socket &s); // what the peer gave back and the kernel has no room for: now or never, as the endpoint goes
 void do_tx_work(Socket &s);
 void unlock_tx(Socket &s);          // unlocks, and does the work that came meanwhile
 void try_tx_work(Socket &s);        // no lock held: does it unless somebody else holds the lock (who will then)
@@ -377,7 +384,8 @@ void start_return(Socket &s);       // END, and RETURN unless the peer has ended
 bool is_returning(const Socket &s); // an answer is still out
 std::int64_t return_deadline();     // of an answer that is awaited now, CLOCK_MONOTONIC: a second
 void wait_returned(Socket &s, std::int64_t until_ns);
-void return_one(Socket &s); // all three: the socket is plain after it
+void read_timeouts(Socket &s, int fd); // of a socket that another process has set up
+void return_one(Socket &s);            // all three: the socket is plain after it
 void notify(Socket &s, std::uint32_t events);
 void tick(Socket &s); // helper thread: what could not be sent before
 

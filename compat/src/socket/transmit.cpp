@@ -6,11 +6,13 @@
 #include <string.h>
 
 #include <algorithm>
+#include <cinttypes>
 
 #include <rdma/fi_cm.h>
 #include <rdma/fi_ext_vma.h>
 #include <rdma/fi_rma.h>
 
+#include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
@@ -382,7 +384,40 @@ void do_late_tx_work(Socket &s)
         notify(s, POLLOUT);
 }
 
+// SO_SNDBUF, in the kernel's count. Whoever may not have more than wmem_max gets that.
+void set_send_buffer(int fd, int bytes)
+{
+    const int half = bytes / 2; // the kernel doubles it
+    if (libc::real.setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &half, sizeof half) != 0)
+        libc::real.setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &half, sizeof half);
+}
+
 } // namespace
+
+void finish_resend(Socket &s)
+{
+    constexpr int kCostsPerByte = 4; // at most, of small pieces, by far
+    do_tx_work(s);
+    if (s.tx.resend_from == kNone)
+        return;
+    const int fd = s.any_fd.load(std::memory_order_relaxed);
+    const std::uint64_t left = s.tx.position - s.tx.resend_from;
+    int room = 0;
+    socklen_t size = sizeof room;
+    libc::real.getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, &size);
+    set_send_buffer(fd, room + static_cast<int>(left) * kCostsPerByte);
+    do_tx_work(s);
+    set_send_buffer(fd, room);
+    if (s.tx.resend_from == kNone)
+        return;
+    char name[kNameMax];
+    VMA_LOG(kWarn,
+            "%s: the peer does not read, and the kernel has no room for %" PRIu64
+            " bytes that it gave back: connection reset",
+            connection_name(s, name), s.tx.position - s.tx.resend_from);
+    libc::real.shutdown(fd, SHUT_RDWR);
+    s.tx.resend_from = kNone;
+}
 
 void unlock_tx(Socket &s)
 {

@@ -235,11 +235,12 @@ void unlift(Socket &s, bool keep_unread)
     detach_ports(u);
     u.port_tried.store(false, std::memory_order_relaxed);
     u.cookie.store(0, std::memory_order_release);
-    const bool left = keep_unread && !u.queue.empty();
+    const bool left = keep_unread && (!u.queue.empty() || has_shared(s));
     if (left)
         u.queue.own_loans(); // a child has no memory of its parent's
     if (!left) {
         u.queue.release();
+        drop_stash(s);
         forget_queued(s);
         s.kernel_news = false;
         s.mode.store(s.pinned ? Mode::kKernel : Mode::kPlain, std::memory_order_release);
@@ -258,7 +259,7 @@ void finish_unlift(Socket &s)
 {
     const State &u = state_of(s);
     if (!dual(s) || s.ready_due.load(std::memory_order_acquire) || u.cookie.load(std::memory_order_acquire) != 0 ||
-        !u.queue.empty())
+        !u.queue.empty() || has_shared(s))
         return;
     tear_down(s, true);
 }

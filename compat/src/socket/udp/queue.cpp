@@ -16,7 +16,6 @@ constexpr std::size_t kLeastRing = std::size_t{256} << 10; // has room for the l
 constexpr std::size_t kMostRing = std::size_t{1} << 30;
 constexpr std::size_t kRestartAfter = std::size_t{1} << 10; // so that many queues fit into a cache together
 constexpr std::size_t kAlign = sizeof(Queued); // what is left of the ring always has room for one that says so
-constexpr std::uint32_t kSkip = ~0U;
 
 constexpr std::size_t record_size(std::size_t length)
 {
@@ -48,21 +47,14 @@ void Queue::pop()
 
 void Queue::own_loans()
 {
-    const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
-    for (std::uint64_t place = head_.load(std::memory_order_relaxed); place < tail;) {
-        Queued *const record = at(place);
-        if (record->size == kSkip) {
-            place = (place | (capacity_ - 1)) + 1;
-            continue;
-        }
-        place += record->size & ~Queued::kLent;
-        if (!record->is_lent())
-            continue;
-        const Loan copy = lend_copy(record->bytes(), record->length);
-        record->loan().end();
-        record->loan() = copy;
-        record->length = static_cast<std::uint32_t>(copy.length());
-    }
+    each([](Queued &record) {
+        if (!record.is_lent())
+            return;
+        const Loan copy = lend_copy(record.bytes(), record.length);
+        record.loan().end();
+        record.loan() = copy;
+        record.length = static_cast<std::uint32_t>(copy.length());
+    });
 }
 
 bool Queue::make_ring()

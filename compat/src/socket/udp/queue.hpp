@@ -59,10 +59,22 @@ public:
     bool push(const About &about, const Loan &loan);
 
     // ---- neither reads nor fills it meanwhile
+    template <typename Visit> void each(Visit visit) // what is in it, in order
+    {
+        const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
+        for (std::uint64_t place = head_.load(std::memory_order_relaxed); place < tail;) {
+            Queued *const record = at(place);
+            const bool skips = record->size == kSkip;
+            place = skips ? (place | (capacity_ - 1)) + 1 : place + (record->size & ~Queued::kLent);
+            if (!skips)
+                visit(*record);
+        }
+    }
     void set_limit(std::size_t bytes); // of what is held, as SO_RCVBUF counts; takes effect when it is empty
     void release();                    // all that is in it goes
 
 private:
+    static constexpr std::uint32_t kSkip = ~0U;
     bool make_ring();
     Queued *claim(std::size_t bytes);
     void publish(std::uint32_t size) { tail_.store(claimed_ + size, std::memory_order_release); }

@@ -15,7 +15,7 @@ constexpr std::uint32_t kAlways = POLLHUP | POLLERR | POLLNVAL;
 
 std::uint32_t known(const Socket &s, const State &u)
 {
-    std::uint32_t events = u.queue.empty() ? 0 : kIn;
+    std::uint32_t events = u.queue.empty() && !has_shared(s) ? 0 : kIn;
     if (!u.ask_kernel_for_room.load(std::memory_order_relaxed) && !is_held(s)) [[likely]]
         events |= kOut; // a datagram always finds room, or is lost
     if (s.pending_error.load(std::memory_order_relaxed) != 0) [[unlikely]]

@@ -163,6 +163,27 @@ bool take_queued(Receive &call)
     return true;
 }
 
+// The first of those that other processes may read as well: they came before all that the kernel has. rx_lock held.
+[[gnu::noinline]] bool take_shared(Receive &call)
+{
+    const Unread &u = *call.s.rx.unread.load(std::memory_order_relaxed);
+    for (SharedDatagram first; first.look(u); first = {}) {
+        if (first.head.about.after_kernel && take_from_kernel(call))
+            return true;
+        if (!are_somewhere(call.msg.msg_iov, call.msg.msg_iovlen)) {
+            call.result = -EFAULT;
+            return (call.flags & MSG_PEEK) != 0 || first.take(u);
+        }
+        const iovec bytes = {const_cast<std::uint8_t *>(first.bytes), first.head.length};
+        scatter(call.msg, &bytes, 1);
+        if ((call.flags & MSG_PEEK) == 0 && !first.take(u))
+            continue;
+        finish(call, first.head.about, first.head.length);
+        return true;
+    }
+    return false;
+}
+
 std::uint32_t kernel_ratio()
 {
     const std::uint32_t ratio = config::params().rx_udp_poll_os_ratio;
@@ -196,6 +217,8 @@ bool look(Receive &call)
 {
     Socket &s = call.s;
     const LockGuard guard(s.rx_lock);
+    if (s.rx.unread.load(std::memory_order_relaxed) != nullptr && take_shared(call)) [[unlikely]]
+        return true;
     if (is_kernels_turn(state_of(s)) && take_in_turn(call)) [[unlikely]]
         return true;
     if (take_queued(call))
@@ -479,7 +502,7 @@ bool only_kernel_brings(const Socket &s)
 {
     const State &u = state_of(s);
     return !u.tells_losses && u.kernel_brings.load(std::memory_order_relaxed) && !has_mixed_senders(u) &&
-           u.queue.empty();
+           u.queue.empty() && !has_shared(s);
 }
 
 int bytes_readable(Socket &s, int fd, int *count)
@@ -488,6 +511,11 @@ int bytes_readable(Socket &s, int fd, int *count)
         engine_look();
         const LockGuard guard(s.rx_lock);
         Queue &queue = state_of(s).queue;
+        const Unread *const shared = s.rx.unread.load(std::memory_order_relaxed);
+        if (SharedDatagram next; shared != nullptr && next.look(*shared)) {
+            *count = static_cast<int>(next.head.length);
+            return 0;
+        }
         if (Queued *const first = queue.front(); first != nullptr && !queue.is_read_to_mark()) {
             *count = static_cast<int>(first->length);
             return 0;

@@ -13,6 +13,7 @@
 
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/device.hpp"
+#include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/diag.hpp"
 #include "compat/src/socket/udp/names.hpp"
@@ -163,6 +164,23 @@ std::uint32_t current_tick(); // changes some 20 times a second while there are 
 void after_fork_in_child();
 void after_fork_in_child(Socket &s);
 void withdraw_all(); // the process ends
+
+// ---- what several processes may read (share.cpp)
+void share_queue(Socket &s); // what is queued goes to memory of all who hold the socket, if there is any. rx_lock held
+Socket *begin_foreign(int fd, int family, Unread *u); // a socket of another process; nullptr: no memory
+// The first of it. A look, then what is done with it, then take(): false where another process was faster, and all begins anew.
+struct SharedDatagram {
+    Queued head = {};
+    const std::uint8_t *bytes = nullptr; // others may write there
+    std::uint64_t place = 0;
+    std::size_t left = 0;
+    bool look(const Unread &u); // false: there is none
+    bool take(const Unread &u) const;
+};
+inline bool has_shared(const Socket &s)
+{
+    return s.rx.unread.load(std::memory_order_relaxed) != nullptr && shared_left(s) != 0;
+}
 
 // ---- acceleration (lift.cpp)
 bool wants_lift(Socket &s);           // cheap; a receiving call asks before it goes to the kernel

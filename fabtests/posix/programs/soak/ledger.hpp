@@ -69,6 +69,7 @@ struct Stream {
 struct WorkerEntry {
     std::atomic<pid_t> pid;
     std::atomic<std::uint16_t> tcp_port[2], udp_port[2]; // IPv4, IPv6; 0: none
+    std::atomic<bool> library;                           // it has it
     std::atomic<unsigned> reached;                       // phase of the end that it has come through
 };
 

@@ -28,6 +28,13 @@ namespace {
 
 constexpr std::size_t kChildrenMost = 2;
 
+// The sanitizer's allocator keeps in a child the locks that another thread of its parent held.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
 // What goes with a passed descriptor.
 struct Letter {
     unsigned stream, side;
@@ -190,7 +197,7 @@ void exec_child(Worker &w)
     for (const int fd : {w.listeners[0], w.listeners[1], w.datagrams[0], w.datagrams[1]})
         if (fd >= 0)
             must(::fcntl(fd, F_SETFD, FD_CLOEXEC), "F_SETFD");
-    Start start(w, w.one_in(2));
+    Start start(w, w.library || w.one_in(2));
     ::execve(w.program, start.argv(), start.environment());
     fail(-1, "execve of %s: %s", w.program, strerrorname_np(errno));
 }
@@ -235,7 +242,7 @@ void work_in_threads(Worker &w)
     });
     for (int i = 0; i < 40; ++i)
         send_on(w, w.random, mine[w.below(mine.size())], w.random.size(12), Wait::kUntilSent);
-    if (may_have_children(w) && w.one_in(3) && !left_out("fork")) {
+    if (may_have_children(w) && w.one_in(3) && !left_out("fork") && !kSanitized) {
         if (make_child(w) == 0) {
             receiver.detach(); // there is none here
             work_as_child(w);
@@ -249,7 +256,11 @@ void open_mailbox(Worker &w)
     socklen_t len = 0;
     const sockaddr_un address = mailbox_of(w.index, &len);
     w.mailbox = must(::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), "socket");
-    must(::bind(w.mailbox, reinterpret_cast<const sockaddr *>(&address), len), "bind of the mailbox");
+    while (::bind(w.mailbox, reinterpret_cast<const sockaddr *>(&address), len) != 0) {
+        if (errno != EADDRINUSE) // a child of the one before, which was killed, has just been forked
+            fail(-1, "bind of the mailbox: %s", strerrorname_np(errno));
+        ::usleep(1000);
+    }
 }
 
 void pass_one(Worker &w)
@@ -258,6 +269,8 @@ void pass_one(Worker &w)
     const auto to = static_cast<unsigned>(w.below(kWorkers));
     if (found == nullptr || w.depth > 0 || to == w.index || g_ledger->phase != kGoing)
         return;
+    if (w.library && !g_ledger->workers[to].library)
+        return; // see Worker::library
     const Held h = *found;
     unsigned nobody = 0;
     if (!h.mine().on_the_way_to.compare_exchange_strong(nobody, to + 1))

@@ -243,6 +243,8 @@ int work(char **argv)
     w.slot = w.index;
     w.random = fabtest::Random(std::strtoull(argv[4], nullptr, 10));
     w.preload = argv[6];
+    const char *const preload = std::getenv("LD_PRELOAD");
+    w.library = preload != nullptr && std::strstr(preload, "libvma") != nullptr;
     if (heir) {
         adopt(w, argv[5]);
         w.depth = 2;
@@ -252,8 +254,7 @@ int work(char **argv)
     end_without_driver();
     g_ledger->doing[w.slot].pid = ::getpid();
     doing(w, "start");
-    const char *const preload = std::getenv("LD_PRELOAD");
-    const bool vma = preload != nullptr && std::strstr(preload, "libvma") != nullptr;
+    g_ledger->workers[w.index].library = w.library;
     const std::size_t before = count(open_descriptors());
     open_mailbox(w);
     open_sockets(w);
@@ -261,7 +262,7 @@ int work(char **argv)
     while (g_ledger->phase == kGoing)
         operate(w);
     end_worker(w);
-    check_nothing_left(vma, before);
+    check_nothing_left(w.library, before);
     g_ledger->doing[w.slot].pid = 0;
     return 0;
 }

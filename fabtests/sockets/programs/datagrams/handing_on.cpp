@@ -198,6 +198,44 @@ EVERY_FAMILY(forked_with_datagrams_there)
     me.still_works(me.link);
 }
 
+// Whatever asks for them, and whoever: they are there until one has taken them.
+EVERY_FAMILY(datagrams_seen_by_both)
+{
+    const auto ask = [&me](const char *who) {
+        char bytes[16] = {};
+        int count = -1;
+        pollfd one{me.link.fd, POLLIN, 0};
+        me.say("%s: poll %d", who, ::poll(&one, 1, 0));
+        ::ioctl(me.link.fd, FIONREAD, &count);
+        const ssize_t n = ::recv(me.link.fd, bytes, sizeof bytes - 1, MSG_PEEK | MSG_DONTWAIT);
+        me.say("%s: FIONREAD %d, \"%s\" (%zd)", who, count, bytes, n);
+    };
+    me.deliver(me.link, {"one", "three", "to pass"});
+    if (me.server) {
+        const pid_t child = must(::fork(), "fork");
+        if (child == 0) {
+            ask("child");
+            me.take("child", me.link.fd, MSG_DONTWAIT);
+            ask("child");
+            ::_exit(0);
+        }
+        reap(me, child);
+        ask("parent");
+        me.take("parent", me.link.fd, MSG_DONTWAIT);
+        int ends[2];
+        must(::socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), "socketpair");
+        send_descriptor(ends[0], me.link.fd);
+        const int passed = receive_descriptor(ends[1]);
+        ask("before");
+        me.take("passed", passed, MSG_DONTWAIT);
+        ask("after");
+        must(::close(passed), "close");
+        me.nothing_there("and", me.link.fd);
+    }
+    me.step();
+    me.still_works(me.link);
+}
+
 // As a daemon does it: the process that made the socket ends, and its child serves.
 EVERY_FAMILY(daemon_style)
 {

@@ -226,31 +226,3 @@ SCENARIO(cancellation_is_pending)
     must(::pthread_join(thread, &result), "pthread_join");
     me.say("the thread %s", result == PTHREAD_CANCELED ? "was cancelled" : "came to its end");
 }
-
-// Half of what is there is read by a child, the other half by its parent. The sender has forked meanwhile, and so said how far the
-// endpoint carried the stream.
-SCENARIO(unread_bytes_are_read_once)
-{
-    if (me.server) {
-        send_text(me.fd, "first half second half");
-        const pid_t child = must(::fork(), "fork");
-        if (child == 0)
-            ::_exit(0);
-        reap(me, child);
-        me.step();
-        me.step();
-        return;
-    }
-    me.step();
-    await_readable(me.fd, 22);
-    const pid_t child = must(::fork(), "fork");
-    if (child == 0) {
-        me.say("child: \"%s\"", receive_text(me.fd, 11).c_str());
-        ::_exit(0);
-    }
-    reap(me, child);
-    char rest[32] = {};
-    me.show("parent", ::recv(me.fd, rest, 11, MSG_DONTWAIT));
-    me.say("parent: \"%s\"", rest);
-    me.step();
-}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Bytes that came by an endpoint, are not read, and belong to every process that holds the socket: a forked child, the receiver
+// of a descriptor, the program that exec() started. They lie in a System V segment that a symbolic link in the shared directory
+// names after the socket (SO_COOKIE, SO_NETNS_COOKIE). The bytes never change; who moves the position past some of them has
+// read them. So nothing is locked, and a process may be stopped or killed anywhere.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace vma::sock {
+
+struct Unread; // this process's view of it
+
+// A segment for what is unread of `fd`, with room for `room` bytes; nobody else sees it yet. nullptr: no memory, or no shared
+// directory; the log says so.
+Unread *make_unread(int fd, std::size_t room);
+std::uint8_t *unread_room(Unread &u);               // where the bytes are put
+void publish_unread(Unread &u, std::size_t filled); // from now on others find it
+
+// Of another process. nullptr: there is none for `fd`, or nothing is left in it. `handed`: of an unread_handed() this is the end.
+Unread *find_unread(int fd, bool handed);
+bool any_unread(); // some socket may have one; a system call
+
+// A process of which we don't hear whether it looks for them gets the socket: they outlive this one.
+void unread_handed(Unread &u);
+
+std::size_t unread_left(const Unread &u);
+// Into the vectors from `skip` on; MSG_PEEK and MSG_TRUNC as recvmsg(). Bytes; 0: none is left. Any thread, any process.
+std::size_t read_unread(const Unread &u, const msghdr &msg, std::size_t skip, int flags);
+
+// The same by records: what is from the position on, and the position moved by one of them. False: another one was faster.
+const std::uint8_t *unread_at(const Unread &u, std::uint64_t &position, std::size_t &left);
+bool take_unread(const Unread &u, std::uint64_t position, std::size_t count);
+
+bool is_last_with(const Unread &u);   // no other process has it, or will
+void leave_unread(Unread *u);         // nullptr: nothing. It is gone with the last one
+void forsake_unread(const Unread &u); // the process ends, and stays with it until then
+
+void remove_unread_of_the_dead(); // no lock held
+
+} // namespace vma::sock

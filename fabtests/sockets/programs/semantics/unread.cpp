@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Bytes that are there and unread when a second process gets the socket: whoever comes first reads them, and nobody does again. The
+// sender has forked before, and so said how far the endpoint carried the stream: it can't be asked for them.
+#include <spawn.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+
+#include "fabtests/sockets/programs/semantics/scenario.hpp"
+
+namespace {
+
+using namespace fabtest;
+
+constexpr const char *kText = "first half second half";
+constexpr int kBytes = 22, kHalf = 11;
+
+void reap(const Side &me, pid_t child)
+{
+    int status = -1;
+    must(::waitpid(child, &status, 0), "waitpid");
+    me.say("child: status %d", status);
+}
+
+// The server's part: the text, its span's end, and perhaps more by the kernel.
+void send_and_fork(Side &me, int fd, bool more)
+{
+    send_text(fd, kText);
+    const pid_t child = must(::fork(), "fork");
+    if (child == 0)
+        ::_exit(0);
+    reap(me, child);
+    me.step();
+    me.step();
+    if (more)
+        send_text(fd, ", by the kernel");
+    me.step();
+}
+
+void await_text(Side &me, int fd)
+{
+    me.step();
+    await_readable(fd, kBytes);
+}
+
+// The client has nothing more to do: the server sends more, if it does.
+void go_on(Side &me)
+{
+    me.step();
+    me.step();
+}
+
+void show_what_is_there(const Side &me, const char *who, int fd)
+{
+    char bytes[64] = {};
+    int count = -1;
+    pollfd one{fd, POLLIN, 0};
+    me.say("%s: poll %d", who, ::poll(&one, 1, 0));
+    ::ioctl(fd, FIONREAD, &count);
+    const ssize_t peeked = ::recv(fd, bytes, sizeof bytes - 1, MSG_PEEK | MSG_DONTWAIT);
+    me.say("%s: %d to read, \"%s\" (%zd)", who, count, bytes, peeked);
+}
+
+void show_half(const Side &me, const char *who, int fd)
+{
+    char bytes[32] = {};
+    const ssize_t n = ::recv(fd, bytes, kHalf, MSG_DONTWAIT);
+    me.say("%s: \"%s\" (%zd)", who, bytes, n);
+}
+
+void pass(int over, int fd)
+{
+    char byte = 'x';
+    iovec part{&byte, 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr msg{};
+    msg.msg_iov = &part;
+    msg.msg_iovlen = 1;
+    msg.msg_control = control;
+    msg.msg_controllen = sizeof control;
+    cmsghdr *const header = CMSG_FIRSTHDR(&msg);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    must(static_cast<int>(::sendmsg(over, &msg, 0)), "sendmsg");
+}
+
+int take(int over)
+{
+    char byte;
+    iovec part{&byte, 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr msg{};
+    msg.msg_iov = &part;
+    msg.msg_iovlen = 1;
+    msg.msg_control = control;
+    msg.msg_controllen = sizeof control;
+    must(static_cast<int>(::recvmsg(over, &msg, 0)), "recvmsg");
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof fd);
+    return fd;
+}
+
+void show_output(const Side &me, int from)
+{
+    char bytes[64] = {};
+    std::size_t filled = 0;
+    for (ssize_t n; (n = ::read(from, bytes + filled, sizeof bytes - 1 - filled)) > 0;)
+        filled += static_cast<std::size_t>(n);
+    me.say("program: \"%s\"", bytes);
+    ::close(from);
+}
+
+// head(1) reads the first half from its standard input.
+const char *const kHead[] = {"head", "-c", "11", nullptr};
+
+} // namespace
+
+SCENARIO(unread_bytes_are_read_once)
+{
+    if (me.server)
+        return send_and_fork(me, me.fd, false);
+    await_text(me, me.fd);
+    const pid_t child = must(::fork(), "fork");
+    if (child == 0) {
+        me.say("child: \"%s\"", receive_text(me.fd, kHalf).c_str());
+        ::_exit(0);
+    }
+    reap(me, child);
+    show_half(me, "parent", me.fd);
+    show_half(me, "parent", me.fd);
+    go_on(me);
+}
+
+SCENARIO(unread_bytes_are_seen_by_both)
+{
+    if (me.server)
+        return send_and_fork(me, me.fd, true);
+    await_text(me, me.fd);
+    const pid_t child = must(::fork(), "fork");
+    if (child == 0) {
+        show_what_is_there(me, "child", me.fd);
+        show_half(me, "child", me.fd);
+        show_what_is_there(me, "child", me.fd);
+        ::_exit(0);
+    }
+    reap(me, child);
+    show_what_is_there(me, "parent", me.fd);
+    show_half(me, "parent", me.fd);
+    show_what_is_there(me, "parent", me.fd);
+    go_on(me);
+    me.say("the rest: \"%s\"", receive_text(me.fd, 15).c_str());
+}
+
+// Nobody waits for what another process has read.
+SCENARIO(unread_bytes_are_read_by_the_child)
+{
+    if (me.server)
+        return send_and_fork(me, me.fd, true);
+    const int set = must(::epoll_create1(0), "epoll_create1");
+    epoll_event event{};
+    event.events = EPOLLIN;
+    must(::epoll_ctl(set, EPOLL_CTL_ADD, me.fd, &event), "epoll_ctl");
+    await_text(me, me.fd);
+    me.show("epoll_wait", ::epoll_wait(set, &event, 1, 0));
+    const pid_t child = must(::fork(), "fork");
+    if (child == 0) {
+        me.say("child: \"%s\"", receive_text(me.fd, kBytes).c_str());
+        ::_exit(0);
+    }
+    reap(me, child);
+    me.show("epoll_wait", ::epoll_wait(set, &event, 1, 0));
+    show_what_is_there(me, "parent", me.fd);
+    go_on(me);
+    me.show("epoll_wait", ::epoll_wait(set, &event, 1, -1));
+    me.say("the rest: \"%s\"", receive_text(me.fd, 15).c_str());
+}
+
+SCENARIO(unread_bytes_are_passed)
+{
+    int ends[2];
+    if (!me.server)
+        must(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), "socketpair");
+    const pid_t child = me.server ? -1 : must(::fork(), "fork");
+    if (child == 0) { // before there is a connection
+        ::close(me.fd);
+        ::close(ends[0]);
+        const int fd = take(ends[1]);
+        show_what_is_there(me, "child", fd);
+        show_half(me, "child", fd);
+        must(static_cast<int>(::write(ends[1], "d", 1)), "write");
+        me.say("child, the rest: \"%s\"", receive_text(fd, 15).c_str());
+        ::_exit(0);
+    }
+    const int fd = me.connection();
+    if (me.server)
+        return send_and_fork(me, fd, true);
+    await_text(me, fd);
+    show_half(me, "parent", fd);
+    pass(ends[0], fd);
+    ::close(fd);
+    char byte;
+    must(static_cast<int>(::read(ends[0], &byte, 1)), "read");
+    go_on(me);
+    reap(me, child);
+}
+
+// A message that nobody has received yet keeps what its sender has closed.
+SCENARIO(unread_bytes_are_passed_to_oneself)
+{
+    if (me.server)
+        return send_and_fork(me, me.fd, true);
+    int ends[2];
+    must(::socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), "socketpair");
+    await_text(me, me.fd);
+    pass(ends[0], me.fd);
+    me.show("close", ::close(me.fd));
+    me.fd = take(ends[1]);
+    show_what_is_there(me, "passed", me.fd);
+    show_half(me, "passed", me.fd);
+    show_half(me, "passed", me.fd);
+    go_on(me);
+    me.say("the rest: \"%s\"", receive_text(me.fd, 15).c_str());
+}
+
+SCENARIO(unread_bytes_of_a_started_program)
+{
+    if (me.server)
+        return send_and_fork(me, me.fd, true);
+    int out[2];
+    must(::pipe(out), "pipe");
+    await_text(me, me.fd);
+    const pid_t child = must(::fork(), "fork");
+    if (child == 0) {
+        must(::dup2(me.fd, 0), "dup2");
+        must(::dup2(out[1], 1), "dup2");
+        ::close(me.fd);
+        ::execvp(kHead[0], const_cast<char **>(kHead));
+        ::_exit(9);
+    }
+    ::close(out[1]);
+    show_output(me, out[0]);
+    reap(me, child);
+    show_half(me, "parent", me.fd);
+    go_on(me);
+    me.say("the rest: \"%s\"", receive_text(me.fd, 15).c_str());
+}
+
+SCENARIO(unread_bytes_of_a_spawned_program)
+{
+    if (me.server)
+        return send_and_fork(me, me.fd, true);
+    int out[2];
+    must(::pipe2(out, O_CLOEXEC), "pipe2");
+    await_text(me, me.fd);
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_adddup2(&actions, me.fd, 0);
+    ::posix_spawn_file_actions_adddup2(&actions, out[1], 1);
+    pid_t child = -1;
+    me.say("posix_spawnp: %d",
+           ::posix_spawnp(&child, kHead[0], &actions, nullptr, const_cast<char **>(kHead), environ));
+    ::posix_spawn_file_actions_destroy(&actions);
+    ::close(out[1]);
+    show_output(me, out[0]);
+    reap(me, child);
+    show_half(me, "parent", me.fd);
+    go_on(me);
+    me.say("the rest: \"%s\"", receive_text(me.fd, 15).c_str());
+}
+
+// Who closes last, and leaves something unread, resets the connection.
+SCENARIO(unread_bytes_stay_unread)
+{
+    if (me.server) {
+        send_and_fork(me, me.fd, false);
+        char byte;
+        me.show("recv", ::recv(me.fd, &byte, 1, 0));
+        return;
+    }
+    await_text(me, me.fd);
+    const pid_t child = must(::fork(), "fork");
+    if (child == 0) {
+        show_half(me, "child", me.fd);
+        ::close(me.fd);
+        ::_exit(0);
+    }
+    reap(me, child);
+    me.step();
+    ::close(me.fd);
+    me.step();
+}
+
+// The first to close it has left something; the other one reads it all.
+SCENARIO(unread_bytes_of_the_first_to_close)
+{
+    if (me.server) {
+        send_and_fork(me, me.fd, false);
+        char byte;
+        me.show("recv", ::recv(me.fd, &byte, 1, 0));
+        return;
+    }
+    await_text(me, me.fd);
+    const pid_t child = must(::fork(), "fork");
+    if (child == 0) {
+        ::close(me.fd);
+        ::_exit(0);
+    }
+    reap(me, child);
+    show_half(me, "parent", me.fd);
+    show_half(me, "parent", me.fd);
+    me.step();
+    ::close(me.fd);
+    me.step();
+}
