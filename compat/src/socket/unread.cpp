@@ -336,7 +336,7 @@ namespace {
 // any more has no inode.
 bool kernel_lists(const char *table, std::uint64_t inode, bool &readable)
 {
-    FILE *const file = ::fopen(table, "re");
+    FILE *const file = libc::real.fopen(table, "re");
     if (file == nullptr)
         return false;
     readable = true;
@@ -346,7 +346,7 @@ bool kernel_lists(const char *table, std::uint64_t inode, bool &readable)
         std::uint64_t listed = 0;
         found = std::sscanf(line, " %*s %*s %*s %*s %*s %*s %*s %*s %*s %" SCNu64, &listed) == 1 && listed == inode;
     }
-    ::fclose(file);
+    libc::real.fclose(file);
     return found;
 }
 
