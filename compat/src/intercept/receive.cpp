@@ -55,17 +55,23 @@ VMA_EXPORT ssize_t recvfrom(int fd, void *buffer, size_t size, int flags, sockad
 VMA_EXPORT ssize_t recvmsg(int fd, msghdr *message, int flags)
 {
     sock::Socket *const s = tracked(fd);
-    if (s == nullptr || message == nullptr) [[likely]]
+    if (s == nullptr || !is_there(message)) [[likely]]
         return real.recvmsg(fd, message, flags);
+    if (!libc::can_update(message, sizeof *message)) [[unlikely]] {
+        errno = EFAULT;
+        return -1;
+    }
     return sock::receive_msg(*s, fd, message, flags);
 }
 
 VMA_EXPORT int recvmmsg(int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout)
 {
     sock::Socket *const s = tracked(fd);
-    if (s == nullptr || messages == nullptr) [[likely]]
+    const bool timed = timeout == nullptr || libc::can_update(timeout, sizeof *timeout);
+    const unsigned there = s != nullptr && timed ? count_there(messages, count, is_there) : 0;
+    if (there == 0) [[likely]]
         return real.recvmmsg(fd, messages, count, flags, timeout);
-    return sock::receive_messages(*s, fd, messages, count, flags, timeout);
+    return sock::receive_messages(*s, fd, messages, there, flags, timeout);
 }
 
 // ---- what programs built with _FORTIFY_SOURCE call; libc's own ends the program where the buffer is too small

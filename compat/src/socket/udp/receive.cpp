@@ -45,6 +45,12 @@ struct Receive {
     About *about = nullptr;
 };
 
+bool has_room_for_name(const msghdr &msg)
+{
+    return msg.msg_name == nullptr ||
+           libc::can_update(msg.msg_name, std::min<std::size_t>(msg.msg_namelen, sizeof(sockaddr_in6)));
+}
+
 // The bytes are where they belong: the rest of what recvmsg() returns.
 void finish(Receive &call, const About &about, std::size_t length)
 {
@@ -56,6 +62,10 @@ void finish(Receive &call, const About &about, std::size_t length)
     call.msg.msg_flags = (call.flags & MSG_CMSG_CLOEXEC) | (fits < length ? MSG_TRUNC : 0);
     if ((call.flags & MSG_PEEK) == 0)
         stats::received(record_of(call.s), length);
+    if (!has_room_for_name(call.msg)) [[unlikely]] { // it is taken all the same
+        call.result = -EFAULT;
+        return;
+    }
     describe(call.s, about, &call.msg);
     call.result = static_cast<ssize_t>((call.flags & MSG_TRUNC) != 0 ? length : fits);
 }
@@ -148,7 +158,8 @@ bool take_queued(Receive &call)
         }
         first->about.after_kernel = false;
     }
-    if (!are_somewhere(call.msg.msg_iov, call.msg.msg_iovlen)) [[unlikely]] {
+    if (!are_somewhere(call.msg.msg_iov, call.msg.msg_iovlen) ||
+        !can_overwrite(call.msg.msg_iov, call.msg.msg_iovlen, first->length)) [[unlikely]] {
         call.result = -EFAULT;
     } else if (call.loan != nullptr && first->is_lent()) {
         *call.loan = std::exchange(first->loan(), {});
@@ -208,7 +219,10 @@ bool look(Receive &call)
     call.sure = engine_poll_direct(direct) == 0;
     if (!direct.done)
         return take_queued(call);
-    finish(call, direct.about, direct.length);
+    if (direct.is_nowhere) [[unlikely]]
+        call.result = -EFAULT;
+    else
+        finish(call, direct.about, direct.length);
     return true;
 }
 
@@ -420,6 +434,18 @@ ssize_t glance(Socket &s, int fd, msghdr *msg, std::size_t copied, Loan &loan, A
     return look(call) ? call.result : -EAGAIN;
 }
 
+namespace {
+
+// Of a name. The kernel finds out when the datagram is taken already.
+int refused_length(const socklen_t *length)
+{
+    if (is_nowhere(length) || !libc::can_update(length, sizeof *length)) [[unlikely]]
+        return -EFAULT;
+    return static_cast<int>(*length) < 0 ? -EINVAL : 0;
+}
+
+} // namespace
+
 ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len)
 {
     const auto kernel = [=, &s] { return by_os_received(s, libc::real.recvfrom(fd, buf, len, flags, from, from_len)); };
@@ -432,10 +458,13 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockad
     msghdr msg = {};
     msg.msg_iov = &part;
     msg.msg_iovlen = 1;
-    msg.msg_name = from_len != nullptr ? from : nullptr;
+    const int error = from != nullptr ? refused_length(from_len) : 0;
+    msg.msg_name = error == 0 ? from : nullptr;
     msg.msg_namelen = msg.msg_name != nullptr ? *from_len : 0;
     n = receive_here(s, fd, msg, flags);
-    if (n >= 0 && from != nullptr && from_len != nullptr)
+    if (n >= 0 && error != 0) [[unlikely]]
+        return fail(s, error);
+    if (n >= 0 && from != nullptr)
         *from_len = msg.msg_namelen;
     return n;
 }
