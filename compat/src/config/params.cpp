@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Reads the parameters from the environment. What is wrong is never fatal: one warning, and the default.
+#include <dlfcn.h>
 #include <strings.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -137,10 +139,32 @@ bool expand_process_id(const char *text, char *out, std::size_t size)
     return length >= 0 && static_cast<std::size_t>(length) < size;
 }
 
+namespace {
+
+constinit std::atomic<bool> g_loaded{false};
+
+// libc's own initialisation finds it there, but comes after what stands in .preinit_array: behind the arguments, at the top of the stack.
+void find_environment()
+{
+    auto *const top = static_cast<std::uintptr_t *const *>(::dlsym(RTLD_DEFAULT, "__libc_stack_end"));
+    if (top == nullptr || *top == nullptr)
+        return;
+    const std::uintptr_t count = **top;
+    environ = reinterpret_cast<char **>(*top + 1 + count + 1);
+}
+
+} // namespace
+
+void load_params_early()
+{
+    if (!g_loaded.load(std::memory_order_acquire) && environ == nullptr)
+        find_environment();
+    load_params();
+}
+
 void load_params()
 {
-    static std::atomic_flag loaded;
-    if (loaded.test_and_set(std::memory_order_acq_rel))
+    if (g_loaded.exchange(true, std::memory_order_acq_rel))
         return;
     const int saved = errno;
     read_environment(g_params);

@@ -134,8 +134,9 @@ inline const Params &params()
 }
 
 // Reads the environment, opens the log and prints the start-up header; later calls do nothing. Called by our
-// constructor, or by the first socket() if that comes from a constructor that runs before.
+// constructor, or early by the first socket() if that comes from a constructor that runs before.
 void load_params();
+void load_params_early();
 
 // What load_params() does but for log and header; returns the number of variables that were wrong. For tests.
 unsigned read_environment(Params &into);

@@ -4,9 +4,11 @@
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/extra/extra.hpp"
+#include "compat/src/libc/fault.hpp"
 
 #include <linux/sockios.h>
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
@@ -28,6 +30,21 @@ void pin(int fd, const char *reason)
 bool disconnects(const sockaddr *address, socklen_t length)
 {
     return address != nullptr && length >= sizeof address->sa_family && address->sa_family == AF_UNSPEC;
+}
+
+// Of an option. What is not there, the kernel refuses, or doesn't look at.
+bool is_there(const void *value, socklen_t length)
+{
+    constexpr socklen_t kMostLookedAt = 4096;
+    return value == nullptr || libc::can_read(value, std::min(length, kMostLookedAt));
+}
+
+bool has_room(const void *value, const socklen_t *length)
+{
+    constexpr socklen_t kMostOfOurs =
+        sizeof(std::uint64_t); // what is longer, we only change when the kernel has written it
+    return length == nullptr || (libc::can_update(length, sizeof *length) &&
+                                 (value == nullptr || libc::can_update(value, std::min(*length, kMostOfOurs))));
 }
 
 int connect_tracked(sock::Socket &s, int fd, const sockaddr *address, socklen_t length)
@@ -77,21 +94,26 @@ int fcntl_tracked(sock::Socket &s, int fd, int command, void *argument)
     return result;
 }
 
+bool is_number(const int *number)
+{
+    return number != nullptr && libc::can_update(number, sizeof *number);
+}
+
 int ioctl_tracked(sock::Socket &s, int fd, unsigned long request, void *argument)
 {
     int *const number = static_cast<int *>(argument);
     switch (request) {
     case FIONREAD: // SIOCINQ
-        if (number != nullptr)
+        if (is_number(number))
             return sock::bytes_readable(s, fd, number);
         break;
     case SIOCATMARK:
-        if (number != nullptr)
+        if (is_number(number))
             return sock::at_mark(s, fd, number);
         break;
     case SIOCOUTQ:
     case SIOCOUTQNSD:
-        if (number != nullptr)
+        if (is_number(number))
             return sock::bytes_unsent(s, fd, request, number);
         break;
     case FIOASYNC:
@@ -120,7 +142,7 @@ using namespace vma::intercept;
 
 VMA_EXPORT int connect(int fd, const sockaddr *address, socklen_t length)
 {
-    if (sock::Socket *const s = tracked(fd)) [[unlikely]]
+    if (sock::Socket *const s = tracked(fd); s != nullptr && is_there(address, length)) [[unlikely]]
         return connect_tracked(*s, fd, address, length);
     return real.connect(fd, address, length);
 }
@@ -158,14 +180,14 @@ VMA_EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *l
 {
     if (int result = 0; fd == -1 && extra::answer(fd, level, name, value, length, result)) [[unlikely]]
         return result;
-    if (sock::Socket *const s = tracked(fd)) [[unlikely]]
+    if (sock::Socket *const s = tracked(fd); s != nullptr && has_room(value, length)) [[unlikely]]
         return sock::get_option(*s, fd, level, name, value, length);
     return real.getsockopt(fd, level, name, value, length);
 }
 
 VMA_EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t length) noexcept
 {
-    if (sock::Socket *const s = tracked(fd)) [[unlikely]]
+    if (sock::Socket *const s = tracked(fd); s != nullptr && is_there(value, length)) [[unlikely]]
         return sock::set_option(*s, fd, level, name, value, length);
     return real.setsockopt(fd, level, name, value, length);
 }

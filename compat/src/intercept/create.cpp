@@ -40,7 +40,7 @@ bool is_tcp(int fd)
 // Another library's constructor may open sockets before ours has run.
 bool tracking()
 {
-    config::load_params();
+    config::load_params_early();
     rules::load();
     return extra::offloads_here() && !sock::ring_in_use() && !libc::in_vfork_child();
 }
@@ -48,7 +48,7 @@ bool tracking()
 // Sets are followed whatever this thread's sockets are: another thread's may be put into them.
 bool tracking_sets()
 {
-    config::load_params();
+    config::load_params_early();
     return !libc::in_vfork_child();
 }
 

@@ -277,6 +277,15 @@ VMA_ALIAS(vfork) pid_t __vfork() noexcept;
 
 // ---- copies of this process
 
+// What pthread_atfork() is, in each object by itself. Ours are to be the first, also where a constructor comes before our own.
+VMA_EXPORT int __register_atfork(void (*prepare)(), void (*parent)(), void (*child)(), void *object) noexcept
+{
+    sock::register_fork_handlers();
+    if (sock::keep_fork_handlers(prepare, parent, child))
+        return 0;
+    return real.__register_atfork(prepare, parent, child, object);
+}
+
 VMA_EXPORT pid_t fork() noexcept
 {
     sock::g_fork_gate.lock();

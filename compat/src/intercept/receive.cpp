@@ -73,11 +73,15 @@ VMA_EXPORT ssize_t recvfrom(int fd, void *buffer, size_t size, int flags, sockad
 VMA_EXPORT ssize_t recvmsg(int fd, msghdr *message, int flags)
 {
     sock::Socket *const s = tracked(fd);
-    if (s == nullptr || message == nullptr) [[likely]] {
+    if (s == nullptr || !is_there(message)) [[likely]] {
         const ssize_t n = real.recvmsg(fd, message, flags);
         if (n >= 0 && message->msg_controllen != 0) [[unlikely]]
             took_descriptors(*message, flags);
         return n;
+    }
+    if (!libc::can_update(message, sizeof *message)) [[unlikely]] {
+        errno = EFAULT;
+        return -1;
     }
     return sock::receive_msg(*s, fd, message, flags);
 }
@@ -85,14 +89,16 @@ VMA_EXPORT ssize_t recvmsg(int fd, msghdr *message, int flags)
 VMA_EXPORT int recvmmsg(int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout)
 {
     sock::Socket *const s = tracked(fd);
-    if (s == nullptr || messages == nullptr) [[likely]] {
+    const bool timed = timeout == nullptr || libc::can_update(timeout, sizeof *timeout);
+    const unsigned there = s != nullptr && timed ? count_there(messages, count, is_there) : 0;
+    if (there == 0) [[likely]] {
         const int n = real.recvmmsg(fd, messages, count, flags, timeout);
         for (int i = 0; i < n; ++i)
             if (messages[i].msg_hdr.msg_controllen != 0) [[unlikely]]
                 took_descriptors(messages[i].msg_hdr, flags);
         return n;
     }
-    return sock::receive_messages(*s, fd, messages, count, flags, timeout);
+    return sock::receive_messages(*s, fd, messages, there, flags, timeout);
 }
 
 // ---- what programs built with _FORTIFY_SOURCE call; libc's own ends the program where the buffer is too small

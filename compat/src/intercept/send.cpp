@@ -22,7 +22,9 @@ template <typename Send> ssize_t send_connecting(sock::Socket &s, int fd, const 
 // Descriptors that leave in a message of a UNIX socket: whoever gets them has only the kernel.
 void passing(const msghdr *message)
 {
-    if (message == nullptr || message->msg_control == nullptr || message->msg_controllen == 0) [[likely]]
+    if (!is_there(message) || message->msg_control == nullptr || message->msg_controllen == 0) [[likely]]
+        return;
+    if (!is_there_to_send(message))
         return;
     const KeepErrno keep;
     if (!libc::in_vfork_child())
@@ -89,7 +91,8 @@ VMA_EXPORT ssize_t sendto(int fd, const void *buffer, size_t size, int flags, co
     sock::Socket *const s = tracked(fd);
     if ((flags & extra::kDummy) != 0) [[unlikely]]
         return extra::send_nothing(s, size, address, length);
-    if (s == nullptr) [[likely]]
+    if (s == nullptr ||
+        (length <= sizeof(sockaddr_storage) && !libc::can_read(address, address != nullptr ? length : 0))) [[likely]]
         return real.sendto(fd, buffer, size, flags, address, length);
     if ((flags & MSG_FASTOPEN) != 0 && !sock::is_datagram(*s))
         return send_connecting(*s, fd, address, length,
@@ -102,7 +105,7 @@ VMA_EXPORT ssize_t sendmsg(int fd, const msghdr *message, int flags)
     sock::Socket *const s = tracked(fd);
     if ((flags & extra::kDummy) != 0) [[unlikely]]
         return message != nullptr ? extra::send_nothing(s, *message) : extra::send_nothing(s, 0);
-    if (s != nullptr && message != nullptr) [[unlikely]]
+    if (s != nullptr && is_there_to_send(message)) [[unlikely]]
         return send_message(*s, fd, message, flags);
     passing(message);
     return real.sendmsg(fd, message, flags);
@@ -113,17 +116,17 @@ VMA_EXPORT int sendmmsg(int fd, mmsghdr *messages, unsigned count, int flags)
     sock::Socket *const s = tracked(fd);
     if ((flags & extra::kDummy) != 0) [[unlikely]]
         return extra::send_nothing_of_each(s, messages, count);
-    if (s != nullptr && messages != nullptr) [[unlikely]] {
-        if ((flags & MSG_FASTOPEN) == 0 || count == 0 || sock::is_datagram(*s))
-            return sock::send_messages(*s, fd, messages, count, flags);
+    if (const unsigned there = s != nullptr ? count_there(messages, count, is_there_to_send) : 0; there != 0)
+        [[unlikely]] {
+        if ((flags & MSG_FASTOPEN) == 0 || sock::is_datagram(*s))
+            return sock::send_messages(*s, fd, messages, there, flags);
         const ssize_t n = send_message(*s, fd, &messages->msg_hdr, flags); // the others by the program's next call
         if (n >= 0)
             messages->msg_len = static_cast<unsigned>(n);
         return n >= 0 ? 1 : -1;
     }
-    if (messages != nullptr)
-        for (unsigned i = 0; i < count && i < kMaxVector; ++i)
-            passing(&messages[i].msg_hdr);
+    for (unsigned i = 0; i < count && i < kMaxVector && libc::can_read(messages, sizeof *messages); ++i)
+        passing(&messages[i].msg_hdr);
     return real.sendmmsg(fd, messages, count, flags);
 }
 

@@ -3,6 +3,7 @@
 // descriptors or move bytes go where the function of that name goes; all others are the kernel's.
 #include "compat/src/intercept/export.hpp"
 
+#include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/provider_text.hpp"
 #include "compat/src/socket/uring.hpp"
 
@@ -132,6 +133,23 @@ bool concerns_ring(long number, const Arguments &a, long &result)
     }
 }
 
+// Its mask stands with its size in memory of its own, as six arguments are the most.
+long select_masked(const Arguments &a)
+{
+    struct Given {
+        const void *set;
+        std::size_t bytes;
+    };
+    const auto *const given = a.get<const Given *>(5);
+    if (given != nullptr &&
+        (!libc::can_read(given, sizeof *given) ||
+         (given->set != nullptr && (given->bytes != Mask::kBytes || !libc::can_read(given->set, Mask::kBytes)))))
+        return real_syscall(SYS_pselect6, a); // which refuses it
+    const Mask mask(given != nullptr ? given->set : nullptr, given != nullptr ? static_cast<long>(given->bytes) : 0);
+    return ::pselect(a.get<int>(0), a.get<fd_set *>(1), a.get<fd_set *>(2), a.get<fd_set *>(3), a.get<timespec *>(4),
+                     mask.get());
+}
+
 // What may have a socket of ours in a set, or behind another argument than the first; their functions look for it.
 bool may_concern_us(long number, const Arguments &a, long &result)
 {
@@ -151,6 +169,9 @@ bool may_concern_us(long number, const Arguments &a, long &result)
     case SYS_ppoll:
         result =
             ::ppoll(a.get<pollfd *>(0), a.get<nfds_t>(1), a.get<timespec *>(2), Mask(a.get<void *>(3), a.at[4]).get());
+        return true;
+    case SYS_pselect6:
+        result = select_masked(a);
         return true;
     case SYS_splice:
         result = ::splice(a.fd(), a.get<off64_t *>(1), a.get<int>(2), a.get<off64_t *>(3), a.get<size_t>(4),
@@ -270,50 +291,22 @@ bool moves_bytes(long number, const Arguments &a, long &result)
 }
 
 constexpr long kWrapped[] = {
-    SYS_close,
-    SYS_close_range,
-    SYS_dup,
-    SYS_dup3,
-    SYS_read,
-    SYS_write,
-    SYS_readv,
-    SYS_writev,
-    SYS_sendto,
-    SYS_recvfrom,
-    SYS_fcntl,
-    SYS_recvmsg,
-    SYS_sendmsg,
-    SYS_shutdown,
-    SYS_recvmmsg,
-    SYS_sendmmsg,
-    SYS_preadv2,
-    SYS_pwritev2,
-    SYS_sendfile,
-    SYS_ioctl,
-    SYS_connect,
-    SYS_listen,
-    SYS_accept,
-    SYS_accept4,
-    SYS_getsockopt,
-    SYS_ppoll,
-    SYS_epoll_ctl,
-    SYS_setsockopt,
-    SYS_splice,
-    SYS_epoll_pwait,
-    SYS_epoll_pwait2,
-    SYS_clone,
-    SYS_execve,
-    SYS_execveat,
-    SYS_exit_group,
-    SYS_io_uring_setup,
-    SYS_io_uring_enter,
-    SYS_io_uring_register,
+    SYS_close,          SYS_close_range,    SYS_dup,
+    SYS_dup3,           SYS_read,           SYS_write,
+    SYS_readv,          SYS_writev,         SYS_sendto,
+    SYS_recvfrom,       SYS_fcntl,          SYS_recvmsg,
+    SYS_sendmsg,        SYS_shutdown,       SYS_recvmmsg,
+    SYS_sendmmsg,       SYS_preadv2,        SYS_pwritev2,
+    SYS_sendfile,       SYS_ioctl,          SYS_connect,
+    SYS_listen,         SYS_accept,         SYS_accept4,
+    SYS_getsockopt,     SYS_ppoll,          SYS_pselect6,
+    SYS_epoll_ctl,      SYS_setsockopt,     SYS_splice,
+    SYS_epoll_pwait,    SYS_epoll_pwait2,   SYS_clone,
+    SYS_execve,         SYS_execveat,       SYS_exit_group,
+    SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
 #ifdef SYS_dup2 // the older half, which newer machines have not
-    SYS_dup2,
-    SYS_fork,
-    SYS_poll,
-    SYS_select,
-    SYS_epoll_wait,
+    SYS_dup2,           SYS_fork,           SYS_poll,
+    SYS_select,         SYS_epoll_wait,
 #endif
 };
 constexpr unsigned long kNumbers = 512;

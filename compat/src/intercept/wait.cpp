@@ -2,6 +2,7 @@
 // select, poll and epoll. A set without anything of ours goes to the kernel as it came; mux/ does the others.
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/intercept/export.hpp"
+#include "compat/src/libc/fault.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 
 #include <string.h>
@@ -35,7 +36,8 @@ const timespec *timespec_of(int milliseconds, timespec &buffer)
 
 bool valid(const timespec *timeout)
 {
-    return timeout == nullptr || (timeout->tv_sec >= 0 && timeout->tv_nsec >= 0 && timeout->tv_nsec < 1000000000);
+    return timeout == nullptr || (libc::can_read(timeout, sizeof *timeout) && timeout->tv_sec >= 0 &&
+                                  timeout->tv_nsec >= 0 && timeout->tv_nsec < 1000000000);
 }
 
 // Inlined, and what follows if there is one is not: a poll() of others' descriptors saves no register for us.
@@ -44,9 +46,15 @@ bool valid(const timespec *timeout)
     if (fds == nullptr || count > static_cast<nfds_t>(sock::kMaxTracked))
         return false;
     for (nfds_t i = 0; i < count; ++i)
-        if (ours(fds[i].fd)) [[unlikely]]
+        if (ours(libc::load_or(fds[i].fd, -1))) [[unlikely]]
             return true;
     return false;
+}
+
+// All of it is there; what is not, the kernel refuses, and not before the time is over if it can only not be written.
+bool has_room(pollfd *fds, nfds_t count)
+{
+    return libc::can_update(fds, count * sizeof *fds);
 }
 
 // Asks the receive callbacks of those that can be read. How many descriptors are left.
@@ -94,7 +102,7 @@ int poll_all(pollfd *fds, nfds_t count, const timespec *timeout, const sigset_t 
 
 [[gnu::noinline]] int poll_ours(pollfd *fds, nfds_t count, int timeout)
 {
-    if (libc::in_vfork_child())
+    if (libc::in_vfork_child() || !has_room(fds, count))
         return real.poll(fds, count, timeout);
     timespec span;
     return poll_all(fds, count, timespec_of(timeout, span), nullptr);
@@ -176,7 +184,17 @@ int select_all(int count, fd_set *in, fd_set *out, fd_set *err, const timespec *
 
 unsigned long word_of(const fd_set *set, int index)
 {
-    return set != nullptr ? static_cast<unsigned long>(set->fds_bits[index]) : 0;
+    return set != nullptr ? static_cast<unsigned long>(libc::load_or(set->fds_bits[index], 0L)) : 0;
+}
+
+bool has_room(int count, const fd_set *in, const fd_set *out, const fd_set *err)
+{
+    constexpr std::size_t kBits = sizeof(unsigned long) * 8;
+    const std::size_t bytes = (static_cast<std::size_t>(count) + kBits - 1) / kBits * sizeof(unsigned long);
+    for (const fd_set *const set : {in, out, err})
+        if (set != nullptr && !libc::can_update(set, bytes))
+            return false;
+    return true;
 }
 
 bool any_ours(int count, const fd_set *in, const fd_set *out, const fd_set *err)
@@ -189,7 +207,7 @@ bool any_ours(int count, const fd_set *in, const fd_set *out, const fd_set *err)
         for (; word != 0; word &= word - 1) {
             const int fd = index * kBits + __builtin_ctzl(word);
             if (fd < count && ours(fd)) [[unlikely]]
-                return !libc::in_vfork_child();
+                return !libc::in_vfork_child() && has_room(count, in, out, err);
         }
     }
     return false;
@@ -223,7 +241,7 @@ VMA_ALIAS(poll) int __poll(pollfd *, nfds_t, int);
 
 VMA_EXPORT int ppoll(pollfd *fds, nfds_t count, const timespec *timeout, const sigset_t *mask)
 {
-    if (!valid(timeout) || !any_ours(fds, count) || libc::in_vfork_child()) [[likely]]
+    if (!valid(timeout) || !any_ours(fds, count) || libc::in_vfork_child() || !has_room(fds, count)) [[likely]]
         return real.ppoll(fds, count, timeout, mask);
     return poll_all(fds, count, timeout, mask);
 }
@@ -244,7 +262,8 @@ VMA_EXPORT int __ppoll_chk(pollfd *fds, nfds_t count, const timespec *timeout, c
 
 VMA_EXPORT int select(int count, fd_set *in, fd_set *out, fd_set *err, timeval *timeout)
 {
-    const bool refused = timeout != nullptr && (timeout->tv_sec < 0 || timeout->tv_usec < 0);
+    const bool refused = timeout != nullptr &&
+                         (!libc::can_read(timeout, sizeof *timeout) || timeout->tv_sec < 0 || timeout->tv_usec < 0);
     if (refused || !any_ours(count, in, out, err)) [[likely]]
         return real.select(count, in, out, err, timeout);
     if (timeout == nullptr)
@@ -252,7 +271,8 @@ VMA_EXPORT int select(int count, fd_set *in, fd_set *out, fd_set *err, timeval *
     const timespec span = timespec_of(*timeout);
     timespec left = span;
     const int result = select_all(count, in, out, err, &span, nullptr, &left);
-    *timeout = {left.tv_sec, left.tv_nsec / 1000};
+    if (libc::can_update(timeout, sizeof *timeout)) // nobody is told
+        *timeout = {left.tv_sec, left.tv_nsec / 1000};
     return result;
 }
 
@@ -267,7 +287,7 @@ VMA_EXPORT int pselect(int count, fd_set *in, fd_set *out, fd_set *err, const ti
 
 VMA_EXPORT int epoll_ctl(int epfd, int operation, int fd, epoll_event *event) noexcept
 {
-    if (set_of_ours(epfd))
+    if (set_of_ours(epfd) && (event == nullptr || libc::can_read(event, sizeof *event)))
         return mux::epoll_control(epfd, operation, fd, event);
     if (sock::Socket *const s = tracked(fd)) [[unlikely]] // nobody would wake who waits on that set
         sock::pin_to_kernel(*s, "in an epoll set that was made past the library");

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 
 namespace vma::libc {
@@ -49,8 +50,12 @@ void log_frame(int number, std::uintptr_t address)
                 static_cast<std::size_t>(address - reinterpret_cast<std::uintptr_t>(info.dli_fbase)));
 }
 
-void crashed(int signal, siginfo_t *info, void *)
+void crashed(int signal, siginfo_t *info, void *context)
 {
+    if (recover(context)) {
+        trace_crashes(); // SA_RESETHAND
+        return;
+    }
     VMA_LOG(kError, "segmentation fault of thread %d at address %p; these calls led to it:", ::gettid(), info->si_addr);
     Trace trace;
     _Unwind_Backtrace(note_frame, &trace);

@@ -11,6 +11,7 @@
 
 #include "compat/src/libc/crash.hpp"
 #include "compat/src/libc/critical.hpp"
+#include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/libc/vfork.hpp"
@@ -78,10 +79,29 @@ bool defer(int signal, siginfo_t *info, void *context, Record record)
     return true;
 }
 
+void trampoline(int signal, siginfo_t *info, void *context);
+
+// A handler for one signal only is not used up by a fault that is none of the program's. The kernel keeps its flags and mask.
+void put_back(int signal)
+{
+    struct sigaction now = {};
+    const int saved = errno;
+    if (real.sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) {
+        now.sa_sigaction = trampoline;
+        real.sigaction(signal, &now, nullptr);
+    }
+    errno = saved;
+}
+
 // Handlers without SA_SIGINFO get the other two arguments too; they don't look at them.
 void trampoline(int signal, siginfo_t *info, void *context)
 {
     const Record record = g_records[signal].load(std::memory_order_relaxed);
+    if ((signal == SIGSEGV || signal == SIGBUS) && recover(context)) {
+        if ((record & kOnce) != 0)
+            put_back(signal);
+        return;
+    }
     if (defer(signal, info, context, record))
         return;
     ++t_signals.all;
@@ -140,6 +160,21 @@ private:
     bool kept_ = false;
 };
 
+// A handler of ours where the program has none.
+bool is_own(sighandler_t handler)
+{
+    return is_crash_handler(handler) || is_default_handler(handler);
+}
+
+void hide_own(struct sigaction &action)
+{
+    hide_crash_handler(action);
+    if (is_default_handler(action.sa_handler)) {
+        action.sa_handler = SIG_DFL;
+        action.sa_flags = 0;
+    }
+}
+
 using Installer = sighandler_t (*)(int, sighandler_t) noexcept;
 
 Record flags_of(const struct sigaction &action)
@@ -162,7 +197,10 @@ sighandler_t install(Installer installer, int signal, sighandler_t handler, Reco
     } else {
         last = installer(signal, handler);
     }
-    if (is_crash_handler(last))
+    struct sigaction ours = {};
+    if (last != SIG_ERR && handler == SIG_DFL && !in_vfork_child() && has_default_action(signal, ours))
+        real.sigaction(signal, &ours, nullptr);
+    if (is_own(last))
         return SIG_DFL;
     return last == trampoline_address() ? handler_of(before) : last;
 }
@@ -200,9 +238,14 @@ void adopt_handlers_if_bypassed()
     for (int signal = 1; signal < NSIG; ++signal) {
         struct sigaction now;
         if (real.sigaction(signal, nullptr, &now) == 0 && wants_trampoline(signal, now.sa_handler) &&
-            !is_crash_handler(now.sa_handler))
+            !is_own(now.sa_handler))
             set_sigaction(signal, &now, nullptr);
     }
+}
+
+bool is_trampoline(sighandler_t handler)
+{
+    return handler == trampoline_address();
 }
 
 bool on_alternate_stack()
@@ -215,19 +258,22 @@ int set_sigaction(int signal, const struct sigaction *action, struct sigaction *
 {
     const Record before = valid(signal) ? g_records[signal].load() : 0;
     struct sigaction last;
+    struct sigaction ours;
     int result;
     if (action != nullptr && wants_trampoline(signal, action->sa_handler)) {
         NewRecord record(signal, action->sa_handler, flags_of(*action));
-        struct sigaction ours = *action;
+        ours = *action;
         ours.sa_handler = trampoline_address();
         result = real.sigaction(signal, &ours, old != nullptr ? &last : nullptr);
         if (result == 0)
             record.keep();
     } else {
-        result = real.sigaction(signal, action, old != nullptr ? &last : nullptr);
+        const bool ends = action != nullptr && action->sa_handler == SIG_DFL && !in_vfork_child();
+        result = real.sigaction(signal, ends && has_default_action(signal, ours) ? &ours : action,
+                                old != nullptr ? &last : nullptr);
     }
     if (result == 0 && old != nullptr)
-        hide_crash_handler(last);
+        hide_own(last);
     if (result == 0 && old != nullptr) {
         if (last.sa_handler == trampoline_address())
             last.sa_handler = handler_of(before);

@@ -19,4 +19,6 @@ int set_siginterrupt(int signal, int interrupts);
 void adopt_handlers_if_bypassed();
 void handlers_bypass_us(); // from here on
 
+bool is_trampoline(sighandler_t handler); // for libc/fault.cpp
+
 } // namespace vma::libc

@@ -72,12 +72,14 @@ using PollChk = int (*)(pollfd *, nfds_t, int, size_t);
 using PpollChk = int (*)(pollfd *, nfds_t, const timespec *, const sigset_t *, size_t);
 using Open2 = int (*)(const char *, int);
 using Openat2 = int (*)(int, const char *, int);
+using RegisterAtfork = int (*)(void (*)(), void (*)(), void (*)(), void *) noexcept;
 using VdprintfChk = int (*)(int, int, const char *, va_list);
 #define VMA_REAL_CHECKED(X)                                                                                            \
     X(ReadChk, __read_chk)                                                                                             \
     X(RecvChk, __recv_chk)                                                                                             \
     X(RecvfromChk, __recvfrom_chk) X(PollChk, __poll_chk) X(PpollChk, __ppoll_chk) X(VdprintfChk, __vdprintf_chk)    \
-    X(Open2, __open_2) X(Openat2, __openat_2) X(Open2, __mq_open_2)
+    X(Open2, __open_2) X(Openat2, __openat_2) X(Open2, __mq_open_2)                                  \
+    X(RegisterAtfork, __register_atfork)
 
 // clang-format on
 

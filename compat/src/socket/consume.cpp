@@ -13,6 +13,7 @@
 #include <rdma/fi_ext_vma.h>
 #include <rdma/fi_rma.h>
 
+#include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
@@ -48,12 +49,32 @@ void advance(Socket &s, std::uint64_t len)
         send_credit(s);
 }
 
+// As the kernel has it for bytes that came together: all that they would go to is there, or none of them is taken.
+bool is_there(const msghdr *msg, std::size_t skip, std::size_t left)
+{
+    for (std::size_t i = 0; i < msg->msg_iovlen && left != 0; ++i) {
+        const iovec &v = msg->msg_iov[i];
+        if (skip >= v.iov_len) {
+            skip -= v.iov_len;
+            continue;
+        }
+        const std::size_t n = std::min(v.iov_len - skip, left);
+        if (!libc::can_overwrite(static_cast<std::uint8_t *>(v.iov_base) + skip, n))
+            return false;
+        skip = 0;
+        left -= n;
+    }
+    return true;
+}
+
 // What the program asks for from `skip` on, out of the ring. MSG_TRUNC throws bytes away, MSG_PEEK leaves them.
 ssize_t consume_endpoint(Socket &s, const msghdr *msg, std::size_t skip, int flags)
 {
     std::uint64_t position = s.rx.consumed.load(std::memory_order_relaxed);
     std::uint64_t left = available(s);
     std::size_t done = 0;
+    if ((flags & MSG_TRUNC) == 0 && !is_there(msg, skip, left)) [[unlikely]]
+        return -EFAULT;
     for (std::size_t i = 0; i < msg->msg_iovlen && left != 0; ++i) {
         const iovec &v = msg->msg_iov[i];
         if (skip >= v.iov_len) {
@@ -234,13 +255,15 @@ bool has_input(const Socket &s)
 ssize_t consume_simple(Socket &s, void *out, std::size_t len)
 {
     if (s.on_port)
-        return std::max<ssize_t>(port_receive(s, out, len), 0);
+        return libc::can_update(out, 1) ? std::max<ssize_t>(port_receive(s, out, len), 0) : 0;
     const Receiver &rx = s.rx;
     const std::uint64_t left = available(s);
     if (left == 0 || rx.path.load(std::memory_order_relaxed) != Path::kEndpoint ||
         rx.end_at.load(std::memory_order_acquire) != kNone || rx.returning.load(std::memory_order_acquire))
         return 0;
     const std::size_t n = std::min(len, std::size_t{left});
+    if (!libc::can_overwrite(out, n)) [[unlikely]]
+        return 0; // the longer way tells
     copy_out(s, rx.consumed.load(std::memory_order_relaxed), out, n);
     advance(s, n);
     stats::received(record_of(s), n);
@@ -307,9 +330,12 @@ ssize_t consume_now(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
     Receiver &rx = s.rx;
     const auto by_endpoint = [&rx] { return rx.path.load(std::memory_order_relaxed) == Path::kEndpoint; };
     const auto readable = [&s, &rx] { return available(s) != 0 && !rx.returning.load(std::memory_order_acquire); };
-    if (rx.unread.load(std::memory_order_relaxed) != nullptr) [[unlikely]]
+    if (rx.unread.load(std::memory_order_relaxed) != nullptr) [[unlikely]] {
+        if ((flags & MSG_TRUNC) == 0 && !is_there(msg, skip, shared_left(s)))
+            return -EFAULT;
         if (const ssize_t n = consume_shared(s, msg, skip, flags); n != 0)
             return n;
+    }
     settle(s);
     if (!by_endpoint()) {
         const ssize_t n = consume_kernel(s, fd, msg, skip, flags);
@@ -324,6 +350,8 @@ ssize_t consume_now(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
     if (!readable())
         return -EAGAIN;
     const ssize_t n = consume_endpoint(s, msg, skip, flags);
+    if (n < 0) [[unlikely]]
+        return n;
     settle(s);
     msg->msg_namelen = 0;
     msg->msg_controllen = 0;

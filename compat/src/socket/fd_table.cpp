@@ -14,6 +14,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/extra/extra.hpp"
+#include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/rules/rules.hpp"
@@ -42,6 +43,8 @@ constinit Pool g_pool;
 bool grow_pool() // pool lock held
 {
     const std::uint32_t size = g_pool.size.load(std::memory_order_relaxed);
+    if (size == 0)
+        libc::catch_faults(); // not in programs that have no socket of ours
     if (size / kChunkSockets >= kMaxChunks)
         return false;
     void *const memory =

@@ -15,9 +15,15 @@ void fork_begins();
 void fork_ends_in_parent();
 void fork_ends_in_child();
 
-// Makes libc's fork() call these. At load, so that they run last before a fork, when no handler of another library will
-// use sockets any more; and again when the provider has registered its own handlers, as ours need the provider, and so
-// must run before it locks itself up. Only the later registration is in force.
+// Makes libc's fork() call these. Ours are registered before any of the program's (intercept/process.cpp), so that they run last before a
+// fork and first after it: handlers of others use sockets as they like. Ours need the provider, which locks itself up in handlers of its
+// own: these are run by ours.
 void register_fork_handlers();
+
+using ForkHandler = void (*)();
+
+// While the provider is loaded by this thread: what it registers is kept for ours to run. False: it is not the provider's.
+bool keep_fork_handlers(ForkHandler prepare, ForkHandler parent, ForkHandler child);
+void loading_provider(bool begins);
 
 } // namespace vma::sock

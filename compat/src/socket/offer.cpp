@@ -22,6 +22,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/generation.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/udp/diag.hpp"
 #include "compat/src/socket/unread.hpp"
 
 namespace vma::sock {
@@ -32,7 +33,7 @@ constexpr std::size_t kPathMax = kOffersPathMax;
 
 struct Directory {
     char path[kPathMax] = {};
-    std::uint64_t netns = 0;
+    std::uint64_t netns = 0;                         // where the kernel does not tell that of a socket
     std::atomic<Generations *> generations{nullptr}; // set with the lift lock, read by every call
 };
 constinit Directory g_directory;
@@ -53,10 +54,11 @@ std::size_t put_hex(char *out, const void *bytes, std::size_t count)
     return 2 * count;
 }
 
-Name offer_name(const sockaddr_in6 &connector, const sockaddr_in6 &acceptor)
+Name offer_name(const sockaddr_in6 &connector, const sockaddr_in6 &acceptor, std::uint64_t network)
 {
     Name name;
-    int length = std::snprintf(name.text, sizeof name.text, "%s/o-%" PRIx64 "-", g_directory.path, g_directory.netns);
+    int length = std::snprintf(name.text, sizeof name.text, "%s/o-%" PRIx64 "-", g_directory.path,
+                               network != 0 ? network : g_directory.netns);
     auto *out = name.text + length;
     for (const sockaddr_in6 *end : {&connector, &acceptor}) {
         out += put_hex(out, &end->sin6_addr, sizeof end->sin6_addr);
@@ -216,6 +218,7 @@ bool read_address(int fd, Side side, sockaddr_in6 &out)
 
 bool read_addresses(int fd, Addresses &out)
 {
+    out.network = udp::network_of(fd);
     return read_address(fd, Side::kLocal, out.local) && read_address(fd, Side::kPeer, out.peer);
 }
 
@@ -265,7 +268,7 @@ void offers_path(char (&out)[kOffersPathMax])
 
 bool publish_offer(const Addresses &a, const Offer &offer)
 {
-    const Name name = offer_name(a.local, a.peer);
+    const Name name = offer_name(a.local, a.peer, a.network);
     char target[128];
     std::snprintf(target, sizeof target, "1.%d.%u.%u.%" PRIx64, ::getpid(), offer.port, offer.socket, offer.cookie);
     int result = ::symlink(target, name.text);
@@ -285,12 +288,12 @@ bool publish_offer(const Addresses &a, const Offer &offer)
 bool find_offer(const Addresses &a, Offer &out)
 {
     int pid = 0;
-    return read_offer(offer_name(a.peer, a.local).text, out, pid);
+    return read_offer(offer_name(a.peer, a.local, a.network).text, out, pid);
 }
 
 void remove_offer(const Addresses &a, bool as_acceptor)
 {
-    ::unlink(as_acceptor ? offer_name(a.peer, a.local).text : offer_name(a.local, a.peer).text);
+    ::unlink(as_acceptor ? offer_name(a.peer, a.local, a.network).text : offer_name(a.local, a.peer, a.network).text);
 }
 
 Generations &generations()

@@ -19,6 +19,8 @@ class Socket;
 struct Addresses {
     sockaddr_in6 local;
     sockaddr_in6 peer;
+    std::uint64_t network =
+        0; // the namespace that they are of: a program may change its own (setns(2)) and has sockets of both then
 };
 
 // Of a sockaddr_in or sockaddr_in6, in that form. False: it is neither.

@@ -18,6 +18,7 @@
 #include <rdma/fi_ext_vma.h>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/socket/calls.hpp"
@@ -261,21 +262,51 @@ ssize_t port_send(Socket &s, const void *bytes, std::size_t len, bool more)
     return sent != 0 ? counted(s, static_cast<ssize_t>(sent)) : refused(s, n);
 }
 
-ssize_t port_transmit(Socket &s, const msghdr *msg, std::size_t skip, int flags)
+namespace {
+
+// How many bytes from `skip` on can be sent: all, or what the kernel takes before it finds that some are not there.
+std::size_t whole_pieces(const msghdr *msg, std::size_t skip)
 {
-    ssize_t total = 0;
-    for (std::size_t i = 0; i < msg->msg_iovlen; ++i) {
+    constexpr std::size_t kKernelPiece = 32768;
+    std::size_t whole = 0;
+    for (std::size_t i = 0; i < msg->msg_iovlen && whole < libc::kMostTouched; ++i) {
         const iovec &v = msg->msg_iov[i];
         if (skip >= v.iov_len) {
             skip -= v.iov_len;
             continue;
         }
-        const std::size_t want = v.iov_len - skip;
+        const std::size_t looked_at = std::min(v.iov_len - skip, libc::kMostTouched);
+        const std::size_t there =
+            libc::touch_pages(static_cast<const std::uint8_t *>(v.iov_base) + skip, looked_at, libc::touch_to_read);
+        whole += there;
+        if (there != looked_at)
+            return whole & ~(kKernelPiece - 1);
+        skip = 0;
+    }
+    return SIZE_MAX;
+}
+
+} // namespace
+
+ssize_t port_transmit(Socket &s, const msghdr *msg, std::size_t skip, int flags)
+{
+    ssize_t total = 0;
+    std::size_t whole = whole_pieces(msg, skip);
+    if (whole == 0) [[unlikely]]
+        return -EFAULT;
+    for (std::size_t i = 0; i < msg->msg_iovlen && whole != 0; ++i) {
+        const iovec &v = msg->msg_iov[i];
+        if (skip >= v.iov_len) {
+            skip -= v.iov_len;
+            continue;
+        }
+        const std::size_t want = std::min(v.iov_len - skip, whole);
         const bool more = (flags & MSG_MORE) != 0 || i + 1 < msg->msg_iovlen;
         const ssize_t n = port_send(s, static_cast<const std::uint8_t *>(v.iov_base) + skip, want, more);
         if (n < 0)
             return total != 0 ? total : n;
         total += n;
+        whole -= static_cast<std::size_t>(n);
         skip = 0;
         if (static_cast<std::size_t>(n) < want)
             break;
@@ -321,6 +352,36 @@ ssize_t scatter(const msghdr *msg, std::size_t skip, const std::uint8_t *bytes, 
         skip = 0;
     }
     return static_cast<ssize_t>(done);
+}
+
+// The program's. Only what is there to be read can't be written.
+[[gnu::cold]] ssize_t refuse_memory(Socket &s)
+{
+    std::uint8_t byte;
+    const ssize_t n = peek(s, &byte, sizeof byte);
+    return n > 0 ? -EFAULT : refused(s, n);
+}
+
+// Is what can be read to go to memory that is not there? As the first byte of each part tells.
+bool leads_nowhere(Socket &s, const msghdr *msg, std::size_t skip)
+{
+    std::size_t before = 0;
+    for (std::size_t i = 0; i < msg->msg_iovlen; ++i) {
+        const iovec &v = msg->msg_iov[i];
+        if (skip >= v.iov_len) {
+            skip -= v.iov_len;
+            continue;
+        }
+        if (!libc::can_update(static_cast<std::uint8_t *>(v.iov_base) + skip, 1)) [[unlikely]] {
+            std::uint32_t readable = 0;
+            std::uint32_t queued = 0;
+            std::uint32_t unsent = 0;
+            return before == 0 || (count_port(s, &readable, &queued, &unsent) && readable > before);
+        }
+        before += v.iov_len - skip;
+        skip = 0;
+    }
+    return false;
 }
 
 ssize_t consume_peek(Socket &s, const msghdr *msg, std::size_t skip)
@@ -383,6 +444,8 @@ ssize_t port_consume(Socket &s, msghdr *msg, std::size_t skip, int flags)
     msg->msg_namelen = 0;
     msg->msg_controllen = 0;
     msg->msg_flags = flags & MSG_CMSG_CLOEXEC;
+    if ((flags & MSG_TRUNC) == 0 && leads_nowhere(s, msg, skip)) [[unlikely]]
+        return refuse_memory(s);
     if ((flags & MSG_PEEK) != 0)
         return consume_peek(s, msg, skip);
     for (std::size_t i = 0; i < msg->msg_iovlen; ++i) {
@@ -394,7 +457,8 @@ ssize_t port_consume(Socket &s, msghdr *msg, std::size_t skip, int flags)
         std::uint8_t nowhere[kPiece]; // MSG_TRUNC throws bytes away
         const bool thrown = (flags & MSG_TRUNC) != 0;
         const std::size_t want = thrown ? std::min(v.iov_len - skip, sizeof nowhere) : v.iov_len - skip;
-        const ssize_t n = port_receive(s, thrown ? nowhere : static_cast<std::uint8_t *>(v.iov_base) + skip, want);
+        auto *const out = thrown ? nowhere : static_cast<std::uint8_t *>(v.iov_base) + skip;
+        const ssize_t n = libc::can_update(out, 1) ? port_receive(s, out, want) : refuse_memory(s);
         if (n < 0) {
             if (total != 0)
                 s.port_over.store(false, std::memory_order_release); // the next call tells it

@@ -56,13 +56,14 @@ fi_provider *load_provider()
     if (provider != nullptr)
         return provider;
     const char *const path = config::provider_path();
+    loading_provider(true);
     void *const library = path != nullptr ? ::dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
+    loading_provider(false);
     if (library == nullptr) {
         VMA_LOG(kWarn, "cannot load the provider libvma-fi.so: %s; all connections stay on the kernel",
                 path != nullptr ? ::dlerror() : "not found beside libvma.so; VMA_PROVIDER can name it");
         return nullptr;
     }
-    register_fork_handlers(); // the provider made its own while it was loaded
     using Entry = fi_provider *();
     auto *const entry = reinterpret_cast<Entry *>(::dlsym(library, "fi_prov_ini"));
     libc::know_provider(reinterpret_cast<const void *>(entry));

@@ -11,6 +11,7 @@
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/extra/extra.hpp"
+#include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/arguments.hpp"
@@ -270,8 +271,11 @@ ssize_t receive_from(Socket &s, int fd, void *buf, std::size_t len, int flags, s
     const ssize_t n = receive(s, fd, buf, len, flags);
     if (n < 0 || from == nullptr)
         return n;
-    if (is_nowhere(from_len) || static_cast<int>(*from_len) < 0) [[unlikely]] // seen when the bytes are taken already
-        return fail(s, is_nowhere(from_len) ? -EFAULT : -EINVAL);
+    if (is_nowhere(from_len) || !libc::can_update(from_len, sizeof *from_len))
+        [[unlikely]] // seen when the bytes are taken already
+        return fail(s, -EFAULT);
+    if (static_cast<int>(*from_len) < 0) [[unlikely]]
+        return fail(s, -EINVAL);
     *from_len = 0; // TCP has no sender's address to give: the kernel says so with a length of 0
     return n;
 }

@@ -30,7 +30,7 @@ constexpr std::int64_t kSpillAfterUs = 2000; // a full ring that nobody reads: g
 // Of a call that has sent something already: it is for the next call, to which the kernel doesn't tell it again.
 void keep_error(Socket &s, int error)
 {
-    if (error != EAGAIN && error != EINTR && error != EPIPE)
+    if (error != EAGAIN && error != EINTR && error != EPIPE && error != EFAULT)
         s.pending_error.store(error, std::memory_order_relaxed);
 }
 

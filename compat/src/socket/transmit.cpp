@@ -13,6 +13,7 @@
 #include <rdma/fi_rma.h>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
@@ -62,8 +63,14 @@ int write_piece(Socket &s, const void *bytes, std::size_t len)
     return 0;
 }
 
-// Copies as much of `bytes` as there is room for. Bytes taken; `failed` when the endpoint is gone.
-std::size_t write_ring(Socket &s, const std::uint8_t *bytes, std::size_t len, bool &failed)
+// What ended a write before all was written, but for want of room.
+struct Failure {
+    bool of_endpoint = false; // it is gone
+    bool of_memory = false;   // the program's: as with the kernel, what stands before the piece with the fault is sent
+};
+
+// Copies as much of `bytes` as there is room for. Bytes taken.
+std::size_t write_ring(Socket &s, const std::uint8_t *bytes, std::size_t len, Failure &failure)
 {
     std::size_t done = 0;
     while (done < len) {
@@ -73,9 +80,12 @@ std::size_t write_ring(Socket &s, const std::uint8_t *bytes, std::size_t len, bo
             std::min({len - done, std::size_t{room}, std::size_t{to_end}, std::size_t{s.tx.piece}});
         if (piece == 0 || !has_slot(s))
             break;
+        failure.of_memory = !libc::can_read(bytes + done, piece);
+        if (failure.of_memory) [[unlikely]]
+            break;
         const int result = write_piece(s, bytes + done, piece);
         if (result != 0) {
-            failed = result != -FI_EAGAIN;
+            failure.of_endpoint = result != -FI_EAGAIN;
             break;
         }
         done += piece;
@@ -83,7 +93,7 @@ std::size_t write_ring(Socket &s, const std::uint8_t *bytes, std::size_t len, bo
     return done;
 }
 
-// Several small pieces of the program become one write.
+// Several small pieces of the program become one write. None, if one of them is not there.
 ssize_t gather(const msghdr *msg, std::size_t skip, std::uint8_t *out, std::size_t room)
 {
     std::size_t filled = 0;
@@ -94,14 +104,17 @@ ssize_t gather(const msghdr *msg, std::size_t skip, std::uint8_t *out, std::size
             continue;
         }
         const std::size_t n = std::min(v.iov_len - skip, room - filled);
-        memcpy(out + filled, static_cast<const std::uint8_t *>(v.iov_base) + skip, n);
+        const auto *const bytes = static_cast<const std::uint8_t *>(v.iov_base) + skip;
+        if (!libc::can_read(bytes, n)) [[unlikely]]
+            return -EFAULT;
+        memcpy(out + filled, bytes, n);
         filled += n;
         skip = 0;
     }
     return static_cast<ssize_t>(filled);
 }
 
-ssize_t transmit_endpoint(Socket &s, const msghdr *msg, std::size_t skip, bool &failed)
+ssize_t transmit_endpoint(Socket &s, const msghdr *msg, std::size_t skip, Failure &failure)
 {
     constexpr std::size_t kGather = 2048;
     std::size_t total = 0;
@@ -116,22 +129,25 @@ ssize_t transmit_endpoint(Socket &s, const msghdr *msg, std::size_t skip, bool &
         if (want < kGather && i + 1 < msg->msg_iovlen) {
             std::uint8_t buffer[kGather];
             const msghdr rest = {nullptr, 0, msg->msg_iov + i, msg->msg_iovlen - i, nullptr, 0, 0};
-            const auto filled = static_cast<std::size_t>(gather(&rest, skip, buffer, sizeof buffer));
-            done = write_ring(s, buffer, filled, failed);
+            const ssize_t filled = gather(&rest, skip, buffer, sizeof buffer);
+            failure.of_memory = filled < 0;
+            if (failure.of_memory) [[unlikely]]
+                break;
+            done = write_ring(s, buffer, static_cast<std::size_t>(filled), failure);
             total += done;
-            if (done < filled)
+            if (done < static_cast<std::size_t>(filled))
                 break;
             skip += done; // go on behind what was gathered
             --i;
             continue;
         }
-        done = write_ring(s, static_cast<const std::uint8_t *>(v.iov_base) + skip, want, failed);
+        done = write_ring(s, static_cast<const std::uint8_t *>(v.iov_base) + skip, want, failure);
         total += done;
         skip = 0;
         if (done < want)
             break;
     }
-    return total != 0 ? static_cast<ssize_t>(total) : -EAGAIN;
+    return total != 0 ? static_cast<ssize_t>(total) : failure.of_memory ? -EFAULT : -EAGAIN;
 }
 
 ssize_t transmit_kernel(Socket &s, int fd, const msghdr *msg, std::size_t skip, int flags)
@@ -277,13 +293,16 @@ std::size_t transmit_small(Socket &s, const void *bytes, std::size_t len)
 {
     const Sender &tx = s.tx;
     if (s.on_port)
-        return static_cast<std::size_t>(std::max<ssize_t>(port_send(s, bytes, len, false), 0));
+        return libc::can_read(bytes, std::min(len, libc::kMostTouched))
+                   ? static_cast<std::size_t>(std::max<ssize_t>(port_send(s, bytes, len, false), 0))
+                   : 0;
     if (tx.path.load(std::memory_order_relaxed) != Path::kEndpoint || s.tx_work.load(std::memory_order_acquire) ||
         s.endpoint_down.load(std::memory_order_acquire))
         return 0;
     const std::uint64_t room = tx.ring - (tx.position - tx.credit.load(std::memory_order_acquire));
     const std::uint64_t to_end = tx.ring - (tx.position & (tx.ring - 1));
-    const bool simple = len <= std::min({room, to_end, std::uint64_t{tx.piece}}) && has_slot(s);
+    const bool simple =
+        len <= std::min({room, to_end, std::uint64_t{tx.piece}}) && libc::can_read(bytes, len) && has_slot(s);
     return simple && write_piece(s, bytes, len) == 0 ? len : 0;
 }
 
@@ -444,14 +463,14 @@ ssize_t transmit(Socket &s, int fd, const msghdr *msg, std::size_t skip, int fla
     if (is_blocked(s))
         return -EAGAIN; // earlier bytes are still on their way
     if (tx.path == Path::kEndpoint) {
-        bool failed = s.endpoint_down.load(std::memory_order_acquire);
-        ssize_t n = failed ? -EAGAIN : transmit_endpoint(s, msg, skip, failed);
-        if (n < 0 && !failed) {
+        Failure failure = {.of_endpoint = s.endpoint_down.load(std::memory_order_acquire)};
+        ssize_t n = failure.of_endpoint ? -EAGAIN : transmit_endpoint(s, msg, skip, failure);
+        if (n == -EAGAIN && !failure.of_endpoint) {
             tx.found_full.store(true, std::memory_order_seq_cst);
             if (can_transmit(s)) // a CREDIT came before it could see that
-                n = transmit_endpoint(s, msg, skip, failed);
+                n = transmit_endpoint(s, msg, skip, failure);
         }
-        if (n >= 0 || !failed)
+        if (n >= 0 || !failure.of_endpoint)
             return n;
         if (is_remote(s))
             abort_stream(s, "the endpoint failed");

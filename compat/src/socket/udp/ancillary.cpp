@@ -151,7 +151,7 @@ void describe(const Socket &s, const About &about, msghdr *msg)
     const State &u = state_of(s);
     if (msg->msg_name != nullptr)
         put_name(u, about, msg);
-    if (!u.wanted.any) [[likely]] {
+    if (!u.wanted.any || (msg->msg_control != nullptr && !libc::can_update(msg->msg_control, msg->msg_controllen))) {
         msg->msg_controllen = 0;
         return;
     }

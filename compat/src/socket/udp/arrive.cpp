@@ -89,6 +89,8 @@ bool put_directly(Socket &s, State &u, const About &about, const iovec *parts, s
         return false;
     if (direct->loan != nullptr && loan.lender != nullptr && length > direct->copied)
         *direct->loan = std::exchange(loan, {});
+    else if (!can_overwrite(direct->msg->msg_iov, direct->msg->msg_iovlen, length)) [[unlikely]]
+        direct->is_nowhere = true; // as in the kernel it is lost
     else
         scatter(*direct->msg, parts, count);
     direct->length = length;

@@ -45,6 +45,12 @@ struct Receive {
     About *about = nullptr;
 };
 
+bool has_room_for_name(const msghdr &msg)
+{
+    return msg.msg_name == nullptr ||
+           libc::can_update(msg.msg_name, std::min<std::size_t>(msg.msg_namelen, sizeof(sockaddr_in6)));
+}
+
 // The bytes are where they belong: the rest of what recvmsg() returns.
 void finish(Receive &call, const About &about, std::size_t length)
 {
@@ -56,6 +62,10 @@ void finish(Receive &call, const About &about, std::size_t length)
     call.msg.msg_flags = (call.flags & MSG_CMSG_CLOEXEC) | (fits < length ? MSG_TRUNC : 0);
     if ((call.flags & MSG_PEEK) == 0)
         stats::received(record_of(call.s), length);
+    if (!has_room_for_name(call.msg)) [[unlikely]] { // it is taken all the same
+        call.result = -EFAULT;
+        return;
+    }
     describe(call.s, about, &call.msg);
     call.result = static_cast<ssize_t>((call.flags & MSG_TRUNC) != 0 ? length : fits);
 }
@@ -148,7 +158,8 @@ bool take_queued(Receive &call)
         }
         first->about.after_kernel = false;
     }
-    if (!are_somewhere(call.msg.msg_iov, call.msg.msg_iovlen)) [[unlikely]] {
+    if (!are_somewhere(call.msg.msg_iov, call.msg.msg_iovlen) ||
+        !can_overwrite(call.msg.msg_iov, call.msg.msg_iovlen, first->length)) [[unlikely]] {
         call.result = -EFAULT;
     } else if (call.loan != nullptr && first->is_lent()) {
         *call.loan = std::exchange(first->loan(), {});
@@ -170,7 +181,8 @@ bool take_queued(Receive &call)
     for (SharedDatagram first; first.look(u); first = {}) {
         if (first.head.about.after_kernel && take_from_kernel(call))
             return true;
-        if (!are_somewhere(call.msg.msg_iov, call.msg.msg_iovlen)) {
+        if (!are_somewhere(call.msg.msg_iov, call.msg.msg_iovlen) ||
+            !can_overwrite(call.msg.msg_iov, call.msg.msg_iovlen, first.head.length)) {
             call.result = -EFAULT;
             return (call.flags & MSG_PEEK) != 0 || first.take(u);
         }
@@ -231,7 +243,10 @@ bool look(Receive &call)
     call.sure = engine_poll_direct(direct) == 0;
     if (!direct.done)
         return take_queued(call);
-    finish(call, direct.about, direct.length);
+    if (direct.is_nowhere) [[unlikely]]
+        call.result = -EFAULT;
+    else
+        finish(call, direct.about, direct.length);
     return true;
 }
 
@@ -450,7 +465,7 @@ int refused_place(const sockaddr *from, const socklen_t *from_len)
 {
     if (from == nullptr)
         return 0;
-    if (is_nowhere(from_len))
+    if (is_nowhere(from_len) || !libc::can_update(from_len, sizeof *from_len)) [[unlikely]]
         return -EFAULT;
     if (static_cast<int>(*from_len) < 0)
         return -EINVAL;

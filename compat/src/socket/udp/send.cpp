@@ -45,7 +45,11 @@ ssize_t by_kernel(Socket &s, ssize_t n)
 // What can't be read is the kernel's to refuse.
 bool is_somewhere(const Message &m)
 {
-    return (m.parts == nullptr || are_somewhere(m.parts, m.count)) && (m.to == nullptr || !is_nowhere(m.to));
+    const bool bytes =
+        m.parts == nullptr || m.length > kMostBytes || (are_somewhere(m.parts, m.count) && can_read(m.parts, m.count));
+    return bytes &&
+           (m.to == nullptr ||
+            (!is_nowhere(m.to) && libc::can_read(m.to, std::min<std::size_t>(m.to_length, sizeof(sockaddr_in6)))));
 }
 
 bool may_be_accelerated(const Socket &s, const State &u, const Message &m)

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/device.hpp"
 #include "compat/src/socket/stash.hpp"
@@ -126,6 +127,27 @@ inline bool are_somewhere(const iovec *parts, std::size_t count)
     for (std::size_t i = 0; i < count; ++i)
         if (parts[i].iov_len != 0 && is_nowhere(parts[i].iov_base))
             return false;
+    return true;
+}
+
+// A datagram of no more bytes than the kernel takes. What can't be read is the kernel's to refuse.
+inline bool can_read(const iovec *parts, std::size_t count)
+{
+    for (std::size_t i = 0; i < count; ++i)
+        if (!libc::can_read(parts[i].iov_base, parts[i].iov_len))
+            return false;
+    return true;
+}
+
+// That `length` bytes go to.
+inline bool can_overwrite(const iovec *parts, std::size_t count, std::size_t length)
+{
+    for (std::size_t i = 0; i < count && length != 0; ++i) {
+        const std::size_t n = parts[i].iov_len < length ? parts[i].iov_len : length;
+        if (!libc::can_overwrite(parts[i].iov_base, n))
+            return false;
+        length -= n;
+    }
     return true;
 }
 
@@ -247,6 +269,7 @@ struct Direct {
     std::size_t copied = 0;
     std::size_t length = 0; // of the datagram
     bool done = false;
+    bool is_nowhere = false; // the program's memory is not there: the datagram is lost
     std::uint8_t behind = 0; // datagrams that were queued behind it, as loans
     About about = {};
 };

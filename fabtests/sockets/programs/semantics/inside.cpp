@@ -5,6 +5,7 @@
 #include <pty.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/select.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <utmp.h>
@@ -138,6 +139,17 @@ SCENARIO(system_calls_by_number)
     pollfd p{me.fd, POLLIN, 0};
     timespec soon{5, 0};
     me.show("ppoll", ::syscall(SYS_ppoll, &p, 1, &soon, nullptr, 8));
+    fd_set input;
+    FD_ZERO(&input);
+    FD_SET(me.fd, &input);
+    sigset_t none;
+    ::sigemptyset(&none);
+    const struct {
+        const sigset_t *set;
+        std::size_t bytes;
+    } mask = {&none, 8};
+    me.show("pselect6", ::syscall(SYS_pselect6, me.fd + 1, &input, nullptr, nullptr, &soon, &mask));
+    me.say("%d", FD_ISSET(me.fd, &input) != 0);
     const int set = must(::epoll_create1(0), "epoll_create1");
     me.show("epoll_ctl", ::syscall(SYS_epoll_ctl, set, EPOLL_CTL_ADD, me.fd, &event));
     event = {};

@@ -8,20 +8,14 @@
 #include <sys/sendfile.h>
 
 #include <climits>
-#include <functional>
 #include <map>
 #include <vector>
 
-#include "fabtests/sockets/programs/semantics/scenario.hpp"
+#include "fabtests/sockets/programs/semantics/refused.hpp"
 
 namespace {
 
 using namespace fabtest;
-
-struct Row {
-    std::string name;
-    std::function<long(int fd)> call;
-};
 
 template <typename T> T *null() // which the compiler can't see
 {
@@ -397,7 +391,9 @@ std::vector<std::pair<std::string, int>> descriptors(const Side &me)
             {"pipe", pipe_ends[0]}, {"-1", -1},   {"closed", closed}, {"huge", INT_MAX}};
 }
 
-void compare(const Side &me, void (*add)(std::vector<Row> &))
+} // namespace
+
+void fabtest::compare(const Side &me, void (*add)(std::vector<Row> &))
 {
     set_nonblocking(me.fd, true);
     if (!me.server) {
@@ -410,8 +406,6 @@ void compare(const Side &me, void (*add)(std::vector<Row> &))
     must(::shutdown(me.fd, SHUT_WR), "shutdown");
     me.say("came: %zu", drain(me.fd));
 }
-
-} // namespace
 
 SCENARIO(refused_vectors)
 {

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Sockets before main() and after it, in handlers of fork(), in libraries that come and go, beside other libraries' wrappers: what a
+program says that uses them at each of these moments is the same with the library and without."""
+
+import difflib
+
+import pytest
+
+from lib import build, suite
+
+pytestmark = pytest.mark.skipif(build.sanitized(), reason="a sanitizer's runtime is not there before all constructors")
+
+PROGRAM = "posix/programs/order/order"
+LIMIT = 30  # seconds
+
+
+def library(name):
+    return build.build_dir() / "fabtests/posix/programs/order/.libs" / f"{name}.so"
+
+
+def compare(run, places, *args, before=(), behind=()):
+    """`before`, `behind`: what else is preloaded, in front of ours and after it."""
+    procs = {}
+    for mode, place in places.items():
+        vma, spec = suite.MODES[mode]
+        ours = [build.preload()] if vma else []
+        order = " ".join(str(one) for one in (*before, *ours, *behind))
+        env = {"LD_PRELOAD": order} | ({"FABTEST_LIFT": "1"} if vma else {})
+        procs[mode] = run.start(mode, [build.program(PROGRAM), *args], vma=vma, mode=spec, timeout=LIMIT,
+                                preexec=place.enter, env=env)
+    for proc in procs.values():
+        proc.ok()
+    wanted = procs.pop("kernel").stdout().splitlines()
+    for mode, proc in procs.items():
+        found = list(difflib.unified_diff(wanted, proc.stdout().splitlines(), "kernel", mode, lineterm=""))
+        assert not found, "\n".join(found)
+        assert proc.log().accelerated() > 0, f"{mode}: no connection was accelerated"
+    return wanted
+
+
+def test_order(run, places):
+    said = compare(run, places, library("plugin"))
+    for stage in ("before all constructors", "constructor of a needed library", "handlers of main: prepare", "destructor of a plugin",
+                  "atexit", "destructor of a needed library"):
+        assert f"{stage}: a new connection" in said, f"{stage} is missing"
+
+
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+def test_with_another_wrapper(run, places, first):
+    wrapper = [library("wrapper")]
+    said = compare(run, places, library("plugin"), **({"behind": wrapper} if first == "ours" else {"before": wrapper}))
+    assert "the other library was called" in said
+
+
+def test_plugin_in_a_namespace_of_its_own(run, places):
+    """No library is preloaded there: what it makes is the kernel's."""
+    compare(run, places, "--apart", library("stage"))
