@@ -490,6 +490,9 @@ void finish_if_done(Socket &s)
            (s.rx.start_at.load(std::memory_order_relaxed) == kNone || s.rx.final) &&
            s.pending_error.load(std::memory_order_relaxed) == 0; // the kernel would not say that there is one
     s.rx_lock.unlock();
+    const bool over = (s.kernel_state.load(std::memory_order_relaxed) & (POLLRDHUP | POLLHUP)) != 0;
+    if (done && over && mux::has_told_edge(s))
+        return; // nothing more comes but the program's close()
     if (done)
         close_endpoint(s, true);
 }
