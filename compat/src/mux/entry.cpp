@@ -64,7 +64,7 @@ Entry *new_entry(Set &set, void *source, bool nested, int fd)
     return entry;
 }
 
-bool has_told_edge(sock::Socket &s)
+bool tells_edges(sock::Socket &s)
 {
     sock::MuxHook &hook = sock::mux_hook(s);
     LockGuard guard(hook.lock);
@@ -73,7 +73,7 @@ bool has_told_edge(sock::Socket &s)
         if (set == nullptr || entry->place.load(std::memory_order_relaxed) != Place::kTaken)
             continue;
         LockGuard ready(set->ready_lock);
-        if ((entry->events & EPOLLET) != 0 && entry->told != 0)
+        if ((entry->events & EPOLLET) != 0)
             return true;
     }
     return false;

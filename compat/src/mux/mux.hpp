@@ -43,8 +43,8 @@ bool became_dual(sock::Socket &s);
 // Gives its entries back to the kernel as the program asked for them.
 void became_plain(sock::Socket &s);
 
-// Some set has told an edge of it: with the kernel it would begin anew, and tell what is true still once more.
-bool has_told_edge(sock::Socket &s);
+// Some set tells edges of it: with the kernel that would begin anew, and tell what is true still once more.
+bool tells_edges(sock::Socket &s);
 
 // Before the kernel's close of one descriptor of it. `last`: this process has no other one. True (not when `last`): the
 // kernel keeps a registration that was made under this number, and it can't be changed any more: the socket must stay
