@@ -217,6 +217,10 @@ void a_resend_is_not_dropped(void **)
         sched_yield();
     sock::pin_to_kernel(*pair.a.s, kWhy);
     assert_null(pair.a.s->endpoint);
+    for (const std::uint64_t until = pair.a.sent + kBytes; pair.a.sent < until;) { // that comes behind
+        send_some(pair.a, kBytes);
+        receive_some(pair.b, pair.a, kBytes, 0);
+    }
     drain(pair);
 }
 

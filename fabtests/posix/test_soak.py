@@ -48,7 +48,7 @@ def rounds(run, part, without):
     while time.monotonic() < until:
         status, said = soak(run, seed, without)
         assert status == 0, said
-        assert run.procs[0].log().accelerated() > 10, "nothing was accelerated"
+        assert run.procs[0].log().accelerated() > 0, "nothing was accelerated"
         assert shared_dir.left_for_good(run) == []
         for path in run.procs[0].log_paths():
             path.unlink()

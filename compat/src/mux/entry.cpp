@@ -2,6 +2,7 @@
 // Entries of epoll sets: where they come from, and the two lists each is on: its set's and its source's (a socket, or a
 // set inside of another). There is no table by descriptor: a source has few entries, and its list is the index.
 #include "compat/src/mux/epoll_set.hpp"
+#include "compat/src/mux/mux.hpp"
 
 namespace vma::mux {
 
@@ -61,6 +62,21 @@ Entry *new_entry(Set &set, void *source, bool nested, int fd)
         first->source_prev = entry;
     hook.entries = entry;
     return entry;
+}
+
+bool tells_edges(sock::Socket &s)
+{
+    sock::MuxHook &hook = sock::mux_hook(s);
+    LockGuard guard(hook.lock);
+    for (auto *entry = static_cast<Entry *>(hook.entries); entry != nullptr; entry = entry->source_next) {
+        Set *const set = entry->set.load(std::memory_order_acquire);
+        if (set == nullptr || entry->place.load(std::memory_order_relaxed) != Place::kTaken)
+            continue;
+        LockGuard ready(set->ready_lock);
+        if ((entry->events & EPOLLET) != 0)
+            return true;
+    }
+    return false;
 }
 
 void drop_entry(Set &set, Entry &entry)

@@ -43,6 +43,9 @@ bool became_dual(sock::Socket &s);
 // Gives its entries back to the kernel as the program asked for them.
 void became_plain(sock::Socket &s);
 
+// Some set tells edges of it: with the kernel that would begin anew, and tell what is true still once more.
+bool tells_edges(sock::Socket &s);
+
 // Before the kernel's close of one descriptor of it. `last`: this process has no other one. True (not when `last`): the
 // kernel keeps a registration that was made under this number, and it can't be changed any more: the socket must stay
 // on the kernel from now on.

@@ -84,6 +84,14 @@ std::uint32_t look_at(const Picked &picked)
     return sock::screen_events(s, picked.fd, sock::ready_events(s, picked.fd, mask) & mask);
 }
 
+// The end of the peer's bytes is announced twice, by the engine and by the kernel. Who was told of it with the first, edge-
+// triggered, doesn't hear of it again. (Whoever waits for room to send may: the kernel says that together.)
+bool repeated(const Entry &entry, std::uint32_t events)
+{
+    const std::uint32_t end = events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+    return (entry.events & EPOLLET) != 0 && (entry.events & EPOLLOUT) == 0 && end != 0 && (end & ~entry.told) == 0;
+}
+
 // Reports what was found, unless the registration has changed meanwhile (whoever changed it has queued it again).
 int settle(Set &set, const Picked *picked, unsigned count, epoll_event *out, std::uint64_t round)
 {
@@ -93,7 +101,7 @@ int settle(Set &set, const Picked *picked, unsigned count, epoll_event *out, std
         Entry &entry = *picked[i].entry;
         const std::uint32_t found = picked[i].found & (picked[i].events | kAlwaysReported);
         if (found == 0 || entry.set.load(std::memory_order_relaxed) != &set ||
-            entry.generation != picked[i].generation || entry.disabled)
+            entry.generation != picked[i].generation || entry.disabled || repeated(entry, picked[i].found))
             continue;
         entry.told = picked[i].found;
         if (entry.since < round) // else another thread's later round has had it meanwhile
@@ -109,14 +117,6 @@ int settle(Set &set, const Picked *picked, unsigned count, epoll_event *out, std
         }
     }
     return n;
-}
-
-// The end of the peer's bytes is announced twice, by the engine and by the kernel. Who was told of it with the first, edge-
-// triggered, doesn't hear of it again. (Whoever waits for room to send may: the kernel says that together.)
-bool repeated(const Entry &entry, std::uint32_t events)
-{
-    const std::uint32_t end = events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
-    return (entry.events & EPOLLET) != 0 && (entry.events & EPOLLOUT) == 0 && end != 0 && (end & ~entry.told) == 0;
 }
 
 void take_news(std::uint64_t address, std::uint32_t events)

@@ -496,6 +496,19 @@ void tear_down(Socket &s, bool keep_unread)
     close_endpoint(s, keep_unread);
 }
 
+namespace {
+
+// The peer's bytes have ended as well: nothing more comes but the program's close().
+bool stays_for_edges(Socket &s)
+{
+    if (!mux::tells_edges(s))
+        return false;
+    pollfd p = {s.any_fd.load(std::memory_order_relaxed), POLLRDHUP, 0};
+    return libc::uncancelled::poll_now(&p, 1) > 0 && (p.revents & (POLLRDHUP | POLLHUP)) != 0;
+}
+
+} // namespace
+
 // lift lock held by the helper thread
 void finish_if_done(Socket &s)
 {
@@ -512,7 +525,7 @@ void finish_if_done(Socket &s)
            (s.rx.start_at.load(std::memory_order_relaxed) == kNone || s.rx.final) &&
            s.pending_error.load(std::memory_order_relaxed) == 0; // the kernel would not say that there is one
     s.rx_lock.unlock();
-    if (done)
+    if (done && !stays_for_edges(s))
         close_endpoint(s, true);
 }
 
