@@ -25,7 +25,8 @@ class CallCost(Case):
         """The program decides which calls it makes; the one that gets dearest is judged."""
         self.metrics = tuple(Metric(name, name.removesuffix("_ns").replace("_", " on "), "ns", lower_is_better=True)
                              for name in results.values.get(KERNEL.key, {}))
-        every = [at_most_more(f"{metric.title}, over without the library (the worst of {len(self.metrics)} calls)",
-                              metric, KERNEL.key, LIMIT_NS) for metric in self.metrics]
+        foreign = [metric for metric in self.metrics if metric.key != "recv_udp_ns"]  # a UDP socket is the library's
+        every = [at_most_more(f"{metric.title}, over without the library (the worst of {len(foreign)} calls)",
+                              metric, KERNEL.key, LIMIT_NS) for metric in foreign]
         every.sort(key=lambda target: target.measured(results) or 0)
         self.targets = tuple(every[-1:])

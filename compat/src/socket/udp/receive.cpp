@@ -326,7 +326,8 @@ ssize_t answer(const Receive &call)
 }
 
 // False: it became dual before we were in.
-template <typename Kernel> [[gnu::noinline]] bool receive_plain(Socket &s, int fd, int flags, Kernel kernel, ssize_t &n)
+template <typename Kernel>
+[[gnu::noinline]] bool receive_plain(Socket &s, int fd, int flags, const Kernel &kernel, ssize_t &n)
 {
     if (wants_lift(s)) [[unlikely]]
         lift(s, fd);
