@@ -25,6 +25,7 @@ namespace {
 
 constexpr std::size_t kSmall = 64 << 10; // that much finds room with the kernel, whoever reads or not
 constexpr std::size_t kMost = 1 << 20;
+constexpr timeval kLittle{0, 20000};
 constexpr std::size_t kHeldMost = 48; // descriptors of a process
 
 Pattern pattern(unsigned stream, unsigned side)
@@ -232,6 +233,11 @@ void accept_stream(Worker &w)
     g_ledger->streams[name].accepted = true;
 }
 
+void set_send_timeout(int fd, const timeval &time)
+{
+    ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
+}
+
 void send_on(Worker &w, Random &random, const Held &h, std::size_t len, Wait wait)
 {
     Flow &flow = h.out();
@@ -246,8 +252,13 @@ void send_on(Worker &w, Random &random, const Held &h, std::size_t len, Wait wai
     flow.intended = position + len;
     doing(w, "send", h.stream);
     const char *call = "";
+    const bool limited = wait == Wait::kLimited;
+    if (limited) // claimed: nobody else who holds the socket takes the limit away meanwhile
+        set_send_timeout(h.fd, kLittle);
     const ssize_t n = send_form(random, h.fd, buffer(), len, wait != Wait::kNot && !h.mine().nonblocking, &call);
     const int result = error_or(n);
+    if (limited)
+        set_send_timeout(h.fd, timeval{});
     h.mine().history.add(call, position, static_cast<std::uint32_t>(len), result);
     flow.sent = position + static_cast<std::uint64_t>(std::max(n, ssize_t{0}));
     flow.intended = flow.sent.load();
@@ -300,10 +311,7 @@ void send_much(Worker &w)
     const Held *const h = w.any();
     if (h == nullptr)
         return;
-    const timeval little{0, 20000}, none{0, 0};
-    ::setsockopt(h->fd, SOL_SOCKET, SO_SNDTIMEO, &little, sizeof little);
     send_on(w, w.random, *h, kMost / 4 + w.below(kMost * 3 / 4), Wait::kLimited);
-    ::setsockopt(h->fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
 }
 
 void receive_some(Worker &w)
