@@ -197,6 +197,25 @@ void a_peer_dies_without_an_answer(void **)
     assert_int_equal(sock::receive(*pair.b.s, pair.b.fd, &byte, 1, 0), 0);
 }
 
+// Bytes that the kernel had before the span have gone, as those that find no room when the peer resets the connection: whoever reads
+// is not told that the stream has ended well.
+void what_has_not_come_is_an_error(void **)
+{
+    Pair pair;
+    leave_bytes(pair);
+    std::uint8_t bytes[kBytes];
+    assert_true(libc::real.recv(pair.b.fd, bytes, kBytes, 0) > 0);
+    libc::real.shutdown(pair.a.fd, SHUT_WR);
+    give_to_all(pair);
+    ssize_t n = 0;
+    do
+        n = sock::receive(*pair.b.s, pair.b.fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    while (n > 0);
+    assert_int_equal(n, -1);
+    assert_int_equal(errno, ECONNRESET);
+    assert_int_equal(sock::receive(*pair.b.s, pair.b.fd, bytes, sizeof bytes, MSG_DONTWAIT), 0);
+}
+
 // A sender that goes back to the kernel has not found room there yet for what its peer gave back. (Takes a second: it waits for the
 // peer to read.)
 void a_resend_is_not_dropped(void **)
@@ -235,6 +254,7 @@ int main()
         cmocka_unit_test(readers_race),
         cmocka_unit_test(a_descriptor_finds_them),
         cmocka_unit_test(a_peer_dies_without_an_answer),
+        cmocka_unit_test(what_has_not_come_is_an_error),
         cmocka_unit_test(a_resend_is_not_dropped),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

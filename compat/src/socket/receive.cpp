@@ -146,7 +146,8 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
         bool more = false;
         n = consume_span(s, fd, msg, done, flags, more);
         const bool used_up = s.endpoint == nullptr && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
-                             s.rx.start_at.load(std::memory_order_relaxed) == kNone && !holds_stash(s);
+                             s.rx.start_at.load(std::memory_order_relaxed) == kNone && !holds_stash(s) &&
+                             s.pending_error.load(std::memory_order_relaxed) == 0; // the kernel would not tell it
         s.rx_lock.unlock();
         const bool over = s.port_over.load(std::memory_order_acquire);
         if ((used_up || over) && dual(s))

@@ -68,8 +68,10 @@ std::uint64_t take_from_kernel(Socket &s, int fd, std::uint8_t *to, std::uint64_
         if (n > 0) {
             done += static_cast<std::uint64_t>(n);
             stats::os_received(record_of(s), n);
-        } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-            s.pending_error.store(n == 0 ? 0 : errno, std::memory_order_relaxed);
+        } else if (n == 0) { // an error that one of our sends was told stays for the program's next call
+            break;
+        } else if (errno != EAGAIN && errno != EINTR) {
+            s.pending_error.store(errno, std::memory_order_relaxed);
             break;
         } else if (!wait_readable(fd, until)) {
             break;
@@ -128,6 +130,8 @@ void move_to_shared(Socket &s)
         VMA_LOG(kWarn, "%s: %zu of %zu bytes that come before the endpoint's have not come: connection reset",
                 connection_name(s, name), static_cast<std::size_t>(before - filled), static_cast<std::size_t>(before));
         libc::real.shutdown(fd, SHUT_RDWR);
+        int none = 0; // or what the kernel has said
+        s.pending_error.compare_exchange_strong(none, ECONNRESET);
     }
     publish_unread(*u, filled);
     forget_copy(rx);
