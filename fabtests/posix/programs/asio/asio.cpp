@@ -10,6 +10,7 @@
 #include "fabtests/posix/programs/asio/datagrams.hpp"
 #include "fabtests/posix/programs/asio/descriptors.hpp"
 #include "fabtests/posix/programs/asio/ends.hpp"
+#include "fabtests/posix/programs/asio/processes.hpp"
 #include "fabtests/posix/programs/asio/streams.hpp"
 
 namespace {
@@ -52,6 +53,9 @@ constexpr Case kCases[] = {
     {"waits", cases::waited_for},
     {"without blocking", cases::not_blocking},
     {"fork", cases::forked},
+    {"a server in another process", cases::another_process},
+    {"a context of each thread", cases::context_of_each_thread},
+    {"signals", cases::signals},
     {"refused", cases::refused},
     {"reset", cases::reset},
     {"end of stream", cases::ended},

@@ -12,6 +12,8 @@
 #include <boost/asio/strand.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include <cstring>
+
 #ifdef BOOST_ASIO_HAS_CO_AWAIT
 
 namespace cases {

@@ -9,7 +9,7 @@
 #include <boost/asio/local/connect_pair.hpp>
 #include <boost/asio/local/datagram_protocol.hpp>
 
-#include <functional>
+#include <memory>
 
 namespace cases {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Descriptors below the sockets: given to another context, copied, waited for and read by calls of the system, copied by fork().
+// Descriptors below the sockets: given to another context, copied, waited for, and read by calls of the system.
 #ifndef FABTESTS_POSIX_PROGRAMS_ASIO_DESCRIPTORS_HPP
 #define FABTESTS_POSIX_PROGRAMS_ASIO_DESCRIPTORS_HPP
 
@@ -10,8 +10,9 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
+
+#include <cerrno>
 
 namespace cases {
 
@@ -163,49 +164,6 @@ inline void local_streams()
     one.connect(name);
     asio::local::stream_protocol::socket third = acceptor.accept();
     exchange(one, third);
-}
-
-// The child serves what the parent had accepted; each has its own epoll set then, which Asio makes.
-inline void forked()
-{
-    asio::io_context context;
-    Pair pair = talked(context);
-    Pair other = connected(context);
-    context.notify_fork(asio::io_context::fork_prepare);
-    const pid_t child = ::fork();
-    if (child == 0) {
-        try {
-            context.notify_fork(asio::io_context::fork_child);
-            pair.client.close();
-            std::array<char, 100> data;
-            for (error_code code; !code;) {
-                pair.server.async_read_some(asio::buffer(data), [&](error_code failed, std::size_t size) {
-                    if (!(code = failed))
-                        asio::async_write(pair.server, asio::buffer(data, size), [](error_code, std::size_t) {});
-                });
-                run(context);
-            }
-            ::_exit(0);
-        } catch (...) {
-            ::_exit(1);
-        }
-    }
-    expect(child > 0, "fork");
-    context.notify_fork(asio::io_context::fork_parent);
-    pair.server.close();
-    for (int number = 0; number < kMany; ++number) {
-        const std::string there = "for the child " + std::to_string(number);
-        std::string back(there.size(), ' ');
-        asio::write(pair.client, asio::buffer(there));
-        asio::async_read(pair.client, asio::buffer(back),
-                         [](error_code code, std::size_t) { expect_success(code, "read"); });
-        run(context);
-        expect(back == there, back);
-    }
-    exchange(other.client, other.server);
-    pair.client.close();
-    int status = 0;
-    expect(::waitpid(child, &status, 0) == child && status == 0, "the child's status " + std::to_string(status));
 }
 
 } // namespace cases

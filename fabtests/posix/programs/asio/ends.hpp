@@ -5,6 +5,8 @@
 
 #include "fabtests/posix/programs/asio/loop.hpp"
 
+#include <functional>
+
 namespace cases {
 
 inline void refused()

@@ -9,7 +9,9 @@
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/strand.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <memory>
 #include <numeric>
 
