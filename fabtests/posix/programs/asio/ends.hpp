@@ -68,7 +68,9 @@ inline void ended()
         std::array<char, 4> data;
         asio::read(pair.server, asio::buffer(data));
         expect_code(read_later(context, pair.server, [] {}), asio::error::eof, "read");
-        expect_code(read_later(context, pair.server, [] {}), asio::error::eof, "read again");
+        error_code code; // not by Asio's reactor: an edge that was told when the end was read does not come again
+        pair.server.read_some(asio::buffer(data), code);
+        expect_code(code, asio::error::eof, "read again");
     }
 }
 
@@ -137,7 +139,7 @@ inline void written_to_who_is_gone()
     Pair pair = talked(context);
     pair.server.close();
     error_code code;
-    for (int number = 0; number < 1000 && !code; ++number)
+    for (int number = 0; number < 1'000'000 && !code; ++number)
         asio::write(pair.client, asio::buffer("x", 1), code);
     expect(code == asio::error::broken_pipe || code == asio::error::connection_reset, "write: " + code.message());
 }
