@@ -16,7 +16,7 @@ PACKAGES=(
     sockperf redis-server redis-tools nginx-light wrk iperf3 netcat-openbsd socat memcached curl openssl
     openssh-client openssh-server openssh-sftp-server rsync postgresql-15 haproxy nodejs openjdk-17-jre-headless
     python3-zmq python3-grpcio nanomsg-utils mosquitto mosquitto-clients hey nats-server
-    libpython3.11-testsuite libjemalloc2 libeatmydata1
+    libpython3.11-testsuite libjemalloc2 libeatmydata1 libboost-dev
     # contrib/lab: QEMU guests with RDMA devices
     qemu-system-x86 busybox-static kmod rdmacm-utils ibverbs-utils ibverbs-providers
     # pictures of benchmarks

@@ -4,6 +4,8 @@ which talks to itself and says in TAP what went well. Without the library, with 
 
 import pathlib
 
+import pytest
+
 from lib import build, suite
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
@@ -41,3 +43,10 @@ def test_node(run, places):
 def test_java(run, places):
     """The runtime compiles it first. Its sockets are IPv6's, and it closes one that is in use by dup2() and a signal."""
     compare(run, places, [build.tool("java"), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx200m", PROGRAMS / "Sockets.java"])
+
+
+def test_asio(run, places):
+    """C++ on Boost.Asio, whose headers a machine need not have."""
+    if "#define HAVE_BOOST_ASIO_VERSION_HPP 1" not in (build.build_dir() / "config.h").read_text():
+        pytest.skip("Boost.Asio's headers (Debian: libboost-dev) were not there when this was configured")
+    compare(run, places, [build.program("posix/programs/asio/asio")])

@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 
 #include <optional>
+#include <utility>
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/extra/extra.hpp"
@@ -120,6 +121,14 @@ void follow_nonblocking(Socket &s, int fd)
         s.nonblocking.store((flags & O_NONBLOCK) != 0, std::memory_order_relaxed);
 }
 
+// Another thread has taken it out of the queue after this one had found nothing, and before this one looked there: it is no news
+// of the queue's, and may have been sent long before the call.
+bool has_come_meanwhile(const Socket &s, bool was_endpoint)
+{
+    return has_input(s) || s.rx.end_at.load(std::memory_order_acquire) != kNone ||
+           (was_endpoint && s.rx.path.load(std::memory_order_acquire) == Path::kKernel);
+}
+
 ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
 {
     if (s.counts_access.load(std::memory_order_relaxed)) [[unlikely]]
@@ -133,6 +142,7 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
     const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
     const socklen_t name_room = msg->msg_namelen;
     std::size_t done = 0;
+    bool looked = false;
     Wait wait;
     std::optional<Call> call;
     for (;;) {
@@ -148,6 +158,7 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
         const bool used_up = s.endpoint == nullptr && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
                              s.rx.start_at.load(std::memory_order_relaxed) == kNone && !holds_stash(s) &&
                              s.pending_error.load(std::memory_order_relaxed) == 0; // the kernel would not tell it
+        const bool by_endpoint = s.rx.path.load(std::memory_order_relaxed) == Path::kEndpoint;
         s.rx_lock.unlock();
         const bool over = s.port_over.load(std::memory_order_acquire);
         if ((used_up || over) && dual(s))
@@ -165,6 +176,8 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
         if (!blocking || (flags & MSG_PEEK && done != 0)) {
             if (!blocking && done == 0 && engine_look(ring_of(s)) != 0)
                 continue; // nobody had looked yet
+            if (!blocking && done == 0 && !std::exchange(looked, true) && has_come_meanwhile(s, by_endpoint))
+                continue;
             return done != 0 ? static_cast<ssize_t>(done) : fail(s, -EAGAIN);
         }
         if (!call) {
