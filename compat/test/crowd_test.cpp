@@ -101,6 +101,16 @@ void spin_without_limit_goes_on(void **)
         assert_false(spin.over());
 }
 
+void with_a_port_nobody_is_crowded(void **)
+{
+    const Crowded crowd;
+    g_turns_are_for_ports.store(true, std::memory_order_relaxed);
+    const std::int64_t now = now_ns();
+    for (int i = 0; i < 10000; ++i)
+        assert_false(yield_finds_crowd(now));
+    g_turns_are_for_ports.store(false, std::memory_order_relaxed);
+}
+
 } // namespace
 
 int main()
@@ -110,6 +120,7 @@ int main()
         cmocka_unit_test_setup(spin_of_hours_ends, forget),
         cmocka_unit_test_setup(no_other_begins, forget),
         cmocka_unit_test_setup(spin_without_limit_goes_on, forget),
+        cmocka_unit_test_setup(with_a_port_nobody_is_crowded, forget),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

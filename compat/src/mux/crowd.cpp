@@ -9,6 +9,7 @@
 namespace vma::mux {
 
 constinit std::atomic<std::int64_t> g_crowded_until{0};
+constinit std::atomic<bool> g_turns_are_for_ports{false};
 
 namespace {
 
@@ -37,7 +38,7 @@ bool yield_finds_crowd(std::int64_t now)
     if (turns.count == 0)
         turns.switches_before = involuntary_switches();
     ::sched_yield();
-    if (++turns.count < kTurns)
+    if (++turns.count < kTurns || g_turns_are_for_ports.load(std::memory_order_relaxed))
         return false;
     turns.count = 0;
     if (involuntary_switches() - turns.switches_before < kTurns / 2)

@@ -11,13 +11,17 @@ namespace vma::mux {
 // ns of CLOCK_MONOTONIC: until then waits of this process sleep at once. Then one of them looks again.
 extern constinit std::atomic<std::int64_t> g_crowded_until;
 
+// An Ethernet port is open: the kernel's threads that bring its frames need such turns, so who runs then is whom we wait for.
+extern constinit std::atomic<bool> g_turns_are_for_ports;
+
 inline bool crowded(std::int64_t now)
 {
     return now < g_crowded_until.load(std::memory_order_relaxed);
 }
 
 // In place of sched_yield() in a spinning wait that lets others run. True: in most of this thread's last turns somebody else ran, whether they
-// were of this wait or of the ones before, so end the spin. Most calls cost a sched_yield() and a comparison, one in 16 another system call.
+// were of this wait or of the ones before, so end the spin. Never with an open port.
+// Most calls cost a sched_yield() and a comparison, one in 16 another system call.
 bool yield_finds_crowd(std::int64_t now);
 
 } // namespace vma::mux

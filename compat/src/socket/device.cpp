@@ -15,6 +15,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/mux/crowd.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/provider.hpp"
@@ -139,6 +140,8 @@ Device *open_new(fi_info &info)
     }
     engine_exclude_polling(true); // whoever polls sees all of it
     *place = d;
+    if (is_port(info))
+        mux::g_turns_are_for_ports.store(true, std::memory_order_relaxed);
     place->polls_before = engine_polls();
     g_remote_devices.fetch_add(1, std::memory_order_release);
     engine_exclude_polling(false);

@@ -230,7 +230,8 @@ bool read_counts(int fd, KernelCounts &out)
 }
 
 // A process that was killed between a call and its count leaves a wrong sum. The kernel's counters are read one by one: twice, until
-// nothing has come between. True too where it doesn't tell.
+// nothing has come between. True too where it doesn't tell. (Not of a connection of a port: the kernel counts none of what went by that,
+// and nothing there is found by our sums.)
 bool kernel_agrees(const Socket &s, std::uint64_t sent, std::uint64_t received)
 {
     constexpr int kTries = 4;
@@ -267,7 +268,8 @@ bool hold_alone(Socket &s)
         s.holders.store(holders, std::memory_order_seq_cst);
         return false;
     }
-    if (!is_udp(s) && !kernel_agrees(s, s.tx.kernel_bytes + holders->sent, s.rx.kernel_bytes + holders->received)) {
+    if (!is_udp(s) && s.port == nullptr &&
+        !kernel_agrees(s, s.tx.kernel_bytes + holders->sent, s.rx.kernel_bytes + holders->received)) {
         s.holders.store(holders, std::memory_order_seq_cst);
         return false; // perhaps the next time: bytes may have been under way
     }
