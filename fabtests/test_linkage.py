@@ -49,6 +49,19 @@ def test_preload_library_exports_no_cxx():
     assert not {name for name in exports(LIBRARIES / "libvma.so") if name.startswith(("_Z", "__cxa", "__gxx"))}
 
 
+def test_provider_goes_to_the_kernel_itself():
+    """Its own code calls none of what libvma.so has in libc's place, nor what core/kernel.hpp has: a program may have one of its own, with
+    a lock that another thread holds while it waits for ours. libstdc++, which it carries, has some that it doesn't come to."""
+    header = (pathlib.Path(__file__).parents[1] / "prov/vma/src/core/kernel.hpp").read_text()
+    direct = set(re.findall(r"^inline \w+ (\w+)\(", header, re.MULTILINE))
+    assert {"close", "read", "epoll_wait", "unlinkat"} <= direct
+    objects = output("nm", "--undefined-only", LIBRARIES / "libvmaprov_core.a").splitlines()
+    wanted = {line.split()[-1].split("@")[0] for line in objects if line.startswith(" ")}
+    assert "syscall" in wanted
+    ours = (exports(LIBRARIES / "libvma.so") | {"opendir", "fdopendir", "readdir", "closedir"}) - {"syscall", "__register_atfork"}
+    assert not wanted & (direct | ours)
+
+
 def test_a_program_runs_over_the_preload_library():
     env = {**os.environ, "LD_PRELOAD": str(LIBRARIES / "libvma.so")}
     done = subprocess.run(["/bin/echo", "hello"], env=env, capture_output=True, text=True, check=True, timeout=60)

@@ -4,6 +4,7 @@
 #include "fabtests/unit.hpp"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -41,7 +42,7 @@ std::vector<std::uint8_t> pattern(const End &from, std::uint64_t begin, std::siz
 // `b` has bytes by the kernel that it has not read, and behind them some by the endpoint, which `a` has ended.
 void leave_bytes(Pair &pair)
 {
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < 100; ++i) // lift() reads some of them, the more the busier the machine is
         send_some(pair.a, kBytes);
     assert_true(lift(pair));
     send_some(pair.a, kBytes);
@@ -198,22 +199,70 @@ void a_peer_dies_without_an_answer(void **)
 }
 
 // Bytes that the kernel had before the span have gone, as those that find no room when the peer resets the connection: whoever reads
-// is not told that the stream has ended well.
-void what_has_not_come_is_an_error(void **)
+// is not told that the stream has ended well. `forks`: another process is forked before the next read.
+void check_error_of_what_has_not_come(bool forks)
 {
     Pair pair;
     leave_bytes(pair);
     std::uint8_t bytes[kBytes];
-    assert_true(libc::real.recv(pair.b.fd, bytes, kBytes, 0) > 0);
+    assert_true(libc::real.recv(pair.b.fd, bytes, kBytes, MSG_DONTWAIT) > 0);
     libc::real.shutdown(pair.a.fd, SHUT_WR);
     give_to_all(pair);
-    ssize_t n = 0;
-    do
-        n = sock::receive(*pair.b.s, pair.b.fd, bytes, sizeof bytes, MSG_DONTWAIT);
-    while (n > 0);
-    assert_int_equal(n, -1);
+    while (sock::shared_left(*pair.b.s) != 0)
+        assert_true(sock::receive(*pair.b.s, pair.b.fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0);
+    if (forks)
+        sock::tear_down(*pair.b.s, true);
+    const int other = libc::real.dup(pair.b.fd); // another process finds the error, too; the first who asks is told
+    assert_true(sock::adopt(other, false));
+    sock::Socket &reader = forks ? *pair.b.s : *sock::lookup(other);
+    assert_int_equal(sock::ready_events(reader, forks ? pair.b.fd : other, POLLIN) & (POLLIN | POLLERR),
+                     POLLIN | POLLERR);
+    assert_int_equal(sock::receive(reader, forks ? pair.b.fd : other, bytes, sizeof bytes, MSG_DONTWAIT), -1);
+    const int error = errno;
+    sock::forget(other);
+    libc::real.close(other);
+    errno = error;
     assert_int_equal(errno, ECONNRESET);
     assert_int_equal(sock::receive(*pair.b.s, pair.b.fd, bytes, sizeof bytes, MSG_DONTWAIT), 0);
+}
+
+void so_error_tells_it(void **)
+{
+    Pair pair;
+    leave_bytes(pair);
+    std::uint8_t bytes[kBytes];
+    assert_true(libc::real.recv(pair.b.fd, bytes, kBytes, MSG_DONTWAIT) > 0);
+    libc::real.shutdown(pair.a.fd, SHUT_WR);
+    give_to_all(pair);
+    for (const int expected : {ECONNRESET, 0}) {
+        int error = -1;
+        socklen_t size = sizeof error;
+        assert_int_equal(sock::get_option(*pair.b.s, pair.b.fd, SOL_SOCKET, SO_ERROR, &error, &size), 0);
+        assert_int_equal(error, expected);
+    }
+}
+
+// A fork between the last read and the way back to the kernel.
+void nothing_unread_leaves_nothing(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    send_some(pair.a, kBytes);
+    sock::pin_to_kernel(*pair.a.s, kWhy);
+    sock::pin_to_kernel(*pair.b.s, kWhy);
+    assert_non_null(pair.b.s->rx.stash);
+    pair.b.s->rx.consumed += kBytes;
+    pair.b.received += kBytes;
+    sock::share_stash(*pair.b.s, true);
+    assert_null(pair.b.s->rx.unread.load());
+    assert_false(folder_exists());
+}
+
+void what_has_not_come_is_an_error(void **)
+{
+    check_error_of_what_has_not_come(false);
+    check_error_of_what_has_not_come(true);
 }
 
 // A sender that goes back to the kernel has not found room there yet for what its peer gave back. (Takes a second: it waits for the
@@ -255,6 +304,8 @@ int main()
         cmocka_unit_test(a_descriptor_finds_them),
         cmocka_unit_test(a_peer_dies_without_an_answer),
         cmocka_unit_test(what_has_not_come_is_an_error),
+        cmocka_unit_test(nothing_unread_leaves_nothing),
+        cmocka_unit_test(so_error_tells_it),
         cmocka_unit_test(a_resend_is_not_dropped),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -8,10 +8,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <thread>
 #include <vector>
 
 #include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/test/stream_pair.hpp"
 
@@ -53,6 +55,85 @@ void closed_peer_gives_all_bytes_then_eof(void **)
     assert_int_equal(n, 5000);
     check_bytes(pair.b, pair.a.key, bytes.data(), 5000);
     assert_int_equal(sock::receive(*pair.b.s, pair.b.fd, bytes.data(), 1, 0), 0);
+}
+
+// A thread waits in the kernel's poll() for bytes: the peer sends none by the endpoint before it is out.
+void a_poll_in_the_kernel_holds_the_peer_back(void **)
+{
+    Pair pair;
+    std::atomic<bool> waits{false};
+    struct Wait {
+        pollfd entry;
+        std::atomic<bool> *waits;
+    } wait = {{pair.a.fd, POLLIN, 0}, &waits};
+    int found = -1;
+    std::thread poller([&] {
+        const auto in_kernel = [](const void *call) {
+            auto *const w = static_cast<Wait *>(const_cast<void *>(call));
+            *w->waits = true;
+            return libc::real.poll(&w->entry, 1, 20'000);
+        };
+        sock::wait_bare(*pair.a.s, in_kernel, &wait, found);
+    });
+    while (!waits)
+        sched_yield();
+    const std::int64_t until = sock::now_ns() + 20'000'000'000;
+    while (!sock::is_dual(*pair.a.s) || pair.a.s->tx.path.load() != sock::Path::kEndpoint) {
+        assert_true(sock::now_ns() < until);
+        send_some(pair.a, 10);
+        receive_some(pair.b, pair.a, 100, 0);
+    }
+    assert_false(pair.a.s->rx.ready_sent.load());
+    send_some(pair.b, 10);
+    assert_true(pair.b.s->tx.path.load() == sock::Path::kKernel);
+    poller.join();
+    assert_int_equal(found, 1);
+    assert_int_equal(wait.entry.revents, POLLIN);
+    assert_true(lift(pair));
+    drain(pair);
+    assert_false(sock::wait_bare(*pair.a.s, nullptr, nullptr, found));
+}
+
+// Whoever gives a socket away says RETURN, however long the peer has not looked at what it was told.
+void turns_always_find_a_slot(void **)
+{
+    constexpr int kMore = 200; // than there are slots
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    int sent = 0;
+    sock::engine_exclude_polling(true);
+    while (sent < kMore && sock::send_tag(*pair.b.s, sock::Tag::kCredit, 0))
+        ++sent;
+    const ssize_t left = pair.b.s->endpoint->ops->tx_size_left(pair.b.s->endpoint);
+    sock::engine_exclude_polling(false);
+    assert_true(sent < kMore);
+    assert_true(left >= 3);
+    drain(pair);
+}
+
+// The peer has given bytes back and closed its endpoint, and a send finds that before it has found the RETURN.
+void a_return_is_heeded_when_the_endpoint_is_down(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    send_some(pair.a, 5000);
+    while (!sock::has_input(*pair.b.s))
+        sched_yield();
+    pair.a.s->tx_lock.lock();
+    sock::start_return(*pair.b.s);
+    while (pair.a.s->tx.return_at.load() == sock::kNone)
+        sock::engine_poll();
+    sock::tear_down(*pair.b.s, true);
+    while (!pair.a.s->endpoint_down)
+        sched_yield();
+    sock::stop_lifting(*pair.a.s); // the thread that told it has let the lock go
+    pair.a.s->tx_work = false;
+    pair.a.s->tx_lock.unlock();
+    for (const std::uint64_t before = pair.a.sent; pair.a.sent == before;)
+        send_some(pair.a, 100);
+    drain(pair);
 }
 
 void half_close_lets_the_other_half_live(void **)
@@ -283,6 +364,9 @@ int main()
         cmocka_unit_test(random_traffic_stays_whole),
         cmocka_unit_test(spills_and_returns_stay_whole),
         cmocka_unit_test(closed_peer_gives_all_bytes_then_eof),
+        cmocka_unit_test(a_poll_in_the_kernel_holds_the_peer_back),
+        cmocka_unit_test(turns_always_find_a_slot),
+        cmocka_unit_test(a_return_is_heeded_when_the_endpoint_is_down),
         cmocka_unit_test(half_close_lets_the_other_half_live),
         cmocka_unit_test(what_was_shut_before_the_lift_stays_so),
         cmocka_unit_test(unread_bytes_reset_the_peer),

@@ -19,6 +19,7 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/loading.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
 using namespace vma;
@@ -81,6 +82,8 @@ public:
         assert_non_null(socket_);
         if (!lifted)
             return;
+        while (!sock::provider_is_tried())
+            sock::load_wanted_provider(); // waits for a while each time
         const sock::LockGuard guard(sock::g_lift_lock);
         lift_unasked(*socket_, fd_);
         assert_int_not_equal(state().cookie.load(), 0);

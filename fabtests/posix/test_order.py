@@ -11,6 +11,8 @@ from lib import build, suite
 pytestmark = pytest.mark.skipif(build.sanitized(), reason="a sanitizer's runtime is not there before all constructors")
 
 PROGRAM = "posix/programs/order/order"
+OWN = "posix/programs/order/own"
+LOADING = "posix/programs/order/loading"
 LIMIT = 30  # seconds
 
 
@@ -18,7 +20,7 @@ def library(name):
     return build.build_dir() / "fabtests/posix/programs/order/.libs" / f"{name}.so"
 
 
-def compare(run, places, *args, before=(), behind=()):
+def compare(run, places, *args, program=PROGRAM, before=(), behind=()):
     """`before`, `behind`: what else is preloaded, in front of ours and after it."""
     procs = {}
     for mode, place in places.items():
@@ -26,7 +28,7 @@ def compare(run, places, *args, before=(), behind=()):
         ours = [build.preload()] if vma else []
         order = " ".join(str(one) for one in (*before, *ours, *behind))
         env = {"LD_PRELOAD": order} | ({"FABTEST_LIFT": "1"} if vma else {})
-        procs[mode] = run.start(mode, [build.program(PROGRAM), *args], vma=vma, mode=spec, timeout=LIMIT,
+        procs[mode] = run.start(mode, [build.program(program), *args], vma=vma, mode=spec, timeout=LIMIT,
                                 preexec=place.enter, env=env)
     for proc in procs.values():
         proc.ok()
@@ -55,3 +57,13 @@ def test_with_another_wrapper(run, places, first):
 def test_plugin_in_a_namespace_of_its_own(run, places):
     """No library is preloaded there: what it makes is the kernel's."""
     compare(run, places, "--apart", library("stage"))
+
+
+def test_functions_of_the_programs_own(run, places):
+    """Nobody comes to them with a lock of ours: the program holds one of its own while it closes a connection."""
+    compare(run, places, program=OWN)
+
+
+def test_constructor_that_talks_to_another_thread(run, places):
+    """The provider is loaded when that thread's first connection wants it: not before the constructor is done."""
+    compare(run, places, library("talker"), program=LOADING)

@@ -7,6 +7,7 @@
 #include "compat/src/libc/provider_text.hpp"
 #include "compat/src/socket/uring.hpp"
 
+#include <linux/sched.h> // clone_args
 #include <sched.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -56,6 +57,15 @@ private:
     sigset_t set_ = {};
 };
 
+// Of clone3(): a process with memory of its own and the stack of its caller, as fork() makes it. Whatever the kernel refuses is not one.
+bool copies_process(const Arguments &a)
+{
+    const auto *const given = a.get<const clone_args *>(0);
+    if (a.get<std::size_t>(1) < CLONE_ARGS_SIZE_VER0 || !libc::can_read(given, CLONE_ARGS_SIZE_VER0))
+        return false;
+    return (given->flags & CLONE_VM) == 0 && given->stack == 0;
+}
+
 // What makes a process of this one's sockets, replaces it or ends it.
 bool concerns_process(long number, const Arguments &a, long &result)
 {
@@ -69,6 +79,11 @@ bool concerns_process(long number, const Arguments &a, long &result)
         if ((a.at[0] & CLONE_VM) != 0 || a.at[1] != 0)
             return false;
         result = copy_process([&a] { return real_syscall(SYS_clone, a); });
+        return true;
+    case SYS_clone3:
+        if (!copies_process(a))
+            return false;
+        result = copy_process([&a] { return real_syscall(SYS_clone3, a); });
         return true;
     case SYS_execve:
         result = ::execve(a.get<const char *>(0), a.get<char *const *>(1), a.get<char *const *>(2));
@@ -304,6 +319,7 @@ constexpr long kWrapped[] = {
     SYS_epoll_pwait,    SYS_epoll_pwait2,   SYS_clone,
     SYS_execve,         SYS_execveat,       SYS_exit_group,
     SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
+    SYS_clone3,
 #ifdef SYS_dup2 // the older half, which newer machines have not
     SYS_dup2,           SYS_fork,           SYS_poll,
     SYS_select,         SYS_epoll_wait,
@@ -325,12 +341,13 @@ bool has_wrapper(long number)
     return static_cast<unsigned long>(number) < kNumbers && kHasWrapper[static_cast<unsigned long>(number)];
 }
 
-// The provider means the kernel's socket, whatever it asks of it: it takes connections out of there, and puts them back.
+// The provider means the kernel's socket, whatever it asks of it: it takes connections out of there, and puts them back. Nor may it wait
+// here for a lock, as whoever called it holds them.
 [[gnu::noinline]] long call_wrapper(long number, Arguments a, const void *caller)
 {
     long result = 0;
     if (libc::is_provider(caller))
-        return changes_descriptors(number, a, result) ? result : real_syscall(number, a);
+        return real_syscall(number, a);
     if (concerns_process(number, a, result) || concerns_ring(number, a, result) ||
         changes_descriptors(number, a, result) || may_concern_us(number, a, result) ||
         (ours(a.fd()) && moves_bytes(number, a, result)))

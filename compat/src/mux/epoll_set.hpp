@@ -107,6 +107,8 @@ struct alignas(64) Set {
     Mutex watch_lock;
     std::atomic<sock::Watcher *> watchers{nullptr};
 
+    bool inherited = false; // a fork has just made it: what is taken is so for the parent alone
+
     Set *next_free = nullptr;
 };
 
@@ -202,6 +204,9 @@ void watch_engine(Set &set, sock::RingMask rings); // before a sleep: the engine
 void park(Set &set, Entry &entry);    // EPOLL_CTL_DEL of a taken entry without a system call; set.lock held
 void unpark(Set &set, Entry &entry);  // taken again, as described now; set.lock held
 void discard(Set &set, Entry &entry); // a parked entry goes for good; set.lock held
+
+// In a forked child, which has neither the parent's side set nor its watchers: of sockets whose unread bytes both may read.
+void take_over_again(Set &set); // no lock held
 
 // Takes over, or gives back, all entries of a source that became dual or plain. No lock held. False: one can't be.
 bool move_entries(sock::MuxHook &hook, bool take);

@@ -30,11 +30,6 @@ int fail(int error)
     return -1;
 }
 
-bool is_tracked(int fd)
-{
-    return sock::lookup(fd) != nullptr || set_of(fd) != nullptr;
-}
-
 // Bits of one set; the kernel reads and writes whole words.
 class Bits
 {
@@ -101,10 +96,51 @@ int write_back(Sets &sets, const pollfd *fds, nfds_t count)
     return n;
 }
 
-void tell_left(const Deadline &deadline, const timespec *timeout, timespec *left)
+// What a call waits for, as far as it is ours. Where that is one stream without an endpoint, the call can be the kernel's own, with no
+// descriptor more by which to hear of an endpoint.
+class Mix
 {
+public:
+    void add(int fd)
+    {
+        sock::Socket *const s = sock::lookup(fd);
+        const sock::Carrier carrier = s != nullptr            ? sock::carrier_of(*s)
+                                      : set_of(fd) != nullptr ? sock::Carrier::kOurs
+                                                              : sock::Carrier::kKernel;
+        if (carrier == sock::Carrier::kKernel)
+            return;
+        others_ = others_ || carrier == sock::Carrier::kOurs || (stream_ != nullptr && stream_ != s);
+        stream_ = s;
+    }
+    bool only_kernel() const { return !others_ && stream_ == nullptr; }
+    sock::Socket *lone_stream() const { return others_ ? nullptr : stream_; }
+
+private:
+    sock::Socket *stream_ = nullptr;
+    bool others_ = false; // more than one, an epoll set, or what has an endpoint
+};
+
+// `wait` is the kernel's call; `n` its result. False: an endpoint began meanwhile, and it was not called.
+template <typename Wait> bool wait_beside(sock::Socket &stream, stats::Mux &record, const Wait &wait, int &n)
+{
+    WaitCount counted(record);
+    counted.asleep();
+    if (!sock::wait_bare(
+            stream, [](const void *call) { return (*static_cast<const Wait *>(call))(); }, &wait, n))
+        return false;
+    counted.awake();
+    counted.by_kernel(n);
+    counted.done(n);
+    return true;
+}
+
+int tell_left(int result, const Deadline &deadline, const timespec *timeout, timespec *left)
+{
+    const int error = errno;
     if (left != nullptr && timeout != nullptr)
         *left = deadline.started() ? to_timespec(deadline.left_ns()) : *timeout;
+    errno = error;
+    return result;
 }
 
 } // namespace
@@ -113,8 +149,15 @@ int poll(pollfd *fds, nfds_t count, const timespec *timeout, const sigset_t *mas
 {
     if (!valid_timeout(timeout))
         return fail(EINVAL);
-    const bool waits = std::any_of(fds, fds + count, [](const pollfd &entry) { return is_tracked(entry.fd); });
-    ThreadRecord *const record = waits ? thread_record() : nullptr;
+    Mix mix;
+    std::for_each(fds, fds + count, [&mix](const pollfd &entry) { mix.add(entry.fd); });
+    ThreadRecord *const record = mix.only_kernel() ? nullptr : thread_record();
+    if (sock::Socket *const stream = mix.lone_stream(); stream != nullptr && record != nullptr) {
+        const auto in_kernel = [=] { return libc::real.ppoll(fds, count, timeout, mask); };
+        int n = 0;
+        if (wait_beside(*stream, stats::header().poll[record->group], in_kernel, n))
+            return n;
+    }
     Frame *const frame = record != nullptr ? acquire_frame() : nullptr;
     if (frame == nullptr)
         return libc::real.ppoll(fds, count, timeout, mask);
@@ -130,8 +173,23 @@ int select(int nfds, fd_set *in, fd_set *out, fd_set *err, const timespec *timeo
     nfds = std::min(nfds, sock::kMaxTracked);
     Sets sets = {{in, nfds}, {out, nfds}, {err, nfds}, nfds};
     std::size_t count = 0;
-    sets.each([&count](int) { ++count; });
+    Mix mix;
+    sets.each([&](int fd) {
+        ++count;
+        mix.add(fd);
+    });
+    Deadline deadline(timeout);
+    if (left != nullptr)
+        deadline.start(); // Linux tells what is left even when it found something at once
+    const auto in_kernel = [=] { return libc::real.pselect(nfds, in, out, err, timeout, mask); };
+    if (mix.only_kernel())
+        return tell_left(in_kernel(), deadline, timeout, left);
     ThreadRecord *const record = thread_record();
+    if (sock::Socket *const stream = mix.lone_stream(); stream != nullptr && record != nullptr) {
+        int n = 0;
+        if (wait_beside(*stream, stats::header().select[record->group], in_kernel, n))
+            return tell_left(n, deadline, timeout, left);
+    }
     Frame *const frame = record != nullptr ? acquire_frame() : nullptr;
     pollfd *const fds = frame != nullptr ? frame->wanted.at_least(count) : nullptr;
     if (fds == nullptr) {
@@ -141,16 +199,10 @@ int select(int nfds, fd_set *in, fd_set *out, fd_set *err, const timespec *timeo
     }
     pollfd *next = fds;
     sets.each([&sets, &next](int fd) { *next++ = {fd, sets.events(fd), 0}; });
-    Deadline deadline(timeout);
-    if (left != nullptr)
-        deadline.start(); // Linux tells what is left even when it found something at once
     int n = PollWait(*record, *frame, fds, count, Style::kSelect, deadline, mask).run();
     if (n >= 0)
         n = write_back(sets, fds, count);
-    const int error = errno;
-    tell_left(deadline, timeout, left);
-    errno = error;
-    return n;
+    return tell_left(n, deadline, timeout, left);
 }
 
 } // namespace vma::mux

@@ -145,6 +145,7 @@ void forget_user_side(Set &set) // in a forked child: the parent's descriptors, 
     set.engine_fd = -1;
     set.more_rings = 0;
     set.rings = 0;
+    set.inherited = set.taken.load(std::memory_order_relaxed) != 0;
     set.taken = 0;
     set.asleep = 0;
     set.users = 0;
@@ -297,6 +298,10 @@ void fork_child()
     g_table_lock.reset();
     g_pool.for_each(forget_user_side);
     forget_other_threads();
+    g_pool.for_each([](Set &set) {
+        if (!set.pooled.load(std::memory_order_relaxed))
+            take_over_again(set);
+    });
 }
 
 } // namespace vma::mux

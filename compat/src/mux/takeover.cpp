@@ -208,7 +208,34 @@ bool return_to_kernel(Set &set, Entry &entry)
            (errno == EEXIST && register_in_kernel(set, entry, EPOLL_CTL_MOD) == 0);
 }
 
+void hear_again(Set &set, Entry &entry)
+{
+    const Place place = entry.place.load(std::memory_order_relaxed);
+    if (place == Place::kParked)
+        return drop_entry(set, entry);
+    if (place != Place::kTaken)
+        return;
+    if (entry.nested)
+        take_over_again(*entry.inner());
+    put(set, entry, entry.nested ? Place::kTagged : Place::kNowhere);
+    const bool concerns_us = entry.nested ? is_taken(*entry.inner()) : sock::is_dual(*entry.socket());
+    if (!(concerns_us && take_over(set, entry)) && !is_disabled(set, entry))
+        return_to_kernel(set, entry);
+}
+
 } // namespace
+
+void take_over_again(Set &set)
+{
+    if (!set.inherited)
+        return;
+    set.inherited = false;
+    LockGuard guard(set.lock);
+    for (Entry *entry = set.entries, *next = nullptr; entry != nullptr; entry = next) {
+        next = entry->set_next;
+        hear_again(set, *entry);
+    }
+}
 
 void give_back(Set &set, Entry &entry)
 {

@@ -34,19 +34,30 @@ struct OpenCalls {
 
 std::atomic<std::uint32_t> &counter(Socket &s, CallKind kind)
 {
-    return kind == CallKind::kBareReceive ? s.bare_receivers : kind == CallKind::kBareSend ? s.bare_senders : s.waiters;
+    switch (kind) {
+    case CallKind::kBareReceive:
+        return s.bare_receivers;
+    case CallKind::kBarePoll:
+        return s.bare_polls;
+    case CallKind::kBareSend:
+        return s.bare_senders;
+    case CallKind::kWait:
+        break;
+    }
+    return s.waiters;
 }
 
 std::uint32_t count_calls(const Socket &s)
 {
-    return s.bare_receivers.load(std::memory_order_seq_cst) + s.bare_senders.load(std::memory_order_seq_cst) +
-           s.waiters.load(std::memory_order_seq_cst);
+    return s.bare_receivers.load(std::memory_order_seq_cst) + s.bare_polls.load(std::memory_order_seq_cst) +
+           s.bare_senders.load(std::memory_order_seq_cst) + s.waiters.load(std::memory_order_seq_cst);
 }
 
 void leave(Socket &s, CallKind kind)
 {
     counter(s, kind).fetch_sub(1, std::memory_order_seq_cst);
-    if (kind == CallKind::kBareReceive && s.ready_due.load(std::memory_order_seq_cst)) {
+    if ((kind == CallKind::kBareReceive || kind == CallKind::kBarePoll) &&
+        s.ready_due.load(std::memory_order_seq_cst)) {
         LockGuard guard(s.rx_lock);
         try_ready(s);
     }
@@ -107,6 +118,29 @@ Call::~Call()
     if (open) // it may have been taken for one that was left
         leave(s_, kind_);
     errno = saved;
+}
+
+Carrier carrier_of(const Socket &s)
+{
+    switch (s.mode.load(std::memory_order_acquire)) {
+    case Mode::kKernel:
+        return Carrier::kKernel;
+    case Mode::kPlain: // a port takes the connection away from under a call
+        return is_udp(s) || s.port != nullptr ? Carrier::kOurs : Carrier::kStream;
+    case Mode::kFree:
+    case Mode::kDual:
+        break;
+    }
+    return Carrier::kOurs;
+}
+
+[[gnu::noinline]] bool wait_bare(Socket &s, int (*wait)(const void *call), const void *call, int &result)
+{
+    const Call open(s, CallKind::kBarePoll);
+    if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
+        return false;
+    result = wait(call);
+    return true;
 }
 
 namespace {

@@ -9,6 +9,7 @@ namespace vma::sock {
 
 enum class CallKind : std::uint8_t {
     kBareReceive, // START can't come: READY waits for it
+    kBarePoll,    // the same; it counts no bytes
     kBareSend,    // the peer isn't told of an endpoint's start: what it sends is not counted yet
     kWait,
 };

@@ -325,6 +325,16 @@ void settle(Socket &s)
 
 namespace {
 
+// After `done` bytes of those that other processes may read: a peek tells the kernel's behind them, too, as far as there is room.
+ssize_t peek_behind(Socket &s, int fd, const msghdr *msg, std::size_t skip, int flags, ssize_t done)
+{
+    const std::size_t before = skip + static_cast<std::size_t>(done);
+    msghdr rest = *msg;
+    if (!s.rx.final || owes_error(s) || total_length(rest) <= before)
+        return done;
+    return done + std::max<ssize_t>(receive_kernel(s, fd, &rest, before, flags, kNone), 0);
+}
+
 ssize_t consume_now(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
 {
     Receiver &rx = s.rx;
@@ -333,8 +343,8 @@ ssize_t consume_now(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
     if (rx.unread.load(std::memory_order_relaxed) != nullptr) [[unlikely]] {
         if ((flags & MSG_TRUNC) == 0 && !is_there(msg, skip, shared_left(s)))
             return -EFAULT;
-        if (const ssize_t n = consume_shared(s, msg, skip, flags); n != 0)
-            return n;
+        if (const ssize_t n = consume_shared(s, fd, msg, skip, flags); n != 0)
+            return n > 0 && (flags & MSG_PEEK) != 0 ? peek_behind(s, fd, msg, skip, flags, n) : n;
     }
     settle(s);
     if (!by_endpoint()) {

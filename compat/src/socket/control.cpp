@@ -18,7 +18,9 @@
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/exception.hpp"
+#include "compat/src/socket/peek_offset.hpp"
 #include "compat/src/socket/port_stream.hpp"
+#include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
@@ -121,7 +123,7 @@ void pin_to_kernel(Socket &s, const char *reason)
         return_one(s);
     }
     Mode plain = Mode::kPlain;
-    s.mode.compare_exchange_strong(plain, Mode::kKernel, std::memory_order_acq_rel);
+    s.mode.compare_exchange_strong(plain, mode_without_endpoint(s), std::memory_order_acq_rel);
     tell_way(s);
 }
 
@@ -194,8 +196,8 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
         return -1;
     if (level == SOL_SOCKET && name == SO_KEEPALIVE && s.on_port)
         return set_keepalive(s, fd, value, len);
-    const int result = is_udp(s) ? udp::set_option(s, fd, level, name, value, len)
-                                 : libc::real.setsockopt(fd, level, name, value, len);
+    const int result =
+        is_udp(s) ? udp::set_option(s, fd, level, name, value, len) : set_in_kernel(s, fd, level, name, value, len);
     if (result != 0)
         return allow_hint(s, level, name) ? 0 : result;
     if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
@@ -231,8 +233,10 @@ int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *l
     const int result = is_udp(s) ? udp::get_option(s, fd, level, name, value, len)
                                  : libc::real.getsockopt(fd, level, name, value, len);
     if (result == 0 && level == SOL_SOCKET && name == SO_ERROR && *len == sizeof(int))
-        if (const int error = take_error(s))
+        if (const int error = take_owed_error(s))
             memcpy(value, &error, sizeof error);
+    if (result == 0 && level == SOL_SOCKET && name == SO_PEEK_OFF)
+        correct_peek_offset(s, value, *len);
     if (result == 0 && s.on_port)
         correct_option(s, level, name, value, *len);
     return result;

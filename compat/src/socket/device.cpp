@@ -88,7 +88,7 @@ bool is_port(const fi_info &info)
 int open_device(Device &d, fi_info &info)
 {
     snprintf(d.name, sizeof d.name, "%s", info.domain_attr->name);
-    int result = load_provider()->fabric(info.fabric_attr, &d.fabric, nullptr);
+    int result = provider()->fabric(info.fabric_attr, &d.fabric, nullptr);
     if (result == 0)
         result = fi_domain(d.fabric, &info, &d.domain, nullptr);
     if (result == 0 && is_port(info))

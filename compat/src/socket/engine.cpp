@@ -22,6 +22,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/helper_thread.hpp"
+#include "compat/src/socket/loading.hpp"
 #include "compat/src/socket/moderation.hpp"
 #include "compat/src/socket/offer.hpp"
 #include "compat/src/socket/port_stream.hpp"
@@ -267,7 +268,7 @@ void publish(const Objects &o)
 int open_objects()
 {
     Objects o;
-    fi_provider *const provider = load_provider();
+    fi_provider *const provider = sock::provider();
     if (provider == nullptr || !open_offers())
         return -1; // said already
     int result = find_device(*provider, Want::kStreams, nullptr, o.info);
@@ -299,7 +300,7 @@ int open_objects()
 int open_datagrams(DatagramObjects &d)
 {
     const Objects &o = g_engine.objects;
-    fi_provider *const provider = load_provider();
+    fi_provider *const provider = sock::provider();
     fi_av_attr attributes = {};
     attributes.type = FI_AV_TABLE;
     fi_vma_taker taker = {nullptr, nullptr, udp::take};
@@ -355,10 +356,17 @@ std::uint32_t udp::current_tick()
 bool engine_start()
 {
     if (g_engine.state == State::kNone) {
+        if (!provider_is_tried())
+            return false;
         libc::adopt_handlers_if_bypassed();
         g_engine.state = open_objects() == 0 ? State::kRunning : State::kFailed;
     }
     return g_engine.state == State::kRunning;
+}
+
+bool engine_has_failed()
+{
+    return g_engine.state == State::kFailed;
 }
 
 Device &engine_device()

@@ -26,8 +26,10 @@ struct Objects : Device {
     std::uint16_t port = 0; // of pep, host byte order
 };
 
-// Starts the engine of this process once; lift lock held. False: it can't be (said once in the log).
+// Starts the engine of this process once; lift lock held. False: it can't be (said once in the log); or the provider is not loaded yet, and
+// whoever has taken the lift lock calls load_wanted_provider() when he has given it back.
 bool engine_start();
+bool engine_has_failed(); // likewise
 const Objects &engine_objects();
 Device &engine_device(); // the local one
 void engine_wake_helper();

@@ -17,6 +17,7 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/loading.hpp"
 #include "compat/src/socket/stream.hpp"
 
 namespace vma::sock {
@@ -163,11 +164,19 @@ bool is_hint(int level, int name)
            (name == SO_PRIORITY || name == SO_BUSY_POLL || name == SO_PREFER_BUSY_POLL || name == SO_BUSY_POLL_BUDGET);
 }
 
+void refuse_without_engine(Socket &s)
+{
+    if (engine_has_failed())
+        refuse_offload(s, "the provider is not available");
+}
+
 void start_or_exit()
 {
+    if (!provider_is_tried())
+        load_wanted_provider();
     {
         const LockGuard guard(g_lift_lock);
-        if (engine_start())
+        if (engine_start() || !engine_has_failed()) // where another thread is in the loader's way it is started later
             return;
     }
     VMA_LOG(kError, "the library can't start: the process ends (VMA_EXCEPTION_HANDLING)");

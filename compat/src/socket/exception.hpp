@@ -15,6 +15,7 @@ bool admit_call(Socket &s, const char *call, const char *reason);
 // The socket was to be accelerated, and something that is needed for it failed: it stays on the kernel, for `reason`; or the program's
 // next call on it fails with EINVAL. May not return. The lift lock is held.
 void refuse_offload(Socket &s, const char *reason);
+void refuse_without_engine(Socket &s); // after engine_start(), unless the provider is still to be loaded
 
 bool admit_option(Socket &s, int level, int name, const char *reason); // setsockopt(); control.cpp
 

@@ -125,6 +125,7 @@ Socket *take_from_pool()
     s->send_shut = false;
     s->kernel_reason = nullptr;
     s->operations = 0;
+    s->ask_holders_after = 0;
     s->seen_offers = 0;
     s->ring = 0;
     s->ring_bit = kMainRing;

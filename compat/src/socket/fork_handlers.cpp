@@ -4,12 +4,15 @@
 // fork meets first does the work.
 #include "compat/src/socket/fork_handlers.hpp"
 
+#include <dlfcn.h>
 #include <pthread.h>
 
 #include <atomic>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/libc/real.hpp"
 #include "compat/src/libc/vfork.hpp"
+#include "compat/src/socket/loading.hpp"
 #include "compat/src/socket/socket.hpp"
 
 namespace vma::sock {
@@ -28,16 +31,31 @@ struct Handlers {
     ForkHandler parent;
     ForkHandler child;
 };
-constinit Handlers g_providers = {};
-constinit std::atomic<bool> g_has_providers{false};
+// Written by the thread that loads the provider. A fork goes by those that there were when it began.
+constexpr unsigned kMostHandlers = 16;
+constinit Handlers g_providers[kMostHandlers] = {};
+constinit std::atomic<unsigned> g_handler_count{0};
+[[gnu::tls_model("initial-exec")]] thread_local constinit unsigned t_count = 0;
 [[gnu::tls_model("initial-exec")]] thread_local constinit bool t_loading = false;
 
-// The provider's, if they are ours to run.
-void run_providers(ForkHandler Handlers::*which)
+void run(ForkHandler handler)
 {
-    if (const ForkHandler handler = g_providers.*which;
-        g_has_providers.load(std::memory_order_acquire) && handler != nullptr)
+    if (handler != nullptr)
         handler();
+}
+
+// In the order of pthread_atfork(3): the last that came is the first before a fork, and the last after it.
+void run_prepare()
+{
+    t_count = g_handler_count.load(std::memory_order_acquire);
+    for (unsigned i = t_count; i > 0; --i)
+        run(g_providers[i - 1].prepare);
+}
+
+void run_after(ForkHandler Handlers::*which)
+{
+    for (unsigned i = 0; i < t_count; ++i)
+        run(g_providers[i].*which);
 }
 
 // Handlers that are registered last run first before a fork.
@@ -48,13 +66,13 @@ template <int kNumber> struct Registration {
             return;
         t_by = kNumber;
         fork_begins();
-        run_providers(&Handlers::prepare);
+        run_prepare();
     }
     static void parent()
     {
         if (t_by != kNumber)
             return;
-        run_providers(&Handlers::parent);
+        run_after(&Handlers::parent);
         fork_ends_in_parent();
         t_by = kNobody;
     }
@@ -62,18 +80,26 @@ template <int kNumber> struct Registration {
     {
         if (t_by != kNumber)
             return;
-        run_providers(&Handlers::child);
+        run_after(&Handlers::child);
         fork_ends_in_child();
         t_by = kNobody;
     }
     static void make() { ::pthread_atfork(&prepare, &parent, &child); }
 };
 
+// The library was opened at run time, or is a part of a test: libc's function is the first of the name.
+bool registrations_pass_us()
+{
+    return ::dlsym(RTLD_DEFAULT, "__register_atfork") == reinterpret_cast<void *>(libc::real.__register_atfork);
+}
+
 } // namespace
 
 void fork_begins()
 {
     libc::in_vfork_child(); // forgets a vfork() that is over; the child's id would make it look like its child
+    if (!t_loading)
+        wait_for_load();
     return_all_shared_by_fork();
 }
 
@@ -86,6 +112,7 @@ void fork_ends_in_child()
 {
     after_fork_in_child();
     config::reopen_log_in_child();
+    loading_after_fork_in_child();
 }
 
 void register_fork_handlers()
@@ -97,20 +124,34 @@ void register_fork_handlers()
 
 bool keep_fork_handlers(ForkHandler prepare, ForkHandler parent, ForkHandler child)
 {
-    if (!t_loading || g_has_providers.load(std::memory_order_relaxed))
+    if (!t_loading)
         return false;
-    g_providers = {prepare, parent, child};
-    g_has_providers.store(true, std::memory_order_release);
+    const unsigned count = g_handler_count.load(std::memory_order_relaxed);
+    if (count == kMostHandlers) {
+        VMA_LOG(kWarn,
+                "the provider and the libraries that it needs register more than %u handlers of fork(); libc runs the "
+                "others, before ours: a fork() may hang if one of them waits for a connection",
+                kMostHandlers);
+        return false;
+    }
+    g_providers[count] = {prepare, parent, child};
+    g_handler_count.store(count + 1, std::memory_order_release);
     return true;
 }
 
 void loading_provider(bool begins)
 {
     static constinit std::atomic<bool> again{false};
-    register_fork_handlers(); // not while it is loaded: these are not the provider's
+    register_fork_handlers();           // not while it is loaded: these are not the provider's
+    static bool excludes_forks = false; // of the one thread that loads
+    if (begins && (excludes_forks = registrations_pass_us()))
+        g_fork_gate.lock();
     t_loading = begins;
-    if (!begins && !g_has_providers.load(std::memory_order_relaxed) && !again.exchange(true, std::memory_order_acq_rel))
+    if (!begins && g_handler_count.load(std::memory_order_relaxed) == 0 &&
+        !again.exchange(true, std::memory_order_acq_rel))
         Registration<1>::make();
+    if (!begins && excludes_forks)
+        g_fork_gate.unlock();
 }
 
 } // namespace vma::sock

@@ -6,8 +6,8 @@
 
 namespace vma::sock {
 
-// Held by a thread that forks, from before the first handler on, and while the provider is being loaded: a fork that had
-// begun by then would go by the wrong order of handlers. Whoever loads only tries it.
+// Held by a thread that forks, from before the first handler on, and while a socket is lifted; who lifts only tries it. Also while the
+// provider is loaded, where its handlers go past us: a fork that had begun by then would go by the wrong order of handlers.
 extern Mutex g_fork_gate;
 
 // Around whatever copies this process.
@@ -22,7 +22,8 @@ void register_fork_handlers();
 
 using ForkHandler = void (*)();
 
-// While the provider is loaded by this thread: what it registers is kept for ours to run. False: it is not the provider's.
+// While the provider is loaded by this thread: what it and the libraries that it needs register is kept for ours to run, any of it
+// nullptr. False: libc is to have it, as it is not the provider's, or one too many (said in the log).
 bool keep_fork_handlers(ForkHandler prepare, ForkHandler parent, ForkHandler child);
 void loading_provider(bool begins);
 

@@ -62,7 +62,7 @@ Generations *attach(const Link &link)
     return nullptr;
 }
 
-Generations *make(const char *directory, const char *path)
+Generations *make(const char *directory, const char *path, std::uint64_t &cookie)
 {
     const int id = ::shmget(IPC_PRIVATE, sizeof(Segment), IPC_CREAT | IPC_EXCL | 0600);
     if (id < 0)
@@ -76,10 +76,10 @@ Generations *make(const char *directory, const char *path)
     }
     auto *const segment = static_cast<Segment *>(memory);
     segment->magic = kMagic;
-    segment->cookie = random_cookie();
+    segment->cookie = cookie = random_cookie();
     char target[64];
     char fresh[kPathMax];
-    std::snprintf(target, sizeof target, "shm.%d.%" PRIx64, id, segment->cookie);
+    std::snprintf(target, sizeof target, "shm.%d.%" PRIx64, id, cookie);
     std::snprintf(fresh, sizeof fresh, "%s/generation.%d", directory, ::getpid());
     ::unlink(fresh);
     if (::symlink(target, fresh) == 0 && ::rename(fresh, path) == 0)
@@ -93,12 +93,13 @@ Generations *make(const char *directory, const char *path)
 
 } // namespace
 
-Generations *map_generations(const char *directory)
+Generations *map_generations(const char *directory, std::uint32_t &id)
 {
     char path[kPathMax];
     std::snprintf(path, sizeof path, "%s/generation", directory);
     Link link;
     Generations *words = read_link(path, link) ? attach(link) : nullptr;
+    id = static_cast<std::uint32_t>(link.cookie);
     if (words != nullptr)
         return words;
     const int lock = libc::real.open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -106,7 +107,8 @@ Generations *map_generations(const char *directory)
         ::flock(lock, LOCK_EX);
     words = read_link(path, link) ? attach(link) : nullptr; // somebody was faster
     if (words == nullptr)
-        words = make(directory, path);
+        words = make(directory, path, link.cookie);
+    id = static_cast<std::uint32_t>(link.cookie);
     if (words == nullptr)
         VMA_LOG(kWarn, "cannot make %s: %s; all connections stay on the kernel", path, strerror(errno));
     if (lock >= 0)

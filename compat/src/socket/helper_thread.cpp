@@ -160,39 +160,50 @@ std::uint32_t helper_turns_per_drain()
 
 namespace {
 
-// A thread's stack has to hold the thread-local variables of the program and of all its libraries as well, however large they are. Only
-// glibc knows; it tells by a function that it keeps for runtimes of other languages. 0: the default size, which a program with
-// large ones has to be able to live with in any case.
-std::size_t stack_size(const pthread_attr_t &attributes)
-{
-    using Minimum = std::size_t(const pthread_attr_t *);
-    auto *const minimum = reinterpret_cast<Minimum *>(dlsym(RTLD_DEFAULT, "__pthread_get_minstack"));
-    return minimum != nullptr ? kHelperStack + minimum(&attributes) : 0;
-}
+constinit std::size_t g_stack_size = 0; // of threads of ours; 0: the default
 
 } // namespace
 
-int start_helper_thread(void *(*work)(void *))
+// A thread's stack has to hold the thread-local variables of the program and of all its libraries as well, however large they are. Only
+// glibc knows; it tells by a function that it keeps for runtimes of other languages. Where there is none the default size is taken, which a
+// program with large ones has to be able to live with in any case.
+void measure_stack()
+{
+    using Minimum = std::size_t(const pthread_attr_t *);
+    auto *const minimum = reinterpret_cast<Minimum *>(dlsym(RTLD_DEFAULT, "__pthread_get_minstack"));
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    g_stack_size = minimum != nullptr ? kHelperStack + minimum(&attributes) : 0;
+    pthread_attr_destroy(&attributes);
+}
+
+int start_quiet_thread(pthread_t &thread, pthread_attr_t &attributes, void *(*work)(void *))
 {
     sigset_t all;
     sigset_t before;
+    sigfillset(&all);
+    if (g_stack_size != 0)
+        pthread_attr_setstacksize(&attributes, g_stack_size);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int result = pthread_create(&thread, &attributes, work, nullptr);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return -result;
+}
+
+int start_helper_thread(void *(*work)(void *))
+{
     pthread_attr_t attributes;
     pthread_t thread;
     g_place.work = work;
     read_affinity();
     open_cpuset();
-    sigfillset(&all);
     pthread_attr_init(&attributes);
-    if (const std::size_t size = stack_size(attributes); size != 0)
-        pthread_attr_setstacksize(&attributes, size);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int result = pthread_create(&thread, &attributes, take_place, nullptr);
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    const int result = start_quiet_thread(thread, attributes, take_place);
     pthread_attr_destroy(&attributes);
     if (result != 0 && g_place.tasks >= 0)
         libc::close_private(g_place.tasks);
-    return -result;
+    return result;
 }
 
 } // namespace vma::sock

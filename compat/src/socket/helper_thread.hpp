@@ -3,6 +3,8 @@
 // processors it runs. What it does is in engine.cpp.
 #pragma once
 
+#include <pthread.h>
+
 #include <cstdint>
 
 #include "compat/src/socket/lock.hpp"
@@ -13,6 +15,11 @@ namespace vma::sock {
 // and VMA_INTERNAL_THREAD_AFFINITY name; one that is not to be had is a warning, and it runs where it is. Returns 0 or
 // a negative errno. Not for two callers at a time.
 int start_helper_thread(void *(*work)(void *));
+
+// Likewise, another one, where the caller is, with `attributes` for more. It has their stack until measure_stack() was called, which waits
+// for the loader.
+int start_quiet_thread(pthread_t &thread, pthread_attr_t &attributes, void *(*work)(void *));
+void measure_stack();
 
 // The thread has it whenever it doesn't sleep, and takes it before all other locks. Who forks holds it too: a child has a copy of
 // the process as it is then, of the thread nothing, and what is half done stays so (an allocator's lock that is held, for one:

@@ -18,6 +18,7 @@
 #include <cstddef>
 
 #include "compat/src/libc/real.hpp"
+#include "compat/src/socket/author.hpp"
 #include "compat/src/socket/stream.hpp"
 
 namespace vma::sock {
@@ -43,12 +44,6 @@ Holders *g_table = nullptr; // g_lift_lock
 pid_t g_forker = 0;         // likewise: the process that forks or has forked us
 
 constexpr std::size_t kEntries = kTableBytes / sizeof(Holders);
-
-std::uint64_t pid_namespace()
-{
-    struct stat st = {};
-    return ::stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
-}
 
 bool make_table()
 {
@@ -91,7 +86,8 @@ void replace_process(Holders &holders, pid_t process, pid_t by)
 
 bool is_dead(const Holders &holders, pid_t process)
 {
-    return process > 0 && ::kill(process, 0) != 0 && errno == ESRCH && holders.pid_namespace == pid_namespace();
+    return process > 0 && ::kill(process, 0) != 0 && errno == ESRCH &&
+           holders.pid_namespace == pid_space(); // 0, where neither has a /proc: see below
 }
 
 // An entry that nobody else will take; other processes of the family look for one at the same time.
@@ -104,7 +100,7 @@ Holders *find_free_entry()
         g_table[i].for_good = false;
         g_table[i].sent = 0;
         g_table[i].received = 0;
-        g_table[i].pid_namespace = pid_namespace();
+        g_table[i].pid_namespace = pid_space();
         return &g_table[i];
     }
     return nullptr;
@@ -163,6 +159,7 @@ void share_with_child(Socket &s)
         move_counts(s, *holders);
         s.holders.store(holders, std::memory_order_seq_cst);
     }
+    s.ask_holders_after.store(0, std::memory_order_relaxed);
     if (in_bare_call(s))
         holders->for_good = true;
     else
@@ -180,8 +177,8 @@ void holders_after_fork_in_child(Socket &s)
         return;
     s.tx.kernel_bytes = 0;
     s.rx.kernel_bytes = 0;
-    replace_process(*holders, -g_forker, ::getpid()); // the parent may have done it already
-    if (holders->pid_namespace != pid_namespace())
+    replace_process(*holders, -g_forker, ::getpid());              // the parent may have done it already
+    if (holders->pid_namespace != pid_space() || ::getppid() == 0) // a parent of another namespace has no number here
         holders->for_good = true;
 }
 

@@ -5,6 +5,8 @@
 #include <poll.h>
 #include <string.h>
 
+#include <algorithm>
+
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_ext_vma.h>
@@ -18,6 +20,7 @@
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/exception.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/socket/loading.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/rings.hpp"
@@ -162,8 +165,10 @@ void look_for_offer(Socket &s, int fd)
         return;
     if (engine_start())
         attach(s, fd, offer);
-    else
-        refuse_offload(s, "the provider is not available");
+    else {
+        s.seen_offers = generation - 1; // looks again when the provider is loaded
+        refuse_without_engine(s);
+    }
 }
 
 Socket *offered_socket(const void *data, std::size_t len)
@@ -254,7 +259,7 @@ void close_endpoint(Socket &s, bool keep_unread)
     if (!stashed) {
         clear_receive(s);
         if (was_dual)
-            s.mode.store(s.pinned ? Mode::kKernel : Mode::kPlain, std::memory_order_release);
+            s.mode.store(mode_without_endpoint(s), std::memory_order_release);
     }
     if (ep != nullptr) {
         if (is_remote(s) && !by_port)
@@ -275,6 +280,7 @@ void close_endpoint(Socket &s, bool keep_unread)
         remove_live(g_live_sockets, s);
     engine_update_active();
     s.operations.store(0, std::memory_order_relaxed);
+    s.ask_holders_after.store(0, std::memory_order_relaxed);
     s.attempt.again_at = 0;
     if (stashed)
         notify(s, POLLIN | POLLOUT);
@@ -302,33 +308,17 @@ void lift(Socket &s, int fd) // a candidate; lift lock held
     else if (engine_start())
         make_offer(s);
     else
-        refuse_offload(s, "the provider is not available");
+        refuse_without_engine(s);
 }
 
-} // namespace
-
-// Lifting takes some ten microseconds: after a send they pass while the peer works, after a receive they would delay what the
-// program does with it. Who only receives is lifted a few calls later.
-void count_operation(Socket &s, int fd, bool received)
+// Unless another thread lifts, or forks. True: the socket stays as it is, beside a ring of io_uring that was not seen before.
+bool lift_in_turn(Socket &s, int fd)
 {
-    constexpr std::uint32_t kReceivesMore = 4;
-    constexpr std::uint32_t kOperationsPerLook = 8;
-    const std::uint32_t wanted = config::params().lift_after + (received ? kReceivesMore : 0);
-    const std::uint32_t operations = s.operations.fetch_add(1, std::memory_order_relaxed) + 1;
-    if (operations < wanted || s.pinned.load(std::memory_order_relaxed))
-        return;
-    if (s.holders.load(std::memory_order_relaxed) != nullptr && operations % kOperationsPerLook != 0) [[unlikely]]
-        return; // asking for other holders costs system calls
-    if (s.remote) {
-        if (s.attempt.open || operations < s.attempt.again_at)
-            return;
-    } else if (s.role == Role::kAcceptor ? s.evaluated && s.seen_offers == offers_generation() : s.cookie != 0)
-        return;
     if (ring_in_use() || !g_lift_lock.try_lock())
-        return;
+        return false;
     if (!g_fork_gate.try_lock()) {
         g_lift_lock.unlock();
-        return;
+        return false;
     }
     bool beside_ring = false;
     if (s.mode.load(std::memory_order_acquire) == Mode::kPlain && s.endpoint == nullptr && !s.pinned && hold_alone(s) &&
@@ -339,6 +329,44 @@ void count_operation(Socket &s, int fd, bool received)
     }
     g_fork_gate.unlock();
     g_lift_lock.unlock();
+    return beside_ring;
+}
+
+// Asking for other holders of a socket costs system calls: 8 operations after a fork, then 16 more, and so on.
+bool may_ask_for_holders(Socket &s, std::uint32_t operations)
+{
+    constexpr std::uint32_t kMostBetween = 1024;
+    constexpr std::uint32_t kFirst = 8;
+    const std::uint32_t since = s.ask_holders_since.load(std::memory_order_relaxed);
+    const std::uint32_t after = s.ask_holders_after.load(std::memory_order_relaxed);
+    if (after != 0 && operations - since < after)
+        return false;
+    s.ask_holders_since.store(operations, std::memory_order_relaxed);
+    s.ask_holders_after.store(after != 0 ? std::min(2 * after, kMostBetween) : kFirst, std::memory_order_relaxed);
+    return after != 0;
+}
+
+} // namespace
+
+// Lifting takes some ten microseconds: after a send they pass while the peer works, after a receive they would delay what the
+// program does with it. Who only receives is lifted a few calls later.
+void count_operation(Socket &s, int fd, bool received)
+{
+    constexpr std::uint32_t kReceivesMore = 4;
+    const std::uint32_t wanted = config::params().lift_after + (received ? kReceivesMore : 0);
+    const std::uint32_t operations = s.operations.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (operations < wanted || s.pinned.load(std::memory_order_relaxed))
+        return;
+    if (s.holders.load(std::memory_order_relaxed) != nullptr && !may_ask_for_holders(s, operations)) [[unlikely]]
+        return;
+    if (s.remote) {
+        if (s.attempt.open || operations < s.attempt.again_at)
+            return;
+    } else if (s.role == Role::kAcceptor ? s.evaluated && s.seen_offers == offers_generation() : s.cookie != 0)
+        return;
+    bool beside_ring = lift_in_turn(s, fd);
+    if (load_wanted_provider()) [[unlikely]]
+        beside_ring = lift_in_turn(s, fd);
     if (beside_ring) [[unlikely]] {
         const int saved = errno;
         ring_seen("/proc/self/fd");
@@ -464,7 +492,7 @@ void try_ready(Socket &s)
         udp::publish_if_due(s);
         return;
     }
-    if (s.bare_receivers.load(std::memory_order_seq_cst) != 0 ||
+    if (s.bare_receivers.load(std::memory_order_seq_cst) != 0 || s.bare_polls.load(std::memory_order_seq_cst) != 0 ||
         !s.ready_due.exchange(false, std::memory_order_acq_rel))
         return;
     const bool before = s.rx.ready_sent.exchange(true, std::memory_order_acq_rel);

@@ -3,10 +3,7 @@
 #include "compat/src/socket/offer.hpp"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -20,6 +17,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/socket/author.hpp"
 #include "compat/src/socket/generation.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/diag.hpp"
@@ -34,6 +32,7 @@ constexpr std::size_t kPathMax = kOffersPathMax;
 struct Directory {
     char path[kPathMax] = {};
     std::uint64_t netns = 0;                         // where the kernel does not tell that of a socket
+    std::uint32_t id = 0;                            // of the words below
     std::atomic<Generations *> generations{nullptr}; // set with the lift lock, read by every call
 };
 constinit Directory g_directory;
@@ -57,8 +56,8 @@ std::size_t put_hex(char *out, const void *bytes, std::size_t count)
 Name offer_name(const sockaddr_in6 &connector, const sockaddr_in6 &acceptor, std::uint64_t network)
 {
     Name name;
-    int length = std::snprintf(name.text, sizeof name.text, "%s/o-%" PRIx64 "-", g_directory.path,
-                               network != 0 ? network : g_directory.netns);
+    int length = std::snprintf(name.text, sizeof name.text, "%s/o-%" PRIx32 "-%" PRIx64 "-", g_directory.path,
+                               g_directory.id, network != 0 ? network : g_directory.netns);
     auto *out = name.text + length;
     for (const sockaddr_in6 *end : {&connector, &acceptor}) {
         out += put_hex(out, &end->sin6_addr, sizeof end->sin6_addr);
@@ -103,73 +102,29 @@ bool prepare_directory()
     return true;
 }
 
-// Also one that is dead and whose parent has not asked for it.
-bool is_dead(int pid)
-{
-    char path[32];
-    char text[256];
-    if (::kill(pid, 0) != 0)
-        return errno == ESRCH;
-    std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    const int fd = libc::real.open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    const ssize_t length = libc::real.read(fd, text, sizeof text - 1);
-    libc::real.close(fd);
-    text[length > 0 ? length : 0] = '\0';
-    const char *const name_end = strrchr(text, ')');
-    return name_end != nullptr && (strncmp(name_end, ") Z", 3) == 0 || strncmp(name_end, ") X", 3) == 0);
-}
-
-// Of an offer, or of a name or wish of a datagram socket.
-bool is_left_by_the_dead(const char *name)
-{
-    char target[128];
-    int pid = 0;
-    const ssize_t length = ::readlink(name, target, sizeof target - 1);
-    if (length < 0)
-        return false;
-    target[length] = '\0';
-    return std::sscanf(target, "1.%d.", &pid) != 1 || pid <= 0 || is_dead(pid);
-}
-
-bool parse_target(const char *target, Offer &offer, int &pid)
+bool parse_target(const char *target, Offer &offer)
 {
     unsigned port = 0;
     unsigned index = 0;
     std::uint64_t cookie = 0;
     int used = 0;
-    if (std::sscanf(target, "1.%d.%u.%u.%" SCNx64 "%n", &pid, &port, &index, &cookie, &used) != 4 ||
-        target[used] != '\0' || port == 0 || port > 65535 || pid <= 0)
+    Author author;
+    if (std::sscanf(target, VMA_AUTHOR_SCANNED "%u.%u.%" SCNx64 "%n", &author.process, &author.space, &port, &index,
+                    &cookie, &used) != 5 ||
+        target[used] != '\0' || port == 0 || port > 65535 || author.process <= 0)
         return false;
     offer = {static_cast<std::uint16_t>(port), index, cookie};
     return true;
 }
 
-bool read_offer(const char *name, Offer &offer, int &pid)
+bool read_offer(const char *name, Offer &offer)
 {
     char target[128];
     const ssize_t length = ::readlink(name, target, sizeof target - 1);
     if (length < 0)
         return false;
     target[length] = '\0';
-    return parse_target(target, offer, pid);
-}
-
-void remove_offers_of_the_dead()
-{
-    DIR *const dir = ::opendir(g_directory.path);
-    if (dir == nullptr)
-        return;
-    while (const dirent *const entry = ::readdir(dir)) {
-        if (strchr("ouw", entry->d_name[0]) == nullptr || entry->d_name[1] != '-')
-            continue;
-        Name name;
-        std::snprintf(name.text, sizeof name.text, "%s/%.120s", g_directory.path, entry->d_name);
-        if (is_left_by_the_dead(name.text))
-            ::unlink(name.text);
-    }
-    ::closedir(dir);
+    return parse_target(target, offer);
 }
 
 } // namespace
@@ -244,11 +199,11 @@ bool open_offers()
         return true;
     if (!prepare_directory())
         return false;
-    Generations *const words = map_generations(g_directory.path);
+    Generations *const words = map_generations(g_directory.path, g_directory.id);
     if (words == nullptr)
         return false;
     g_directory.generations.store(words, std::memory_order_release);
-    remove_offers_of_the_dead();
+    remove_names_of_the_dead(g_directory.path);
     remove_unread_of_the_dead();
     return true;
 }
@@ -270,7 +225,9 @@ bool publish_offer(const Addresses &a, const Offer &offer)
 {
     const Name name = offer_name(a.local, a.peer, a.network);
     char target[128];
-    std::snprintf(target, sizeof target, "1.%d.%u.%u.%" PRIx64, ::getpid(), offer.port, offer.socket, offer.cookie);
+    const Author author = this_process();
+    std::snprintf(target, sizeof target, VMA_AUTHOR_PRINTED "%u.%u.%" PRIx64, author.process, author.space,
+                  unsigned{offer.port}, offer.socket, offer.cookie);
     int result = ::symlink(target, name.text);
     if (result != 0 && errno == EEXIST) { // of an earlier connection with the same addresses
         ::unlink(name.text);
@@ -287,8 +244,7 @@ bool publish_offer(const Addresses &a, const Offer &offer)
 
 bool find_offer(const Addresses &a, Offer &out)
 {
-    int pid = 0;
-    return read_offer(offer_name(a.peer, a.local, a.network).text, out, pid);
+    return read_offer(offer_name(a.peer, a.local, a.network).text, out);
 }
 
 void remove_offer(const Addresses &a, bool as_acceptor)
@@ -300,6 +256,11 @@ Generations &generations()
 {
     Generations *const words = g_directory.generations.load(std::memory_order_acquire);
     return words != nullptr ? *words : g_no_generations;
+}
+
+std::uint32_t generations_id()
+{
+    return g_directory.id;
 }
 
 std::uint32_t offers_generation()

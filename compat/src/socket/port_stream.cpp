@@ -41,7 +41,8 @@ constexpr std::uint32_t kMostDoublings = 3;
 
 bool in_call(const Socket &s)
 {
-    return s.bare_receivers.load(std::memory_order_seq_cst) != 0 || s.bare_senders.load(std::memory_order_seq_cst) != 0;
+    return s.bare_receivers.load(std::memory_order_seq_cst) != 0 || s.bare_polls.load(std::memory_order_seq_cst) != 0 ||
+           s.bare_senders.load(std::memory_order_seq_cst) != 0;
 }
 
 void set_readable(Socket &s, bool readable)
@@ -56,7 +57,7 @@ void set_readable(Socket &s, bool readable)
 bool find_port(Socket &s)
 {
     fi_info *info = nullptr;
-    if (find_device(*load_provider(), Want::kPortStreams, &s.addresses, info) != 0) {
+    if (find_device(*provider(), Want::kPortStreams, &s.addresses, info) != 0) {
         stay_on_kernel(s, "no Ethernet port that can be used leads to the peer");
         return false;
     }
@@ -118,7 +119,7 @@ void become_plain(Socket &s, fid_ep *ep)
     s.on_port = false;
     s.tx.path = Path::kKernel;
     s.rx.path = Path::kKernel;
-    s.mode.store(s.pinned ? Mode::kKernel : Mode::kPlain, std::memory_order_release);
+    s.mode.store(mode_without_endpoint(s), std::memory_order_release);
     fi_close(&ep->fid);
 }
 

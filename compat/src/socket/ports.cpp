@@ -54,7 +54,7 @@ void ask_for_ports()
 void open_named_ports()
 {
     fi_info *list = nullptr;
-    if (find_device(*load_provider(), Want::kPortStreams, nullptr, list) == 0) {
+    if (find_device(*provider(), Want::kPortStreams, nullptr, list) == 0) {
         for (fi_info *info = list; info != nullptr; info = info->next)
             if (is_named_port(info->domain_attr->name))
                 remote_device(*info);

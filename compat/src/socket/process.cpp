@@ -184,6 +184,7 @@ void after_fork_in_child()
         s.mux.lock.reset();
         s.watchers = nullptr;
         s.bare_receivers = 0;
+        s.bare_polls = 0;
         s.bare_senders = 0;
         s.waiters = 0;
         s.cookie = 0;

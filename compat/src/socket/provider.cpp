@@ -18,6 +18,7 @@
 #include "compat/src/libc/provider_text.hpp"
 #include "compat/src/socket/device.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/socket/helper_thread.hpp"
 #include "compat/src/socket/offer.hpp"
 
 namespace vma::sock {
@@ -48,14 +49,16 @@ void log(int level, const char *subsystem, const char *text)
 
 constexpr fi_vma_log kLog = {logs, log};
 
+constinit fi_provider *g_provider = nullptr;
+
 } // namespace
 
 fi_provider *load_provider()
 {
-    static fi_provider *provider = nullptr;
-    if (provider != nullptr)
-        return provider;
+    if (g_provider != nullptr)
+        return g_provider;
     const char *const path = config::provider_path();
+    measure_stack(); // looks up a name, as long as no lock is held
     loading_provider(true);
     void *const library = path != nullptr ? ::dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
     loading_provider(false);
@@ -67,10 +70,15 @@ fi_provider *load_provider()
     using Entry = fi_provider *();
     auto *const entry = reinterpret_cast<Entry *>(::dlsym(library, "fi_prov_ini"));
     libc::know_provider(reinterpret_cast<const void *>(entry));
-    provider = entry != nullptr ? entry() : nullptr;
-    if (provider == nullptr)
+    g_provider = entry != nullptr ? entry() : nullptr;
+    if (g_provider == nullptr)
         VMA_LOG(kWarn, "%s: it has no usable fi_prov_ini; all connections stay on the kernel", path);
-    return provider;
+    return g_provider;
+}
+
+fi_provider *provider()
+{
+    return g_provider;
 }
 
 int find_device(fi_provider &provider, Want want, const Addresses *addresses, fi_info *&info)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The provider libvma-fi.so: loaded by the first socket that wants it, asked for its devices, given our log. What is opened of
-// it stands in engine.hpp and device.hpp. Private to compat/src/socket; lift lock held.
+// it stands in engine.hpp and device.hpp. Private to compat/src/socket; lift lock held, but for the loading itself.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -14,8 +14,11 @@ namespace vma::sock {
 
 struct Addresses;
 
-// nullptr: it can't be loaded, which is said once in the log.
+// Loads it: loading.hpp tells when. No lock held. nullptr: it can't be loaded, which is said once in the log.
 fi_provider *load_provider();
+
+// It, once it was tried. nullptr: it is not there.
+fi_provider *provider();
 
 // Streams and datagrams of this host; streams to another one over an RDMA device, or by an Ethernet port.
 enum class Want : std::uint8_t { kStreams, kDatagrams, kRdmaStreams, kPortStreams };

@@ -156,7 +156,7 @@ void reach(Socket &s)
         return;
     }
     fi_info *info = nullptr;
-    if (find_device(*load_provider(), Want::kRdmaStreams, &s.addresses, info) != 0) {
+    if (find_device(*provider(), Want::kRdmaStreams, &s.addresses, info) != 0) {
         end_attempt(s);
         stay_on_kernel(s, "no RDMA device reaches the peer's host");
         return;
@@ -216,7 +216,7 @@ void begin_attempt(Socket &s)
         return;
     }
     if (!engine_start()) {
-        refuse_offload(s, "the provider is not available");
+        refuse_without_engine(s);
         return;
     }
     s.attempt.open = true;

@@ -7,6 +7,7 @@
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/port_stream.hpp"
+#include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
@@ -23,7 +24,7 @@ std::uint32_t kernel_events(const Socket &s, int fd, std::uint32_t interest)
 {
     pollfd p = {fd, static_cast<short>(interest), 0};
     const int n = libc::uncancelled::poll_now(&p, 1);
-    const std::uint32_t untold = s.pending_error.load(std::memory_order_relaxed) != 0 ? POLLERR : 0;
+    const std::uint32_t untold = owes_error(s) ? POLLERR : 0;
     return (n > 0 ? static_cast<std::uint32_t>(static_cast<unsigned short>(p.revents)) : 0) | untold;
 }
 

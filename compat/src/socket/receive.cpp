@@ -43,15 +43,16 @@ constexpr int kKernelOnly = MSG_ERRQUEUE | MSG_OOB;
     engine_leave(ring_of(s));
 }
 
-// False: it became dual before we were in.
-[[gnu::noinline]] bool receive_plain(Socket &s, int fd, msghdr *msg, int flags, ssize_t &n)
+// `receive` is the kernel's call. False: it became dual before we were in.
+template <typename Receive>
+[[gnu::noinline]] bool receive_plain(Socket &s, int fd, int flags, ssize_t &n, const Receive &receive)
 {
     {
         const Call call(s, CallKind::kBareReceive);
         if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
             return false;
         const int error = take_error(s);
-        n = error != 0 ? give(-error) : by_os_received(s, libc::real.recvmsg(fd, msg, flags));
+        n = error != 0 ? give(-error) : by_os_received(s, receive());
         if (n < 0)
             errno = receive_error(s);
         if (n > 0 && (flags & (MSG_PEEK | kKernelOnly)) == 0)
@@ -60,6 +61,11 @@ constexpr int kKernelOnly = MSG_ERRQUEUE | MSG_OOB;
     if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kPlain)
         count_operation(s, fd, true);
     return true;
+}
+
+bool receive_plain(Socket &s, int fd, msghdr *msg, int flags, ssize_t &n)
+{
+    return receive_plain(s, fd, flags, n, [=] { return libc::real.recvmsg(fd, msg, flags); });
 }
 
 // A read of 0 bytes waits for input like any other, and then takes none of it.
@@ -129,6 +135,23 @@ bool has_come_meanwhile(const Socket &s, bool was_endpoint)
            (was_endpoint && s.rx.path.load(std::memory_order_acquire) == Path::kKernel);
 }
 
+// MSG_PEEK with MSG_WAITALL, and `done` bytes are there: what comes next would have to be waited for behind bytes that stay. Where the
+// kernel gets them all it does so; else these are what there is.
+[[gnu::noinline]] ssize_t peek_for_all(Socket &s, int fd, msghdr *msg, int flags, std::size_t done)
+{
+    pin_to_kernel(s, "a peek that waits for all");
+    if (dual(s))
+        return static_cast<ssize_t>(done);
+    return libc::real.recvmsg(fd, msg, flags);
+}
+
+// SO_PEEK_OFF: the place is behind all that is left of the endpoint's. Only the kernel's bytes can come.
+[[gnu::noinline]] ssize_t wait_behind_shared(Socket &s, int fd, msghdr *msg, int flags)
+{
+    const Call call(s, CallKind::kWait);
+    return libc::real.recvmsg(live_fd(s, fd), msg, flags);
+}
+
 ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
 {
     if (s.counts_access.load(std::memory_order_relaxed)) [[unlikely]]
@@ -169,17 +192,22 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
             continue;
         if (done >= wanted || n == 0 || (n < 0 && n != -EAGAIN))
             return done != 0 || n >= 0 ? static_cast<ssize_t>(done) : fail(s, n);
+        if (n > 0 && (flags & MSG_PEEK) != 0)
+            return blocking ? peek_for_all(s, fd, msg, flags, done) : static_cast<ssize_t>(done);
         if (n > 0)
             continue;
         if (!dual(s) && done == 0)
             continue;
-        if (!blocking || (flags & MSG_PEEK && done != 0)) {
+        if (!blocking) {
             if (!blocking && done == 0 && engine_look(ring_of(s)) != 0)
                 continue; // nobody had looked yet
             if (!blocking && done == 0 && !std::exchange(looked, true) && has_come_meanwhile(s, by_endpoint))
                 continue;
             return done != 0 ? static_cast<ssize_t>(done) : fail(s, -EAGAIN);
         }
+        if ((flags & MSG_PEEK) != 0 && s.rx.unread.load(std::memory_order_relaxed) != nullptr && shared_left(s) != 0)
+            [[unlikely]]
+            return wait_behind_shared(s, fd, msg, flags);
         if (!call) {
             wait = begin_wait(s, s.receive_timeout_us.load(std::memory_order_relaxed));
             call.emplace(s, CallKind::kWait);
@@ -269,6 +297,9 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags)
     }
     if (mode == Mode::kKernel)
         return by_os_received(s, libc::real.recv(fd, buf, len, flags));
+    if (ssize_t n = 0; mode == Mode::kPlain && (flags & kKernelOnly) == 0 &&
+                       receive_plain(s, fd, flags, n, [=] { return libc::real.recv(fd, buf, len, flags); }))
+        return n;
     iovec v = {buf, std::min(len, kMostBytes)};
     msghdr msg = {};
     msg.msg_iov = &v;

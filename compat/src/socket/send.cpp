@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
@@ -34,20 +35,26 @@ void keep_error(Socket &s, int error)
         s.pending_error.store(error, std::memory_order_relaxed);
 }
 
-[[gnu::noinline]] bool send_plain(Socket &s, int fd, const msghdr *msg, int flags, ssize_t &n)
+// `send` is the kernel's call. False: it became dual before we were in.
+template <typename Send> [[gnu::noinline]] bool send_plain(Socket &s, int fd, ssize_t &n, const Send &send)
 {
     {
         const Call call(s, CallKind::kBareSend);
         if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
             return false;
         const int error = take_error(s);
-        n = error != 0 ? give(-error) : by_os_sent(s, libc::real.sendmsg(fd, msg, flags));
+        n = error != 0 ? give(-error) : by_os_sent(s, send());
         if (n > 0)
             count_sent(s, static_cast<std::uint64_t>(n));
     }
     if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kPlain)
         count_operation(s, fd, false);
     return true;
+}
+
+bool send_plain(Socket &s, int fd, const msghdr *msg, int flags, ssize_t &n)
+{
+    return send_plain(s, fd, n, [=] { return libc::real.sendmsg(fd, msg, flags); });
 }
 
 // VMA_RX_POLL_ON_TX_TCP, after a send by an endpoint.
@@ -95,6 +102,25 @@ int fail(const Socket &s, ssize_t result)
     return give(result);
 }
 
+// What the sending direction knew of the peer when it found no room.
+struct Room {
+    std::uint64_t credit;
+    Path path;
+};
+
+Room room_of(const Socket &s)
+{
+    return {s.tx.credit.load(std::memory_order_acquire), s.tx.path.load(std::memory_order_acquire)};
+}
+
+// Another thread has taken a CREDIT or a RETURN out of the queue after this one had found no room, and before this one looked there: the
+// peer may have sent it long before the call.
+bool has_changed(const Socket &s, const Room &before)
+{
+    const Room now = room_of(s);
+    return now.credit != before.credit || now.path != before.path;
+}
+
 ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
 {
     const std::size_t wanted = total_length(*msg);
@@ -104,6 +130,7 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
         return send_nothing(s, fd, msg, flags);
     const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
     std::size_t done = 0;
+    bool looked = false;
     Wait wait;
     std::optional<Call> call;
     for (;;) {
@@ -114,6 +141,7 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
         fd = live_fd(s, fd);
         if ((flags & MSG_ZEROCOPY) != 0)
             end_transmit(s, false);
+        const Room room = room_of(s);
         n = transmit(s, fd, msg, done, flags);
         unlock_tx(s);
         if (s.port_over.load(std::memory_order_acquire)) [[unlikely]]
@@ -135,6 +163,8 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
         if (!blocking) {
             if (done == 0 && engine_look(ring_of(s)) != 0)
                 continue; // a CREDIT may have been waiting
+            if (done == 0 && !std::exchange(looked, true) && has_changed(s, room))
+                continue;
             return done != 0 ? static_cast<ssize_t>(done) : fail(s, -EAGAIN);
         }
         if (!call) {
@@ -211,6 +241,9 @@ ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags)
     }
     if (mode == Mode::kKernel)
         return by_os_sent(s, libc::real.send(fd, buf, len, flags));
+    if (ssize_t n = 0; mode == Mode::kPlain && (flags & MSG_OOB) == 0 &&
+                       send_plain(s, fd, n, [=] { return libc::real.send(fd, buf, len, flags); }))
+        return n;
     iovec v = {const_cast<void *>(buf), std::min(len, kMostBytes)};
     msghdr msg = {};
     msg.msg_iov = &v;

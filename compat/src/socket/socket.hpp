@@ -125,6 +125,18 @@ struct MuxHook {
 };
 MuxHook &mux_hook(Socket &s);
 
+// Who tells of a socket's events.
+enum class Carrier : std::uint8_t {
+    kOurs,   // we do, or may do soon
+    kStream, // the kernel does, of a stream; wait_bare() keeps it so
+    kKernel, // the kernel does for good
+};
+Carrier carrier_of(const Socket &s);
+
+// Calls `wait`, the kernel's poll() or select(), with the certainty that no endpoint of `s` starts before it returns: READY waits for
+// it, and the peer for READY. False: it has one, and nothing was called. May be left by a jump or by cancellation.
+bool wait_bare(Socket &s, int (*wait)(const void *call), const void *call, int &result);
+
 // A multiplexer saw kernel events on the descriptor of a dual socket: the next ready_events() looks closer.
 void note_kernel_events(Socket &s, std::uint32_t events);
 

@@ -15,6 +15,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/accounting.hpp"
+#include "compat/src/socket/peek_offset.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
 #include "compat/src/socket/unread.hpp"
@@ -54,8 +55,9 @@ bool wait_readable(int fd, std::int64_t until_ns)
     return left > 0 && libc::real.poll(&p, 1, static_cast<int>(left / kNsPerMs) + 1) >= 0;
 }
 
-// They have left the peer; the kernel brings the last of them when the first have made room. Fewer: that is the stream's end.
-std::uint64_t take_from_kernel(Socket &s, int fd, std::uint8_t *to, std::uint64_t count)
+// They have left the peer; the kernel brings the last of them when the first have made room. Fewer: that is the stream's end, by
+// `error` if there is one.
+std::uint64_t take_from_kernel(Socket &s, int fd, std::uint8_t *to, std::uint64_t count, int &error)
 {
     const std::int64_t until = return_deadline();
     std::uint64_t done = 0;
@@ -68,10 +70,10 @@ std::uint64_t take_from_kernel(Socket &s, int fd, std::uint8_t *to, std::uint64_
         if (n > 0) {
             done += static_cast<std::uint64_t>(n);
             stats::os_received(record_of(s), n);
-        } else if (n == 0) { // an error that one of our sends was told stays for the program's next call
+        } else if (n == 0) {
             break;
         } else if (errno != EAGAIN && errno != EINTR) {
-            s.pending_error.store(errno, std::memory_order_relaxed);
+            error = errno;
             break;
         } else if (!wait_readable(fd, until)) {
             break;
@@ -119,7 +121,8 @@ void move_to_shared(Socket &s)
     Unread *const u = before <= kMostBefore ? make_unread(fd, room + left) : nullptr;
     if (u == nullptr)
         return;
-    std::uint64_t filled = take_from_kernel(s, fd, unread_room(*u), room);
+    int error = take_error(s); // that one of our sends was told
+    std::uint64_t filled = take_from_kernel(s, fd, unread_room(*u), room, error);
     if (filled >= before) {
         const std::uint64_t again = std::min(filled - before, left); // stands in the ring as well
         rx.consumed.fetch_add(again, std::memory_order_relaxed);
@@ -130,13 +133,15 @@ void move_to_shared(Socket &s)
         VMA_LOG(kWarn, "%s: %zu of %zu bytes that come before the endpoint's have not come: connection reset",
                 connection_name(s, name), static_cast<std::size_t>(before - filled), static_cast<std::size_t>(before));
         libc::real.shutdown(fd, SHUT_RDWR);
-        int none = 0; // or what the kernel has said
-        s.pending_error.compare_exchange_strong(none, ECONNRESET);
+        error = error != 0 ? error : ECONNRESET;
     }
-    publish_unread(*u, filled);
+    publish_unread(*u, filled, error);
     forget_copy(rx);
     go_on_by_kernel(rx);
-    set_shared(s, u);
+    if (filled != 0 || error != 0)
+        set_shared(s, u);
+    else // all of the copy was read: nobody would come to remove it
+        leave_unread(u);
 }
 
 } // namespace
@@ -196,14 +201,19 @@ std::size_t shared_left(const Socket &s)
     return u != nullptr ? unread_left(*u) : 0;
 }
 
-ssize_t consume_shared(Socket &s, msghdr *msg, std::size_t skip, int flags)
+ssize_t consume_shared(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
 {
-    const Unread *const u = s.rx.unread.load(std::memory_order_relaxed);
-    const std::size_t n = read_unread(*u, *msg, skip, flags);
+    const Unread &u = *s.rx.unread.load(std::memory_order_relaxed);
+    const bool peeks = (flags & MSG_PEEK) != 0;
+    const std::size_t n =
+        peeks && kernel_peek_offset(fd) >= 0 ? peek_on_unread(u, *msg, skip, flags) : read_unread(u, *msg, skip, flags);
     if (n == 0)
-        return 0;
-    if ((flags & MSG_PEEK) == 0)
+        return skip == 0 ? -take_unread_error(u)
+                         : 0; // behind the last byte; a call that has got something leaves it to the next one
+    if (!peeks) {
+        peek_goes_back(u, n);
         stats::received(record_of(s), n);
+    }
     msg->msg_namelen = 0;
     msg->msg_controllen = 0;
     msg->msg_flags = flags & MSG_CMSG_CLOEXEC;
@@ -212,7 +222,27 @@ ssize_t consume_shared(Socket &s, msghdr *msg, std::size_t skip, int flags)
 
 bool holds_stash(const Socket &s)
 {
-    return s.rx.stash != nullptr || (s.rx.unread.load(std::memory_order_relaxed) != nullptr && shared_left(s) != 0);
+    const Unread *const u = s.rx.unread.load(std::memory_order_relaxed);
+    return s.rx.stash != nullptr || (u != nullptr && (unread_left(*u) != 0 || ends_in_error(*u)));
+}
+
+bool owes_error(const Socket &s)
+{
+    if (s.pending_error.load(std::memory_order_relaxed) != 0)
+        return true;
+    if (s.rx.unread.load(std::memory_order_relaxed) == nullptr) [[likely]]
+        return false;
+    const LockGuard guard(s.rx.unread_lock);
+    const Unread *const u = s.rx.unread.load(std::memory_order_relaxed);
+    return u != nullptr && ends_in_error(*u);
+}
+
+int take_owed_error(Socket &s)
+{
+    const int error = take_error(s);
+    const LockGuard guard(s.rx.unread_lock);
+    const Unread *const u = s.rx.unread.load(std::memory_order_relaxed);
+    return error == 0 && u != nullptr ? take_unread_error(*u) : error;
 }
 
 bool may_reset(const Socket &s)

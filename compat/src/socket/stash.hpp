@@ -24,11 +24,14 @@ void share_stash(Socket &s, bool handed);
 void set_shared(Socket &s, Unread *u); // rx_lock held, or nobody else knows the socket
 
 // The part that all share, of a socket whose rx.unread is not nullptr.
-std::size_t shared_left(const Socket &s);                                    // bytes; no lock needed
-ssize_t consume_shared(Socket &s, msghdr *msg, std::size_t skip, int flags); // bytes, 0: none is left. rx_lock held
-bool holds_stash(const Socket &s);                                           // of either kind; rx_lock held
-bool may_reset(const Socket &s); // nobody else is there to read what is left
-void end_stash(Socket &s);       // the process ends: what nobody else has goes
+std::size_t shared_left(const Socket &s); // bytes; no lock needed
+// Bytes, the negative errno that stands behind them, or 0: none is left. rx_lock held.
+ssize_t consume_shared(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags);
+bool holds_stash(const Socket &s); // of either kind; rx_lock held
+bool owes_error(const Socket &s);  // that the program has not been told, of its own or of all holders; no lock needed
+int take_owed_error(Socket &s);    // SO_ERROR, as far as the kernel doesn't know it; no lock held
+bool may_reset(const Socket &s);   // nobody else is there to read what is left
+void end_stash(Socket &s);         // the process ends: what nobody else has goes
 
 // A descriptor that another process has left or sent to this one. True: there are bytes to read before the kernel's, and it is
 // tracked now. `handed`: the other one has counted on us.

@@ -193,10 +193,14 @@ public:
 
     // Calls inside the kernel while plain; START and READY wait until they are out.
     std::atomic<std::uint32_t> bare_receivers{0};
+    std::atomic<std::uint32_t> bare_polls{0};
     std::atomic<std::uint32_t> bare_senders{0};
     std::atomic<std::uint32_t> waiters{0}; // calls that wait while dual
     std::atomic<int> kept_fd{-1};          // our own descriptor of a socket that was closed while calls were open
     std::atomic<std::uint32_t> operations{0};
+    std::atomic<std::uint32_t> ask_holders_since{0}; // of these, when it was asked last whether others hold the socket
+    std::atomic<std::uint32_t> ask_holders_after{
+        0};                                  // so many more it is asked again; 0: not asked since the last fork or lift
     Glimpsed<std::uint32_t> seen_offers = 0; // generation of the offers page at our last look
 
     Mutex tx_lock;
@@ -269,6 +273,14 @@ inline int take_error(Socket &s)
     if (s.pending_error.load(std::memory_order_relaxed) == 0) [[likely]]
         return 0;
     return s.pending_error.exchange(0, std::memory_order_relaxed);
+}
+
+// What a socket is that has no endpoint (any more). One that owes the program an error stays plain: on the kernel for good nobody
+// would look for it.
+inline Mode mode_without_endpoint(const Socket &s)
+{
+    const bool owes = s.pending_error.load(std::memory_order_relaxed) != 0;
+    return s.pinned.load(std::memory_order_relaxed) && !owes ? Mode::kKernel : Mode::kPlain;
 }
 
 // errno of a receive from the kernel. Of a stream that we had to reset it tells the reset to whoever asks first, sender or

@@ -24,12 +24,20 @@ namespace vma::sock {
 
 namespace {
 
-constexpr std::uint32_t kReservedSlots = 4; // for control tags
+// A RETURN and two ENDs, of which the second answers a RETURN that crossed the first, always find a slot: the next of each comes when
+// the peer has taken these. Nobody could close an endpoint otherwise: what the peer goes on writing would be lost.
+constexpr std::uint32_t kSlotsForTurns = 3;
+constexpr std::uint32_t kReservedSlots = kSlotsForTurns + 3; // the other tags', which can be sent later
+
+std::uint32_t count_slots(const Socket &s)
+{
+    const ssize_t left = s.endpoint->ops->tx_size_left(s.endpoint);
+    return left > 0 ? static_cast<std::uint32_t>(left) : 0;
+}
 
 bool refresh_slots(Socket &s)
 {
-    const ssize_t left = s.endpoint->ops->tx_size_left(s.endpoint);
-    s.tx.slots_left = left > 0 ? static_cast<std::uint32_t>(left) : 0;
+    s.tx.slots_left = count_slots(s);
     return s.tx.slots_left > kReservedSlots;
 }
 
@@ -188,6 +196,8 @@ ssize_t post_tag(Socket &s, Tag type, std::uint64_t value) // 0, -FI_EAGAIN: no 
 {
     if (s.endpoint == nullptr || s.endpoint_down.load(std::memory_order_acquire))
         return -FI_ENOTCONN;
+    if (type != Tag::kEnd && type != Tag::kReturn && count_slots(s) <= kSlotsForTurns)
+        return -FI_EAGAIN;
     return fi_inject_writedata(s.endpoint, &value, 0, make_tag(type, value), 0, 0, FI_VMA_REGION_KEY);
 }
 
@@ -256,7 +266,8 @@ void resend(Socket &s)
             return;
         }
         if (n < 0) { // the reset came since: the program's next call learns it from us
-            s.pending_error.store(errno == EPIPE ? 0 : errno, std::memory_order_relaxed);
+            if (errno != EPIPE)
+                s.pending_error.store(errno, std::memory_order_relaxed);
             break;
         }
         tx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
@@ -345,9 +356,24 @@ void ask_return(Socket &s)
         tx.asked = send_tag(s, Tag::kAsk, 0);
 }
 
+namespace {
+
+// The endpoint has ended while it carried our bytes. Who closed it has said by RETURN, which may still be in the queue, how many it
+// has taken: the rest goes by the kernel first.
+void heed_last_return(Socket &s)
+{
+    engine_drain(ring_of(s));
+    if (s.tx.return_at.load(std::memory_order_acquire) != kNone)
+        do_tx_work(s);
+}
+
+} // namespace
+
 void end_transmit(Socket &s, bool final)
 {
     Sender &tx = s.tx;
+    if (tx.path == Path::kEndpoint && s.endpoint_down.load(std::memory_order_acquire)) [[unlikely]]
+        heed_last_return(s);
     tx.final |= final;
     if (tx.path == Path::kEndpoint) {
         tx.path = Path::kKernel;
@@ -474,6 +500,10 @@ ssize_t transmit(Socket &s, int fd, const msghdr *msg, std::size_t skip, int fla
             return n;
         if (is_remote(s))
             abort_stream(s, "the endpoint failed");
+        else
+            heed_last_return(s);
+        if (is_blocked(s))
+            return -EAGAIN;
         tx.path = Path::kKernel; // the peer is gone: the kernel says how
         tx.final = true;
     }

@@ -2,6 +2,7 @@
 // The segments of unread bytes. One is removed by whoever reads its last byte, by the last process that drops it, and where that
 // was killed, by the next one that opens the shared directory, if the kernel has no such socket any more.
 #include "compat/src/socket/unread.hpp"
+#include "compat/src/socket/author.hpp"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,6 +16,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <new>
 
 #include "compat/src/config/log.hpp"
@@ -45,6 +47,8 @@ struct alignas(64) Segment {
     std::atomic<std::uint64_t> length; // 0: not filled yet
     std::atomic<std::uint64_t> position;
     std::atomic<std::int32_t> handed; // to processes that have not found it yet
+    std::atomic<std::uint64_t> peek_place;
+    std::atomic<std::int32_t> error; // behind the last byte, until it is told
 
     std::uint8_t *bytes() { return reinterpret_cast<std::uint8_t *>(this + 1); } // to the segment's end
 };
@@ -88,6 +92,7 @@ struct Link {
     key_t key = 0;            // of the segment: it is made after the link, so that none is ever without
     std::uint64_t secret = 0; // stands in the segment as well
     std::uint64_t inode = 0;  // of the socket
+    std::uint64_t space = 0;  // of the numbers of processes, where it was made: pid_space()
 };
 
 bool read_link(const Path &path, Link &link)
@@ -97,14 +102,16 @@ bool read_link(const Path &path, Link &link)
     if (length < 0)
         return false;
     target[length] = '\0';
-    return std::sscanf(target, "shm.%d.%" SCNx64 ".%" SCNu64, &link.key, &link.secret, &link.inode) == 3;
+    return std::sscanf(target, "shm.%d.%" SCNx64 ".%" SCNu64 ".%" SCNx64, &link.key, &link.secret, &link.inode,
+                       &link.space) == 4;
 }
 
 // The folder may go while it is empty.
 bool make_link(const Path &path, const Link &link)
 {
     char target[80];
-    std::snprintf(target, sizeof target, "shm.%d.%" PRIx64 ".%" PRIu64, link.key, link.secret, link.inode);
+    std::snprintf(target, sizeof target, "shm.%d.%" PRIx64 ".%" PRIu64 ".%" PRIx64, link.key, link.secret, link.inode,
+                  link.space);
     int result = -1;
     for (int tries = 0; tries < 3 && result != 0; ++tries) {
         ::mkdir(folder_path().text, 0700);
@@ -165,7 +172,7 @@ Unread *make_unread(int fd, std::size_t room)
     if (!open_offers() || !name_of(fd, name))
         return nullptr;
     const std::uint64_t secret = random_cookie();
-    Link link = {static_cast<key_t>(secret & INT32_MAX) | 1, secret, inode_of(fd)};
+    Link link = {static_cast<key_t>(secret & INT32_MAX) | 1, secret, inode_of(fd), pid_space()};
     const Path path = link_path(name);
     const bool named = make_link(path, link);
     const int id =
@@ -189,9 +196,10 @@ std::uint8_t *unread_room(Unread &u)
     return u.segment->bytes();
 }
 
-void publish_unread(Unread &u, std::size_t filled)
+void publish_unread(Unread &u, std::size_t filled, int error)
 {
     u.length = filled;
+    u.segment->error.store(error, std::memory_order_relaxed);
     u.segment->length.store(filled, std::memory_order_release);
 }
 
@@ -216,9 +224,13 @@ Unread *find_unread(int fd, bool handed)
         count_found(*segment);
     const std::uint64_t length =
         std::min<std::uint64_t>(segment->length.load(std::memory_order_acquire), about.shm_segsz - sizeof(Segment));
-    if (known && segment->position.load(std::memory_order_acquire) < length)
+    if (known && (segment->position.load(std::memory_order_acquire) < length ||
+                  segment->error.load(std::memory_order_relaxed) != 0))
         return describe_unread(segment, length, name, id);
-    ::shmdt(segment);
+    if (known)
+        leave_unread(describe_unread(segment, length, name, id)); // which may have been left to us
+    else
+        ::shmdt(segment);
     return nullptr;
 }
 
@@ -233,11 +245,24 @@ std::size_t unread_left(const Unread &u)
     return position < u.length ? u.length - position : 0;
 }
 
+bool ends_in_error(const Unread &u)
+{
+    return u.segment->error.load(std::memory_order_relaxed) != 0;
+}
+
+int take_unread_error(const Unread &u)
+{
+    const int error = ends_in_error(u) ? u.segment->error.exchange(0) : 0;
+    if (error != 0 && unread_left(u) == 0)
+        remove(link_path(u.name), u.id);
+    return error;
+}
+
 namespace {
 
 void end_if_read(const Unread &u, std::uint64_t position, std::size_t taken)
 {
-    if (position == u.length && taken != 0)
+    if (position == u.length && taken != 0 && !ends_in_error(u))
         remove(link_path(u.name), u.id);
 }
 
@@ -290,6 +315,26 @@ bool take_unread(const Unread &u, std::uint64_t position, std::size_t count)
         return false;
     end_if_read(u, position + count, count);
     return true;
+}
+
+std::uint64_t peek_place(const Unread &u)
+{
+    return u.segment->peek_place.load(std::memory_order_relaxed);
+}
+
+void set_peek_place(const Unread &u, std::uint64_t bytes)
+{
+    u.segment->peek_place.store(bytes, std::memory_order_relaxed);
+}
+
+std::size_t peek_on_unread(const Unread &u, const msghdr &msg, std::size_t skip, int flags)
+{
+    const std::size_t left = unread_left(u);
+    const std::uint64_t place = std::min<std::uint64_t>(peek_place(u), left);
+    const std::uint8_t *const from = u.segment->bytes() + (u.length - left) + place;
+    const std::size_t n = copy_out(from, left - place, msg, skip, (flags & MSG_TRUNC) != 0);
+    set_peek_place(u, place + n);
+    return n;
 }
 
 namespace {
@@ -383,15 +428,23 @@ bool somebody_holds(std::uint64_t inode)
     return found;
 }
 
-bool may_live(std::uint64_t network, std::uint64_t inode)
+// Of another container, whose processes /proc doesn't show.
+bool is_new(const Path &path)
+{
+    constexpr std::time_t kLasts = 3600; // seconds
+    struct stat st = {};
+    return ::lstat(path.text, &st) != 0 || st.st_mtim.tv_sec + kLasts > ::time(nullptr);
+}
+
+bool may_live(std::uint64_t network, const Link &link, const Path &path)
 {
     bool readable = false;
     if (network != udp::network_of_thread())
-        return somebody_holds(inode);
+        return somebody_holds(link.inode) || (link.space != pid_space() && is_new(path));
     bool found = false;
     for (const char *const table : {"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6",
                                     "/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"})
-        found = found || kernel_lists(table, inode, readable);
+        found = found || kernel_lists(table, link.inode, readable);
     return found || !readable;
 }
 
@@ -403,7 +456,7 @@ bool is_left_by_the_dead(const Path &path, std::uint64_t network, int &id)
     if (!read_link(path, link))
         return errno != ENOENT;
     id = find_segment(link, about);
-    return id < 0 ? !may_live(network, link.inode) : about.shm_nattch == 0 && !may_live(network, link.inode);
+    return (id < 0 || about.shm_nattch == 0) && !may_live(network, link, path);
 }
 
 } // namespace

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Preloaded: each network interface has a PTP clock, which is ahead of the system's clock by as many seconds as SIM_PTP_AHEAD says.
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <linux/ethtool.h>
 #include <linux/ptp_clock.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstdarg>
 #include <cstdint>
@@ -40,22 +41,19 @@ int tell_offsets(ptp_sys_offset_extended &looks)
     return 0;
 }
 
-} // namespace
-
-extern "C" [[gnu::visibility("default")]] int ioctl(int fd, unsigned long request, ...) noexcept
+bool is_about_clocks(unsigned long request, void *argument)
 {
-    static const auto real = reinterpret_cast<decltype(&::ioctl)>(::dlsym(RTLD_NEXT, "ioctl"));
-    va_list list;
-    va_start(list, request);
-    void *const argument = va_arg(list, void *);
-    va_end(list);
+    if (request != SIOCETHTOOL)
+        return request == PTP_SYS_OFFSET_EXTENDED;
+    std::uint32_t command = 0;
+    std::memcpy(&command, static_cast<ifreq *>(argument)->ifr_data, sizeof command);
+    return command == ETHTOOL_GET_TS_INFO;
+}
+
+int tell(unsigned long request, void *argument)
+{
     if (request == PTP_SYS_OFFSET_EXTENDED)
         return tell_offsets(*static_cast<ptp_sys_offset_extended *>(argument));
-    std::uint32_t command = 0;
-    if (request == SIOCETHTOOL)
-        std::memcpy(&command, static_cast<ifreq *>(argument)->ifr_data, sizeof command);
-    if (command != ETHTOOL_GET_TS_INFO)
-        return real(fd, request, argument);
     auto *const info = reinterpret_cast<ethtool_ts_info *>(static_cast<ifreq *>(argument)->ifr_data);
     *info = {};
     info->cmd = ETHTOOL_GET_TS_INFO;
@@ -63,12 +61,22 @@ extern "C" [[gnu::visibility("default")]] int ioctl(int fd, unsigned long reques
     return 0;
 }
 
-extern "C" [[gnu::visibility("default")]] int open(const char *path, int flags, ...)
+} // namespace
+
+// The provider's way to the kernel.
+extern "C" [[gnu::visibility("default")]] long syscall(long number, ...) noexcept
 {
-    static const auto real = reinterpret_cast<decltype(&::open)>(::dlsym(RTLD_NEXT, "open"));
+    static const auto real = reinterpret_cast<decltype(&::syscall)>(::dlsym(RTLD_NEXT, "syscall"));
     va_list list;
-    va_start(list, flags);
-    const auto mode = static_cast<mode_t>((flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(list, int) : 0);
+    va_start(list, number);
+    long a[6];
+    for (long &argument : a)
+        argument = va_arg(list, long);
     va_end(list);
-    return real(std::strcmp(path, kPath) == 0 ? "/dev/null" : path, flags, mode);
+    if (auto *const argument = reinterpret_cast<void *>(a[2]);
+        number == SYS_ioctl && is_about_clocks(static_cast<unsigned long>(a[1]), argument))
+        return tell(static_cast<unsigned long>(a[1]), argument);
+    if (number == SYS_openat && std::strcmp(reinterpret_cast<const char *>(a[1]), kPath) == 0)
+        a[1] = reinterpret_cast<long>("/dev/null");
+    return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }

@@ -17,6 +17,7 @@
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/exception.hpp"
+#include "compat/src/socket/peek_offset.hpp"
 #include "compat/src/socket/udp/diag.hpp"
 #include "compat/src/socket/udp/interface.hpp"
 #include "compat/src/socket/udp/memberships.hpp"
@@ -421,7 +422,7 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
         u.may_share.store(true, std::memory_order_relaxed);
     if (effect == Effect::kGroupSending)
         return set_group_option(s, fd, level, name, value, len);
-    const int result = libc::real.setsockopt(fd, level, name, value, len);
+    const int result = set_in_kernel(s, fd, level, name, value, len);
     if (result != 0)
         return result;
     if (effect == Effect::kSending)

@@ -18,6 +18,7 @@
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/exception.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/socket/loading.hpp"
 #include "compat/src/socket/udp/rules.hpp"
 #include "compat/src/socket/uring.hpp"
 
@@ -104,8 +105,10 @@ void lift_locked(Socket &s, int fd, bool asked)
     }
     if (engine_start_datagrams())
         become_dual(s, fd);
-    else
-        refuse_offload(s, "the provider is not available");
+    else {
+        u.seen = now - 1; // asks again when the provider is loaded
+        refuse_without_engine(s);
+    }
     if (by_port && dual(s))
         attach_ports(s, fd);
     if (dual(s) && u.is_unnamed.load(std::memory_order_relaxed) && !is_on_port(u)) {
@@ -162,16 +165,23 @@ bool wants_lift(Socket &s)
 
 namespace {
 
+void lift_in_turn(Socket &s, int fd, bool asked)
+{
+    if (!may_lift_beside_rings() || !g_lift_lock.try_lock())
+        return;
+    if (g_fork_gate.try_lock()) {
+        lift_locked(s, fd, asked);
+        g_fork_gate.unlock();
+    }
+    g_lift_lock.unlock();
+}
+
 void try_to_lift(Socket &s, int fd, bool asked)
 {
     const int saved = errno;
-    if (may_lift_beside_rings() && g_lift_lock.try_lock()) {
-        if (g_fork_gate.try_lock()) {
-            lift_locked(s, fd, asked);
-            g_fork_gate.unlock();
-        }
-        g_lift_lock.unlock();
-    }
+    lift_in_turn(s, fd, asked);
+    if (load_wanted_provider()) [[unlikely]]
+        lift_in_turn(s, fd, asked);
     errno = saved;
 }
 
@@ -204,7 +214,7 @@ void publish_if_due(Socket &s)
     u.cookie.store(cookie, std::memory_order_release);
     if (u.is_unnamed.load(std::memory_order_relaxed))
         return;
-    const Target target = {::getpid(), engine_datagrams().port, s.index, cookie};
+    const Target target = {this_process(), engine_datagrams().port, s.index, cookie};
     u.named.store(publish_name(u.identity, target), std::memory_order_relaxed);
     char name[kNameMax];
     const int fd = s.any_fd.load(std::memory_order_relaxed);
@@ -243,7 +253,7 @@ void unlift(Socket &s, bool keep_unread)
         drop_stash(s);
         forget_queued(s);
         s.kernel_news = false;
-        s.mode.store(s.pinned ? Mode::kKernel : Mode::kPlain, std::memory_order_release);
+        s.mode.store(mode_without_endpoint(s), std::memory_order_release);
     }
     engine_exclude_polling(false);
     s.rx_lock.unlock();

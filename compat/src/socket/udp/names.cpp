@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Names are symbolic links: "u-<cookie>-<inode>" of receivers, "w-..." of wishes.
+// Names are symbolic links: "u-<words>-<cookie>-<inode>" of receivers, "w-..." of wishes.
 #include "compat/src/socket/udp/names.hpp"
 
 #include <errno.h>
@@ -29,8 +29,8 @@ struct Path {
 Path path_of(char kind, const Identity &who)
 {
     Path path;
-    std::snprintf(path.text, sizeof path.text, "%s/%c-%" PRIx64 "-%" PRIx32, offers_directory(), kind, who.cookie,
-                  who.inode);
+    std::snprintf(path.text, sizeof path.text, "%s/%c-%" PRIx32 "-%" PRIx64 "-%" PRIx32, offers_directory(), kind,
+                  generations_id(), who.cookie, who.inode);
     return path;
 }
 
@@ -59,8 +59,8 @@ bool identify(int fd, Identity &out)
 bool publish_name(const Identity &who, const Target &target)
 {
     char text[96];
-    std::snprintf(text, sizeof text, "1.%d.%u.%u.%" PRIx32, target.process, unsigned{target.port}, target.index,
-                  target.cookie);
+    std::snprintf(text, sizeof text, VMA_AUTHOR_PRINTED "%u.%u.%" PRIx32, target.author.process, target.author.space,
+                  unsigned{target.port}, target.index, target.cookie);
     const bool published = make_link('u', who, text);
     withdraw_wish(who);
     names_changed();
@@ -82,9 +82,9 @@ bool find_name(const Identity &who, Target &out)
     text[length] = '\0';
     unsigned port = 0;
     int used = 0;
-    if (std::sscanf(text, "1.%d.%u.%" SCNu32 ".%" SCNx32 "%n", &out.process, &port, &out.index, &out.cookie, &used) !=
-            4 ||
-        text[used] != '\0' || port == 0 || port > 65535 || out.process <= 0 || out.index >= kMostSockets)
+    if (std::sscanf(text, VMA_AUTHOR_SCANNED "%u.%" SCNu32 ".%" SCNx32 "%n", &out.author.process, &out.author.space,
+                    &port, &out.index, &out.cookie, &used) != 5 ||
+        text[used] != '\0' || port == 0 || port > 65535 || out.author.process <= 0 || out.index >= kMostSockets)
         return false;
     out.port = static_cast<std::uint16_t>(port);
     return true;
@@ -92,8 +92,9 @@ bool find_name(const Identity &who, Target &out)
 
 std::uint32_t leave_wish(const Identity &who)
 {
-    char text[32];
-    std::snprintf(text, sizeof text, "1.%d.", ::getpid());
+    char text[64];
+    const Author author = this_process();
+    std::snprintf(text, sizeof text, VMA_AUTHOR_PRINTED, author.process, author.space);
     make_link('w', who, text);
     return names_changed();
 }

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "compat/src/socket/author.hpp"
+
 namespace vma::sock::udp {
 
 // Unique on the host for as long as the kernel runs, in all network namespaces.
@@ -18,7 +20,7 @@ struct Identity {
 bool identify(int fd, Identity &out);
 
 struct Target {
-    int process;
+    Author author;
     std::uint16_t port;   // of its datagram endpoint
     std::uint32_t index;  // of the socket in its pool
     std::uint32_t cookie; // what datagrams for it have to show

@@ -3,7 +3,6 @@
 // come there, and at the kernel in between.
 #include <errno.h>
 #include <limits.h>
-#include <linux/sock_diag.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 
@@ -19,37 +18,19 @@
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
-#include "compat/src/socket/udp/state.hpp"
+#include "compat/src/socket/udp/receiving.hpp"
 
 namespace vma::sock::udp {
 
 namespace {
-
-constexpr int kKernelOnly = MSG_ERRQUEUE; // MSG_OOB means nothing to UDP
-constexpr std::uint32_t kRarely = 1024;   // VMA_RX_UDP_POLL_OS_RATIO=0: once in so many looks all the same
-// Who asks again within some 1.5 us is polling: what another process tells him of takes longer than that to be told.
-constexpr std::uint64_t kBusyTicks = 5'000;
-
-// One receiving call: where it wants the datagram, and what came of it.
-struct Receive {
-    Socket &s;
-    int fd;
-    msghdr &msg;
-    int flags;
-    std::uint32_t turns = 0;
-    bool sure = false; // after a look: nothing was there, nor with others
-    ssize_t result = 0;
-    bool force = false;     // what the kernel has is not taken: EIO
-    std::size_t copied = 0; // bytes that are no loan in any case
-    Loan *loan = nullptr;   // instead of the bytes, where that can be
-    About *about = nullptr;
-};
 
 bool has_room_for_name(const msghdr &msg)
 {
     return msg.msg_name == nullptr ||
            libc::can_update(msg.msg_name, std::min<std::size_t>(msg.msg_namelen, sizeof(sockaddr_in6)));
 }
+
+} // namespace
 
 // The bytes are where they belong: the rest of what recvmsg() returns.
 void finish(Receive &call, const About &about, std::size_t length)
@@ -70,63 +51,12 @@ void finish(Receive &call, const About &about, std::size_t length)
     call.result = static_cast<ssize_t>((call.flags & MSG_TRUNC) != 0 ? length : fits);
 }
 
-// What the kernel dropped after its last datagram stands in no datagram.
-[[gnu::noinline]] void read_kernel_drops(State &u, int fd)
-{
-    std::uint32_t info[SK_MEMINFO_VARS] = {};
-    socklen_t size = sizeof info;
-    if (libc::real.getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info, &size) == 0)
-        u.kernel_dropped.store(info[SK_MEMINFO_DROPS], std::memory_order_relaxed);
-}
+namespace {
 
-void note_nothing(Socket &s, State &u, int fd)
-{
-    if (u.tells_losses && u.kernel_brings.load(std::memory_order_relaxed)) [[unlikely]]
-        read_kernel_drops(u, fd);
-    u.kernel_brings.store(false, std::memory_order_relaxed);
-    u.kernel_first.store(false, std::memory_order_relaxed);
-    s.kernel_news.store(false, std::memory_order_relaxed);
-    u.kernel_look.store(mux::ticks(), std::memory_order_relaxed);
-}
-
-// False: it has nothing, or there is an error to tell.
-bool kernel_has_one(Receive &call)
-{
-    const int fd = live_fd(call.s, call.fd);
-    const ssize_t n = libc::real.syscall(SYS_recvfrom, fd, nullptr, 0, MSG_PEEK | MSG_DONTWAIT, nullptr, nullptr);
-    if (n < 0 && errno == EAGAIN)
-        note_nothing(call.s, state_of(call.s), fd);
-    else if (n < 0)
-        call.result = -errno;
-    return n >= 0;
-}
-
-// rx_lock may be held. False: the kernel has nothing.
-bool take_from_kernel(Receive &call)
-{
-    State &u = state_of(call.s);
-    if (call.force) {
-        if (kernel_has_one(call))
-            call.result = -EIO;
-        return call.result < 0;
-    }
-    const int fd = live_fd(call.s, call.fd);
-    const std::size_t controls = call.msg.msg_controllen;
-    const ssize_t n = libc::uncancelled::recvmsg(fd, &call.msg, call.flags | MSG_DONTWAIT);
-    if (n < 0 && errno == EAGAIN) {
-        note_nothing(call.s, u, fd);
-        return false;
-    }
-    call.result = n < 0 ? -errno : n;
-    if ((call.flags & MSG_PEEK) == 0)
-        by_os_received(call.s, n);
-    if (n >= 0) {
-        u.kernel_brings.store(true, std::memory_order_relaxed);
-        if (u.tells_losses)
-            add_overflows(call.s, &call.msg, controls);
-    }
-    return true;
-}
+constexpr int kKernelOnly = MSG_ERRQUEUE; // MSG_OOB means nothing to UDP
+constexpr std::uint32_t kRarely = 1024;   // VMA_RX_UDP_POLL_OS_RATIO=0: once in so many looks all the same
+// Who asks again within some 1.5 us is polling: what another process tells him of takes longer than that to be told.
+constexpr std::uint64_t kBusyTicks = 5'000;
 
 // rx_lock held
 void end_turn(State &u)
@@ -172,28 +102,6 @@ bool take_queued(Receive &call)
     if ((call.flags & MSG_PEEK) == 0)
         queue.pop();
     return true;
-}
-
-// The first of those that other processes may read as well: they came before all that the kernel has. rx_lock held.
-[[gnu::noinline]] bool take_shared(Receive &call)
-{
-    const Unread &u = *call.s.rx.unread.load(std::memory_order_relaxed);
-    for (SharedDatagram first; first.look(u); first = {}) {
-        if (first.head.about.after_kernel && take_from_kernel(call))
-            return true;
-        if (!are_somewhere(call.msg.msg_iov, call.msg.msg_iovlen) ||
-            !can_overwrite(call.msg.msg_iov, call.msg.msg_iovlen, first.head.length)) {
-            call.result = -EFAULT;
-            return (call.flags & MSG_PEEK) != 0 || first.take(u);
-        }
-        const iovec bytes = {const_cast<std::uint8_t *>(first.bytes), first.head.length};
-        scatter(call.msg, &bytes, 1);
-        if ((call.flags & MSG_PEEK) == 0 && !first.take(u))
-            continue;
-        finish(call, first.head.about, first.head.length);
-        return true;
-    }
-    return false;
 }
 
 std::uint32_t kernel_ratio()
@@ -305,7 +213,9 @@ ssize_t answer(const Receive &call)
     engine_leave();
     if (state_of(s).cookie.load(std::memory_order_relaxed) == 0) [[unlikely]]
         finish_unlift(s);
-    return call.result >= 0 ? call.result : give(call.result);
+    if (call.result >= 0)
+        return call.result;
+    return call.result == kBehindAll ? wait_behind_all(call) : give(call.result);
 }
 
 // A wait that only the kernel can end begins with looks, for VMA_RX_POLL_INIT. False: a signal ended it.

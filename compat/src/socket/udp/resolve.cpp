@@ -15,6 +15,7 @@
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/socket/loading.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/udp/diag.hpp"
 #include "compat/src/socket/udp/interface.hpp"
@@ -162,7 +163,7 @@ bool point_to(Receiver &receiver, const Identity &who, const Target &target)
 {
     receiver.who = who;
     receiver.data = make_to(target.index, target.cookie);
-    receiver.own = target.process == ::getpid();
+    receiver.own = target.author == this_process();
     if (!receiver.own)
         receiver.endpoint = endpoint_of(target.port);
     return receiver.own || receiver.endpoint != FI_ADDR_NOTAVAIL;
@@ -212,21 +213,33 @@ bool flow_on_this_host(int fd, const Destination &to, Flow &flow)
     return here && IN6_IS_ADDR_V4MAPPED(&flow.source.sin6_addr) == IN6_IS_ADDR_V4MAPPED(&flow.destination.sin6_addr);
 }
 
+namespace {
+
+bool look_up_in_turn(Socket &s, int fd, Route &route)
+{
+    bool looked_up = false;
+    if (!g_lift_lock.try_lock())
+        return false;
+    if (g_fork_gate.try_lock()) {
+        look_up_locked(s, fd, route);
+        looked_up = true;
+        g_fork_gate.unlock();
+    }
+    g_lift_lock.unlock();
+    return looked_up;
+}
+
+} // namespace
+
 // Where a lock is held by another thread, the helper's each few milliseconds, the next send looks it up. If names have changed,
 // this one goes by the kernel: what the route says may be closed.
 int resolve(Socket &s, int fd, Route &route)
 {
     if (const int error = read_option(fd, SOL_SOCKET, SO_ERROR, 0); error != 0)
         return -error; // of an earlier datagram that went by the kernel
-    bool looked_up = false;
-    if (g_lift_lock.try_lock()) {
-        if (g_fork_gate.try_lock()) {
-            look_up_locked(s, fd, route);
-            looked_up = true;
-            g_fork_gate.unlock();
-        }
-        g_lift_lock.unlock();
-    }
+    bool looked_up = look_up_in_turn(s, fd, route);
+    if (load_wanted_provider()) [[unlikely]]
+        looked_up = look_up_in_turn(s, fd, route);
     if (!looked_up && (route.way != Way::kPort || route.to_group) && has_changed(route))
         route.way = Way::kUnknown;
     return 0;

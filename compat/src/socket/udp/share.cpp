@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include <atomic>
 #include <new>
 
 #include "compat/src/config/log.hpp"
@@ -60,14 +61,36 @@ void share_queue(Socket &s)
 }
 
 // Nothing of it is believed but what was checked here: another process may write there.
-bool SharedDatagram::look(const Unread &u)
+bool SharedDatagram::read()
 {
-    const std::uint8_t *const at = unread_at(u, place, left);
     if (left < sizeof(Queued))
         return false;
-    memcpy(static_cast<void *>(&head), at, sizeof head);
-    bytes = at + sizeof head;
+    memcpy(static_cast<void *>(&head), bytes - sizeof head, sizeof head);
+    is_peeked = (head.size & Queued::kPeeked) != 0;
+    head.size &= ~Queued::kPeeked;
     return head.length <= left - sizeof head && head.size == room_of(head.length) && head.size <= left;
+}
+
+bool SharedDatagram::look(const Unread &u)
+{
+    bytes = unread_at(u, place, left) + sizeof head;
+    return read();
+}
+
+bool SharedDatagram::next()
+{
+    place += head.size;
+    bytes += head.size;
+    left -= head.size;
+    return read();
+}
+
+// Of any other nobody asks.
+void SharedDatagram::note_peek() const
+{
+    if (head.length == 0)
+        std::atomic_ref(reinterpret_cast<Queued *>(const_cast<std::uint8_t *>(bytes) - sizeof head)->size)
+            .fetch_or(Queued::kPeeked, std::memory_order_relaxed);
 }
 
 bool SharedDatagram::take(const Unread &u) const

@@ -195,9 +195,15 @@ struct SharedDatagram {
     Queued head = {};
     const std::uint8_t *bytes = nullptr; // others may write there
     std::uint64_t place = 0;
-    std::size_t left = 0;
+    std::size_t left = 0;       // from its head on
+    bool is_peeked = false;     // an empty one
     bool look(const Unread &u); // false: there is none
+    bool next();                // the one behind it
     bool take(const Unread &u) const;
+    void note_peek() const; // it was peeked at
+
+private:
+    bool read();
 };
 inline bool has_shared(const Socket &s)
 {
@@ -329,7 +335,7 @@ bool flow_on_this_host(int fd, const Destination &to, Flow &flow); // false too 
 void forget_endpoints();
 bool is_stale(const Route &route);
 
-// ---- receiving (receive.cpp, ancillary.cpp)
+// ---- receiving (receive.cpp, ancillary.cpp; receiving.hpp has the parts)
 ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len);
 ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags);
 // The same without a copy if it can be: then `loan` has a lender, and nothing was written where `msg` says. Not with MSG_PEEK.

@@ -110,6 +110,7 @@ void leave_to_parent(Worker &w)
     if (w.epoll >= 0)
         ::close(w.epoll);
     w.epoll = -1;
+    w.left_in_epoll.clear();
     w.children.clear();
     for (Held &h : w.held) {
         h.watched = false;
@@ -169,8 +170,9 @@ void duplicate(Worker &w)
     h.watched = false;
     for (std::size_t i = 0; i < w.held.size(); ++i)
         if (w.held[i].fd == h.fd) { // dup2 has closed it
-            // an entry of the set is a number and an open file: if both are as before, it is there still
-            h.watched = w.held[i].watched && w.held[i].stream == h.stream && w.held[i].side == h.side;
+            h.watched = w.held[i].watched && w.held[i].same_entry(h);
+            if (w.held[i].watched && !h.watched)
+                w.left_in_epoll.push_back(w.held[i]);
             let_go(w.held[i].mine());
             w.held.erase(w.held.begin() + static_cast<std::ptrdiff_t>(i));
             break;

@@ -170,6 +170,12 @@ Held *Worker::any()
     return held.empty() ? nullptr : &held[below(held.size())];
 }
 
+bool Worker::is_left_in_epoll(const Held &h) const
+{
+    return std::any_of(left_in_epoll.begin(), left_in_epoll.end(),
+                       [&h](const Held &left) { return left.same_entry(h); });
+}
+
 void open_sockets(Worker &w)
 {
     for (unsigned family = 0; family < 2; ++family) {
@@ -342,7 +348,7 @@ void look_at_epoll(Worker &w)
         epoll_event event{};
         event.events = EPOLLIN | EPOLLRDHUP;
         event.data.u64 = static_cast<std::uint64_t>(h.fd);
-        if (::epoll_ctl(w.epoll, EPOLL_CTL_ADD, h.fd, &event) != 0)
+        if (::epoll_ctl(w.epoll, EPOLL_CTL_ADD, h.fd, &event) != 0 && !(errno == EEXIST && w.is_left_in_epoll(h)))
             fail(h.stream, "EPOLL_CTL_ADD: %s", strerrorname_np(errno));
         h.watched = true;
     }

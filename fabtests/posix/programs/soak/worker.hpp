@@ -23,6 +23,8 @@ struct Held {
     Side &theirs() const { return g_ledger->streams[stream].sides[1 - side]; }
     Flow &out() const { return g_ledger->streams[stream].flows[side]; }
     Flow &in() const { return g_ledger->streams[stream].flows[1 - side]; }
+    // An entry of an epoll set is a number and an open file.
+    bool same_entry(const Held &other) const { return fd == other.fd && stream == other.stream && side == other.side; }
 };
 
 struct Worker {
@@ -43,10 +45,13 @@ struct Worker {
     std::uint16_t datagram_ports[2] = {0, 0};
     int mailbox = -1;
     int epoll = -1;
+    std::vector<Held>
+        left_in_epoll; // dup2() closed the number; the entry is there for as long as the file is open elsewhere
 
     std::size_t below(std::size_t n) { return random.below(n); }
     bool one_in(std::size_t n) { return random.below(n) == 0; }
     Held *any(); // nullptr: there is none
+    bool is_left_in_epoll(const Held &h) const;
 };
 
 // Where the process is, for the one that watches: before each call that may wait.

@@ -132,6 +132,12 @@ std::string read_link(const std::string &path)
     return std::string(text, length > 0 ? static_cast<std::size_t>(length) : 0);
 }
 
+std::uint64_t own_space() // of process numbers
+{
+    struct stat st = {};
+    return ::stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+}
+
 std::vector<Target> find_targets(const std::string &directory, Endpoint &endpoint)
 {
     std::vector<Target> found;
@@ -140,8 +146,9 @@ std::vector<Target> find_targets(const std::string &directory, Endpoint &endpoin
         t.name = entry.path().filename();
         t.text = read_link(entry.path());
         int process = 0;
-        if (t.name.starts_with("u-") &&
-            std::sscanf(t.text.c_str(), "1.%d.%u.%" SCNu32 ".%" SCNx32, &process, &t.port, &t.index, &t.cookie) == 4) {
+        std::uint64_t space = 0;
+        if (t.name.starts_with("u-") && std::sscanf(t.text.c_str(), "2.%d@%" SCNx64 ".%u.%" SCNu32 ".%" SCNx32,
+                                                    &process, &space, &t.port, &t.index, &t.cookie) == 5) {
             t.endpoint = endpoint.insert(static_cast<std::uint16_t>(t.port));
             found.push_back(t);
         }
@@ -247,15 +254,17 @@ void Enemy::do_trick()
     case 0:
         return put_link(target.name, random_text(1 + random_.below(1000)));
     case 1: // to this process
-        std::snprintf(text, sizeof text, "1.%d.%u.0.1", ::getpid(), endpoint_.port());
+        std::snprintf(text, sizeof text, "2.%d@%" PRIx64 ".%u.0.1", ::getpid(), own_space(), endpoint_.port());
         return put_link(target.name, text);
     case 2: // numbers that are none of a socket
-        std::snprintf(text, sizeof text, "1.%llu.%llu.%llu.%llx", random_.next() >> random_.below(64) | 0ULL,
+        std::snprintf(text, sizeof text, "2.%llu@%" PRIx64 ".%llu.%llu.%llx",
+                      random_.next() >> random_.below(64) | 0ULL, own_space(),
                       random_.next() >> random_.below(64) | 0ULL, random_.next() >> random_.below(64) | 0ULL,
                       random_.next() | 0ULL);
         return put_link(target.name, text);
     case 3: // another process than the right one
-        std::snprintf(text, sizeof text, "1.%d.%u.%u.%x", ::getpid(), target.port, target.index, target.cookie);
+        std::snprintf(text, sizeof text, "2.%d@%" PRIx64 ".%u.%u.%x", ::getpid(), own_space(), target.port,
+                      target.index, target.cookie);
         return put_link(target.name, text);
     case 4:
         return put_link(wish, random_text(1 + random_.below(1000)));

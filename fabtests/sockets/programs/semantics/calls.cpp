@@ -19,6 +19,27 @@ std::string shown(const char *buf, ssize_t n)
 
 } // namespace
 
+// A peek for all of it waits for all of it, and tells each byte once.
+SCENARIO(peek_waitall)
+{
+    if (me.server) {
+        send_text(me.fd, "first half, ");
+        me.step();
+        ::poll(nullptr, 0, 20); // the other side mostly waits by then
+        send_text(me.fd, "second half");
+        me.step();
+        return;
+    }
+    await_readable(me.fd, 12);
+    me.step();
+    char buf[64];
+    for (const int flags : {int{MSG_WAITALL} | int{MSG_PEEK}, int{MSG_WAITALL}}) {
+        const ssize_t n = ::recv(me.fd, buf, 23, flags);
+        me.say("%s: %s", flags == MSG_WAITALL ? "recv" : "peek", shown(buf, n).c_str());
+    }
+    me.step();
+}
+
 SCENARIO(peek_trunc_dontwait)
 {
     if (me.server) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // New processes in the ways that servers make them, and changes of what a process may do, while a connection is in use. The client
 // sends lines and gets them back from whoever has the server's descriptor. More of fork(), exec() and SCM_RIGHTS: descriptors.cpp.
+#include <linux/sched.h> // clone_args
 #include <pthread.h>
 #include <sched.h>
 #include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "fabtests/sockets/programs/semantics/scenario.hpp"
@@ -172,6 +174,24 @@ SCENARIO(cloned_child)
     const pid_t child = must(::clone(echo_of_clone, stack + sizeof stack, SIGCHLD, &me), "clone");
     ::close(me.fd);
     reap(me, child);
+}
+
+// Likewise by numbers of system calls, with the stack of whoever calls.
+SCENARIO(children_by_number)
+{
+    if (!me.server)
+        return ask_for_lines(me);
+    clone_args arguments{};
+    arguments.exit_signal = SIGCHLD;
+    const auto made = static_cast<pid_t>(::syscall(SYS_clone3, &arguments, sizeof arguments));
+    if (must(made, "clone3") == 0)
+        ::_exit(echo_of_clone(&me));
+    ::close(me.fd);
+    reap(me, made);
+    me.show("clone3 of nothing", ::syscall(SYS_clone3, nullptr, sizeof arguments));
+    me.show("clone3 of too little", ::syscall(SYS_clone3, &arguments, 8));
+    arguments.flags = CLONE_THREAD;
+    me.show("clone3 of flags that don't fit", ::syscall(SYS_clone3, &arguments, sizeof arguments));
 }
 
 // The superuser's server gives its rights away; others are told that they have none.

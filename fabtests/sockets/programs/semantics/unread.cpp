@@ -3,6 +3,7 @@
 // sender has forked before, and so said how far the endpoint carried the stream: it can't be asked for them.
 #include <spawn.h>
 #include <sys/epoll.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 
 #include "fabtests/sockets/programs/semantics/scenario.hpp"
@@ -65,6 +66,21 @@ void show_half(const Side &me, const char *who, int fd)
     char bytes[32] = {};
     const ssize_t n = ::recv(fd, bytes, kHalf, MSG_DONTWAIT);
     me.say("%s: \"%s\" (%zd)", who, bytes, n);
+}
+
+void set_peek_offset(const Side &me, int offset)
+{
+    me.show("SO_PEEK_OFF", ::setsockopt(me.fd, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof offset));
+}
+
+void peek_on(const Side &me, const char *who, std::size_t room)
+{
+    char bytes[32] = {};
+    int offset = -100;
+    socklen_t size = sizeof offset;
+    const ssize_t n = ::recv(me.fd, bytes, room, MSG_PEEK | MSG_DONTWAIT);
+    ::getsockopt(me.fd, SOL_SOCKET, SO_PEEK_OFF, &offset, &size);
+    me.say("%s: peek \"%s\" (%zd), then at %d", who, bytes, n, offset);
 }
 
 void pass(int over, int fd)
@@ -174,6 +190,114 @@ SCENARIO(unread_bytes_are_read_by_the_child)
     go_on(me);
     me.show("epoll_wait", ::epoll_wait(set, &event, 1, -1));
     me.say("the rest: \"%s\"", receive_text(me.fd, 15).c_str());
+}
+
+// Sets that the child has got by fork tell it of them as they tell the parent.
+SCENARIO(unread_bytes_are_told_to_the_child)
+{
+    if (me.server)
+        return send_and_fork(me, me.fd, false);
+    epoll_event event{};
+    event.events = EPOLLIN;
+    const int sets[] = {must(::epoll_create1(0), "epoll_create1"), must(::epoll_create1(0), "epoll_create1")};
+    must(::epoll_ctl(sets[0], EPOLL_CTL_ADD, me.fd, &event), "epoll_ctl");
+    must(::epoll_ctl(sets[1], EPOLL_CTL_ADD, sets[0], &event), "epoll_ctl");
+    const auto look = [&](const char *who) {
+        pollfd one{sets[0], POLLIN, 0};
+        const int polled = ::poll(&one, 1, 0);
+        const int inner = ::epoll_wait(sets[0], &event, 1, 0);
+        me.say("%s: poll %d, epoll_wait %d, of the set around it %d", who, polled, inner,
+               ::epoll_wait(sets[1], &event, 1, 0));
+    };
+    await_text(me, me.fd);
+    look("parent");
+    const pid_t child = must(::fork(), "fork");
+    if (child == 0) {
+        look("child");
+        show_half(me, "child", me.fd);
+        look("child");
+        ::_exit(0);
+    }
+    reap(me, child);
+    look("parent");
+    show_half(me, "parent", me.fd);
+    look("parent");
+    go_on(me);
+}
+
+// Nobody tells the child of what it has read itself, and it hears of what comes by the kernel then.
+SCENARIO(unread_bytes_are_read_from_a_set_of_the_child)
+{
+    if (me.server) {
+        send_and_fork(me, me.fd, true);
+        me.step();
+        return;
+    }
+    epoll_event event{};
+    event.events = EPOLLIN;
+    const int set = must(::epoll_create1(0), "epoll_create1");
+    must(::epoll_ctl(set, EPOLL_CTL_ADD, me.fd, &event), "epoll_ctl");
+    await_text(me, me.fd);
+    const pid_t child = must(::fork(), "fork");
+    if (child == 0) {
+        for (int i = 0; i < 2; ++i) {
+            me.show("child: epoll_wait", ::epoll_wait(set, &event, 1, -1));
+            show_half(me, "child", me.fd);
+        }
+        me.show("child: epoll_wait", ::epoll_wait(set, &event, 1, 0));
+        go_on(me);
+        me.show("child: epoll_wait", ::epoll_wait(set, &event, 1, -1));
+        me.say("child: \"%s\"", receive_text(me.fd, 15).c_str());
+        me.show("child: epoll_wait", ::epoll_wait(set, &event, 1, 0));
+        ::_exit(0);
+    }
+    reap(me, child);
+    me.show("epoll_wait", ::epoll_wait(set, &event, 1, 0));
+    me.step();
+}
+
+// SO_PEEK_OFF (socket(7), Linux 6.9 for TCP): in front of the kernel's bytes, and from one process to the other.
+SCENARIO(unread_bytes_are_peeked_at_an_offset)
+{
+    if (me.server) {
+        send_and_fork(me, me.fd, true);
+        me.step();
+        return;
+    }
+    await_text(me, me.fd);
+    set_peek_offset(me, 3);
+    peek_on(me, "parent", 4);
+    const pid_t child = must(::fork(), "fork");
+    if (child == 0) {
+        peek_on(me, "child", 7);
+        show_half(me, "child", me.fd);
+        ::_exit(0);
+    }
+    reap(me, child);
+    peek_on(me, "parent", 8);
+    peek_on(me, "parent", 4);
+    go_on(me);
+    await_readable(me.fd, kHalf + 15);
+    for (const int offset : {-1, 5, 26}) { // over both, and behind all
+        set_peek_offset(me, offset);
+        peek_on(me, "parent", 30);
+    }
+    const timeval brief{0, 20000};
+    must(::setsockopt(me.fd, SOL_SOCKET, SO_RCVTIMEO, &brief, sizeof brief), "SO_RCVTIMEO");
+    char byte;
+    me.show("recv", ::recv(me.fd, &byte, 1, MSG_PEEK));
+    set_peek_offset(me, 3);
+    for (int i = 0; i < 4; ++i)
+        peek_on(me, "parent", 6);
+    show_half(me, "parent", me.fd);
+    peek_on(me, "parent", 20);
+    set_peek_offset(me, 9);
+    peek_on(me, "parent", 4);
+    set_peek_offset(me, -1);
+    peek_on(me, "parent", 9);
+    peek_on(me, "parent", 20);
+    me.say("the rest: \"%s\"", receive_text(me.fd, 15).c_str());
+    me.step();
 }
 
 SCENARIO(unread_bytes_are_passed)

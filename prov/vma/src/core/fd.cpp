@@ -13,6 +13,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "core/kernel.hpp"
+
 namespace vma::core {
 namespace {
 
@@ -61,7 +63,7 @@ void fork_child()
     for (int word = 0; word < used; ++word) {
         std::uint64_t bits = g_registered[word].exchange(0, std::memory_order_relaxed);
         for (; bits != 0; bits &= bits - 1)
-            ::close(word * kBitsPerWord + std::countr_zero(bits));
+            kernel::close(word * kBitsPerWord + std::countr_zero(bits));
     }
     pthread_mutex_unlock(&g_fork_mutex);
     errno = saved_errno;
@@ -115,7 +117,7 @@ void UniqueFd::reset() noexcept
         return;
     const int saved_errno = errno;
     unregister_fd(fd);
-    ::close(fd);
+    kernel::close(fd);
     errno = saved_errno;
 }
 
@@ -133,14 +135,14 @@ UniqueFd adopt_fd(int fd) noexcept
     const int base = high_base();
     int chosen = fd;
     if (fd < base) {
-        const int high = ::fcntl(fd, F_DUPFD_CLOEXEC, base);
+        const int high = kernel::fcntl(fd, F_DUPFD_CLOEXEC, base);
         if (high >= 0) {
-            ::close(fd);
+            kernel::close(fd);
             chosen = high;
         }
     }
     if (chosen == fd)
-        ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+        kernel::fcntl(fd, F_SETFD, FD_CLOEXEC);
     register_fd(chosen);
     errno = saved_errno;
     return UniqueFd(chosen);
@@ -148,16 +150,16 @@ UniqueFd adopt_fd(int fd) noexcept
 
 bool set_nonblocking(int fd) noexcept
 {
-    const int flags = ::fcntl(fd, F_GETFL);
-    return flags >= 0 && ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
+    const int flags = kernel::fcntl(fd, F_GETFL);
+    return flags >= 0 && kernel::fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
 }
 
 UniqueFd duplicate_fd(int fd) noexcept
 {
     const ForkGuard guard;
-    int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, high_base());
+    int copy = kernel::fcntl(fd, F_DUPFD_CLOEXEC, high_base());
     if (copy < 0 && errno == EINVAL)
-        copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        copy = kernel::fcntl(fd, F_DUPFD_CLOEXEC, 0);
     return adopt_fd(copy);
 }
 
@@ -165,7 +167,7 @@ bool watch_fd(int set, int fd) noexcept
 {
     epoll_event interest{};
     interest.events = EPOLLIN;
-    return ::epoll_ctl(set, EPOLL_CTL_ADD, fd, &interest) == 0;
+    return kernel::epoll_ctl(set, EPOLL_CTL_ADD, fd, &interest) == 0;
 }
 
 } // namespace vma::core

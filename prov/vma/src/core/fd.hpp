@@ -63,7 +63,7 @@ public:
 // it under a ForkGuard. Keeps errno; an invalid descriptor stays invalid.
 [[nodiscard]] UniqueFd adopt_fd(int fd) noexcept;
 
-// make_fd([] { return ::eventfd(0, EFD_CLOEXEC); }): creation, move and registration, with fork() kept out.
+// make_fd([] { return kernel::eventfd(0, EFD_CLOEXEC); }): creation, move and registration, with fork() kept out.
 template <typename Create> [[nodiscard]] UniqueFd make_fd(Create &&create) noexcept
 {
     const ForkGuard guard;

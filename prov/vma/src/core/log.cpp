@@ -12,7 +12,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "core/uncancelled.hpp"
+#include "core/kernel.hpp"
 
 namespace vma::core {
 namespace {
@@ -88,7 +88,7 @@ void write_stderr(Level level, Subsys subsys, const char *function, int line, co
         length = static_cast<int>(sizeof(out)) - 1;
         out[length - 1] = '\n';
     }
-    [[maybe_unused]] const ssize_t written = uncancelled::write(STDERR_FILENO, out, static_cast<std::size_t>(length));
+    [[maybe_unused]] const ssize_t written = kernel::write(STDERR_FILENO, out, static_cast<std::size_t>(length));
 }
 
 } // namespace

@@ -5,7 +5,7 @@
 #include <sched.h>
 #include <time.h>
 
-#include "core/uncancelled.hpp"
+#include "core/kernel.hpp"
 
 namespace vma::core {
 
@@ -24,7 +24,7 @@ void SpinLock::lock_slow() noexcept
         } else {
             // A holder of lower real-time priority never runs while we only yield.
             const timespec nap{0, 50'000};
-            uncancelled::sleep(nap);
+            static_cast<void>(kernel::nanosleep(&nap, nullptr));
         }
     }
 }

@@ -5,12 +5,12 @@
 #include <array>
 #include <charconv>
 #include <climits>
-#include <dirent.h>
 #include <fcntl.h>
-#include <memory>
 #include <unistd.h>
 
 #include "core/fd.hpp"
+#include "core/folder.hpp"
+#include "core/kernel.hpp"
 
 namespace vma::core {
 namespace {
@@ -30,25 +30,20 @@ std::string path_of(std::string_view device, const char *root, const char *kind 
 // The first line, without its end; empty where it can't be read.
 std::string read_line(const std::string &path)
 {
-    const UniqueFd file = make_fd([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
+    const UniqueFd file = make_fd([&] { return kernel::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
     std::array<char, NAME_MAX + 2> text;
-    const ssize_t length = file ? ::read(file.get(), text.data(), text.size()) : 0;
+    const ssize_t length = file ? kernel::read(file.get(), text.data(), text.size()) : 0;
     const std::string_view all(text.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
     return std::string(all.substr(0, all.find('\n')));
 }
 
-struct DirCloser {
-    void operator()(DIR *list) const noexcept { ::closedir(list); }
-};
-
 std::vector<std::string> entries(const std::string &path)
 {
     std::vector<std::string> names;
-    const std::unique_ptr<DIR, DirCloser> list(::opendir(path.c_str()));
-    while (const dirent *entry = list ? ::readdir(list.get()) : nullptr) {
-        if (entry->d_name[0] != '.')
-            names.emplace_back(entry->d_name);
-    }
+    Folder folder(path.c_str());
+    while (const char *const name = folder.next())
+        if (name[0] != '.')
+            names.emplace_back(name);
     return names;
 }
 
@@ -91,7 +86,7 @@ std::optional<PciAddress> rdma_pci_address(std::string_view device, const char *
     const std::string path_of_device = path_of(device, root);
     if (path_of_device.empty())
         return std::nullopt;
-    const ssize_t length = ::readlink((path_of_device + "/device").c_str(), target.data(), target.size());
+    const ssize_t length = kernel::readlink((path_of_device + "/device").c_str(), target.data(), target.size());
     if (length <= 0)
         return std::nullopt;
     const std::string_view path(target.data(), static_cast<std::size_t>(length));

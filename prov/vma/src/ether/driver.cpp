@@ -14,9 +14,9 @@
 #include <new>
 
 #include "core/clock.hpp"
+#include "core/kernel.hpp"
 #include "core/log.hpp"
 #include "core/parse_number.hpp"
-#include "core/uncancelled.hpp"
 #include "ether/group_mac.hpp"
 #include "ofi/libfabric.hpp"
 
@@ -116,8 +116,8 @@ void Driver::open_times(const char *interface) noexcept
 
 int Driver::open_wait_set() noexcept
 {
-    timer_ = core::make_fd([] { return ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK); });
-    wait_set_ = core::make_fd([] { return ::epoll_create1(EPOLL_CLOEXEC); });
+    timer_ = core::make_fd([] { return core::kernel::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK); });
+    wait_set_ = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
     if (!timer_ || !wait_set_ || !core::watch_fd(wait_set_.get(), timer_.get()) ||
         !core::watch_fd(wait_set_.get(), net_.fd()))
         return -errno;
@@ -374,7 +374,7 @@ bool Driver::set_timer(inet::Nanos when) noexcept
         at.it_value.tv_sec = static_cast<time_t>(when / inet::kSecond);
         at.it_value.tv_nsec = static_cast<long>(when % inet::kSecond);
     }
-    if (::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &at, nullptr) != 0)
+    if (core::kernel::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &at, nullptr) != 0)
         return false;
     armed_ = when;
     return true;
@@ -383,7 +383,7 @@ bool Driver::set_timer(inet::Nanos when) noexcept
 void Driver::clear_timer() noexcept // it has rung
 {
     std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t done = core::uncancelled::read(timer_.get(), &count, sizeof count);
+    [[maybe_unused]] const ssize_t done = core::kernel::read(timer_.get(), &count, sizeof count);
     armed_ = inet::kNever;
 }
 

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 
 #include "core/fd.hpp"
+#include "core/kernel.hpp"
 
 namespace vma::ether {
 
@@ -21,16 +22,17 @@ int describe(const char *name, Interface &described) noexcept
     if (strlen(name) >= sizeof request.ifr_name)
         return -ENODEV;
     memcpy(request.ifr_name, name, strlen(name));
-    const core::UniqueFd socket = core::make_fd([] { return ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0); });
+    const core::UniqueFd socket =
+        core::make_fd([] { return core::kernel::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0); });
     if (!socket)
         return -errno;
-    if (::ioctl(socket.get(), SIOCGIFINDEX, &request) != 0)
+    if (core::kernel::ioctl(socket.get(), SIOCGIFINDEX, &request) != 0)
         return -errno;
     described.index = static_cast<unsigned>(request.ifr_ifindex);
-    if (::ioctl(socket.get(), SIOCGIFMTU, &request) != 0)
+    if (core::kernel::ioctl(socket.get(), SIOCGIFMTU, &request) != 0)
         return -errno;
     described.mtu = static_cast<unsigned>(request.ifr_mtu);
-    if (::ioctl(socket.get(), SIOCGIFHWADDR, &request) != 0)
+    if (core::kernel::ioctl(socket.get(), SIOCGIFHWADDR, &request) != 0)
         return -errno;
     if (request.ifr_hwaddr.sa_family == ARPHRD_ETHER)
         memcpy(described.mac.bytes.data(), request.ifr_hwaddr.sa_data, described.mac.bytes.size());
@@ -38,13 +40,13 @@ int describe(const char *name, Interface &described) noexcept
     channels.cmd = ETHTOOL_GCHANNELS;
     request.ifr_data = reinterpret_cast<char *>(&channels);
     // A driver that can't say has one queue. Others have those for both ways, or apart.
-    if (::ioctl(socket.get(), SIOCETHTOOL, &request) == 0)
+    if (core::kernel::ioctl(socket.get(), SIOCETHTOOL, &request) == 0)
         described.queues = std::max({channels.combined_count, channels.rx_count, 1u});
     ethtool_drvinfo driver{};
     driver.cmd = ETHTOOL_GDRVINFO;
     request.ifr_data = reinterpret_cast<char *>(&driver);
-    described.is_veth =
-        ::ioctl(socket.get(), SIOCETHTOOL, &request) == 0 && strncmp(driver.driver, "veth", sizeof driver.driver) == 0;
+    described.is_veth = core::kernel::ioctl(socket.get(), SIOCETHTOOL, &request) == 0 &&
+                        strncmp(driver.driver, "veth", sizeof driver.driver) == 0;
     return 0;
 }
 

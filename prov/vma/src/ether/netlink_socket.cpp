@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <utility>
 
-#include "core/uncancelled.hpp"
+#include "core/kernel.hpp"
 
 namespace vma::ether {
 namespace {
@@ -32,21 +32,21 @@ int NetlinkSocket::open(std::span<const unsigned> groups, int receive_buffer, Ne
     if (mnl() == nullptr)
         return -ELIBACC;
     NetlinkSocket made;
-    made.fd_ = core::make_fd([] { return ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE); });
+    made.fd_ = core::make_fd([] { return core::kernel::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE); });
     if (!made.fd_)
         return -errno;
     // Beyond the limit of the system if we may.
-    if (receive_buffer > 0 &&
-        ::setsockopt(made.fd_.get(), SOL_SOCKET, SO_RCVBUFFORCE, &receive_buffer, sizeof receive_buffer) != 0)
-        (void)::setsockopt(made.fd_.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
+    if (receive_buffer > 0 && core::kernel::setsockopt(made.fd_.get(), SOL_SOCKET, SO_RCVBUFFORCE, &receive_buffer,
+                                                       sizeof receive_buffer) != 0)
+        (void)core::kernel::setsockopt(made.fd_.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
     const int strict = 1; // filters of a dump are obeyed; kernels before 4.20 send more, which does no harm
-    (void)::setsockopt(made.fd_.get(), SOL_NETLINK, NETLINK_GET_STRICT_CHK, &strict, sizeof strict);
+    (void)core::kernel::setsockopt(made.fd_.get(), SOL_NETLINK, NETLINK_GET_STRICT_CHK, &strict, sizeof strict);
     sockaddr_nl any{};
     any.nl_family = AF_NETLINK;
-    if (::bind(made.fd_.get(), reinterpret_cast<const sockaddr *>(&any), sizeof any) != 0)
+    if (core::kernel::bind(made.fd_.get(), reinterpret_cast<const sockaddr *>(&any), sizeof any) != 0)
         return -errno;
     for (const unsigned group : groups) {
-        if (::setsockopt(made.fd_.get(), SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &group, sizeof group) != 0)
+        if (core::kernel::setsockopt(made.fd_.get(), SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &group, sizeof group) != 0)
             return -errno;
     }
     made.buffer_.resize(kBuffer);
@@ -60,7 +60,7 @@ const nlmsghdr *NetlinkSocket::receive(int flags, int &size) noexcept
     sockaddr_nl from{};
     socklen_t length = sizeof from;
     const ssize_t received =
-        core::uncancelled::receive(fd_.get(), buffer_.data(), buffer_.size(), flags | MSG_TRUNC, &from, &length);
+        core::kernel::recvfrom(fd_.get(), buffer_.data(), buffer_.size(), flags | MSG_TRUNC, &from, &length);
     if (received < 0)
         size = errno == EINTR ? 0 : -errno;
     else if (from.nl_pid != 0) // any process may send to us
@@ -78,7 +78,7 @@ int NetlinkSocket::ask(NetlinkRequest &request, const Handler &handler) noexcept
     const bool is_dump = (asked.nlmsg_flags & NLM_F_DUMP) == NLM_F_DUMP;
     asked.nlmsg_seq = ++sequence_;
     asked.nlmsg_flags = static_cast<std::uint16_t>(asked.nlmsg_flags | (is_dump ? 0 : NLM_F_ACK));
-    if (core::uncancelled::send(fd_.get(), &asked, asked.nlmsg_len, 0) < 0)
+    if (core::kernel::send(fd_.get(), &asked, asked.nlmsg_len, 0) < 0)
         return -errno;
     bool changed = false;
     while (true) {

@@ -10,6 +10,7 @@
 
 #include <rdma/fi_errno.h>
 
+#include "core/kernel.hpp"
 #include "core/log.hpp"
 #include "ether/dgram.hpp"
 #include "ether/list.hpp"
@@ -35,7 +36,7 @@ std::unique_ptr<ofi::DeviceFabric> Ports::open(ofi::Fabric &fabric, int *error) 
     *error = -FI_ENOMEM;
     if (!ports)
         return nullptr;
-    ports->wait_set_ = core::make_fd([] { return ::epoll_create1(EPOLL_CLOEXEC); });
+    ports->wait_set_ = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
     *error = -errno;
     return ports->wait_set_ ? std::move(ports) : nullptr;
 }

@@ -13,6 +13,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "core/kernel.hpp"
+
 namespace vma::ether {
 namespace {
 
@@ -37,7 +39,7 @@ void consider(const ptp_clock_time &before, const ptp_clock_time &clock, const p
 
 int call_ioctl(int fd, unsigned long request, void *argument) noexcept
 {
-    return ::ioctl(fd, request, argument);
+    return core::kernel::ioctl(fd, request, argument);
 }
 
 // The number of the clock; negative errno.
@@ -51,8 +53,9 @@ int index_of_clock(const char *interface) noexcept
     info.cmd = ETHTOOL_GET_TS_INFO;
     info.phc_index = -1;
     request.ifr_data = reinterpret_cast<char *>(&info);
-    const core::UniqueFd socket = core::make_fd([] { return ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0); });
-    if (!socket || ::ioctl(socket.get(), SIOCETHTOOL, &request) != 0)
+    const core::UniqueFd socket =
+        core::make_fd([] { return core::kernel::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0); });
+    if (!socket || core::kernel::ioctl(socket.get(), SIOCETHTOOL, &request) != 0)
         return errno == EOPNOTSUPP ? -ENODEV : -errno;
     return info.phc_index >= 0 ? info.phc_index : -ENODEV;
 }
@@ -66,7 +69,8 @@ int PtpClock::open(const char *interface, PtpClock &opened) noexcept
         return index;
     char path[32];
     std::snprintf(path, sizeof path, "/dev/ptp%d", index);
-    core::UniqueFd fd = core::make_fd([&path] { return ::open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); });
+    core::UniqueFd fd =
+        core::make_fd([&path] { return core::kernel::open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); });
     if (!fd)
         return -errno;
     opened = PtpClock(std::move(fd), call_ioctl);

@@ -13,8 +13,8 @@
 
 #include <rdma/fi_errno.h>
 
+#include "core/kernel.hpp"
 #include "core/log.hpp"
-#include "core/uncancelled.hpp"
 #include "ofi/cq_sread.hpp"
 #include "ofi/noop.hpp"
 #include "rdma/fi_ext_vma.h"
@@ -25,21 +25,21 @@ namespace {
 void ring(int news) noexcept
 {
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t done = core::uncancelled::write(news, &one, sizeof one);
+    [[maybe_unused]] const ssize_t done = core::kernel::write(news, &one, sizeof one);
 }
 
 void hush(int news) noexcept
 {
     std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t done = core::uncancelled::read(news, &count, sizeof count);
+    [[maybe_unused]] const ssize_t done = core::kernel::read(news, &count, sizeof count);
 }
 
 } // namespace
 
 int Queue::open() noexcept
 {
-    news = core::make_fd([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
-    wait_set = core::make_fd([] { return ::epoll_create1(EPOLL_CLOEXEC); });
+    news = core::make_fd([] { return core::kernel::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+    wait_set = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
     const bool whole = news && wait_set && core::watch_fd(wait_set.get(), news.get()) &&
                        core::watch_fd(wait_set.get(), station.wait_fd());
     return whole ? 0 : -errno;
@@ -127,7 +127,7 @@ bool sleep_once(Queue &queue, int milliseconds) noexcept
     if (!asleep)
         return true;
     pollfd wanted{queue.wait_set.get(), POLLIN, 0};
-    static_cast<void>(::poll(&wanted, 1, milliseconds));
+    static_cast<void>(core::kernel::poll(&wanted, 1, milliseconds));
     return true;
 }
 

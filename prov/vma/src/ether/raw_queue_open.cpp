@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
+#include "core/kernel.hpp"
 #include "ether/raw_queue.hpp"
 
 #include <sys/epoll.h>
@@ -256,7 +257,7 @@ int RawQueue::start(std::uint8_t port) noexcept
 
 int RawQueue::open_wait_set() noexcept
 {
-    wait_set_ = core::make_fd([] { return ::epoll_create1(EPOLL_CLOEXEC); });
+    wait_set_ = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
     if (!wait_set_)
         return -errno;
     for (const int fd : {channel_->fd, context_->async_fd}) {

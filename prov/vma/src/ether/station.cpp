@@ -15,8 +15,8 @@
 #include <new>
 #include <string>
 
+#include "core/kernel.hpp"
 #include "core/log.hpp"
-#include "core/uncancelled.hpp"
 #include "ether/address.hpp"
 #include "ether/dgram.hpp"
 #include "ether/pep.hpp"
@@ -112,7 +112,7 @@ void Station::finish() noexcept
         if (driver_->turn() || !driver_->arm())
             continue;
         pollfd wanted{wait_fd(), POLLIN, 0};
-        static_cast<void>(::poll(&wanted, 1, 10));
+        static_cast<void>(core::kernel::poll(&wanted, 1, 10));
     }
     if (tcp().open_connections() == 0)
         guardian_.forget();
@@ -304,7 +304,7 @@ void Station::unsteer(const inet::Flow &flow, inet::Protocol protocol, Vlans vla
 bool Station::set_datagrams(inet::UdpSocketId id, int kernel_socket, Datagrams *endpoint) noexcept
 {
     if (!kernel_sockets_) {
-        kernel_sockets_ = core::make_fd([] { return ::epoll_create1(EPOLL_CLOEXEC); });
+        kernel_sockets_ = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
         if (!kernel_sockets_ || !driver_->watch_too(kernel_sockets_.get()))
             return false;
     }
@@ -312,7 +312,7 @@ bool Station::set_datagrams(inet::UdpSocketId id, int kernel_socket, Datagrams *
         epoll_event interest{};
         interest.events = EPOLLIN;
         interest.data.ptr = endpoint;
-        if (::epoll_ctl(kernel_sockets_.get(), EPOLL_CTL_ADD, kernel_socket, &interest) != 0)
+        if (core::kernel::epoll_ctl(kernel_sockets_.get(), EPOLL_CTL_ADD, kernel_socket, &interest) != 0)
             return false;
         ++datagrams_open_;
     } else {
@@ -330,7 +330,7 @@ void Station::read_kernel_sockets(inet::Nanos now) noexcept
         return;
     next_read_ = now + kReadInterval;
     epoll_event events[16];
-    const int count = core::uncancelled::look(kernel_sockets_.get(), events, static_cast<int>(std::size(events)));
+    const int count = core::kernel::epoll_wait(kernel_sockets_.get(), events, static_cast<int>(std::size(events)), 0);
     for (int i = 0; i < count; ++i)
         static_cast<Datagrams *>(events[i].data.ptr)->read_kernel_sockets();
 }

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <utility>
 
-#include "core/uncancelled.hpp"
+#include "core/kernel.hpp"
 #include "ether/xdp_metadata.hpp"
 
 #ifndef XDP_PKT_CONTD // Linux 6.6
@@ -172,7 +172,7 @@ int XdpSocket::flush() noexcept
     for (int kicks = 0; left != 0 && kicks < kMaxKicks; ++kicks) {
         if ((queued_.flags() & XDP_RING_NEED_WAKEUP) == 0)
             return 0; // the driver is at it
-        const int status = core::uncancelled::send(fd_.get(), nullptr, 0, MSG_DONTWAIT) >= 0 ? 0 : errno;
+        const int status = core::kernel::send(fd_.get(), nullptr, 0, MSG_DONTWAIT) >= 0 ? 0 : errno;
         if (status == EBUSY)
             ++refused_; // lost, as on a wire; what is behind it goes on
         else if (status != 0 && status != EAGAIN && status != ENOBUFS && status != EINTR)
@@ -191,7 +191,7 @@ void XdpSocket::drive() noexcept
 {
     refill();
     if (busy_polling_ || (fill_.flags() & XDP_RING_NEED_WAKEUP) != 0)
-        (void)core::uncancelled::receive(fd_.get(), nullptr, 0, MSG_DONTWAIT);
+        (void)core::kernel::recvfrom(fd_.get(), nullptr, 0, MSG_DONTWAIT);
 }
 
 // Frames that were sent become free.
@@ -249,7 +249,7 @@ void XdpSocket::ask_kernel(QueueState &state) const noexcept
 {
     xdp_statistics kernel{};
     socklen_t size = sizeof kernel;
-    if (::getsockopt(fd_.get(), SOL_XDP, XDP_STATISTICS, &kernel, &size) != 0)
+    if (core::kernel::getsockopt(fd_.get(), SOL_XDP, XDP_STATISTICS, &kernel, &size) != 0)
         return;
     state.dropped += kernel.rx_dropped + kernel.rx_ring_full;
     state.no_frame += kernel.rx_fill_ring_empty_descs;
@@ -259,7 +259,7 @@ int XdpSocket::counters(XdpSocketCounters &counters) const noexcept
 {
     xdp_statistics kernel{};
     socklen_t size = sizeof kernel;
-    if (::getsockopt(fd_.get(), SOL_XDP, XDP_STATISTICS, &kernel, &size) != 0)
+    if (core::kernel::getsockopt(fd_.get(), SOL_XDP, XDP_STATISTICS, &kernel, &size) != 0)
         return -errno;
     counters = {kernel.rx_dropped,
                 kernel.rx_ring_full,

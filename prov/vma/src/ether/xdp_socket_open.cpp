@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include "core/kernel.hpp"
 #include "core/log.hpp"
 #include "ether/frame_memory.hpp"
 #include "ether/xdp_metadata.hpp"
@@ -35,7 +36,7 @@ bool is_ring_size(std::uint32_t frames)
 
 template <typename T> int set(int fd, int level, int option, const T &value)
 {
-    return ::setsockopt(fd, level, option, &value, sizeof value) == 0 ? 0 : -errno;
+    return core::kernel::setsockopt(fd, level, option, &value, sizeof value) == 0 ? 0 : -errno;
 }
 
 template <typename Entry>
@@ -70,7 +71,7 @@ int XdpSocket::open(unsigned interface, unsigned queue, const XdpSocketOptions &
     // The kernel lets go of a queue some milliseconds after its socket is closed, or its process killed.
     for (int i = 0; i < kRetries && status == -EBUSY; ++i) {
         const timespec pause{0, kRetryNsec};
-        ::nanosleep(&pause, nullptr);
+        core::kernel::nanosleep(&pause, nullptr);
         status = made.bind(interface, options);
     }
     if (status == 0 && made.several_)
@@ -85,7 +86,7 @@ int XdpSocket::open(unsigned interface, unsigned queue, const XdpSocketOptions &
 
 int XdpSocket::set_up(const XdpSocketOptions &options) noexcept
 {
-    fd_ = core::make_fd([] { return ::socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0); });
+    fd_ = core::make_fd([] { return core::kernel::socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0); });
     if (!fd_)
         return -errno;
     frame_size_ = options.frame_size;
@@ -215,7 +216,7 @@ int XdpSocket::map_rings(const XdpSocketOptions &options) noexcept
     }
     xdp_mmap_offsets at{};
     socklen_t size = sizeof at;
-    if (::getsockopt(fd, SOL_XDP, XDP_MMAP_OFFSETS, &at, &size) != 0)
+    if (core::kernel::getsockopt(fd, SOL_XDP, XDP_MMAP_OFFSETS, &at, &size) != 0)
         return -errno;
     if (size != sizeof at) // Linux before 5.4, whose rings have no flags
         return -EOPNOTSUPP;
@@ -245,7 +246,9 @@ int XdpSocket::bind(unsigned interface, const XdpSocketOptions &options) noexcep
             (zero_copy && !several && options.longest_sent > buffer_room()))
             continue;
         address.sxdp_flags = static_cast<std::uint16_t>(flags | XDP_USE_NEED_WAKEUP);
-        status = ::bind(fd_.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) == 0 ? 0 : -errno;
+        status = core::kernel::bind(fd_.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) == 0
+                     ? 0
+                     : -errno;
         if (status == 0 || status == -EBUSY) {
             zero_copy_ = zero_copy;
             several_ = several;

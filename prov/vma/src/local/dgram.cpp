@@ -12,6 +12,7 @@
 #include <rdma/fi_errno.h>
 
 #include "core/clock.hpp"
+#include "core/kernel.hpp"
 #include "core/log.hpp"
 #include "local/manager.hpp"
 #include "ofi/attr.hpp"
@@ -286,8 +287,8 @@ void DatagramEndpoint::on_ready(std::uint32_t) noexcept
 {
     free_retired();
     for (;;) {
-        core::UniqueFd socket =
-            core::make_fd([this] { return ::accept4(name_.socket(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+        core::UniqueFd socket = core::make_fd(
+            [this] { return core::kernel::accept4(name_.socket(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
         if (!socket) {
             if (errno == EINTR || errno == ECONNABORTED)
                 continue;

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/random.h>
@@ -20,6 +19,8 @@
 
 #include <rdma/fi_errno.h>
 
+#include "core/folder.hpp"
+#include "core/kernel.hpp"
 #include "core/log.hpp"
 #include "ofi/libfabric.hpp"
 
@@ -37,7 +38,7 @@ unsigned long network_namespace() noexcept
 {
     struct stat info {
     };
-    return ::stat("/proc/thread-self/ns/net", &info) == 0 ? static_cast<unsigned long>(info.st_ino) : 0;
+    return core::kernel::stat("/proc/thread-self/ns/net", &info) == 0 ? static_cast<unsigned long>(info.st_ino) : 0;
 }
 
 bool parse_name(const char *name, unsigned long &net, unsigned &port) noexcept
@@ -57,7 +58,8 @@ std::uint16_t any_port() noexcept
 
 core::UniqueFd new_socket() noexcept
 {
-    return core::make_fd([] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+    return core::make_fd(
+        [] { return core::kernel::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
 }
 
 // The path of a name; where it is too long for a socket address, through our own descriptor of the directory.
@@ -82,7 +84,7 @@ int verify(const std::string &path, int fd) noexcept
 {
     struct stat info {
     };
-    if (::fstat(fd, &info) != 0)
+    if (core::kernel::fstat(fd, &info) != 0)
         return -errno;
     if (info.st_uid != ::geteuid()) {
         VMA_WARN(fabric, "directory %s belongs to user %u: not used", path.c_str(), info.st_uid);
@@ -104,17 +106,17 @@ class Directory::Lock
 {
 public:
     explicit Lock(int directory) noexcept
-        : fd_(core::make_fd([=] { return ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); }))
+        : fd_(core::make_fd([=] { return core::kernel::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); }))
     {
         const timespec millisecond{0, 1000000};
         for (int i = 0; fd_ && i < kLockTries; ++i) {
-            if (::flock(fd_.get(), LOCK_EX | LOCK_NB) == 0) {
+            if (core::kernel::flock(fd_.get(), LOCK_EX | LOCK_NB) == 0) {
                 held_ = true;
                 return;
             }
             if (errno != EWOULDBLOCK && errno != EINTR)
                 return;
-            ::nanosleep(&millisecond, nullptr);
+            core::kernel::nanosleep(&millisecond, nullptr);
         }
     }
     bool held() const noexcept { return held_; }
@@ -147,7 +149,7 @@ PortName &PortName::operator=(PortName &&other) noexcept
 void PortName::reset() noexcept
 {
     if (directory_ && generation_ == core::fork_generation())
-        ::unlinkat(directory_->fd_.get(), name_.c_str(), 0);
+        core::kernel::unlinkat(directory_->fd_.get(), name_.c_str(), 0);
     socket_.reset();
     directory_.reset();
     port_ = 0;
@@ -166,13 +168,13 @@ std::shared_ptr<Directory> Directory::open(int *error) noexcept
 
 std::shared_ptr<Directory> Directory::open_at(std::string path, int *error) noexcept
 {
-    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    if (core::kernel::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
         *error = -errno;
         VMA_WARN(fabric, "cannot make the directory %s: %s", path.c_str(), std::strerror(-*error));
         return nullptr;
     }
-    core::UniqueFd fd =
-        core::make_fd([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); });
+    core::UniqueFd fd = core::make_fd(
+        [&] { return core::kernel::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); });
     if (!fd) {
         *error = -errno;
         VMA_WARN(fabric, "cannot open the directory %s: %s", path.c_str(), std::strerror(-*error));
@@ -200,18 +202,18 @@ int Directory::bind_name(const std::string &name, core::UniqueFd &socket) noexce
     socket = new_socket();
     if (!socket)
         return -errno;
-    int bound = ::bind(socket.get(), generic(address), sizeof(address));
+    int bound = core::kernel::bind(socket.get(), generic(address), sizeof(address));
     if (bound != 0 && errno == EADDRINUSE) {
         if (!is_dead(name))
             return -FI_EADDRINUSE;
-        ::unlinkat(fd_.get(), name.c_str(), 0);
-        bound = ::bind(socket.get(), generic(address), sizeof(address));
+        core::kernel::unlinkat(fd_.get(), name.c_str(), 0);
+        bound = core::kernel::bind(socket.get(), generic(address), sizeof(address));
     }
     if (bound != 0)
         return -errno;
-    if (::listen(socket.get(), kBacklog) != 0) {
+    if (core::kernel::listen(socket.get(), kBacklog) != 0) {
         const int error = -errno;
-        ::unlinkat(fd_.get(), name.c_str(), 0);
+        core::kernel::unlinkat(fd_.get(), name.c_str(), 0);
         return error;
     }
     return 0;
@@ -260,7 +262,7 @@ core::UniqueFd Directory::connect_name(const std::string &name, int *error) noex
         return socket;
     }
     *error = 0;
-    if (::connect(socket.get(), generic(address), sizeof(address)) == 0)
+    if (core::kernel::connect(socket.get(), generic(address), sizeof(address)) == 0)
         return socket;
     // A file that is no socket of our kind is nobody's listener.
     *error = errno == ENOENT || errno == EPROTOTYPE || errno == ENOTSOCK ? -FI_ECONNREFUSED : -errno;
@@ -277,7 +279,7 @@ bool Directory::is_dead(const std::string &name) noexcept
 {
     struct stat info {
     };
-    if (::fstatat(fd_.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISSOCK(info.st_mode))
+    if (core::kernel::fstatat(fd_.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISSOCK(info.st_mode))
         return false; // gone, or foreign: not ours to judge
     int error = 0;
     const core::UniqueFd probe = connect_name(name, &error);
@@ -287,23 +289,18 @@ bool Directory::is_dead(const std::string &name) noexcept
 int Directory::reap() noexcept
 {
     const Lock lock(fd_.get());
-    const int list_fd = ::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *list = lock.held() && list_fd >= 0 ? ::fdopendir(list_fd) : nullptr;
-    if (list == nullptr) {
-        if (list_fd >= 0)
-            ::close(list_fd);
+    if (!lock.held())
         return 0;
-    }
+    core::Folder list(fd_.get(), ".");
     int removed = 0;
-    while (const dirent *entry = ::readdir(list)) {
+    while (const char *const name = list.next()) {
         unsigned long net = 0;
         unsigned port = 0;
-        if (!parse_name(entry->d_name, net, port) || !is_dead(entry->d_name))
+        if (!parse_name(name, net, port) || !is_dead(name))
             continue;
-        if (::unlinkat(fd_.get(), entry->d_name, 0) == 0)
+        if (core::kernel::unlinkat(fd_.get(), name, 0) == 0)
             ++removed;
     }
-    ::closedir(list);
     if (removed > 0)
         VMA_INFO(fabric, "removed %d names of dead processes from %s", removed, path_.c_str());
     return removed;

@@ -13,8 +13,8 @@
 
 #include <rdma/fi_errno.h>
 
+#include "core/kernel.hpp"
 #include "core/spinlock.hpp"
-#include "core/uncancelled.hpp"
 
 namespace vma::local {
 
@@ -36,7 +36,7 @@ int Doorbell::open() noexcept
     if (const int error = create_shared("vma-doorbell", sizeof(DoorbellPage), memory_))
         return error;
     taken_.reset(new (std::nothrow) std::uint64_t[kDoorbellWords]());
-    wake_ = core::make_fd([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+    wake_ = core::make_fd([] { return core::kernel::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
     if (!wake_)
         return -errno;
     if (!taken_)
@@ -76,7 +76,7 @@ void Doorbell::wake_self() noexcept
 {
     const int saved = errno;
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = core::uncancelled::write(wake_.get(), &one, sizeof one);
+    [[maybe_unused]] const ssize_t written = core::kernel::write(wake_.get(), &one, sizeof one);
     errno = saved;
 }
 
@@ -84,7 +84,7 @@ bool Doorbell::drain() noexcept
 {
     const int saved = errno;
     std::uint64_t count;
-    const ssize_t got = core::uncancelled::read(wake_.get(), &count, sizeof count);
+    const ssize_t got = core::kernel::read(wake_.get(), &count, sizeof count);
     errno = saved;
     return got == sizeof count;
 }
@@ -98,7 +98,7 @@ void PeerDoorbell::write_wake() const noexcept
 {
     const int saved = errno;
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = core::uncancelled::write(wake_.get(), &one, sizeof one);
+    [[maybe_unused]] const ssize_t written = core::kernel::write(wake_.get(), &one, sizeof one);
     errno = saved;
 }
 
@@ -130,7 +130,7 @@ int open_peer_doorbell(pid_t peer, core::UniqueFd &&memory, core::UniqueFd &&wak
     core::UniqueFd wake_fd = std::move(wake);
     struct stat status {
     };
-    if (::fstat(memory_fd.get(), &status) != 0 || !is_anonymous_file(wake_fd.get()))
+    if (core::kernel::fstat(memory_fd.get(), &status) != 0 || !is_anonymous_file(wake_fd.get()))
         return -FI_EINVAL;
 
     DoorbellCache &cache = doorbell_cache();

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "core/kernel.hpp"
 #include "core/log.hpp"
 
 namespace vma::local {
@@ -27,7 +28,7 @@ bool send_packet(int socket, const void *data, std::size_t length, std::span<con
     std::memcpy(CMSG_DATA(rights), fds.data(), fds.size_bytes());
     ssize_t sent;
     do {
-        sent = ::sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+        sent = core::kernel::sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
     } while (sent < 0 && errno == EINTR);
     return sent == static_cast<ssize_t>(length);
 }
@@ -67,7 +68,7 @@ Packet receive_packet(int socket, void *data, std::size_t length, std::span<core
     const core::ForkGuard guard; // no child may be born with descriptors that nobody knows yet
     ssize_t got;
     do {
-        got = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        got = core::kernel::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     } while (got < 0 && errno == EINTR);
     if (got < 0)
         return errno == EAGAIN ? Packet::nothing : Packet::end;
@@ -80,7 +81,7 @@ pid_t peer_of_our_user(int socket) noexcept
 {
     ucred peer{};
     socklen_t length = sizeof(peer);
-    if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
+    if (core::kernel::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
         return -1;
     if (peer.uid != ::geteuid()) {
         VMA_WARN(ep_ctrl, "process %d of user %u is refused: only user %u may send datagrams here",

@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "core/kernel.hpp"
 #include "core/log.hpp"
 #include "local/manager.hpp"
 
@@ -41,7 +42,7 @@ unsigned take_fds(msghdr &header, OfferFds &fds) noexcept
             if (count < kOfferFdCount)
                 fds[count] = core::adopt_fd(fd);
             else
-                ::close(fd);
+                core::kernel::close(fd);
             ++count;
         }
     }
@@ -78,7 +79,7 @@ bool Link::check_peer() noexcept
 {
     ucred peer{};
     socklen_t length = sizeof(peer);
-    if (::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
+    if (core::kernel::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
         VMA_WARN(ep_ctrl, "cannot tell who is behind a link: %s", std::strerror(errno));
         return false;
     }
@@ -115,7 +116,7 @@ Link::Sent Link::send_now(const LinkMessage &message, const int *fds) noexcept
     }
     ssize_t sent;
     do {
-        sent = ::sendmsg(socket_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+        sent = core::kernel::sendmsg(socket_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
     } while (sent < 0 && errno == EINTR);
     if (sent == static_cast<ssize_t>(sizeof(message)))
         return Sent::yes;
@@ -217,7 +218,7 @@ Link::Received Link::receive(LinkMessage &message, OfferFds &fds, bool &fds_lost
     {
         const core::ForkGuard guard; // nor may a child be born with descriptors that nobody knows yet
         do {
-            length = ::recvmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+            length = core::kernel::recvmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
             // Told once, before what the peer sent earlier, when it closed with something of ours unread.
         } while (length < 0 && (errno == EINTR || errno == ECONNRESET));
         if (length < 0)

@@ -12,8 +12,8 @@
 
 #include <rdma/fi_errno.h>
 
+#include "core/kernel.hpp"
 #include "core/log.hpp"
-#include "core/uncancelled.hpp"
 #include "local/dgram.hpp"
 #include "local/endpoint.hpp"
 #include "local/list.hpp"
@@ -58,7 +58,7 @@ std::unique_ptr<ofi::DeviceFabric> ConnectionManager::open(ofi::Fabric &fabric, 
 
 int ConnectionManager::open_sets() noexcept
 {
-    epoll_ = core::make_fd([] { return ::epoll_create1(EPOLL_CLOEXEC); });
+    epoll_ = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
     const int error = epoll_ ? retries_.open() : -errno;
     if (error != 0) {
         VMA_WARN(fabric, "cannot open a fabric: %s", std::strerror(-error));
@@ -81,7 +81,7 @@ void ConnectionManager::progress(bool wait) noexcept
         return;
     for (int i = 0; i < kEventsAtOnce; ++i) {
         epoll_event event{};
-        if (core::uncancelled::look(epoll_.get(), &event, 1) != 1)
+        if (core::kernel::epoll_wait(epoll_.get(), &event, 1, 0) != 1)
             return;
         watches_.load(std::memory_order_acquire);
         static_cast<EventSource *>(event.data.ptr)->on_ready(event.events);
@@ -133,14 +133,14 @@ bool ConnectionManager::watch(EventSource &source, int fd, std::uint32_t events,
     interest.events = events;
     interest.data.ptr = &source;
     watches_.fetch_add(1, std::memory_order_release);
-    return ::epoll_ctl(epoll_.get(), first ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &interest) == 0;
+    return core::kernel::epoll_ctl(epoll_.get(), first ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &interest) == 0;
 }
 
 // Closing alone doesn't take it out where a child of vfork() or clone() holds a copy.
 void ConnectionManager::unwatch(int fd) noexcept
 {
     if (!fabric_.orphaned())
-        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+        core::kernel::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
 std::shared_ptr<Directory> ConnectionManager::directory(int *error) noexcept

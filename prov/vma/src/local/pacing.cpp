@@ -10,6 +10,7 @@
 #include <sys/timerfd.h>
 
 #include "core/clock.hpp"
+#include "core/kernel.hpp"
 #include "local/queue.hpp"
 #include "local/sender.hpp"
 
@@ -50,14 +51,15 @@ int Queue::open_timer() noexcept
 {
     if (paced.timer || untimed)
         return 0;
-    core::UniqueFd timer = core::make_fd([] { return ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK); });
+    core::UniqueFd timer =
+        core::make_fd([] { return core::kernel::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK); });
     if (!timer)
         return -errno;
     if (const int error = open_wait_set())
         return error;
     epoll_event interest{};
     interest.events = EPOLLIN;
-    if (::epoll_ctl(wait_set.get(), EPOLL_CTL_ADD, timer.get(), &interest) != 0)
+    if (core::kernel::epoll_ctl(wait_set.get(), EPOLL_CTL_ADD, timer.get(), &interest) != 0)
         return -errno;
     paced.timer = std::move(timer);
     return 0;
@@ -75,7 +77,7 @@ void Queue::set_timer() noexcept
         const std::uint64_t some = std::max<std::uint64_t>(due, 1); // 0 would switch it off
         when.it_value = {static_cast<time_t>(some / kSecond), static_cast<long>(some % kSecond)};
     }
-    ::timerfd_settime(paced.timer.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+    core::kernel::timerfd_settime(paced.timer.get(), TFD_TIMER_ABSTIME, &when, nullptr);
     paced.timer_set = due == UINT64_MAX ? 0 : due;
 }
 

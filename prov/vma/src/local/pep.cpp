@@ -9,6 +9,7 @@
 
 #include <rdma/fi_errno.h>
 
+#include "core/kernel.hpp"
 #include "core/log.hpp"
 #include "local/manager.hpp"
 #include "ofi/attr.hpp"
@@ -227,8 +228,8 @@ void Listener::resume() noexcept
 void Listener::on_ready(std::uint32_t) noexcept
 {
     for (int i = 0; i < kLinksAtOnce; ++i) {
-        core::UniqueFd socket =
-            core::make_fd([this] { return ::accept4(name_.socket(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+        core::UniqueFd socket = core::make_fd(
+            [this] { return core::kernel::accept4(name_.socket(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
         if (socket) {
             if (listening)
                 manager_.adopt_socket(std::move(socket));

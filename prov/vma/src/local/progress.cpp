@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Reading a completion queue: going round the endpoints, consuming their slots, and the calls of fi_ops_cq.
+#include "core/kernel.hpp"
 #include "local/queue.hpp"
 
 #include <algorithm>
@@ -231,7 +232,7 @@ bool sleep_once(Queue &queue, int milliseconds) noexcept
     pollfd fds[] = {{queue.doorbell.wake_fd(), POLLIN, 0},
                     {queue.domain.fabric.device->wait_fd(), POLLIN, 0},
                     {queue.paced.timer.get(), POLLIN, 0}}; // poll() passes over -1
-    if (::poll(fds, std::size(fds), milliseconds) == 0) {
+    if (core::kernel::poll(fds, std::size(fds), milliseconds) == 0) {
         const core::SpinGuard guard(queue.lock);
         queue.ring_all();
     }

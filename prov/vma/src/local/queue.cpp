@@ -11,6 +11,7 @@
 
 #include <rdma/fi_errno.h>
 
+#include "core/kernel.hpp"
 #include "core/log.hpp"
 #include "local/endpoint.hpp"
 
@@ -35,7 +36,7 @@ int Queue::open_wait_set() noexcept
 {
     if (wait_set)
         return 0;
-    core::UniqueFd set = core::make_fd([] { return ::epoll_create1(EPOLL_CLOEXEC); });
+    core::UniqueFd set = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
     for (const int fd : {doorbell.wake_fd(), domain.datagrams ? domain.fabric.device->wait_fd() : -1}) {
         if (fd >= 0 && !core::watch_fd(set.get(), fd))
             return -errno;

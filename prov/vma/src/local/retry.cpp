@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "core/uncancelled.hpp"
+#include "core/kernel.hpp"
 #include "local/manager.hpp"
 #include "local/pep.hpp"
 
@@ -26,7 +26,7 @@ Retries::~Retries()
 
 int Retries::open() noexcept
 {
-    timer_ = core::make_fd([] { return ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK); });
+    timer_ = core::make_fd([] { return core::kernel::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK); });
     return timer_ && manager_.watch(*this, timer_.get(), EPOLLIN, true) ? 0 : -errno;
 }
 
@@ -34,13 +34,13 @@ void Retries::arm() noexcept
 {
     const itimerspec once{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = kPauseNs}};
     if (!armed_)
-        armed_ = ::timerfd_settime(timer_.get(), 0, &once, nullptr) == 0;
+        armed_ = core::kernel::timerfd_settime(timer_.get(), 0, &once, nullptr) == 0;
 }
 
 void Retries::on_ready(std::uint32_t) noexcept
 {
     std::uint64_t expirations = 0;
-    [[maybe_unused]] const ssize_t length = core::uncancelled::read(timer_.get(), &expirations, sizeof(expirations));
+    [[maybe_unused]] const ssize_t length = core::kernel::read(timer_.get(), &expirations, sizeof(expirations));
     armed_ = false;
     // Each of them may be noted anew, or end and remove others.
     for (Listener *listener : std::exchange(listeners_, {}))

@@ -11,6 +11,8 @@
 
 #include <rdma/fi_errno.h>
 
+#include "core/kernel.hpp"
+
 namespace vma::local {
 
 namespace {
@@ -51,12 +53,13 @@ int create_shared(const char *name, std::size_t size, SharedMemory &out) noexcep
     size = (size + page - 1) / page * page;
     if (beyond_file_limit(size))
         return -FI_ENOSPC;
-    core::UniqueFd fd = core::make_fd([name] { return ::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING); });
+    core::UniqueFd fd =
+        core::make_fd([name] { return core::kernel::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING); });
     if (!fd)
         return -errno;
-    if (::ftruncate(fd.get(), static_cast<off_t>(size)) != 0)
+    if (core::kernel::ftruncate(fd.get(), static_cast<off_t>(size)) != 0)
         return -errno;
-    if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0)
+    if (core::kernel::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0)
         return -errno;
     if (const int error = map_all(fd.get(), size, out.mapping))
         return error;
@@ -68,11 +71,11 @@ int map_shared(int fd, std::size_t size, Mapping &out) noexcept
 {
     struct stat status {
     };
-    if (::fstat(fd, &status) != 0)
+    if (core::kernel::fstat(fd, &status) != 0)
         return -errno;
     if (!S_ISREG(status.st_mode) || status.st_size < 0 || static_cast<std::size_t>(status.st_size) != size || size == 0)
         return -FI_EINVAL;
-    const int seals = ::fcntl(fd, F_GET_SEALS);
+    const int seals = core::kernel::fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & kSeals) != kSeals)
         return -FI_EINVAL;
     return map_all(fd, size, out);
@@ -82,7 +85,7 @@ bool is_anonymous_file(int fd) noexcept
 {
     struct stat status {
     };
-    return ::fstat(fd, &status) == 0 && (status.st_mode & S_IFMT) == 0;
+    return core::kernel::fstat(fd, &status) == 0 && (status.st_mode & S_IFMT) == 0;
 }
 
 } // namespace vma::local

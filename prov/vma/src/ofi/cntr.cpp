@@ -8,6 +8,7 @@
 #include <new>
 #include <poll.h>
 
+#include "core/kernel.hpp"
 #include "core/spinlock.hpp"
 #include "ofi/domain.hpp"
 #include "ofi/noop.hpp"
@@ -100,7 +101,7 @@ void nap(Cntr &cntr) noexcept
                 fds[count++] = {fd, POLLIN, 0};
         }
     }
-    ::poll(fds, count, 1);
+    core::kernel::poll(fds, count, 1);
 }
 
 int wait(fid_cntr *fid, std::uint64_t threshold, int timeout)

@@ -11,6 +11,7 @@
 #include <rdma/fi_errno.h>
 
 #include "core/clock.hpp"
+#include "core/kernel.hpp"
 #include "core/log.hpp"
 #include "ofi/noop.hpp"
 #include "rdma/fi_ext_vma.h"
@@ -93,7 +94,7 @@ ssize_t sread_eq(fid_eq *fid, std::uint32_t *event, void *buf, std::size_t len, 
         if (result != -FI_EAGAIN || left == 0)
             return result;
         epoll_event ready{};
-        if (::epoll_wait(eq.wait_set.get(), &ready, 1, left) < 0)
+        if (core::kernel::epoll_wait(eq.wait_set.get(), &ready, 1, left) < 0)
             return -errno;
         if (timeout >= 0)
             left = static_cast<int>(std::max<std::int64_t>(deadline - now_ms(), 0));

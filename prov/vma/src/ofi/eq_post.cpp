@@ -10,8 +10,8 @@
 #include <rdma/fi_errno.h>
 
 #include "core/clock.hpp"
+#include "core/kernel.hpp"
 #include "core/log.hpp"
-#include "core/uncancelled.hpp"
 #include "ofi/cq.hpp"
 #include "ofi/eq.hpp"
 
@@ -43,8 +43,8 @@ bool UnreadBefore::holds() const noexcept
 
 int Eq::open_wait_set() noexcept
 {
-    ready = core::make_fd([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
-    wait_set = core::make_fd([] { return ::epoll_create1(EPOLL_CLOEXEC); });
+    ready = core::make_fd([] { return core::kernel::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+    wait_set = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
     if (!ready || !wait_set || !core::watch_fd(wait_set.get(), ready.get()) ||
         (!passive && !core::watch_fd(wait_set.get(), fabric.device->wait_fd()))) {
         const int error = errno;
@@ -61,8 +61,8 @@ void Eq::update_ready() noexcept
     if (!ready || wanted == ready_set)
         return;
     std::uint64_t count = 1;
-    [[maybe_unused]] const ssize_t done = wanted ? core::uncancelled::write(ready.get(), &count, sizeof(count))
-                                                 : core::uncancelled::read(ready.get(), &count, sizeof(count));
+    [[maybe_unused]] const ssize_t done = wanted ? core::kernel::write(ready.get(), &count, sizeof(count))
+                                                 : core::kernel::read(ready.get(), &count, sizeof(count));
     ready_set = wanted;
 }
 

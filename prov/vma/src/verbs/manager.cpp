@@ -10,6 +10,7 @@
 
 #include <rdma/fi_errno.h>
 
+#include "core/kernel.hpp"
 #include "core/log.hpp"
 #include "verbs/clock.hpp"
 #include "verbs/domain.hpp"
@@ -55,7 +56,7 @@ std::unique_ptr<ofi::DeviceFabric> Manager::open(ofi::Fabric &fabric, int *error
 
 int Manager::open_channel() noexcept
 {
-    epoll_ = core::make_fd([] { return ::epoll_create1(EPOLL_CLOEXEC); });
+    epoll_ = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
     channel_ = table()->create_event_channel();
     channel_source_ = {this, [](void *object) noexcept { static_cast<Manager *>(object)->read_channel(); }};
     if (epoll_ && channel_ != nullptr && core::set_nonblocking(channel_->fd) && watch(channel_source_, channel_->fd))
@@ -85,7 +86,7 @@ void Manager::progress(bool wait) noexcept
         ring_alarms();
     for (int i = 0; i < kEventsAtOnce; ++i) {
         epoll_event event{};
-        if (::epoll_wait(epoll_.get(), &event, 1, 0) != 1)
+        if (core::kernel::epoll_wait(epoll_.get(), &event, 1, 0) != 1)
             return;
         const EventSource &source = *static_cast<EventSource *>(event.data.ptr);
         source.on_ready(source.object);
@@ -129,19 +130,20 @@ bool Manager::watch(EventSource &source, int fd) noexcept
     epoll_event interest{};
     interest.events = EPOLLIN;
     interest.data.ptr = &source;
-    return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &interest) == 0;
+    return core::kernel::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &interest) == 0;
 }
 
 void Manager::unwatch(int fd) noexcept
 {
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    core::kernel::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
 int Manager::open_timer() noexcept
 {
     if (timer_)
         return 0;
-    core::UniqueFd timer = core::make_fd([] { return ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK); });
+    core::UniqueFd timer =
+        core::make_fd([] { return core::kernel::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK); });
     timer_source_ = {this, [](void *object) noexcept { static_cast<Manager *>(object)->ring_alarms(); }};
     if (!timer || !watch(timer_source_, timer.get()))
         return last_error();
@@ -181,7 +183,7 @@ void Manager::set_timer() noexcept
         const std::uint64_t left = due > now ? due - now : 1; // 0 would switch it off
         when.it_value = {static_cast<time_t>(left / kSecond), static_cast<long>(left % kSecond)};
     }
-    ::timerfd_settime(timer_.get(), 0, &when, nullptr);
+    core::kernel::timerfd_settime(timer_.get(), 0, &when, nullptr);
     timer_set_ = due;
 }
 

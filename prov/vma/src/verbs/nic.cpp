@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <dirent.h>
 #include <ifaddrs.h>
 #include <memory>
 #include <mutex>
 #include <net/if.h>
 #include <new>
 
+#include "core/folder.hpp"
 #include "core/log.hpp"
 
 namespace vma::verbs {
@@ -190,13 +190,10 @@ bool may_have_devices() noexcept
 {
     if (is_replaced())
         return table() != nullptr;
-    DIR *directory = ::opendir("/sys/class/infiniband");
-    if (directory == nullptr)
-        return false;
+    core::Folder folder("/sys/class/infiniband");
     bool found = false;
-    while (const dirent *entry = ::readdir(directory))
-        found |= entry->d_name[0] != '.';
-    ::closedir(directory);
+    while (const char *const name = folder.next())
+        found |= name[0] != '.';
     return found;
 }
 

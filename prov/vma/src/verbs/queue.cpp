@@ -13,6 +13,7 @@
 
 #include <rdma/fi_errno.h>
 
+#include "core/kernel.hpp"
 #include "core/log.hpp"
 #include "ofi/noop.hpp"
 #include "rdma/fi_ext_vma.h"
@@ -63,7 +64,7 @@ int Queue::open(std::size_t size, bool with_times) noexcept
                      nic_domain(domain).nic().name, std::strerror(-error));
         return error;
     }
-    signal = core::make_fd([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+    signal = core::make_fd([] { return core::kernel::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
     return signal ? 0 : -errno;
 }
 

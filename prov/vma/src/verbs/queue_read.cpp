@@ -9,6 +9,7 @@
 
 #include <rdma/fi_errno.h>
 
+#include "core/kernel.hpp"
 #include "core/log.hpp"
 #include "ofi/cq_sread.hpp"
 #include "verbs/clock.hpp"
@@ -310,9 +311,10 @@ bool sleep_once(Queue &queue, int milliseconds) noexcept
     pollfd fds[] = {{queue.wait_fd(), POLLIN, 0},
                     {queue.signal.get(), POLLIN, 0},
                     {queue.domain.fabric.device->wait_fd(), POLLIN, 0}};
-    ::poll(fds, std::size(fds), fast ? std::min(milliseconds, 1) : milliseconds); // no event tells of a ring
+    core::kernel::poll(fds, std::size(fds),
+                       fast ? std::min(milliseconds, 1) : milliseconds); // no event tells of a ring
     std::uint64_t signals = 0;
-    return ::read(queue.signal.get(), &signals, sizeof signals) != sizeof signals;
+    return core::kernel::read(queue.signal.get(), &signals, sizeof signals) != sizeof signals;
 }
 
 template <fi_cq_format Format, typename Wc>
@@ -340,7 +342,7 @@ int wake(fid_cq *fid)
     if (queue.domain.fabric.orphaned())
         return -FI_EOPBADSTATE;
     const std::uint64_t one = 1;
-    return ::write(queue.signal.get(), &one, sizeof one) == sizeof one ? 0 : -errno;
+    return core::kernel::write(queue.signal.get(), &one, sizeof one) == sizeof one ? 0 : -errno;
 }
 
 const char *strerror(fid_cq *, int provider_error, const void *, char *out, std::size_t length)

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The fork handlers of the provider and of libraries that it needs: all of them run, each in its turn, and what goes beyond is libc's.
+#include "fabtests/unit.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/socket/fork_handlers.hpp"
+
+using namespace vma;
+
+namespace {
+
+constexpr unsigned kKept = 16;
+
+char g_ran[32];
+
+template <char kName> void note()
+{
+    const std::size_t length = std::strlen(g_ran);
+    if (length < sizeof g_ran - 1)
+        g_ran[length] = kName;
+}
+
+void nothing() {}
+
+void test_all_in_the_order_of_posix(void **)
+{
+    assert_false(sock::keep_fork_handlers(&nothing, &nothing, &nothing)); // nothing is being loaded
+    sock::loading_provider(true);
+    assert_true(sock::keep_fork_handlers(&note<'a'>, &note<'A'>, &note<'1'>));
+    assert_true(sock::keep_fork_handlers(&note<'b'>, nullptr, &note<'2'>));
+    assert_true(sock::keep_fork_handlers(nullptr, &note<'C'>, &note<'3'>));
+    assert_true(sock::keep_fork_handlers(&note<'d'>, &note<'D'>, nullptr));
+    sock::loading_provider(false);
+    assert_false(sock::keep_fork_handlers(&nothing, &nothing, &nothing));
+
+    const pid_t child = ::fork();
+    if (child == 0)
+        ::_exit(std::strcmp(g_ran, "dba123") == 0 ? 0 : 1);
+    assert_true(child > 0);
+    assert_string_equal(g_ran, "dbaACD");
+    int status = -1;
+    assert_int_equal(::waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+void test_one_too_many_is_libcs(void **)
+{
+    char folder[] = "/tmp/fork_handlers_test-XXXXXX";
+    assert_non_null(::mkdtemp(folder));
+    const std::string path = std::string(folder) + "/log";
+    config::Params params = config::params();
+    params.log_file = path.c_str();
+    config::open_log(params);
+    sock::loading_provider(true);
+    unsigned kept = 0;
+    while (kept <= kKept && sock::keep_fork_handlers(&nothing, &nothing, &nothing))
+        ++kept;
+    sock::loading_provider(false);
+    config::close_log();
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    std::filesystem::remove_all(folder);
+    assert_int_equal(kept, kKept - 4); // of the test before
+    assert_non_null(std::strstr(text.str().c_str(), "register more than 16 handlers of fork()"));
+}
+
+} // namespace
+
+int main()
+{
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_in_the_order_of_posix),
+        cmocka_unit_test(test_one_too_many_is_libcs),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// loading LIBRARY: opens it in a thread. Its constructor, in which no other thread can open a library, has a connection to main() and makes and
+// closes others. main()'s end is the one
+// that connects, and so the first in the process that wants the provider.
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <thread>
+
+#include "fabtests/sockets/programs/ends.hpp"
+#include "fabtests/sockets/programs/peer.hpp"
+
+namespace {
+
+constexpr unsigned kLines = 300;
+constexpr unsigned kConnections = 10;
+
+fabtest::Ends g_ends;
+
+void fork_once()
+{
+    const pid_t child = fabtest::must(::fork(), "fork");
+    if (child == 0)
+        ::_exit(0);
+    int status = -1;
+    fabtest::must(::waitpid(child, &status, 0), "waitpid");
+    std::printf("a child of the constructor: status %d\n", status);
+}
+
+void answer()
+{
+    unsigned number = 0;
+    for (unsigned i = 0; i < kLines * 2; ++i) {
+        fabtest::receive_all(g_ends.a, &number, sizeof number);
+        fabtest::send_all(g_ends.a, &number, sizeof number);
+    }
+}
+
+void ask()
+{
+    for (unsigned i = 0; i < kLines; ++i) {
+        unsigned number = i;
+        fabtest::send_all(g_ends.b, &number, sizeof number);
+        fabtest::receive_all(g_ends.b, &number, sizeof number);
+        if (number != i)
+            fabtest::die("%u came instead of %u", number, i);
+    }
+}
+
+} // namespace
+
+extern "C" [[gnu::visibility("default")]] void talk_in_constructor()
+{
+    ask();
+    for (unsigned i = 0; i < kConnections; ++i) {
+        const fabtest::Ends ends = fabtest::connected();
+        fabtest::talk(ends, 100);
+        ::close(ends.a);
+        ::close(ends.b);
+    }
+    fork_once();
+    ask();
+    std::puts("the constructor is done");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2)
+        fabtest::die("loading LIBRARY");
+    g_ends = fabtest::connected();
+    std::thread opens([argv] {
+        if (::dlopen(argv[1], RTLD_NOW) == nullptr)
+            fabtest::die("dlopen: %s", ::dlerror());
+    });
+    answer();
+    opens.join();
+    fabtest::accelerated(); // the other one was in use when the process was copied, and stays on the kernel
+    std::puts("main() is done");
+    return 0;
+}
