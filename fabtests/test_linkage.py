@@ -62,6 +62,15 @@ def test_provider_goes_to_the_kernel_itself():
     assert not wanted & (direct | ours)
 
 
+@pytest.mark.parametrize("archive", ["libvmacompat_core.a", "libvmaprov_core.a"])
+def test_nothing_is_made_under_a_lock_of_the_compiler(archive):
+    """A function's static variable that is made at run time has a lock. If a thread has it while another one forks, the child waits for
+    ever: no handler of fork() knows it."""
+    objects = output("nm", "-AC", "--undefined-only", LIBRARIES / archive).splitlines()
+    assert objects
+    assert not [line for line in objects if "__cxa_guard_acquire" in line]
+
+
 def test_a_program_runs_over_the_preload_library():
     env = {**os.environ, "LD_PRELOAD": str(LIBRARIES / "libvma.so")}
     done = subprocess.run(["/bin/echo", "hello"], env=env, capture_output=True, text=True, check=True, timeout=60)

@@ -4,7 +4,6 @@
 #include "compat/src/mux/thread_record.hpp"
 
 #include <linux/membarrier.h>
-#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <new>
 
 #include "compat/src/libc/signals.hpp"
+#include "compat/src/libc/thread_key.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/stats/layout.hpp"
 
@@ -35,12 +35,16 @@ void leave_thread(void *memory)
     record->used.store(false, std::memory_order_release);
 }
 
-pthread_key_t make_key()
+constinit libc::ThreadKey g_key(leave_thread);
+
+// Before the first record is used. Once is enough, and more do no harm.
+void use_membarrier()
 {
-    pthread_key_t key = 0;
-    ::pthread_key_create(&key, leave_thread);
-    g_membarrier = ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
-    return key;
+    if (g_membarrier.load(std::memory_order_relaxed))
+        return;
+    g_membarrier.store(::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0,
+                       std::memory_order_relaxed);
+    full_fence(); // who has just seen that it is not used has published what this thread is to see
 }
 
 ThreadRecord *reuse_record()
@@ -141,9 +145,9 @@ void Frame::release()
 
 ThreadRecord *make_thread_record()
 {
-    static const pthread_key_t key = make_key();
     ThreadRecord *record = reuse_record();
     if (record == nullptr) {
+        use_membarrier();
         record = make<ThreadRecord>();
         if (record == nullptr)
             return nullptr;
@@ -154,7 +158,7 @@ ThreadRecord *make_thread_record()
         while (!g_records.compare_exchange_weak(record->next, record, std::memory_order_acq_rel)) {
         }
     }
-    ::pthread_setspecific(key, record);
+    g_key.set(record);
     t_record = record;
     return record;
 }

@@ -4,13 +4,13 @@
 #include "compat/src/socket/calls.hpp"
 
 #include <errno.h>
-#include <pthread.h>
 
 #include <cstdint>
 
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
+#include "compat/src/libc/thread_key.hpp"
 
 namespace vma::sock {
 
@@ -77,15 +77,12 @@ void end_thread(void *)
     t_calls.registered = false;
 }
 
+constinit libc::ThreadKey g_key(end_thread);
+
 void end_with_thread()
 {
-    static const pthread_key_t key = [] {
-        pthread_key_t made = 0;
-        ::pthread_key_create(&made, end_thread);
-        return made;
-    }();
     t_calls.registered = true;
-    ::pthread_setspecific(key, &t_calls);
+    g_key.set(&t_calls);
 }
 
 } // namespace

@@ -193,8 +193,12 @@ bool arm(const Device &d, fid &queue)
 
 bool rdma_is_here()
 {
-    static const bool here = look_for_rdma();
-    return here;
+    enum : int { kUnknown, kNowhere, kHere };
+    static constinit std::atomic<int> known{kUnknown}; // two threads may look at a time
+    int found = known.load(std::memory_order_relaxed);
+    if (found == kUnknown)
+        known.store(found = look_for_rdma() ? kHere : kNowhere, std::memory_order_relaxed);
+    return found == kHere;
 }
 
 Device *remote_device(fi_info &info)

@@ -14,6 +14,7 @@
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
+#include "compat/src/libc/thread_key.hpp"
 #include "compat/src/mux/crowd.hpp"
 #include "compat/src/mux/thread_record.hpp"
 #include "compat/src/socket/accounting.hpp"
@@ -203,16 +204,13 @@ void close_wake_fd(void *value)
     libc::close_private(static_cast<int>(reinterpret_cast<std::intptr_t>(value)) - 1);
 }
 
+constinit libc::ThreadKey g_wake_key(close_wake_fd);
+
 // This thread's eventfd, closed when the thread ends.
 int make_wake_fd()
 {
-    static const pthread_key_t key = [] {
-        pthread_key_t made = 0;
-        ::pthread_key_create(&made, close_wake_fd);
-        return made;
-    }();
     const int fd = libc::make_private(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    ::pthread_setspecific(key, reinterpret_cast<void *>(static_cast<std::intptr_t>(fd) + 1));
+    g_wake_key.set(reinterpret_cast<void *>(static_cast<std::intptr_t>(fd) + 1));
     return fd;
 }
 

@@ -55,25 +55,31 @@ int level_limit()
     return -1;
 }
 
-struct StderrFilter {
-    int limit = level_limit();
-    std::uint32_t subsystems = 0;
+// What of it the environment lets through, a bit for each pair of level and subsystem.
+constexpr unsigned kLevels = std::size(kLevelNames);
+constexpr unsigned kSubsystems = std::size(kSubsysNames);
+constexpr std::uint64_t kIsRead = std::uint64_t{1} << 63;
+static_assert(kLevels * kSubsystems < 63);
+constinit std::atomic<std::uint64_t> g_filter{0};
 
-    StderrFilter()
-    {
-        if (!list_admits(std::getenv("FI_LOG_PROV"), "vma"))
-            limit = -1;
-        for (unsigned i = 0; i < std::size(kSubsysNames); ++i) {
-            if (list_admits(std::getenv("FI_LOG_SUBSYS"), kSubsysNames[i]))
-                subsystems |= 1U << i;
-        }
-    }
-};
-
-const StderrFilter &filter()
+constexpr std::uint64_t filter_bit(unsigned level, unsigned subsystem)
 {
-    static const StderrFilter instance; // trivially destructible: nothing runs at exit
-    return instance;
+    return std::uint64_t{1} << (level * kSubsystems + subsystem);
+}
+
+// No static variable of a function: a fork() while one thread makes it would leave it locked in the child.
+std::uint64_t read_filter()
+{
+    std::uint64_t bits = kIsRead;
+    const int limit = list_admits(std::getenv("FI_LOG_PROV"), "vma") ? level_limit() : -1;
+    for (unsigned subsystem = 0; subsystem < kSubsystems; ++subsystem) {
+        if (!list_admits(std::getenv("FI_LOG_SUBSYS"), kSubsysNames[subsystem]))
+            continue;
+        for (int level = 0; level <= limit; ++level)
+            bits |= filter_bit(static_cast<unsigned>(level), subsystem);
+    }
+    g_filter.store(bits, std::memory_order_relaxed);
+    return bits;
 }
 
 void write_stderr(Level level, Subsys subsys, const char *function, int line, const char *text)
@@ -107,8 +113,9 @@ bool log_enabled(Level level, Subsys subsys) noexcept
 {
     if (const LogSink *sink = g_sink.load(std::memory_order_acquire))
         return sink->enabled(level, subsys);
-    const StderrFilter &active = filter();
-    return static_cast<int>(level) <= active.limit && ((active.subsystems >> static_cast<int>(subsys)) & 1U) != 0;
+    const std::uint64_t known = g_filter.load(std::memory_order_relaxed);
+    const std::uint64_t bits = known != 0 ? known : read_filter();
+    return (bits & filter_bit(static_cast<unsigned>(level), static_cast<unsigned>(subsys))) != 0;
 }
 
 void log_line(Level level, Subsys subsys, const char *function, int line, const char *format, ...) noexcept

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/log.hpp"
+#include "core/made_once.hpp"
 
 namespace vma::ether::bpf {
 namespace {
@@ -14,20 +15,21 @@ namespace {
 constexpr std::size_t kVerifierLog = 64 << 10;
 constexpr std::size_t kVerifierTail = 400; // the reason stands at the end
 
-Table load_table() noexcept
+Table *load_table()
 {
     const core::Library library("libbpf.so.1", "no frame can be steered to a program");
     Table table;
     const bool is_whole = true VMA_BPF_FUNCTIONS(VMA_LIBRARY_FIND);
-    return is_whole ? table : Table{};
+    return new Table(is_whole ? table : Table{});
 }
+
+constinit core::MadeOnce<Table> g_table;
 
 } // namespace
 
 const Table &table() noexcept
 {
-    static const Table known = load_table();
-    return known;
+    return g_table.get(load_table);
 }
 
 core::UniqueFd create_map(const char *name, bpf_map_type type, std::uint32_t key_size, std::uint32_t value_size,

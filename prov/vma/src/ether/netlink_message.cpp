@@ -1,16 +1,31 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "ether/netlink_message.hpp"
 
+#include "core/made_once.hpp"
+
 namespace vma::ether {
+
+namespace {
+
+struct Loaded {
+    Mnl table{};
+    bool is_whole = load();
+
+    bool load()
+    {
+        const core::Library library("libmnl.so.0", "the network's configuration can't be read");
+        return true VMA_MNL_FUNCTIONS(VMA_LIBRARY_FIND);
+    }
+};
+
+constinit core::MadeOnce<Loaded> g_loaded;
+
+} // namespace
 
 const Mnl *mnl() noexcept
 {
-    static constinit Mnl table{};
-    static const bool is_whole = [] {
-        const core::Library library("libmnl.so.0", "the network's configuration can't be read");
-        return true VMA_MNL_FUNCTIONS(VMA_LIBRARY_FIND);
-    }();
-    return is_whole ? &table : nullptr;
+    const Loaded &loaded = g_loaded.get();
+    return loaded.is_whole ? &loaded.table : nullptr;
 }
 
 Attributes::Attributes(NetlinkBytes bytes) noexcept

@@ -17,6 +17,7 @@
 
 #include "core/kernel.hpp"
 #include "core/log.hpp"
+#include "core/made_once.hpp"
 #include "ether/address.hpp"
 #include "ether/dgram.hpp"
 #include "ether/pep.hpp"
@@ -41,11 +42,7 @@ struct Registry {
     std::map<std::string, std::weak_ptr<Station>, std::less<>> stations;
 };
 
-Registry &registry() noexcept
-{
-    static auto *const theirs = new Registry; // a program's last threads may still use it at its end
-    return *theirs;
-}
+constinit core::MadeOnce<Registry> g_registry;
 
 // A socket that is bound and does nothing else: nobody else gets the port. By the numbers of the calls, as the preload
 // library's own socket() is not meant for us.
@@ -75,7 +72,7 @@ std::size_t Station::Hash::operator()(const Place &place) const noexcept
 
 int Station::open(const char *interface, std::shared_ptr<Station> &station) noexcept
 {
-    Registry &r = registry();
+    Registry &r = g_registry.get();
     const std::lock_guard guard(r.mutex);
     if (r.generation != core::fork_generation()) {
         r.generation = core::fork_generation();

@@ -14,6 +14,7 @@
 #include <rdma/fi_errno.h>
 
 #include "core/kernel.hpp"
+#include "core/made_once.hpp"
 #include "core/spinlock.hpp"
 
 namespace vma::local {
@@ -113,13 +114,8 @@ struct DoorbellCache {
     std::map<DoorbellId, std::weak_ptr<PeerDoorbell>> known;
 };
 
-// Never destroyed: libfabric closes objects after the destructors of static objects have run.
-DoorbellCache &doorbell_cache() noexcept
-{
-    alignas(DoorbellCache) static std::byte storage[sizeof(DoorbellCache)];
-    static DoorbellCache *const cache = new (storage) DoorbellCache;
-    return *cache;
-}
+constinit core::MadeOnce<DoorbellCache>
+    g_cache; // libfabric closes objects after the destructors of static objects have run
 
 } // namespace
 
@@ -133,7 +129,7 @@ int open_peer_doorbell(pid_t peer, core::UniqueFd &&memory, core::UniqueFd &&wak
     if (core::kernel::fstat(memory_fd.get(), &status) != 0 || !is_anonymous_file(wake_fd.get()))
         return -FI_EINVAL;
 
-    DoorbellCache &cache = doorbell_cache();
+    DoorbellCache &cache = g_cache.get();
     const std::lock_guard guard(cache.mutex);
     std::erase_if(cache.known, [](const auto &entry) { return entry.second.expired(); });
     const DoorbellId id{core::fork_generation(), peer, status.st_dev, status.st_ino};
