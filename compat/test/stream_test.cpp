@@ -128,11 +128,12 @@ void a_return_is_heeded_when_the_endpoint_is_down(void **)
     sock::tear_down(*pair.b.s, true);
     while (!pair.a.s->endpoint_down)
         sched_yield();
-    sock::stop_lifting(*pair.a.s); // the thread that told it has let the lock go
+    sock::g_lift_lock.lock(); // who told it has let it go; the helper, which would find the RETURN too, waits
     pair.a.s->tx_work = false;
     pair.a.s->tx_lock.unlock();
     for (const std::uint64_t before = pair.a.sent; pair.a.sent == before;)
         send_some(pair.a, 100);
+    sock::g_lift_lock.unlock();
     drain(pair);
 }
 
