@@ -15,6 +15,7 @@ import pytest
 from lib import build, netns, sim_nic
 from lib.tcp import FAMILIES, PORT, echoed, echoing, no_offloads
 from lib.wire import LEFT, PATIENCE, RIGHT, Asked, inside, set_sysctl, udp_socket, xdp_of
+from test_sockets_udp import PROGRAMS, PYTHON, Peer, lift
 
 
 @pytest.fixture
@@ -195,6 +196,29 @@ def test_datagram_endpoints(run, hosts, machine, family, left, right):
     program.close()
     program.proc.ok()
     assert program.next_line() == f"{len(sizes) + 50} datagrams"
+
+
+LIBRARIES = {"librdmacm.so.1", "libmnl.so.0", "libbpf.so.1", "libhwloc.so.15"}
+
+
+def test_libraries_are_opened_without_a_lock(run, hosts, sysfs, tmp_path):
+    """By the thread that loads the provider, which has none: a constructor in another thread's dlopen() may use sockets."""
+    opened = tmp_path / "opened"
+    env = {**sim_nic.environment(hosts, build.preload().split(), "sim_rdmacm"), "VMA_ETHERNET": "wire", "FI_VMA_ETHERNET": "raw",
+           "SIM_DLOPEN_LOG": str(opened), "HWLOC_SYNTHETIC": "node:2 pu:1"}
+    proc = run.start("mirror", [PYTHON, PROGRAMS / "udp_mirror.py", "4", LEFT, PORT], vma=True, env=env,
+                     preexec=lambda: sim_nic.enter(hosts, sysfs))
+    run.wait_until(lambda: "ready" in proc.stdout(), "the mirror", PATIENCE, proc)
+    peer = Peer(hosts.right, socket.AF_INET, (LEFT, PORT))
+    lift(run, peer, proc)
+    peer.socket.sendto(b"quit", peer.to)
+    proc.ok()
+    threads = {}
+    for line in opened.read_text(encoding="ascii").splitlines():
+        thread, name = line.split(" ", 1)
+        threads.setdefault(pathlib.Path(name).name, thread)
+    assert threads.keys() >= LIBRARIES
+    assert {threads[name] for name in LIBRARIES} == {threads["libvma-fi.so"]} != {str(proc.pid)}
 
 
 @pytest.fixture

@@ -379,6 +379,10 @@ struct fi_ops_vma_process {
      * locks of the provider's held, so neither may call into it. It is given back when the port is closed and nothing of it is lent.
      * `allocate` may return NULL: then mmap() is asked. Both NULL: as at first. Both must stay for ever. */
     void (*set_frame_allocator)(void *(*allocate)(size_t bytes), void (*release)(void *memory));
+    /* Opens the libraries that the devices of a fabric need ("verbs": rdma-core with its drivers, "ethernet": libmnl and libbpf; hwloc),
+     * which the first call that needs them would do: for who would make that call with a lock held that a constructor of any library
+     * may wait for. What is not installed is said in the log. Nothing for other names. */
+    void (*open_libraries)(const char *fabric);
 };
 
 /*

@@ -20,6 +20,7 @@
 #include "compat/src/socket/fork_handlers.hpp"
 #include "compat/src/socket/helper_thread.hpp"
 #include "compat/src/socket/offer.hpp"
+#include "compat/src/socket/ports.hpp"
 
 namespace vma::sock {
 
@@ -51,17 +52,33 @@ constexpr fi_vma_log kLog = {logs, log};
 
 constinit fi_provider *g_provider = nullptr;
 
-} // namespace
-
-fi_provider *load_provider()
+// Those that the devices of this host need, and what they open in turn: not later, with a lock of ours held.
+void open_libraries(fi_provider &provider)
 {
-    if (g_provider != nullptr)
-        return g_provider;
-    const char *const path = config::provider_path();
-    measure_stack(); // looks up a name, as long as no lock is held
-    loading_provider(true);
+    const bool ports = ports_are_named(); // of which a NIC's raw packets are one kind
+    const bool rdma = (ports || config::params().remote_streams) && rdma_is_here();
+    char local[] = "local";
+    fi_fabric_attr attr = {};
+    attr.name = local;
+    attr.api_version = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION);
+    fid_fabric *fabric = nullptr;
+    fi_ops_vma_process *process = nullptr;
+    if ((!ports && !rdma) || provider.fabric(&attr, &fabric, nullptr) != 0)
+        return;
+    if (fi_open_ops(&fabric->fid, FI_VMA_PROCESS_OPS, 0, reinterpret_cast<void **>(&process), nullptr) == 0 &&
+        process->size > offsetof(fi_ops_vma_process, open_libraries)) { // VMA_PROVIDER may name an older one
+        process->set_log(&kLog);
+        if (rdma)
+            process->open_libraries("verbs");
+        if (ports)
+            process->open_libraries("ethernet");
+    }
+    fi_close(&fabric->fid);
+}
+
+fi_provider *begin(const char *path)
+{
     void *const library = path != nullptr ? ::dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
-    loading_provider(false);
     if (library == nullptr) {
         VMA_LOG(kWarn, "cannot load the provider libvma-fi.so: %s; all connections stay on the kernel",
                 path != nullptr ? ::dlerror() : "not found beside libvma.so; VMA_PROVIDER can name it");
@@ -70,9 +87,24 @@ fi_provider *load_provider()
     using Entry = fi_provider *();
     auto *const entry = reinterpret_cast<Entry *>(::dlsym(library, "fi_prov_ini"));
     libc::know_provider(reinterpret_cast<const void *>(entry));
-    g_provider = entry != nullptr ? entry() : nullptr;
-    if (g_provider == nullptr)
+    fi_provider *const provider = entry != nullptr ? entry() : nullptr;
+    if (provider == nullptr)
         VMA_LOG(kWarn, "%s: it has no usable fi_prov_ini; all connections stay on the kernel", path);
+    else
+        open_libraries(*provider);
+    return provider;
+}
+
+} // namespace
+
+fi_provider *load_provider()
+{
+    if (g_provider != nullptr)
+        return g_provider;
+    measure_stack(); // looks up a name, as long as no lock is held
+    loading_provider(true);
+    g_provider = begin(config::provider_path());
+    loading_provider(false);
     return g_provider;
 }
 

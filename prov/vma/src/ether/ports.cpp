@@ -12,8 +12,10 @@
 
 #include "core/kernel.hpp"
 #include "core/log.hpp"
+#include "ether/bpf.hpp"
 #include "ether/dgram.hpp"
 #include "ether/list.hpp"
+#include "ether/netlink_message.hpp"
 #include "ether/pep.hpp"
 #include "ether/queue.hpp"
 #include "ether/registration.hpp"
@@ -24,11 +26,18 @@
 
 namespace vma::ofi {
 
-constinit const Device kEtherDevice = {ether::kFabricName, ether::list_infos, ether::Ports::open};
+constinit const Device kEtherDevice = {ether::kFabricName, ether::list_infos, ether::Ports::open,
+                                       ether::Ports::open_libraries};
 
 } // namespace vma::ofi
 
 namespace vma::ether {
+
+void Ports::open_libraries() noexcept
+{
+    mnl();
+    bpf::table();
+}
 
 std::unique_ptr<ofi::DeviceFabric> Ports::open(ofi::Fabric &fabric, int *error) noexcept
 {

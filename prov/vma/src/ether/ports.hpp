@@ -35,6 +35,7 @@ class Ports final : public ofi::DeviceFabric
 public:
     explicit Ports(ofi::Fabric &fabric) noexcept : fabric_(fabric) {}
     static std::unique_ptr<ofi::DeviceFabric> open(ofi::Fabric &fabric, int *error) noexcept;
+    static void open_libraries() noexcept; // fi_ops_vma_process
 
     // After progress() with `wait`, wait_fd() becomes readable also for what only time brings.
     void progress(bool wait) noexcept override;

@@ -25,7 +25,7 @@
 
 namespace vma::ofi {
 
-constinit const Device kLocalDevice = {kLocalName, local::list_infos, local::ConnectionManager::open};
+constinit const Device kLocalDevice = {kLocalName, local::list_infos, local::ConnectionManager::open, nullptr};
 
 } // namespace vma::ofi
 

@@ -48,6 +48,7 @@ struct Device {
     // Adds what it offers for a call of fi_getinfo.
     void (*list)(const Query &query, InfoList &list) noexcept;
     std::unique_ptr<DeviceFabric> (*open)(Fabric &fabric, int *error) noexcept;
+    void (*open_libraries)() noexcept; // that it finds at run time; nullptr: none
 };
 
 extern const Device kLocalDevice;

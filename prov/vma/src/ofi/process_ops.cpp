@@ -2,10 +2,13 @@
 #include "ofi/process_ops.hpp"
 
 #include <atomic>
+#include <cstring>
 #include <mutex>
 
 #include "core/fd.hpp"
 #include "core/log.hpp"
+#include "core/topology.hpp"
+#include "ofi/device.hpp"
 #include "ofi/info.hpp"
 #include "ofi/libfabric.hpp"
 
@@ -70,6 +73,16 @@ void set_frame_allocator(void *(*allocate)(std::size_t), void (*release)(void *)
     g_allocator = allocate != nullptr && release != nullptr ? FrameAllocator{allocate, release} : FrameAllocator{};
 }
 
+void open_libraries(const char *fabric)
+{
+    for (const Device *device : kDevices) {
+        if (device->open_libraries == nullptr || std::strcmp(device->name, fabric) != 0)
+            continue;
+        device->open_libraries();
+        core::machine_topology(); // by hwloc
+    }
+}
+
 } // namespace
 
 FrameAllocator frame_allocator() noexcept
@@ -88,6 +101,7 @@ constinit fi_ops_vma_process process_ops = {
     .set_huge_pages = set_huge_pages,
     .set_ethernet_stamps = set_ethernet_stamps,
     .set_frame_allocator = set_frame_allocator,
+    .open_libraries = open_libraries,
 };
 
 } // namespace vma::ofi

@@ -23,7 +23,8 @@
 
 namespace vma::ofi {
 
-constinit const Device kVerbsDevice = {verbs::kFabricName, verbs::list_infos, verbs::Manager::open};
+constinit const Device kVerbsDevice = {verbs::kFabricName, verbs::list_infos, verbs::Manager::open,
+                                       verbs::open_drivers};
 
 } // namespace vma::ofi
 

@@ -34,6 +34,15 @@ const Table *table() noexcept
     return g_table.load(std::memory_order_relaxed);
 }
 
+void open_drivers() noexcept
+{
+    const Table *const verbs = table();
+    if (verbs == nullptr)
+        return;
+    if (ibv_device **const list = verbs->get_device_list(nullptr))
+        verbs->free_device_list(list);
+}
+
 void use_table(const Table *other) noexcept
 {
     g_replaced.store(true, std::memory_order_relaxed);

@@ -83,6 +83,9 @@ struct Table {
 // stay loaded.
 const Table *table() noexcept;
 
+// It, and the drivers that rdma-core opens with the first list of devices.
+void open_drivers() noexcept;
+
 // For tests, before the first call of table(): what it gives from now on. It must stay for ever; nullptr: as on a machine
 // without rdma-core.
 void use_table(const Table *other) noexcept;
