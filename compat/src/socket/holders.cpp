@@ -31,7 +31,7 @@ constexpr std::size_t kTableBytes = std::size_t{256} << 10; // memory is only ta
 } // namespace
 
 struct alignas(64) Holders {
-    std::atomic<pid_t> processes[kMostHolders]; // 0: nobody; -p: the child that process p is making
+    std::atomic<pid_t> processes[kMostHolders]; // 0: nobody; negative: the child of a fork that is being made
     std::atomic<bool> for_good;                 // never alone again
     std::atomic<std::uint64_t> pid_namespace;
     std::atomic<std::uint64_t> sent;
@@ -40,20 +40,28 @@ struct alignas(64) Holders {
 
 namespace {
 
-Holders *g_table = nullptr; // g_lift_lock
-pid_t g_forker = 0;         // likewise: the process that forks or has forked us
+constexpr std::size_t kEntries = kTableBytes / sizeof(Holders) - 1;
 
-constexpr std::size_t kEntries = kTableBytes / sizeof(Holders);
+struct Table {
+    alignas(64) std::atomic<std::uint32_t> forks;
+    Holders entries[kEntries];
+};
+static_assert(sizeof(Table) <= kTableBytes);
+
+Table *g_shared = nullptr; // g_lift_lock
+// What stands for the child of this thread's fork, or for us, until the number is known. Each fork of the family has its own: the child of the
+// one before may not have run yet, and would take the place of the next one's.
+[[gnu::tls_model("initial-exec")]] thread_local constinit pid_t t_fork = 0;
 
 bool make_table()
 {
-    if (g_table != nullptr)
+    if (g_shared != nullptr)
         return true;
     void *const memory =
         ::mmap(nullptr, kTableBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return false;
-    g_table = static_cast<Holders *>(memory); // zeros
+    g_shared = static_cast<Table *>(memory); // zeros
     return true;
 }
 
@@ -90,18 +98,32 @@ bool is_dead(const Holders &holders, pid_t process)
            holders.pid_namespace == pid_space(); // 0, where neither has a /proc: see below
 }
 
-// An entry that nobody else will take; other processes of the family look for one at the same time.
+// Other processes of the family look for one at the same time: one of them may have taken it, made a child and left it since we looked.
+bool take_if_free(Holders &entry)
+{
+    pid_t self = ::getpid();
+    pid_t nobody = 0;
+    if (!is_free(entry) || !entry.processes[0].compare_exchange_strong(nobody, self))
+        return false;
+    for (std::size_t i = 1; i < kMostHolders; ++i) {
+        if (entry.processes[i].load(std::memory_order_seq_cst) == 0)
+            continue;
+        entry.processes[0].compare_exchange_strong(self, 0);
+        return false;
+    }
+    return true;
+}
+
 Holders *find_free_entry()
 {
-    for (std::size_t i = 0; i < kEntries; ++i) {
-        pid_t nobody = 0;
-        if (!is_free(g_table[i]) || !g_table[i].processes[0].compare_exchange_strong(nobody, ::getpid()))
+    for (Holders &entry : g_shared->entries) {
+        if (!take_if_free(entry))
             continue;
-        g_table[i].for_good = false;
-        g_table[i].sent = 0;
-        g_table[i].received = 0;
-        g_table[i].pid_namespace = pid_space();
-        return &g_table[i];
+        entry.for_good = false;
+        entry.sent = 0;
+        entry.received = 0;
+        entry.pid_namespace = pid_space();
+        return &entry;
     }
     return nullptr;
 }
@@ -121,8 +143,8 @@ Holders *take_entry()
         return nullptr;
     Holders *entry = find_free_entry();
     if (entry == nullptr) {
-        for (std::size_t i = 0; i < kEntries; ++i)
-            forget_the_dead(g_table[i]);
+        for (Holders &each : g_shared->entries)
+            forget_the_dead(each);
         entry = find_free_entry();
     }
     return entry;
@@ -141,6 +163,13 @@ bool in_bare_call(const Socket &s)
 }
 
 } // namespace
+
+void holders_before_fork()
+{
+    constexpr std::uint32_t kMost = INT32_MAX;
+    if (make_table())
+        t_fork = -static_cast<pid_t>(g_shared->forks.fetch_add(1, std::memory_order_relaxed) % kMost) - 1;
+}
 
 // A bare call that is in the kernel now will count where it looked before: its bytes would be missing in the child's sum.
 void share_with_child(Socket &s)
@@ -165,8 +194,7 @@ void share_with_child(Socket &s)
     else
         move_counts(s, *holders);
     forget_the_dead(*holders);
-    g_forker = ::getpid();
-    if (!add_process(*holders, -g_forker))
+    if (!add_process(*holders, t_fork))
         holders->for_good = true;
 }
 
@@ -177,7 +205,7 @@ void holders_after_fork_in_child(Socket &s)
         return;
     s.tx.kernel_bytes = 0;
     s.rx.kernel_bytes = 0;
-    replace_process(*holders, -g_forker, ::getpid());              // the parent may have done it already
+    replace_process(*holders, t_fork, ::getpid());                 // the parent may have done it already
     if (holders->pid_namespace != pid_space() || ::getppid() == 0) // a parent of another namespace has no number here
         holders->for_good = true;
 }
@@ -185,7 +213,7 @@ void holders_after_fork_in_child(Socket &s)
 void holders_after_fork(Socket &s, pid_t child)
 {
     if (Holders *const holders = s.holders.load(std::memory_order_relaxed))
-        replace_process(*holders, -::getpid(), child > 0 ? child : 0);
+        replace_process(*holders, t_fork, child > 0 ? child : 0);
 }
 
 void share_for_good(Socket &s)

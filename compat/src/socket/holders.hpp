@@ -14,10 +14,12 @@ class Socket;
 // One entry of the shared memory. Free when it has no holder.
 struct Holders;
 
-// Before a fork: the child will hold it too. g_lift_lock held.
+// A fork: once before it; for each socket before it, which the child will hold too; in the child; and in the parent, when it knows the child, which may die
+// before it can say so. All by the thread that forks. The first three with g_lift_lock held.
+void holders_before_fork();
 void share_with_child(Socket &s);
 void holders_after_fork_in_child(Socket &s);
-void holders_after_fork(Socket &s, pid_t child); // in the parent, when it knows: the child may die before it can say so
+void holders_after_fork(Socket &s, pid_t child);
 
 // Somebody holds it of whom we don't hear when he is done, or who doesn't count: never to be lifted again.
 void share_for_good(Socket &s);

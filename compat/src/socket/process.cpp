@@ -144,6 +144,7 @@ void return_all_shared_by_fork()
         }
     }
     g_depth_before_fork = depth;
+    holders_before_fork();
     each_in_use(share);
     mux::fork_prepare();
     lock_pool_for_fork();
