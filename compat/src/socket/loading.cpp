@@ -25,7 +25,12 @@ constinit pthread_t g_loader = {}; // who takes the word below joins it
 constinit std::atomic<bool> g_to_join{false};
 
 // Loading takes some milliseconds. On a machine that is busy the first connections may be accelerated a little later.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr std::int64_t kPatienceNs =
+    60'000'000'000; // its allocator keeps the locks of the loading thread in the child of a fork
+#else
 constexpr std::int64_t kPatienceNs = 500'000'000;
+#endif
 constexpr std::int64_t kSecondNs = 1'000'000'000;
 
 std::int64_t now()
