@@ -4,33 +4,35 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <new>
 
 namespace vma::core {
 
-// A constinit variable of a namespace.
+// A constinit variable of a namespace. Several threads may make an object at a time: one of them stays, the others are forgotten.
 template <typename T> class MadeOnce
 {
 public:
-    // `make()`, which gives a T *, may be called by several threads at a time: only one of the objects stays.
-    template <typename Make> T &get(const Make &make) noexcept
+    T &get()
+    {
+        return get([](void *place) { return new (place) T; });
+    }
+    template <typename Make> T &get(const Make &make) // make(place) makes it there
     {
         T *known = made_.load(std::memory_order_acquire);
         if (known != nullptr) [[likely]]
             return *known;
-        T *const mine = make();
-        if (made_.compare_exchange_strong(known, mine, std::memory_order_acq_rel))
-            return *mine;
-        delete mine;
-        return *known;
-    }
-    T &get() noexcept
-    {
-        return get([] { return new T; });
+        const unsigned number = taken_.fetch_add(1, std::memory_order_relaxed);
+        T *const mine = make(number < kPlaces ? places_[number] : ::operator new(sizeof(T)));
+        return made_.compare_exchange_strong(known, mine, std::memory_order_acq_rel) ? *mine : *known;
     }
 
 private:
+    static constexpr unsigned kPlaces = 4;
+
     std::atomic<T *> made_{nullptr};
+    std::atomic<unsigned> taken_{0};
+    alignas(T) std::byte places_[kPlaces][sizeof(T)] = {};
 };
 
 } // namespace vma::core

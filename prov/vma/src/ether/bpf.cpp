@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <linux/btf.h>
+#include <new>
 #include <vector>
 
 #include "core/log.hpp"
@@ -15,12 +16,12 @@ namespace {
 constexpr std::size_t kVerifierLog = 64 << 10;
 constexpr std::size_t kVerifierTail = 400; // the reason stands at the end
 
-Table *load_table()
+Table load_table()
 {
     const core::Library library("libbpf.so.1", "no frame can be steered to a program");
     Table table;
     const bool is_whole = true VMA_BPF_FUNCTIONS(VMA_LIBRARY_FIND);
-    return new Table(is_whole ? table : Table{});
+    return is_whole ? table : Table{};
 }
 
 constinit core::MadeOnce<Table> g_table;
@@ -29,7 +30,7 @@ constinit core::MadeOnce<Table> g_table;
 
 const Table &table() noexcept
 {
-    return g_table.get(load_table);
+    return g_table.get([](void *place) { return new (place) Table(load_table()); });
 }
 
 core::UniqueFd create_map(const char *name, bpf_map_type type, std::uint32_t key_size, std::uint32_t value_size,
