@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What socket calls return and do: each scenario prints a transcript, and the library's must be the kernel's."""
 
+import glob
 import pathlib
 import re
 
@@ -53,4 +54,17 @@ def test_as_the_kernel(run, pair, reference, scenario):
 def test_sleeping(run, pair, reference, scenario):
     """The same where waits never spin. (In the profile "latency" they only spin.)"""
     env = {"VMA_RX_POLL": "0", "VMA_SELECT_POLL": "0"}
+    peers.compare(reference(scenario), transcripts(run, pair, scenario, env))
+
+
+JEMALLOC = glob.glob("/usr/lib/*/libjemalloc.so.2")
+
+
+@pytest.mark.pairs(pairing.VMA_LATENCY)
+@pytest.mark.parametrize("scenario", ["unread_bytes_are_read_once", "unread_bytes_are_seen_by_both", "unread_bytes_are_read_by_the_child"])
+@pytest.mark.skipif(not JEMALLOC, reason="libjemalloc.so.2 is not installed (libjemalloc2)")
+@pytest.mark.skipif(build.sanitized(), reason="a sanitizer has an allocator of its own")
+def test_an_allocator_that_forks_lock(run, pair, reference, scenario):
+    """jemalloc's handler runs before ours, and no memory is to be had from then on."""
+    env = {"LD_PRELOAD": f"{build.preload()} {JEMALLOC[0]}"}
     peers.compare(reference(scenario), transcripts(run, pair, scenario, env))

@@ -289,6 +289,8 @@ VMA_EXPORT int __register_atfork(void (*prepare)(), void (*parent)(), void (*chi
 VMA_EXPORT pid_t fork() noexcept
 {
     sock::g_fork_gate.lock();
+    if (!libc::in_vfork_child())
+        sock::fork_comes();
     const pid_t pid = real.fork();
     const KeepErrno keep;
     if (pid != 0)

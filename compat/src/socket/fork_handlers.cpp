@@ -95,6 +95,13 @@ bool registrations_pass_us()
 
 } // namespace
 
+void fork_comes()
+{
+    if (!t_loading)
+        wait_for_load();
+    return_before_fork();
+}
+
 void fork_begins()
 {
     libc::in_vfork_child(); // forgets a vfork() that is over; the child's id would make it look like its child

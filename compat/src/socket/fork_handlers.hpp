@@ -10,6 +10,9 @@ namespace vma::sock {
 // provider is loaded, where its handlers go past us: a fork that had begun by then would go by the wrong order of handlers.
 extern Mutex g_fork_gate;
 
+// Before the handlers, with the gate held: what needs memory, as an allocator (jemalloc) is locked by its own handler, which runs before ours.
+void fork_comes();
+
 // Around whatever copies this process.
 void fork_begins();
 void fork_ends_in_parent();

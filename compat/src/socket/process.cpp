@@ -130,6 +130,16 @@ bool survives_exec(const Socket &s)
 
 } // namespace
 
+void return_before_fork()
+{
+    return_sockets([](const Socket &) { return true; }, "fork");
+    const LockGuard guard(g_lift_lock);
+    each_in_use([](Socket &s) {
+        if (dual(s))
+            share_stash(s, false);
+    });
+}
+
 void return_all_shared_by_fork()
 {
     const std::uint32_t depth = libc::t_critical.depth;
