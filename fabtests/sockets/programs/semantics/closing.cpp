@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The end of a connection: halves shut down, close with and without unread data, linger, SIGPIPE, and descriptors that
 // are closed or used again while somebody still waits on them.
-#include <linux/sockios.h>
-#include <sys/ioctl.h>
-#include <sys/syscall.h>
-
 #include <atomic>
 #include <thread>
 
@@ -40,20 +36,6 @@ void say_error(const Side &me)
     socklen_t len = sizeof error;
     must(::getsockopt(me.fd, SOL_SOCKET, SO_ERROR, &error, &len), "SO_ERROR");
     me.say("SO_ERROR: %s", error == 0 ? "0" : strerrorname_np(error));
-}
-
-// So that the kernel has bytes to send, whatever else the peer has not read: its process is asked to go on by the kernel, and may be
-// late. Past the library, which counts those others too.
-void fill_kernel(int fd)
-{
-    const std::int64_t until = now_ms() + 20000;
-    int unsent = 0;
-    while (unsent == 0) {
-        if (now_ms() > until)
-            die("the kernel's buffers don't fill");
-        fill_until_full(fd);
-        must(static_cast<int>(::syscall(SYS_ioctl, fd, SIOCOUTQ, &unsent)), "SIOCOUTQ");
-    }
 }
 
 } // namespace
@@ -284,7 +266,7 @@ SCENARIO(linger_runs_out)
         me.step();
         return;
     }
-    fill_kernel(me.fd);
+    fill_until_full(me.fd);
     const linger one_second{1, 1};
     me.show("SO_LINGER", ::setsockopt(me.fd, SOL_SOCKET, SO_LINGER, &one_second, sizeof one_second));
     me.step();

@@ -3,6 +3,8 @@
 #include "fabtests/sockets/programs/semantics/scenario.hpp"
 
 #include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
 
@@ -108,8 +110,18 @@ void set_nonblocking(int fd, bool on)
     must(::fcntl(fd, F_SETFL, on ? flags | O_NONBLOCK : flags & ~O_NONBLOCK), "F_SETFL");
 }
 
+// That the kernel has: past the library, which counts what the peer's process has been given.
+static bool has_unsent(int fd)
+{
+    int unsent = 0;
+    must(static_cast<int>(::syscall(SYS_ioctl, fd, SIOCOUTQ, &unsent)), "SIOCOUTQ");
+    return unsent != 0;
+}
+
+// Full for a while, and for good: a peer's process that was asked to go on by the kernel, whose buffers are larger, may be late.
 void fill_until_full(int fd)
 {
+    const std::int64_t until = now_ms() + 20000;
     static const char block[16384] = {};
     timeval before{};
     socklen_t len = sizeof before;
@@ -119,7 +131,9 @@ void fill_until_full(int fd)
     const int flags = must(::fcntl(fd, F_GETFL), "F_GETFL");
     set_nonblocking(fd, false);
     // Calls that wait, as more room may be found for them than for those that do not.
-    for (int full = 0; full < 3;) {
+    for (int full = 0; full < 3 || !has_unsent(fd);) {
+        if (now_ms() > until)
+            die("it doesn't stay full");
         const ssize_t n = ::send(fd, block, sizeof block, MSG_NOSIGNAL);
         if (n < 0 && errno != EAGAIN)
             die("send: %s", strerrorname_np(errno));
