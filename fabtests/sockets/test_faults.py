@@ -260,7 +260,7 @@ def test_full_file_system(run, pair, shm, small_tmpfs):
         while True:
             os.write(filler, bytes(4096))
     os.close(filler)
-    server, _ = works(run, pair)
+    server, _ = works(run, pair, size=32 * MIB)  # long enough to find each other
     if not server.log().accelerated():
         says_why(server)
 

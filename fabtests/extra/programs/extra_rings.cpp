@@ -2,7 +2,8 @@
 // What a ring is asked for where there is a device for it: moderation of interrupts, registration of memory; and whose memory it receives into.
 #include "fabtests/extra/programs/extra_api.hpp"
 
-#include <atomic>
+#include <map>
+#include <mutex>
 
 namespace extra_test {
 
@@ -25,12 +26,9 @@ Head wait_for_a_device(int fd)
 
 // ---- the program's allocator
 
-struct Block {
-    char *begin;
-    std::size_t size;
-};
-Block g_blocks[64];
-std::atomic<std::size_t> g_block_count{0};
+// Of the allocator's, with their sizes: one for each datagram that waits at a fork, too. For ever, as the library is there longer.
+auto &g_blocks = *new std::map<const char *, std::size_t>;
+std::mutex g_blocks_mutex;
 
 bool gives_nothing()
 {
@@ -42,26 +40,34 @@ void *take_block(std::size_t size)
     if (gives_nothing())
         return nullptr;
     auto *const made = static_cast<char *>(std::malloc(size));
-    const std::size_t place = g_block_count.fetch_add(1);
-    CHECK(made != nullptr && place < 64);
-    g_blocks[place] = {made, size};
+    CHECK(made != nullptr);
+    const std::lock_guard guard(g_blocks_mutex);
+    g_blocks[made] = size;
     return made;
+}
+
+void give_block(void *block)
+{
+    {
+        const std::lock_guard guard(g_blocks_mutex);
+        CHECK(g_blocks.erase(static_cast<const char *>(block)) == 1);
+    }
+    std::free(block);
 }
 
 bool is_ours(const void *data)
 {
     const auto *const at = static_cast<const char *>(data);
-    for (std::size_t i = 0; i < g_block_count.load(); ++i)
-        if (at >= g_blocks[i].begin && at < g_blocks[i].begin + g_blocks[i].size)
-            return true;
-    return false;
+    const std::lock_guard guard(g_blocks_mutex);
+    auto after = g_blocks.upper_bound(at);
+    return after != g_blocks.begin() && at < (--after)->first + after->second;
 }
 
 void use_own_allocator()
 {
     alignas(cmsghdr) char room[CMSG_SPACE(sizeof(vma_cmsg_ioctl_user_alloc_t))] = {};
     auto *const header = reinterpret_cast<cmsghdr *>(room);
-    const vma_cmsg_ioctl_user_alloc_t wanted = {VMA_IOCTL_USER_ALLOC_RX, take_block, std::free};
+    const vma_cmsg_ioctl_user_alloc_t wanted = {VMA_IOCTL_USER_ALLOC_RX, take_block, give_block};
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = CMSG_VMA_IOCTL_USER_ALLOC;
     header->cmsg_len = CMSG_LEN(sizeof wanted);
