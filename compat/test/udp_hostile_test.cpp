@@ -82,8 +82,8 @@ public:
         assert_non_null(socket_);
         if (!lifted)
             return;
-        while (!sock::provider_is_tried())
-            sock::load_wanted_provider(); // waits for a while each time
+        while (sock::loaded(sock::Part::kProvider) == sock::Loaded::kNotYet)
+            sock::load_what_is_wanted(); // waits for a while each time
         const sock::LockGuard guard(sock::g_lift_lock);
         lift_unasked(*socket_, fd_);
         assert_int_not_equal(state().cookie.load(), 0);

@@ -356,7 +356,7 @@ std::uint32_t udp::current_tick()
 bool engine_start()
 {
     if (g_engine.state == State::kNone) {
-        if (!provider_is_tried())
+        if (loaded(Part::kProvider) == Loaded::kNotYet)
             return false;
         libc::adopt_handlers_if_bypassed();
         g_engine.state = open_objects() == 0 ? State::kRunning : State::kFailed;

@@ -27,7 +27,7 @@ struct Objects : Device {
 };
 
 // Starts the engine of this process once; lift lock held. False: it can't be (said once in the log); or the provider is not loaded yet, and
-// whoever has taken the lift lock calls load_wanted_provider() when he has given it back.
+// whoever has taken the lift lock calls load_what_is_wanted() when he has given it back.
 bool engine_start();
 bool engine_has_failed(); // likewise
 const Objects &engine_objects();

@@ -172,8 +172,8 @@ void refuse_without_engine(Socket &s)
 
 void start_or_exit()
 {
-    if (!provider_is_tried())
-        load_wanted_provider();
+    if (loaded(Part::kProvider) == Loaded::kNotYet)
+        load_what_is_wanted();
     {
         const LockGuard guard(g_lift_lock);
         if (engine_start() || !engine_has_failed()) // where another thread is in the loader's way it is started later

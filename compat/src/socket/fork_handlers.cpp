@@ -98,7 +98,7 @@ bool registrations_pass_us()
 void fork_comes()
 {
     if (!t_loading)
-        wait_for_load();
+        wait_for_loads();
     return_before_fork();
 }
 
@@ -106,7 +106,7 @@ void fork_begins()
 {
     libc::in_vfork_child(); // forgets a vfork() that is over; the child's id would make it look like its child
     if (!t_loading)
-        wait_for_load();
+        wait_for_loads();
     return_all_shared_by_fork();
 }
 

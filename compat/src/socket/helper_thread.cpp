@@ -177,7 +177,7 @@ void measure_stack()
     pthread_attr_destroy(&attributes);
 }
 
-int start_quiet_thread(pthread_t &thread, pthread_attr_t &attributes, void *(*work)(void *))
+int start_quiet_thread(pthread_t &thread, pthread_attr_t &attributes, void *(*work)(void *), void *argument)
 {
     sigset_t all;
     sigset_t before;
@@ -185,7 +185,7 @@ int start_quiet_thread(pthread_t &thread, pthread_attr_t &attributes, void *(*wo
     if (g_stack_size != 0)
         pthread_attr_setstacksize(&attributes, g_stack_size);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int result = pthread_create(&thread, &attributes, work, nullptr);
+    const int result = pthread_create(&thread, &attributes, work, argument);
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return -result;
 }
@@ -199,7 +199,7 @@ int start_helper_thread(void *(*work)(void *))
     open_cpuset();
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    const int result = start_quiet_thread(thread, attributes, take_place);
+    const int result = start_quiet_thread(thread, attributes, take_place, nullptr);
     pthread_attr_destroy(&attributes);
     if (result != 0 && g_place.tasks >= 0)
         libc::close_private(g_place.tasks);

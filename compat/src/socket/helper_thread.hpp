@@ -18,7 +18,7 @@ int start_helper_thread(void *(*work)(void *));
 
 // Likewise, another one, where the caller is, with `attributes` for more. It has their stack until measure_stack() was called, which waits
 // for the loader.
-int start_quiet_thread(pthread_t &thread, pthread_attr_t &attributes, void *(*work)(void *));
+int start_quiet_thread(pthread_t &thread, pthread_attr_t &attributes, void *(*work)(void *), void *argument);
 void measure_stack();
 
 // The thread has it whenever it doesn't sleep, and takes it before all other locks. Who forks holds it too: a child has a copy of

@@ -365,7 +365,7 @@ void count_operation(Socket &s, int fd, bool received)
     } else if (s.role == Role::kAcceptor ? s.evaluated && s.seen_offers == offers_generation() : s.cookie != 0)
         return;
     bool beside_ring = lift_in_turn(s, fd);
-    if (load_wanted_provider()) [[unlikely]]
+    if (load_what_is_wanted()) [[unlikely]]
         beside_ring = lift_in_turn(s, fd);
     if (beside_ring) [[unlikely]] {
         const int saved = errno;

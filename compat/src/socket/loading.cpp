@@ -7,11 +7,12 @@
 #include <sys/syscall.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <ctime>
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/mux/clock.hpp"
 #include "compat/src/socket/helper_thread.hpp"
 #include "compat/src/socket/provider.hpp"
 
@@ -19,114 +20,131 @@ namespace vma::sock {
 
 namespace {
 
-enum : std::uint32_t { kUntried, kWanted, kLoading, kTried };
-constinit std::atomic<std::uint32_t> g_state{kUntried};
-constinit pthread_t g_loader = {}; // who takes the word below joins it
-constinit std::atomic<bool> g_to_join{false};
+enum : std::uint32_t { kUntried, kWanted, kLoading, kTried, kLost };
+
+struct Load {
+    void (*run)();
+    const char *what_is_lost;
+    std::atomic<std::uint32_t> state{kUntried};
+    pthread_t thread = {}; // who takes the word below joins it
+    std::atomic<bool> to_join{false};
+};
+
+constinit Load g_loads[] = {
+    // by Part
+    {load_provider, "the provider was being loaded when the process was copied by fork(); all connections of the copy "
+                    "stay on the kernel"},
+    {open_rdma_libraries, "rdma-core was being loaded when the process was copied by fork(); connections of the copy "
+                          "to other hosts stay on the kernel"},
+};
 
 // Loading takes some milliseconds. On a machine that is busy the first connections may be accelerated a little later.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr std::int64_t kPatienceNs =
-    60'000'000'000; // its allocator keeps the locks of the loading thread in the child of a fork
+#if defined(__SANITIZE_ADDRESS__) // whose allocator keeps the locks of the loading thread in the child of a fork
+constexpr std::int64_t kPatienceNs = 60'000'000'000;
 #else
 constexpr std::int64_t kPatienceNs = 500'000'000;
 #endif
-constexpr std::int64_t kSecondNs = 1'000'000'000;
 
-std::int64_t now()
+void *load(void *wanted)
 {
-    timespec time = {};
-    ::clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * kSecondNs + time.tv_nsec;
-}
-
-void *load(void *)
-{
-    load_provider();
-    g_state.store(kTried, std::memory_order_release);
-    libc::real.syscall(SYS_futex, reinterpret_cast<std::uint32_t *>(&g_state), FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr,
+    Load &l = *static_cast<Load *>(wanted);
+    l.run();
+    l.state.store(kTried, std::memory_order_release);
+    libc::real.syscall(SYS_futex, reinterpret_cast<std::uint32_t *>(&l.state), FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr,
                        nullptr, 0);
     return nullptr;
 }
 
-bool start_loader()
+bool start_loader(Load &l)
 {
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
-    const bool started = start_quiet_thread(g_loader, attributes, load) == 0;
+    const bool started = start_quiet_thread(l.thread, attributes, load, &l) == 0;
     pthread_attr_destroy(&attributes);
     if (started)
-        g_to_join.store(true, std::memory_order_release);
+        l.to_join.store(true, std::memory_order_release);
     return started;
 }
 
 // A thread that ends frees memory: who forks in that moment may leave the allocator locked in the child.
-void join_loader()
+void join_loader(Load &l)
 {
     int before = 0;
-    if (!g_to_join.exchange(false, std::memory_order_acquire))
+    if (!l.to_join.exchange(false, std::memory_order_acquire))
         return;
     ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-    ::pthread_join(g_loader, nullptr);
+    ::pthread_join(l.thread, nullptr);
     ::pthread_setcancelstate(before, nullptr);
 }
 
 // False: it is still at it.
-bool wait_for_a_while()
+bool wait_for_a_while(Load &l)
 {
-    const std::int64_t until = now() + kPatienceNs;
-    while (g_state.load(std::memory_order_acquire) == kLoading) {
-        const std::int64_t left = until - now();
+    const std::int64_t until = mux::now_ns() + kPatienceNs;
+    while (l.state.load(std::memory_order_acquire) == kLoading) {
+        const std::int64_t left = until - mux::now_ns();
         if (left <= 0)
             return false;
-        const timespec limit = {left / kSecondNs, left % kSecondNs};
-        libc::real.syscall(SYS_futex, reinterpret_cast<std::uint32_t *>(&g_state), FUTEX_WAIT_PRIVATE, kLoading, &limit,
+        const timespec limit = mux::to_timespec(left);
+        libc::real.syscall(SYS_futex, reinterpret_cast<std::uint32_t *>(&l.state), FUTEX_WAIT_PRIVATE, kLoading, &limit,
                            nullptr, 0);
     }
-    join_loader();
+    join_loader(l);
     return true;
 }
 
-} // namespace
-
-bool provider_is_tried()
-{
-    std::uint32_t state = g_state.load(std::memory_order_acquire);
-    if (state == kUntried)
-        g_state.compare_exchange_strong(state, kWanted, std::memory_order_relaxed);
-    return state == kTried;
-}
-
-bool load_wanted_provider()
+bool load_if_wanted(Load &l)
 {
     std::uint32_t wanted = kWanted;
-    if (g_state.load(std::memory_order_relaxed) != kWanted ||
-        !g_state.compare_exchange_strong(wanted, kLoading, std::memory_order_acquire))
+    if (l.state.load(std::memory_order_relaxed) != kWanted ||
+        !l.state.compare_exchange_strong(wanted, kLoading, std::memory_order_acquire))
         return false;
     const int saved = errno;
-    if (!start_loader())
-        load(nullptr); // no thread is to be had: whoever is in the loader's way now has to go out of it
-    const bool done = wait_for_a_while();
+    if (!start_loader(l))
+        load(&l); // no thread is to be had: whoever is in the loader's way now has to go out of it
+    const bool done = wait_for_a_while(l);
     if (!done)
-        VMA_LOG(kDebug, "the provider is not loaded yet, as another thread opens a library: connections are "
-                        "accelerated when it is");
+        VMA_LOG(kDebug, "a library is not loaded yet, as another thread opens one: connections are accelerated when it "
+                        "is");
     errno = saved;
     return done;
 }
 
-void wait_for_load()
+} // namespace
+
+Loaded loaded(Part part)
 {
-    wait_for_a_while();
+    Load &l = g_loads[static_cast<std::size_t>(part)];
+    std::uint32_t state = l.state.load(std::memory_order_acquire);
+    if (state == kUntried)
+        l.state.compare_exchange_strong(state, kWanted, std::memory_order_relaxed);
+    if (state == kLost)
+        return Loaded::kLost;
+    return state == kTried ? Loaded::kTried : Loaded::kNotYet;
+}
+
+bool load_what_is_wanted()
+{
+    bool any = false;
+    for (Load &l : g_loads)
+        any = load_if_wanted(l) || any;
+    return any;
+}
+
+void wait_for_loads()
+{
+    for (Load &l : g_loads)
+        wait_for_a_while(l);
 }
 
 void loading_after_fork_in_child()
 {
-    std::uint32_t loading = kLoading;
-    g_to_join.store(false, std::memory_order_relaxed);
-    if (g_state.compare_exchange_strong(loading, kTried, std::memory_order_relaxed))
-        VMA_LOG(kWarn,
-                "the provider was being loaded when the process was copied by fork(); all connections of the copy "
-                "stay on the kernel");
+    for (Load &l : g_loads) {
+        std::uint32_t loading = kLoading;
+        l.to_join.store(false, std::memory_order_relaxed);
+        if (l.state.compare_exchange_strong(loading, kLost, std::memory_order_relaxed))
+            VMA_LOG(kWarn, "%s", l.what_is_lost);
+    }
 }
 
 } // namespace vma::sock

@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// When the provider is loaded: once, when a socket first wants it. dlopen() waits for whoever is in one, and for constructors of the
-// libraries that it opens. Such a constructor may close a socket, which takes our locks, or talk to the very thread that wants the provider.
-// So a thread that does nothing else loads it, with no lock of ours held; who wants it waits for that, but not for long, and goes on by the
-// kernel meanwhile. Private to compat/src/socket.
+// When the provider is loaded, and rdma-core for streams to other hosts: once each, when a socket first wants it. dlopen() waits for whoever is
+// in one, and for constructors of the libraries that it opens. Such a constructor may close a socket, which takes our locks, or talk to the very
+// thread that wants the library. So a thread that does nothing else loads it, with no lock of ours held; who wants it waits for that, but not for
+// long, and goes on by the kernel meanwhile. Private to compat/src/socket.
 #pragma once
+
+#include <cstdint>
 
 namespace vma::sock {
 
-// Any thread, with any locks. False: not yet, or it is being loaded; it is wanted from now on.
-bool provider_is_tried();
+enum class Part : std::uint8_t { kProvider, kRdma }; // the second needs the first
 
-// By who has come to no provider for that, when the lift lock is given back; a lock of one socket may be held. True: it was loaded just now,
-// or found not to be there: he may try again. One load where nobody wants it. Keeps errno.
-bool load_wanted_provider();
+// Any thread, with any locks. kNotYet: or it is being loaded; it is wanted from now on. kLost: the process was copied in the middle of it.
+enum class Loaded : std::uint8_t { kNotYet, kTried, kLost };
+Loaded loaded(Part part);
+
+// By who has come to kNotYet, when the lift lock is given back; a lock of one socket may be held. True: a part was loaded just now, or
+// found not to be there: he may try again. One load for each where nobody wants it. Keeps errno.
+bool load_what_is_wanted();
 
 // Before a fork: what is half loaded is in the child for ever. Waits, but not for long.
-void wait_for_load();
+void wait_for_loads();
 void loading_after_fork_in_child(); // a load that was not over has failed
 
 } // namespace vma::sock

@@ -52,18 +52,16 @@ constexpr fi_vma_log kLog = {logs, log};
 
 constinit fi_provider *g_provider = nullptr;
 
-// Those that the devices of this host need, and what they open in turn: not later, with a lock of ours held.
-void open_libraries(fi_provider &provider)
+// Those that devices of this host need, and what they open in turn: not later, with a lock of ours held.
+void open_libraries(fi_provider &provider, bool rdma, bool ports)
 {
-    const bool ports = ports_are_named(); // of which a NIC's raw packets are one kind
-    const bool rdma = (ports || config::params().remote_streams) && rdma_is_here();
     char local[] = "local";
     fi_fabric_attr attr = {};
     attr.name = local;
     attr.api_version = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION);
     fid_fabric *fabric = nullptr;
     fi_ops_vma_process *process = nullptr;
-    if ((!ports && !rdma) || provider.fabric(&attr, &fabric, nullptr) != 0)
+    if ((!rdma && !ports) || provider.fabric(&attr, &fabric, nullptr) != 0)
         return;
     if (fi_open_ops(&fabric->fid, FI_VMA_PROCESS_OPS, 0, reinterpret_cast<void **>(&process), nullptr) == 0 &&
         process->size > offsetof(fi_ops_vma_process, open_libraries)) { // VMA_PROVIDER may name an older one
@@ -91,21 +89,29 @@ fi_provider *begin(const char *path)
     if (provider == nullptr)
         VMA_LOG(kWarn, "%s: it has no usable fi_prov_ini; all connections stay on the kernel", path);
     else
-        open_libraries(*provider);
+        open_libraries(*provider, ports_are_named() && rdma_is_here(), ports_are_named()); // a NIC's raw packets
     return provider;
 }
 
 } // namespace
 
-fi_provider *load_provider()
+void load_provider()
 {
     if (g_provider != nullptr)
-        return g_provider;
+        return;
     measure_stack(); // looks up a name, as long as no lock is held
     loading_provider(true);
     g_provider = begin(config::provider_path());
     loading_provider(false);
-    return g_provider;
+}
+
+void open_rdma_libraries()
+{
+    if (g_provider == nullptr)
+        return;
+    loading_provider(true);
+    open_libraries(*g_provider, rdma_is_here(), false);
+    loading_provider(false);
 }
 
 fi_provider *provider()

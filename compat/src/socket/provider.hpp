@@ -14,8 +14,9 @@ namespace vma::sock {
 
 struct Addresses;
 
-// Loads it: loading.hpp tells when. No lock held. nullptr: it can't be loaded, which is said once in the log.
-fi_provider *load_provider();
+// Loads it, or what its RDMA devices need: loading.hpp tells when. No lock held. That it can't be loaded is said once in the log.
+void load_provider();
+void open_rdma_libraries();
 
 // It, once it was tried. nullptr: it is not there.
 fi_provider *provider();

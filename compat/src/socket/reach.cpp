@@ -15,6 +15,7 @@
 #include "compat/src/socket/device.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/loading.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/provider.hpp"
@@ -219,6 +220,11 @@ void begin_attempt(Socket &s)
         refuse_without_engine(s);
         return;
     }
+    const Loaded rdma = config::params().remote_streams ? loaded(Part::kRdma) : Loaded::kTried;
+    if (rdma == Loaded::kLost)
+        stay_on_kernel(s, "rdma-core was being loaded when the process was copied");
+    if (rdma != Loaded::kTried)
+        return;
     s.attempt.open = true;
     s.attempt.tries = 0;
     const bool at_once = s.role == Role::kConnector || !config::params().remote_streams; // no listener to wait for

@@ -180,7 +180,7 @@ void try_to_lift(Socket &s, int fd, bool asked)
 {
     const int saved = errno;
     lift_in_turn(s, fd, asked);
-    if (load_wanted_provider()) [[unlikely]]
+    if (load_what_is_wanted()) [[unlikely]]
         lift_in_turn(s, fd, asked);
     errno = saved;
 }

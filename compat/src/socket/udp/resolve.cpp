@@ -238,7 +238,7 @@ int resolve(Socket &s, int fd, Route &route)
     if (const int error = read_option(fd, SOL_SOCKET, SO_ERROR, 0); error != 0)
         return -error; // of an earlier datagram that went by the kernel
     bool looked_up = look_up_in_turn(s, fd, route);
-    if (load_wanted_provider()) [[unlikely]]
+    if (load_what_is_wanted()) [[unlikely]]
         looked_up = look_up_in_turn(s, fd, route);
     if (!looked_up && (route.way != Way::kPort || route.to_group) && has_changed(route))
         route.way = Way::kUnknown;
