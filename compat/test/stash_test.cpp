@@ -198,16 +198,21 @@ void a_peer_dies_without_an_answer(void **)
     assert_int_equal(sock::receive(*pair.b.s, pair.b.fd, &byte, 1, 0), 0);
 }
 
+void lose_bytes_before(Pair &pair, std::uint8_t (&bytes)[kBytes])
+{
+    leave_bytes(pair);
+    assert_true(libc::real.recv(pair.b.fd, bytes, kBytes, MSG_DONTWAIT) > 0);
+    libc::real.shutdown(pair.a.fd, SHUT_WR);
+    give_to_all(pair);
+}
+
 // Bytes that the kernel had before the span have gone, as those that find no room when the peer resets the connection: whoever reads
 // is not told that the stream has ended well. `forks`: another process is forked before the next read.
 void check_error_of_what_has_not_come(bool forks)
 {
     Pair pair;
-    leave_bytes(pair);
     std::uint8_t bytes[kBytes];
-    assert_true(libc::real.recv(pair.b.fd, bytes, kBytes, MSG_DONTWAIT) > 0);
-    libc::real.shutdown(pair.a.fd, SHUT_WR);
-    give_to_all(pair);
+    lose_bytes_before(pair, bytes);
     while (sock::shared_left(*pair.b.s) != 0)
         assert_true(sock::receive(*pair.b.s, pair.b.fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0);
     if (forks)
@@ -229,11 +234,8 @@ void check_error_of_what_has_not_come(bool forks)
 void so_error_tells_it(void **)
 {
     Pair pair;
-    leave_bytes(pair);
     std::uint8_t bytes[kBytes];
-    assert_true(libc::real.recv(pair.b.fd, bytes, kBytes, MSG_DONTWAIT) > 0);
-    libc::real.shutdown(pair.a.fd, SHUT_WR);
-    give_to_all(pair);
+    lose_bytes_before(pair, bytes);
     for (const int expected : {ECONNRESET, 0}) {
         int error = -1;
         socklen_t size = sizeof error;

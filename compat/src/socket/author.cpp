@@ -21,8 +21,6 @@ namespace vma::sock {
 
 namespace {
 
-constexpr std::time_t kWishLasts = 3600; // seconds
-
 // Also one that is dead and whose parent has not asked for it.
 bool is_dead(int pid)
 {
@@ -81,13 +79,6 @@ bool endpoint_lives(const char *directory, char kind, unsigned port)
     return lives;
 }
 
-bool is_old(int directory, const char *name)
-{
-    struct stat st = {};
-    return ::fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-           st.st_mtim.tv_sec + kWishLasts < ::time(nullptr);
-}
-
 bool is_left_by_the_dead(const char *path, int directory, const char *name)
 {
     char target[128];
@@ -114,6 +105,13 @@ std::uint64_t pid_space()
 {
     struct stat st = {};
     return ::stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
+}
+
+bool is_old(int directory, const char *name)
+{
+    constexpr std::time_t kLasts = 3600; // seconds
+    struct stat st = {};
+    return ::fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_mtim.tv_sec + kLasts < ::time(nullptr);
 }
 
 Author this_process()

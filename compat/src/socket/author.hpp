@@ -23,6 +23,9 @@ Author this_process(); // a system call: a child of fork() may have numbers of i
 
 std::uint64_t pid_space(); // of this process's number; 0: unknown
 
+// Where it can't be told whether who has left a name lives: it stays for an hour. As fstatat(2) has it.
+bool is_old(int directory, const char *name);
+
 // Offers, and names and wishes of datagram sockets, in the directory; a number of another namespace is asked for by the endpoint that it
 // names. Only what a living process has left stays, and wishes of which that can't be told for an hour. Any thread.
 void remove_names_of_the_dead(const char *directory);

@@ -54,9 +54,9 @@ void offers_path(char (&out)[kOffersPathMax]); // where it is or would be; nowhe
 bool publish_offer(const Addresses &a, const Offer &offer);
 bool find_offer(const Addresses &a, Offer &out); // as seen from the acceptor: local and peer are swapped
 void remove_offer(const Addresses &a, bool as_acceptor);
-std::uint32_t
-generations_id();           // part of each name: who has other words is not to find it, as it doesn't hear of changes
 Generations &generations(); // words of nobody until open_offers()
+// Theirs. Part of each name: who has other words is not to find it, as it doesn't hear of changes.
+std::uint32_t generations_id();
 std::uint32_t offers_generation(); // changes with each offer of this user; one load
 
 void withdraw_offer(Socket &s); // if it has one

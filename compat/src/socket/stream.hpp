@@ -198,9 +198,10 @@ public:
     std::atomic<std::uint32_t> waiters{0}; // calls that wait while dual
     std::atomic<int> kept_fd{-1};          // our own descriptor of a socket that was closed while calls were open
     std::atomic<std::uint32_t> operations{0};
-    std::atomic<std::uint32_t> ask_holders_since{0}; // of these, when it was asked last whether others hold the socket
-    std::atomic<std::uint32_t> ask_holders_after{
-        0};                                  // so many more it is asked again; 0: not asked since the last fork or lift
+    // Of these: when it was asked last whether others hold the socket, and after how many more it is asked again; 0: not asked since
+    // the last fork or lift.
+    std::atomic<std::uint32_t> ask_holders_since{0};
+    std::atomic<std::uint32_t> ask_holders_after{0};
     Glimpsed<std::uint32_t> seen_offers = 0; // generation of the offers page at our last look
 
     Mutex tx_lock;

@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
@@ -16,7 +17,6 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <new>
 
 #include "compat/src/config/log.hpp"
@@ -428,19 +428,11 @@ bool somebody_holds(std::uint64_t inode)
     return found;
 }
 
-// Of another container, whose processes /proc doesn't show.
-bool is_new(const Path &path)
-{
-    constexpr std::time_t kLasts = 3600; // seconds
-    struct stat st = {};
-    return ::lstat(path.text, &st) != 0 || st.st_mtim.tv_sec + kLasts > ::time(nullptr);
-}
-
 bool may_live(std::uint64_t network, const Link &link, const Path &path)
 {
     bool readable = false;
-    if (network != udp::network_of_thread())
-        return somebody_holds(link.inode) || (link.space != pid_space() && is_new(path));
+    if (network != udp::network_of_thread()) // of another container /proc doesn't show the processes
+        return somebody_holds(link.inode) || (link.space != pid_space() && !is_old(AT_FDCWD, path.text));
     bool found = false;
     for (const char *const table : {"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6",
                                     "/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"})

@@ -15,6 +15,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/libc/thread_key.hpp"
+#include "compat/src/mux/clock.hpp"
 #include "compat/src/mux/crowd.hpp"
 #include "compat/src/mux/thread_record.hpp"
 #include "compat/src/socket/accounting.hpp"
@@ -27,7 +28,6 @@ namespace vma::sock {
 namespace {
 
 constexpr std::int64_t kNsPerUs = 1000;
-constexpr std::int64_t kNsPerSecond = 1'000'000'000;
 constexpr std::int64_t kPoliteAfterNs = 20'000; // then each turn lets others run: they may be whom we wait for
 constexpr std::int64_t kShortTurnNs = 100'000;  // of a rate limit: a sleep takes longer
 constexpr unsigned kTurnsPerClock = 64;
@@ -112,7 +112,7 @@ int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, Sleeper &
     const std::int64_t until = std::min(wait.deadline_ns, turn);
     const std::int64_t left = until - now_ns();
     if (until != kForever && left > 0)
-        timeout = {left / kNsPerSecond, left % kNsPerSecond};
+        timeout = mux::to_timespec(left);
     if (libc::real.ppoll(fds, std::size(fds), until == kForever ? nullptr : &timeout, nullptr) > 0 &&
         fds[0].revents != 0)
         note_kernel_events(s, static_cast<std::uint32_t>(fds[0].revents));
@@ -148,9 +148,7 @@ int sleep_once(Socket &s, int fd, short events, const Wait &wait)
 
 std::int64_t now_ns()
 {
-    timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * kNsPerSecond + t.tv_nsec;
+    return mux::now_ns();
 }
 
 Wait begin_wait(const Socket &s, std::int64_t timeout_us)

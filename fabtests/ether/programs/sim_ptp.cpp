@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Preloaded: each network interface has a PTP clock, which is ahead of the system's clock by as many seconds as SIM_PTP_AHEAD says.
-#include <dlfcn.h>
 #include <linux/ethtool.h>
 #include <linux/ptp_clock.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#include <cstdarg>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+
+#include "fabtests/ether/programs/kernel_wrapper.hpp"
 
 namespace {
 
@@ -63,20 +61,15 @@ int tell(unsigned long request, void *argument)
 
 } // namespace
 
-// The provider's way to the kernel.
-extern "C" [[gnu::visibility("default")]] long syscall(long number, ...) noexcept
+bool answers(long number, long (&arguments)[6], long &result)
 {
-    static const auto real = reinterpret_cast<decltype(&::syscall)>(::dlsym(RTLD_NEXT, "syscall"));
-    va_list list;
-    va_start(list, number);
-    long a[6];
-    for (long &argument : a)
-        argument = va_arg(list, long);
-    va_end(list);
-    if (auto *const argument = reinterpret_cast<void *>(a[2]);
-        number == SYS_ioctl && is_about_clocks(static_cast<unsigned long>(a[1]), argument))
-        return tell(static_cast<unsigned long>(a[1]), argument);
-    if (number == SYS_openat && std::strcmp(reinterpret_cast<const char *>(a[1]), kPath) == 0)
-        a[1] = reinterpret_cast<long>("/dev/null");
-    return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    const auto request = static_cast<unsigned long>(arguments[1]);
+    if (auto *const argument = reinterpret_cast<void *>(arguments[2]);
+        number == SYS_ioctl && is_about_clocks(request, argument)) {
+        result = tell(request, argument);
+        return true;
+    }
+    if (number == SYS_openat && std::strcmp(reinterpret_cast<const char *>(arguments[1]), kPath) == 0)
+        arguments[1] = reinterpret_cast<long>("/dev/null");
+    return false;
 }

@@ -17,8 +17,8 @@ namespace vma::sock::udp {
 
 struct alignas(64) Queued {
     static constexpr std::uint32_t kLent = 1; // in `size`: a Loan stands here instead of the bytes
-    static constexpr std::uint32_t kPeeked =
-        2; // likewise, of one that several processes may read: an empty one was peeked at
+    // Likewise, of one that several processes may read: an empty one was peeked at.
+    static constexpr std::uint32_t kPeeked = 2;
 
     std::uint32_t length; // of the datagram
     std::uint32_t size;   // of the record, a multiple of 64; the rest of the ring is skipped when it is kSkip

@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <linux/mempolicy.h>
-#include <memory>
 #include <numeric>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -19,6 +17,7 @@
 #include <utility>
 
 #include "core/log.hpp"
+#include "core/made_once.hpp"
 #include "core/sysfs.hpp"
 
 namespace vma::core {
@@ -28,7 +27,7 @@ constexpr std::size_t kBitsPerWord = sizeof(unsigned long) * CHAR_BIT;
 constexpr unsigned kHundredths = 100;
 constexpr unsigned kFarAway = UINT_MAX; // of an unknown device
 
-constinit std::atomic<const Topology *> g_machine{nullptr};
+constinit MadeOnce<Topology> g_machine;
 
 CpuSet single(int cpu)
 {
@@ -148,19 +147,13 @@ bool bind_to_node(void *address, std::size_t length, int node) noexcept
     return false;
 }
 
-// Without a lock, which a fork() in another thread would leave taken for ever: two threads may both read, and the
-// second one's is thrown away.
 const Topology &machine_topology() noexcept
 {
-    if (const Topology *known = g_machine.load(std::memory_order_acquire))
-        return *known;
-    auto read = std::make_unique<Topology>();
-    if (!has_one_numa_node() || std::getenv("HWLOC_XMLFILE") != nullptr || std::getenv("HWLOC_SYNTHETIC") != nullptr)
-        *read = Topology::this_machine().value_or(Topology());
-    const Topology *known = nullptr;
-    if (g_machine.compare_exchange_strong(known, read.get(), std::memory_order_acq_rel))
-        known = read.release();
-    return *known;
+    return g_machine.get([](void *place) {
+        const bool matters = !has_one_numa_node() || std::getenv("HWLOC_XMLFILE") != nullptr ||
+                             std::getenv("HWLOC_SYNTHETIC") != nullptr;
+        return new (place) Topology(matters ? Topology::this_machine().value_or(Topology()) : Topology());
+    });
 }
 
 } // namespace vma::core

@@ -114,8 +114,8 @@ struct DoorbellCache {
     std::map<DoorbellId, std::weak_ptr<PeerDoorbell>> known;
 };
 
-constinit core::MadeOnce<DoorbellCache>
-    g_cache; // libfabric closes objects after the destructors of static objects have run
+// libfabric closes objects after the destructors of static objects have run.
+constinit core::MadeOnce<DoorbellCache> g_cache;
 
 } // namespace
 

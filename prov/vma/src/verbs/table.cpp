@@ -2,36 +2,36 @@
 #include "verbs/table.hpp"
 
 #include <atomic>
-#include <mutex>
+
+#include "core/made_once.hpp"
 
 namespace vma::verbs {
 namespace {
 
-std::mutex g_mutex;
-std::atomic<const Table *> g_table{nullptr};
-std::atomic<bool> g_known{false};
-std::atomic<bool> g_replaced{false};
-constinit Table g_loaded{};
+struct Loaded {
+    Table table{};
+    bool is_whole = load();
 
-bool load(Table &table)
-{
-    // It stands on libibverbs, whose functions are found through it.
-    const core::Library library("librdmacm.so.1", "no RDMA device is used");
-    return true VMA_VERBS_FUNCTIONS(VMA_LIBRARY_FIND);
-}
+    bool load()
+    {
+        // It stands on libibverbs, whose functions are found through it.
+        const core::Library library("librdmacm.so.1", "no RDMA device is used");
+        return true VMA_VERBS_FUNCTIONS(VMA_LIBRARY_FIND);
+    }
+};
+
+constinit core::MadeOnce<Loaded> g_loaded;
+constinit std::atomic<const Table *> g_other{nullptr};
+constinit std::atomic<bool> g_replaced{false};
 
 } // namespace
 
 const Table *table() noexcept
 {
-    if (!g_known.load(std::memory_order_acquire)) {
-        const std::lock_guard guard(g_mutex);
-        if (!g_known.load(std::memory_order_relaxed)) {
-            g_table.store(load(g_loaded) ? &g_loaded : nullptr, std::memory_order_relaxed);
-            g_known.store(true, std::memory_order_release);
-        }
-    }
-    return g_table.load(std::memory_order_relaxed);
+    if (is_replaced())
+        return g_other.load(std::memory_order_relaxed);
+    const Loaded &loaded = g_loaded.get();
+    return loaded.is_whole ? &loaded.table : nullptr;
 }
 
 void open_drivers() noexcept
@@ -45,14 +45,13 @@ void open_drivers() noexcept
 
 void use_table(const Table *other) noexcept
 {
-    g_replaced.store(true, std::memory_order_relaxed);
-    g_table.store(other, std::memory_order_relaxed);
-    g_known.store(true, std::memory_order_release);
+    g_other.store(other, std::memory_order_relaxed);
+    g_replaced.store(true, std::memory_order_release);
 }
 
 bool is_replaced() noexcept
 {
-    return g_replaced.load(std::memory_order_relaxed);
+    return g_replaced.load(std::memory_order_acquire);
 }
 
 } // namespace vma::verbs
