@@ -12,6 +12,7 @@
 
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/stream_loans.hpp"
 #include "compat/test/stream_pair.hpp"
@@ -344,6 +345,20 @@ void who_never_gives_back_gets_the_rest(void **)
         holder.check(one);
 }
 
+// Two threads whose calls were counted at the same time come one after the other.
+void a_connection_is_attempted_once_at_a_time(void **)
+{
+    Pair pair(true);
+    sock::Socket &s = *pair.a.s;
+    const sock::LockGuard guard(sock::g_lift_lock);
+    sock::begin_attempt(s);
+    assert_true(s.attempt.open);
+    sock::begin_attempt(s);
+    assert_ptr_not_equal(s.next_live, &s); // else the helper would walk it for ever
+    sock::end_attempt(s);
+    assert_false(sock::attempts_are_open());
+}
+
 } // namespace
 
 int main()
@@ -362,6 +377,7 @@ int main()
         cmocka_unit_test(another_thread_ends_loans),
         cmocka_unit_test(loans_outlive_the_endpoint),
         cmocka_unit_test(who_never_gives_back_gets_the_rest),
+        cmocka_unit_test(a_connection_is_attempted_once_at_a_time),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -211,6 +211,8 @@ bool may_reach_host(Socket &s)
 
 void begin_attempt(Socket &s)
 {
+    if (s.attempt.open) // another thread had its turn since this one counted its call
+        return;
     const Refusal *const refusal = refusal_of(s.addresses.peer.sin6_addr);
     if (refusal != nullptr && now_ns() < refusal->until_ns) {
         pause(s);
