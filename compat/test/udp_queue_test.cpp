@@ -3,12 +3,15 @@
 // datagram: what went in comes out, once, whole and in order; a header that is too short is none.
 #include "fabtests/unit.hpp"
 
+#include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <random>
 #include <sched.h>
 #include <thread>
 #include <vector>
 
+#include "compat/src/extra/memory.hpp"
 #include "compat/src/socket/udp/queue.hpp"
 #include "compat/src/socket/udp/wire.hpp"
 
@@ -136,6 +139,45 @@ void headers_come_back(void **)
     }
 }
 
+int g_given_back = 0;
+
+void give_back(fi_vma_lender *, const void *, std::size_t)
+{
+    ++g_given_back;
+}
+
+void *allocate_nothing(std::size_t)
+{
+    return nullptr;
+}
+
+// As a fork makes them, whatever the program's allocator has to give.
+void owned_loans_stay_whole(void **)
+{
+    static fi_vma_lender lender = {give_back, nullptr};
+    constexpr std::size_t kLengths[] = {0, 1, 1472, 60000};
+    std::vector<std::uint8_t> frame(kLengths[3], 7);
+    for (const vma::extra::Allocate allocate : {vma::extra::Allocate{&::malloc}, vma::extra::Allocate{&allocate_nothing}}) {
+        Queue queue;
+        queue.set_limit(kLimit);
+        g_given_back = 0;
+        vma::extra::use_allocator(allocate, &::free);
+        for (const std::size_t length : kLengths) {
+            About about = {};
+            about.lost = 7;
+            assert_true(queue.push(about, {&lender, frame.data(), static_cast<std::uint32_t>(length), 0}));
+        }
+        queue.own_loans();
+        assert_int_equal(g_given_back, std::size(kLengths));
+        for (const std::size_t length : kLengths) {
+            assert_int_equal(queue.front()->length, length);
+            assert_true(pop(queue, 7));
+        }
+        queue.release();
+    }
+    vma::extra::use_allocator(&::malloc, &::free);
+}
+
 } // namespace
 
 int main()
@@ -145,6 +187,7 @@ int main()
         cmocka_unit_test(full_queue_takes_no_more),
         cmocka_unit_test(a_refused_one_leaves_no_trace),
         cmocka_unit_test(headers_come_back),
+        cmocka_unit_test(owned_loans_stay_whole),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "compat/src/socket/loan.hpp"
 
+#include <sys/mman.h>
+
 #include <cstring>
+#include <new>
 
 #include "compat/src/extra/memory.hpp"
 
@@ -16,16 +19,42 @@ void free_copy(fi_vma_lender *, const void *payload, std::size_t)
 
 constinit fi_vma_lender g_copies = {free_copy, nullptr};
 
+// Pages, where the program's allocator gives nothing: what has arrived is not to be lost for that.
+struct Mapping {
+    std::size_t size;
+    std::size_t unused; // what follows is aligned for all types
+};
+
+void unmap_copy(fi_vma_lender *, const void *payload, std::size_t)
+{
+    const Mapping *const mapping = static_cast<const Mapping *>(payload) - 1;
+    ::munmap(const_cast<Mapping *>(mapping), mapping->size);
+}
+
+constinit fi_vma_lender g_mapped_copies = {unmap_copy, nullptr};
+
+std::uint8_t *map_room(std::size_t length)
+{
+    const std::size_t size = sizeof(Mapping) + length;
+    void *const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory != MAP_FAILED ? reinterpret_cast<std::uint8_t *>(new (memory) Mapping{size, 0} + 1) : nullptr;
+}
+
 } // namespace
 
 Loan lend_copy(const void *bytes, std::size_t length)
 {
-    auto *const memory = static_cast<std::uint8_t *>(extra::allocate(length != 0 ? length : 1));
+    fi_vma_lender *lender = &g_copies;
+    auto *memory = static_cast<std::uint8_t *>(extra::allocate(length != 0 ? length : 1));
+    if (memory == nullptr) {
+        lender = &g_mapped_copies;
+        memory = map_room(length);
+    }
     if (memory == nullptr)
         return {};
     if (length != 0)
         std::memcpy(memory, bytes, length);
-    return {&g_copies, memory, static_cast<std::uint32_t>(length), 0};
+    return {lender, memory, static_cast<std::uint32_t>(length), 0};
 }
 
 } // namespace vma::sock

@@ -31,7 +31,7 @@ struct Loan {
     }
 };
 
-// A copy as a loan, of memory that the function gives and `release` takes back; lender nullptr: none could be had.
+// A copy as a loan, in memory of the program's allocator (extra/memory.hpp), or else in pages of its own; lender nullptr: none could be had.
 Loan lend_copy(const void *bytes, std::size_t length);
 
 } // namespace vma::sock
