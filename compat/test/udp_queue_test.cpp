@@ -157,7 +157,8 @@ void owned_loans_stay_whole(void **)
     static fi_vma_lender lender = {give_back, nullptr};
     constexpr std::size_t kLengths[] = {0, 1, 1472, 60000};
     std::vector<std::uint8_t> frame(kLengths[3], 7);
-    for (const vma::extra::Allocate allocate : {vma::extra::Allocate{&::malloc}, vma::extra::Allocate{&allocate_nothing}}) {
+    for (const vma::extra::Allocate allocate :
+         {vma::extra::Allocate{&::malloc}, vma::extra::Allocate{&allocate_nothing}}) {
         Queue queue;
         queue.set_limit(kLimit);
         g_given_back = 0;

@@ -61,7 +61,8 @@ JEMALLOC = glob.glob("/usr/lib/*/libjemalloc.so.2")
 
 
 @pytest.mark.pairs(pairing.VMA_LATENCY)
-@pytest.mark.parametrize("scenario", ["unread_bytes_are_read_once", "unread_bytes_are_seen_by_both", "unread_bytes_are_read_by_the_child"])
+@pytest.mark.parametrize("scenario", ["unread_bytes_are_read_once", "unread_bytes_are_seen_by_both", "unread_bytes_are_read_by_the_child",
+                                      "unread_bytes_are_read_in_a_terminal", "unread_bytes_are_read_by_a_daemon"])
 @pytest.mark.skipif(not JEMALLOC, reason="libjemalloc.so.2 is not installed (libjemalloc2)")
 @pytest.mark.skipif(build.sanitized(), reason="a sanitizer has an allocator of its own")
 def test_an_allocator_that_forks_lock(run, pair, reference, scenario):

@@ -77,6 +77,21 @@ template <typename Copy> long copy_process(Copy copy)
     return pid;
 }
 
+// ---- around a function of libc's that forks, and so calls handlers
+template <typename Fork> int fork_with_handlers(Fork fork)
+{
+    const pid_t caller = ::getpid();
+    sock::g_fork_gate.lock();
+    if (!libc::in_vfork_child())
+        sock::fork_comes();
+    const int result = fork();
+    const KeepErrno keep;
+    if (::getpid() == caller)
+        sock::forked(result);
+    sock::g_fork_gate.unlock(); // the child's copy too
+    return result;
+}
+
 // ---- descriptors.cpp
 
 // Drops what is known of a number that is about to be closed.

@@ -149,7 +149,7 @@ VMA_EXPORT int login_tty(int fd) noexcept
 
 VMA_EXPORT int forkpty(int *terminal, char *name, const termios *settings, const winsize *size) noexcept
 {
-    const int pid = real.forkpty(terminal, name, settings, size);
+    const int pid = fork_with_handlers([=] { return real.forkpty(terminal, name, settings, size); });
     if (pid == 0)
         standard_descriptors_replaced();
     else if (pid > 0)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // New processes and programs. A process that gets a copy of our descriptors has only the kernel under them, so before it
-// is made the sockets concerned return to the kernel. For fork() that is done by pthread_atfork(), which libc's own
-// forks (daemon, forkpty) pass too; here is what does not.
+// is made the sockets concerned return to the kernel: here, and for forks of libc's that go past us by pthread_atfork().
 #include "compat/src/intercept/export.hpp"
 
 #include <sys/syscall.h>
@@ -288,15 +287,7 @@ VMA_EXPORT int __register_atfork(void (*prepare)(), void (*parent)(), void (*chi
 
 VMA_EXPORT pid_t fork() noexcept
 {
-    sock::g_fork_gate.lock();
-    if (!libc::in_vfork_child())
-        sock::fork_comes();
-    const pid_t pid = real.fork();
-    const KeepErrno keep;
-    if (pid != 0)
-        sock::forked(pid);
-    sock::g_fork_gate.unlock(); // the child's copy too
-    return pid;
+    return fork_with_handlers([] { return real.fork(); });
 }
 
 VMA_ALIAS(fork) pid_t __fork() noexcept;
@@ -327,7 +318,7 @@ VMA_ALIAS(clone) int __clone(int (*)(void *), void *, int, void *, ...) noexcept
 
 VMA_EXPORT int daemon(int keep_directory, int keep_stdio) noexcept
 {
-    const int result = real.daemon(keep_directory, keep_stdio);
+    const int result = fork_with_handlers([=] { return real.daemon(keep_directory, keep_stdio); });
     if (result == 0 && keep_stdio == 0) { // libc's own dup2() of /dev/null
         retire_range(STDIN_FILENO, STDERR_FILENO);
         config::stderr_replaced();

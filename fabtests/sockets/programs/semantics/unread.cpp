@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Bytes that are there and unread when a second process gets the socket: whoever comes first reads them, and nobody does again. The
 // sender has forked before, and so said how far the endpoint carried the stream: it can't be asked for them.
+#include <pty.h>
 #include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/time.h>
@@ -189,6 +190,46 @@ SCENARIO(unread_bytes_are_read_by_the_child)
     show_what_is_there(me, "parent", me.fd);
     go_on(me);
     me.show("epoll_wait", ::epoll_wait(set, &event, 1, -1));
+    me.say("the rest: \"%s\"", receive_text(me.fd, 15).c_str());
+}
+
+// libc's own forks.
+SCENARIO(unread_bytes_are_read_in_a_terminal)
+{
+    if (me.server)
+        return send_and_fork(me, me.fd, true);
+    await_text(me, me.fd);
+    int terminal = -1;
+    const pid_t child = must(::forkpty(&terminal, nullptr, nullptr, nullptr), "forkpty");
+    if (child == 0)
+        ::_exit(receive_text(me.fd, kBytes).size() == kBytes ? 7 : 1);
+    reap(me, child);
+    show_what_is_there(me, "parent", me.fd);
+    go_on(me);
+    me.say("the rest: \"%s\"", receive_text(me.fd, 15).c_str());
+}
+
+SCENARIO(unread_bytes_are_read_by_a_daemon)
+{
+    if (me.server)
+        return send_and_fork(me, me.fd, true);
+    await_text(me, me.fd);
+    int ends[2];
+    must(::pipe(ends), "pipe");
+    const pid_t child = must(::fork(), "fork");
+    if (child == 0) {
+        must(::daemon(1, 1), "daemon");
+        const std::string text = receive_text(me.fd, kBytes);
+        must(static_cast<int>(::write(ends[1], text.data(), text.size())), "write");
+        ::_exit(0);
+    }
+    ::close(ends[1]);
+    reap(me, child);
+    char text[64] = {};
+    me.show("read of what the daemon has read", ::read(ends[0], text, sizeof text - 1));
+    me.say("daemon: \"%s\"", text);
+    show_what_is_there(me, "parent", me.fd);
+    go_on(me);
     me.say("the rest: \"%s\"", receive_text(me.fd, 15).c_str());
 }
 
