@@ -332,7 +332,10 @@ ssize_t peek_behind(Socket &s, int fd, const msghdr *msg, std::size_t skip, int 
     msghdr rest = *msg;
     if (!s.rx.final || owes_error(s) || total_length(rest) <= before)
         return done;
-    return done + std::max<ssize_t>(receive_kernel(s, fd, &rest, before, flags, kNone), 0);
+    const ssize_t n = receive_kernel(s, fd, &rest, before, flags, kNone);
+    if (n < 0)
+        keep_error(s, static_cast<int>(-n));
+    return done + std::max<ssize_t>(n, 0);
 }
 
 ssize_t consume_now(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)

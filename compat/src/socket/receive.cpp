@@ -111,8 +111,8 @@ ssize_t consume_span(Socket &s, int fd, msghdr *msg, std::size_t done, int flags
     rest.msg_control = nullptr;
     rest.msg_controllen = 0;
     const ssize_t n = consume(s, fd, done != 0 ? &rest : msg, done, flags);
-    if (n < 0 && n != -EAGAIN && done != 0 && !s.on_port) // for the next call: the kernel doesn't tell it again
-        s.pending_error.store(static_cast<int>(-n), std::memory_order_relaxed);
+    if (n < 0 && done != 0 && !s.on_port)
+        keep_error(s, static_cast<int>(-n));
     const bool was_ring = had_shared || s.rx.consumed.load(std::memory_order_relaxed) != consumed;
     more = n > 0 && (flags & MSG_PEEK) == 0 && !s.on_port &&
            (has_input(s) || (was_ring && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel));
@@ -183,13 +183,13 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
                              s.pending_error.load(std::memory_order_relaxed) == 0; // the kernel would not tell it
         const bool by_endpoint = s.rx.path.load(std::memory_order_relaxed) == Path::kEndpoint;
         s.rx_lock.unlock();
-        const bool over = s.port_over.load(std::memory_order_acquire);
-        if ((used_up || over) && dual(s))
-            tear_down(s, over); // what was left of an endpoint that is closed already; or the kernel says how it ended
         if (n > 0)
             done += static_cast<std::size_t>(n);
         if (more && done < room)
-            continue;
+            continue; // an error that comes next is for the next call, which has to find the socket as it is
+        const bool over = s.port_over.load(std::memory_order_acquire);
+        if ((used_up || over) && dual(s))
+            tear_down(s, over); // what was left of an endpoint that is closed already; or the kernel says how it ended
         if (done >= wanted || n == 0 || (n < 0 && n != -EAGAIN))
             return done != 0 || n >= 0 ? static_cast<ssize_t>(done) : fail(s, n);
         if (n > 0 && (flags & MSG_PEEK) != 0)

@@ -28,13 +28,6 @@ namespace {
 constexpr std::size_t kFilePiece = 16384;    // on the stack
 constexpr std::int64_t kSpillAfterUs = 2000; // a full ring that nobody reads: go on in the kernel's larger buffers
 
-// Of a call that has sent something already: it is for the next call, to which the kernel doesn't tell it again.
-void keep_error(Socket &s, int error)
-{
-    if (error != EAGAIN && error != EINTR && error != EPIPE && error != EFAULT)
-        s.pending_error.store(error, std::memory_order_relaxed);
-}
-
 // `send` is the kernel's call. False: it became dual before we were in.
 template <typename Send> [[gnu::noinline]] bool send_plain(Socket &s, int fd, ssize_t &n, const Send &send)
 {

@@ -276,6 +276,13 @@ inline int take_error(Socket &s)
     return s.pending_error.exchange(0, std::memory_order_relaxed);
 }
 
+// Of a call that has sent or received something already: it is for the next call, to which the kernel doesn't tell it again.
+inline void keep_error(Socket &s, int error)
+{
+    if (error != EAGAIN && error != EINTR && error != EPIPE && error != EFAULT)
+        s.pending_error.store(error, std::memory_order_relaxed);
+}
+
 // What a socket is that has no endpoint (any more). One that owes the program an error stays plain: on the kernel for good nobody
 // would look for it.
 inline Mode mode_without_endpoint(const Socket &s)

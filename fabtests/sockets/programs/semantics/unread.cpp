@@ -388,6 +388,70 @@ SCENARIO(unread_bytes_are_passed_to_oneself)
     me.say("the rest: \"%s\"", receive_text(me.fd, 15).c_str());
 }
 
+enum class First { kRead, kPeeked, kReadByChild };
+
+// The server closes with something unread, perhaps after more bytes by the kernel: whoever has got all that is there hears of the reset
+// once, and then of the end.
+void reset_behind_unread(Side &me, bool more, First first)
+{
+    if (me.server) {
+        send_and_fork(me, me.fd, false);
+        me.step();
+        await_readable(me.fd, 1);
+        if (more)
+            send_text(me.fd, ", by the kernel");
+        ::close(me.fd);
+        me.step();
+        return;
+    }
+    int ends[2];
+    must(::socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), "socketpair");
+    await_text(me, me.fd);
+    pass(ends[0], me.fd);
+    ::close(me.fd);
+    me.fd = take(ends[1]);
+    go_on(me);
+    const pid_t child = first == First::kReadByChild ? must(::fork(), "fork") : -1;
+    if (child == 0)
+        ::_exit(receive_text(me.fd, kBytes) == kText ? 7 : 1);
+    if (child > 0)
+        reap(me, child);
+    send_text(me.fd, "x");
+    me.step();
+    me.step();
+    for (int i = 0; i < 4; ++i) {
+        char bytes[64] = {};
+        const ssize_t n = ::recv(me.fd, bytes, sizeof bytes - 1, first == First::kPeeked && i == 0 ? MSG_PEEK : 0);
+        me.show("recv", n);
+        me.say("\"%s\"", bytes);
+    }
+}
+
+SCENARIO(a_reset_behind_unread_bytes)
+{
+    reset_behind_unread(me, true, First::kRead);
+}
+
+SCENARIO(a_reset_behind_peeked_bytes)
+{
+    reset_behind_unread(me, true, First::kPeeked);
+}
+
+SCENARIO(a_reset_right_behind_unread_bytes)
+{
+    reset_behind_unread(me, false, First::kRead);
+}
+
+SCENARIO(a_reset_right_behind_peeked_bytes)
+{
+    reset_behind_unread(me, false, First::kPeeked);
+}
+
+SCENARIO(a_reset_behind_bytes_that_a_child_has_read)
+{
+    reset_behind_unread(me, true, First::kReadByChild);
+}
+
 SCENARIO(unread_bytes_of_a_started_program)
 {
     if (me.server)
