@@ -4,15 +4,19 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
+#include <linux/futex.h>
 #include <linux/magic.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 
 #include "compat/src/config/aliases.hpp"
 #include "compat/src/config/cpu_list.hpp"
@@ -128,8 +132,19 @@ void warn_about_affinity(const char *error)
                          config::params().internal_thread_affinity, error, kStays);
 }
 
+enum : std::uint32_t { kThere, kBeginning };
+constinit std::atomic<std::uint32_t> g_helper{kThere};
+
+void helper_has_begun()
+{
+    g_helper.store(kThere, std::memory_order_release);
+    libc::real.syscall(SYS_futex, reinterpret_cast<std::uint32_t *>(&g_helper), FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr,
+                       nullptr, 0);
+}
+
 void *take_place(void *)
 {
+    helper_has_begun();
     g_helper_turn.lock();
     // In this order: entering a cpuset may give the thread all the set's processors.
     if (g_place.tasks >= 0)
@@ -141,6 +156,23 @@ void *take_place(void *)
 }
 
 } // namespace
+
+bool helper_is_beginning()
+{
+    return g_helper.load(std::memory_order_acquire) == kBeginning;
+}
+
+void wait_for_helper_to_begin()
+{
+    while (helper_is_beginning())
+        libc::real.syscall(SYS_futex, reinterpret_cast<std::uint32_t *>(&g_helper), FUTEX_WAIT_PRIVATE, kBeginning,
+                           nullptr, nullptr, 0);
+}
+
+void helper_after_fork_in_child()
+{
+    g_helper.store(kThere, std::memory_order_relaxed);
+}
 
 std::uint32_t helper_turn_ms()
 {
@@ -199,8 +231,11 @@ int start_helper_thread(void *(*work)(void *))
     open_cpuset();
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    g_helper.store(kBeginning, std::memory_order_relaxed);
     const int result = start_quiet_thread(thread, attributes, take_place, nullptr);
     pthread_attr_destroy(&attributes);
+    if (result != 0)
+        helper_has_begun(); // as far as anybody waits for it
     if (result != 0 && g_place.tasks >= 0)
         libc::close_private(g_place.tasks);
     return result;

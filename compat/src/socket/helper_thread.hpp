@@ -26,6 +26,12 @@ void measure_stack();
 // the C library frees its own in a child, AddressSanitizer's runtime does not).
 extern constinit Mutex g_helper_turn;
 
+// From its creation until it runs code of ours: what is done for a new thread before that may hold an allocator's lock, too. The
+// second waits until that is over; a child has no such thread.
+bool helper_is_beginning();
+void wait_for_helper_to_begin();
+void helper_after_fork_in_child();
+
 // How often it has a turn while sockets are accelerated: VMA_TIMER_RESOLUTION_MSEC; at most 100, as peers wait for what only it
 // may answer.
 std::uint32_t helper_turn_ms();

@@ -145,9 +145,10 @@ void return_all_shared_by_fork()
     const std::uint32_t depth = libc::t_critical.depth;
     for (bool again = true; again;) { // where a fork goes past our wrappers, other threads may lift sockets meanwhile
         return_sockets([](const Socket &) { return true; }, "fork");
+        wait_for_helper_to_begin();
         g_helper_turn.lock();
         g_lift_lock.lock();
-        again = any_lifted();
+        again = any_lifted() || helper_is_beginning();
         if (again) {
             g_lift_lock.unlock();
             g_helper_turn.unlock();
@@ -183,6 +184,7 @@ void after_fork_in_child()
     unlock_pool_after_fork();
     g_lift_lock.reset();
     g_helper_turn.reset();
+    helper_after_fork_in_child();
     g_live_sockets = nullptr;
     sleepers_after_fork_in_child();
     const std::uint32_t count = pool_size();
