@@ -86,7 +86,7 @@ template <typename Fork> int fork_with_handlers(Fork fork)
         sock::fork_comes();
     const int result = fork();
     const KeepErrno keep;
-    if (::getpid() == caller)
+    if (result != 0 && ::getpid() == caller) // a child in a namespace of its own may have the same number
         sock::forked(result);
     sock::g_fork_gate.unlock(); // the child's copy too
     return result;

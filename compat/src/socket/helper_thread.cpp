@@ -4,14 +4,12 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
-#include <linux/futex.h>
 #include <linux/magic.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 
 #include <algorithm>
@@ -22,6 +20,7 @@
 #include "compat/src/config/cpu_list.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/libc/futex.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 
@@ -138,8 +137,7 @@ constinit std::atomic<std::uint32_t> g_helper{kThere};
 void helper_has_begun()
 {
     g_helper.store(kThere, std::memory_order_release);
-    libc::real.syscall(SYS_futex, reinterpret_cast<std::uint32_t *>(&g_helper), FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr,
-                       nullptr, 0);
+    libc::futex_wake(g_helper);
 }
 
 void *take_place(void *)
@@ -165,8 +163,7 @@ bool helper_is_beginning()
 void wait_for_helper_to_begin()
 {
     while (helper_is_beginning())
-        libc::real.syscall(SYS_futex, reinterpret_cast<std::uint32_t *>(&g_helper), FUTEX_WAIT_PRIVATE, kBeginning,
-                           nullptr, nullptr, 0);
+        libc::futex_wait(g_helper, kBeginning);
 }
 
 void helper_after_fork_in_child()

@@ -2,16 +2,14 @@
 #include "compat/src/socket/loading.hpp"
 
 #include <errno.h>
-#include <linux/futex.h>
 #include <pthread.h>
-#include <sys/syscall.h>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 #include "compat/src/config/log.hpp"
-#include "compat/src/libc/real.hpp"
+#include "compat/src/libc/futex.hpp"
 #include "compat/src/mux/clock.hpp"
 #include "compat/src/socket/helper_thread.hpp"
 #include "compat/src/socket/provider.hpp"
@@ -50,8 +48,7 @@ void *load(void *wanted)
     Load &l = *static_cast<Load *>(wanted);
     l.run();
     l.state.store(kTried, std::memory_order_release);
-    libc::real.syscall(SYS_futex, reinterpret_cast<std::uint32_t *>(&l.state), FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr,
-                       nullptr, 0);
+    libc::futex_wake(l.state);
     return nullptr;
 }
 
@@ -86,8 +83,7 @@ bool wait_for_a_while(Load &l)
         if (left <= 0)
             return false;
         const timespec limit = mux::to_timespec(left);
-        libc::real.syscall(SYS_futex, reinterpret_cast<std::uint32_t *>(&l.state), FUTEX_WAIT_PRIVATE, kLoading, &limit,
-                           nullptr, 0);
+        libc::futex_wait(l.state, kLoading, &limit);
     }
     join_loader(l);
     return true;

@@ -4,14 +4,11 @@
 // one (libc/critical.hpp).
 #pragma once
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <cstdint>
 
 #include "compat/src/libc/critical.hpp"
+#include "compat/src/libc/futex.hpp"
 
 namespace vma::sock {
 
@@ -44,7 +41,7 @@ public:
     void unlock()
     {
         if (word_.exchange(kFree, std::memory_order_release) == kContended) [[unlikely]]
-            futex(FUTEX_WAKE_PRIVATE, 1);
+            libc::futex_wake(word_, 1);
         libc::leave_critical();
     }
     void reset() { word_.store(kFree, std::memory_order_relaxed); } // in a forked child only
@@ -66,11 +63,7 @@ private:
                 return;
         }
         while (word_.exchange(kContended, std::memory_order_acquire) != kFree)
-            futex(FUTEX_WAIT_PRIVATE, kContended);
-    }
-    void futex(int op, std::uint32_t value)
-    {
-        libc::real.syscall(SYS_futex, reinterpret_cast<std::uint32_t *>(&word_), op, value, nullptr, nullptr, 0);
+            libc::futex_wait(word_, kContended);
     }
 
     std::atomic<std::uint32_t> word_{kFree};

@@ -51,6 +51,12 @@ void go_on(Side &me)
     me.step();
 }
 
+void go_on_to_the_rest(Side &me)
+{
+    go_on(me);
+    me.say("the rest: \"%s\"", receive_text(me.fd, 15).c_str());
+}
+
 void show_what_is_there(const Side &me, const char *who, int fd)
 {
     char bytes[64] = {};
@@ -165,8 +171,7 @@ SCENARIO(unread_bytes_are_seen_by_both)
     show_what_is_there(me, "parent", me.fd);
     show_half(me, "parent", me.fd);
     show_what_is_there(me, "parent", me.fd);
-    go_on(me);
-    me.say("the rest: \"%s\"", receive_text(me.fd, 15).c_str());
+    go_on_to_the_rest(me);
 }
 
 // Nobody waits for what another process has read.
@@ -205,8 +210,7 @@ SCENARIO(unread_bytes_are_read_in_a_terminal)
         ::_exit(receive_text(me.fd, kBytes).size() == kBytes ? 7 : 1);
     reap(me, child);
     show_what_is_there(me, "parent", me.fd);
-    go_on(me);
-    me.say("the rest: \"%s\"", receive_text(me.fd, 15).c_str());
+    go_on_to_the_rest(me);
 }
 
 SCENARIO(unread_bytes_are_read_by_a_daemon)
@@ -229,8 +233,7 @@ SCENARIO(unread_bytes_are_read_by_a_daemon)
     me.show("read of what the daemon has read", ::read(ends[0], text, sizeof text - 1));
     me.say("daemon: \"%s\"", text);
     show_what_is_there(me, "parent", me.fd);
-    go_on(me);
-    me.say("the rest: \"%s\"", receive_text(me.fd, 15).c_str());
+    go_on_to_the_rest(me);
 }
 
 // Sets that the child has got by fork tell it of them as they tell the parent.
@@ -384,8 +387,7 @@ SCENARIO(unread_bytes_are_passed_to_oneself)
     show_what_is_there(me, "passed", me.fd);
     show_half(me, "passed", me.fd);
     show_half(me, "passed", me.fd);
-    go_on(me);
-    me.say("the rest: \"%s\"", receive_text(me.fd, 15).c_str());
+    go_on_to_the_rest(me);
 }
 
 enum class First { kRead, kPeeked, kReadByChild };
@@ -471,8 +473,7 @@ SCENARIO(unread_bytes_of_a_started_program)
     show_output(me, out[0]);
     reap(me, child);
     show_half(me, "parent", me.fd);
-    go_on(me);
-    me.say("the rest: \"%s\"", receive_text(me.fd, 15).c_str());
+    go_on_to_the_rest(me);
 }
 
 SCENARIO(unread_bytes_of_a_spawned_program)
@@ -494,8 +495,7 @@ SCENARIO(unread_bytes_of_a_spawned_program)
     show_output(me, out[0]);
     reap(me, child);
     show_half(me, "parent", me.fd);
-    go_on(me);
-    me.say("the rest: \"%s\"", receive_text(me.fd, 15).c_str());
+    go_on_to_the_rest(me);
 }
 
 // Who closes last, and leaves something unread, resets the connection.
