@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -354,6 +355,48 @@ void order_of_threads_that_share_a_socket(void **)
     assert_in_range(late, 0, kOrdered / 50);
 }
 
+// What one socket has sent by the kernel is read before what another one sends then by the endpoint.
+void order_of_two_sockets(void **)
+{
+    const UdpSocket one;
+    const UdpSocket connected;
+    const UdpSocket batch;
+    const UdpSocket other;
+    const UdpSocket to;
+    assert_true(accelerate(other, to));
+    const auto *const name = reinterpret_cast<const sockaddr *>(&to.address);
+    assert_int_equal(sock::connect_datagram(*connected.s, connected.fd, name, sizeof to.address), 0);
+    Datagram first;
+    first.fill(7, 1);
+    sockaddr_in place = to.address;
+    iovec part = {&first, first.length()};
+    mmsghdr message = {};
+    message.msg_hdr.msg_name = &place;
+    message.msg_hdr.msg_namelen = sizeof place;
+    message.msg_hdr.msg_iov = &part;
+    message.msg_hdr.msg_iovlen = 1;
+    const auto length = static_cast<ssize_t>(first.length());
+    const std::function<bool()> ways[] = {
+        [&] { return one.send(first, to.address) == length; },
+        [&] { return send_message(one, first, to.address, true); },
+        [&] {
+            return sock::send(*connected.s, connected.fd, &first, first.length(), MSG_MORE) == length &&
+                   sock::send(*connected.s, connected.fd, nullptr, 0, 0) == 0;
+        },
+        [&] { return sock::send_messages(*batch.s, batch.fd, &message, 1, 0) == 1; },
+    };
+    for (const auto &send_by_kernel : ways)
+        for (std::uint32_t round = 0; round < 3; ++round) {
+            assert_true(send_by_kernel());
+            assert_true(other.send_number(8, 2, to.address));
+            Datagram received;
+            assert_true(received.is_whole(to.receive(received)));
+            assert_int_equal(received.sender, 7);
+            assert_true(received.is_whole(to.receive(received)));
+            assert_int_equal(received.sender, 8);
+        }
+}
+
 // As the kernel finds it: after a datagram was taken, and not while there is none, whichever way was looked at.
 void no_place_for_the_name(void **)
 {
@@ -411,6 +454,7 @@ int main()
         cmocka_unit_test(ping_pong_between_threads),
         cmocka_unit_test(order_of_both_ways_between_threads),
         cmocka_unit_test(order_of_threads_that_share_a_socket),
+        cmocka_unit_test(order_of_two_sockets),
         cmocka_unit_test(no_place_for_the_name),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

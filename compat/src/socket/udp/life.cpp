@@ -326,6 +326,7 @@ void begin(Socket &s, int fd, int family)
     u->ask_kernel_for_room = false;
     u->has_wire_groups = false;
     u->corked = false;
+    u->peer_place = kNoPlace;
     u->port_count = 0;
     u->sends_by = 0;
     u->port_tried = false;
@@ -382,6 +383,7 @@ int connect(Socket &s, int fd, const sockaddr *address, socklen_t length)
     leave_port(s);
     const int result = libc::real.connect(fd, address, length);
     const int error = errno;
+    u.peer_place.store(kNoPlace, std::memory_order_relaxed);
     forget_routes(s);
     if (result == 0)
         tell_local_address(s, fd);

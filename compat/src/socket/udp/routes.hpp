@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "compat/src/socket/udp/kernel_sent.hpp"
 #include "compat/src/socket/udp/names.hpp"
 #include "compat/src/socket/udp/wire.hpp"
 
@@ -80,6 +81,8 @@ struct Route {
     std::uint32_t generation = 0;
     std::uint32_t tick = 0;
     std::uint32_t kernel_sends = 0; // of the socket, at the last datagram by an endpoint
+    std::uint32_t kernel_sent = 0;  // to the destination, by whichever socket, at our last look
+    SentPlace sent_place = kNoPlace;
     Receiver receiver;
     // By a port: the way itself, or that of a group to the wire.
     Device *port = nullptr;

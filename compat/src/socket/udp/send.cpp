@@ -32,6 +32,27 @@ constexpr unsigned kPauses = 32;
 constexpr unsigned kMostLooks = 16;       // others may keep the kernel busy for ever
 constexpr std::size_t kMostBytes = 65507; // of IPv4; the few more of IPv6 go by the kernel
 
+// Of a destination, nullptr or of no length that of a connected socket.
+SentPlace sent_place_of(State &u, int fd, const void *to, std::size_t length)
+{
+    if (to != nullptr && length != 0)
+        return sent_place(to, length);
+    SentPlace place = u.peer_place.load(std::memory_order_relaxed);
+    if (sockaddr_in6 peer = {}; place == kNoPlace && read_address(fd, Side::kPeer, peer)) {
+        place = sent_place(&peer, sizeof peer);
+        u.peer_place.store(place, std::memory_order_relaxed);
+    }
+    return place;
+}
+
+// Not before it was sent: what another thread sends by an endpoint in between must not count as the one that went after it.
+void note_sent(State &u, int fd, const void *to, std::size_t length, ssize_t n)
+{
+    u.kernel_sends.fetch_add(1, std::memory_order_relaxed);
+    if (n >= 0)
+        note_kernel_sent(sent_place_of(u, fd, to, length));
+}
+
 ssize_t by_kernel(Socket &s, ssize_t n)
 {
     by_os_sent(s, n);
@@ -114,6 +135,15 @@ ssize_t put_own(const Socket &s, const Route &route, const Receiver &receiver, c
     return taken ? static_cast<ssize_t>(m.length) : kByKernel;
 }
 
+// Another socket of this process has sent something there by the kernel: this one's go after it.
+[[gnu::noinline]] void follow_others(const State &u, Route &route)
+{
+    route.kernel_sent = kernel_sent(route.sent_place);
+    route.kernel_sends = u.kernel_sends.load(std::memory_order_relaxed) - 1;
+    if (route.way == Way::kReceiver)
+        route.after_kernel = true;
+}
+
 [[gnu::noinline]] Route *refresh(Socket &s, int fd, Route *route, const Destination &to, ssize_t &error)
 {
     State &u = state_of(s);
@@ -122,6 +152,7 @@ ssize_t put_own(const Socket &s, const Route &route, const Receiver &receiver, c
         if (route == nullptr)
             return nullptr;
         route->kernel_sends = u.kernel_sends.load(std::memory_order_relaxed) - 1;
+        route->sent_place = sent_place_of(u, fd, to.words, to.is_connected() ? 0 : sizeof to.words);
         adopt_pacing_rate(s, fd);
         u.used_memory.store(true, std::memory_order_relaxed);
     }
@@ -150,7 +181,7 @@ ssize_t loop_as_asked(const Socket &s, int fd, const Message &m)
 {
     State &u = state_of(s);
     const ssize_t n = send_to_group_by_kernel(u, fd, m, u.loops[place_of(u)]);
-    u.kernel_sends.fetch_add(1, std::memory_order_relaxed);
+    note_sent(u, fd, m.to, m.to_length, n);
     if (n >= 0)
         stats::os_sent(record_of(s), n);
     return n;
@@ -210,6 +241,8 @@ ssize_t send_accelerated(Socket &s, int fd, Message m)
         return route == nullptr ? kByKernel : n;
     if (limited && route->way != Way::kKernel && !may_go(s, m.length)) [[unlikely]]
         return kNotDue;
+    if (route->kernel_sent != kernel_sent(route->sent_place)) [[unlikely]]
+        follow_others(u, *route);
     if (route->way == Way::kReceiver && route->after_kernel && stays_with_kernel(*route)) [[unlikely]]
         return kByKernel;
     n = send_by_route(s, fd, *route, m);
@@ -268,8 +301,7 @@ template <typename Kernel> ssize_t send_by(Socket &s, int fd, const Message &m, 
     if (n != kByKernel && n != kAsItIs)
         return n >= 0 ? n : fail(s, n);
     const ssize_t sent = n == kByKernel ? kernel() : send_looping(s, fd, kernel);
-    // Not before: what another thread sends by an endpoint in between must not count as the one that went after it.
-    state_of(s).kernel_sends.fetch_add(1, std::memory_order_relaxed);
+    note_sent(state_of(s), fd, m.to, m.to_length, sent);
     return by_kernel(s, sent);
 }
 
@@ -314,6 +346,8 @@ bool only_kernel_sends(const Socket &s)
 int send_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags)
 {
     const int n = by_os_sent(s, messages, libc::real.sendmmsg(fd, messages, count, flags));
+    for (int i = 0; i < n; ++i)
+        note_sent(state_of(s), fd, messages[i].msg_hdr.msg_name, messages[i].msg_hdr.msg_namelen, 0);
     if (n > 0)
         s.operations.fetch_add(static_cast<std::uint32_t>(n), std::memory_order_relaxed);
     return n;

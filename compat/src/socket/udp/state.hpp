@@ -100,12 +100,13 @@ struct State {
 
     // Sending, tx_lock.
     Routes routes;
-    std::unique_ptr<std::uint8_t[]> bounce;     // for datagrams of many parts, once there was one
-    std::uint32_t group_interface[2] = {};      // of IP_MULTICAST_IF and IPV6_MULTICAST_IF, 0 none
-    bool loops[2] = {true, true};               // the program's IP_MULTICAST_LOOP and IPV6_MULTICAST_LOOP
-    bool kernel_loops[2] = {true, true};        // what the kernel's socket has instead
-    std::atomic<std::uint32_t> kernel_sends{0}; // changes with each datagram by the kernel, wherever to
-    std::atomic<bool> corked{false};            // the kernel waits for the rest of a datagram (MSG_MORE)
+    std::unique_ptr<std::uint8_t[]> bounce;      // for datagrams of many parts, once there was one
+    std::uint32_t group_interface[2] = {};       // of IP_MULTICAST_IF and IPV6_MULTICAST_IF, 0 none
+    bool loops[2] = {true, true};                // the program's IP_MULTICAST_LOOP and IPV6_MULTICAST_LOOP
+    bool kernel_loops[2] = {true, true};         // what the kernel's socket has instead
+    std::atomic<std::uint32_t> kernel_sends{0};  // changes with each datagram by the kernel, wherever to
+    std::atomic<SentPlace> peer_place{kNoPlace}; // of whom it is connected to, once asked for
+    std::atomic<bool> corked{false};             // the kernel waits for the rest of a datagram (MSG_MORE)
     std::atomic<bool> has_wire_groups{false}; // so it may differ: what goes to groups by the kernel says what it wants
     std::atomic<bool> ask_kernel_for_room{false}; // its send buffer was full
 };
