@@ -397,6 +397,27 @@ void order_of_two_sockets(void **)
         }
 }
 
+// What was read of the kernel's is nothing to go after: the first datagram by the endpoint doesn't wait for a later one.
+void order_before_the_kernel(void **)
+{
+    const UdpSocket other;
+    const UdpSocket to;
+    assert_true(accelerate(other, to));
+    for (std::uint32_t round = 0; round < 20; ++round) {
+        const UdpSocket fresh;
+        Datagram datagram;
+        assert_true(fresh.send_number(8, 0, to.address));
+        assert_true(datagram.is_whole(to.receive(datagram)));
+        assert_true(fresh.send_number(8, 1, to.address));
+        datagram.fill(7, 2);
+        assert_true(send_message(other, datagram, to.address, true));
+        assert_true(datagram.is_whole(to.receive(datagram)));
+        assert_int_equal(datagram.sender, 8);
+        assert_true(datagram.is_whole(to.receive(datagram)));
+        assert_int_equal(datagram.sender, 7);
+    }
+}
+
 // As the kernel finds it: after a datagram was taken, and not while there is none, whichever way was looked at.
 void no_place_for_the_name(void **)
 {
@@ -455,6 +476,7 @@ int main()
         cmocka_unit_test(order_of_both_ways_between_threads),
         cmocka_unit_test(order_of_threads_that_share_a_socket),
         cmocka_unit_test(order_of_two_sockets),
+        cmocka_unit_test(order_before_the_kernel),
         cmocka_unit_test(no_place_for_the_name),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -94,7 +94,7 @@ Answer unknown(const char *why)
 
 } // namespace
 
-Answer find_receiver(int fd, const Flow &flow, Identity &out)
+Answer find_receiver(int fd, const Flow &flow, Identity &out, std::uint32_t *unread)
 {
     const Question q = ask_for(flow);
     inet_diag_msg m = {};
@@ -116,6 +116,8 @@ Answer find_receiver(int fd, const Flow &flow, Identity &out)
         return Answer::kNobody;
     out.cookie = std::uint64_t{m.id.idiag_cookie[1]} << 32 | m.id.idiag_cookie[0];
     out.inode = m.idiag_inode;
+    if (unread != nullptr)
+        *unread = m.idiag_rqueue;
     return Answer::kFound;
 }
 

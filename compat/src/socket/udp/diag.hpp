@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "compat/src/socket/udp/names.hpp"
@@ -20,9 +21,10 @@ struct Flow {
 
 enum class Answer { kFound, kNobody, kUnknown };
 
-// Who of this user gets what goes this way through the loopback interface. kNobody: none, or somebody else. kUnknown: the kernel
-// doesn't tell (said once in the log), or `fd` is in another network namespace than this process.
-Answer find_receiver(int fd, const Flow &flow, Identity &out);
+// Who of this user gets what goes this way through the loopback interface, and how many bytes of the kernel's memory hold what it
+// has not read. kNobody: none, or somebody else. kUnknown: the kernel doesn't tell (said once in the log), or `fd` is in another
+// network namespace than this process.
+Answer find_receiver(int fd, const Flow &flow, Identity &out, std::uint32_t *unread = nullptr);
 
 // All sockets of this host, whose ever, that the kernel may give a datagram to a group when it comes by this interface; which of
 // them have joined, and from whom they want it, is not looked at; a source that is any stands for all. False: it doesn't tell.

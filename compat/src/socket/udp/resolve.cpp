@@ -17,6 +17,7 @@
 #include "compat/src/socket/fork_handlers.hpp"
 #include "compat/src/socket/loading.hpp"
 #include "compat/src/socket/ports.hpp"
+#include "compat/src/socket/udp/backlog.hpp"
 #include "compat/src/socket/udp/diag.hpp"
 #include "compat/src/socket/udp/interface.hpp"
 #include "compat/src/socket/udp/memberships.hpp"
@@ -84,6 +85,22 @@ void point_route(Socket &s, int fd, Route &route, const Flow &flow, const Identi
     });
 }
 
+// Where the kernel has delivered all that this process has given it for the receiver, and that has read it, there is nothing to go
+// after; a datagram that says so would wait for what the kernel gets later.
+void forget_kernel_sends(const State &u, int fd, const Flow &flow, Route &route)
+{
+    Identity who;
+    std::uint32_t unread = 0;
+    const std::uint32_t kernel_sends = u.kernel_sends.load(std::memory_order_relaxed);
+    const std::uint32_t sent = kernel_sent(route.sent_place);
+    if ((!route.after_kernel && route.kernel_sends == kernel_sends && route.kernel_sent == sent) ||
+        kernel_has_backlog() || find_receiver(fd, flow, who, &unread) != Answer::kFound || unread != 0)
+        return;
+    route.after_kernel = false;
+    route.kernel_sends = kernel_sends;
+    route.kernel_sent = sent;
+}
+
 void look_up(Socket &s, int fd, Route &route)
 {
     Flow flow = {};
@@ -95,6 +112,8 @@ void look_up(Socket &s, int fd, Route &route)
         return wish_for(route, {who});
     if (engine_start_datagrams())
         point_route(s, fd, route, flow, who, target);
+    if (route.way == Way::kReceiver)
+        forget_kernel_sends(state_of(s), fd, flow, route);
 }
 
 void stay_on_kernel(int fd, Route &route, bool is_new)

@@ -83,6 +83,7 @@ struct Route {
     std::uint32_t kernel_sends = 0; // of the socket, at the last datagram by an endpoint
     std::uint32_t kernel_sent = 0;  // to the destination, by whichever socket, at our last look
     SentPlace sent_place = kNoPlace;
+    std::uint32_t followed_tick = ~0U; // of that look, if others had sent something
     Receiver receiver;
     // By a port: the way itself, or that of a group to the wire.
     Device *port = nullptr;

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <new>
+#include <utility>
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
@@ -135,12 +136,13 @@ ssize_t put_own(const Socket &s, const Route &route, const Receiver &receiver, c
     return taken ? static_cast<ssize_t>(m.length) : kByKernel;
 }
 
-// Another socket of this process has sent something there by the kernel: this one's go after it.
+// Another socket of this process has sent something there by the kernel: this one's go after it. Whether the kernel has it
+// still is looked for once in a tick, as others may send all the time.
 [[gnu::noinline]] void follow_others(const State &u, Route &route)
 {
     route.kernel_sent = kernel_sent(route.sent_place);
     route.kernel_sends = u.kernel_sends.load(std::memory_order_relaxed) - 1;
-    if (route.way == Way::kReceiver)
+    if (route.way == Way::kReceiver && std::exchange(route.followed_tick, current_tick()) != current_tick())
         route.after_kernel = true;
 }
 
