@@ -48,9 +48,22 @@ extern "C" {
  * fi_getopt: optval is a `const void *`: this side's mapping of the peer's region, NULL if the device has none. Before
  * it returns, the provider applies this side's own writes that the peer has not taken yet, so what was written can be
  * read back. For a connected endpoint, and after FI_SHUTDOWN until fi_close(). The peer must not take writes meanwhile
- * whose place is written again (a sender that stopped writing is safe).
+ * whose place is written again (a sender that stopped writing is safe). From then on the peer can't cut (FI_OPT_VMA_CUT);
+ * -FI_ESHUTDOWN where it has: what it accepted stays its own.
  */
 #define FI_OPT_VMA_PEER_VIEW (FI_PROV_SPECIFIC | 0x564d0004)
+
+/*
+ * FI_OPT_VMA_CUT (FI_EP_MSG of the local device): fi_setopt without a value (optlen 0) ends what this endpoint receives, at one place that
+ * both sides know: each write to the region that its sender was told has succeeded is taken, and has its completion; each later one fails
+ * at the sender, with -FI_ESHUTDOWN or -FI_ENOTCONN. Neither side waits for the other, which may be stopped. Call it
+ * until it returns 0; then read the completion queue until it is empty. What this endpoint sends isn't changed by it.
+ *
+ * Errors: -FI_EAGAIN: read the completion queue (or post receives) and call again; -FI_EBUSY: the peer reads back what it has
+ * written (FI_OPT_VMA_PEER_VIEW), so nothing is cut; -FI_ENOTCONN before FI_CONNECTED; -FI_EINVAL: a value; -FI_ENOPROTOOPT: another device.
+ * Thread-safe, but with fi_close().
+ */
+#define FI_OPT_VMA_CUT (FI_PROV_SPECIFIC | 0x564d0018)
 
 /*
  * FI_OPT_VMA_KEEP_REGION (FI_EP_MSG): fi_getopt: optval is a struct fi_vma_mapping, which is filled. From then on the memory

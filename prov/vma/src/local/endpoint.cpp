@@ -168,6 +168,8 @@ int Endpoint::set_option(int name, const void *value, std::size_t length) noexce
         return set_limit(value, length);
     if (static_cast<unsigned>(name) == FI_OPT_VMA_WARM)
         return warm(value, length);
+    if (static_cast<unsigned>(name) == FI_OPT_VMA_CUT)
+        return length == 0 ? cut() : -FI_EINVAL;
     if (static_cast<unsigned>(name) != FI_OPT_VMA_REGION)
         return -FI_ENOPROTOOPT;
     if (enabled_)
@@ -180,6 +182,48 @@ int Endpoint::set_option(int name, const void *value, std::size_t length) noexce
         return -FI_EINVAL;
     region_bytes_ = bytes;
     return 0;
+}
+
+int Endpoint::give_view(void *value, std::size_t *length) noexcept
+{
+    const void *view = nullptr;
+    if (!attached_)
+        return -FI_ENOTCONN;
+    return sender.view_region(view) ? ofi::give_option<const void *>(view, value, length) : -FI_ESHUTDOWN;
+}
+
+// FI_OPT_VMA_CUT. Nobody is waited for: the peer's word, if there is one, was said when its slots were visible.
+int Endpoint::cut() noexcept
+{
+    if (!attached_)
+        return -FI_ENOTCONN;
+    SlotReader &slots = receiver.slots;
+    const core::SpinGuard guard(receiver.queue->lock);
+    if (!receiver.open.load(std::memory_order_relaxed))
+        return 0; // cut before, or never to be read again
+    slots.close();
+    for (;;) {
+        const std::uint32_t before = slots.next();
+        receiver.queue->drain(*this);
+        if (!receiver.open.load(std::memory_order_relaxed) || failing.load(std::memory_order_relaxed))
+            return 0; // it lied: connection management ends it
+        if (slots.ready())
+            return -FI_EAGAIN;
+        switch (slots.decide_cut()) {
+        case SlotReader::Cut::here:
+            receiver.open.store(false, std::memory_order_release);
+            return 0;
+        case SlotReader::Cut::claimed:
+            slots.reopen();
+            return -FI_EBUSY;
+        case SlotReader::Cut::farther:
+            break;
+        }
+        if (slots.next() == before) {
+            fail("it cut off slots that it did not fill");
+            return 0;
+        }
+    }
 }
 
 int Endpoint::get_option(int name, void *value, std::size_t *length) noexcept
@@ -203,7 +247,7 @@ int Endpoint::get_option(int name, void *value, std::size_t *length) noexcept
     case FI_OPT_VMA_REGION_INJECT:
         return ofi::give_option<std::size_t>(kMaxRegion, value, length);
     case FI_OPT_VMA_PEER_VIEW:
-        return attached_ ? ofi::give_option<const void *>(sender.region_view(), value, length) : -FI_ENOTCONN;
+        return give_view(value, length);
     case FI_OPT_VMA_RATE_LIMIT: {
         const core::SpinGuard guard(sender.lock);
         return ofi::give_option(ofi::limit_of(sender.pacer), value, length);

@@ -20,9 +20,16 @@ inline constexpr unsigned kIovLimit = 4;
 enum class RxState : std::uint32_t {
     watching = 0, // "I look at your slots myself"
     ring = 1,     // "set my bit, and wake my queue if it sleeps"
+    closed = 2,   // "look at `cut` whether I took that one"
 };
 
-// Each group of words has one writer and lines of its own.
+// Where the slots end that a receiver takes: `kCutAt | number of slots, modulo 2^32`. It is decided once, by a compare-and-swap from kCutOpen of
+// either side, and by whoever comes first, so neither waits for the other.
+inline constexpr std::uint64_t kCutOpen = 0;
+inline constexpr std::uint64_t kCutAt = std::uint64_t{1} << 32;
+inline constexpr std::uint64_t kCutClaimed = std::uint64_t{2} << 32; // by the sender, which reads back what it wrote
+
+// Each group of words but `cut` has one writer and lines of its own.
 struct Control {
     // The receiver's, read by the sender after each slot.
     alignas(128) std::atomic<std::uint32_t> rx_state;
@@ -34,7 +41,7 @@ struct Control {
     alignas(128) std::atomic<std::uint32_t> want_space; // 1: "wake me when a slot is free again"
     std::atomic<std::uint32_t> rma_inside;              // 1: it accesses the receiver's memory right now
     std::atomic<std::uint32_t> revoked;                 // 1: its own memory is no longer to be pulled from
-    alignas(128) std::byte unused[128];
+    alignas(128) std::atomic<std::uint64_t> cut; // of both sides
 };
 static_assert(sizeof(Control) == kControlSize);
 

@@ -96,7 +96,8 @@ ssize_t Sender::write_region(const void *buffer, std::size_t length, const std::
         std::memcpy(slot->payload, &direct, sizeof direct);
         slots.publish(SlotOp::region_direct, flags, 0, word, offset);
     }
-    notify();
+    if (!notify()) [[unlikely]]
+        return -FI_ESHUTDOWN;
     if (write_counter) [[unlikely]]
         write_counter->count();
     return 0;
@@ -176,11 +177,20 @@ void Sender::advance(bool queue_locked) noexcept
         notify();
 }
 
-void Sender::notify() noexcept
+bool Sender::notify() noexcept
 {
     rang = true;
-    if (slots.reader_wants_ring())
+    const RxState state = slots.reader_state();
+    if (state == RxState::watching) [[likely]]
+        return true;
+    if (state != RxState::closed) {
         doorbell->ring(bit);
+        return true;
+    }
+    const SlotWriter::Last last = slots.decide_last();
+    if (last != SlotWriter::Last::open)
+        connected.store(false, std::memory_order_release); // what is under way ends when connection management says so
+    return last != SlotWriter::Last::refused;
 }
 
 // A slot to fill. Without one the peer is asked to wake us when there is.
@@ -406,13 +416,17 @@ std::size_t Sender::slots_left() noexcept
     return slots.free_slots();
 }
 
-const void *Sender::region_view() noexcept
+bool Sender::view_region(const void *&view) noexcept
 {
     const core::SpinGuard guard(lock);
+    view = nullptr;
     if (!region_length)
-        return nullptr;
+        return true;
+    if (!slots.claim_back())
+        return false;
     apply_own_slots();
-    return region;
+    view = region;
+    return true;
 }
 
 // Copies what waits in slots to the region; the peer will copy the same bytes again.

@@ -144,8 +144,8 @@ struct Sender {
     void flush(int error, bool report) noexcept;
 
     std::size_t slots_left() noexcept;
-    // The peer's region as it will be when the peer has consumed all slots.
-    const void *region_view() noexcept;
+    // The peer's region as it will be when the peer has consumed all slots, which it can't cut from then on. False: it has.
+    bool view_region(const void *&view) noexcept;
 
 private:
     Slot *claim() noexcept;
@@ -173,7 +173,7 @@ private:
     bool complete(const TxOp &op, bool queue_locked) noexcept;
     void count(const TxOp &op) noexcept;
     void publish(TxOp &op, SlotOp slot_op, unsigned flags, std::size_t length, std::uint64_t addr) noexcept;
-    void notify() noexcept;
+    bool notify() noexcept; // false: the peer takes nothing any more, what was published last included
     void watch_progress() noexcept;
     void starve() noexcept;
     ssize_t try_again() noexcept;

@@ -76,11 +76,32 @@ public:
         index_ = index_ + 1 == kSlotCount ? 0 : index_ + 1;
     }
 
-    // After publish(): whether the reader asked to be told.
-    bool reader_wants_ring() const noexcept
+    // After publish(): whether the reader asked to be told. A word that is none of the three means `ring`.
+    RxState reader_state() const noexcept
     {
         core::full_fence();
-        return control_->rx_state.load(std::memory_order_relaxed) != static_cast<std::uint32_t>(RxState::watching);
+        return static_cast<RxState>(control_->rx_state.load(std::memory_order_relaxed));
+    }
+    // What was published stays the writer's to read back: the reader can't cut any more. False: it has.
+    bool claim_back() const noexcept
+    {
+        std::uint64_t cut = kCutOpen;
+        return control_->cut.compare_exchange_strong(cut, kCutClaimed, std::memory_order_acq_rel) || cut == kCutClaimed;
+    }
+    enum class Last {
+        open,    // it was claimed: more may be published
+        taken,   // publish nothing more: the reader would not know that it is behind the end
+        refused, // likewise, and the reader doesn't take it
+    };
+    // The reader has closed: what becomes of what was published last. Where it has not decided yet, this does.
+    Last decide_last() const noexcept
+    {
+        std::uint64_t cut = kCutOpen;
+        if (control_->cut.compare_exchange_strong(cut, kCutAt | next_, std::memory_order_acq_rel))
+            return Last::taken;
+        if (cut == kCutClaimed)
+            return Last::open;
+        return static_cast<std::int32_t>(static_cast<std::uint32_t>(cut) - next_) >= 0 ? Last::taken : Last::refused;
     }
 
     // The reader's index now. A lie (outside of what was published) is reported as `false` and changes nothing.
@@ -171,6 +192,35 @@ public:
         core::full_fence();
     }
 
+    // The writer learns with what it publishes next that nothing is taken any more. After it take all that is ready(), then decide_cut().
+    void close() noexcept
+    {
+        set_state(RxState::closed);
+        closed_ = true;
+        core::full_fence();
+    }
+    // After Cut::claimed.
+    void reopen() noexcept
+    {
+        closed_ = false;
+        ask_for_ring();
+    }
+    enum class Cut {
+        here,    // nothing more will come
+        farther, // the writer was faster: there is more to take
+        claimed, // the writer reads back what it wrote
+    };
+    // Everything that is visible was consumed. After Cut::here consume no more: the writer may have published one that is refused.
+    Cut decide_cut() noexcept
+    {
+        std::uint64_t cut = kCutOpen;
+        if (control_->cut.compare_exchange_strong(cut, kCutAt | next_, std::memory_order_acq_rel))
+            return Cut::here;
+        if (cut == kCutClaimed)
+            return Cut::claimed;
+        return static_cast<std::int32_t>(static_cast<std::uint32_t>(cut) - next_) > 0 ? Cut::farther : Cut::here;
+    }
+
     std::uint32_t next() const noexcept { return next_; }
     Control &control() const noexcept { return *control_; }
 
@@ -179,6 +229,8 @@ private:
     std::uint64_t word() const noexcept { return slots_[index_].word.load(std::memory_order_acquire); }
     void set_state(RxState state) noexcept
     {
+        if (closed_) [[unlikely]]
+            return;
         control_->rx_state.store(static_cast<std::uint32_t>(state), std::memory_order_relaxed);
     }
 
@@ -188,6 +240,7 @@ private:
     std::uint32_t index_ = 0;
     std::uint32_t published_ = 0; // value of Control::head
     std::uint32_t checked_ = 0;
+    bool closed_ = false;
 };
 
 } // namespace vma::local
