@@ -186,7 +186,7 @@ bool wait_bare(Socket &, int (*)(const void *), const void *, int &)
     return false;
 }
 
-void pin_to_kernel(Socket &s, const char *)
+void pin_to_kernel(Socket &s, const char *, Heir)
 {
     s.pinned.store(true);
     if (!s.dual.exchange(false, std::memory_order_seq_cst))

@@ -130,7 +130,7 @@ void the_rate_follows_the_stream(void **)
     assert_int_equal(endpoint_rate(*pair.a.s), 123'456'789);
     assert_int_equal(endpoint_rate(*pair.b.s), inherited);
     drain(pair);
-    sock::return_one(*pair.a.s);
+    sock::return_one(*pair.a.s, sock::Heir::kAnybody);
     drain(pair);
     assert_int_equal(kernel_rate(pair.a.fd), 123'456'789);
     assert_true(lift(pair));

@@ -294,7 +294,7 @@ void loans_outlive_the_endpoint(void **)
         if (fails)
             fail_endpoint(pair.b);
         else
-            sock::return_one(*pair.b.s);
+            sock::return_one(*pair.b.s, sock::Heir::kAnybody);
         const std::int64_t until = sock::now_ns() + 20'000'000'000;
         while (sock::is_dual(*pair.b.s) && sock::now_ns() < until) { // the helper thread closes what has failed
             char byte;

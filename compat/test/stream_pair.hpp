@@ -119,6 +119,9 @@ inline void drain(Pair &pair)
 {
     const std::int64_t until = sock::now_ns() + 20'000'000'000;
     while ((pair.a.received < pair.b.sent || pair.b.received < pair.a.sent) && sock::now_ns() < until) {
+        for (const End *end : {&pair.a, &pair.b})
+            if (end->s->endpoint == nullptr)
+                end->s->remote = false; // there is no RDMA device, and the library finds that out when it looks for one
         receive_some(pair.a, pair.b, 65536, 0);
         receive_some(pair.b, pair.a, 65536, 0);
     }
@@ -131,9 +134,12 @@ inline bool lift(Pair &pair)
 {
     const std::int64_t until = sock::now_ns() + 20'000'000'000;
     for (End *end : {&pair.a, &pair.b}) {
-        while (pair.remote && sock::is_dual(*end->s) && sock::now_ns() < until)
+        End &other = end == &pair.a ? pair.b : pair.a;
+        while (pair.remote && sock::is_dual(*end->s) && end->s->endpoint != nullptr && sock::now_ns() < until)
             sched_yield();      // the endpoint before is not closed yet
         end->s->remote = false; // by an offer: there is no RDMA device
+        while (pair.remote && sock::is_dual(*end->s) && sock::now_ns() < until)
+            receive_some(*end, other, 1, 0); // what that one left was read a moment ago
     }
     const auto lifted = [](const End &end) {
         return sock::is_dual(*end.s) && end.s->tx.path.load() == sock::Path::kEndpoint;
@@ -179,7 +185,7 @@ inline void spill(End &end)
 {
     end.s->tx_lock.lock();
     if (sock::is_dual(*end.s))
-        sock::ask_return(*end.s);
+        sock::end_transmit(*end.s, false); // as a send does when the ring stays full
     sock::unlock_tx(*end.s);
 }
 
@@ -200,7 +206,7 @@ inline void spills_and_returns(Pair &pair)
                 spill(x);
         }
         End &giver = random() % 2 == 0 ? pair.a : pair.b;
-        sock::return_one(*giver.s);
+        sock::return_one(*giver.s, random() % 2 == 0 ? sock::Heir::kLibrary : sock::Heir::kAnybody);
         drain(pair);
     }
 }

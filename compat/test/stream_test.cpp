@@ -122,7 +122,7 @@ void a_return_is_heeded_when_the_endpoint_is_down(void **)
     while (!sock::has_input(*pair.b.s))
         sched_yield();
     pair.a.s->tx_lock.lock();
-    sock::start_return(*pair.b.s);
+    sock::start_leaving(*pair.b.s, sock::Heir::kAnybody);
     while (pair.a.s->tx.return_at.load() == sock::kNone)
         sock::engine_poll();
     sock::tear_down(*pair.b.s, true);

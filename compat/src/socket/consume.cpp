@@ -17,6 +17,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/kernel_counts.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
@@ -175,6 +176,10 @@ ssize_t consume_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
         return -EAGAIN; // on the endpoint the caller looks again
     if (ended && rx.start_at.load(std::memory_order_acquire) == kNone && waits_for_final(s))
         return -EAGAIN;
+    if (queued == 0)
+        find_start(s);
+    if (rx.path.load(std::memory_order_relaxed) == Path::kEndpoint)
+        return -EAGAIN;
     const std::uint64_t start = rx.start_at.load(std::memory_order_acquire);
     std::uint64_t limit = queued != 0 ? static_cast<std::uint64_t>(queued) : kNone;
     if (start != kNone)
@@ -183,20 +188,16 @@ ssize_t consume_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
 }
 
 // RETURN was not answered and the peer is gone: what it had sent again by the kernel before it died comes first, then
-// the rest of the ring. How much that is its FIN tells, which may still be behind bytes that we have no room for.
+// the rest of the ring. How much that is its FIN tells, which may still be behind bytes that we have no room for, or that are on their way: the
+// kernel has news then.
 void settle_unanswered(Socket &s, int fd)
 {
-    constexpr int kPatienceMs = 10;
     Receiver &rx = s.rx;
     int queued = 0;
-    bool ended = kernel_ended(s, fd);
+    const bool ended = kernel_ended(s, fd);
     libc::real.ioctl(fd, FIONREAD, &queued);
-    if (!ended && queued == 0) {
-        pollfd p = {fd, POLLIN | POLLRDHUP, 0};
-        libc::real.poll(&p, 1, kPatienceMs);
-        libc::real.ioctl(fd, FIONREAD, &queued);
-        ended = queued == 0;
-    }
+    if (!ended && queued == 0)
+        return;
     const std::uint64_t resent = std::min(static_cast<std::uint64_t>(queued), available(s));
     rx.consumed.fetch_add(resent, std::memory_order_release);
     rx.path.store(Path::kKernel, std::memory_order_release);
@@ -216,6 +217,19 @@ bool peer_gone(Socket &s, int fd)
     return s.endpoint_down.load(std::memory_order_acquire) || kernel_ended(s, fd);
 }
 
+// A span is under way, and the kernel has bytes: its sender said END before it used the kernel again, so they are another's.
+void look_for_others(Socket &s, int fd)
+{
+    int queued = 0;
+    if (is_remote(s) || s.rx.returning.load(std::memory_order_acquire) ||
+        libc::real.ioctl(fd, FIONREAD, &queued) != 0 || queued == 0)
+        return;
+    engine_drain(ring_of(s));
+    if (s.rx.path.load(std::memory_order_relaxed) == Path::kEndpoint &&
+        s.rx.end_at.load(std::memory_order_acquire) == kNone && available(s) == 0 && !s.endpoint_down.load())
+        violation(s, "bytes come by the kernel in the middle of a span");
+}
+
 // There is nothing to read, no END has come, and the kernel or the event queue has news. Is the peer gone?
 void look_at_kernel(Socket &s, int fd)
 {
@@ -223,6 +237,8 @@ void look_at_kernel(Socket &s, int fd)
     const bool gone = peer_gone(s, fd);
     engine_drain(ring_of(s)); // all that was published before the kernel got its news is now counted
     settle(s);
+    if (!gone)
+        look_for_others(s, fd);
     if (!gone || rx.path.load(std::memory_order_relaxed) != Path::kEndpoint)
         return;
     if (rx.returning.load(std::memory_order_acquire) && is_remote(s)) {
@@ -278,21 +294,21 @@ void send_credit(Socket &s)
     s.rx.credited.store(consumed, std::memory_order_relaxed);
 }
 
-// Gives the sender back what is not read: it goes on by the kernel, whose buffers are larger.
-void answer_ask(Socket &s)
+void find_start(Socket &s)
 {
     Receiver &rx = s.rx;
-    rx.ask_due.store(false, std::memory_order_relaxed);
+    const std::uint64_t start = rx.start_at.load(std::memory_order_acquire);
+    std::uint64_t read = 0;
+    if (start == kNone || rx.final || rx.path.load(std::memory_order_relaxed) == Path::kEndpoint ||
+        !kernel_read(s, read) || read == rx.kernel_bytes.load(std::memory_order_relaxed))
+        return;
+    if (read > start) {
+        violation(s, "a span starts before bytes that came by the kernel");
+        return;
+    }
+    rx.kernel_bytes.store(read, std::memory_order_relaxed); // another process has read some
     settle(s);
-    if (s.endpoint == nullptr || rx.returning.load(std::memory_order_relaxed) ||
-        rx.path.load(std::memory_order_relaxed) != Path::kEndpoint ||
-        rx.end_at.load(std::memory_order_acquire) != kNone)
-        return;
-    rx.returning.store(true, std::memory_order_release);
-    if (send_tag(s, Tag::kReturn, rx.consumed.load(std::memory_order_relaxed)))
-        return;
-    rx.returning.store(false, std::memory_order_release);
-    rx.ask_due.store(true, std::memory_order_relaxed); // no slot: the tick tries again
+    notify(s, POLLIN);
 }
 
 void settle(Socket &s)
@@ -302,7 +318,7 @@ void settle(Socket &s)
         const std::uint64_t start = rx.start_at.load(std::memory_order_acquire);
         if (start == kNone && rx.returning.load(std::memory_order_acquire) &&
             rx.end_at.exchange(kNone, std::memory_order_acq_rel) != kNone) { // answered before it ever started
-            rx.final |= rx.return_final;
+            rx.final |= rx.leaving;
             rx.returning.store(false, std::memory_order_release);
         }
         if (rx.final || start != rx.kernel_bytes.load(std::memory_order_relaxed))
@@ -314,7 +330,7 @@ void settle(Socket &s)
     rx.path.store(Path::kKernel, std::memory_order_release);
     rx.start_at.store(kNone, std::memory_order_relaxed);
     rx.end_at.store(kNone, std::memory_order_release);
-    rx.final |= rx.return_final;
+    rx.final |= rx.leaving;
     rx.returning.store(false, std::memory_order_release);
     send_credit(s);
     if (!rx.final) {

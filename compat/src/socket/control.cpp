@@ -100,14 +100,15 @@ void wait_returned(Socket &s, std::int64_t until_ns)
     }
 }
 
-void return_one(Socket &s)
+void return_one(Socket &s, Heir heir)
 {
-    start_return(s);
+    start_leaving(s, heir);
     wait_returned(s, return_deadline());
+    give_up_waiting(s);
     tear_down(s, true);
 }
 
-void pin_to_kernel(Socket &s, const char *reason)
+void pin_to_kernel(Socket &s, const char *reason, Heir heir)
 {
     if (s.mode.load(std::memory_order_acquire) == Mode::kKernel)
         return;
@@ -120,7 +121,7 @@ void pin_to_kernel(Socket &s, const char *reason)
     if (dual(s)) {
         char name[kNameMax];
         VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(s, name), reason);
-        return_one(s);
+        return_one(s, heir);
     }
     Mode plain = Mode::kPlain;
     s.mode.compare_exchange_strong(plain, mode_without_endpoint(s), std::memory_order_acq_rel);
@@ -137,6 +138,7 @@ int shut_down(Socket &s, int fd, int how)
         if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual) {
             s.tx_lock.lock();
             end_transmit(s, true);
+            finish_resend(s);
             unlock_tx(s);
         }
     }
@@ -181,7 +183,7 @@ bool admit_option(Socket &s, int level, int name, const char *reason)
 {
     char call[64];
     snprintf(call, sizeof call, "setsockopt(level %d, option %d)", level, name);
-    return admit_call(s, call, reason);
+    return admit_call(s, call, reason, reason != nullptr && level == SOL_SOCKET ? Heir::kLibrary : Heir::kAnybody);
 }
 
 int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len)

@@ -3,6 +3,10 @@
 #include <errno.h>
 #include <poll.h>
 
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_ext_vma.h>
+
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/accounting.hpp"
@@ -13,11 +17,6 @@
 
 namespace vma::sock {
 
-namespace {
-
-constexpr std::uint32_t kWritesPerCredit = 32; // fewer than the slots of an endpoint
-
-// The peer broke the protocol: the connection ends, with an error at both programs.
 void violation(Socket &s, const char *what)
 {
     const int fd = s.any_fd.load(std::memory_order_relaxed);
@@ -29,6 +28,10 @@ void violation(Socket &s, const char *what)
         libc::real.shutdown(fd, SHUT_RDWR);
     notify(s, ~0U);
 }
+
+namespace {
+
+constexpr std::uint32_t kWritesPerCredit = 32; // fewer than the slots of an endpoint
 
 void on_data(Socket &s, std::uint64_t value, std::size_t len)
 {
@@ -136,20 +139,16 @@ void handle_tag(Socket &s, std::uint64_t tag, std::size_t len)
         try_tx_work(s);
         return;
     case Tag::kStart:
+        if (value < s.rx.kernel_bytes.load(std::memory_order_relaxed)) {
+            violation(s, "a span starts before bytes that came by the kernel");
+            return;
+        }
         s.rx.start_at.store(value, std::memory_order_release);
         if (is_remote(s))
             answer_seen(s);
         return;
     case Tag::kEnd:
         on_end(s, value);
-        return;
-    case Tag::kAsk:
-        if (s.rx_lock.try_lock()) {
-            answer_ask(s);
-            s.rx_lock.unlock();
-        } else {
-            s.rx.ask_due.store(true, std::memory_order_relaxed);
-        }
         return;
     case Tag::kReturn:
         s.tx.return_at.store(value, std::memory_order_release);
@@ -204,11 +203,33 @@ void unwatch(Watcher &w)
 
 namespace {
 
+// rx_lock held. False: the peer is sending again what is here, which it does since we said RETURN.
+bool cut_receiver(Socket &s)
+{
+    Receiver &rx = s.rx;
+    int result = 0;
+    if (s.endpoint != nullptr)
+        while ((result = fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_CUT), nullptr, 0)) ==
+               -FI_EAGAIN)
+            engine_drain(ring_of(s));
+    if (result == -FI_EBUSY)
+        return false;
+    engine_drain(ring_of(s)); // what was accepted is counted
+    rx.leaving = true;
+    rx.returning.store(false, std::memory_order_release);
+    const bool in_span = rx.path.load(std::memory_order_relaxed) == Path::kEndpoint || rx.start_at != kNone;
+    rx.final |= !in_span;
+    if (in_span && rx.end_at.load(std::memory_order_acquire) == kNone)
+        rx.end_at.store(rx.written.load(std::memory_order_relaxed), std::memory_order_release);
+    settle(s);
+    return true;
+}
+
 void return_receiver(Socket &s) // rx_lock held
 {
     settle(s);
     Receiver &rx = s.rx;
-    rx.return_final = true;
+    rx.leaving = true;
     if (s.endpoint == nullptr || rx.final || rx.returning.load(std::memory_order_relaxed) ||
         rx.end_at.load(std::memory_order_acquire) != kNone)
         return;
@@ -225,7 +246,7 @@ void return_receiver(Socket &s) // rx_lock held
 
 } // namespace
 
-void start_return(Socket &s)
+void start_leaving(Socket &s, Heir heir)
 {
     if (is_udp(s)) {
         udp::withdraw(s);
@@ -236,11 +257,28 @@ void start_return(Socket &s)
     engine_drain(ring_of(s)); // an END that is already published decides instead of our RETURN
     s.tx_lock.lock();
     end_transmit(s, true);
+    if (!is_remote(s))
+        finish_resend(s);
     unlock_tx(s);
     const LockGuard guard(s.rx_lock);
-    return_receiver(s);
+    if (is_remote(s) || (heir == Heir::kAnybody && !s.endpoint_down.load(std::memory_order_acquire)))
+        return_receiver(s);
+    else
+        cut_receiver(s);
     if (is_remote(s))
         say_leave(s);
+}
+
+void give_up_waiting(Socket &s)
+{
+    if (is_udp(s) || is_remote(s) || s.on_port)
+        return;
+    const auto unanswered = [&s] {
+        return s.rx.returning.load(std::memory_order_acquire) && s.rx.end_at.load(std::memory_order_acquire) == kNone;
+    };
+    const LockGuard guard(s.rx_lock);
+    if (unanswered())
+        cut_receiver(s); // unless the peer has begun: then it ends that, or resets the connection
 }
 
 namespace {
@@ -276,8 +314,9 @@ void tick(Socket &s)
         return;
     if (s.rx.credit_due.load(std::memory_order_relaxed))
         send_credit(s);
-    if (s.rx.ask_due.load(std::memory_order_relaxed))
-        answer_ask(s);
+    if (s.rx.start_at.load(std::memory_order_acquire) != kNone &&
+        s.rx.path.load(std::memory_order_relaxed) == Path::kKernel) [[unlikely]]
+        find_start(s);
     if (s.ready_due.load(std::memory_order_relaxed))
         try_ready(s);
     s.rx_lock.unlock();

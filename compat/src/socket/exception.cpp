@@ -104,7 +104,7 @@ void refuse_offload(Socket &s, const char *reason)
     tell_way(s);
 }
 
-bool admit_call(Socket &s, const char *call, const char *reason)
+bool admit_call(Socket &s, const char *call, const char *reason, Heir heir)
 {
     using config::Level;
     const std::int32_t mode = config::params().exception_handling;
@@ -124,9 +124,9 @@ bool admit_call(Socket &s, const char *call, const char *reason)
         say(mode == kLandLoudly ? Level::kError : Level::kDebug, s, call, reason,
             lands ? "the socket goes back to the kernel" : "the kernel's socket gets it");
     if (lands && reason == nullptr)
-        pin_to_kernel(s, "a call that the library does not know");
+        pin_to_kernel(s, "a call that the library does not know", heir);
     else if (lands)
-        pin_to_kernel(s, reason);
+        pin_to_kernel(s, reason, heir);
     return true;
 }
 

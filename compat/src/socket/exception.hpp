@@ -10,7 +10,7 @@ namespace vma::sock {
 // A call that only the kernel can do, because of `reason` (of those in man/libvma.7), or that the library does not know
 // (nullptr); `call` is for the log. True: the kernel's socket is to get it now. False: it fails, with errno set.
 // May not return. No lock is held.
-bool admit_call(Socket &s, const char *call, const char *reason);
+bool admit_call(Socket &s, const char *call, const char *reason, Heir heir = Heir::kAnybody);
 
 // The socket was to be accelerated, and something that is needed for it failed: it stays on the kernel, for `reason`; or the program's
 // next call on it fails with EINVAL. May not return. The lift lock is held.

@@ -73,9 +73,9 @@ void reset(Sender &tx)
     tx.credit = 0;
     tx.slots_left = 0;
     tx.slots_blocked = false;
-    tx.asked = false;
     tx.found_full = false;
     tx.resend_from = kNone;
+    tx.guarded = false;
     tx.end_pending = kNone;
     tx.return_at = kNone;
     tx.forget_remote();
@@ -94,8 +94,7 @@ void reset(Receiver &rx)
     rx.end_at = kNone;
     rx.returning = false;
     rx.credit_due = false;
-    rx.ask_due = false;
-    rx.return_final = false;
+    rx.leaving = false;
     rx.base = nullptr;
     rx.stash = nullptr;
     rx.unread = nullptr;
@@ -267,8 +266,10 @@ void end_stream(Socket &s, int fd)
     reset_if_unread(s, fd);
     if (s.evaluated)
         stop_lifting(s);
-    if (dual(s))
-        start_return(s); // what the peer writes from now on is the kernel's to refuse
+    if (dual(s)) {
+        start_leaving(s, Heir::kLibrary); // what the peer writes from now on is the kernel's to refuse
+        reset_if_unread(s, fd);           // what it wrote since
+    }
     if (is_remote(s) && s.lingers_until_ns.load(std::memory_order_relaxed) == 0)
         wait_returned(s, return_deadline()); // a device's writes die with the endpoint
     explain(s);

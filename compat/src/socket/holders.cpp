@@ -5,11 +5,7 @@
 #include "compat/src/socket/accounting.hpp"
 
 #include <errno.h>
-#include <linux/sockios.h>
-#include <linux/tcp.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,6 +15,7 @@
 
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/author.hpp"
+#include "compat/src/socket/kernel_counts.hpp"
 #include "compat/src/socket/stream.hpp"
 
 namespace vma::sock {
@@ -232,50 +229,6 @@ void leave_holders(Socket &s)
     replace_process(*holders, ::getpid(), 0);
 }
 
-namespace {
-
-// All that ever went by the kernel, as it counts itself.
-struct KernelCounts {
-    std::uint64_t acknowledged; // with the SYN of who connected
-    std::uint64_t received;
-    int queued; // to be read
-    int unsent; // or not acknowledged
-};
-
-bool read_counts(int fd, KernelCounts &out)
-{
-    tcp_info info = {};
-    socklen_t size = sizeof info;
-    if (libc::real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
-        size < offsetof(tcp_info, tcpi_bytes_received) + sizeof info.tcpi_bytes_received)
-        return false;
-    out.acknowledged = info.tcpi_bytes_acked;
-    out.received = info.tcpi_bytes_received;
-    return libc::real.ioctl(fd, FIONREAD, &out.queued) == 0 && libc::real.ioctl(fd, SIOCOUTQ, &out.unsent) == 0;
-}
-
-// A process that was killed between a call and its count leaves a wrong sum. The kernel's counters are read one by one: twice, until
-// nothing has come between. True too where it doesn't tell. (Not of a connection of a port: the kernel counts none of what went by that,
-// and nothing there is found by our sums.)
-bool kernel_agrees(const Socket &s, std::uint64_t sent, std::uint64_t received)
-{
-    constexpr int kTries = 4;
-    const int fd = s.any_fd.load(std::memory_order_relaxed);
-    const std::uint64_t syn = s.role == Role::kConnector ? 1 : 0;
-    KernelCounts first;
-    KernelCounts second;
-    for (int i = 0; i < kTries; ++i) {
-        if (!read_counts(fd, first) || !read_counts(fd, second))
-            return true;
-        if (first.acknowledged == second.acknowledged && first.received == second.received)
-            return second.acknowledged + static_cast<std::uint64_t>(second.unsent) == sent + syn &&
-                   second.received - static_cast<std::uint64_t>(second.queued) == received;
-    }
-    return false;
-}
-
-} // namespace
-
 bool hold_alone(Socket &s)
 {
     Holders *const holders = s.holders.load(std::memory_order_relaxed);
@@ -293,8 +246,9 @@ bool hold_alone(Socket &s)
         s.holders.store(holders, std::memory_order_seq_cst);
         return false;
     }
-    if (!is_udp(s) && s.port == nullptr &&
-        !kernel_agrees(s, s.tx.kernel_bytes + holders->sent, s.rx.kernel_bytes + holders->received)) {
+    // A process that was killed between a call and its count leaves a wrong sum.
+    if (!is_udp(s) && (!kernel_agrees_on_sent(s, s.tx.kernel_bytes + holders->sent) ||
+                       !kernel_agrees_on_read(s, s.rx.kernel_bytes + holders->received))) {
         s.holders.store(holders, std::memory_order_seq_cst);
         return false; // perhaps the next time: bytes may have been under way
     }

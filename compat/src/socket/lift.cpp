@@ -20,6 +20,7 @@
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/exception.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/socket/kernel_counts.hpp"
 #include "compat/src/socket/loading.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/reach.hpp"
@@ -200,8 +201,8 @@ void clear_transmit(Socket &s) // tx_lock, rx_lock, poll lock held
     s.tx.credit = 0;
     s.tx.slots_left = 0;
     s.tx.slots_blocked = false;
-    s.tx.asked = false;
     s.tx.resend_from = kNone;
+    s.tx.guarded = false;
     s.tx.end_pending = kNone;
     s.tx.return_at = kNone;
     s.tx.forget_remote();
@@ -222,8 +223,7 @@ void clear_receive(Socket &s)
     s.rx.end_at = kNone;
     s.rx.returning = false;
     s.rx.credit_due = false;
-    s.rx.ask_due = false;
-    s.rx.return_final = false;
+    s.rx.leaving = false;
     s.rx.forget_remote();
     forget_unread(s);
     drop_stash(s);
@@ -486,6 +486,15 @@ void remove_live(Socket *&list, Socket &s)
     s.next_live = s.prev_live = nullptr;
 }
 
+void note_uncounted(Socket &s)
+{
+    char name[kNameMax];
+    s.pinned.store(true, std::memory_order_release);
+    s.kernel_reason = "bytes were moved past the library";
+    VMA_LOG(kDebug, "%s: not accelerated: the kernel counts bytes that were moved past the library, by another process or call",
+            connection_name(s, name));
+}
+
 void try_ready(Socket &s)
 {
     if (is_udp(s)) {
@@ -495,6 +504,10 @@ void try_ready(Socket &s)
     if (s.bare_receivers.load(std::memory_order_seq_cst) != 0 || s.bare_polls.load(std::memory_order_seq_cst) != 0 ||
         !s.ready_due.exchange(false, std::memory_order_acq_rel))
         return;
+    if (!kernel_agrees_on_read(s, s.rx.kernel_bytes.load(std::memory_order_relaxed))) {
+        note_uncounted(s); // and READY never goes out
+        return;
+    }
     const bool before = s.rx.ready_sent.exchange(true, std::memory_order_acq_rel);
     if (!send_tag(s, Tag::kReady, 0)) {
         s.rx.ready_sent.store(before, std::memory_order_release);

@@ -43,7 +43,7 @@ template <class Visit> void each_in_use(Visit visit)
 
 // Gives every socket of the pool that `chosen` says back to the kernel: all are asked first, then all are waited for. None
 // must become dual meanwhile: bytes that its peer then sent would be lost with its endpoint.
-template <class Chosen> void return_sockets(Chosen chosen, const char *why)
+template <class Chosen> void return_sockets(Chosen chosen, const char *why, Heir heir)
 {
     const std::uint32_t count = pool_size();
     bool any = false;
@@ -56,7 +56,7 @@ template <class Chosen> void return_sockets(Chosen chosen, const char *why)
         if (dual(s) && chosen(s)) {
             char name[kNameMax];
             VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(s, name), why);
-            start_return(s);
+            start_leaving(s, heir);
             any = true;
         }
     }
@@ -68,6 +68,7 @@ template <class Chosen> void return_sockets(Chosen chosen, const char *why)
         if (!dual(s) || !chosen(s))
             continue;
         wait_returned(s, until);
+        give_up_waiting(s);
         tear_down(s, true);
         if (s.lingers_until_ns.load(std::memory_order_acquire) != 0)
             end_linger(s);
@@ -132,7 +133,7 @@ bool survives_exec(const Socket &s)
 
 void return_before_fork()
 {
-    return_sockets([](const Socket &) { return true; }, "fork");
+    return_sockets([](const Socket &) { return true; }, "fork", Heir::kLibrary);
     const LockGuard guard(g_lift_lock);
     each_in_use([](Socket &s) {
         if (dual(s))
@@ -144,7 +145,7 @@ void return_all_shared_by_fork()
 {
     const std::uint32_t depth = libc::t_critical.depth;
     for (bool again = true; again;) { // where a fork goes past our wrappers, other threads may lift sockets meanwhile
-        return_sockets([](const Socket &) { return true; }, "fork");
+        return_sockets([](const Socket &) { return true; }, "fork", Heir::kLibrary);
         wait_for_helper_to_begin();
         g_helper_turn.lock();
         g_lift_lock.lock();
@@ -239,31 +240,46 @@ void explain_all()
     }
 }
 
+// What a peer wants to have sent again must be with the kernel before it ends the connection.
+void finish_resends()
+{
+    each_in_use([](Socket &s) {
+        if (s.tx.resend_from.load(std::memory_order_relaxed) == kNone || is_remote(s))
+            return;
+        s.tx_lock.lock();
+        finish_resend(s);
+        unlock_tx(s);
+    });
+}
+
 } // namespace
 
 // A device's writes die with the process: the peers are to have them, and the word that no more come.
 void process_ends()
 {
     explain_all();
+    finish_resends();
     each_in_use(end_stash);
     udp::withdraw_all();
     if (g_remote_devices.load(std::memory_order_relaxed) != 0)
-        return_sockets([](const Socket &s) { return is_remote(s) || s.on_port; }, "exit");
+        return_sockets([](const Socket &s) { return is_remote(s) || s.on_port; }, "exit", Heir::kLibrary);
 }
 
 void process_ends_at_once()
 {
     if (libc::t_critical.depth != 0)
         return; // by a handler of a signal that a fault of our own has raised: this thread may hold the locks
+    finish_resends();
     each_in_use(end_stash);
     if (ports_are_named() && g_remote_devices.load(std::memory_order_relaxed) != 0)
-        return_sockets([](const Socket &s) -> bool { return s.on_port; }, "exit");
+        return_sockets([](const Socket &s) -> bool { return s.on_port; }, "exit", Heir::kLibrary);
 }
 
 void return_surviving_exec()
 {
+    finish_resends();
     // A port goes with the process, and the kernel has to end what it carried.
-    return_sockets([](const Socket &s) { return s.on_port || survives_exec(s); }, "exec");
+    return_sockets([](const Socket &s) { return s.on_port || survives_exec(s); }, "exec", Heir::kAnybody);
     each_in_use([](Socket &s) {
         if (!survives_exec(s))
             return;
@@ -276,7 +292,7 @@ void return_surviving_exec()
 void return_for_spawn(bool has_file_actions)
 {
     return_sockets([has_file_actions](const Socket &s) { return has_file_actions || survives_exec(s); },
-                   "a new process");
+                   "a new process", Heir::kAnybody);
     each_in_use([has_file_actions](Socket &s) {
         const bool survives = survives_exec(s);
         if (has_file_actions || survives)

@@ -138,7 +138,7 @@ bool begin_linger(Socket &s, int fd)
 {
     if (is_udp(s) || !is_remote(s) || !dual(s) || has_input(s)) // what is not read is answered with a reset
         return false;
-    start_return(s);
+    start_leaving(s, Heir::kLibrary);
     engine_poll(ring_of(s));
     if (may_close(s) || s.endpoint_down.load(std::memory_order_acquire))
         return false;

@@ -273,7 +273,7 @@ void begin_move(Socket &s)
     VMA_LOG(kDebug, "%s: leaves ring %u for that of another %s (VMA_RING_MIGRATION_RATIO_RX)", connection_name(s, name),
             unsigned{s.ring}, c.key.logic == RING_LOGIC_PER_THREAD ? "thread" : "core");
     c.move.store(RingMove::kReturning, std::memory_order_relaxed);
-    start_return(s);
+    start_leaving(s, Heir::kLibrary);
 }
 
 } // namespace

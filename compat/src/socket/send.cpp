@@ -59,7 +59,7 @@ inline void poll_after_send(const Socket &s)
     }
 }
 
-// The peer has not made room for a while: what it has not read and what follows goes by the kernel, whose buffers are larger.
+// The peer has not made room for a while: what follows goes by the kernel, whose buffers are larger.
 int wait_for_room(Socket &s, int fd, Wait &wait)
 {
     if (is_held(s) || s.on_port)
@@ -71,7 +71,7 @@ int wait_for_room(Socket &s, int fd, Wait &wait)
         return result;
     s.tx_lock.lock();
     if (dual(s))
-        ask_return(s);
+        end_transmit(s, false);
     unlock_tx(s);
     return wait_for(s, fd, POLLOUT, wait);
 }
@@ -118,7 +118,7 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
 {
     const std::size_t wanted = total_length(*msg);
     if (s.on_port && (flags & MSG_ZEROCOPY) != 0)
-        pin_to_kernel(s, "a send that only the kernel does");
+        pin_to_kernel(s, "a send that only the kernel does", Heir::kLibrary);
     if (wanted == 0)
         return send_nothing(s, fd, msg, flags);
     const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
@@ -178,7 +178,7 @@ ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
         return udp::send_msg(s, fd, msg, flags);
     // Its place is among the kernel's bytes, which the receiver does not count as the sender does: it stays there for good.
     if ((flags & MSG_OOB) != 0) [[unlikely]]
-        pin_to_kernel(s, "urgent data");
+        pin_to_kernel(s, "urgent data", Heir::kLibrary);
     if (s.mode.load(std::memory_order_acquire) == Mode::kKernel) [[unlikely]]
         return by_os_sent(s, libc::real.sendmsg(fd, msg, flags));
     ssize_t n = refused_message(*msg);
@@ -189,7 +189,7 @@ ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
     if (n != 0) [[unlikely]] // a plain one's errors are the kernel's to order
         return dual(s) ? fail(s, n) : libc::real.sendmsg(fd, msg, flags);
     if (asks_kernel(*msg)) [[unlikely]] {
-        pin_to_kernel(s, "a send that only the kernel does");
+        pin_to_kernel(s, "a send that only the kernel does", Heir::kLibrary);
         if (s.mode.load(std::memory_order_acquire) == Mode::kKernel)
             return by_os_sent(s, libc::real.sendmsg(fd, msg, flags));
     }

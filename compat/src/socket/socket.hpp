@@ -75,7 +75,12 @@ void set_nonblocking(Socket &s, bool on); // after F_SETFL / FIONBIO succeeded i
 
 // Gives the socket to the kernel for good (fdopen, splice that can't be emulated, O_ASYNC, TCP_ULP, ...).
 // `reason` is a string literal: it appears in the debug log line of this connection.
-void pin_to_kernel(Socket &s, const char *reason);
+// `heir`: who reads what the peer has sent and the program has not read.
+enum class Heir : std::uint8_t {
+    kLibrary, // this process by its calls, or others that have the library: what is here stays here
+    kAnybody, // the kernel itself, or a program that may know its bytes only: the peer is to send them again
+};
+void pin_to_kernel(Socket &s, const char *reason, Heir heir = Heir::kAnybody);
 
 // ---- processes (process.cpp) ---------------------------------------------------------------------------------------
 

@@ -223,7 +223,8 @@ ssize_t consume_shared(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
 bool holds_stash(const Socket &s)
 {
     const Unread *const u = s.rx.unread.load(std::memory_order_relaxed);
-    return s.rx.stash != nullptr || (u != nullptr && (unread_left(*u) != 0 || ends_in_error(*u)));
+    return (s.rx.stash != nullptr && left_in_copy(s.rx) != 0) ||
+           (u != nullptr && (unread_left(*u) != 0 || ends_in_error(*u)));
 }
 
 bool owes_error(const Socket &s)

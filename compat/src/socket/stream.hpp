@@ -34,7 +34,7 @@ struct State;
 
 // ---- tags: CQ data of a stream's writes ---------------------------------------------------------------------------
 
-enum class Tag : std::uint8_t { kData = 1, kCredit, kReady, kStart, kEnd, kReturn, kAsk, kFinal, kSeen, kLeave };
+enum class Tag : std::uint8_t { kData = 1, kCredit, kReady, kStart, kEnd, kReturn, kFinal = 8, kSeen, kLeave };
 inline constexpr unsigned kTagTypeBits = 8; // below the value: a device has short data cheaper than long
 inline constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
@@ -86,8 +86,9 @@ struct Sender {
     std::uint32_t piece = 32768;                   // most bytes of one write
     std::atomic<bool> found_full{false};           // a write did not fit since the last POLLOUT news
     std::atomic<bool> slots_blocked{false};        // a write found none: wait for the next CREDIT
-    bool asked = false;                            // ASK is out: the RETURN that answers it is not the last word
     std::atomic<std::uint64_t> resend_from{kNone}; // taking bytes back after RETURN: next one to send by the kernel
+    bool guarded = false;                          // while that lasts the kernel's socket resets the connection at its end
+    linger unguarded = {};                         // SO_LINGER as it was
     std::atomic<std::uint64_t> end_pending{kNone}; // END that found no slot yet
     std::atomic<std::uint64_t> return_at{kNone};   // RETURN arrived: the peer consumed so much
     // Of a peer on another host, and of this endpoint.
@@ -121,8 +122,7 @@ struct Receiver {
     std::atomic<std::uint64_t> end_at{kNone};
     std::atomic<bool> returning{false};          // RETURN sent, not answered
     std::atomic<bool> credit_due{false};         // CREDIT found no slot
-    std::atomic<bool> ask_due{false};            // ASK came while somebody was reading
-    bool return_final = false;                   // our RETURN was for good, not for an ASK
+    bool leaving = false;                        // we have cut or said RETURN: no span comes after this one
     StreamLoans *loans = nullptr;                // since the first one of this endpoint
     std::atomic<std::uint64_t> lent_from{kNone}; // the first byte that is on loan
     const std::uint8_t *base = nullptr;          // our region
@@ -331,13 +331,13 @@ ssize_t transmit(Socket &s, int fd, const msghdr *msg, std::size_t skip, int fla
 // By the endpoint, now: all of it, or what a port's stream has room for. 0: not so simple.
 std::size_t transmit_small(Socket &s, const void *bytes, std::size_t len);
 bool send_tag(Socket &s, Tag type, std::uint64_t value); // false: no slot or endpoint down
-void ask_return(Socket &s);                              // the ring is full for long: let the peer give it back
 void end_transmit(Socket &s, bool final);                // END now; back on the kernel
 void finish_resend(
     Socket &s); // what the peer gave back and the kernel has no room for: now or never, as the endpoint goes
 void do_tx_work(Socket &s);
 void unlock_tx(Socket &s);          // unlocks, and does the work that came meanwhile
 void try_tx_work(Socket &s);        // no lock held: does it unless somebody else holds the lock (who will then)
+void note_uncounted(Socket &s);     // the kernel has moved bytes that we have not counted: the stream stays there
 bool can_transmit(const Socket &s); // room in the peer's ring; no lock needed
 
 // remote.cpp: what is different when the peer is on another host. Any lock may be held but watch_lock.
@@ -366,8 +366,8 @@ void end_linger(Socket &s); // no lock held
 ssize_t consume(Socket &s, int fd, msghdr *msg, std::size_t skip,
                 int flags);                                    // bytes, 0 at EOF, or -errno; never blocks
 ssize_t consume_simple(Socket &s, void *out, std::size_t len); // ring bytes, at least one; 0: not so simple
-void answer_ask(Socket &s);
 void settle(Socket &s); // spans that are used up
+void find_start(Socket &s); // START is known, and the kernel's bytes before it may have been read by somebody who doesn't count
 void send_credit(Socket &s);
 bool has_input(const Socket &s); // endpoint bytes the program can read now; no lock needed
 
@@ -400,12 +400,16 @@ void finish_if_done(Socket &s); // tears down an endpoint that has ended in both
 
 // events.cpp: what the peer says
 void handle_tag(Socket &s, std::uint64_t tag, std::size_t len); // from the engine, poll lock held
-void start_return(Socket &s);       // END, and RETURN unless the peer has ended already. No lock held
+// END; then the end of what the peer sends, or RETURN, the wish to have it sent again, where the heir needs that or another
+// host is in between. No lock held.
+void start_leaving(Socket &s, Heir heir);
 bool is_returning(const Socket &s); // an answer is still out
 std::int64_t return_deadline();     // of an answer that is awaited now, CLOCK_MONOTONIC: a second
 void wait_returned(Socket &s, std::int64_t until_ns);
+void give_up_waiting(Socket &s); // no answer came in time: what the peer has not begun to send again stays here. No lock held
+void violation(Socket &s, const char *what); // the peer breaks the protocol: both programs get an error
 void read_timeouts(Socket &s, int fd); // of a socket that another process has set up
-void return_one(Socket &s);            // all three: the socket is plain after it
+void return_one(Socket &s, Heir heir);  // all four: the socket is plain after it
 void notify(Socket &s, std::uint32_t events);
 void tick(Socket &s); // helper thread: what could not be sent before
 

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include <algorithm>
-#include <cinttypes>
 
 #include <rdma/fi_cm.h>
 #include <rdma/fi_ext_vma.h>
@@ -17,6 +16,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/kernel_counts.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
 
@@ -29,9 +29,12 @@ namespace {
 constexpr std::uint32_t kSlotsForTurns = 3;
 constexpr std::uint32_t kReservedSlots = kSlotsForTurns + 3; // the other tags', which can be sent later
 
+// Of an endpoint that takes nothing any more: as many as are needed, so that the write says so.
 std::uint32_t count_slots(const Socket &s)
 {
     const ssize_t left = s.endpoint->ops->tx_size_left(s.endpoint);
+    if (left == -FI_ENOTCONN) [[unlikely]]
+        return kReservedSlots + 1;
     return left > 0 ? static_cast<std::uint32_t>(left) : 0;
 }
 
@@ -222,6 +225,11 @@ void maybe_start(Socket &s)
         return;
     if (s.mode.load(std::memory_order_seq_cst) != Mode::kDual || s.bare_senders.load(std::memory_order_seq_cst) != 0)
         return; // a plain send would not be counted in K
+    if (!kernel_agrees_on_sent(s, tx.kernel_bytes.load(std::memory_order_relaxed))) {
+        tx.final = true;
+        note_uncounted(s);
+        return;
+    }
     const bool before = tx.started.exchange(true, std::memory_order_relaxed);
     if (post_to_be_seen(s, Tag::kStart, tx.kernel_bytes.load(std::memory_order_relaxed)) != 0) {
         tx.started.store(before, std::memory_order_relaxed);
@@ -238,22 +246,53 @@ bool is_reset(int fd)
     return libc::uncancelled::poll_now(&p, 1) > 0 && (p.revents & (POLLERR | POLLHUP)) != 0;
 }
 
+// From here on the peer's ring can be read back as we left it. 0, or -FI_ESHUTDOWN: the peer has cut, and keeps what is in it.
+int claim_back(Socket &s, const void *&view)
+{
+    std::size_t size = sizeof view;
+    return s.endpoint == nullptr ? -FI_ENOTCONN
+                                 : fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_PEER_VIEW),
+                                             &view, &size);
+}
+
+// Who is killed now would leave a clean end behind some of the bytes: the kernel is told to reset the connection then.
+void guard_resend(Socket &s, int fd)
+{
+    const linger reset = {1, 0};
+    socklen_t size = sizeof s.tx.unguarded;
+    if (!s.tx.guarded && libc::real.getsockopt(fd, SOL_SOCKET, SO_LINGER, &s.tx.unguarded, &size) == 0)
+        s.tx.guarded = libc::real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset) == 0;
+}
+
+void unguard_resend(Socket &s, int fd)
+{
+    if (s.tx.guarded)
+        libc::real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &s.tx.unguarded, sizeof s.tx.unguarded);
+    s.tx.guarded = false;
+}
+
+// Not all of them went: END would say so. The kernel's own end tells the peer how many did, and it has the others in its ring.
+void forget_resend(Sender &tx)
+{
+    tx.resend_from = kNone;
+    tx.end_pending = kNone;
+}
+
 // The bytes the peer gave back: out of its ring by the kernel, as many as the kernel takes now.
 void resend(Socket &s)
 {
     Sender &tx = s.tx;
-    const void *view = nullptr;
-    std::size_t size = sizeof view;
     if (is_unseen(s)) {
         s.tx_work.store(true, std::memory_order_release);
         return;
     }
-    if (s.endpoint == nullptr ||
-        fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_PEER_VIEW), &view, &size) != 0 ||
-        view == nullptr) {
-        tx.resend_from = kNone; // no device of ours gets here; the connection can only end
-        abort_stream(s, "what was sent can't be read back");
-        return;
+    const void *view = nullptr;
+    const int result = claim_back(s, view);
+    if (result != 0 || view == nullptr) {
+        forget_resend(tx);
+        if (result != -FI_ESHUTDOWN) // no device of ours gets here; the connection can only end
+            abort_stream(s, "what was sent can't be read back");
+        return; // or the peer has kept what it wanted to have again
     }
     const int fd = s.any_fd.load(std::memory_order_relaxed);
     while (tx.resend_from != tx.position && !is_reset(fd)) {
@@ -262,6 +301,7 @@ void resend(Socket &s)
         const ssize_t n = libc::uncancelled::send(fd, static_cast<const std::uint8_t *>(view) + offset, piece,
                                                   MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+            guard_resend(s, fd);
             s.tx_work.store(true, std::memory_order_release);
             return;
         }
@@ -273,7 +313,12 @@ void resend(Socket &s)
         tx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
         tx.resend_from += static_cast<std::uint64_t>(n);
     }
-    tx.resend_from = kNone;
+    if (tx.resend_from == tx.position) {
+        tx.resend_from = kNone;
+        unguard_resend(s, fd);
+    } else {
+        forget_resend(tx);
+    }
 }
 
 // The peer takes no more than `consumed` endpoint bytes. Every RETURN is answered by an END; when one of ours crossed it, the
@@ -281,8 +326,7 @@ void resend(Socket &s)
 void answer_return(Socket &s, std::uint64_t consumed)
 {
     Sender &tx = s.tx;
-    tx.final |= !tx.asked;
-    tx.asked = false;
+    tx.final = true;
     if (tx.path.load(std::memory_order_relaxed) == Path::kEndpoint && consumed <= tx.position) {
         tx.end_pending = consumed;
         tx.resend_from = consumed;
@@ -347,13 +391,6 @@ void say_final(Socket &s)
 bool send_tag(Socket &s, Tag type, std::uint64_t value)
 {
     return post_tag(s, type, value) == 0;
-}
-
-void ask_return(Socket &s)
-{
-    Sender &tx = s.tx;
-    if (!tx.asked && tx.path.load(std::memory_order_relaxed) == Path::kEndpoint)
-        tx.asked = send_tag(s, Tag::kAsk, 0);
 }
 
 namespace {
@@ -455,13 +492,8 @@ void finish_resend(Socket &s)
     set_send_buffer(fd, room);
     if (s.tx.resend_from == kNone)
         return;
-    char name[kNameMax];
-    VMA_LOG(kWarn,
-            "%s: the peer does not read, and the kernel has no room for %" PRIu64
-            " bytes that it gave back: connection reset",
-            connection_name(s, name), s.tx.position - s.tx.resend_from);
-    libc::real.shutdown(fd, SHUT_RDWR);
-    s.tx.resend_from = kNone;
+    forget_resend(s.tx);
+    abort_stream(s, "what the peer gave back can't be sent");
 }
 
 void unlock_tx(Socket &s)

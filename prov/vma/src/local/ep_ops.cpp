@@ -66,7 +66,11 @@ ssize_t rx_size_left(fid_ep *ep)
 ssize_t tx_size_left(fid_ep *ep)
 {
     Endpoint &endpoint = Endpoint::from(ep);
-    return endpoint.enabled() ? static_cast<ssize_t>(endpoint.sender.slots_left()) : -FI_EOPBADSTATE;
+    if (!endpoint.enabled())
+        return -FI_EOPBADSTATE;
+    return endpoint.sender.connected.load(std::memory_order_acquire)
+               ? static_cast<ssize_t>(endpoint.sender.slots_left())
+               : -FI_ENOTCONN;
 }
 
 fi_ops fid_ops = {
