@@ -57,8 +57,10 @@ void on_credit(Socket &s, std::uint64_t total)
 {
     s.tx.slots_blocked.store(false, std::memory_order_release);
     std::uint64_t credit = s.tx.credit.load(std::memory_order_relaxed);
-    if (total > credit)
+    if (total > credit) {
+        s.tx.told_full.store(false, std::memory_order_relaxed);
         s.tx.credit.store(total, std::memory_order_seq_cst); // before found_full is looked at: see has_room()
+    }
     if (s.tx_work.load(std::memory_order_acquire) || s.tx.path.load(std::memory_order_relaxed) == Path::kKernel)
         try_tx_work(s);
     if (s.tx.found_full.load(std::memory_order_seq_cst) && can_transmit(s)) {

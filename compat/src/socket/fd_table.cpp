@@ -72,6 +72,7 @@ void reset(Sender &tx)
     tx.position = 0;
     tx.credit = 0;
     tx.slots_left = 0;
+    tx.told_full = false;
     tx.slots_blocked = false;
     tx.found_full = false;
     tx.resend_from = kNone;

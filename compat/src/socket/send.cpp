@@ -62,7 +62,7 @@ inline void poll_after_send(const Socket &s)
 // The peer has not made room for a while: what follows goes by the kernel, whose buffers are larger.
 int wait_for_room(Socket &s, int fd, Wait &wait)
 {
-    if (is_held(s) || s.on_port)
+    if (is_held(s) || s.on_port || s.tx.told_full.load(std::memory_order_relaxed))
         return wait_for(s, fd, POLLOUT, wait);
     Wait brief = wait;
     brief.deadline_ns = std::min(wait.deadline_ns, now_ns() + kSpillAfterUs * 1000);
@@ -158,6 +158,7 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
                 continue; // a CREDIT may have been waiting
             if (done == 0 && !std::exchange(looked, true) && has_changed(s, room))
                 continue;
+            s.tx.told_full.store(true, std::memory_order_relaxed);
             return done != 0 ? static_cast<ssize_t>(done) : fail(s, -EAGAIN);
         }
         if (!call) {

@@ -59,7 +59,7 @@ bool wait_readable(int fd, std::int64_t until_ns)
 // `error` if there is one.
 std::uint64_t take_from_kernel(Socket &s, int fd, std::uint8_t *to, std::uint64_t count, int &error)
 {
-    const std::int64_t until = return_deadline();
+    std::int64_t until = return_deadline(); // without anything: a rate limit or a small buffer of the sender's may be in between
     std::uint64_t done = 0;
     while (done < count) {
         iovec part = {to + done, count - done};
@@ -69,6 +69,7 @@ std::uint64_t take_from_kernel(Socket &s, int fd, std::uint8_t *to, std::uint64_
         const ssize_t n = libc::uncancelled::recvmsg(fd, &message, MSG_DONTWAIT);
         if (n > 0) {
             done += static_cast<std::uint64_t>(n);
+            until = return_deadline();
             stats::os_received(record_of(s), n);
         } else if (n == 0) {
             break;

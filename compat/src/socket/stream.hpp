@@ -85,6 +85,7 @@ struct Sender {
     std::uint32_t slots_left = 0;                  // free slots, about
     std::uint32_t piece = 32768;                   // most bytes of one write
     std::atomic<bool> found_full{false};           // a write did not fit since the last POLLOUT news
+    std::atomic<bool> told_full{false};            // the program was, since the last CREDIT: a call that waits finds no room either
     std::atomic<bool> slots_blocked{false};        // a write found none: wait for the next CREDIT
     std::atomic<std::uint64_t> resend_from{kNone}; // taking bytes back after RETURN: next one to send by the kernel
     bool guarded = false;                          // while that lasts the kernel's socket resets the connection at its end
