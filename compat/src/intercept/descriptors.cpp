@@ -11,6 +11,13 @@ constinit libc::DescriptorMap<sock::kMaxTracked> g_ours;
 
 namespace {
 
+// In a child of vfork(), which shares our tables and not our descriptors.
+void note_duplicate_for_program(int fd)
+{
+    if (sock::Socket *const s = ours(fd) ? sock::lookup(fd) : nullptr)
+        sock::given_to_child(*s);
+}
+
 bool open_number(int fd)
 {
     const KeepErrno keep;
@@ -20,6 +27,8 @@ bool open_number(int fd)
 // dup2() and dup3(). The target is retired only if the kernel is going to close it.
 template <typename Duplicate> int duplicate_to(int old_fd, int new_fd, Duplicate duplicate)
 {
+    if (libc::in_vfork_child())
+        note_duplicate_for_program(old_fd);
     if (old_fd == new_fd || libc::in_vfork_child())
         return duplicate();
     if (libc::is_private(new_fd)) {
@@ -60,7 +69,7 @@ void number_tracked(int fd)
 void duplicated(int old_fd, int new_fd)
 {
     if (libc::in_vfork_child())
-        return;
+        return note_duplicate_for_program(old_fd);
     const KeepErrno keep;
     if (new_fd == STDERR_FILENO)
         config::stderr_replaced();

@@ -208,6 +208,17 @@ VMA_EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file
     return real.posix_spawnp(pid, file, actions, attributes, arguments, environment);
 }
 
+VMA_EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd, int new_fd) noexcept
+{
+    const int result = real.posix_spawn_file_actions_adddup2(actions, fd, new_fd);
+    if (result == 0 && ours(fd))
+        if (sock::Socket *const s = sock::lookup(fd)) {
+            const KeepErrno keep;
+            sock::given_to_child(*s); // it is given back before the process is made, as all are
+        }
+    return result;
+}
+
 VMA_EXPORT int system(const char *command)
 {
     if (command != nullptr)

@@ -302,6 +302,14 @@ void return_for_spawn(bool has_file_actions)
     });
 }
 
+void given_to_child(Socket &s)
+{
+    if (is_udp(s))
+        return;
+    s.pinned.store(true, std::memory_order_release); // where another thread has lifted it since it was given back
+    stay_on_kernel(s);
+}
+
 void return_passed(const msghdr *msg)
 {
     for (cmsghdr *c = CMSG_FIRSTHDR(msg); c != nullptr; c = CMSG_NXTHDR(const_cast<msghdr *>(msg), c)) {
