@@ -18,7 +18,8 @@
 namespace vma::local {
 namespace {
 
-constexpr std::uint64_t kPurpose = 0x564d4131; // "VMA1": beside the number of a link's end, so that no other program's set says the same
+constexpr std::uint64_t kPurpose =
+    0x564d4131; // "VMA1": beside the number of a link's end, so that no other program's set says the same
 
 std::uint64_t statement(SocketInode end_of_link) noexcept
 {

@@ -17,7 +17,8 @@ namespace vma::local {
 namespace {
 
 constexpr std::size_t kAnswerRoom = 1024;
-constexpr std::uint32_t kLoopbackInterface = 1; // in every network namespace; finds those that are bound to it too, see inet_lookup() of the kernel
+constexpr std::uint32_t kLoopbackInterface =
+    1; // in every network namespace; finds those that are bound to it too, see inet_lookup() of the kernel
 
 template <typename Request> struct Question {
     nlmsghdr header;
