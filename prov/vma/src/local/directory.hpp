@@ -69,7 +69,7 @@ public:
     // When a name was made or removed last: ns of the file system's clock, which stands for some milliseconds.
     std::int64_t changed_at() const noexcept;
 
-    // Removes every name of ours whose socket nobody holds. How many were removed.
+    // Removes every name of ours whose socket nobody holds, unless another process is at it. How many were removed.
     int reap() noexcept;
 
     const std::string &path() const noexcept { return path_; }
@@ -84,6 +84,8 @@ public:
 
 private:
     class Lock;
+    int make_listener(core::UniqueFd &socket, std::string &name) noexcept;
+    int take_name(const std::string &listener, const std::string &name) noexcept;
     int bind_name(const std::string &name, core::UniqueFd &socket) noexcept;
     bool is_dead(const std::string &name) noexcept;
 
