@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""How the two ends of a connection find each other: whom an offer is of is proved, and nobody waits for another process."""
+
+import os
+import pathlib
+import re
+import signal
+import stat
+
+from lib import build
+
+PROGRAM = pathlib.Path(__file__).parent / "programs/offers.py"
+PYTHON = "/usr/bin/python3"
+ENDS = [PYTHON, "-B", PROGRAM.with_name("containers.py")]
+
+
+def start(run, name, *args, **more):
+    return run.start(name, [PYTHON, "-B", PROGRAM, name, *args], **more)
+
+
+def port_of(proc):
+    proc.wait_output(".\n")
+    return int(re.search(r"port (\d+)\.", proc.stdout()).group(1))
+
+
+def offer_of(run, port):
+    """Its name and what it says, as soon as it is there."""
+    wanted = re.compile(rf"o-.*{port:04x}-[0-9a-f]*$")
+    found = run.wait_until(lambda: [p for p in run.shm.glob("o-*") if wanted.search(p.name)], f"the offer of port {port}")
+    return found[0]
+
+
+def test_a_copied_offer(run, work, port):
+    """Of a program that nobody may trace another one of the same user gets nothing by leaving its own offer under the other's name."""
+    fifos = [work / name for name in ("to_victim", "to_plain")]
+    for fifo in fifos:
+        os.mkfifo(fifo)
+    victim = start(run, "victim", port, fifos[0], vma=True).wait_output("ready")
+    plain = start(run, "plain", port, fifos[1])
+    victim.wait_output("first answered")
+    thief = start(run, "thief", port, vma=True)
+    victim.wait_output("second answered")
+    thief.wait_output("answered")
+    offer = offer_of(run, port_of(thief))
+    forged = run.shm / offer.name.replace(f"{port_of(thief):04x}-", f"{port_of(plain):04x}-", 1)
+    assert forged != offer
+    os.symlink(os.readlink(offer), forged)
+    for fifo in fifos:
+        fifo.write_bytes(b"")
+    for proc in plain, victim, thief:
+        proc.ok()
+    assert victim.log().accelerated(port) == 0
+    assert any("holds the other end" in text for proc in (victim, thief) for text in proc.log().at_level("WARNING")), "nobody took the offer"
+
+
+def test_who_is_stopped_with_the_lock(run, port):
+    """A stopped process of the user that has the directory's lock holds up nobody."""
+    holder = start(run, "locks", run.shm)
+    holder.wait_output("locked")
+    run.wait_until(lambda: pathlib.Path(f"/proc/{holder.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", "it to be stopped")
+    server = run.start("server", [*ENDS, "serve", "stream", port], vma=True, mode="latency").wait_output("ready")
+    run.run("client", [*ENDS, "ask", "stream", port], vma=True, mode="latency", env={"FABTEST_LIFT": "1"})
+    assert server.ok().log().accelerated(port) > 0, server.log().not_accelerated()
+    holder.send_signal(signal.SIGCONT)
+    holder.ok()
+
+
+def test_files_of_a_user(run, work, port):
+    """Nobody else reads what counts a user's connections, nor enters the directory, whatever the umask."""
+    nothing = lambda: os.umask(0) and None
+    run.run("pair", [build.program("sockets/programs/one_process")], vma=True, mode="latency", preexec=nothing,
+            env={"VMA_SHM_DIR": str(work / "made")})
+    assert stat.S_IMODE((work / "made").stat().st_mode) == 0o700
+    victim = start(run, "victim", port, work / "none", vma=True, preexec=nothing).wait_output("ready")
+    assert stat.S_IMODE((run.log_dir / f"vmastat.{victim.pid}").stat().st_mode) == 0o600
+    victim.kill()
