@@ -7,10 +7,13 @@ import re
 import signal
 import stat
 
+import pytest
+
 from lib import build
 
 PROGRAM = pathlib.Path(__file__).parent / "programs/offers.py"
 PYTHON = "/usr/bin/python3"
+NOBODY = 65534
 ENDS = [PYTHON, "-B", PROGRAM.with_name("containers.py")]
 
 
@@ -51,6 +54,26 @@ def test_a_copied_offer(run, work, port):
         proc.ok()
     assert victim.log().accelerated(port) == 0
     assert any("holds the other end" in text for proc in (victim, thief) for text in proc.log().at_level("WARNING")), "nobody took the offer"
+
+
+def become_nobody():
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+
+
+@pytest.mark.parametrize("user", ["this", "nobody"])
+def test_who_may_not_be_traced(run, shm, port, user):
+    """Showing what one holds takes no privilege and no right to trace: neither of these can look into the other, nor anybody into them."""
+    more = {}
+    if user == "nobody":
+        if os.geteuid() != 0:
+            pytest.skip("only root can become somebody else")
+        os.chown(shm, NOBODY, NOBODY)
+        more["preexec"] = become_nobody
+    server = start(run, "untraced", "serve", "stream", port, vma=True, mode="latency", **more).wait_output("ready")
+    start(run, "untraced", "ask", "stream", port, vma=True, mode="latency", env={"FABTEST_LIFT": "1"}, **more).ok()
+    assert server.ok().log().accelerated(port) > 0, server.log().not_accelerated()
 
 
 def test_who_is_stopped_with_the_lock(run, port):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""offers.py victim PORT FIFO | plain PORT FIFO | thief PORT | locks FOLDER: who takes part when an offer is copied to another connection's name
+"""offers.py victim PORT FIFO | plain PORT FIFO | thief PORT | locks FOLDER | untraced serve|ask KIND PORT: who takes part when an offer is copied to another connection's name
 (test_offers.py). Each prints its own port, and says what it has done.
 
 victim: a server that nobody may trace. It answers the first connection, then the second one, and when FIFO has a writer, the first again.
 plain: the first connection, which checks every answer. thief: the second one; whatever comes by it behind its answer is stolen.
-locks: holds the lock of FOLDER and is stopped."""
+locks: holds the lock of FOLDER and is stopped. untraced: what containers.py does, by a process that nobody may trace."""
 
 import ctypes
 import fcntl
@@ -12,6 +12,8 @@ import os
 import signal
 import socket
 import sys
+
+import containers
 
 PR_SET_DUMPABLE = 4
 ROUNDS = 20  # before, fewer than lift a connection; three times as many behind
@@ -41,6 +43,10 @@ def ask(sock, first, count):
         assert exactly(sock, SIZE) == line(number)
 
 
+def may_not_be_traced():
+    assert ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0) == 0
+
+
 def say(what):
     print(what, flush=True)
 
@@ -51,7 +57,7 @@ def wait_for(fifo):
 
 
 def victim(port, fifo):
-    assert ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0) == 0
+    may_not_be_traced()
     listener = socket.create_server(("127.0.0.1", port))
     say("ready")
     first, _ = listener.accept()
@@ -94,6 +100,11 @@ def locks(folder):
     fcntl.flock(held, fcntl.LOCK_EX)
     say("locked")
     os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def untraced(verb, kind, port):
+    may_not_be_traced()
+    {"serve": containers.serve, "ask": containers.ask_all}[verb](kind, port)
 
 
 if __name__ == "__main__":
