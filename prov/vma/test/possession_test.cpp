@@ -236,7 +236,8 @@ void what_the_option_takes(void **)
     assert_int_equal(stand_beside(ep, fresh), -FI_ENOTCONN);
     const char small = 1;
     assert_int_equal(
-        fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TCP_SOCKET), &small, sizeof small), -FI_EINVAL);
+        fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TCP_SOCKET), &small, sizeof small),
+        -FI_EINVAL);
     close_all({&ep->fid});
 }
 
