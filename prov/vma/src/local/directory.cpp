@@ -102,6 +102,17 @@ int verify(const std::string &path, int fd) noexcept
     return 0;
 }
 
+// Everybody may make the first name; the second one is in a folder that is this user's alone, where he has one.
+std::string default_path(uid_t user)
+{
+    std::string path = "/dev/shm/vma-" + std::to_string(user);
+    struct stat info {
+    };
+    if (core::kernel::fstatat(AT_FDCWD, path.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 || info.st_uid == user)
+        return path;
+    return user == 0 ? "/run/vma-0" : "/run/user/" + std::to_string(user) + "/vma";
+}
+
 } // namespace
 
 // flock(2) on the directory, through an open file of this lock's own: it excludes other fabrics of the process too, and
@@ -167,7 +178,7 @@ std::shared_ptr<Directory> Directory::open(int *error) noexcept
 {
     if (const char *named = ofi::param(ofi::Param::directory))
         return open_at(named, error);
-    return open_at("/dev/shm/vma-" + std::to_string(::geteuid()), error);
+    return open_at(default_path(::geteuid()), error);
 }
 
 std::shared_ptr<Directory> Directory::open_at(std::string path, int *error) noexcept

@@ -45,7 +45,7 @@ private:
 class Directory : public std::enable_shared_from_this<Directory>
 {
 public:
-    // Where FI_VMA_DIR or VMA_SHM_DIR say, else /dev/shm/vma-<uid>. Removes what the dead left. On failure an
+    // Where FI_VMA_DIR or VMA_SHM_DIR say, else /dev/shm/vma-<uid>, or, where another user has made that, /run/user/<uid>/vma (root: /run/vma-0). Removes what the dead left. On failure an
     // error is logged, *error is a negative fi_errno and nothing is returned.
     static std::shared_ptr<Directory> open(int *error) noexcept;
     static std::shared_ptr<Directory> open_at(std::string path, int *error) noexcept;
