@@ -97,3 +97,22 @@ def test_files_of_a_user(run, work, port):
     victim = start(run, "victim", port, work / "none", vma=True, preexec=nothing).wait_output("ready")
     assert stat.S_IMODE((run.log_dir / f"vmastat.{victim.pid}").stat().st_mode) == 0o600
     victim.kill()
+
+
+@pytest.mark.parametrize("owner", [0, NOBODY], ids=["root", "nobody"])
+def test_the_directory_is_made_by_another_user(run, owner):
+    """Whoever has the name first can't keep others from being accelerated: they have a place that is theirs alone."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a directory of another user")
+    user = NOBODY - owner
+    place = "/run/vma-0" if user == 0 else f"/run/user/{user}"
+    script = f"""set -e
+        for folder in /dev/shm /run; do mount -t tmpfs -o mode=1777 none $folder; done
+        mkdir -m 755 /dev/shm/vma-{user} && chown {owner} /dev/shm/vma-{user}
+        [ {user} = 0 ] || {{ mkdir -p -m 755 /run/user; mkdir -m 700 {place}; chown {user} {place}; }}
+        setpriv --reuid={user} --clear-groups "$@"
+        ls -ld /dev/shm/vma-{user} {place if user == 0 else place + "/vma"}"""
+    proc = run.run("pairs", ["unshare", "--mount", "sh", "-c", script, "sh", "env", f"LD_PRELOAD={build.preload()}", PYTHON, "-B", PROGRAM, "pairs"],
+                   mode="latency", env={"VMA_SHM_DIR": "", "VMA_TRACELEVEL": "debug", "VMA_SPEC": "latency", "VMA_LOG_FILE": str(run.log_dir / "pairs.%d.log")})
+    assert proc.log().accelerated() > 0, proc.log().not_accelerated()
+    assert "drwx------" in proc.stdout()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""offers.py victim PORT FIFO | plain PORT FIFO | thief PORT | locks FOLDER | untraced serve|ask KIND PORT: who takes part when an offer is copied to another connection's name
+"""offers.py victim PORT FIFO | plain PORT FIFO | thief PORT | locks FOLDER | untraced serve|ask KIND PORT | pairs: who takes part when an offer is copied to another connection's name
 (test_offers.py). Each prints its own port, and says what it has done.
 
 victim: a server that nobody may trace. It answers the first connection, then the second one, and when FIFO has a writer, the first again.
 plain: the first connection, which checks every answer. thief: the second one; whatever comes by it behind its answer is stolen.
-locks: holds the lock of FOLDER and is stopped. untraced: what containers.py does, by a process that nobody may trace."""
+locks: holds the lock of FOLDER and is stopped. untraced: what containers.py does, by a process that nobody may trace. pairs: connections within one process."""
 
 import ctypes
 import fcntl
@@ -100,6 +100,11 @@ def locks(folder):
     fcntl.flock(held, fcntl.LOCK_EX)
     say("locked")
     os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def pairs():
+    for one, other in containers.pairs():
+        containers.talk(one, other, containers.LINES)
 
 
 def untraced(verb, kind, port):

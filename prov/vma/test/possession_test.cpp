@@ -11,6 +11,8 @@
 
 #include <rdma/fi_ext_vma.h>
 
+#include "local/directory.hpp"
+#include "local/message.hpp"
 #include "local/possession.hpp"
 
 using namespace vma;
@@ -227,6 +229,91 @@ void who_answers_without_it_is_not_believed(void **)
     assert_ptr_equal(event.fid, &m.active->fid);
 }
 
+// One in the middle, who has no end of the connection: takes the request that is meant for the other one, and asks that one in its own name, with
+// all that was shown to it.
+class Relay
+{
+public:
+    Relay()
+    {
+        int error = 0;
+        directory_ = local::Directory::open(&error);
+        assert_int_equal(directory_->reserve(0, name_), 0);
+    }
+    std::uint16_t port() const { return name_.port(); }
+
+    // What waits in a link that was made to us, on to that port.
+    void pass_on(std::uint16_t port)
+    {
+        int error = 0;
+        to_ = directory_->connect(port, &error);
+        assert_true(static_cast<bool>(to_));
+        int passed = 0;
+        while (passed == 0) { // who opened the directory has asked whether the name is a dead one's
+            const UniqueFd from(::accept4(name_.socket(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+            assert_true(static_cast<bool>(from));
+            while (pass_one(from.get(), port))
+                ++passed;
+        }
+        assert_int_equal(passed, 2); // greeting, request
+    }
+
+private:
+    bool pass_one(int from, std::uint16_t port) const
+    {
+        local::LinkMessage message;
+        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * local::kLinkFdCount)];
+        iovec bytes{&message, sizeof message};
+        msghdr header{};
+        header.msg_iov = &bytes;
+        header.msg_iovlen = 1;
+        header.msg_control = control;
+        header.msg_controllen = sizeof control;
+        if (::recvmsg(from, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != sizeof message)
+            return false;
+        if (message.type == local::MessageType::request) {
+            assert_int_equal(message.vouched, 1);
+            reinterpret_cast<sockaddr_in *>(&message.destination)->sin_port = htons(port);
+        }
+        assert_int_equal(::sendmsg(to_.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL), sizeof message);
+        for (cmsghdr *c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+            for (std::size_t at = CMSG_LEN(0); at < c->cmsg_len; at += sizeof(int)) {
+                int fd = -1;
+                std::memcpy(&fd, reinterpret_cast<char *>(c) + at, sizeof fd);
+                ::close(fd);
+            }
+        }
+        return true;
+    }
+
+    std::shared_ptr<local::Directory> directory_;
+    local::PortName name_;
+    UniqueFd to_;
+};
+
+void who_stands_between_is_refused(void **)
+{
+    const OwnDirectory directory;
+    const Tcp tcp;
+    Relay relay;
+    Net client;
+    Net server;
+    ofi::Address address;
+    fid_pep *const pep = server.listen(address);
+    const std::uint16_t port = address.port();
+    fid_ep *const active = client.endpoint();
+    assert_int_equal(stand_beside(active, tcp.server), 0);
+    address.set_port(relay.port());
+    assert_int_equal(fi_connect(active, &address.v6, nullptr, 0), 0);
+    relay.pass_on(port);
+    const Event request = server.wait();
+    expect(request, FI_CONNREQ, &pep->fid);
+    fid_ep *const passive = server.endpoint(request.info.get());
+    assert_int_equal(stand_beside(passive, tcp.client), 0);
+    assert_int_equal(fi_accept(passive, nullptr, 0), -FI_EACCES);
+    close_all({&active->fid, &passive->fid, &pep->fid});
+}
+
 void what_the_option_takes(void **)
 {
     const OwnDirectory directory;
@@ -255,6 +342,7 @@ int main()
         cmocka_unit_test(the_two_ends_meet),
         cmocka_unit_test(who_asks_without_the_other_end_is_refused),
         cmocka_unit_test(who_answers_without_it_is_not_believed),
+        cmocka_unit_test(who_stands_between_is_refused),
         cmocka_unit_test(what_the_option_takes),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
