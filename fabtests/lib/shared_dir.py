@@ -7,8 +7,8 @@ import stat
 
 from . import build
 
-# What belongs to no process and stays: the page that says when offers have changed.
-_LASTING = {"generation"}
+# What belongs to no process and stays: the link to the words that say when offers have changed, one for each IPC namespace.
+_LASTING = "generation-"
 
 
 def entries(shm: pathlib.Path) -> list[str]:
@@ -20,7 +20,7 @@ def entries(shm: pathlib.Path) -> list[str]:
 
 def of_the_dead(shm: pathlib.Path) -> list[str]:
     """Called when every process that used the directory is gone: what they left."""
-    return [name for name in entries(shm) if os.path.basename(name) not in _LASTING]
+    return [name for name in entries(shm) if not os.path.basename(name).startswith(_LASTING)]
 
 
 def left_for_good(runner) -> list[str]:

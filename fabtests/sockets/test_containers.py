@@ -50,6 +50,32 @@ def test_containers(run, host, kind, apart, who):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_memory_of_its_own_beside_others(run, host, kind):
+    """One that has its own System V memory takes nothing away from those that have theirs in common, whoever comes first."""
+    run.run("first", ["unshare", "--ipc", build.program("sockets/programs/one_process")], vma=True, mode="latency", preexec=host.enter)
+    server = serve(run, host, [], kind)
+    run.run("second", ["unshare", "--ipc", build.program("sockets/programs/one_process")], vma=True, mode="latency", preexec=host.enter)
+    start(run, host, "client", [], "ask", kind, PORT, env={"FABTEST_LIFT": "1"}).ok()
+    server.ok()
+    assert server.log().accelerated(PORT) > 0, server.log().not_accelerated()
+    assert len(list(run.shm.glob("generation-*"))) <= 3  # one a namespace, whose numbers the kernel may use again
+
+
+def test_networks_of_their_own(run, host):
+    """The same addresses and ports in two networks are two connections, each accelerated, whoever sees the other one's names."""
+    apart = netns.made(netns.Host)
+    try:
+        servers = [serve(run, place, [], "stream") for place in (host, apart)]
+        clients = [start(run, place, f"client{i}", [], "ask", "stream", PORT) for i, place in enumerate((host, apart))]
+        for proc in [*clients, *servers]:
+            proc.ok()
+        for server in servers:
+            assert server.log().accelerated(PORT) > 0, server.log().not_accelerated()
+    finally:
+        apart.remove()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_folder_of_its_own(run, host, kind):
     """The server has another directory at the same place."""
     options = ["--mount", "sh", "-c", f'mount -t tmpfs -o mode=0700 none {run.shm} && exec "$@"', "sh"]

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A System V segment, named by a symbolic link in the directory. It is marked for removal as soon as it is made, so it goes
-// with its last process, however that ends; and unlike a file's, its memory can't be cut off under us (SIGBUS).
+// with its last process, however that ends; and unlike a file's, its memory can't be cut off under us (SIGBUS). Its number means something in
+// one IPC namespace (ipc_namespaces(7)), so the link is named after that, and processes of another one have words of their own.
+//
+// No lock: a process may be stopped at any moment, and nobody waits for it. Links are counted, the highest holds; where its segment is gone
+// with its processes, the next number is taken, which link names make atomic, and which only who has it makes known.
 #include "compat/src/socket/generation.hpp"
 
+#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/shm.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cinttypes>
@@ -62,57 +66,125 @@ Generations *attach(const Link &link)
     return nullptr;
 }
 
-Generations *make(const char *directory, const char *path, std::uint64_t &cookie)
+// The words of an IPC namespace in a directory: "generation-<namespace>.<number>".
+struct Place {
+    const char *directory;
+    std::uint64_t space;
+};
+
+std::uint64_t ipc_space() // 0: there is no /proc to tell it
 {
-    const int id = ::shmget(IPC_PRIVATE, sizeof(Segment), IPC_CREAT | IPC_EXCL | 0600);
-    if (id < 0)
-        return nullptr;
-    void *const memory = ::shmat(id, nullptr, 0);
-    int error = errno;
-    ::shmctl(id, IPC_RMID, nullptr); // others can attach while somebody is
-    if (memory == reinterpret_cast<void *>(-1)) {
-        errno = error;
-        return nullptr;
+    struct stat st = {};
+    return ::stat("/proc/thread-self/ns/ipc", &st) == 0 ? st.st_ino : 0;
+}
+
+void print_path(char (&path)[kPathMax], const Place &place, std::uint64_t number)
+{
+    std::snprintf(path, sizeof path, "%.300s/generation-%" PRIx64 ".%" PRIu64, place.directory, place.space, number);
+}
+
+bool parse_name(const char *name, const Place &place, std::uint64_t &number)
+{
+    constexpr std::uint64_t kMost = UINT64_C(1) << 48; // nobody counts as far
+    std::uint64_t space = 0;
+    int end = 0;
+    return std::sscanf(name, "generation-%" SCNx64 ".%" SCNu64 "%n", &space, &number, &end) == 2 && name[end] == '\0' &&
+           space == place.space && number < kMost;
+}
+
+// The highest number, 0 if there is none. Those below `keep` are removed.
+std::uint64_t find_newest(const Place &place, std::uint64_t keep)
+{
+    std::uint64_t newest = 0;
+    DIR *const dir = ::opendir(place.directory);
+    if (dir == nullptr)
+        return 0;
+    while (const dirent *const entry = ::readdir(dir)) {
+        std::uint64_t number = 0;
+        if (!parse_name(entry->d_name, place, number))
+            continue;
+        if (number < keep)
+            ::unlinkat(::dirfd(dir), entry->d_name, 0);
+        else if (number > newest)
+            newest = number;
     }
+    ::closedir(dir);
+    return newest;
+}
+
+Segment *make(Link &link)
+{
+    link.id = ::shmget(IPC_PRIVATE, sizeof(Segment), IPC_CREAT | IPC_EXCL | 0600);
+    if (link.id < 0)
+        return nullptr;
+    void *const memory = ::shmat(link.id, nullptr, 0);
+    const int error = errno;
+    ::shmctl(link.id, IPC_RMID, nullptr); // others can attach while somebody is
+    errno = error;
+    if (memory == reinterpret_cast<void *>(-1))
+        return nullptr;
     auto *const segment = static_cast<Segment *>(memory);
     segment->magic = kMagic;
-    segment->cookie = cookie = random_cookie();
+    segment->cookie = link.cookie = random_cookie();
+    return segment;
+}
+
+enum class Published { kYes, kTooLate, kFailed };
+
+// As the next after `newest`. Whoever looked at the folder before a higher number came, and took a lower one that had just been removed, sees
+// that when he looks again.
+Published publish(const Place &place, std::uint64_t newest, const Link &link)
+{
+    char path[kPathMax];
     char target[64];
-    char fresh[kPathMax];
-    std::snprintf(target, sizeof target, "shm.%d.%" PRIx64, id, cookie);
-    std::snprintf(fresh, sizeof fresh, "%s/generation.%d", directory, ::getpid());
-    ::unlink(fresh);
-    if (::symlink(target, fresh) == 0 && ::rename(fresh, path) == 0)
-        return &segment->generations;
-    error = errno;
-    ::unlink(fresh);
-    ::shmdt(memory);
-    errno = error;
-    return nullptr;
+    print_path(path, place, newest + 1);
+    std::snprintf(target, sizeof target, "shm.%d.%" PRIx64, link.id, link.cookie);
+    if (::symlink(target, path) != 0)
+        return errno == EEXIST ? Published::kTooLate : Published::kFailed;
+    if (find_newest(place, 0) == newest + 1) {
+        find_newest(place, newest + 1);
+        return Published::kYes;
+    }
+    ::unlink(path);
+    return Published::kTooLate;
+}
+
+Generations *attach_newest(const Place &place, std::uint64_t newest, Link &link)
+{
+    char path[kPathMax];
+    print_path(path, place, newest);
+    return newest != 0 && read_link(path, link) ? attach(link) : nullptr;
 }
 
 } // namespace
 
 Generations *map_generations(const char *directory, std::uint32_t &id)
 {
-    char path[kPathMax];
-    std::snprintf(path, sizeof path, "%s/generation", directory);
-    Link link;
-    Generations *words = read_link(path, link) ? attach(link) : nullptr;
-    id = static_cast<std::uint32_t>(link.cookie);
-    if (words != nullptr)
-        return words;
-    const int lock = libc::real.open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (lock >= 0)
-        ::flock(lock, LOCK_EX);
-    words = read_link(path, link) ? attach(link) : nullptr; // somebody was faster
+    constexpr int kTries = 64; // each is another process's success
+    const Place place = {directory, ipc_space()};
+    Link own;
+    Segment *made = nullptr;
+    Generations *words = nullptr;
+    for (int i = 0; i < kTries && words == nullptr; ++i) {
+        Link link;
+        const std::uint64_t newest = find_newest(place, 0);
+        words = attach_newest(place, newest, link);
+        if (words == nullptr) {
+            made = made != nullptr ? made : make(own);
+            const Published result = made != nullptr ? publish(place, newest, own) : Published::kFailed;
+            if (result == Published::kFailed)
+                break;
+            words = result == Published::kYes ? &made->generations : nullptr;
+            link = own;
+        }
+        id = static_cast<std::uint32_t>(link.cookie);
+    }
+    const int error = errno;
+    if (made != nullptr && words != &made->generations)
+        ::shmdt(made);
     if (words == nullptr)
-        words = make(directory, path, link.cookie);
-    id = static_cast<std::uint32_t>(link.cookie);
-    if (words == nullptr)
-        VMA_LOG(kWarn, "cannot make %s: %s; all connections stay on the kernel", path, strerror(errno));
-    if (lock >= 0)
-        libc::real.close(lock);
+        VMA_LOG(kWarn, "cannot make the words that tell of offers in %s: %s; all connections stay on the kernel",
+                directory, strerror(error));
     return words;
 }
 

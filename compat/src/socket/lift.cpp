@@ -130,6 +130,23 @@ void make_offer(Socket &s)
     }
 }
 
+// From here on only a process that has the connection's other end can be at the endpoint's.
+bool stand_beside(const Socket &s, int fd)
+{
+    const int error =
+        fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TCP_SOCKET), &fd, sizeof fd);
+    if (error == 0)
+        return true;
+    static constinit std::atomic<bool> said{false};
+    const bool gone = error == -ENOENT || error == -ENOTCONN || error == -EBADF; // the peer's process, or the socket
+    if (!gone && !said.exchange(true))
+        VMA_LOG(kWarn,
+                "fd=%d: cannot ask the kernel who has the other end: %s; this and later such connections stay on the "
+                "kernel",
+                fd, strerror(-error));
+    return false;
+}
+
 void attach(Socket &s, int fd, const Offer &offer)
 {
     const int result = open_endpoint(s, engine_objects().info, engine_device());
@@ -139,6 +156,10 @@ void attach(Socket &s, int fd, const Offer &offer)
             VMA_LOG(kWarn, "fd=%d: cannot open an endpoint: %s; this and later such connections stay on the kernel", fd,
                     strerror(-result));
         refuse_offload(s, "no endpoint could be opened");
+        return;
+    }
+    if (!stand_beside(s, fd)) {
+        discard_endpoint(s);
         return;
     }
     sockaddr_in peer = {};
@@ -383,9 +404,11 @@ void on_connect_request(fi_info *info, const void *data, std::size_t len)
         fi_reject(engine_objects().pep, info->handle, nullptr, 0);
         return;
     }
+    if (!stand_beside(*s, s->any_fd.load(std::memory_order_relaxed)) || fi_accept(s->endpoint, nullptr, 0) != 0) {
+        close_endpoint(*s, true); // the offer stays: another one may come for it
+        return;
+    }
     withdraw_offer(*s);
-    if (fi_accept(s->endpoint, nullptr, 0) != 0)
-        close_endpoint(*s, true);
 }
 
 void on_connected(fid_ep *endpoint)

@@ -68,12 +68,28 @@ Name offer_name(const sockaddr_in6 &connector, const sockaddr_in6 &acceptor, std
     return name;
 }
 
+bool is_of_another_user(const char *path)
+{
+    struct stat st = {};
+    return ::lstat(path, &st) == 0 && st.st_uid != ::geteuid();
+}
+
+// As the provider has it. Everybody may make the first name; the second one is in a folder that is this user's alone, where he has one.
+int print_default_path(char (&out)[kPathMax])
+{
+    const uid_t user = ::geteuid();
+    const int length = std::snprintf(out, sizeof out, "/dev/shm/vma-%u", user);
+    if (!is_of_another_user(out))
+        return length;
+    return user == 0 ? std::snprintf(out, sizeof out, "/run/vma-0")
+                     : std::snprintf(out, sizeof out, "/run/user/%u/vma", user);
+}
+
 int print_path(char (&out)[kPathMax])
 {
     const char *const wanted = config::params().shm_dir;
     const bool named = wanted != nullptr && *wanted != '\0';
-    return named ? std::snprintf(out, sizeof out, "%s", wanted)
-                 : std::snprintf(out, sizeof out, "/dev/shm/vma-%u", ::geteuid());
+    return named ? std::snprintf(out, sizeof out, "%s", wanted) : print_default_path(out);
 }
 
 bool prepare_directory()

@@ -15,9 +15,10 @@ import zlib
 from .errors import LabError, find
 
 META_PACKAGE = "linux-image-amd64"
-# What the guests load; what these need comes with them. crc32_generic: rdma_rxe asks the crypto API for it by name.
+# What the guests load; what these need comes with them. crc32_generic: rdma_rxe asks the crypto API for it by name. The
+# last three: nothing in the guest loads a module when the kernel wants one.
 MODULES = ("virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "virtio_net", "crc32_generic", "rdma_rxe",
-           "ib_uverbs", "rdma_ucm", "sch_netem")
+           "ib_uverbs", "rdma_ucm", "sch_netem", "tcp_diag", "udp_diag", "unix_diag")
 
 
 class Kernel:

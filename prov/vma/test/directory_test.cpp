@@ -3,6 +3,7 @@
 #include "prov/vma/test/fixture.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -159,6 +160,44 @@ void the_dead_leave_nothing_for_long(void **)
     assert_true(static_cast<bool>(directory->connect(5000, &error)));
 }
 
+// One was stopped while it removed what the dead had left. Only that waits for it, and the port of a dead one is not free.
+void nobody_waits_for_who_has_the_lock(void **)
+{
+    const OwnDirectory own;
+    kill_a_holder(5001, 1);
+    const int held = ::open(own.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(::flock(held, LOCK_EX | LOCK_NB), 0);
+    const auto directory = opened();
+    PortName any;
+    PortName free;
+    PortName taken;
+    assert_int_equal(directory->reserve(0, any), 0);
+    assert_int_equal(directory->reserve(5000, free), 0);
+    assert_int_equal(directory->reserve(5001, taken), -FI_EADDRINUSE);
+    assert_int_equal(own.names().size(), 3);
+    ::close(held);
+    assert_int_equal(directory->reserve(5001, taken), 0);
+    assert_int_equal(own.names().size(), 3);
+}
+
+// Killed between the two steps of making a name.
+void a_listener_without_a_port_is_removed(void **)
+{
+    const OwnDirectory own;
+    const std::string name = own.path() + "/t-0123abcd";
+    const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    name.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    assert_int_equal(::bind(socket, reinterpret_cast<sockaddr *>(&address), sizeof(address)), 0);
+    assert_int_equal(::listen(socket, 1), 0);
+    opened();
+    assert_int_equal(own.names().size(), 1);
+    ::close(socket);
+    opened();
+    assert_int_equal(own.names().size(), 0);
+}
+
 void what_is_not_ours_stays(void **)
 {
     const OwnDirectory own;
@@ -226,6 +265,8 @@ int main()
         cmocka_unit_test(names_go_with_their_holders),
         cmocka_unit_test(connecting),
         cmocka_unit_test(the_dead_leave_nothing_for_long),
+        cmocka_unit_test(nobody_waits_for_who_has_the_lock),
+        cmocka_unit_test(a_listener_without_a_port_is_removed),
         cmocka_unit_test(what_is_not_ours_stays),
         cmocka_unit_test(long_paths),
         cmocka_unit_test(a_child_doesn_t_remove_its_parent_s_names),

@@ -198,6 +198,22 @@ void wrong_numbers_of_descriptors(void **)
         raw.send(request(victim.address), count);
         victim.expect_end(raw);
     }
+    for (const auto &[vouched, count] : {std::pair{1U, unsigned{local::kOfferFdCount}}, {2U, local::kLinkFdCount}}) {
+        const Raw raw = victim.connect();
+        LinkMessage asked = request(victim.address);
+        asked.vouched = vouched;
+        raw.send(message(MessageType::hello));
+        raw.send(asked, count);
+        victim.expect_end(raw);
+    }
+    {
+        const Raw raw = victim.connect();
+        LinkMessage over = message(MessageType::shutdown);
+        over.vouched = 1;
+        raw.send(message(MessageType::hello));
+        raw.send(over);
+        victim.expect_end(raw);
+    }
     {
         const Raw raw = victim.connect();
         raw.send(message(MessageType::hello), 3);

@@ -205,13 +205,16 @@ private:
     unsigned nobody_ = 0, tricks_ = 0;
 };
 
-// The page behind "generation": 16 bytes say that it is the right one, the rest changes.
+// The page behind "generation-NAMESPACE.NUMBER": 16 bytes say that it is the right one, the rest changes.
 void Enemy::attach_words()
 {
     int id = -1;
     shmid_ds about{};
-    if (std::sscanf(read_link(directory_ + "/generation").c_str(), "shm.%d.", &id) != 1 ||
-        ::shmctl(id, IPC_STAT, &about) != 0)
+    for (const auto &entry : std::filesystem::directory_iterator(directory_)) {
+        if (entry.path().filename().string().starts_with("generation-"))
+            std::sscanf(read_link(entry.path().string()).c_str(), "shm.%d.", &id);
+    }
+    if (id < 0 || ::shmctl(id, IPC_STAT, &about) != 0)
         die("no words to scribble on in %s", directory_.c_str());
     void *const memory = ::shmat(id, nullptr, 0);
     if (memory == reinterpret_cast<void *>(-1))

@@ -140,6 +140,11 @@ inline int getsockname(int fd, sockaddr *address, socklen_t *length) noexcept
     return call(SYS_getsockname, fd, address, length);
 }
 
+inline int getpeername(int fd, sockaddr *address, socklen_t *length) noexcept
+{
+    return call(SYS_getpeername, fd, address, length);
+}
+
 inline int getsockopt(int fd, int level, int name, void *value, socklen_t *length) noexcept
 {
     return call(SYS_getsockopt, fd, level, name, value, length);

@@ -21,6 +21,7 @@ namespace vma::local {
 class Endpoint;
 class Listener;
 struct Connection;
+struct TcpEnd;
 
 // Protected by the CM lock of the endpoint's fabric.
 struct CmState {
@@ -37,6 +38,7 @@ struct CmState {
     Connection *connection = nullptr; // owned by its link
     ofi::Address local;
     ofi::Address peer;
+    std::unique_ptr<TcpEnd> tcp;    // FI_OPT_VMA_TCP_SOCKET: only with a process that holds its other end
     std::unique_ptr<Listener> port; // reserved by the passive endpoint that this one was made from
 
     CmState() noexcept;
@@ -45,6 +47,8 @@ struct CmState {
 
 // The end of open_endpoint(): takes the addresses and the handle of the info. 0 or a negative fi_errno.
 int cm_open(Endpoint &endpoint, const fi_info *info) noexcept;
+// FI_OPT_VMA_TCP_SOCKET.
+int cm_stand_beside(Endpoint &endpoint, const void *value, std::size_t length) noexcept;
 int cm_bind_eq(Endpoint &endpoint, ofi::Eq &eq) noexcept;
 // First thing in fi_close(): tells the peer, drops the endpoint's events. Nothing of CM touches the endpoint
 // after it.

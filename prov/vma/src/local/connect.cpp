@@ -10,6 +10,7 @@
 #include "local/endpoint.hpp"
 #include "local/manager.hpp"
 #include "local/pep.hpp"
+#include "local/possession.hpp"
 
 namespace vma::local {
 namespace {
@@ -95,6 +96,30 @@ int ConnectionManager::request(Endpoint &endpoint, std::unique_ptr<LinkMessage> 
     return error;
 }
 
+// What tells the peer that the TCP socket which this endpoint stands beside is ours.
+int ConnectionManager::vouch(Endpoint &endpoint, Link &link, LinkMessage &message, core::UniqueFd &voucher) noexcept
+{
+    message.vouched = 0;
+    if (!endpoint.cm.tcp)
+        return 0;
+    voucher = make_voucher(endpoint.cm.tcp->socket, link.own_end());
+    if (!voucher)
+        return -errno;
+    message.vouched = 1;
+    return 0;
+}
+
+int ConnectionManager::check_holder(Endpoint &endpoint, Link &link, core::UniqueFd voucher) noexcept
+{
+    if (!endpoint.cm.tcp)
+        return 0;
+    const int error = check_voucher(voucher.get(), *endpoint.cm.tcp, link.peers_end(sock_diag));
+    if (error != 0)
+        VMA_WARN(ep_ctrl, "process %d does not show that it holds the other end of the TCP connection: refused",
+                 static_cast<int>(link.peer_pid()));
+    return error;
+}
+
 // 0 also when the listener has no room now: it is tried again.
 int ConnectionManager::send_request(Connection &connection) noexcept
 {
@@ -107,8 +132,12 @@ int ConnectionManager::send_request(Connection &connection) noexcept
         return 0;
     }
     LinkMessage &message = *connection.request;
-    int fds[kOfferFdCount];
+    int fds[kLinkFdCount];
+    core::UniqueFd voucher;
     error = connection.endpoint->make_offer(message.offer, fds);
+    if (error == 0)
+        error = vouch(*connection.endpoint, *link, message, voucher);
+    fds[kFdVoucher] = voucher.get();
     if (error != 0)
         return error;
     connection.id = message.connection = link->next_connection++;
@@ -142,10 +171,20 @@ int ConnectionManager::accept(Connection &connection, const void *data, std::siz
         return -FI_ECONNABORTED; // the peer is gone or has withdrawn
     LinkMessage message = message_for(connection, MessageType::accept);
     put_data(message, data, length);
-    int fds[kOfferFdCount];
+    int fds[kLinkFdCount];
+    core::UniqueFd voucher;
     int error = endpoint.make_offer(message.offer, fds);
+    if (error == 0)
+        error = vouch(endpoint, *connection.link, message, voucher);
     if (error != 0)
         return error;
+    fds[kFdVoucher] = voucher.get();
+    error = check_holder(endpoint, *connection.link, std::move(connection.fds[kFdVoucher]));
+    if (error != 0) {
+        endpoint.cm.phase = CmState::Phase::closed;
+        reject(connection, RejectReason::protocol, nullptr, 0);
+        return error;
+    }
     error = endpoint.attach(connection.offer, connection.fds.data(), connection.link->peer_pid(),
                             connection.link->cma_ok());
     if (error != 0) {

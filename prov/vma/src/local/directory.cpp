@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A name is "<network namespace>-<port>", with a "d" before the port of a datagram endpoint. Making and removing names happens under a lock on the directory itself, so
-// that a name that was bound a moment ago and doesn't listen yet is never taken for a dead one.
+// A name is "<network namespace>-<port>", with a "d" before the port of a datagram endpoint. It is given by link(2) to a socket that listens
+// already, bound under a name of its own ("t-<random>"), so making one needs no lock, and one that nobody answers is a dead one's. The dead ones'
+// are removed under a lock on the directory itself, which nobody waits for: its holder may have been stopped (SIGSTOP, a frozen container).
 #include "local/directory.hpp"
 
 #include <cerrno>
@@ -28,7 +29,8 @@ namespace vma::local {
 namespace {
 
 constexpr int kBacklog = 4096;              // connections that wait to be accepted; cut by net.core.somaxconn
-constexpr int kLockTries = 2000;            // of a millisecond: a stopped process may hold the lock
+constexpr int kLockTries = 100;             // of a millisecond, where somebody wants the very port of a dead one
+constexpr int kListenerTries = 8;           // a name of ours can be taken for a dead one's before it listens
 constexpr std::uint16_t kFirstPort = 16384; // of those chosen for port 0
 constexpr std::uint16_t kPortCount = 32768;
 constexpr int kPortTries = 256;
@@ -44,6 +46,8 @@ unsigned long network_namespace() noexcept
 bool parse_name(const char *name, unsigned long &net, unsigned &port) noexcept
 {
     int end = 0;
+    if (std::sscanf(name, "t-%*8[0-9a-f]%n", &end) == 0 && end != 0 && name[end] == '\0')
+        return true; // its maker died before it had a port
     if (std::sscanf(name, "%lu-%u%n", &net, &port, &end) != 2 && std::sscanf(name, "%lu-d%u%n", &net, &port, &end) != 2)
         return std::sscanf(name, "%lu-g%*[0-9a-f.]-%u%n", &net, &port, &end) == 2 && name[end] == '\0';
     return name[end] == '\0' && port > 0 && port <= 65535;
@@ -98,6 +102,17 @@ int verify(const std::string &path, int fd) noexcept
     return 0;
 }
 
+// Everybody may make the first name; the second one is in a folder that is this user's alone, where he has one.
+std::string default_path(uid_t user)
+{
+    std::string path = "/dev/shm/vma-" + std::to_string(user);
+    struct stat info {
+    };
+    if (core::kernel::fstatat(AT_FDCWD, path.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 || info.st_uid == user)
+        return path;
+    return user == 0 ? "/run/vma-0" : "/run/user/" + std::to_string(user) + "/vma";
+}
+
 } // namespace
 
 // flock(2) on the directory, through an open file of this lock's own: it excludes other fabrics of the process too, and
@@ -105,16 +120,16 @@ int verify(const std::string &path, int fd) noexcept
 class Directory::Lock
 {
 public:
-    explicit Lock(int directory) noexcept
+    Lock(int directory, int tries) noexcept
         : fd_(core::make_fd([=] { return core::kernel::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); }))
     {
         const timespec millisecond{0, 1000000};
-        for (int i = 0; fd_ && i < kLockTries; ++i) {
+        for (int i = 0; fd_ && i < tries; ++i) {
             if (core::kernel::flock(fd_.get(), LOCK_EX | LOCK_NB) == 0) {
                 held_ = true;
                 return;
             }
-            if (errno != EWOULDBLOCK && errno != EINTR)
+            if ((errno != EWOULDBLOCK && errno != EINTR) || i + 1 == tries)
                 return;
             core::kernel::nanosleep(&millisecond, nullptr);
         }
@@ -163,7 +178,7 @@ std::shared_ptr<Directory> Directory::open(int *error) noexcept
 {
     if (const char *named = ofi::param(ofi::Param::directory))
         return open_at(named, error);
-    return open_at("/dev/shm/vma-" + std::to_string(::geteuid()), error);
+    return open_at(default_path(::geteuid()), error);
 }
 
 std::shared_ptr<Directory> Directory::open_at(std::string path, int *error) noexcept
@@ -193,39 +208,72 @@ std::string Directory::name_of(std::uint16_t port, NameKind kind) const
     return std::to_string(network_namespace()) + (kind == NameKind::datagrams ? "-d" : "-") + std::to_string(port);
 }
 
-// 0, -FI_EADDRINUSE where the living hold the name, or another error. Under the lock.
-int Directory::bind_name(const std::string &name, core::UniqueFd &socket) noexcept
+// Under a name that nobody looks for.
+int Directory::make_listener(core::UniqueFd &socket, std::string &name) noexcept
 {
+    std::uint32_t random = 0;
+    char text[16];
     sockaddr_un address;
+    [[maybe_unused]] const ssize_t filled = ::getrandom(&random, sizeof(random), 0);
+    std::snprintf(text, sizeof(text), "t-%08x", random);
+    name = text;
     if (!socket_address(path_, fd_.get(), name, address))
         return -ENAMETOOLONG;
     socket = new_socket();
     if (!socket)
         return -errno;
-    int bound = core::kernel::bind(socket.get(), generic(address), sizeof(address));
-    if (bound != 0 && errno == EADDRINUSE) {
-        if (!is_dead(name))
-            return -FI_EADDRINUSE;
-        core::kernel::unlinkat(fd_.get(), name.c_str(), 0);
-        bound = core::kernel::bind(socket.get(), generic(address), sizeof(address));
-    }
-    if (bound != 0)
+    if (core::kernel::bind(socket.get(), generic(address), sizeof(address)) != 0)
         return -errno;
-    if (core::kernel::listen(socket.get(), kBacklog) != 0) {
-        const int error = -errno;
-        core::kernel::unlinkat(fd_.get(), name.c_str(), 0);
-        return error;
+    if (core::kernel::listen(socket.get(), kBacklog) == 0)
+        return 0;
+    const int error = -errno;
+    core::kernel::unlinkat(fd_.get(), name.c_str(), 0);
+    return error;
+}
+
+// 0, -FI_EADDRINUSE where somebody has the name, or another error.
+int Directory::take_name(const std::string &listener, const std::string &name) noexcept
+{
+    const int directory = fd_.get();
+    if (core::kernel::linkat(directory, listener.c_str(), directory, name.c_str(), 0) == 0)
+        return 0;
+    if (errno != EEXIST)
+        return -errno;
+    if (!is_dead(name))
+        return -FI_EADDRINUSE;
+    const Lock lock(directory, kLockTries);
+    if (!lock.held()) {
+        VMA_WARN(fabric, "directory %s stays locked by another process: the name of a dead one is not free",
+                 path_.c_str());
+        return -FI_EADDRINUSE;
     }
-    return 0;
+    if (is_dead(name)) // only who has the lock takes a dead one's name away
+        core::kernel::unlinkat(directory, name.c_str(), 0);
+    if (core::kernel::linkat(directory, listener.c_str(), directory, name.c_str(), 0) == 0)
+        return 0;
+    return errno == EEXIST ? -FI_EADDRINUSE : -errno;
+}
+
+int Directory::bind_name(const std::string &name, core::UniqueFd &socket) noexcept
+{
+    int result = -ENOENT;
+    for (int i = 0; i < kListenerTries && (result == -ENOENT || result == -EADDRINUSE); ++i) {
+        std::string own;
+        result = make_listener(socket, own);
+        if (result != 0)
+            continue;
+        result = take_name(own, name);
+        core::kernel::unlinkat(fd_.get(), own.c_str(), 0);
+        if (result == -FI_EADDRINUSE)
+            break;
+    }
+    if (result != 0)
+        socket.reset();
+    return result;
 }
 
 int Directory::reserve(std::uint16_t port, PortName &name, NameKind kind) noexcept
 {
-    const Lock lock(fd_.get());
-    if (!lock.held()) {
-        VMA_WARN(fabric, "directory %s stays locked by another process", path_.c_str());
-        return -FI_EBUSY;
-    }
     std::uint16_t chosen = port;
     core::UniqueFd socket;
     int result = -FI_EADDRINUSE;
@@ -288,7 +336,7 @@ bool Directory::is_dead(const std::string &name) noexcept
 
 int Directory::reap() noexcept
 {
-    const Lock lock(fd_.get());
+    const Lock lock(fd_.get(), 1);
     if (!lock.held())
         return 0;
     core::Folder list(fd_.get(), ".");

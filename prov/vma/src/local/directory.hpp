@@ -45,7 +45,7 @@ private:
 class Directory : public std::enable_shared_from_this<Directory>
 {
 public:
-    // Where FI_VMA_DIR or VMA_SHM_DIR say, else /dev/shm/vma-<uid>. Removes what the dead left. On failure an
+    // Where FI_VMA_DIR or VMA_SHM_DIR say, else /dev/shm/vma-<uid>, or, where another user has made that, /run/user/<uid>/vma (root: /run/vma-0). Removes what the dead left. On failure an
     // error is logged, *error is a negative fi_errno and nothing is returned.
     static std::shared_ptr<Directory> open(int *error) noexcept;
     static std::shared_ptr<Directory> open_at(std::string path, int *error) noexcept;
@@ -69,7 +69,7 @@ public:
     // When a name was made or removed last: ns of the file system's clock, which stands for some milliseconds.
     std::int64_t changed_at() const noexcept;
 
-    // Removes every name of ours whose socket nobody holds. How many were removed.
+    // Removes every name of ours whose socket nobody holds, unless another process is at it. How many were removed.
     int reap() noexcept;
 
     const std::string &path() const noexcept { return path_; }
@@ -84,6 +84,8 @@ public:
 
 private:
     class Lock;
+    int make_listener(core::UniqueFd &socket, std::string &name) noexcept;
+    int take_name(const std::string &listener, const std::string &name) noexcept;
     int bind_name(const std::string &name, core::UniqueFd &socket) noexcept;
     bool is_dead(const std::string &name) noexcept;
 

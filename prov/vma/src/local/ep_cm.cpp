@@ -11,6 +11,7 @@
 #include "local/endpoint.hpp"
 #include "local/manager.hpp"
 #include "local/pep.hpp"
+#include "local/possession.hpp"
 #include "ofi/attr.hpp"
 #include "ofi/eq.hpp"
 #include "ofi/noop.hpp"
@@ -259,6 +260,25 @@ int cm_open(Endpoint &endpoint, const fi_info *info) noexcept
         }
     }
     return error != 0 ? error : take_addresses(endpoint, *info);
+}
+
+int cm_stand_beside(Endpoint &endpoint, const void *value, std::size_t length) noexcept
+{
+    int socket = -1;
+    if (value == nullptr || length != sizeof socket)
+        return -FI_EINVAL;
+    std::memcpy(&socket, value, sizeof socket);
+    if (endpoint.domain().fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    const std::lock_guard guard(manager(endpoint).mutex());
+    CmState &cm = endpoint.cm;
+    if (cm.phase != Phase::idle && cm.phase != Phase::requested)
+        return -FI_EOPBADSTATE;
+    std::unique_ptr<TcpEnd> tcp(new (std::nothrow) TcpEnd{});
+    const int error = tcp ? tcp->assign(socket, manager(endpoint).sock_diag) : -FI_ENOMEM;
+    if (error == 0)
+        cm.tcp = std::move(tcp);
+    return error;
 }
 
 int cm_bind_eq(Endpoint &endpoint, ofi::Eq &eq) noexcept

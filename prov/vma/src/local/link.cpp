@@ -29,7 +29,7 @@ LinkMessage hello(const std::uint64_t &nonce) noexcept
 }
 
 // Descriptors of a received packet. More than an offer's are closed and make the count wrong.
-unsigned take_fds(msghdr &header, OfferFds &fds) noexcept
+unsigned take_fds(msghdr &header, LinkFds &fds) noexcept
 {
     unsigned count = 0;
     for (cmsghdr *control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
@@ -39,7 +39,7 @@ unsigned take_fds(msghdr &header, OfferFds &fds) noexcept
         for (std::size_t i = 0; i < carried; ++i) {
             int fd = -1;
             std::memcpy(&fd, CMSG_DATA(control) + i * sizeof(int), sizeof(int));
-            if (count < kOfferFdCount)
+            if (count < kLinkFdCount)
                 fds[count] = core::adopt_fd(fd);
             else
                 core::kernel::close(fd);
@@ -52,7 +52,8 @@ unsigned take_fds(msghdr &header, OfferFds &fds) noexcept
 } // namespace
 
 Link::Link(ConnectionManager &manager, core::UniqueFd socket, bool initiator, std::uint16_t port) noexcept
-    : manager_(manager), socket_(std::move(socket)), port_(port), initiator_(initiator)
+    : manager_(manager), socket_(std::move(socket)), own_end_(inode_of(socket_.get())), port_(port),
+      initiator_(initiator)
 {
 }
 
@@ -92,6 +93,13 @@ bool Link::check_peer() noexcept
     return true;
 }
 
+SocketInode Link::peers_end(SockDiag &kernel) noexcept
+{
+    if (peers_end_ == 0 && kernel.other_end_of_unix(socket_.get(), peers_end_) != 0)
+        peers_end_ = 0;
+    return peers_end_;
+}
+
 void Link::watch(std::uint32_t events) noexcept
 {
     if (events != watched_ && manager_.watch(*this, socket_.get(), events, false))
@@ -101,18 +109,19 @@ void Link::watch(std::uint32_t events) noexcept
 Link::Sent Link::send_now(const LinkMessage &message, const int *fds) noexcept
 {
     iovec payload{const_cast<LinkMessage *>(&message), sizeof(message)};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kOfferFdCount)] = {};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kLinkFdCount)] = {};
+    const unsigned count = descriptors_of(message);
     msghdr header{};
     header.msg_iov = &payload;
     header.msg_iovlen = 1;
-    if (fds != nullptr) {
+    if (count != 0) {
         header.msg_control = control;
-        header.msg_controllen = sizeof(control);
+        header.msg_controllen = CMSG_SPACE(sizeof(int) * count);
         cmsghdr *rights = CMSG_FIRSTHDR(&header);
         rights->cmsg_level = SOL_SOCKET;
         rights->cmsg_type = SCM_RIGHTS;
-        rights->cmsg_len = CMSG_LEN(sizeof(int) * kOfferFdCount);
-        std::memcpy(CMSG_DATA(rights), fds, sizeof(int) * kOfferFdCount);
+        rights->cmsg_len = CMSG_LEN(sizeof(int) * count);
+        std::memcpy(CMSG_DATA(rights), fds, sizeof(int) * count);
     }
     ssize_t sent;
     do {
@@ -133,8 +142,7 @@ bool Link::enqueue(const LinkMessage &message, const int *fds) noexcept
     }
     Waiting &entry = waiting_.emplace_back();
     entry.message = message;
-    entry.with_fds = fds != nullptr;
-    for (unsigned i = 0; fds != nullptr && i < kOfferFdCount; ++i) {
+    for (unsigned i = 0; i < descriptors_of(message); ++i) {
         entry.fds[i] = core::duplicate_fd(fds[i]);
         if (!entry.fds[i]) {
             VMA_WARN(ep_ctrl, "cannot keep a descriptor for sending: %s", std::strerror(errno));
@@ -174,9 +182,9 @@ void Link::flush() noexcept
 {
     while (!waiting_.empty() && !broken_) {
         Waiting &head = waiting_.front();
-        int fds[kOfferFdCount];
+        int fds[kLinkFdCount];
         std::transform(head.fds.begin(), head.fds.end(), fds, [](const core::UniqueFd &fd) { return fd.get(); });
-        const Sent sent = send_now(head.message, head.with_fds ? fds : nullptr);
+        const Sent sent = send_now(head.message, fds);
         if (sent == Sent::later) {
             // A socket that has room but a limit that hasn't would ring for ever: that one waits for the timer.
             const bool full = errno == EAGAIN;
@@ -199,15 +207,17 @@ bool Link::is_well_formed(const LinkMessage &message, std::size_t length, int fl
         return false;
     if (message.type < MessageType::hello || message.type > MessageType::shutdown)
         return false;
-    const unsigned expected = carries_offer(message.type) ? unsigned{kOfferFdCount} : 0U;
+    if (message.vouched > 1 || (message.vouched != 0 && !carries_offer(message.type)))
+        return false;
+    const unsigned expected = descriptors_of(message);
     fds_lost = (flags & MSG_CTRUNC) != 0 && fd_count < expected; // our own limit
     return fds_lost || fd_count == expected;
 }
 
-Link::Received Link::receive(LinkMessage &message, OfferFds &fds, bool &fds_lost) noexcept
+Link::Received Link::receive(LinkMessage &message, LinkFds &fds, bool &fds_lost) noexcept
 {
     iovec payload{&message, sizeof(message)};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kOfferFdCount)];
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kLinkFdCount)];
     msghdr header{};
     header.msg_iov = &payload;
     header.msg_iovlen = 1;
@@ -254,7 +264,7 @@ void Link::on_ready(std::uint32_t events) noexcept
         flush();
     for (int i = 0; i < kMessagesAtOnce; ++i) {
         LinkMessage message;
-        OfferFds fds;
+        LinkFds fds;
         bool fds_lost = false;
         Received received = receive(message, fds, fds_lost);
         if (received == Received::nothing)

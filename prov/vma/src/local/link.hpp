@@ -14,13 +14,14 @@
 #include "core/fd.hpp"
 #include "local/event_source.hpp"
 #include "local/message.hpp"
+#include "local/sock_diag.hpp"
 
 namespace vma::local {
 
 class ConnectionManager;
 struct Connection;
 
-using OfferFds = std::array<core::UniqueFd, kOfferFdCount>;
+using LinkFds = std::array<core::UniqueFd, kLinkFdCount>;
 
 class Link final : public EventSource
 {
@@ -30,7 +31,7 @@ public:
     ~Link();
     [[nodiscard]] bool start() noexcept;
 
-    // Queued where the socket is full. `fds` are borrowed; nullptr sends none. False: the link is going to end.
+    // Queued where the socket is full. `fds`, as many as the message says, are borrowed; nullptr where it has none. False: the link is going to end.
     bool send(const LinkMessage &message, const int *fds) noexcept;
     // What waits, now that the socket or the limits have room.
     void flush() noexcept;
@@ -43,6 +44,8 @@ public:
     std::uint16_t port() const noexcept { return port_; }   // initiator: the listener's
     pid_t peer_pid() const noexcept { return peer_pid_; }
     bool cma_ok() const noexcept { return cma_ok_; }
+    SocketInode own_end() const noexcept { return own_end_; }
+    SocketInode peers_end(SockDiag &kernel) noexcept; // 0: the kernel doesn't tell
 
     std::unordered_map<std::uint32_t, Connection *> connections;
     std::uint32_t next_connection = 1;
@@ -50,13 +53,12 @@ public:
 private:
     struct Waiting {
         LinkMessage message;
-        OfferFds fds;
-        bool with_fds;
+        LinkFds fds;
     };
     enum class Received { message, nothing, end, violation };
     enum class Sent { yes, later, never };
 
-    Received receive(LinkMessage &message, OfferFds &fds, bool &fds_lost) noexcept;
+    Received receive(LinkMessage &message, LinkFds &fds, bool &fds_lost) noexcept;
     bool is_well_formed(const LinkMessage &message, std::size_t length, int flags, unsigned fd_count,
                         bool &fds_lost) noexcept;
     bool take_hello(const LinkMessage &message) noexcept;
@@ -69,6 +71,8 @@ private:
     core::UniqueFd socket_;
     std::deque<Waiting> waiting_;
     pid_t peer_pid_ = 0;
+    SocketInode own_end_ = 0;
+    SocketInode peers_end_ = 0; // once it was asked for
     std::uint32_t watched_ = 0;
     std::uint16_t port_;
     bool initiator_;

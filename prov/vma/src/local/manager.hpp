@@ -16,6 +16,7 @@
 #include "local/event_source.hpp"
 #include "local/link.hpp"
 #include "local/retry.hpp"
+#include "local/sock_diag.hpp"
 #include "ofi/fabric.hpp"
 
 namespace vma::local {
@@ -54,7 +55,7 @@ public:
     void leave_requests(PassiveEndpoint &pep) noexcept;
 
     // What a link has read (messages.cpp). False: the peer broke the rules, a line was logged, the link must end.
-    [[nodiscard]] bool on_message(Link &link, const LinkMessage &message, OfferFds &fds, bool fds_lost) noexcept;
+    [[nodiscard]] bool on_message(Link &link, const LinkMessage &message, LinkFds &fds, bool fds_lost) noexcept;
     void on_link_end(Link &link) noexcept; // destroys the link
 
     // For links and listeners.
@@ -71,6 +72,7 @@ public:
     std::uint16_t ephemeral_port() noexcept;
     const std::uint64_t &nonce() const noexcept { return nonce_; }
 
+    SockDiag sock_diag;
     std::unordered_map<std::uint16_t, PassiveEndpoint *> listening; // passive endpoints that listen, by port
 
 private:
@@ -78,13 +80,15 @@ private:
     Link *add_link(core::UniqueFd socket, bool initiator, std::uint16_t port) noexcept;
     Link *link_to(std::uint16_t port, bool *cached, int *error) noexcept;
     void drop_idle_link() noexcept;
+    int vouch(Endpoint &endpoint, Link &link, LinkMessage &message, core::UniqueFd &voucher) noexcept;
+    int check_holder(Endpoint &endpoint, Link &link, core::UniqueFd voucher) noexcept;
     int send_request(Connection &connection) noexcept;
     Connection *add_connection() noexcept;
     void forget(Connection &connection) noexcept;
     void fail_request(Connection &connection, int error, const void *data, std::size_t length) noexcept;
 
-    bool on_request(Link &link, const LinkMessage &message, OfferFds &fds, bool fds_lost) noexcept;
-    bool on_accept(Connection &connection, const LinkMessage &message, OfferFds &fds, bool fds_lost) noexcept;
+    bool on_request(Link &link, const LinkMessage &message, LinkFds &fds, bool fds_lost) noexcept;
+    bool on_accept(Connection &connection, const LinkMessage &message, LinkFds &fds, bool fds_lost) noexcept;
     bool on_reject(Connection &connection, const LinkMessage &message) noexcept;
     void on_over(Connection &connection, int request_error) noexcept;
     void refuse(Link &link, std::uint32_t id, RejectReason reason) noexcept;

@@ -15,7 +15,7 @@
 namespace vma::local {
 
 inline constexpr std::uint32_t kMessageMagic = 0x564d4131; // "VMA1"
-inline constexpr std::uint16_t kMessageVersion = 1;
+inline constexpr std::uint16_t kMessageVersion = 2;
 
 enum class MessageType : std::uint16_t {
     hello = 1, // first on a link, both ways
@@ -45,6 +45,8 @@ struct LinkMessage {
     EndpointOffer offer; // request, accept
     sockaddr_in6 source; // request: the connecting endpoint's address (an IPv4 one leaves the rest zero)
     sockaddr_in6 destination;
+    std::uint32_t
+        vouched; // request, accept: 1 where a voucher comes behind the offer's descriptors (possession.hpp), else 0
     std::uint32_t data_length; // private data
     std::uint8_t data[ofi::kCmDataSize];
 };
@@ -53,6 +55,15 @@ static_assert(std::is_trivially_copyable_v<LinkMessage>);
 constexpr bool carries_offer(MessageType type)
 {
     return type == MessageType::request || type == MessageType::accept;
+}
+
+// Descriptors that a message can have: an offer's, then its voucher.
+inline constexpr unsigned kFdVoucher = kOfferFdCount;
+inline constexpr unsigned kLinkFdCount = kOfferFdCount + 1;
+
+constexpr unsigned descriptors_of(const LinkMessage &message)
+{
+    return carries_offer(message.type) ? kOfferFdCount + (message.vouched != 0 ? 1U : 0U) : 0U;
 }
 
 } // namespace vma::local

@@ -22,7 +22,7 @@ bool violation(const Link &link, const char *what) noexcept
 
 } // namespace
 
-bool ConnectionManager::on_message(Link &link, const LinkMessage &message, OfferFds &fds, bool fds_lost) noexcept
+bool ConnectionManager::on_message(Link &link, const LinkMessage &message, LinkFds &fds, bool fds_lost) noexcept
 {
     const bool from_responder = message.type == MessageType::accept || message.type == MessageType::reject;
     if (message.type == MessageType::hello)
@@ -61,7 +61,7 @@ void ConnectionManager::refuse(Link &link, std::uint32_t id, RejectReason reason
     link.send(message, nullptr);
 }
 
-bool ConnectionManager::on_request(Link &link, const LinkMessage &message, OfferFds &fds, bool fds_lost) noexcept
+bool ConnectionManager::on_request(Link &link, const LinkMessage &message, LinkFds &fds, bool fds_lost) noexcept
 {
     ofi::Address peer;
     ofi::Address own;
@@ -105,7 +105,7 @@ bool ConnectionManager::on_request(Link &link, const LinkMessage &message, Offer
     return true;
 }
 
-bool ConnectionManager::on_accept(Connection &connection, const LinkMessage &message, OfferFds &fds,
+bool ConnectionManager::on_accept(Connection &connection, const LinkMessage &message, LinkFds &fds,
                                   bool fds_lost) noexcept
 {
     Link &link = *connection.link;
@@ -113,6 +113,8 @@ bool ConnectionManager::on_accept(Connection &connection, const LinkMessage &mes
         return violation(link, "accepted a connection twice");
     Endpoint &endpoint = *connection.endpoint;
     int error = fds_lost ? -FI_EMFILE : 0;
+    if (error == 0)
+        error = check_holder(endpoint, link, std::move(fds[kFdVoucher]));
     if (error == 0)
         error = endpoint.attach(message.offer, fds.data(), link.peer_pid(), link.cma_ok());
     if (error != 0) {

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""offers.py victim PORT FIFO | plain PORT FIFO | thief PORT | locks FOLDER | untraced serve|ask KIND PORT | pairs: who takes part when an offer is copied to another connection's name
+(test_offers.py). Each prints its own port, and says what it has done.
+
+victim: a server that nobody may trace. It answers the first connection, then the second one, and when FIFO has a writer, the first again.
+plain: the first connection, which checks every answer. thief: the second one; whatever comes by it behind its answer is stolen.
+locks: holds the lock of FOLDER and is stopped. untraced: what containers.py does, by a process that nobody may trace. pairs: connections within one process."""
+
+import ctypes
+import fcntl
+import os
+import signal
+import socket
+import sys
+
+import containers
+
+PR_SET_DUMPABLE = 4
+ROUNDS = 20  # before, fewer than lift a connection; three times as many behind
+SIZE = 16
+MANY = 42  # sends of the thief: enough for an offer, while the victim has two calls of its connection
+
+
+def exactly(sock, size):
+    data = sock.recv(size, socket.MSG_WAITALL)
+    assert len(data) == size, f"the end after {len(data)} bytes"
+    return data
+
+
+def line(number):
+    return f"secret {number:>{SIZE - 8}}\n".encode()
+
+
+def answer(sock, first, count):
+    for number in range(first, first + count):
+        assert exactly(sock, SIZE) == line(number)
+        sock.sendall(line(number))
+
+
+def ask(sock, first, count):
+    for number in range(first, first + count):
+        sock.sendall(line(number))
+        assert exactly(sock, SIZE) == line(number)
+
+
+def may_not_be_traced():
+    assert ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0) == 0
+
+
+def say(what):
+    print(what, flush=True)
+
+
+def wait_for(fifo):
+    with open(fifo, "rb"):
+        pass
+
+
+def victim(port, fifo):
+    may_not_be_traced()
+    listener = socket.create_server(("127.0.0.1", port))
+    say("ready")
+    first, _ = listener.accept()
+    answer(first, 0, ROUNDS)
+    say("first answered")
+    second, _ = listener.accept()
+    second.sendall(exactly(second, MANY * SIZE))
+    say("second answered")
+    wait_for(fifo)
+    answer(first, ROUNDS, 3 * ROUNDS)
+    exactly(first, 1)
+    say("done")
+
+
+def plain(port, fifo):
+    sock = socket.create_connection(("127.0.0.1", port))
+    say(f"port {sock.getsockname()[1]}.")
+    ask(sock, 0, ROUNDS)
+    wait_for(fifo)
+    ask(sock, ROUNDS, 3 * ROUNDS)
+    sock.sendall(b".")
+
+
+def thief(port):
+    sock = socket.create_connection(("127.0.0.1", port))
+    say(f"port {sock.getsockname()[1]}.")
+    for number in range(MANY):
+        sock.sendall(line(number))
+    exactly(sock, MANY * SIZE)
+    say("answered")
+    try:
+        stolen = sock.recv(1000)
+    except ConnectionResetError:
+        stolen = b""
+    assert not stolen, f"stolen: {stolen!r}"
+
+
+def locks(folder):
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    say("locked")
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def pairs():
+    for one, other in containers.pairs():
+        containers.talk(one, other, containers.LINES)
+
+
+def untraced(verb, kind, port):
+    may_not_be_traced()
+    {"serve": containers.serve, "ask": containers.ask_all}[verb](kind, port)
+
+
+if __name__ == "__main__":
+    verb, *args = sys.argv[1:]
+    globals()[verb](*[int(a) if a.isdigit() else a for a in args])
