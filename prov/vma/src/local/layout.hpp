@@ -126,8 +126,10 @@ inline constexpr std::uint32_t kDoorbellWords = kDoorbellBits / 64;
 inline constexpr std::uint32_t kDoorbellSummary = kDoorbellWords / 64;
 
 struct DoorbellPage {
-    // The queue's owner stores 1 before it sleeps; who exchanges it to 0 writes the eventfd.
-    alignas(128) std::atomic<std::uint32_t> sleeping;
+    // The owner's alone: the number of the sleep that it is in or about to begin, 0 while it is awake. Each process that rings meanwhile
+    // writes the eventfd, once a sleep.
+    alignas(128) std::atomic<std::uint64_t> sleeping;
+    std::atomic<std::uint64_t> wakes; // writes of 1 to the eventfd, each counted before it is done
     alignas(128) std::atomic<std::uint64_t> summary[kDoorbellSummary]; // one bit a word below
     alignas(4096) std::atomic<std::uint64_t> words[kDoorbellWords];
 };

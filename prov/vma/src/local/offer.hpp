@@ -7,7 +7,7 @@
 
 namespace vma::local {
 
-inline constexpr std::uint32_t kOfferVersion = 1;
+inline constexpr std::uint32_t kOfferVersion = 2;
 
 struct EndpointOffer {
     std::uint32_t version = kOfferVersion;

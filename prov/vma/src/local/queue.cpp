@@ -188,11 +188,8 @@ bool Queue::rings_often(std::uint32_t bit) noexcept
 
 void Queue::wake_sleepers() noexcept
 {
-    if (armed) {
+    if (armed)
         doorbell.wake_self();
-        readable = true;
-        woke_itself = true;
-    }
 }
 
 // With several threads that may sleep on the descriptor, it is unreadable only while the queue is armed: then none of
@@ -200,16 +197,12 @@ void Queue::wake_sleepers() noexcept
 void Queue::disarm() noexcept
 {
     armed = false;
-    const bool rung = !doorbell.disarm();
-    if (rung)
-        readable = true; // a peer took the flag, and has written or is about to
-    wakes += rung || woke_itself ? 1 : 0;
+    wakes += doorbell.disarm() ? 0 : 1;
     if (many_sleepers || armed_by != this_thread()) {
         many_sleepers = true;
         doorbell.wake_self();
-        readable = true;
-    } else if (readable) {
-        readable = !doorbell.drain();
+    } else if (doorbell.readable()) {
+        doorbell.drain();
     }
 }
 
@@ -235,12 +228,11 @@ bool Queue::arm(bool *due) noexcept
         while (active_count)
             deactivate(active_count - 1);
         inlets.deactivate_all();
-        if (readable)
-            readable = !doorbell.drain();
+        if (doorbell.readable())
+            doorbell.drain();
         doorbell.arm();
         armed = true;
         armed_by = this_thread();
-        woke_itself = false;
         ++armings;
     }
     News news;

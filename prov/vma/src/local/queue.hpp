@@ -87,8 +87,6 @@ struct Queue : ofi::Cq {
     bool armed = false; // somebody may sleep on the wait descriptor
     bool many_sleepers = false;
     bool signalled = false;
-    bool readable = false;    // the wait descriptor may be
-    bool woke_itself = false; // since it was armed
     Sender *waiting = nullptr;
     Endpoint *failed = nullptr;
     Endpoint *reporting = nullptr;
