@@ -244,9 +244,12 @@ int main()
 {
     const OwnDirectory directory;
     const CMUnitTest tests[] = {
-        cmocka_unit_test(one_after_the_other),      cmocka_unit_test(writes_that_cross_a_look),
-        cmocka_unit_test(writes_that_cross_a_sleep), cmocka_unit_test(the_second_connection),
-        cmocka_unit_test(the_end_of_one),           cmocka_unit_test(stamps_that_lie),
+        cmocka_unit_test(one_after_the_other),
+        cmocka_unit_test(writes_that_cross_a_look),
+        cmocka_unit_test(writes_that_cross_a_sleep),
+        cmocka_unit_test(the_second_connection),
+        cmocka_unit_test(the_end_of_one),
+        cmocka_unit_test(stamps_that_lie),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -126,14 +126,9 @@ Endpoint *Queue::earliest() noexcept
             answer_doorbell();
         for (unsigned i = 0; i < active_count; ++i) {
             Endpoint &endpoint = *active[i];
-            const SlotReader &slots = endpoint.receiver.slots;
-            if (slots.ready()) {
-                if ((!found || stamp_of(endpoint) < stamp) && can_go_on(endpoint)) {
-                    found = &endpoint;
-                    stamp = stamp_of(endpoint);
-                }
-            } else if (slots.unchecked()) {
-                give_back(endpoint);
+            if (endpoint.receiver.slots.ready() && (!found || stamp_of(endpoint) < stamp) && can_go_on(endpoint)) {
+                found = &endpoint;
+                stamp = stamp_of(endpoint);
             }
         }
         if (rung_count && (!found || rung[0].stamp < stamp)) {

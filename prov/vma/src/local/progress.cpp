@@ -22,6 +22,7 @@ constexpr unsigned kBurst = 64;         // slots of one endpoint before it is an
 constexpr unsigned kVisits = 1024;      // of endpoints, in one read
 constexpr unsigned kSpaceCheck = 16;    // slots given back before we look whether the writer waits for one
 constexpr unsigned kCmInterval = 65536; // empty reads between looks at connection management
+constexpr unsigned kLookAtWriters = 64; // reads, where there always is something to take
 constexpr unsigned kNewSenders = 1024;  // reads between looks for those whose first datagrams wait
 
 } // namespace
@@ -83,6 +84,14 @@ void Queue::give_back(Endpoint &endpoint) noexcept
     }
 }
 
+void Queue::give_back_all() noexcept
+{
+    for (unsigned i = 0; i < active_count; ++i) {
+        if (active[i]->receiver.slots.unchecked())
+            give_back(*active[i]);
+    }
+}
+
 // The endpoint whose turn it is. Who rings often is looked at directly from then on.
 template <fi_cq_format Format> void Queue::serve(Endpoint &endpoint, Sink &sink) noexcept
 {
@@ -119,6 +128,8 @@ template <fi_cq_format Format> void Queue::take_slots(Sink &sink, bool with_data
     ++reads;
     for (unsigned i = 0; i < kVisits && (!sink.out || entries.size() < sink.room); ++i) {
         Endpoint *const endpoint = earliest();
+        if (i == 0 && (!endpoint || reads % kLookAtWriters == 0)) // they are not in a hurry
+            give_back_all();
         if (!endpoint)
             break;
         if (with_datagrams && inlets.used())

@@ -149,6 +149,7 @@ private:
     void enlist(Sender &sender) noexcept;
     void set_timer() noexcept;
     void give_back(Endpoint &endpoint) noexcept;
+    void give_back_all() noexcept;
     void attend(Endpoint &endpoint) noexcept;
     [[gnu::cold]] static void note_loss() noexcept;
 };
