@@ -163,6 +163,11 @@ std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
     return found;
 }
 
+bool waits_for_kernel(const Socket &, std::uint32_t)
+{
+    return false;
+}
+
 std::uint32_t screen_events(Socket &, int, std::uint32_t events)
 {
     return events;

@@ -77,7 +77,10 @@ struct alignas(64) Set {
     std::atomic<bool> dead{false};         // its last descriptor is closed
     std::atomic<bool> pooled{true};        // not a set at all
     std::atomic<bool> storm{false};        // see begin_storm()
-    std::atomic<std::uint32_t> added{0};   // untracked descriptors, at least so many as are in it
+    // So many more reports count it among the sets with something that only the kernel knows of: a look has found a taken socket to wait for
+    // the kernel, whose FIN may be on its way.
+    std::atomic<std::uint32_t> kernel_waits{0};
+    std::atomic<std::uint32_t> added{0}; // untracked descriptors, at least so many as are in it
     KernelShare kernel_share;
     std::atomic<sock::RingMask> rings{0};      // that its taken entries are on, or were
     std::atomic<stats::Mux *> record{nullptr}; // what it counts in, once it has waited for tracked sockets
@@ -244,6 +247,7 @@ void drain_side_for_others(Set &set);
 
 // ---- nested.cpp: sets inside of sets, poll() and select() ----------------------------------------------------------
 
+bool list_ready(Set &set);   // an entry on the ready list has something to report
 bool set_readable(Set &set); // as poll() of its descriptor: does epoll_wait() have something to report?
 void watch_set(Set &set, sock::Watcher &watcher);
 void unwatch_set(Set &set, sock::Watcher &watcher);

@@ -3,6 +3,7 @@
 // ready list, and in turn at the kernel, spins for a while, and then sleeps in the kernel until either side has news.
 #include <errno.h>
 
+#include <algorithm>
 #include <climits>
 
 #include "compat/src/config/params.hpp"
@@ -49,14 +50,16 @@ bool untag(Set &set, epoll_event &event)
     return false;
 }
 
-// Leaves the program's own events. True in `side`: the side set has news.
-int strip(Set &set, epoll_event *events, int n, bool &side)
+constexpr int kNoNews = -1;
+
+// Leaves the program's own events. `side`: behind so many of them the side set has news, or kNoNews.
+int strip(Set &set, epoll_event *events, int n, int &side)
 {
     int kept = 0;
     for (int i = 0; i < n; ++i) {
         const std::uint64_t data = events[i].data.u64;
         if (data == side_marker(set)) {
-            side = true;
+            side = kept;
             continue;
         }
         epoll_event event = events[i];
@@ -105,14 +108,16 @@ public:
     {
         const config::Params &params = config::params();
         KernelTurn kernel(params.select_poll_os_ratio, params.select_skip_os, set_.kernel_share);
-        const bool asked = kernel.due_at_call(mixed()) && !kernel_had_all();
+        const bool due = kernel.due_at_call(mixed());
+        ours_first_ = kernel_had_all();
+        const bool asked = due && !ours_first_;
         int n = look(kernel, asked);
         if (n == 0 && deadline_.immediate() && !sure_) {
             poll_engine(set_, sock::engine_drain);
-            n = harvest_after(0);
+            n = report();
         }
         if (n == 0 && deadline_.immediate()) {
-            n = asked ? 0 : harvest_after(look_at_kernel());
+            n = asked ? 0 : look_at_both();
         } else if (n == 0) {
             deadline_.start();
             if (params.select_poll != 0)
@@ -130,6 +135,7 @@ public:
 
 private:
     static constexpr int kTimedOut = INT_MIN;
+    static constexpr unsigned kMostLooks = 8;
 
     // Is there something in the set that only the kernel knows of?
     bool mixed() const
@@ -148,12 +154,13 @@ private:
         return set_.ready.load(std::memory_order_relaxed) != 0;
     }
 
-    int kernel_events(int n, int &kept)
+    // The number of the program's own. `side`: as strip().
+    int kernel_events(int n, int &side)
     {
-        bool side = false;
-        kept = n > 0 ? strip(set_, events_, n, side) : 0;
+        side = kNoNews;
+        const int kept = n > 0 ? strip(set_, events_, n, side) : 0;
         count_.by_kernel(kept);
-        if (side) {
+        if (side != kNoNews) {
             end_storm(set_);
             drain_side(set_);
         }
@@ -165,10 +172,10 @@ private:
         const int number = live_number(set_, epfd_);
         if (number < 0)
             return 0;
-        int kept = 0;
+        int side = kNoNews;
         round_ = begin_round(set_);
         const int n = libc::real.epoll_wait(number, events_, max_, 0);
-        return n < 0 ? n : kernel_events(n, kept);
+        return n < 0 ? n : kernel_events(n, side);
     }
 
     int harvest_after(int n)
@@ -180,17 +187,65 @@ private:
         return n + harvest(set_, events_ + n, max_ - n, n > 0 ? round_ : 0);
     }
 
+    // The same, for the place in the kernel's list where it has the engine's news.
+    int harvest_at(int place, int n)
+    {
+        const int all = harvest_after(n);
+        if (all > n && place < n)
+            std::rotate(events_ + place, events_ + n, events_ + all);
+        return all;
+    }
+
+    // What is on the list, and before it what the kernel has: that may have come earlier. And what came by the engine before one of the
+    // kernel's was there when the kernel had been asked.
+    int look_at_both()
+    {
+        const int n = look_at_kernel();
+        if (n == max_) [[unlikely]]
+            set_.kernel_share.filled.store(true, std::memory_order_relaxed);
+        if (n > 0)
+            poll_engine(set_);
+        return harvest_after(n);
+    }
+
+    bool kernel_may_be_earlier()
+    {
+        if (mixed())
+            return true;
+        const std::uint32_t waits = set_.kernel_waits.load(std::memory_order_relaxed);
+        if (waits != 0)
+            set_.kernel_waits.store(waits - 1, std::memory_order_relaxed);
+        return waits != 0;
+    }
+
+    // After a look at the engine: what is on the list.
+    int report()
+    {
+        if (set_.ready.load(std::memory_order_acquire) == 0 || ours_first_ || !list_ready(set_))
+            return harvest_after(0);
+        return kernel_may_be_earlier() ? look_at_both() : harvest_after(0);
+    }
+
     int look(KernelTurn &kernel, bool kernel_first)
     {
-        sure_ = poll_engine(set_) == 0;
-        int n = 0;
-        if (kernel_first) {
-            n = look_at_kernel();
-            kernel.done();
-            if (n == max_) [[unlikely]]
-                set_.kernel_share.filled.store(true, std::memory_order_relaxed);
+        sure_ = poll_rings() == 0;
+        if (!kernel_first)
+            return report();
+        const int n = look_at_both();
+        kernel.done();
+        return n;
+    }
+
+    // What one ring has may have come after what another has, which was looked at before.
+    unsigned poll_rings()
+    {
+        const unsigned found = poll_engine(set_);
+        const sock::RingMask rings = set_.rings.load(std::memory_order_relaxed);
+        if ((rings & (rings - 1)) != 0 && found != 0) [[unlikely]] {
+            for (unsigned i = 0; i < kMostLooks && poll_engine(set_) != 0; ++i) {
+            }
         }
-        return harvest_after(n);
+        return found;
     }
 
     bool interrupted() const { return libc::signal_counts().all != handlers_; }
@@ -214,7 +269,7 @@ private:
     int sleep()
     {
         if (!go_to_sleep(set_))
-            return harvest_after(0);
+            return report();
         const sock::RingMask rings =
             sock::open_rings(set_.rings.load(std::memory_order_acquire)); // more come with a kick
         watch_engine(set_, rings);
@@ -222,8 +277,8 @@ private:
         const bool stays = interrupted();
         if (stays || !sock::engine_arm(rings)) {
             wake_up(set_);
-            poll_engine(set_);
-            const int n = harvest_after(0);
+            poll_rings();
+            const int n = report();
             return n == 0 && stays ? fail(EINTR) : n;
         }
         timespec left = {};
@@ -237,10 +292,11 @@ private:
         count_.awake();
         sock::engine_woken(rings);
         wake_up(set_);
-        int n = 0;
-        kernel_events(slept, n);
-        poll_engine(set_);
-        n = harvest_after(n);
+        int side = kNoNews;
+        int n = kernel_events(slept, side);
+        if (n == 0 || side != kNoNews)
+            poll_rings();
+        n = n == 0 ? report() : harvest_at(side != kNoNews ? side : n, n);
         if (n != 0)
             return n;
         if (slept < 0)
@@ -258,6 +314,7 @@ private:
     const sigset_t *const mask_;
     WaitCount count_{record_of(set_)};
     const std::uint32_t handlers_ = libc::signal_counts().all;
+    bool ours_first_ = false; // the kernel had all of the last call
     bool sure_ = false;       // nothing was in the engine's queue at the last look
     std::uint64_t round_ = 0; // of the last look at the kernel
 };
@@ -292,10 +349,10 @@ int after_plain_wait(Set &set, ThreadRecord &record, epoll_event *events, int n)
 {
     const int error = errno;
     AwareWait aware(record, set);
-    bool side = false;
+    int side = kNoNews;
     if (n > 0)
         n = strip(set, events, n, side);
-    if (side) {
+    if (side != kNoNews) {
         end_storm(set);
         if (drain_side(set))
             poll_engine(set);

@@ -58,6 +58,8 @@ bool not_ready(Set &set, const Looking &looking)
     return true;
 }
 
+} // namespace
+
 bool list_ready(Set &set)
 {
     Looking looking = {};
@@ -71,8 +73,6 @@ bool list_ready(Set &set)
     }
     return false;
 }
-
-} // namespace
 
 bool set_readable(Set &set)
 {

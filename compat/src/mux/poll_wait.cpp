@@ -20,6 +20,7 @@ namespace {
 constexpr std::uint32_t kOut = POLLOUT | POLLWRNORM | POLLWRBAND;
 constexpr std::uint32_t kAlways = POLLHUP | POLLERR | POLLNVAL;
 constexpr std::int64_t kMutedSleep = std::int64_t{10} * 1000 * 1000; // ns
+constexpr unsigned kMostLooks = 8;
 constexpr nfds_t kExtra = 65; // the engine's descriptors, one a ring, and the thread's own
 
 int fail(int error)
@@ -181,6 +182,8 @@ int PollWait::aware()
     if (n == 0 && deadline_.immediate() && !sure_) {
         sock::engine_drain(rings_);
         n = ours_fast();
+        if (n > 0 && kernel_may_be_earlier())
+            n = look_at_kernel();
     }
     if (n != 0 || (deadline_.immediate() && asked))
         return n;
@@ -199,11 +202,23 @@ int PollWait::look(KernelTurn &kernel, bool kernel_first)
     rings_ = rings();
     left_ |= rings_;
     sure_ = sock::engine_poll(rings_) == 0;
-    if (!kernel_first)
-        return ours_fast();
+    if (!kernel_first) {
+        const int n = ours_fast();
+        if (n <= 0 || !kernel_may_be_earlier())
+            return n;
+    }
     const int n = look_at_kernel();
     kernel.done();
     return n;
+}
+
+// There is something in the array that only the kernel knows of, or will.
+bool PollWait::kernel_may_be_earlier() const
+{
+    return frame_.looked_count != count_ ||
+           std::any_of(looked_, looked_ + frame_.looked_count, [](const Looked &looked) {
+               return looked.set != nullptr || sock::waits_for_kernel(*looked.socket, looked.interest & ~kOut);
+           });
 }
 
 // Writes the results of our descriptors, and 0 for all others.
@@ -239,10 +254,18 @@ int PollWait::look_at_kernel()
 {
     if (changed())
         return kAgain;
-    const int n = libc::real.poll(kernel_, count_, 0);
-    if (n < 0)
-        return n;
-    return collect();
+    return ask_kernel() < 0 ? -1 : collect();
+}
+
+// Until nothing has come by the engine since the kernel was asked: what came before something of the one is then among what was found of
+// the other.
+int PollWait::ask_kernel()
+{
+    for (unsigned i = 0;; ++i) {
+        const int n = libc::real.poll(kernel_, count_, 0);
+        if (n <= 0 || i == kMostLooks || sock::engine_poll(rings_) == 0)
+            return n;
+    }
 }
 
 // What the last kernel call found, with what our own descriptors have.
@@ -378,6 +401,8 @@ int PollWait::sleep()
     if (n != 0 || over || !sock::engine_arm(rings)) {
         detach(); // which changes errno
         sock::engine_poll(rings);
+        if (n > 0 && kernel_may_be_earlier())
+            n = look_at_kernel();
         return over ? fail(EINTR) : n;
     }
     counted_.asleep();
@@ -386,8 +411,9 @@ int PollWait::sleep()
     counted_.awake();
     sock::engine_woken(rings);
     detach();
-    sock::engine_poll(rings);
-    n = slept >= 0 ? collect() : ours();
+    const bool found = sock::engine_poll(rings) != 0;
+    rings_ = rings;
+    n = slept >= 0 && (!found || ask_kernel() >= 0) ? collect() : ours();
     if (n != 0)
         return n;
     if (slept < 0)

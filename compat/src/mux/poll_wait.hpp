@@ -45,6 +45,8 @@ private:
     int look(KernelTurn &kernel, bool kernel_first);
     int ours();
     int ours_fast();
+    bool kernel_may_be_earlier() const;
+    int ask_kernel();
     int look_at_kernel();
     int collect();
     int spin(KernelTurn &kernel, std::int64_t microseconds);

@@ -73,7 +73,9 @@ unsigned pick(Set &set, Picked *picked, unsigned most, std::uint64_t &round)
     return count;
 }
 
-std::uint32_t look_at(const Picked &picked)
+constexpr std::uint32_t kWaitsForKernel = 64; // reports
+
+std::uint32_t look_at(Set &set, const Picked &picked)
 {
     std::uint32_t mask = (picked.events & ~kControlBits) | kAlwaysReported;
     if (picked.nested)
@@ -81,7 +83,10 @@ std::uint32_t look_at(const Picked &picked)
     if ((picked.events & EPOLLET) != 0)
         mask |= EPOLLRDHUP; // for repeated()
     sock::Socket &s = *static_cast<sock::Socket *>(picked.source);
-    return sock::screen_events(s, picked.fd, sock::ready_events(s, picked.fd, mask) & mask);
+    const std::uint32_t found = sock::screen_events(s, picked.fd, sock::ready_events(s, picked.fd, mask) & mask);
+    if (found == 0 && sock::waits_for_kernel(s, mask & (EPOLLIN | EPOLLRDNORM)))
+        set.kernel_waits.store(kWaitsForKernel, std::memory_order_relaxed);
+    return found;
 }
 
 // The end of the peer's bytes is announced twice, by the engine and by the kernel. Who was told of it with the first, edge-
@@ -220,7 +225,7 @@ int harvest(Set &set, epoll_event *out, int max, std::uint64_t round)
             break;
         budget -= count;
         for (unsigned i = 0; i < count; ++i)
-            picked[i].found = look_at(picked[i]);
+            picked[i].found = look_at(set, picked[i]);
         n += settle(set, picked, count, out + n, round);
     }
     return n;

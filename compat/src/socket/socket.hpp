@@ -127,6 +127,9 @@ std::uint32_t screen_events(Socket &s, int fd, std::uint32_t events);
 // As ready_events(), without any system call: what the endpoint side alone says; used in spinning loops.
 std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest);
 
+// A direction of `interest` is on the kernel, which only a system call can ask.
+bool waits_for_kernel(const Socket &s, std::uint32_t interest);
+
 // The multiplexer's own field in each socket: its epoll entries. Empty when a socket is made.
 struct MuxHook {
     Mutex lock;

@@ -426,8 +426,6 @@ struct Wait {
     void *look_argument;
     bool found;
 };
-// readiness.cpp: a direction of `interest` is on the kernel, which only a system call can ask.
-bool waits_for_kernel(const Socket &s, std::uint32_t interest);
 
 inline constexpr std::int64_t kForever = INT64_MAX;
 Wait begin_wait(const Socket &s, std::int64_t timeout_us);

@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The doorbell by itself: bits and their order, rings that cross with taking them, the sleeping flag. And what is left of a
+// The doorbell by itself: bits and their order, rings that cross with taking them, the sleeping flag, peers that stop
+// or whose eventfd is full. And what is left of a
 // domain's objects in a forked child.
 #include "fabtests/unit.hpp"
 
 #include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <thread>
 
@@ -79,11 +88,124 @@ void one_sleep_is_one_wake(void **)
     assert_true(readable(bell, 0));
     assert_true(bell.drain());
     assert_false(bell.drain());
-    assert_false(bell.disarm()); // the peer took the flag
+    assert_false(bell.disarm()); // the peer has written
     bell.arm();
     assert_true(bell.disarm());
     peer->ring(0);
     assert_false(readable(bell, 0));
+}
+
+int g_written = -1; // the child's copy of the eventfd
+
+// The child's write() ends up here: it stops, and goes on with the same by another call.
+void stop_before_writing(int)
+{
+    std::uint64_t one = 1;
+    const iovec part{&one, sizeof one};
+    raise(SIGSTOP);
+    REQUIRE(writev(g_written, &part, 1) == sizeof one);
+}
+
+void trap_writes()
+{
+    REQUIRE(signal(SIGSYS, stop_before_writing) != SIG_ERR);
+    sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog program{static_cast<unsigned short>(std::size(filter)), filter};
+    REQUIRE(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    REQUIRE(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+// Runs a child, which rings bit 0, up to the point where it is about to write the eventfd.
+pid_t ringer_before_its_write(const Doorbell &bell)
+{
+    const int memory = dup(bell.memory_fd()); // the doorbell's own are closed in a child
+    g_written = dup(bell.wake_fd());
+    const pid_t child = fork();
+    if (child == 0) {
+        std::shared_ptr<PeerDoorbell> peer;
+        REQUIRE(open_peer_doorbell(getppid(), vma::core::UniqueFd(memory), vma::core::duplicate_fd(g_written), peer) ==
+                0);
+        trap_writes();
+        peer->ring(0);
+        _exit(0);
+    }
+    close(memory);
+    close(g_written);
+    int status = 0;
+    REQUIRE(waitpid(child, &status, WUNTRACED) == child);
+    REQUIRE(WIFSTOPPED(status)); // else it has rung without a write
+    return child;
+}
+
+void end_of(pid_t child, int signal)
+{
+    int status = 0;
+    REQUIRE(kill(child, signal) == 0);
+    REQUIRE(waitpid(child, &status, 0) == child);
+    REQUIRE(signal == SIGKILL ? WIFSIGNALED(status) : WIFEXITED(status));
+}
+
+// A peer that is stopped with its write still to do, and killed then, or goes on much later: who rings meanwhile wakes the sleeper, and
+// neither leaves something behind that ends each later sleep.
+void a_peer_that_stops_before_its_write(void **)
+{
+    for (const bool killed : {true, false}) {
+        Doorbell bell;
+        assert_int_equal(bell.open(), 0);
+        (void)bell.allocate_bit();
+        (void)bell.allocate_bit();
+        bell.arm();
+        const pid_t child = ringer_before_its_write(bell);
+        assert_false(readable(bell, 0));
+        const auto peer = peer_of(bell);
+        peer->ring(1);
+        assert_true(readable(bell, 0));
+        assert_false(bell.disarm());
+        assert_true(bell.drain());
+        assert_true(bell.readable()); // it may still come
+        bell.arm();
+        assert_false(readable(bell, 0));
+        end_of(child, killed ? SIGKILL : SIGCONT);
+        assert_int_equal(readable(bell, 0), !killed);
+        if (!killed) {
+            (void)bell.disarm();
+            assert_true(bell.drain());
+            assert_false(bell.readable());
+            bell.arm();
+        }
+        assert_false(readable(bell, 0));
+        peer->ring(1);
+        assert_true(readable(bell, 0));
+    }
+}
+
+// An eventfd that is full, and whose owner has made it one that blocks: the ring returns, and the sleeper is awake, as it is readable. And
+// an empty one that a peer has made so: its owner doesn't wait there.
+void an_eventfd_that_blocks(void **)
+{
+    Doorbell bell;
+    assert_int_equal(bell.open(), 0);
+    (void)bell.allocate_bit();
+    const auto peer = peer_of(bell);
+    const std::uint64_t most = ~UINT64_C(0) - 1;
+    assert_int_equal(write(bell.wake_fd(), &most, sizeof most), sizeof most);
+    assert_int_equal(fcntl(bell.wake_fd(), F_SETFL, 0), 0);
+    alarm(60); // what blocks here blocks for ever
+    bell.arm();
+    errno = EDOM;
+    peer->ring(0);
+    assert_int_equal(errno, EDOM);
+    assert_true(readable(bell, 0));
+    assert_true(bell.rung());
+    assert_int_equal(fcntl(bell.wake_fd(), F_SETFL, 0), 0);
+    assert_true(bell.drain());
+    assert_false(bell.drain());
+    alarm(0);
 }
 
 // A value that was stored before the ring must be seen by who takes the bit, however the two cross; and who sleeps with
@@ -166,7 +288,8 @@ int main()
     const CMUnitTest tests[] = {
         cmocka_unit_test(bits_are_dense_and_reused), cmocka_unit_test(each_ring_is_found_once),
         cmocka_unit_test(one_sleep_is_one_wake),     cmocka_unit_test(rings_that_cross),
-        cmocka_unit_test(objects_in_a_forked_child),
+        cmocka_unit_test(objects_in_a_forked_child), cmocka_unit_test(a_peer_that_stops_before_its_write),
+        cmocka_unit_test(an_eventfd_that_blocks),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

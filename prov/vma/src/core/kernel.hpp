@@ -13,8 +13,10 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
@@ -58,6 +60,14 @@ inline int ioctl(int fd, unsigned long request, void *argument) noexcept
 inline ssize_t read(int fd, void *bytes, std::size_t length) noexcept
 {
     return call<ssize_t>(SYS_read, fd, bytes, length);
+}
+
+// Of an eventfd, without waiting, whatever its flags are, which those who share it can change.
+inline ssize_t read_now(int fd, void *bytes, std::size_t length) noexcept
+{
+    const iovec part{bytes, length};
+    const auto got = call<ssize_t>(SYS_preadv2, fd, &part, 1, -1L, -1L, RWF_NOWAIT);
+    return got >= 0 || errno != EOPNOTSUPP ? got : read(fd, bytes, length); // Linux before 5.8
 }
 
 inline ssize_t write(int fd, const void *bytes, std::size_t length) noexcept

@@ -3,6 +3,7 @@
 #include "local/doorbell.hpp"
 
 #include <cerrno>
+#include <fcntl.h>
 #include <map>
 #include <mutex>
 #include <new>
@@ -69,25 +70,45 @@ void Doorbell::free_bit(std::uint32_t bit) noexcept
 
 void Doorbell::arm() noexcept
 {
-    page_->sleeping.store(1, std::memory_order_relaxed);
+    at_arming_ = page_->wakes.load(std::memory_order_relaxed);
+    page_->sleeping.store(++sleeps_, std::memory_order_relaxed);
     core::full_fence();
 }
+
+// Who has read `sleeping` before, and not come farther, writes some time later: a later sleep ends early then.
+bool Doorbell::disarm() noexcept
+{
+    page_->sleeping.store(0, std::memory_order_relaxed);
+    return page_->wakes.load(std::memory_order_relaxed) == at_arming_;
+}
+
+namespace {
+
+// Counted first: a write that nobody had counted would never be drained, and no sleep would last any more.
+void count_and_write(DoorbellPage &page, int fd) noexcept
+{
+    const std::uint64_t one = 1;
+    page.wakes.fetch_add(1, std::memory_order_seq_cst);
+    [[maybe_unused]] const ssize_t written = core::kernel::write(fd, &one, sizeof one);
+}
+
+} // namespace
 
 void Doorbell::wake_self() noexcept
 {
     const int saved = errno;
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = core::kernel::write(wake_.get(), &one, sizeof one);
+    count_and_write(*page_, wake_.get());
     errno = saved;
 }
 
 bool Doorbell::drain() noexcept
 {
     const int saved = errno;
-    std::uint64_t count;
-    const ssize_t got = core::kernel::read(wake_.get(), &count, sizeof count);
+    std::uint64_t count = 0;
+    const bool got = core::kernel::read_now(wake_.get(), &count, sizeof count) == sizeof count;
+    drained_ += count;
     errno = saved;
-    return got == sizeof count;
+    return got;
 }
 
 PeerDoorbell::PeerDoorbell(Mapping &&mapping, core::UniqueFd &&wake) noexcept
@@ -95,11 +116,16 @@ PeerDoorbell::PeerDoorbell(Mapping &&mapping, core::UniqueFd &&wake) noexcept
 {
 }
 
-void PeerDoorbell::write_wake() const noexcept
+// Never waits, whoever has filled the counter: then the descriptor is readable anyway. Its flags are shared with its owner, who may have
+// changed them.
+void PeerDoorbell::wake(std::uint64_t sleep) noexcept
 {
     const int saved = errno;
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = core::kernel::write(wake_.get(), &one, sizeof one);
+    const int flags = core::kernel::fcntl(wake_.get(), F_GETFL);
+    if (flags >= 0 && ((flags & O_NONBLOCK) != 0 || core::kernel::fcntl(wake_.get(), F_SETFL, flags | O_NONBLOCK) == 0))
+        [[likely]]
+        count_and_write(*page_, wake_.get());
+    woken_.store(sleep, std::memory_order_release);
     errno = saved;
 }
 

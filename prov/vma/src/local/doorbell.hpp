@@ -56,15 +56,17 @@ public:
 
     // Whoever publishes from here on writes the eventfd. Look at everything once more before sleeping.
     void arm() noexcept;
-    // True when nobody has taken the flag, hence nobody writes the eventfd for it any more.
-    bool disarm() noexcept { return page_->sleeping.exchange(0, std::memory_order_seq_cst) != 0; }
+    // True when nobody has written the eventfd, or was about to, since it was armed.
+    bool disarm() noexcept;
     void wake_if_sleeping() noexcept
     {
-        if (page_->sleeping.load(std::memory_order_relaxed) && page_->sleeping.exchange(0, std::memory_order_seq_cst))
+        if (page_->sleeping.load(std::memory_order_relaxed))
             wake_self();
     }
     void wake_self() noexcept; // writes the eventfd
     bool drain() noexcept;     // makes the eventfd unreadable; whether it was readable
+    // The eventfd is readable, or will be.
+    bool readable() const noexcept { return page_->wakes.load(std::memory_order_relaxed) != drained_; }
 
     int memory_fd() const noexcept { return memory_.fd.get(); }
     int wake_fd() const noexcept { return wake_.get(); }
@@ -73,12 +75,16 @@ private:
     SharedMemory memory_;
     core::UniqueFd wake_;
     DoorbellPage *page_ = nullptr;
+    std::uint64_t sleeps_ = 0;    // armings
+    std::uint64_t drained_ = 0;   // of DoorbellPage::wakes
+    std::uint64_t at_arming_ = 0; // DoorbellPage::wakes
     std::uint32_t summary_used_ = 0;
     std::unique_ptr<std::uint64_t[]> taken_; // one bit a doorbell bit
     std::uint32_t lowest_free_word_ = 0;
 };
 
-// A peer's doorbell, mapped once a process however many endpoints ring it.
+// A peer's doorbell, mapped once a process however many endpoints ring it. Each process that rings wakes the sleeper itself: nobody leaves
+// that to another process, which may be stopped, or die, before it has.
 class PeerDoorbell
 {
 public:
@@ -90,18 +96,20 @@ public:
     // The caller has fenced, or has just done a locked operation.
     void wake_if_sleeping() noexcept
     {
-        if (page_->sleeping.load(std::memory_order_relaxed) && page_->sleeping.exchange(0, std::memory_order_seq_cst))
-            write_wake();
+        const std::uint64_t sleep = page_->sleeping.load(std::memory_order_relaxed);
+        if (sleep != 0 && sleep != woken_.load(std::memory_order_relaxed))
+            wake(sleep);
     }
 
     PeerDoorbell(Mapping &&mapping, core::UniqueFd &&wake) noexcept;
 
 private:
-    void write_wake() const noexcept;
+    void wake(std::uint64_t sleep) noexcept;
 
     Mapping mapping_;
     core::UniqueFd wake_;
     DoorbellPage *page_;
+    std::atomic<std::uint64_t> woken_{0}; // the sleep for which this process has written the eventfd, and is back
 };
 
 // Checks and maps what a peer sent; both descriptors are used up. -FI_EINVAL when it isn't a doorbell.

@@ -85,7 +85,14 @@ public:
     // Links and states of the queues this endpoint is in.
     std::atomic<bool> stalled{false}; // waits for a receive to be posted; protected by RxQueue's lock
     Endpoint *stalled_next = nullptr; // likewise
-    bool is_active = false;           // protected by receiver.queue->lock
+    bool is_active = false;           // this and what follows is protected by receiver.queue->lock
+    bool is_rung = false;             // in the queue's list of those that have rung
+    bool rings_often = false;
+    unsigned passed_at = 0; // the queue's read in which it could not go on
+    Endpoint *passed_next = nullptr;
+    unsigned consumed = 0;        // slots, in this lap of the ring
+    std::uint64_t lap = 0;        // the stamp of its beginning
+    std::uint64_t not_before = 0; // of the lap before: what is unread was published after it
     void (*report)(Endpoint &, const char *why) noexcept = cm_abort; // what to do then; without any lock
     std::atomic<bool> failing{false};                                // the peer broke the rules
     std::atomic<bool> attention{false}; // something of failing and ending is to be looked at

@@ -10,7 +10,7 @@
 namespace vma::local {
 
 inline constexpr std::uint32_t kSlotCount = 60;
-inline constexpr std::size_t kSlotPayload = 104;
+inline constexpr std::size_t kSlotPayload = 96;
 inline constexpr std::size_t kControlSize = 512;
 inline constexpr std::size_t kSlotsSize = 8192; // control words and slots
 inline constexpr std::size_t kBounceSize = std::size_t{64} * 1024;
@@ -35,6 +35,7 @@ struct Control {
     alignas(128) std::atomic<std::uint32_t> rx_state;
     std::atomic<std::uint32_t> mr_generation; // goes up when an access that was granted ends
     std::atomic<std::uint32_t> rma_notify;    // 1: writes and reads done without a slot want a note in one
+    std::atomic<std::uint32_t> stamps;        // a StampClock: of slots published from now on
     // The receiver's: slots consumed since the beginning, modulo 2^32.
     alignas(128) std::atomic<std::uint32_t> head;
     // The sender's.
@@ -74,6 +75,7 @@ struct alignas(128) Slot {
     std::atomic<std::uint64_t> word;
     std::uint64_t data;
     std::uint64_t addr;
+    std::uint64_t stamp; // when it was published: slots of one queue's endpoints are consumed in this order
     std::byte payload[kSlotPayload];
 };
 static_assert(sizeof(Slot) == 128);
@@ -133,8 +135,10 @@ inline constexpr std::uint32_t kDoorbellWords = kDoorbellBits / 64;
 inline constexpr std::uint32_t kDoorbellSummary = kDoorbellWords / 64;
 
 struct DoorbellPage {
-    // The queue's owner stores 1 before it sleeps; who exchanges it to 0 writes the eventfd.
-    alignas(128) std::atomic<std::uint32_t> sleeping;
+    // The owner's alone: the number of the sleep that it is in or about to begin, 0 while it is awake. Each process that rings meanwhile
+    // writes the eventfd, once a sleep.
+    alignas(128) std::atomic<std::uint64_t> sleeping;
+    std::atomic<std::uint64_t> wakes; // writes of 1 to the eventfd, each counted before it is done
     alignas(128) std::atomic<std::uint64_t> summary[kDoorbellSummary]; // one bit a word below
     alignas(4096) std::atomic<std::uint64_t> words[kDoorbellWords];
 };

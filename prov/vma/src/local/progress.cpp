@@ -19,29 +19,23 @@ namespace vma::local {
 namespace {
 
 constexpr unsigned kBurst = 64;         // slots of one endpoint before it is another's turn
+constexpr unsigned kVisits = 1024;      // of endpoints, in one read
 constexpr unsigned kSpaceCheck = 16;    // slots given back before we look whether the writer waits for one
 constexpr unsigned kCmInterval = 65536; // empty reads between looks at connection management
+constexpr unsigned kLookAtWriters = 64; // reads, where there always is something to take
 constexpr unsigned kNewSenders = 1024;  // reads between looks for those whose first datagrams wait
 
 } // namespace
 
-template <fi_cq_format Format> bool Queue::visit(Endpoint &endpoint, Sink &sink) noexcept
+template <fi_cq_format Format> void Queue::visit(Endpoint &endpoint, Sink &sink) noexcept
 {
     Receiver &rx = endpoint.receiver;
-    if (endpoint.attention.load(std::memory_order_relaxed)) [[unlikely]]
-        attend(endpoint);
-    if (!rx.open.load(std::memory_order_acquire) || endpoint.stalled.load(std::memory_order_relaxed)) [[unlikely]]
-        return false;
-
     if (sink.room && !sink.out)
         __builtin_unreachable(); // who gives no buffer has no room: for the analyzer, which can't know
     SlotHeader header;
-    bool more = false;
     for (unsigned done = 0; rx.slots.peek(header); ++done) {
-        if (done == kBurst || (sink.out && entries.size() >= sink.room)) {
-            more = true;
+        if (done == kBurst || (sink.out && entries.size() >= sink.room) || (done != 0 && is_overtaken(endpoint)))
             break;
-        }
         const bool region = header.op == SlotOp::region_inline || header.op == SlotOp::region_direct;
         if (region && header.flags == kSlotData && sink.room && entries.empty()) [[likely]] {
             std::uint64_t length = 0;
@@ -63,14 +57,9 @@ template <fi_cq_format Format> bool Queue::visit(Endpoint &endpoint, Sink &sink)
             continue;
         if (result == Consumed::lie)
             endpoint.fail("a malformed slot");
-        else
-            more = !endpoint.stalled.load(std::memory_order_relaxed);
         break;
     }
-    give_back(endpoint);
-    if (rx.ended && !rx.slots.ready()) [[unlikely]]
-        rx.flush(FI_ECANCELED);
-    return more;
+    settle(endpoint);
 }
 
 // Tells the writer how far we are, and wakes it where it wants that.
@@ -95,44 +84,74 @@ void Queue::give_back(Endpoint &endpoint) noexcept
     }
 }
 
-template <fi_cq_format Format> void Queue::answer_doorbell(Sink &sink) noexcept
+void Queue::give_back_all() noexcept
 {
-    doorbell.collect([&](std::uint32_t bit) {
-        Endpoint *endpoint = bit < by_bit_size ? by_bit[bit] : nullptr;
-        if (!endpoint) {
-            inlets.rung(bit);
-            return;
+    for (unsigned i = 0; i < active_count; ++i) {
+        if (active[i]->receiver.slots.unchecked())
+            give_back(*active[i]);
+    }
+}
+
+// The endpoint whose turn it is. Who rings often is looked at directly from then on.
+template <fi_cq_format Format> void Queue::serve(Endpoint &endpoint, Sink &sink) noexcept
+{
+    if (endpoint.is_rung)
+        pop_rung(endpoint);
+    const SlotReader &slots = endpoint.receiver.slots;
+    const std::uint32_t before = slots.next();
+    if (can_go_on(endpoint))
+        visit<Format>(endpoint, sink);
+    note_consumed(endpoint, slots.next() - before);
+    const bool open = endpoint.receiver.open.load(std::memory_order_relaxed);
+    const bool stuck = slots.next() == before; // a queue that is full, a long copy: in the next read
+    if (stuck)
+        endpoint.passed_at = reads;
+    if (endpoint.is_active) {
+        touch(static_cast<unsigned>(std::find(active, active + active_count, &endpoint) - active));
+        return;
+    }
+    if (open && !armed && (endpoint.rings_often || active_count < kActive)) {
+        activate(endpoint);
+    } else if (open && slots.ready() && !endpoint.stalled.load(std::memory_order_relaxed)) {
+        if (!stuck) {
+            push_rung(endpoint);
+        } else {
+            endpoint.is_rung = true; // its bit changes nothing until then
+            endpoint.passed_next = passed;
+            passed = &endpoint;
         }
-        const bool more = visit<Format>(*endpoint, sink);
-        if (endpoint->is_active)
-            return;
-        if (more)
-            doorbell.ring_self(bit);
-        if (endpoint->receiver.open.load(std::memory_order_relaxed) && !armed &&
-            (rings_often(bit) || active_count < kActive))
-            activate(*endpoint);
-    });
+    }
+}
+
+template <fi_cq_format Format> void Queue::take_slots(Sink &sink, bool with_datagrams) noexcept
+{
+    ++reads;
+    for (unsigned i = 0; i < kVisits && (!sink.out || entries.size() < sink.room); ++i) {
+        Endpoint *const endpoint = earliest();
+        if (i == 0 && (!endpoint || reads % kLookAtWriters == 0)) // they are not in a hurry
+            give_back_all();
+        if (!endpoint)
+            break;
+        if (with_datagrams && inlets.used())
+            inlets.poll();
+        serve<Format>(*endpoint, sink);
+    }
+    while (passed) {
+        Endpoint &endpoint = *passed;
+        passed = endpoint.passed_next;
+        endpoint.is_rung = false;
+        push_rung(endpoint);
+    }
 }
 
 template <fi_cq_format Format> void Queue::poll(Sink &sink) noexcept
 {
-    // Now and then who rings comes first, or endpoints that always have something would shut out the others.
-    if ((++reads & 15) == 0 && doorbell.rung())
-        answer_doorbell<Format>(sink);
-    for (unsigned i = 0; i < active_count; ++i) {
-        Endpoint &endpoint = *active[i];
-        SlotReader &slots = endpoint.receiver.slots;
-        if (slots.ready()) {
-            visit<Format>(endpoint, sink);
-            touch(i);
-        } else if (slots.unchecked()) {
-            give_back(endpoint);
-        }
-    }
-    if (inlets.used())
+    take_slots<Format>(sink, true);
+    if (inlets.used()) {
         inlets.poll();
-    if (doorbell.rung())
-        answer_doorbell<Format>(sink);
+        if (doorbell.rung())
+            answer_doorbell();
+    }
     if (!paced.wheel.empty()) [[unlikely]]
         collect_due();
     if (waiting)
@@ -199,8 +218,14 @@ void Queue::progress() noexcept
 void Queue::drain(Endpoint &endpoint) noexcept
 {
     Sink sink{nullptr, 0};
-    while (visit<FI_CQ_FORMAT_CONTEXT>(endpoint, sink) && !entries.full()) {
+    const Receiver &rx = endpoint.receiver;
+    for (unsigned i = 0; i < kVisits && rx.slots.ready() && rx.open.load(std::memory_order_acquire) &&
+                         !entries.full() && !endpoint.stalled.load(std::memory_order_relaxed);
+         ++i) {
+        push_rung(endpoint); // its bit may have been taken already
+        take_slots<FI_CQ_FORMAT_CONTEXT>(sink, false);
     }
+    settle(endpoint);
     doorbell.ring_self(endpoint.bit); // for what is left
 }
 

@@ -28,6 +28,7 @@ const void *this_thread() noexcept
 
 int Queue::open() noexcept
 {
+    (void)stamp_clock(); // reads a file the first time
     return doorbell.open();
 }
 
@@ -62,10 +63,13 @@ bool Queue::grow(std::uint32_t bit) noexcept
         return true;
     const std::uint32_t wanted = std::max({64U, by_bit_size * 2, bit + 1}); // datagram endpoints have bits too
     std::unique_ptr<Endpoint *[]> bigger(new (std::nothrow) Endpoint *[wanted]());
-    if (!bigger)
+    std::unique_ptr<Rung[]> more_rung(new (std::nothrow) Rung[wanted]());
+    if (!bigger || !more_rung)
         return false;
     std::copy_n(by_bit.get(), by_bit_size, bigger.get());
+    std::copy_n(rung.get(), rung_count, more_rung.get());
     by_bit = std::move(bigger);
+    rung = std::move(more_rung);
     by_bit_size = wanted;
     return true;
 }
@@ -81,6 +85,10 @@ int Queue::add(Endpoint &endpoint) noexcept
         return -FI_ENOMEM;
     }
     by_bit[endpoint.bit] = &endpoint;
+    if (++receivers == 2)
+        order(true);
+    else if (receivers > 2)
+        endpoint.receiver.slots.ask_for_stamps(stamp_clock());
     return 0;
 }
 
@@ -100,7 +108,10 @@ void Queue::remove(Endpoint &endpoint) noexcept
         }
     }
     // A peer that still sets the bit makes us look at whoever has it next, for nothing.
+    take_out(endpoint);
     by_bit[endpoint.bit] = nullptr;
+    if (--receivers == 1)
+        order(false);
     doorbell.free_bit(endpoint.bit);
     forget(&endpoint);
     while (reporting == &endpoint) {
@@ -188,11 +199,8 @@ bool Queue::rings_often(std::uint32_t bit) noexcept
 
 void Queue::wake_sleepers() noexcept
 {
-    if (armed) {
+    if (armed)
         doorbell.wake_self();
-        readable = true;
-        woke_itself = true;
-    }
 }
 
 // With several threads that may sleep on the descriptor, it is unreadable only while the queue is armed: then none of
@@ -200,16 +208,12 @@ void Queue::wake_sleepers() noexcept
 void Queue::disarm() noexcept
 {
     armed = false;
-    const bool rung = !doorbell.disarm();
-    if (rung)
-        readable = true; // a peer took the flag, and has written or is about to
-    wakes += rung || woke_itself ? 1 : 0;
+    wakes += doorbell.disarm() ? 0 : 1;
     if (many_sleepers || armed_by != this_thread()) {
         many_sleepers = true;
         doorbell.wake_self();
-        readable = true;
-    } else if (readable) {
-        readable = !doorbell.drain();
+    } else if (doorbell.readable()) {
+        doorbell.drain();
     }
 }
 
@@ -224,7 +228,7 @@ void Queue::ring_all() noexcept
 
 bool Queue::anything() noexcept
 {
-    return !entries.empty() || failed || signalled || doorbell.rung();
+    return !entries.empty() || rung_count || failed || signalled || doorbell.rung();
 }
 
 bool Queue::arm(bool *due) noexcept
@@ -235,12 +239,11 @@ bool Queue::arm(bool *due) noexcept
         while (active_count)
             deactivate(active_count - 1);
         inlets.deactivate_all();
-        if (readable)
-            readable = !doorbell.drain();
+        if (doorbell.readable())
+            doorbell.drain();
         doorbell.arm();
         armed = true;
         armed_by = this_thread();
-        woke_itself = false;
         ++armings;
     }
     News news;

@@ -56,10 +56,10 @@ struct Queue : ofi::Cq {
     int open_timer() noexcept;
     void wait_until(PacedTimer &timer, std::uint64_t due) noexcept;
 
-    // Takes in what arrived until the sink or the queue is full.
+    // Takes in what arrived, in the order in which it was published, until the sink or the queue is full.
     template <fi_cq_format Format> void poll(Sink &sink) noexcept;
-    // Consumes what an endpoint's slots hold. True: there is more.
-    template <fi_cq_format Format> bool visit(Endpoint &endpoint, Sink &sink) noexcept;
+    // Consumes what an endpoint's slots hold, up to one that another endpoint's comes before.
+    template <fi_cq_format Format> void visit(Endpoint &endpoint, Sink &sink) noexcept;
 
     template <fi_cq_format Format> static ssize_t read(fid_cq *fid, void *buffer, std::size_t count) noexcept;
     // `sources` may be nullptr.
@@ -73,7 +73,7 @@ struct Queue : ofi::Cq {
     bool arm(bool *due = nullptr) noexcept;
     void disarm() noexcept;
     void wake_sleepers() noexcept;
-    // All that an endpoint's peer has published, for its end.
+    // All that an endpoint's peer has published, for its end, and what others published before.
     void drain(Endpoint &endpoint) noexcept;
     // Looks at all endpoints as if each had been rung for, in case a bell was lost.
     void ring_all() noexcept;
@@ -84,11 +84,18 @@ struct Queue : ofi::Cq {
 
     Endpoint *active[kActive] = {}; // looked at directly, the one that was active last in front
     unsigned active_count = 0;
-    bool armed = false; // somebody may sleep on the wait descriptor
+    // A heap of those that have rung and are not looked at directly, the one with the earliest slot in front.
+    struct Rung {
+        std::uint64_t stamp;
+        Endpoint *endpoint;
+    };
+    std::unique_ptr<Rung[]> rung;
+    std::uint32_t rung_count = 0;
+    Endpoint *passed = nullptr; // could not go on in this read
+    unsigned receivers = 0;     // endpoints that receive
+    bool armed = false;         // somebody may sleep on the wait descriptor
     bool many_sleepers = false;
     bool signalled = false;
-    bool readable = false;    // the wait descriptor may be
-    bool woke_itself = false; // since it was armed
     Sender *waiting = nullptr;
     Endpoint *failed = nullptr;
     Endpoint *reporting = nullptr;
@@ -107,6 +114,7 @@ struct Queue : ofi::Cq {
     PacedWork paced;
 
     bool rings_often(std::uint32_t bit) noexcept;
+    void push_rung(Endpoint &endpoint) noexcept;
     int open_wait_set() noexcept;
     int give_wait_fd(int &fd) noexcept; // to the program. 0 or a negative errno
     int wait_fd() const noexcept { return wait_set ? wait_set.get() : doorbell.wake_fd(); }
@@ -118,7 +126,19 @@ private:
         bool due = false;  // what a rate limit has refused may go
     };
 
-    template <fi_cq_format Format> void answer_doorbell(Sink &sink) noexcept;
+    template <fi_cq_format Format> void take_slots(Sink &sink, bool with_datagrams) noexcept;
+    template <fi_cq_format Format> void serve(Endpoint &endpoint, Sink &sink) noexcept;
+    Endpoint *earliest() noexcept;
+    bool can_go_on(const Endpoint &endpoint) const noexcept;
+    bool is_overtaken(const Endpoint &endpoint) const noexcept;
+    static std::uint64_t stamp_of(const Endpoint &endpoint) noexcept; // of its next slot
+    static void note_consumed(Endpoint &endpoint, unsigned slots) noexcept;
+    void answer_doorbell() noexcept;
+    void answer(Endpoint &endpoint) noexcept;
+    void settle(Endpoint &endpoint) noexcept;
+    void pop_rung(Endpoint &endpoint) noexcept;
+    void take_out(Endpoint &endpoint) noexcept;
+    void order(bool wanted) noexcept;
     bool grow(std::uint32_t bit) noexcept;
     bool anything() noexcept;
     void activate(Endpoint &endpoint) noexcept;
@@ -129,6 +149,7 @@ private:
     void enlist(Sender &sender) noexcept;
     void set_timer() noexcept;
     void give_back(Endpoint &endpoint) noexcept;
+    void give_back_all() noexcept;
     void attend(Endpoint &endpoint) noexcept;
     [[gnu::cold]] static void note_loss() noexcept;
 };

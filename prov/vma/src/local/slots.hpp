@@ -9,6 +9,7 @@
 
 #include "core/spinlock.hpp"
 #include "local/layout.hpp"
+#include "local/stamp.hpp"
 
 namespace vma::local {
 
@@ -69,6 +70,7 @@ public:
         Slot &slot = slots_[index_];
         slot.data = data;
         slot.addr = addr;
+        slot.stamp = stamp_now(static_cast<StampClock>(control_->stamps.load(std::memory_order_relaxed)));
         ++next_;
         slot.word.store(static_cast<std::uint64_t>(next_) << 32 | static_cast<std::uint64_t>(length) << 16 |
                             static_cast<std::uint64_t>(flags) << 8 | static_cast<std::uint64_t>(op),
@@ -143,6 +145,12 @@ public:
     }
 
     bool ready() const noexcept { return sequence(word()) == next_ + 1; }
+    // Of the slot that is ready.
+    std::uint64_t stamp() const noexcept { return slots_[index_].stamp; }
+    void ask_for_stamps(StampClock clock) noexcept
+    {
+        control_->stamps.store(static_cast<std::uint32_t>(clock), std::memory_order_release);
+    }
 
     // True, with the header, when there is a slot to consume.
     bool peek(SlotHeader &header) const noexcept

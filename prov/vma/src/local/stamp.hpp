@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// When a slot was published, by a clock that all processors share: a queue takes slots of different endpoints in this order. Only compared,
+// never converted into a time.
+#pragma once
+
+#include <cstdint>
+
+#include "core/clock.hpp"
+
+namespace vma::local {
+
+enum class StampClock : std::uint32_t {
+    none = 0,        // stamps aren't wanted: all are 0
+    cycles = 1,      // the processor's counter
+    nanoseconds = 2, // CLOCK_MONOTONIC
+};
+
+inline std::uint64_t stamp_now(StampClock clock) noexcept
+{
+    if (clock == StampClock::none)
+        return 0;
+#if defined(__x86_64__)
+    if (clock == StampClock::cycles) [[likely]] {
+        __builtin_ia32_lfence(); // not before what this thread has read
+        return __builtin_ia32_rdtsc();
+    }
+#endif
+    return static_cast<std::uint64_t>(core::monotonic_ns());
+}
+
+// The one to use on this machine: the counter, where the kernel itself keeps time by it.
+StampClock stamp_clock() noexcept;
+
+} // namespace vma::local
