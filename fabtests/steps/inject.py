@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Stops and kills one side of a TCP connection at each step of what the library does to it, and checks every byte and the kind of end
 at the other. doc/fault-injection.md says what the scenarios, faults and verdicts are.

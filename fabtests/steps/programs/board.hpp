@@ -33,16 +33,16 @@ struct Board {
     std::atomic<int> buffer;        // SO_SNDBUF and SO_RCVBUF; 0 leaves the defaults
     std::atomic<unsigned> victim;   // the role that is stepped
     std::atomic<int> port;
-    std::atomic<bool> lifted[2];           // what this role sends goes by an endpoint
-    std::atomic<unsigned> rounds;          // of the ping-pong, once the writer knows
-    std::atomic<pid_t> marked;             // the victim's main thread has come to the stretch: its number
-    std::atomic<bool> go, begun, finished; // it may go on; it has begun; it is over
-    std::atomic<bool> computing;             // bytes are filled in or checked, nobody's business: a survey goes past it,
-    std::atomic<std::uint64_t> computed_at;  // to here
-    std::atomic<bool> full;                // the writer has sent what the scenario wants to be unread
-    std::atomic<bool> returning, returned; // the reader gives the socket back to the kernel, has done so
-    std::atomic<bool> asked;               // the writer's waiting send has come back
-    std::atomic<bool> released;            // the reader may read
+    std::atomic<bool> lifted[2];            // what this role sends goes by an endpoint
+    std::atomic<unsigned> rounds;           // of the ping-pong, once the writer knows
+    std::atomic<pid_t> marked;              // the victim's main thread has come to the stretch: its number
+    std::atomic<bool> go, begun, finished;  // it may go on; it has begun; it is over
+    std::atomic<bool> computing;            // bytes are filled in or checked, nobody's business: a survey goes past it,
+    std::atomic<std::uint64_t> computed_at; // to here
+    std::atomic<bool> full;                 // the writer has sent what the scenario wants to be unread
+    std::atomic<bool> returning, returned;  // the reader gives the socket back to the kernel, has done so
+    std::atomic<bool> asked;                // the writer's waiting send has come back
+    std::atomic<bool> released;             // the reader may read
     std::atomic<bool> failed;
     char why[200];
     Flow flows[2]; // by the role that sends

@@ -28,15 +28,15 @@ private:
 };
 
 struct Prefixes {
-    bool own_segment = false;             // fs or gs
+    bool own_segment = false;                   // fs or gs
     std::uint8_t index_high = 0, base_high = 0; // REX.X and REX.B, in their place
-    unsigned disp8_scale = 1;             // EVEX
+    unsigned disp8_scale = 1;                   // EVEX
 };
 
 bool is_prefix(std::uint8_t byte)
 {
-    return byte == 0x66 || byte == 0x67 || byte == 0xf0 || byte == 0xf2 || byte == 0xf3 || byte == 0x2e || byte == 0x36 ||
-           byte == 0x3e || byte == 0x26 || byte == 0x64 || byte == 0x65;
+    return byte == 0x66 || byte == 0x67 || byte == 0xf0 || byte == 0xf2 || byte == 0xf3 || byte == 0x2e ||
+           byte == 0x36 || byte == 0x3e || byte == 0x26 || byte == 0x64 || byte == 0x65;
 }
 
 bool has_modrm(std::uint8_t opcode)

@@ -31,7 +31,7 @@ namespace {
 using namespace step;
 using fabtest::must;
 
-constexpr double kSettled = 0.04;  // seconds without a byte: the peer has done what it can
+constexpr double kSettled = 0.04;   // seconds without a byte: the peer has done what it can
 constexpr double kWaitsLong = 0.03; // in one system call: the reader is what it waits for
 
 enum class Fault { kNone, kKill, kStop, kStopKill };
@@ -79,7 +79,10 @@ private:
     pid_t find_thread() const;
     void survey(Tracee &tracee);
     void run_to(Tracee &tracee, const Point &point);
-    bool goes_on(Tracee::Step state) { return state != Tracee::Step::kGone && state != Tracee::Step::kExec && !is_over() && !board_->finished; }
+    bool goes_on(Tracee::Step state)
+    {
+        return state != Tracee::Step::kGone && state != Tracee::Step::kExec && !is_over() && !board_->finished;
+    }
     void note_wait(double since) { board_->released = board_->released || now() - since > kWaitsLong; }
     void inject(Tracee &tracee);
     void wait_until_stopped(pid_t victim);
@@ -220,8 +223,8 @@ void Run::wait_until_settled()
 {
     std::uint64_t seen = 0;
     for (double since = now(); now() - since < kSettled && !is_over(); ::usleep(1000)) {
-        const std::uint64_t progress = board_->flows[0].read + board_->flows[1].read + board_->flows[0].accepted +
-                                       board_->flows[1].accepted;
+        const std::uint64_t progress =
+            board_->flows[0].read + board_->flows[1].read + board_->flows[0].accepted + board_->flows[1].accepted;
         if (progress != seen || board_->returning != board_->returned)
             since = now();
         seen = progress;
@@ -312,7 +315,9 @@ void Run::judge_flow(Role sender)
     const std::string name = sender == kWriter ? "writer" : "reader";
     const std::string numbers = name + " began " + std::to_string(flow.begun) + ", sent " +
                                 std::to_string(flow.accepted) + ", read " + std::to_string(flow.read) + ", end " +
-                                (flow.end > 0 ? strerrorname_np(flow.end) : flow.end == 0 ? "EOF" : "none");
+                                (flow.end > 0    ? strerrorname_np(flow.end)
+                                 : flow.end == 0 ? "EOF"
+                                                 : "none");
     if (flow.wrong >= 0)
         say("doubled", "wrong byte at " + std::to_string(flow.wrong) + ", " + numbers);
     else if (flow.read > flow.begun)
@@ -325,8 +330,7 @@ void Run::judge_flow(Role sender)
         say("reset", numbers);
     else if (flow.send_error > 0 && flow.end != 0)
         say("reset", numbers + ", sending ended with " + strerrorname_np(flow.send_error));
-    else if (flow.end == kOpen && sender == kWriter &&
-             std::strcmp(order_.scenario->name, "close_reader") != 0)
+    else if (flow.end == kOpen && sender == kWriter && std::strcmp(order_.scenario->name, "close_reader") != 0)
         say("unfinished", numbers);
 }
 
@@ -387,9 +391,9 @@ void print_scenarios()
 Order read_options(int argc, char **argv)
 {
     Order order;
-    const option options[] = {{"talker", 1, nullptr, 't'}, {"scenario", 1, nullptr, 's'}, {"fault", 1, nullptr, 'f'},
-                              {"preload", 1, nullptr, 'p'}, {"buffer", 1, nullptr, 'b'}, {"pause", 1, nullptr, 'w'},
-                              {"every", 0, nullptr, 'e'}, {"list", 0, nullptr, 'l'}, {nullptr, 0, nullptr, 0}};
+    const option options[] = {{"talker", 1, nullptr, 't'},  {"scenario", 1, nullptr, 's'}, {"fault", 1, nullptr, 'f'},
+                              {"preload", 1, nullptr, 'p'}, {"buffer", 1, nullptr, 'b'},   {"pause", 1, nullptr, 'w'},
+                              {"every", 0, nullptr, 'e'},   {"list", 0, nullptr, 'l'},     {nullptr, 0, nullptr, 0}};
     for (int c; (c = ::getopt_long(argc, argv, "", options, nullptr)) != -1;) {
         switch (c) {
         case 't':

@@ -21,11 +21,11 @@ namespace {
 
 using namespace step;
 
-constexpr std::size_t kMuch = 160000;  // more than a ring holds
-constexpr std::size_t kSome = 20000;   // less
+constexpr std::size_t kMuch = 160000;   // more than a ring holds
+constexpr std::size_t kSome = 20000;    // less
 constexpr std::size_t kThrough = 40000; // read in a stretch
-constexpr std::size_t kMore = 3000;    // behind the stretch
-constexpr std::size_t kAnswer = 3000;  // of the reader, when it has read the end
+constexpr std::size_t kMore = 3000;     // behind the stretch
+constexpr std::size_t kAnswer = 3000;   // of the reader, when it has read the end
 constexpr timeval kWaits{0, 150000};    // a send that waits
 
 enum class End { kShutdown, kClose, kExit };

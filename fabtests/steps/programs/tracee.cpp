@@ -21,7 +21,7 @@ namespace step {
 
 namespace {
 
-constexpr int kTicksMost = 400;           // 2 s
+constexpr int kTicksMost = 400; // 2 s
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLongest = 15;      // bytes of an instruction
 constexpr std::uint32_t kTimesInFull = 8; // an instruction that comes again and again (a copy) counts less often then
@@ -42,7 +42,8 @@ bool changes_maps(std::uint64_t number)
 
 void start_ticking()
 {
-    struct sigaction action {};
+    struct sigaction action {
+    };
     action.sa_handler = [](int) {}; // no SA_RESTART: waitpid() comes back
     ::sigaction(SIGALRM, &action, nullptr);
     const itimerval tick{{0, 5000}, {0, 5000}};

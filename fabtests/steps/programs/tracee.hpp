@@ -27,22 +27,23 @@ public:
     Tracee &operator=(const Tracee &) = delete;
 
     bool attach(bool to_follow); // it stands then. False: it has gone. `to_follow`: to what it starts
-    bool follow_new_thread();  // from the attached one to the next one that it starts, which stands then; that one goes on by itself
-    void detach();             // it goes on by itself
+    bool
+    follow_new_thread(); // from the attached one to the next one that it starts, which stands then; that one goes on by itself
+    void detach(); // it goes on by itself
 
     enum class Step { kStands, kWaits, kGone, kExec }; // kWaits: it is still in a system call
-    Step step();      // one instruction more
-    Step go_on();     // after kWaits
-    bool is_point(bool every); // what it is about to do is one
-    std::string point();       // its name: the place and which time it has come there, for a later run
+    Step step();                                       // one instruction more
+    Step go_on();                                      // after kWaits
+    bool is_point(bool every);                         // what it is about to do is one
+    std::string point(); // its name: the place and which time it has come there, for a later run
 
     // At full speed to `place`, by a breakpoint of the processor's: as step(). Stands there, or for a signal: see at().
     bool set_breakpoint(std::uint64_t place);
     Step run();
     Step run_to(std::uint64_t place); // without stopping at anything in between
     std::uint64_t at();
-    std::string where();       // for people
-    void look_at_maps();       // what it shares
+    std::string where(); // for people
+    void look_at_maps(); // what it shares
 
 private:
     struct Range {
@@ -65,7 +66,7 @@ private:
     std::vector<Range> shared_, code_;
     std::unordered_map<std::uint64_t, Operand> operands_;
     std::unordered_map<std::uint64_t, std::vector<std::uint8_t>> pages_;
-    std::unordered_map<std::uint64_t, std::uint32_t> times_; // points of the same kind
+    std::unordered_map<std::uint64_t, std::uint32_t> times_;  // points of the same kind
     std::unordered_map<std::uint64_t, std::uint32_t> visits_; // of a place
     bool breaks_ = false;
 };
