@@ -15,7 +15,8 @@ namespace {
 constexpr int kSendSizes[] = {1, 4096, 16384, 65536, 262144, 1 << 20}; // the kernel makes more of the first one
 // No smaller ones: where less than a segment of the loopback device fits, the kernel's sender waits for its timer, longer and longer.
 constexpr int kReceiveSizes[] = {65536, 262144, 1 << 20};
-constexpr std::uint64_t kRates[] = {1 << 20, 4 << 20, 64 << 20, ~std::uint64_t{0}}; // bytes a second; the last: no limit
+constexpr std::uint64_t kRates[] = {1 << 20, 4 << 20, 64 << 20,
+                                    ~std::uint64_t{0}}; // bytes a second; the last: no limit
 
 void set(const Held &h, const char *call, int name, const void *value, socklen_t len)
 {
@@ -34,8 +35,10 @@ void set_buffers(Worker &w)
         return;
     doing(w, "buffers", h->stream);
     const bool sends = w.one_in(2);
-    const int size = sends ? kSendSizes[w.below(std::size(kSendSizes))] : kReceiveSizes[w.below(std::size(kReceiveSizes))];
-    h->mine().shrunk = true; // before: a call that is being chosen just now may still wait, for as long as another one reads
+    const int size =
+        sends ? kSendSizes[w.below(std::size(kSendSizes))] : kReceiveSizes[w.below(std::size(kReceiveSizes))];
+    h->mine().shrunk =
+        true; // before: a call that is being chosen just now may still wait, for as long as another one reads
     set(*h, sends ? "SO_SNDBUF" : "SO_RCVBUF", sends ? SO_SNDBUF : SO_RCVBUF, &size, sizeof size);
 }
 

@@ -53,7 +53,7 @@ pid_t start_by_vfork(int fd, bool writes)
     char *const *const argv = program(writes);
     const pid_t child = ::vfork(); // NOLINT: that is what is tried
     if (child == 0) {
-        ::dup2(fd, writes ? 1 : 0);
+        ::dup2(fd, writes ? 1 : 0); // NOLINT
         ::execv(argv[0], argv);
         ::_exit(1);
     }

@@ -175,7 +175,7 @@ int reader(Peer &me, const Case &c)
     while ((n = ::recv(fd, bytes, sizeof bytes, 0)) > 0) {
         const auto len = static_cast<std::size_t>(n);
         if (const std::size_t good = kBytes.check(received, bytes, len); good != len)
-            die("wrong byte at %llu, of which the place is %lld", static_cast<unsigned long long>(received + good),
+            die("wrong byte at %llu, of which the place is %lld", static_cast<unsigned long long>(received) + good,
                 static_cast<long long>(kBytes.find(bytes + good, len - good, sent)));
         received += len;
     }
