@@ -29,9 +29,11 @@ def all_points(harness, where, surveys=2):
     points, verdicts = {}, set()
     for _ in range(surveys):
         survey = harness.survey(where)
-        points |= dict.fromkeys(survey["points"])
+        for point in survey["points"]:
+            place, _, at = point.partition("@")
+            points.setdefault((place, at.rpartition(":")[2]), point)  # wherever the library was mapped
         verdicts.add((survey["verdict"], survey["detail"]))
-    return list(points), verdicts
+    return list(points.values()), verdicts
 
 
 def everything(harness, stretches, faults, table, say):

@@ -55,7 +55,9 @@ double now()
 
 // The `time`th time that the thread comes to a place; place 0: nowhere.
 struct Point {
-    std::uint64_t place = 0;
+    std::string file; // libraries are not mapped at the same place in each run,
+    std::uint64_t offset = 0;
+    std::uint64_t place = 0; // which holds for those that are not there yet
     unsigned time = 0;
 };
 
@@ -252,7 +254,8 @@ void Run::survey(Tracee &tracee)
 
 void Run::run_to(Tracee &tracee, const Point &point)
 {
-    if (!tracee.set_breakpoint(point.place))
+    const std::uint64_t found = tracee.find(point.file, point.offset), place = found != 0 ? found : point.place;
+    if (!tracee.set_breakpoint(place))
         say("failed", "no breakpoint");
     double since = now();
     unsigned times = 0;
@@ -262,7 +265,7 @@ void Run::run_to(Tracee &tracee, const Point &point)
             state = tracee.go_on();
             continue;
         }
-        if (board_->begun && tracee.at() == point.place && ++times == point.time) {
+        if (board_->begun && tracee.at() == place && ++times == point.time) {
             inject(tracee);
             return;
         }
@@ -366,11 +369,19 @@ void Run::print(const char *point) const
 Point point_of(const char *name)
 {
     Point point;
-    char *end = nullptr;
-    point.place = std::strtoull(name, &end, 16);
-    if (*end == ':')
-        point.time = static_cast<unsigned>(std::strtoul(end + 1, nullptr, 10));
-    return std::strcmp(name, "survey") == 0 ? Point{} : point;
+    const std::string text = name;
+    const std::size_t plus = text.rfind("+0x"), at = text.rfind('@'), colon = text.rfind(':');
+    if (text == "survey")
+        return point;
+    if (at == std::string::npos || colon == std::string::npos || colon < at)
+        fabtest::die("%s is no point: FILE+OFFSET@ADDRESS:TIME, as a survey names them", name);
+    if (plus != std::string::npos && plus < at) {
+        point.file = text.substr(0, plus);
+        point.offset = std::strtoull(text.c_str() + plus + 3, nullptr, 16);
+    }
+    point.place = std::strtoull(text.c_str() + at + 1, nullptr, 16);
+    point.time = static_cast<unsigned>(std::strtoul(text.c_str() + colon + 1, nullptr, 10));
+    return point;
 }
 
 Fault fault_of(const char *name)

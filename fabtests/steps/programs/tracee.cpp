@@ -32,6 +32,11 @@ void *as_pointer(std::uintptr_t value)
     return reinterpret_cast<void *>(value); // NOLINT
 }
 
+std::string file_of(const std::string &path)
+{
+    return path.substr(path.rfind('/') + 1);
+}
+
 bool changes_maps(std::uint64_t number)
 {
     return number == SYS_mmap || number == SYS_munmap || number == SYS_mremap || number == SYS_shmat ||
@@ -176,8 +181,16 @@ std::uint64_t Tracee::at()
 std::string Tracee::point()
 {
     std::ostringstream text;
-    text << std::hex << place_ << std::dec << ':' << visits_[place_];
+    text << where() << '@' << std::hex << place_ << std::dec << ':' << visits_[place_];
     return text.str();
+}
+
+std::uint64_t Tracee::find(const std::string &file, std::uint64_t offset) const
+{
+    for (const Range &range : code_)
+        if (file_of(range.name) == file && offset >= range.offset && offset - range.offset < range.to - range.from)
+            return range.from + offset - range.offset;
+    return 0;
 }
 
 Tracee::Step Tracee::go_on()
@@ -262,8 +275,7 @@ std::string Tracee::where()
     for (const Range &range : code_)
         if (place_ >= range.from && place_ < range.to) {
             std::ostringstream text;
-            text << range.name.substr(range.name.rfind('/') + 1) << "+0x" << std::hex
-                 << place_ - range.from + range.offset;
+            text << file_of(range.name) << "+0x" << std::hex << place_ - range.from + range.offset;
             return text.str();
         }
     return "?";

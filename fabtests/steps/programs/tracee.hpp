@@ -35,7 +35,8 @@ public:
     Step step();                                       // one instruction more
     Step go_on();                                      // after kWaits
     bool is_point(bool every);                         // what it is about to do is one
-    std::string point(); // its name: the place and which time it has come there, for a later run
+    std::string point(); // its name, for a later run: FILE+OFFSET@ADDRESS:which time it has come there
+    std::uint64_t find(const std::string &file, std::uint64_t offset) const; // 0: it is not mapped
 
     // At full speed to `place`, by a breakpoint of the processor's: as step(). Stands there, or for a signal: see at().
     bool set_breakpoint(std::uint64_t place);
