@@ -6,6 +6,7 @@ import faulthandler
 import fnmatch
 import os
 import pathlib
+import random
 import shutil
 import signal
 import sys
@@ -24,8 +25,13 @@ TEST_LIMIT = 150  # seconds; every process in a test is bounded below that
 RUNNERS = pytest.StashKey[Runner]()
 
 
+# Each run draws anew; the tests that draw take it from here.
+os.environ.setdefault("FABTESTS_SEED", str(random.randrange(1, 1 << 31)))
+
+
 def pytest_report_header(config):
-    return f"build under test: {build.build_dir()}{' (sanitized)' if build.sanitized() else ''}"
+    return [f"build under test: {build.build_dir()}{' (sanitized)' if build.sanitized() else ''}",
+            f"FABTESTS_SEED={os.environ['FABTESTS_SEED']}"]
 
 
 def pytest_generate_tests(metafunc):

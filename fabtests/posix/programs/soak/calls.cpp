@@ -12,8 +12,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
+#include "fabtests/posix/programs/soak/worker.hpp"
 #include "fabtests/sockets/programs/peer.hpp"
 
 namespace soak {
@@ -35,6 +37,33 @@ sockaddr_storage loopback(unsigned family, std::uint16_t port, socklen_t *len)
     return address;
 }
 
+namespace {
+
+// Another library's calls: libc's own, which no preload library sees by their names. The result is as read()'s and write()'s.
+template <typename Move> ssize_t by_stream(int fd, const char *mode, const Move &move)
+{
+    std::FILE *const file = ::fdopen(fabtest::must(::dup(fd), "dup"), mode);
+    if (file == nullptr)
+        return -1;
+    std::setvbuf(file, nullptr, _IONBF, 0); // what was moved is what is returned
+    errno = 0;
+    const std::size_t n = move(file);
+    const int error = std::ferror(file) != 0 ? errno : 0;
+    std::fclose(file);
+    errno = error;
+    return n == 0 && error != 0 ? -1 : static_cast<ssize_t>(n);
+}
+
+constexpr std::size_t kStdio = 4; // its form, of those that may wait
+
+std::size_t choose(Random &random, std::size_t forms, const char *stdio)
+{
+    const std::size_t form = random.below(forms);
+    return form == kStdio && left_out(stdio) ? 0 : form;
+}
+
+} // namespace
+
 ssize_t receive_form(Random &random, int fd, char *bytes, std::size_t len, bool wait, const char **call)
 {
     const std::size_t half = len / 2;
@@ -43,7 +72,7 @@ ssize_t receive_form(Random &random, int fd, char *bytes, std::size_t len, bool 
     message.msg_iov = parts;
     message.msg_iovlen = 2;
     const int flags = wait ? 0 : MSG_DONTWAIT;
-    switch (random.below(wait ? 6 : 3)) {
+    switch (choose(random, wait ? 7 : 3, "fread")) {
     case 0:
         *call = "recv";
         return ::recv(fd, bytes, len, flags);
@@ -62,6 +91,9 @@ ssize_t receive_form(Random &random, int fd, char *bytes, std::size_t len, bool 
         *call = "read";
         return ::read(fd, bytes, len);
     case 4:
+        *call = "fread";
+        return by_stream(fd, "r", [bytes](std::FILE *file) { return std::fread(bytes, 1, 1, file); });
+    case 5:
         *call = "readv";
         return ::readv(fd, parts, 2);
     default:
@@ -78,7 +110,7 @@ ssize_t send_form(Random &random, int fd, char *bytes, std::size_t len, bool wai
     message.msg_iov = parts;
     message.msg_iovlen = 2;
     const int flags = MSG_NOSIGNAL | (wait ? 0 : MSG_DONTWAIT);
-    switch (random.below(wait ? 5 : 3)) {
+    switch (choose(random, wait ? 6 : 3, "fwrite")) {
     case 0:
         *call = "send";
         return ::send(fd, bytes, len, flags);
@@ -91,6 +123,9 @@ ssize_t send_form(Random &random, int fd, char *bytes, std::size_t len, bool wai
     case 3:
         *call = "write"; // SIGPIPE is ignored
         return ::write(fd, bytes, len);
+    case 4:
+        *call = "fwrite";
+        return by_stream(fd, "w", [bytes, len](std::FILE *file) { return std::fwrite(bytes, 1, len, file); });
     default:
         *call = "writev";
         return ::writev(fd, parts, 2);

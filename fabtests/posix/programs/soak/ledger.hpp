@@ -55,6 +55,7 @@ struct Side {
     std::atomic<bool> leaving;     // some holder has closed it or was killed: the other side may see an end or a reset
     std::atomic<bool> error_seen;  // a call of this side has returned the error: the next recv() may return 0
     std::atomic<bool> nonblocking; // O_NONBLOCK, for good
+    std::atomic<bool> shrunk;      // its buffers are not the default ones: nothing is sure to find room
     std::atomic<unsigned> on_the_way_to; // number of the worker that it is being passed to, plus 1
     History history;
 };
@@ -84,7 +85,8 @@ struct Doing {
 enum Phase : unsigned { kGoing, kNothingNew, kTakeIn, kReadToTheEnd };
 
 struct Totals {
-    std::atomic<std::uint64_t> bytes, resets, ends, datagrams_sent, datagrams_read, forks, execs, passes, kills, stops;
+    std::atomic<std::uint64_t> bytes, resets, ends, datagrams_sent, datagrams_read, forks, execs, spawns, passes, kills,
+        stops, long_stops, fast_opens;
 };
 
 struct Ledger {

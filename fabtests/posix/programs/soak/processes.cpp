@@ -67,21 +67,21 @@ int drop_in_place(Worker &w, std::size_t keep)
     return 0;
 }
 
-std::string list_of(const Worker &w)
+std::string list_of(const std::vector<Held> &held)
 {
     std::string list;
-    for (const Held &h : w.held)
+    for (const Held &h : held)
         list += std::to_string(h.fd) + ":" + std::to_string(h.stream) + ":" + std::to_string(h.side) + ",";
     return list;
 }
 
-// Arguments and environment of this program as a child of `w`, which takes over what `w` holds.
+// Arguments and environment of this program as a child of `w`, which takes over what is held. `kind`: --heir or --spawned.
 class Start
 {
 public:
-    Start(Worker &w, bool vma)
-        : list_(list_of(w)), seed_(std::to_string(w.random.next())), index_(std::to_string(w.index)),
-          preload_(std::string("LD_PRELOAD=") + w.preload), argv_{w.program,      "--heir",      w.ledger_path,
+    Start(Worker &w, bool vma, const char *kind, const std::vector<Held> &held)
+        : list_(list_of(held)), seed_(std::to_string(w.random.next())), index_(std::to_string(w.index)),
+          preload_(std::string("LD_PRELOAD=") + w.preload), argv_{w.program,      kind,          w.ledger_path,
                                                                   index_.c_str(), seed_.c_str(), list_.c_str(),
                                                                   w.preload,      nullptr}
     {
@@ -199,7 +199,7 @@ void exec_child(Worker &w)
     for (const int fd : {w.listeners[0], w.listeners[1], w.datagrams[0], w.datagrams[1]})
         if (fd >= 0)
             must(::fcntl(fd, F_SETFD, FD_CLOEXEC), "F_SETFD");
-    Start start(w, w.library || w.one_in(2));
+    Start start(w, w.library || w.one_in(2), "--heir", w.held);
     ::execve(w.program, start.argv(), start.environment());
     fail(-1, "execve of %s: %s", w.program, strerrorname_np(errno));
 }
@@ -211,7 +211,7 @@ void start_program(Worker &w)
     char name[] = "true";
     char *const argv[] = {name, nullptr};
     int status = 0;
-    if (const std::size_t choice = w.below(3); choice == 0) {
+    if (const std::size_t choice = w.below(4); choice == 0) {
         status = ::system("true");
     } else if (choice == 1) {
         std::FILE *const out = ::popen("echo said", "r");
@@ -219,6 +219,13 @@ void start_program(Worker &w)
         if (out == nullptr || std::fgets(line, sizeof line, out) == nullptr || std::strcmp(line, "said\n") != 0)
             fail(-1, "popen: \"%s\"", line);
         status = ::pclose(out);
+    } else if (choice == 2) {
+        const pid_t child = must(::vfork(), "vfork"); // NOLINT: that is what is tried
+        if (child == 0) {
+            ::execvp(name, argv);
+            ::_exit(1);
+        }
+        must(::waitpid(child, &status, 0), "waitpid");
     } else {
         pid_t child = -1;
         if (const int error = ::posix_spawnp(&child, name, nullptr, nullptr, argv, environ))
@@ -227,6 +234,72 @@ void start_program(Worker &w)
     }
     if (status != 0)
         fail(-1, "a started program ended with status %#x", static_cast<unsigned>(status));
+}
+
+namespace {
+
+constexpr int kHandedFrom = 700; // numbers of descriptors in the program
+
+// Everything closes on exec, but what is duplicated between fork and exec.
+void set_close_on_exec(const Worker &w, int flag)
+{
+    for (const Held &h : w.held)
+        must(::fcntl(h.fd, F_SETFD, flag), "F_SETFD");
+    for (const int fd : {w.listeners[0], w.listeners[1], w.datagrams[0], w.datagrams[1]})
+        if (fd >= 0)
+            must(::fcntl(fd, F_SETFD, flag), "F_SETFD");
+}
+
+pid_t spawn_with_actions(const char *program, Start &start, const std::vector<Held> &from, const std::vector<Held> &to)
+{
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    for (std::size_t i = 0; i < from.size(); ++i)
+        ::posix_spawn_file_actions_adddup2(&actions, from[i].fd, to[i].fd);
+    pid_t child = -1;
+    if (const int error = ::posix_spawn(&child, program, &actions, nullptr, start.argv(), start.environment()))
+        fail(-1, "posix_spawn of %s: %s", program, strerrorname_np(error));
+    ::posix_spawn_file_actions_destroy(&actions);
+    return child;
+}
+
+pid_t spawn_by_vfork(const char *program, Start &start, const std::vector<Held> &from, const std::vector<Held> &to)
+{
+    char **const argv = start.argv(), **const environment = start.environment();
+    const pid_t child = must(::vfork(), "vfork"); // NOLINT: that is what is tried
+    if (child == 0) {
+        for (std::size_t i = 0; i < from.size(); ++i)
+            ::dup2(from[i].fd, to[i].fd);
+        ::execve(program, argv, environment);
+        ::_exit(1);
+    }
+    return child;
+}
+
+} // namespace
+
+// A program gets some sockets by what happens between fork and exec, and this process goes on with them.
+void hand_to_program(Worker &w)
+{
+    if (!may_have_children(w) || w.held.empty())
+        return;
+    doing(w, "hand to a program");
+    std::vector<Held> from, to;
+    for (std::size_t number = w.below(3) + 1; number > 0; --number) {
+        from.push_back(*w.any());
+        to.push_back(from.back());
+        to.back().fd = kHandedFrom + 2 * static_cast<int>(to.size()); // duplicate() takes odd numbers
+        to.back().watched = false;
+    }
+    Start start(w, w.library || w.one_in(2), "--spawned", to);
+    set_close_on_exec(w, FD_CLOEXEC);
+    const pid_t child =
+        w.one_in(2) ? spawn_by_vfork(w.program, start, from, to) : spawn_with_actions(w.program, start, from, to);
+    set_close_on_exec(w, 0);
+    w.children.push_back(child);
+    ++g_ledger->totals.spawns;
+    for (const Held &h : from)
+        h.mine().history.add("hand to a program", 0, static_cast<std::uint32_t>(child), 0);
 }
 
 // One thread receives, this one sends and may fork meanwhile.
@@ -349,7 +422,7 @@ void reap_children(Worker &w, bool wait)
     }
 }
 
-void adopt(Worker &w, const char *list)
+void adopt(Worker &w, const char *list, bool spawned)
 {
     for (const char *at = list; *at != '\0'; ++at) {
         Held h{};
@@ -357,7 +430,9 @@ void adopt(Worker &w, const char *list)
         h.fd = static_cast<int>(std::strtol(at, &end, 10));
         h.stream = static_cast<unsigned>(std::strtoul(end + 1, &end, 10));
         h.side = static_cast<unsigned>(std::strtoul(end + 1, &end, 10));
-        w.held.push_back(h); // the ledger has this process as their holder already
+        if (spawned)
+            hold(h.mine());
+        w.held.push_back(h);
         at = end;
     }
 }

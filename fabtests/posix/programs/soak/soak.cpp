@@ -20,6 +20,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 #include <string>
@@ -57,6 +58,8 @@ private:
     void start(unsigned index);
     void disturb();
     void stop(pid_t pid);
+    void stop_for_long(pid_t pid);
+    void let_go_on(bool all);
     void kill(pid_t pid, int worker);
     bool reap(bool going); // false: there are no children
     void end_all();
@@ -78,6 +81,7 @@ private:
         std::uint32_t since;
     } seen_[kWorkers + kChildren] = {};
     unsigned ended_ = 0;
+    std::map<pid_t, std::uint32_t> stopped_; // workers, and until when
 };
 
 void sleep_ms(unsigned milliseconds)
@@ -145,6 +149,22 @@ void Driver::stop(pid_t pid)
     ::kill(pid, SIGCONT);
 }
 
+// Seconds, while everybody else goes on. let_go_on() ends it.
+void Driver::stop_for_long(pid_t pid)
+{
+    ++g_ledger->totals.long_stops;
+    ::kill(pid, SIGSTOP);
+    stopped_[pid] = since_start_us() + 500000 + static_cast<std::uint32_t>(random_.below(2500000));
+}
+
+void Driver::let_go_on(bool all)
+{
+    std::erase_if(stopped_, [all](const auto &one) {
+        const bool over = all || since_start_us() > one.second;
+        return over && ::kill(one.first, SIGCONT) <= 0;
+    });
+}
+
 // Wherever it is. Stopped first, so that what it holds stands still while that is written down.
 void Driver::kill(pid_t pid, int worker)
 {
@@ -156,6 +176,7 @@ void Driver::kill(pid_t pid, int worker)
     ::kill(pid, SIGKILL);
     if (worker < 0)
         return;
+    stopped_.erase(pid);
     must(::waitpid(pid, nullptr, 0), "waitpid");
     start(static_cast<unsigned>(worker));
 }
@@ -167,8 +188,10 @@ void Driver::disturb()
     const pid_t child = g_ledger->doing[kWorkers + random_.below(kChildren)].pid;
     if (choice == 0)
         kill(workers_[index], static_cast<int>(index));
-    else if (choice < 4)
+    else if (choice < 3)
         stop(workers_[index]);
+    else if (choice == 3 && stopped_.size() < 2 && std::strstr(options_.without, "long stops") == nullptr)
+        stop_for_long(workers_[index]);
     else if (child != 0 && !is_dead(child))
         choice < 7 ? kill(child, -1) : stop(child);
 }
@@ -299,12 +322,12 @@ void Driver::print_totals() const
 {
     const Totals &t = g_ledger->totals;
     const auto number = [](const std::atomic<std::uint64_t> &value) { return static_cast<unsigned long long>(value); };
-    std::printf("seed %llu: %u streams, %llu bytes, %llu ends, %llu resets; %llu of %llu datagrams; %llu forks, %llu "
-                "execs, %llu "
-                "descriptors passed; %llu kills, %llu stops\n",
+    std::printf("seed %llu: %u streams, %llu bytes, %llu ends, %llu resets; %llu of %llu datagrams; ",
                 static_cast<unsigned long long>(options_.seed), g_ledger->next_stream.load(), number(t.bytes),
-                number(t.ends), number(t.resets), number(t.datagrams_read), number(t.datagrams_sent), number(t.forks),
-                number(t.execs), number(t.passes), number(t.kills), number(t.stops));
+                number(t.ends), number(t.resets), number(t.datagrams_read), number(t.datagrams_sent));
+    std::printf("%llu forks, %llu execs, %llu programs with sockets, %llu fast opens, %llu descriptors passed; ",
+                number(t.forks), number(t.execs), number(t.spawns), number(t.fast_opens), number(t.passes));
+    std::printf("%llu kills, %llu stops, %llu for seconds\n", number(t.kills), number(t.stops), number(t.long_stops));
 }
 
 int Driver::run()
@@ -317,9 +340,11 @@ int Driver::run()
         sleep_ms(static_cast<unsigned>(random_.below(100)));
         if (std::strstr(options_.without, "disturb") == nullptr)
             disturb();
+        let_go_on(false);
         reap(true);
         watch();
     }
+    let_go_on(true);
     end_in_steps();
     while (g_ledger->failing && !g_ledger->failed)
         sleep_ms(1);
@@ -332,7 +357,8 @@ int Driver::run()
 
 int main(int argc, char **argv)
 {
-    if (argc == 7 && (std::strcmp(argv[1], "--worker") == 0 || std::strcmp(argv[1], "--heir") == 0))
+    if (argc == 7 && (std::strcmp(argv[1], "--worker") == 0 || std::strcmp(argv[1], "--heir") == 0 ||
+                      std::strcmp(argv[1], "--spawned") == 0))
         return work(argv);
     Options options;
     for (int i = 1; i + 1 < argc; i += 2) {

@@ -49,6 +49,8 @@ void check_error(const Held &h, const char *call, int error)
 {
     if (error == EAGAIN || error == EINTR)
         return;
+    if (error == ECONNREFUSED && !g_ledger->streams[h.stream].accepted)
+        error = ECONNRESET; // of a connection that was made with its first bytes
     if (error != ECONNRESET && error != EPIPE)
         fail(h.stream, "%s on side %u: %s", call, h.side, strerrorname_np(error));
     if (g_ledger->streams[h.stream].accepted && !h.theirs().leaving)
@@ -146,6 +148,18 @@ bool connect_to(Worker &w, int fd, const sockaddr_storage &address, socklen_t le
     return error == 0;
 }
 
+// As send() after connect(), in one call: with the SYN, where the kernel has a cookie.
+bool connect_with_first_bytes(Worker &w, int fd, const sockaddr_storage &address, socklen_t len, std::uint64_t name)
+{
+    doing(w, "fast open");
+    ++g_ledger->totals.fast_opens;
+    const ssize_t n = ::sendto(fd, &name, sizeof name, MSG_FASTOPEN | MSG_NOSIGNAL,
+                               reinterpret_cast<const sockaddr *>(&address), len);
+    if (n < 0 && errno != ECONNREFUSED && errno != ECONNRESET && errno != EPIPE)
+        fail(-1, "sendto(MSG_FASTOPEN): %s", strerrorname_np(errno));
+    return n == static_cast<ssize_t>(sizeof name);
+}
+
 // False: another one is sending.
 bool shut(const Held &h)
 {
@@ -200,12 +214,18 @@ void connect_stream(Worker &w)
     socklen_t len = 0;
     const sockaddr_storage address = loopback(family, port, &len);
     const unsigned number = g_ledger->next_stream < kStreams ? g_ledger->next_stream++ : kStreams;
-    if (number >= kStreams || !connect_to(w, fd, address, len, !nonblocking)) {
+    const bool fast = !nonblocking && w.one_in(4) && !left_out("fast open");
+    const std::uint64_t name = number;
+    if (number >= kStreams || (!fast && !connect_to(w, fd, address, len, !nonblocking))) {
         ::close(fd);
         return;
     }
     add(w, fd, number, 0, nonblocking); // before the other side learns its name: this process may be killed at any time
-    const std::uint64_t name = number;
+    if (fast) {
+        if (!connect_with_first_bytes(w, fd, address, len, name))
+            close_held(w, w.held.size() - 1);
+        return;
+    }
     if (::send(fd, &name, sizeof name, MSG_NOSIGNAL) != sizeof name) // the listener has gone meanwhile
         close_held(w, w.held.size() - 1);
 }
@@ -251,6 +271,8 @@ void send_on(Worker &w, Random &random, const Held &h, std::size_t len, Wait wai
     if (!claim || flow.shut || h.mine().error_seen)
         return;
     const std::uint64_t position = flow.sent;
+    if (wait == Wait::kUntilSent && (h.mine().shrunk || h.theirs().shrunk))
+        wait = Wait::kLimited;
     if (wait == Wait::kUntilSent && position - flow.read + len > kSmall)
         wait = Wait::kNot; // it might wait for ever
     const bool breaks = len > 100 && position > 1000 && g_ledger->breaks > 0 && g_ledger->breaks-- > 0;

@@ -49,6 +49,9 @@ constexpr Operation kOperations[] = {
     {"fork", 6, fork_child},
     {"fork and exec", 4, exec_child},
     {"program", 2, start_program},
+    {"hand to a program", 4, hand_to_program},
+    {"buffers", 12, set_buffers},
+    {"pacing", 6, set_rate},
     {"threads", 4, work_in_threads},
     {"pass", 8, pass_one},
     {"take", 20, take_passed},
@@ -230,10 +233,11 @@ void work_as_child(Worker &w)
     end_child(w);
 }
 
-// argv: --worker|--heir LEDGER INDEX SEED LIST PRELOAD
+// argv: --worker|--heir|--spawned LEDGER INDEX SEED LIST PRELOAD
 int work(char **argv)
 {
-    const bool heir = std::strcmp(argv[1], "--heir") == 0;
+    const bool spawned = std::strcmp(argv[1], "--spawned") == 0;
+    const bool heir = spawned || std::strcmp(argv[1], "--heir") == 0;
     ::signal(SIGPIPE, SIG_IGN);
     map_ledger(argv[2]);
     Worker w;
@@ -246,7 +250,7 @@ int work(char **argv)
     const char *const preload = std::getenv("LD_PRELOAD");
     w.library = preload != nullptr && std::strstr(preload, "libvma") != nullptr;
     if (heir) {
-        adopt(w, argv[5]);
+        adopt(w, argv[5], spawned);
         w.depth = 2;
         settle_in(w);
         work_as_child(w);

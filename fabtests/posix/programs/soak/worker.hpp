@@ -77,17 +77,23 @@ void finish_sending(Worker &w, const Held &h);
 void read_to_end(Worker &w, const Held &h);
 void close_held(Worker &w, std::size_t number);
 
+// ---- options.cpp
+void set_buffers(Worker &w);
+void set_rate(Worker &w);
+
 // ---- processes.cpp: descriptors and processes
 void duplicate(Worker &w);
 void fork_child(Worker &w);
 void exec_child(Worker &w);
 void start_program(Worker &w);
+void hand_to_program(Worker &w);
 void work_in_threads(Worker &w);
 void pass_one(Worker &w);
 void take_passed(Worker &w);
 void reap_children(Worker &w, bool wait);
 void open_mailbox(Worker &w);
-void adopt(Worker &w, const char *list); // what an exec left: "fd:stream:side,..."
+// What an exec left: "fd:stream:side,...". `spawned`: the ledger doesn't have this process as their holder yet.
+void adopt(Worker &w, const char *list, bool spawned);
 
 // ---- datagrams.cpp
 void open_datagrams(Worker &w);
