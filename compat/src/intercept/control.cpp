@@ -178,7 +178,8 @@ VMA_EXPORT int shutdown(int fd, int how) noexcept
 
 VMA_EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *length) noexcept
 {
-    if (int result = 0; fd == -1 && extra::answer(fd, level, name, value, length, result)) [[unlikely]]
+    if (int result = 0; fd == -1 && has_room(value, length) && extra::answer(fd, level, name, value, length, result))
+        [[unlikely]]
         return result;
     if (sock::Socket *const s = tracked(fd); s != nullptr && has_room(value, length)) [[unlikely]]
         return sock::get_option(*s, fd, level, name, value, length);

@@ -18,6 +18,20 @@ void took_descriptors(const msghdr &message, int flags)
         sock::adopt_passed(message, (flags & MSG_PEEK) != 0, number_tracked);
 }
 
+// What can be read but not written the kernel finds out when it has taken something. We take nothing: the kernel's socket, which is not
+// all of ours, must not be asked either.
+int receive_tracked(sock::Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout)
+{
+    const bool timed = timeout == nullptr || libc::can_read(timeout, sizeof *timeout);
+    const unsigned there = timed ? count_there(messages, count, is_there) : 0;
+    if (there != 0 && (timeout == nullptr || libc::can_update(timeout, sizeof *timeout))) [[likely]]
+        return sock::receive_messages(s, fd, messages, there, flags, timeout);
+    if (!timed || count == 0 || !is_there(&messages->msg_hdr))
+        return real.recvmmsg(fd, messages, count, flags, timeout);
+    errno = EFAULT;
+    return -1;
+}
+
 } // namespace
 
 } // namespace vma::intercept
@@ -89,16 +103,14 @@ VMA_EXPORT ssize_t recvmsg(int fd, msghdr *message, int flags)
 VMA_EXPORT int recvmmsg(int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout)
 {
     sock::Socket *const s = tracked(fd);
-    const bool timed = timeout == nullptr || libc::can_update(timeout, sizeof *timeout);
-    const unsigned there = s != nullptr && timed ? count_there(messages, count, is_there) : 0;
-    if (there == 0) [[likely]] {
+    if (s == nullptr) [[likely]] {
         const int n = real.recvmmsg(fd, messages, count, flags, timeout);
         for (int i = 0; i < n; ++i)
             if (messages[i].msg_hdr.msg_controllen != 0) [[unlikely]]
                 took_descriptors(messages[i].msg_hdr, flags);
         return n;
     }
-    return sock::receive_messages(*s, fd, messages, there, flags, timeout);
+    return receive_tracked(*s, fd, messages, count, flags, timeout);
 }
 
 // ---- what programs built with _FORTIFY_SOURCE call; libc's own ends the program where the buffer is too small

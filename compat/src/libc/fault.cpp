@@ -3,17 +3,22 @@
 // faults. The program never sees it.
 #include "compat/src/libc/fault.hpp"
 
+#include <linux/futex.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 
 #include "compat/src/libc/handlers.hpp"
 #include "compat/src/libc/real.hpp"
 
 namespace vma::libc {
+
+constinit std::atomic<bool> g_faults_are_caught{false};
 
 namespace {
 
@@ -62,7 +67,47 @@ void failed(int signal, siginfo_t *info, void *context)
     errno = saved;
 }
 
+// ---- before there is a handler
+
+constexpr std::uintptr_t kSignalSet = 8; // bytes, the kernel's
+constexpr std::uintptr_t kWord = 4;
+
+// The set is read before it is seen that there is nothing to do with it. Any other error than EFAULT means that it was.
+bool kernel_reads(std::uintptr_t address)
+{
+    constexpr int kNothing = ~0;
+    const std::uintptr_t set = std::max(address & ~(kSignalSet - 1), kSignalSet); // none at all is read at 0
+    return real.syscall(SYS_rt_sigprocmask, kNothing, set, nullptr, kSignalSet) == 0 || errno != EFAULT;
+}
+
+// Wakes nobody who waits for `nobody`, and adds nothing to the word, atomically.
+bool kernel_writes(std::uintptr_t address)
+{
+    std::uint32_t nobody = 0;
+    return real.syscall(SYS_futex, &nobody, FUTEX_WAKE_OP_PRIVATE, 0, 0L, address & ~(kWord - 1),
+                        FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_LT, 0)) == 0 ||
+           errno != EFAULT;
+}
+
+template <typename Ask> bool ask_pages(const void *address, std::size_t length, Ask ask)
+{
+    const int saved = errno;
+    const bool whole = touch_pages(address, length, ask) == length;
+    errno = saved;
+    return whole;
+}
+
 } // namespace
+
+bool ask_to_read(const void *address, std::size_t length)
+{
+    return ask_pages(address, length, kernel_reads);
+}
+
+bool ask_to_write(const void *address, std::size_t length)
+{
+    return ask_pages(address, length, kernel_writes);
+}
 
 bool recover(void *context)
 {
@@ -111,6 +156,7 @@ void catch_faults()
         if (before.sa_handler != SIG_DFL) // in between
             real.sigaction(signal, &before, nullptr);
     }
+    g_faults_are_caught.store(true, std::memory_order_release);
 }
 
 } // namespace vma::libc

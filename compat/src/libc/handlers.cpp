@@ -129,6 +129,13 @@ bool valid(int signal)
     return signal > 0 && signal < NSIG;
 }
 
+// Of its threads, not the program's to handle.
+bool is_libcs(int signal)
+{
+    constexpr int kFirst = 32; // the kernel's SIGRTMIN
+    return signal >= kFirst && signal < SIGRTMIN;
+}
+
 // A function of the program's that we can stand in for. In a child of vfork(), whose memory is its parent's but whose
 // handlers are not, we don't.
 bool wants_trampoline(int signal, sighandler_t handler)
@@ -256,10 +263,12 @@ bool on_alternate_stack()
 
 int set_sigaction(int signal, const struct sigaction *action, struct sigaction *old)
 {
-    const Record before = valid(signal) ? g_records[signal].load() : 0;
     struct sigaction last;
     struct sigaction ours;
     int result;
+    if (!valid(signal) || is_libcs(signal)) // refused before libc looks at the actions
+        return real.sigaction(signal, action, old);
+    const Record before = g_records[signal].load();
     if (action != nullptr && wants_trampoline(signal, action->sa_handler)) {
         NewRecord record(signal, action->sa_handler, flags_of(*action));
         ours = *action;

@@ -3,9 +3,11 @@
 // ready list, and in turn at the kernel, spins for a while, and then sleeps in the kernel until either side has news.
 #include <errno.h>
 
+#include <algorithm>
 #include <climits>
 
 #include "compat/src/config/params.hpp"
+#include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/mux/clock.hpp"
@@ -175,8 +177,10 @@ private:
     {
         if (n < 0 || n == max_ || set_.ready.load(std::memory_order_acquire) == 0)
             return n;
-        if (events_ == nullptr)
-            return fail(EFAULT);
+        const unsigned found = set_.ready.load(std::memory_order_relaxed);
+        const auto room = static_cast<unsigned>(max_ - n);
+        if (!libc::can_update(events_ + n, std::min(found, room) * sizeof *events_))
+            return n != 0 ? n : fail(EFAULT); // the events stay
         return n + harvest(set_, events_ + n, max_ - n, n > 0 ? round_ : 0);
     }
 
