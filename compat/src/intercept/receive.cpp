@@ -18,18 +18,34 @@ void took_descriptors(const msghdr &message, int flags)
         sock::adopt_passed(message, (flags & MSG_PEEK) != 0, number_tracked);
 }
 
-// What can be read but not written the kernel finds out when it has taken something. We take nothing: the kernel's socket, which is not
-// all of ours, must not be asked either.
-int receive_tracked(sock::Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout)
+int fault()
 {
-    const bool timed = timeout == nullptr || libc::can_read(timeout, sizeof *timeout);
-    const unsigned there = timed ? count_there(messages, count, is_there) : 0;
-    if (there != 0 && (timeout == nullptr || libc::can_update(timeout, sizeof *timeout))) [[likely]]
-        return sock::receive_messages(s, fd, messages, there, flags, timeout);
-    if (!timed || count == 0 || !is_there(&messages->msg_hdr))
-        return real.recvmmsg(fd, messages, count, flags, timeout);
     errno = EFAULT;
     return -1;
+}
+
+// What can be read but not written the kernel finds out when it has taken the bytes: they are lost. Its socket must not be asked, as not
+// all bytes are there.
+int receive_untold(sock::Socket &s, int fd, msghdr message, int flags)
+{
+    return sock::receive_msg(s, fd, &message, flags) < 0 ? -1 : fault();
+}
+
+int receive_tracked(sock::Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout)
+{
+    if (timeout != nullptr && !libc::can_read(timeout, sizeof *timeout))
+        return real.recvmmsg(fd, messages, count, flags, timeout); // which looks at it first
+    const unsigned there = count_there(messages, count, is_there);
+    if (there != 0 && timeout != nullptr && !libc::can_update(timeout, sizeof *timeout)) {
+        timespec left = *timeout;
+        const int n = sock::receive_messages(s, fd, messages, there, flags, &left);
+        return n > 0 ? fault() : n;
+    }
+    if (there != 0) [[likely]]
+        return sock::receive_messages(s, fd, messages, there, flags, timeout);
+    if (messages == nullptr || count == 0 || !is_there(&messages->msg_hdr))
+        return real.recvmmsg(fd, messages, count, flags, timeout);
+    return receive_untold(s, fd, messages->msg_hdr, flags);
 }
 
 } // namespace
@@ -93,10 +109,8 @@ VMA_EXPORT ssize_t recvmsg(int fd, msghdr *message, int flags)
             took_descriptors(*message, flags);
         return n;
     }
-    if (!libc::can_update(message, sizeof *message)) [[unlikely]] {
-        errno = EFAULT;
-        return -1;
-    }
+    if (!libc::can_update(message, sizeof *message)) [[unlikely]]
+        return receive_untold(*s, fd, *message, flags);
     return sock::receive_msg(*s, fd, message, flags);
 }
 

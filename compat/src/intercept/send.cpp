@@ -44,7 +44,7 @@ ssize_t send_message(sock::Socket &s, int fd, const msghdr *message, int flags)
 int send_tracked(sock::Socket &s, int fd, mmsghdr *messages, unsigned count, int flags)
 {
     const unsigned there = count_there(messages, count, is_there_to_send);
-    if (there == 0 && (count == 0 || !is_there_to_send(&messages->msg_hdr)))
+    if (there == 0 && (messages == nullptr || count == 0 || !is_there_to_send(&messages->msg_hdr)))
         return real.sendmmsg(fd, messages, count, flags);
     if (there != 0 && ((flags & MSG_FASTOPEN) == 0 || sock::is_datagram(s))) [[likely]]
         return sock::send_messages(s, fd, messages, there, flags);
@@ -59,12 +59,11 @@ int send_tracked(sock::Socket &s, int fd, mmsghdr *messages, unsigned count, int
     return 1;
 }
 
-// How far it came can't be told; the bytes are sent by then.
+// How far it came can't be told, whatever came of it.
 ssize_t send_file_untold(sock::Socket &s, int fd, int file, off_t offset, std::size_t count)
 {
-    const ssize_t n = sock::send_file(s, fd, file, &offset, count);
-    if (n >= 0)
-        errno = EFAULT;
+    sock::send_file(s, fd, file, &offset, count);
+    errno = EFAULT;
     return -1;
 }
 
