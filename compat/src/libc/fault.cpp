@@ -5,7 +5,6 @@
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 
 #include "compat/src/libc/handlers.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/touches.hpp"
 
 namespace vma::libc {
 
@@ -22,31 +22,16 @@ constinit std::atomic<bool> g_faults_are_caught{false};
 
 namespace {
 
-struct Touch { // both relative to where they stand
-    std::int32_t instruction;
-    std::int32_t fault;
-};
-
 constinit std::atomic<bool> g_caught[2] = {}; // SIGSEGV, SIGBUS: SIG_DFL is ours
-
-std::uintptr_t place_of(const std::int32_t &relative)
-{
-    return reinterpret_cast<std::uintptr_t>(&relative) + static_cast<std::uintptr_t>(std::intptr_t{relative});
-}
-
-} // namespace
-
-extern "C" {
-[[gnu::visibility("hidden"), gnu::weak]] extern const Touch __start_vma_touches[];
-[[gnu::visibility("hidden"), gnu::weak]] extern const Touch __stop_vma_touches[];
-}
-
-namespace {
 
 std::atomic<bool> *caught(int signal)
 {
     return signal == SIGSEGV ? &g_caught[0] : signal == SIGBUS ? &g_caught[1] : nullptr;
 }
+
+// On the stack that the call is made on, which needs room anyhow. The alternate one is the program's, and may be anything while it has no
+// handler there: gone, or too small. A stack that is used up ends the program without a handler, by the same signal.
+constexpr int kStandInFlags = SA_SIGINFO | SA_RESTART;
 
 // All other faults: the instruction fails again, without a handler. A signal that somebody sent has to be sent once more. Whoever
 // installed a handler in this moment gets it; one that calls us as the handler that it found has nothing better than the end.
@@ -111,18 +96,7 @@ bool ask_to_write(const void *address, std::size_t length)
 
 bool recover(void *context)
 {
-#if defined(__x86_64__)
-    greg_t &at = static_cast<ucontext_t *>(context)->uc_mcontext.gregs[REG_RIP];
-    for (const Touch *touch = __start_vma_touches; touch != __stop_vma_touches; ++touch) {
-        if (place_of(touch->instruction) != static_cast<std::uintptr_t>(at))
-            continue;
-        at = static_cast<greg_t>(place_of(touch->fault));
-        return true;
-    }
-#else
-    static_cast<void>(context);
-#endif
-    return false;
+    return go_on(context);
 }
 
 bool has_default_action(int signal, struct sigaction &action)
@@ -132,7 +106,7 @@ bool has_default_action(int signal, struct sigaction &action)
         return false;
     action = {};
     action.sa_sigaction = failed;
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+    action.sa_flags = kStandInFlags;
     return true;
 }
 

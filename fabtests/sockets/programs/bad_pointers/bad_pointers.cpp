@@ -40,8 +40,9 @@ enum class Way { kNull, kGone, kNone, kBeyond, kConstant, kBorder, kFits };
 struct {
     Way way;
     const char *name;
-} const kWays[] = {{Way::kNull, "null"},         {Way::kGone, "unmapped"},        {Way::kNone, "without rights"},
-                   {Way::kBeyond, "the kernel's"}, {Way::kConstant, "read-only"}, {Way::kBorder, "one byte before nothing"},
+} const kWays[] = {{Way::kNull, "null"},           {Way::kGone, "unmapped"},
+                   {Way::kNone, "without rights"}, {Way::kBeyond, "the kernel's"},
+                   {Way::kConstant, "read-only"},  {Way::kBorder, "one byte before nothing"},
                    {Way::kFits, "up to nothing"}};
 
 char *map(int rights)
@@ -162,8 +163,8 @@ Result call(const Case &c, const Descriptors &d)
         std::memcpy(room[i], bytes.data(), bytes.size());
         a[n] = reinterpret_cast<long>(i == c.argument ? bad(c.way, bytes) : room[i]);
     }
-    auto *const function = reinterpret_cast<Function>(
-        ::dlsym(RTLD_DEFAULT, c.row->number >= 0 ? "syscall" : c.row->name.c_str()));
+    auto *const function =
+        reinterpret_cast<Function>(::dlsym(RTLD_DEFAULT, c.row->number >= 0 ? "syscall" : c.row->name.c_str()));
     if (function == nullptr)
         die("%s: not there", c.row->name.c_str());
     errno = 0;

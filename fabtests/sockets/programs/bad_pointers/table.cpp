@@ -89,14 +89,14 @@ const std::vector<Row> kRows = {
     {"setsockopt", "fd 1 20 i:timeval 16"},
     {"setsockopt", "fd 1 47 i:offset 8"},
     {"setsockopt", "fd 6 1 i:int 4"},
-    {"fcntl", "fd 5 b:flock"}, // F_GETLK
-    {"fcntl", "fd 16 o:offset"}, // F_GETOWN_EX
+    {"fcntl", "fd 5 b:flock"},     // F_GETLK
+    {"fcntl", "fd 16 o:offset"},   // F_GETOWN_EX
     {"fcntl64", "fd 15 i:offset"}, // F_SETOWN_EX
     {"__fcntl", "fd 1024 0"},
-    {"ioctl", "fd 21531 o:int"}, // FIONREAD
-    {"ioctl", "fd 21537 i:int"}, // FIONBIO
-    {"ioctl", "fd 35077 o:int"}, // SIOCATMARK
-    {"ioctl", "fd 21521 o:int"}, // SIOCOUTQ
+    {"ioctl", "fd 21531 o:int"},     // FIONREAD
+    {"ioctl", "fd 21537 i:int"},     // FIONBIO
+    {"ioctl", "fd 35077 o:int"},     // SIOCATMARK
+    {"ioctl", "fd 21521 o:int"},     // SIOCOUTQ
     {"ioctl", "fd 35078 o:timeval"}, // SIOCGSTAMP
     {"setsourcefilter", "fd 1 i:addr 16 1 1 i:storage"},
     {"setipv4sourcefilter", "fd 0 1 1 1 i:int"},
@@ -224,7 +224,11 @@ const std::vector<Row> kRows = {
     {"vma_exit", "-"},
 };
 
-#define RAW(name, arguments) Row{"syscall(SYS_" #name ")", arguments, Row::Gives::kValue, SYS_##name}
+#define RAW(name, arguments)                                                                                           \
+    Row                                                                                                                \
+    {                                                                                                                  \
+        "syscall(SYS_" #name ")", arguments, Row::Gives::kValue, SYS_##name                                            \
+    }
 const std::vector<Row> kRaw = {
     RAW(read, "fd o:bytes 8"),
     RAW(readv, "fd i:iov 2"),
