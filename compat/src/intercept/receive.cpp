@@ -31,7 +31,18 @@ int receive_untold(sock::Socket &s, int fd, msghdr message, int flags)
     return sock::receive_msg(s, fd, &message, flags) < 0 ? -1 : fault();
 }
 
-int receive_tracked(sock::Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout)
+[[gnu::noinline]] ssize_t receive_ours(int fd, msghdr *message, int flags)
+{
+    sock::Socket *const s = tracked(fd);
+    if (s == nullptr || !is_there(message)) [[unlikely]]
+        return real.recvmsg(fd, message, flags);
+    if (!libc::can_update(message, sizeof *message)) [[unlikely]]
+        return receive_untold(*s, fd, *message, flags);
+    return sock::receive_msg(*s, fd, message, flags);
+}
+
+[[gnu::noinline]] int receive_tracked(sock::Socket &s, int fd, mmsghdr *messages, unsigned count, int flags,
+                                      timespec *timeout)
 {
     if (timeout != nullptr && !libc::can_read(timeout, sizeof *timeout))
         return real.recvmmsg(fd, messages, count, flags, timeout); // which looks at it first
@@ -102,16 +113,12 @@ VMA_EXPORT ssize_t recvfrom(int fd, void *buffer, size_t size, int flags, sockad
 
 VMA_EXPORT ssize_t recvmsg(int fd, msghdr *message, int flags)
 {
-    sock::Socket *const s = tracked(fd);
-    if (s == nullptr || !is_there(message)) [[likely]] {
-        const ssize_t n = real.recvmsg(fd, message, flags);
-        if (n >= 0 && message->msg_controllen != 0) [[unlikely]]
-            took_descriptors(*message, flags);
-        return n;
-    }
-    if (!libc::can_update(message, sizeof *message)) [[unlikely]]
-        return receive_untold(*s, fd, *message, flags);
-    return sock::receive_msg(*s, fd, message, flags);
+    if (ours(fd)) [[unlikely]]
+        return receive_ours(fd, message, flags);
+    const ssize_t n = real.recvmsg(fd, message, flags);
+    if (n >= 0 && message->msg_controllen != 0) [[unlikely]]
+        took_descriptors(*message, flags);
+    return n;
 }
 
 VMA_EXPORT int recvmmsg(int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout)

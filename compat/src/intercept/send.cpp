@@ -22,11 +22,11 @@ template <typename Send> ssize_t send_connecting(sock::Socket &s, int fd, const 
 // Descriptors that leave in a message of a UNIX socket: whoever gets them has only the kernel.
 void passing(const msghdr *message)
 {
-    if (!libc::faults_are_caught()) [[likely]] // no socket of ours that could be one of them
+    if (!libc::faults_are_caught() || message == nullptr) // no socket of ours that could be one of them
         return;
-    if (!is_there(message) || message->msg_control == nullptr || message->msg_controllen == 0) [[likely]]
+    if (libc::load_or(reinterpret_cast<const long &>(message->msg_controllen), 0L) == 0) [[likely]]
         return;
-    if (!is_there_to_send(message))
+    if (!is_there_to_send(message) || message->msg_control == nullptr)
         return;
     const KeepErrno keep;
     if (!libc::in_vfork_child())

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <type_traits>
 
@@ -289,7 +290,7 @@ bool changes_state(long number, const Arguments &a, long &result)
     }
 }
 
-// What reads and writes a socket of ours.
+// What reads and writes a descriptor of ours, as has_wrapper() has seen.
 bool moves_bytes(long number, const Arguments &a, long &result)
 {
     switch (number) {
@@ -359,20 +360,53 @@ constexpr long kWrapped[] = {
     SYS_select,         SYS_epoll_wait,
 #endif
 };
+// Of these, what concerns us whatever its first argument is. The others are about that descriptor.
+constexpr long kWrappedAnyhow[] = {
+    SYS_close,
+    SYS_close_range,
+    SYS_dup,
+    SYS_dup3,
+    SYS_ppoll,
+    SYS_pselect6,
+    SYS_epoll_ctl,
+    SYS_splice,
+    SYS_clone,
+    SYS_clone3,
+    SYS_execve,
+    SYS_execveat,
+    SYS_exit_group,
+    SYS_io_uring_setup,
+    SYS_io_uring_enter,
+    SYS_io_uring_register,
+#ifdef SYS_dup2
+    SYS_dup2,
+    SYS_fork,
+    SYS_poll,
+    SYS_select,
+#endif
+};
 constexpr unsigned long kNumbers = 512;
 
-constexpr std::array<bool, kNumbers> wrapped_numbers()
+enum class Wrapper : std::uint8_t { kNone, kOfDescriptor, kAnyhow };
+
+constexpr std::array<Wrapper, kNumbers> wrapped_numbers()
 {
-    std::array<bool, kNumbers> wrapped{};
+    std::array<Wrapper, kNumbers> wrapped{};
     for (const long number : kWrapped)
-        wrapped[static_cast<unsigned long>(number)] = true;
+        wrapped[static_cast<unsigned long>(number)] = Wrapper::kOfDescriptor;
+    for (const long number : kWrappedAnyhow)
+        wrapped[static_cast<unsigned long>(number)] = Wrapper::kAnyhow;
     return wrapped;
 }
-constexpr std::array<bool, kNumbers> kHasWrapper = wrapped_numbers();
+constexpr std::array<Wrapper, kNumbers> kWrapper = wrapped_numbers();
 
-bool has_wrapper(long number)
+// Two look-ups.
+inline bool has_wrapper(long number, long first)
 {
-    return static_cast<unsigned long>(number) < kNumbers && kHasWrapper[static_cast<unsigned long>(number)];
+    if (static_cast<unsigned long>(number) >= kNumbers)
+        return false;
+    const Wrapper wrapper = kWrapper[static_cast<unsigned long>(number)];
+    return wrapper == Wrapper::kAnyhow || (wrapper == Wrapper::kOfDescriptor && ours(static_cast<int>(first)));
 }
 
 // The provider means the kernel's socket, whatever it asks of it: it takes connections out of there, and puts them back. Nor may it wait
@@ -383,8 +417,7 @@ bool has_wrapper(long number)
     if (libc::is_provider(caller))
         return real_syscall(number, a);
     if (concerns_process(number, a, result) || concerns_ring(number, a, result) ||
-        changes_descriptors(number, a, result) || may_concern_us(number, a, result) ||
-        (ours(a.fd()) && moves_bytes(number, a, result)))
+        changes_descriptors(number, a, result) || may_concern_us(number, a, result) || moves_bytes(number, a, result))
         return result;
     return real_syscall(number, a);
 }
@@ -397,7 +430,7 @@ extern "C" [[gnu::visibility("default")]] long vma_syscall(long number, long a, 
 
 long vma_syscall(long number, long a, long b, long c, long d, long e, long f)
 {
-    if (has_wrapper(number)) [[unlikely]]
+    if (has_wrapper(number, a)) [[unlikely]]
         return call_wrapper(number, {{a, b, c, d, e, f}}, __builtin_return_address(0));
     return real_syscall(number, {{a, b, c, d, e, f}});
 }

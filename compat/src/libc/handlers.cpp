@@ -208,6 +208,14 @@ void hide_own(struct sigaction &action)
     }
 }
 
+// What the kernel has, as the program gave it.
+void show_the_programs(struct sigaction &action, Record record)
+{
+    hide_own(action);
+    if (action.sa_handler == trampoline_address())
+        action.sa_handler = handler_of(record);
+}
+
 using Installer = sighandler_t (*)(int, sighandler_t) noexcept;
 
 Record flags_of(const struct sigaction &action)
@@ -295,7 +303,13 @@ int set_sigaction(int signal, const struct sigaction *action, struct sigaction *
     if (!valid(signal) || is_libcs(signal)) // refused before libc looks at the actions
         return real.sigaction(signal, action, old);
     const Record before = g_records[signal].load();
-    if (action != nullptr && wants_trampoline(signal, action->sa_handler)) {
+    if (action == nullptr) {
+        result = real.sigaction(signal, nullptr, old);
+        if (result == 0 && old != nullptr)
+            show_the_programs(*old, before);
+        return result;
+    }
+    if (wants_trampoline(signal, action->sa_handler)) {
         NewRecord record(signal, action->sa_handler, flags_of(*action));
         ours = *action;
         ours.sa_handler = trampoline_address();
@@ -303,15 +317,12 @@ int set_sigaction(int signal, const struct sigaction *action, struct sigaction *
         if (result == 0)
             record.keep();
     } else {
-        const bool ends = action != nullptr && action->sa_handler == SIG_DFL && !in_vfork_child();
+        const bool ends = action->sa_handler == SIG_DFL && !in_vfork_child();
         result = real.sigaction(signal, ends && has_default_action(signal, ours) ? &ours : action,
                                 old != nullptr ? &last : nullptr);
     }
-    if (result == 0 && old != nullptr)
-        hide_own(last);
     if (result == 0 && old != nullptr) {
-        if (last.sa_handler == trampoline_address())
-            last.sa_handler = handler_of(before);
+        show_the_programs(last, before);
         *old = last;
     }
     return result;
