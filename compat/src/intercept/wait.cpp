@@ -35,7 +35,9 @@ const timespec *timespec_of(int milliseconds, timespec &buffer)
     return &buffer;
 }
 
-// All of it is there; what is not, the kernel refuses, and not before the time is over if it can only not be written.
+// All of it is there, to read and to write. If not, the kernel refuses it; it is not let wait before, as its sockets may have no news.
+constexpr timespec kAtOnce = {};
+
 bool has_room(pollfd *fds, nfds_t count)
 {
     return libc::can_update(fds, count * sizeof *fds);
@@ -86,8 +88,10 @@ int poll_all(pollfd *fds, nfds_t count, const timespec *timeout, const sigset_t 
 
 [[gnu::noinline]] int poll_ours(pollfd *fds, nfds_t count, int timeout)
 {
-    if (libc::in_vfork_child() || !has_room(fds, count))
+    if (libc::in_vfork_child())
         return real.poll(fds, count, timeout);
+    if (!has_room(fds, count))
+        return real.poll(fds, count, 0);
     timespec span;
     return poll_all(fds, count, timespec_of(timeout, span), nullptr);
 }
@@ -176,10 +180,9 @@ bool has_room(int count, const fd_set *in, const fd_set *out, const fd_set *err)
     return true;
 }
 
-// Is a select() ours, and nothing amiss with its sets?
 bool is_select_ours(int count, const fd_set *in, const fd_set *out, const fd_set *err)
 {
-    return any_ours(count, in, out, err) && !libc::in_vfork_child() && has_room(count, in, out, err);
+    return any_ours(count, in, out, err) && !libc::in_vfork_child();
 }
 
 timespec timespec_of(const timeval &time)
@@ -212,8 +215,10 @@ VMA_EXPORT int ppoll(pollfd *fds, nfds_t count, const timespec *timeout, const s
 {
     if (!any_ours(fds, count)) [[likely]]
         return real.ppoll(fds, count, timeout, mask);
-    if (libc::in_vfork_child() || !valid(timeout) || !valid(mask) || !has_room(fds, count))
+    if (libc::in_vfork_child() || !valid(timeout) || !valid(mask))
         return real.ppoll(fds, count, timeout, mask);
+    if (!has_room(fds, count))
+        return real.ppoll(fds, count, &kAtOnce, mask);
     return poll_all(fds, count, timeout, mask);
 }
 
@@ -235,6 +240,8 @@ VMA_EXPORT int select(int count, fd_set *in, fd_set *out, fd_set *err, timeval *
 {
     if (!is_select_ours(count, in, out, err) || !valid(timeout)) [[likely]]
         return real.select(count, in, out, err, timeout);
+    if (!has_room(count, in, out, err))
+        return real.pselect(count, in, out, err, &kAtOnce, nullptr);
     if (timeout == nullptr)
         return select_all(count, in, out, err, nullptr, nullptr, nullptr);
     const timespec span = timespec_of(*timeout);
@@ -251,6 +258,8 @@ VMA_EXPORT int pselect(int count, fd_set *in, fd_set *out, fd_set *err, const ti
 {
     if (!is_select_ours(count, in, out, err) || !valid(timeout) || !valid(mask)) [[likely]]
         return real.pselect(count, in, out, err, timeout, mask);
+    if (!has_room(count, in, out, err))
+        return real.pselect(count, in, out, err, &kAtOnce, mask);
     return select_all(count, in, out, err, timeout, mask, nullptr);
 }
 

@@ -120,6 +120,8 @@ bool makes_sense(const std::string &word, Way way)
 {
     if (word[0] == 'p')
         return way <= Way::kBeyond;
+    if (word[0] == 'w')
+        return way != Way::kNull;
     return word[0] != 'i' || way != Way::kConstant;
 }
 
@@ -318,7 +320,7 @@ void in_children(const std::vector<Case> &cases)
 bool names_descriptor(const Case &c)
 {
     return std::ranges::any_of(c.words, [](const std::string &word) {
-        return word == "fd" || word == "set" || word == "b:pollfd" || word == "b:fdset";
+        return word == "fd" || word == "set" || word == "b:pollfd" || word.ends_with(":fdset");
     });
 }
 

@@ -55,13 +55,17 @@ const std::vector<Row> kRows = {
 
     // what waits
     {"poll", "b:pollfd 1 0"},
+    {"poll", "b:pollfd 1 -1"},
     {"__poll", "b:pollfd 1 0"},
     {"__poll_chk", "b:pollfd 1 0 8"},
     {"ppoll", "b:pollfd 1 i:timespec i:mask"},
+    {"ppoll", "b:pollfd 1 0 0"},
     {"__ppoll_chk", "b:pollfd 1 i:timespec i:mask 8"},
     {"select", "64 b:fdset b:fdset b:fdset b:timeval"},
+    {"select", "64 w:fdset 0 0 0"},
     {"__select", "64 b:fdset b:fdset b:fdset b:timeval"},
     {"pselect", "64 b:fdset b:fdset b:fdset i:timespec i:mask"},
+    {"pselect", "64 w:fdset 0 0 0 0"},
     {"epoll_create", "-"},
     {"epoll_create1", "-"},
     {"epoll_ctl", "set 1 fd i:event"},
