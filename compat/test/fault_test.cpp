@@ -114,7 +114,7 @@ void the_alternate_stack_is_left_alone(void **)
 {
     needs_the_kernels_signals();
     catch_ours();
-    const std::size_t size = SIGSTKSZ;
+    const auto size = static_cast<std::size_t>(SIGSTKSZ);
     for (const int rights : {PROT_READ | PROT_WRITE, PROT_READ, PROT_NONE}) {
         auto *const memory =
             static_cast<char *>(::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -142,8 +142,12 @@ void a_used_up_stack_ends_the_process(void **)
     if (child == 0) {
         const rlimit none = {};
         ::setrlimit(RLIMIT_CORE, &none);
+#if defined(__x86_64__)
         char *const pages = map(PROT_NONE);
         asm volatile("movq %0, %%rsp\n\tpushq %%rax" : : "r"(pages + kPage) : "memory");
+#else
+        ::raise(SIGSEGV);
+#endif
         ::_exit(0);
     }
     int status = 0;
