@@ -64,7 +64,7 @@ int duplicate_above(int fd, int command, void *lowest)
 {
     const int copy = real.fcntl(fd, command, lowest);
     if (copy >= 0)
-        duplicated(fd, copy);
+        was_duplicated(fd, copy);
     return copy;
 }
 
@@ -92,6 +92,12 @@ int fcntl_tracked(sock::Socket &s, int fd, int command, void *argument)
     if (command == F_SETFL && result >= 0)
         sock::set_nonblocking(s, (flags & O_NONBLOCK) != 0);
     return result;
+}
+
+[[gnu::noinline]] int fcntl_ours(int fd, int command, void *argument)
+{
+    sock::Socket *const s = tracked(fd);
+    return s != nullptr ? fcntl_tracked(*s, fd, command, argument) : real.fcntl(fd, command, argument);
 }
 
 bool is_number(const int *number)
@@ -133,6 +139,12 @@ int ioctl_tracked(sock::Socket &s, int fd, unsigned long request, void *argument
     return result;
 }
 
+[[gnu::noinline]] int ioctl_ours(int fd, unsigned long request, void *argument)
+{
+    sock::Socket *const s = tracked(fd);
+    return s != nullptr ? ioctl_tracked(*s, fd, request, argument) : real.ioctl(fd, request, argument);
+}
+
 } // namespace
 
 } // namespace vma::intercept
@@ -151,8 +163,10 @@ VMA_ALIAS(connect) int __connect(int, const sockaddr *, socklen_t);
 
 VMA_EXPORT int listen(int fd, int backlog) noexcept
 {
+    if (!ours(fd)) [[likely]]
+        return real.listen(fd, backlog);
     const int result = real.listen(fd, backlog);
-    if (sock::Socket *const s = tracked(fd); s != nullptr && result == 0) [[unlikely]] {
+    if (sock::Socket *const s = tracked(fd); s != nullptr && result == 0) {
         const KeepErrno keep;
         sock::listening(*s, fd);
     }
@@ -178,7 +192,8 @@ VMA_EXPORT int shutdown(int fd, int how) noexcept
 
 VMA_EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *length) noexcept
 {
-    if (int result = 0; fd == -1 && extra::answer(fd, level, name, value, length, result)) [[unlikely]]
+    if (int result = 0; fd == -1 && has_room(value, length) && extra::answer(fd, level, name, value, length, result))
+        [[unlikely]]
         return result;
     if (sock::Socket *const s = tracked(fd); s != nullptr && has_room(value, length)) [[unlikely]]
         return sock::get_option(*s, fd, level, name, value, length);
@@ -192,31 +207,27 @@ VMA_EXPORT int setsockopt(int fd, int level, int name, const void *value, sockle
     return real.setsockopt(fd, level, name, value, length);
 }
 
-VMA_EXPORT int fcntl(int fd, int command, ...)
+// These two are not variadic, so that what is not ours costs a look-up and a jump: the argument is where libc's own expect it.
+extern "C" [[gnu::visibility("default")]] int vma_fcntl(int fd, int command, void *argument) asm("fcntl");
+extern "C" [[gnu::visibility("default")]] int vma_ioctl(int fd, unsigned long request, void *argument) asm("ioctl");
+
+int vma_fcntl(int fd, int command, void *argument)
 {
-    std::va_list rest;
-    va_start(rest, command);
-    void *const argument = va_arg(rest, void *);
-    va_end(rest);
-    if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
+    if (command == F_DUPFD || command == F_DUPFD_CLOEXEC) [[unlikely]]
         return duplicate_above(fd, command, argument);
-    if (sock::Socket *const s = tracked(fd)) [[unlikely]]
-        return fcntl_tracked(*s, fd, command, argument);
-    return real.fcntl(fd, command, argument);
+    if (!ours(fd)) [[likely]]
+        return real.fcntl(fd, command, argument);
+    return fcntl_ours(fd, command, argument);
 }
 
-VMA_ALIAS(fcntl) int fcntl64(int, int, ...);
-VMA_ALIAS(fcntl) int __fcntl(int, int, ...);
+extern "C" [[gnu::visibility("default"), gnu::alias("fcntl")]] int vma_fcntl64(int, int, void *) asm("fcntl64");
+extern "C" [[gnu::visibility("default"), gnu::alias("fcntl")]] int vma_fcntl_2(int, int, void *) asm("__fcntl");
 
-VMA_EXPORT int ioctl(int fd, unsigned long request, ...) noexcept
+int vma_ioctl(int fd, unsigned long request, void *argument)
 {
-    std::va_list rest;
-    va_start(rest, request);
-    void *const argument = va_arg(rest, void *);
-    va_end(rest);
-    if (sock::Socket *const s = tracked(fd)) [[unlikely]]
-        return ioctl_tracked(*s, fd, request, argument);
-    return real.ioctl(fd, request, argument);
+    if (!ours(fd)) [[likely]]
+        return real.ioctl(fd, request, argument);
+    return ioctl_ours(fd, request, argument);
 }
 
 // libc's own asks past our ioctl().

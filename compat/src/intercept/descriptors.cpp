@@ -39,7 +39,7 @@ template <typename Duplicate> int duplicate_to(int old_fd, int new_fd, Duplicate
         retire(new_fd);
     const int fd = duplicate();
     if (fd >= 0)
-        duplicated(old_fd, fd);
+        was_duplicated(old_fd, fd);
     return fd;
 }
 
@@ -102,7 +102,7 @@ VMA_EXPORT int dup(int old_fd) noexcept
 {
     const int fd = real.dup(old_fd);
     if (fd >= 0)
-        duplicated(old_fd, fd);
+        was_duplicated(old_fd, fd);
     return fd;
 }
 

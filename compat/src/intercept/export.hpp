@@ -107,6 +107,11 @@ inline void number_given(int fd)
 
 // After the kernel duplicated one descriptor.
 void duplicated(int old_fd, int new_fd);
+inline void was_duplicated(int old_fd, int new_fd)
+{
+    if (ours(old_fd) || ours(new_fd) || new_fd == STDERR_FILENO) [[unlikely]]
+        duplicated(old_fd, new_fd);
+}
 
 // After a number became ours. A socket that got the number 0, 1 or 2 is given to the kernel: stdio and programs that are
 // started later use these without asking us.

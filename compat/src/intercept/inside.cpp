@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/libc/fault.hpp"
 
 namespace vma::intercept {
 
@@ -30,14 +31,16 @@ void queued(int fd)
 
 void queued(const void *request)
 {
-    if (request != nullptr)
+    if (request != nullptr && libc::faults_are_caught() && libc::can_read(request, sizeof(int)))
         queued(static_cast<const aiocb *>(request)->aio_fildes); // of an aiocb64 too: it is the first field
 }
 
 template <typename Request> void all_queued(Request *const *list, int count)
 {
-    for (int i = 0; list != nullptr && i < count; ++i)
-        if (list[i] != nullptr && list[i]->aio_lio_opcode != LIO_NOP)
+    if (list == nullptr || !libc::faults_are_caught()) // no socket of ours
+        return;
+    for (int i = 0; i < count && libc::can_read(list + i, sizeof *list); ++i)
+        if (list[i] != nullptr && libc::can_read(list[i], sizeof *list[i]) && list[i]->aio_lio_opcode != LIO_NOP)
             queued(list[i]);
 }
 static_assert(offsetof(aiocb, aio_fildes) == 0 && offsetof(aiocb64, aio_fildes) == 0);

@@ -316,6 +316,8 @@ VMA_EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argu
     void *const tls = va_arg(rest, void *);
     void *const child_tid = va_arg(rest, void *);
     va_end(rest);
+    if (function == nullptr || stack == nullptr)
+        return real.clone(function, stack, flags, argument, parent_tid, tls, child_tid); // which refuses it
     if ((flags & CLONE_VM) == 0)
         return fork_by_clone({function, argument}, stack, flags, parent_tid, tls, child_tid);
     if ((flags & CLONE_VFORK) != 0) {

@@ -18,6 +18,47 @@ void took_descriptors(const msghdr &message, int flags)
         sock::adopt_passed(message, (flags & MSG_PEEK) != 0, number_tracked);
 }
 
+int fault()
+{
+    errno = EFAULT;
+    return -1;
+}
+
+// What can be read but not written the kernel finds out when it has taken the bytes: they are lost. Its socket must not be asked, as not
+// all bytes are there.
+int receive_untold(sock::Socket &s, int fd, msghdr message, int flags)
+{
+    return sock::receive_msg(s, fd, &message, flags) < 0 ? -1 : fault();
+}
+
+[[gnu::noinline]] ssize_t receive_ours(int fd, msghdr *message, int flags)
+{
+    sock::Socket *const s = tracked(fd);
+    if (s == nullptr || !is_there(message)) [[unlikely]]
+        return real.recvmsg(fd, message, flags);
+    if (!libc::can_update(message, sizeof *message)) [[unlikely]]
+        return receive_untold(*s, fd, *message, flags);
+    return sock::receive_msg(*s, fd, message, flags);
+}
+
+[[gnu::noinline]] int receive_tracked(sock::Socket &s, int fd, mmsghdr *messages, unsigned count, int flags,
+                                      timespec *timeout)
+{
+    if (timeout != nullptr && !libc::can_read(timeout, sizeof *timeout))
+        return real.recvmmsg(fd, messages, count, flags, timeout); // which looks at it first
+    const unsigned there = count_there(messages, count, is_there);
+    if (there != 0 && timeout != nullptr && !libc::can_update(timeout, sizeof *timeout)) {
+        timespec left = *timeout;
+        const int n = sock::receive_messages(s, fd, messages, there, flags, &left);
+        return n > 0 ? fault() : n;
+    }
+    if (there != 0) [[likely]]
+        return sock::receive_messages(s, fd, messages, there, flags, timeout);
+    if (messages == nullptr || count == 0 || !is_there(&messages->msg_hdr))
+        return real.recvmmsg(fd, messages, count, flags, timeout);
+    return receive_untold(s, fd, messages->msg_hdr, flags);
+}
+
 } // namespace
 
 } // namespace vma::intercept
@@ -72,33 +113,25 @@ VMA_EXPORT ssize_t recvfrom(int fd, void *buffer, size_t size, int flags, sockad
 
 VMA_EXPORT ssize_t recvmsg(int fd, msghdr *message, int flags)
 {
-    sock::Socket *const s = tracked(fd);
-    if (s == nullptr || !is_there(message)) [[likely]] {
-        const ssize_t n = real.recvmsg(fd, message, flags);
-        if (n >= 0 && message->msg_controllen != 0) [[unlikely]]
-            took_descriptors(*message, flags);
-        return n;
-    }
-    if (!libc::can_update(message, sizeof *message)) [[unlikely]] {
-        errno = EFAULT;
-        return -1;
-    }
-    return sock::receive_msg(*s, fd, message, flags);
+    if (ours(fd)) [[unlikely]]
+        return receive_ours(fd, message, flags);
+    const ssize_t n = real.recvmsg(fd, message, flags);
+    if (n >= 0 && message->msg_controllen != 0) [[unlikely]]
+        took_descriptors(*message, flags);
+    return n;
 }
 
 VMA_EXPORT int recvmmsg(int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout)
 {
     sock::Socket *const s = tracked(fd);
-    const bool timed = timeout == nullptr || libc::can_update(timeout, sizeof *timeout);
-    const unsigned there = s != nullptr && timed ? count_there(messages, count, is_there) : 0;
-    if (there == 0) [[likely]] {
+    if (s == nullptr) [[likely]] {
         const int n = real.recvmmsg(fd, messages, count, flags, timeout);
         for (int i = 0; i < n; ++i)
             if (messages[i].msg_hdr.msg_controllen != 0) [[unlikely]]
                 took_descriptors(messages[i].msg_hdr, flags);
         return n;
     }
-    return sock::receive_messages(*s, fd, messages, there, flags, timeout);
+    return receive_tracked(*s, fd, messages, count, flags, timeout);
 }
 
 // ---- what programs built with _FORTIFY_SOURCE call; libc's own ends the program where the buffer is too small

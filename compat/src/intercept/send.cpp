@@ -22,9 +22,11 @@ template <typename Send> ssize_t send_connecting(sock::Socket &s, int fd, const 
 // Descriptors that leave in a message of a UNIX socket: whoever gets them has only the kernel.
 void passing(const msghdr *message)
 {
-    if (!is_there(message) || message->msg_control == nullptr || message->msg_controllen == 0) [[likely]]
+    if (!libc::faults_are_caught() || message == nullptr) // no socket of ours that could be one of them
         return;
-    if (!is_there_to_send(message))
+    if (libc::load_or(reinterpret_cast<const long &>(message->msg_controllen), 0L) == 0) [[likely]]
+        return;
+    if (!is_there_to_send(message) || message->msg_control == nullptr)
         return;
     const KeepErrno keep;
     if (!libc::in_vfork_child())
@@ -37,6 +39,32 @@ ssize_t send_message(sock::Socket &s, int fd, const msghdr *message, int flags)
         return send_connecting(s, fd, message->msg_name, message->msg_namelen,
                                [=] { return real.sendmsg(fd, message, flags); });
     return sock::send_msg(s, fd, message, flags);
+}
+
+int send_tracked(sock::Socket &s, int fd, mmsghdr *messages, unsigned count, int flags)
+{
+    const unsigned there = count_there(messages, count, is_there_to_send);
+    if (there == 0 && (messages == nullptr || count == 0 || !is_there_to_send(&messages->msg_hdr)))
+        return real.sendmmsg(fd, messages, count, flags);
+    if (there != 0 && ((flags & MSG_FASTOPEN) == 0 || sock::is_datagram(s))) [[likely]]
+        return sock::send_messages(s, fd, messages, there, flags);
+    const ssize_t n = send_message(s, fd, &messages->msg_hdr, flags); // the others by the program's next call
+    if (n < 0)
+        return -1;
+    if (there == 0) { // it can be read, and so went; how much of it can't be said
+        errno = EFAULT;
+        return -1;
+    }
+    messages->msg_len = static_cast<unsigned>(n);
+    return 1;
+}
+
+// How far it came can't be told, whatever came of it.
+ssize_t send_file_untold(sock::Socket &s, int fd, int file, off_t offset, std::size_t count)
+{
+    sock::send_file(s, fd, file, &offset, count);
+    errno = EFAULT;
+    return -1;
 }
 
 } // namespace
@@ -90,7 +118,8 @@ VMA_EXPORT ssize_t sendto(int fd, const void *buffer, size_t size, int flags, co
 {
     sock::Socket *const s = tracked(fd);
     if ((flags & extra::kDummy) != 0) [[unlikely]]
-        return extra::send_nothing(s, size, address, length);
+        return libc::can_read(address, address != nullptr ? length : 0) ? extra::send_nothing(s, size, address, length)
+                                                                        : extra::send_nothing(nullptr, size);
     if (s == nullptr ||
         (length <= sizeof(sockaddr_storage) && !libc::can_read(address, address != nullptr ? length : 0))) [[likely]]
         return real.sendto(fd, buffer, size, flags, address, length);
@@ -104,7 +133,7 @@ VMA_EXPORT ssize_t sendmsg(int fd, const msghdr *message, int flags)
 {
     sock::Socket *const s = tracked(fd);
     if ((flags & extra::kDummy) != 0) [[unlikely]]
-        return message != nullptr ? extra::send_nothing(s, *message) : extra::send_nothing(s, 0);
+        return is_there_to_send(message) ? extra::send_nothing(s, *message) : extra::send_nothing(s, 0);
     if (s != nullptr && is_there_to_send(message)) [[unlikely]]
         return send_message(*s, fd, message, flags);
     passing(message);
@@ -115,26 +144,22 @@ VMA_EXPORT int sendmmsg(int fd, mmsghdr *messages, unsigned count, int flags)
 {
     sock::Socket *const s = tracked(fd);
     if ((flags & extra::kDummy) != 0) [[unlikely]]
-        return extra::send_nothing_of_each(s, messages, count);
-    if (const unsigned there = s != nullptr ? count_there(messages, count, is_there_to_send) : 0; there != 0)
-        [[unlikely]] {
-        if ((flags & MSG_FASTOPEN) == 0 || sock::is_datagram(*s))
-            return sock::send_messages(*s, fd, messages, there, flags);
-        const ssize_t n = send_message(*s, fd, &messages->msg_hdr, flags); // the others by the program's next call
-        if (n >= 0)
-            messages->msg_len = static_cast<unsigned>(n);
-        return n >= 0 ? 1 : -1;
-    }
-    for (unsigned i = 0; i < count && i < kMaxVector && libc::can_read(messages, sizeof *messages); ++i)
+        return extra::send_nothing_of_each(s, messages, count_there(messages, count, is_there_to_send));
+    if (s != nullptr) [[unlikely]]
+        return send_tracked(*s, fd, messages, count, flags);
+    for (unsigned i = 0; i < count && i < kMaxVector && libc::faults_are_caught(); ++i)
         passing(&messages[i].msg_hdr);
     return real.sendmmsg(fd, messages, count, flags);
 }
 
 VMA_EXPORT ssize_t sendfile(int fd, int file, off_t *offset, size_t count) noexcept
 {
-    if (sock::Socket *const s = tracked(fd)) [[unlikely]]
-        return sock::send_file(*s, fd, file, offset, count);
-    return real.sendfile(fd, file, offset, count);
+    sock::Socket *const s = tracked(fd);
+    if (s == nullptr || (offset != nullptr && !libc::can_read(offset, sizeof *offset))) [[likely]]
+        return real.sendfile(fd, file, offset, count);
+    if (offset != nullptr && !libc::can_update(offset, sizeof *offset))
+        return send_file_untold(*s, fd, file, *offset, count);
+    return sock::send_file(*s, fd, file, offset, count);
 }
 
 VMA_ALIAS(sendfile) ssize_t sendfile64(int, int, off64_t *, size_t) noexcept;

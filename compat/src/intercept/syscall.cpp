@@ -3,6 +3,7 @@
 // descriptors or move bytes go where the function of that name goes; all others are the kernel's.
 #include "compat/src/intercept/export.hpp"
 
+#include "compat/src/intercept/sets.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/provider_text.hpp"
 #include "compat/src/socket/uring.hpp"
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <type_traits>
 
@@ -40,20 +42,22 @@ inline long real_syscall(long number, const Arguments &a)
     return reinterpret_cast<Direct>(real.syscall)(number, a.at[0], a.at[1], a.at[2], a.at[3], a.at[4], a.at[5]);
 }
 
-// The kernel's set of signals is shorter than libc's.
+// The kernel's set of signals is shorter than libc's, and stands with its size. What it would refuse it is given as it came.
 class Mask
 {
 public:
-    Mask(const void *set, long bytes) : given_(set != nullptr)
+    Mask(const void *set, std::size_t bytes)
+        : given_(set != nullptr), refused_(given_ && (bytes != mux::kMaskBytes || !libc::can_read(set, bytes)))
     {
-        if (given_ && bytes == kBytes)
-            memcpy(&set_, set, kBytes);
+        if (given_ && !refused_)
+            memcpy(&set_, set, mux::kMaskBytes);
     }
+    bool refused() const { return refused_; }
     const sigset_t *get() const { return given_ ? &set_ : nullptr; }
-    static constexpr long kBytes = 8;
 
 private:
     const bool given_;
+    const bool refused_;
     sigset_t set_ = {};
 };
 
@@ -148,22 +152,56 @@ bool concerns_ring(long number, const Arguments &a, long &result)
     }
 }
 
+bool polls_ours(const Arguments &a)
+{
+    return any_ours(a.get<const pollfd *>(0), a.get<nfds_t>(1));
+}
+
+bool selects_ours(const Arguments &a)
+{
+    return any_ours(a.get<int>(0), a.get<const fd_set *>(1), a.get<const fd_set *>(2), a.get<const fd_set *>(3));
+}
+
+// Below, false leaves it to the kernel, past libc: that looks at a time by itself, where the kernel says EFAULT.
+bool poll_masked(const Arguments &a, long &result)
+{
+    if (!polls_ours(a) || !valid(a.get<const timespec *>(2)))
+        return false;
+    const Mask mask(a.get<const void *>(3), a.get<std::size_t>(4));
+    if (mask.refused())
+        return false;
+    result = ::ppoll(a.get<pollfd *>(0), a.get<nfds_t>(1), a.get<timespec *>(2), mask.get());
+    return true;
+}
+
 // Its mask stands with its size in memory of its own, as six arguments are the most.
-long select_masked(const Arguments &a)
+bool select_masked(const Arguments &a, long &result)
 {
     struct Given {
         const void *set;
         std::size_t bytes;
     };
     const auto *const given = a.get<const Given *>(5);
-    if (given != nullptr &&
-        (!libc::can_read(given, sizeof *given) ||
-         (given->set != nullptr && (given->bytes != Mask::kBytes || !libc::can_read(given->set, Mask::kBytes)))))
-        return real_syscall(SYS_pselect6, a); // which refuses it
-    const Mask mask(given != nullptr ? given->set : nullptr, given != nullptr ? static_cast<long>(given->bytes) : 0);
-    return ::pselect(a.get<int>(0), a.get<fd_set *>(1), a.get<fd_set *>(2), a.get<fd_set *>(3), a.get<timespec *>(4),
-                     mask.get());
+    if (!selects_ours(a) || !valid(a.get<const timespec *>(4)) ||
+        (given != nullptr && !libc::can_read(given, sizeof *given)))
+        return false;
+    const Mask mask(given != nullptr ? given->set : nullptr, given != nullptr ? given->bytes : 0);
+    if (mask.refused())
+        return false;
+    result = ::pselect(a.get<int>(0), a.get<fd_set *>(1), a.get<fd_set *>(2), a.get<fd_set *>(3), a.get<timespec *>(4),
+                       mask.get());
+    return true;
 }
+
+#ifdef SYS_select
+bool select_plain(const Arguments &a, long &result)
+{
+    if (!selects_ours(a) || !valid(a.get<const timeval *>(4)))
+        return false;
+    result = ::select(a.get<int>(0), a.get<fd_set *>(1), a.get<fd_set *>(2), a.get<fd_set *>(3), a.get<timeval *>(4));
+    return true;
+}
+#endif
 
 // What may have a socket of ours in a set, or behind another argument than the first; their functions look for it.
 bool may_concern_us(long number, const Arguments &a, long &result)
@@ -177,17 +215,12 @@ bool may_concern_us(long number, const Arguments &a, long &result)
         result = ::poll(a.get<pollfd *>(0), a.get<nfds_t>(1), a.get<int>(2));
         return true;
     case SYS_select:
-        result =
-            ::select(a.get<int>(0), a.get<fd_set *>(1), a.get<fd_set *>(2), a.get<fd_set *>(3), a.get<timeval *>(4));
-        return true;
+        return select_plain(a, result);
 #endif
     case SYS_ppoll:
-        result =
-            ::ppoll(a.get<pollfd *>(0), a.get<nfds_t>(1), a.get<timespec *>(2), Mask(a.get<void *>(3), a.at[4]).get());
-        return true;
+        return poll_masked(a, result);
     case SYS_pselect6:
-        result = select_masked(a);
-        return true;
+        return select_masked(a, result);
     case SYS_splice:
         result = ::splice(a.fd(), a.get<off64_t *>(1), a.get<int>(2), a.get<off64_t *>(3), a.get<size_t>(4),
                           a.get<unsigned>(5));
@@ -207,13 +240,15 @@ bool waits_in_set(long number, const Arguments &a, long &result)
         return true;
 #endif
     case SYS_epoll_pwait:
-        result = ::epoll_pwait(a.fd(), a.get<epoll_event *>(1), a.get<int>(2), a.get<int>(3),
-                               Mask(a.get<void *>(4), a.at[5]).get());
+    case SYS_epoll_pwait2: {
+        const Mask mask(a.get<const void *>(4), a.get<std::size_t>(5));
+        if (mask.refused())
+            return false;
+        result = number == SYS_epoll_pwait
+                     ? ::epoll_pwait(a.fd(), a.get<epoll_event *>(1), a.get<int>(2), a.get<int>(3), mask.get())
+                     : ::epoll_pwait2(a.fd(), a.get<epoll_event *>(1), a.get<int>(2), a.get<timespec *>(3), mask.get());
         return true;
-    case SYS_epoll_pwait2:
-        result = ::epoll_pwait2(a.fd(), a.get<epoll_event *>(1), a.get<int>(2), a.get<timespec *>(3),
-                                Mask(a.get<void *>(4), a.at[5]).get());
-        return true;
+    }
     default:
         return false;
     }
@@ -255,7 +290,7 @@ bool changes_state(long number, const Arguments &a, long &result)
     }
 }
 
-// What reads and writes a socket of ours.
+// What reads and writes a descriptor of ours, as has_wrapper() has seen.
 bool moves_bytes(long number, const Arguments &a, long &result)
 {
     switch (number) {
@@ -325,20 +360,53 @@ constexpr long kWrapped[] = {
     SYS_select,         SYS_epoll_wait,
 #endif
 };
+// Of these, what concerns us whatever its first argument is. The others are about that descriptor.
+constexpr long kWrappedAnyhow[] = {
+    SYS_close,
+    SYS_close_range,
+    SYS_dup,
+    SYS_dup3,
+    SYS_ppoll,
+    SYS_pselect6,
+    SYS_epoll_ctl,
+    SYS_splice,
+    SYS_clone,
+    SYS_clone3,
+    SYS_execve,
+    SYS_execveat,
+    SYS_exit_group,
+    SYS_io_uring_setup,
+    SYS_io_uring_enter,
+    SYS_io_uring_register,
+#ifdef SYS_dup2
+    SYS_dup2,
+    SYS_fork,
+    SYS_poll,
+    SYS_select,
+#endif
+};
 constexpr unsigned long kNumbers = 512;
 
-constexpr std::array<bool, kNumbers> wrapped_numbers()
+enum class Wrapper : std::uint8_t { kNone, kOfDescriptor, kAnyhow };
+
+constexpr std::array<Wrapper, kNumbers> wrapped_numbers()
 {
-    std::array<bool, kNumbers> wrapped{};
+    std::array<Wrapper, kNumbers> wrapped{};
     for (const long number : kWrapped)
-        wrapped[static_cast<unsigned long>(number)] = true;
+        wrapped[static_cast<unsigned long>(number)] = Wrapper::kOfDescriptor;
+    for (const long number : kWrappedAnyhow)
+        wrapped[static_cast<unsigned long>(number)] = Wrapper::kAnyhow;
     return wrapped;
 }
-constexpr std::array<bool, kNumbers> kHasWrapper = wrapped_numbers();
+constexpr std::array<Wrapper, kNumbers> kWrapper = wrapped_numbers();
 
-bool has_wrapper(long number)
+// Two look-ups.
+inline bool has_wrapper(long number, long first)
 {
-    return static_cast<unsigned long>(number) < kNumbers && kHasWrapper[static_cast<unsigned long>(number)];
+    if (static_cast<unsigned long>(number) >= kNumbers)
+        return false;
+    const Wrapper wrapper = kWrapper[static_cast<unsigned long>(number)];
+    return wrapper == Wrapper::kAnyhow || (wrapper == Wrapper::kOfDescriptor && ours(static_cast<int>(first)));
 }
 
 // The provider means the kernel's socket, whatever it asks of it: it takes connections out of there, and puts them back. Nor may it wait
@@ -349,8 +417,7 @@ bool has_wrapper(long number)
     if (libc::is_provider(caller))
         return real_syscall(number, a);
     if (concerns_process(number, a, result) || concerns_ring(number, a, result) ||
-        changes_descriptors(number, a, result) || may_concern_us(number, a, result) ||
-        (ours(a.fd()) && moves_bytes(number, a, result)))
+        changes_descriptors(number, a, result) || may_concern_us(number, a, result) || moves_bytes(number, a, result))
         return result;
     return real_syscall(number, a);
 }
@@ -363,7 +430,7 @@ extern "C" [[gnu::visibility("default")]] long vma_syscall(long number, long a, 
 
 long vma_syscall(long number, long a, long b, long c, long d, long e, long f)
 {
-    if (has_wrapper(number)) [[unlikely]]
+    if (has_wrapper(number, a)) [[unlikely]]
         return call_wrapper(number, {{a, b, c, d, e, f}}, __builtin_return_address(0));
     return real_syscall(number, {{a, b, c, d, e, f}});
 }

@@ -51,8 +51,8 @@ inline bool is_there_to_send(const msghdr *message)
 inline unsigned count_there(const mmsghdr *messages, unsigned count, bool (*whole)(const msghdr *))
 {
     unsigned there = 0;
-    while (there < count && there < kMaxVector && libc::can_update(messages + there, sizeof *messages) &&
-           whole(&messages[there].msg_hdr))
+    while (messages != nullptr && there < count && there < kMaxVector &&
+           libc::can_update(messages + there, sizeof *messages) && whole(&messages[there].msg_hdr))
         ++there;
     return there;
 }

@@ -2,6 +2,7 @@
 // select, poll and epoll. A set without anything of ours goes to the kernel as it came; mux/ does the others.
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/intercept/export.hpp"
+#include "compat/src/intercept/sets.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 
@@ -34,24 +35,9 @@ const timespec *timespec_of(int milliseconds, timespec &buffer)
     return &buffer;
 }
 
-bool valid(const timespec *timeout)
-{
-    return timeout == nullptr || (libc::can_read(timeout, sizeof *timeout) && timeout->tv_sec >= 0 &&
-                                  timeout->tv_nsec >= 0 && timeout->tv_nsec < 1000000000);
-}
+// All of it is there, to read and to write. If not, the kernel refuses it; it is not let wait before, as its sockets may have no news.
+constexpr timespec kAtOnce = {};
 
-// Inlined, and what follows if there is one is not: a poll() of others' descriptors saves no register for us.
-[[gnu::always_inline]] inline bool any_ours(const pollfd *fds, nfds_t count)
-{
-    if (fds == nullptr || count > static_cast<nfds_t>(sock::kMaxTracked))
-        return false;
-    for (nfds_t i = 0; i < count; ++i)
-        if (ours(libc::load_or(fds[i].fd, -1))) [[unlikely]]
-            return true;
-    return false;
-}
-
-// All of it is there; what is not, the kernel refuses, and not before the time is over if it can only not be written.
 bool has_room(pollfd *fds, nfds_t count)
 {
     return libc::can_update(fds, count * sizeof *fds);
@@ -102,8 +88,10 @@ int poll_all(pollfd *fds, nfds_t count, const timespec *timeout, const sigset_t 
 
 [[gnu::noinline]] int poll_ours(pollfd *fds, nfds_t count, int timeout)
 {
-    if (libc::in_vfork_child() || !has_room(fds, count))
+    if (libc::in_vfork_child())
         return real.poll(fds, count, timeout);
+    if (!has_room(fds, count))
+        return real.poll(fds, count, 0);
     timespec span;
     return poll_all(fds, count, timespec_of(timeout, span), nullptr);
 }
@@ -182,11 +170,6 @@ int select_all(int count, fd_set *in, fd_set *out, fd_set *err, const timespec *
                                   : mux::select(count, in, out, err, timeout, mask, left);
 }
 
-unsigned long word_of(const fd_set *set, int index)
-{
-    return set != nullptr ? static_cast<unsigned long>(libc::load_or(set->fds_bits[index], 0L)) : 0;
-}
-
 bool has_room(int count, const fd_set *in, const fd_set *out, const fd_set *err)
 {
     constexpr std::size_t kBits = sizeof(unsigned long) * 8;
@@ -197,20 +180,9 @@ bool has_room(int count, const fd_set *in, const fd_set *out, const fd_set *err)
     return true;
 }
 
-bool any_ours(int count, const fd_set *in, const fd_set *out, const fd_set *err)
+bool is_select_ours(int count, const fd_set *in, const fd_set *out, const fd_set *err)
 {
-    if (count <= 0 || count > sock::kMaxTracked)
-        return false;
-    constexpr int kBits = static_cast<int>(sizeof(unsigned long) * 8);
-    for (int index = 0; index * kBits < count; ++index) {
-        unsigned long word = word_of(in, index) | word_of(out, index) | word_of(err, index);
-        for (; word != 0; word &= word - 1) {
-            const int fd = index * kBits + __builtin_ctzl(word);
-            if (fd < count && ours(fd)) [[unlikely]]
-                return !libc::in_vfork_child() && has_room(count, in, out, err);
-        }
-    }
-    return false;
+    return any_ours(count, in, out, err) && !libc::in_vfork_child();
 }
 
 timespec timespec_of(const timeval &time)
@@ -241,8 +213,12 @@ VMA_ALIAS(poll) int __poll(pollfd *, nfds_t, int);
 
 VMA_EXPORT int ppoll(pollfd *fds, nfds_t count, const timespec *timeout, const sigset_t *mask)
 {
-    if (!valid(timeout) || !any_ours(fds, count) || libc::in_vfork_child() || !has_room(fds, count)) [[likely]]
+    if (!any_ours(fds, count)) [[likely]]
         return real.ppoll(fds, count, timeout, mask);
+    if (libc::in_vfork_child() || !valid(timeout) || !valid(mask))
+        return real.ppoll(fds, count, timeout, mask);
+    if (!has_room(fds, count))
+        return real.ppoll(fds, count, &kAtOnce, mask);
     return poll_all(fds, count, timeout, mask);
 }
 
@@ -262,10 +238,10 @@ VMA_EXPORT int __ppoll_chk(pollfd *fds, nfds_t count, const timespec *timeout, c
 
 VMA_EXPORT int select(int count, fd_set *in, fd_set *out, fd_set *err, timeval *timeout)
 {
-    const bool refused = timeout != nullptr &&
-                         (!libc::can_read(timeout, sizeof *timeout) || timeout->tv_sec < 0 || timeout->tv_usec < 0);
-    if (refused || !any_ours(count, in, out, err)) [[likely]]
+    if (!is_select_ours(count, in, out, err) || !valid(timeout)) [[likely]]
         return real.select(count, in, out, err, timeout);
+    if (!has_room(count, in, out, err))
+        return real.pselect(count, in, out, err, &kAtOnce, nullptr);
     if (timeout == nullptr)
         return select_all(count, in, out, err, nullptr, nullptr, nullptr);
     const timespec span = timespec_of(*timeout);
@@ -280,14 +256,16 @@ VMA_ALIAS(select) int __select(int, fd_set *, fd_set *, fd_set *, timeval *);
 
 VMA_EXPORT int pselect(int count, fd_set *in, fd_set *out, fd_set *err, const timespec *timeout, const sigset_t *mask)
 {
-    if (!valid(timeout) || !any_ours(count, in, out, err)) [[likely]]
+    if (!is_select_ours(count, in, out, err) || !valid(timeout) || !valid(mask)) [[likely]]
         return real.pselect(count, in, out, err, timeout, mask);
+    if (!has_room(count, in, out, err))
+        return real.pselect(count, in, out, err, &kAtOnce, mask);
     return select_all(count, in, out, err, timeout, mask, nullptr);
 }
 
 VMA_EXPORT int epoll_ctl(int epfd, int operation, int fd, epoll_event *event) noexcept
 {
-    if (set_of_ours(epfd) && (event == nullptr || libc::can_read(event, sizeof *event)))
+    if (set_of_ours(epfd))
         return mux::epoll_control(epfd, operation, fd, event);
     if (sock::Socket *const s = tracked(fd)) [[unlikely]] // nobody would wake who waits on that set
         sock::pin_to_kernel(*s, "in an epoll set that was made past the library");
@@ -303,14 +281,14 @@ VMA_EXPORT int epoll_wait(int epfd, epoll_event *events, int max, int timeout)
 
 VMA_EXPORT int epoll_pwait(int epfd, epoll_event *events, int max, int timeout, const sigset_t *mask)
 {
-    if (timeout == 0 ? mux::only_kernel(epfd) : !set_of_ours(epfd))
+    if ((timeout == 0 ? mux::only_kernel(epfd) : !set_of_ours(epfd)) || !valid(mask))
         return real.epoll_pwait(epfd, events, max, timeout, mask);
     return mux::epoll_wait_ms(epfd, events, max, timeout, mask);
 }
 
 VMA_EXPORT int epoll_pwait2(int epfd, epoll_event *events, int max, const timespec *timeout, const sigset_t *mask)
 {
-    if (!set_of_ours(epfd) || !valid(timeout))
+    if (!set_of_ours(epfd) || !valid(timeout) || !valid(mask))
         return real.epoll_pwait2(epfd, events, max, timeout, mask);
     return mux::epoll_wait(epfd, events, max, timeout, mask);
 }

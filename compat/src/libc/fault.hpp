@@ -3,10 +3,14 @@
 // kernel's own exception tables do: one instruction touches each page, its address is in a table with the place to go on at
 // if it fails, and the handler of SIGSEGV and SIGBUS goes there (doc/faults.md). A page that is there costs that instruction.
 // Async-signal-safe, any thread. Memory that another thread takes away after the look is not seen to.
+//
+// Before the process has its first socket of ours no handler is in place, as none is wanted there. Until then the functions below
+// ask the kernel instead: there is no moment at which a wrapper that looks by them can fail. touch_*() are for callers with a socket.
 #pragma once
 
 #include <signal.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -77,24 +81,41 @@ template <typename Touch>
     return length;
 }
 
+// Has catch_faults() been called? Not if there never was a socket of ours: then no call is about one, whatever it names.
+[[gnu::visibility("hidden")]] extern constinit std::atomic<bool> g_faults_are_caught;
+[[gnu::always_inline]] inline bool faults_are_caught()
+{
+    return g_faults_are_caught.load(std::memory_order_relaxed);
+}
+
+// A system call a page, which leaves the memory as it is.
+[[gnu::cold, nodiscard]] bool ask_to_read(const void *address, std::size_t length);
+[[gnu::cold, nodiscard]] bool ask_to_write(const void *address, std::size_t length);
+
 [[gnu::always_inline, nodiscard]] inline bool can_read(const void *address, std::size_t length)
 {
+    if (!faults_are_caught()) [[unlikely]]
+        return ask_to_read(address, length);
     return touch_pages(address, length, touch_to_read) == length;
 }
 
 // Of what is overwritten next: a byte of each page is 0 then.
 [[gnu::always_inline, nodiscard]] inline bool can_overwrite(void *address, std::size_t length)
 {
+    if (!faults_are_caught()) [[unlikely]]
+        return ask_to_write(address, length);
     return touch_pages(address, length, touch_to_overwrite) == length;
 }
 
 // Leaves what is there; what another thread writes there at the same moment may be lost.
 [[gnu::always_inline, nodiscard]] inline bool can_update(const void *address, std::size_t length)
 {
+    if (!faults_are_caught()) [[unlikely]]
+        return ask_to_write(address, length);
     return touch_pages(address, length, touch_to_update) == length;
 }
 
-// What stands there, or `otherwise` if nothing does.
+// What stands there, or `otherwise` if nothing does. Only where faults are caught: a loop over what a program gives to poll() has looked.
 [[gnu::always_inline]] inline int load_or(const int &place, int otherwise)
 {
 #if defined(__x86_64__)

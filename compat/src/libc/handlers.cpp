@@ -12,16 +12,19 @@
 #include "compat/src/libc/crash.hpp"
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/fault.hpp"
+#include "compat/src/libc/raw_syscall.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
+#include "compat/src/libc/touches.hpp"
 #include "compat/src/libc/vfork.hpp"
 
 namespace vma::libc {
 
-thread_local constinit SignalCounts t_signals = {};
+// The models are said here again, or this file would call a function to find each.
+thread_local constinit SignalCounts t_signals [[gnu::tls_model("initial-exec")]] = {};
 constinit std::atomic<std::uint32_t> g_interrupts_of_all{0};
-thread_local constinit int t_signal_wake_fd = -1;
-thread_local constinit Critical t_critical = {};
+thread_local constinit int t_signal_wake_fd [[gnu::tls_model("initial-exec")]] = -1;
+thread_local constinit Critical t_critical [[gnu::tls_model("initial-exec")]] = {};
 
 namespace {
 
@@ -42,17 +45,6 @@ std::uint64_t bit_of(int signal)
     return std::uint64_t{1} << (static_cast<unsigned>(signal) - 1);
 }
 
-void wake_sleep()
-{
-    const int fd = t_signal_wake_fd;
-    if (fd < 0)
-        return;
-    const int saved = errno;
-    const std::uint64_t one = 1;
-    static_cast<void>(uncancelled::write(fd, &one, sizeof one)); // full, it is readable as well
-    errno = saved;
-}
-
 // The instruction that failed can't go on before its handler has run.
 bool is_fault(int signal)
 {
@@ -60,58 +52,92 @@ bool is_fault(int signal)
            signal == SIGSYS;
 }
 
-// Sends the signal to this thread again, where it waits, blocked, for deliver_deferred(). A handler for one signal only
-// (SA_RESETHAND) is not installed any more by now: it runs at once. Without SA_SIGINFO the kernel leaves `info` unset.
-bool defer(int signal, siginfo_t *info, void *context, Record record)
+// ---- what runs before the program's handler
+//
+// It uses no stack: the one that the kernel chose may have room for its own frame and a handler that needs none, and what lies below is not
+// ours (sigaltstack(2), MINSIGSTKSZ). So here each function calls no other but by its end, as a jump, and makes system calls by
+// itself. handlers_test looks at every byte.
+
+constexpr std::uint64_t kOne = 1;
+
+[[gnu::always_inline]] inline Record record_of(int signal)
 {
-    if (t_critical.depth == 0 || (record & kOnce) != 0 || is_fault(signal))
-        return false;
-    const int saved = errno;
-    const pid_t process = ::getpid();
-    const long thread = real.syscall(SYS_gettid);
-    const bool sent = (record & kInfo) != 0 ? real.syscall(SYS_rt_tgsigqueueinfo, process, thread, signal, info) == 0
-                                            : real.syscall(SYS_tgkill, process, thread, signal) == 0;
-    errno = saved;
-    if (!sent)
-        return false;
-    sigaddset(&static_cast<ucontext_t *>(context)->uc_sigmask, signal);
-    t_critical.deferred |= bit_of(signal);
-    return true;
+    return g_records[signal].load(std::memory_order_relaxed);
 }
 
-void trampoline(int signal, siginfo_t *info, void *context);
-
-// A handler for one signal only is not used up by a fault that is none of the program's. The kernel keeps its flags and mask.
-void put_back(int signal)
+// The record is looked up again, as a register less has to be kept over the call.
+[[gnu::noinline]] void wake_sleep_and_run(int signal, siginfo_t *info, void *context)
 {
-    struct sigaction now = {};
-    const int saved = errno;
-    if (real.sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) {
-        now.sa_sigaction = trampoline;
-        real.sigaction(signal, &now, nullptr);
-    }
-    errno = saved;
+    raw_syscall(SYS_write, t_signal_wake_fd, &kOne, sizeof kOne); // full, it is readable as well
+    return reinterpret_cast<Handler>(record_of(signal) & ~kFlags)(signal, info, context);
 }
 
-// Handlers without SA_SIGINFO get the other two arguments too; they don't look at them.
-void trampoline(int signal, siginfo_t *info, void *context)
+[[gnu::noinline]] void run_handler(int signal, siginfo_t *info, void *context, Record record)
 {
-    const Record record = g_records[signal].load(std::memory_order_relaxed);
-    if ((signal == SIGSEGV || signal == SIGBUS) && recover(context)) {
-        if ((record & kOnce) != 0)
-            put_back(signal);
-        return;
-    }
-    if (defer(signal, info, context, record))
-        return;
     ++t_signals.all;
     if ((record & kRestarts) == 0)
         ++t_signals.interrupting;
     if (signal == SIGINT && g_interrupts_end_all.load(std::memory_order_relaxed))
         g_interrupts_of_all.fetch_add(1, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    wake_sleep();
-    reinterpret_cast<Handler>(record & ~kFlags)(signal, info, context);
+    if (t_signal_wake_fd >= 0) [[unlikely]]
+        return wake_sleep_and_run(signal, info, context);
+    return reinterpret_cast<Handler>(record & ~kFlags)(signal, info, context);
+}
+
+// Sends the signal to this thread again, where it waits, blocked, for deliver_deferred(). Without SA_SIGINFO the kernel leaves `info`
+// unset.
+template <bool kInformed> [[gnu::noinline]] void defer_handler(int signal, siginfo_t *info, void *context)
+{
+    const Ids ids = raw_ids();
+    const long result = kInformed ? raw_syscall(SYS_rt_tgsigqueueinfo, ids.process, ids.thread, signal, info)
+                                  : raw_syscall(SYS_tgkill, ids.process, ids.thread, signal);
+    if (result != 0)
+        return run_handler(signal, info, context, record_of(signal));
+    // The kernel's set of signals is a word, and libc's begins with it.
+    *reinterpret_cast<std::uint64_t *>(&static_cast<ucontext_t *>(context)->uc_sigmask) |= bit_of(signal);
+    t_critical.deferred |= bit_of(signal);
+}
+
+void trampoline(int signal, siginfo_t *info, void *context);
+
+struct KernelAction { // as rt_sigaction() has it
+    void (*handler)(int, siginfo_t *, void *);
+    unsigned long flags;
+    void (*restorer)();
+    std::uint64_t mask;
+};
+template <int kSignal> constinit KernelAction g_fault = {}; // threads that come together read and write the same
+
+// A handler for one signal only is not used up by a fault that is none of the program's. The kernel keeps its flags and mask.
+template <int kSignal> [[gnu::noinline]] void put_back()
+{
+    KernelAction &now = g_fault<kSignal>;
+    if (raw_syscall(SYS_rt_sigaction, kSignal, nullptr, &now, sizeof now.mask) != 0 || now.handler != nullptr)
+        return;
+    now.handler = &trampoline;
+    raw_syscall(SYS_rt_sigaction, kSignal, &now, nullptr, sizeof now.mask);
+}
+
+[[gnu::noinline]] void handle_fault(int signal, siginfo_t *info, void *context)
+{
+    if (!go_on(context))
+        return run_handler(signal, info, context, record_of(signal));
+    if ((record_of(signal) & kOnce) != 0)
+        return signal == SIGBUS ? put_back<SIGBUS>() : put_back<SIGSEGV>();
+}
+
+// Handlers without SA_SIGINFO get the other two arguments too; they don't look at them. One for one signal only (SA_RESETHAND) is not
+// installed any more by now, and one for a fault can't wait: they run at once.
+void trampoline(int signal, siginfo_t *info, void *context)
+{
+    const Record record = record_of(signal);
+    if (signal == SIGSEGV || signal == SIGBUS)
+        return handle_fault(signal, info, context);
+    if (t_critical.depth == 0 || (record & kOnce) != 0 || is_fault(signal)) [[likely]]
+        return run_handler(signal, info, context, record);
+    return (record & kInfo) != 0 ? defer_handler<true>(signal, info, context)
+                                 : defer_handler<false>(signal, info, context);
 }
 
 sighandler_t trampoline_address()
@@ -127,6 +153,13 @@ sighandler_t handler_of(Record record)
 bool valid(int signal)
 {
     return signal > 0 && signal < NSIG;
+}
+
+// Of its threads, not the program's to handle.
+bool is_libcs(int signal)
+{
+    constexpr int kFirst = 32; // the kernel's SIGRTMIN
+    return signal >= kFirst && signal < SIGRTMIN;
 }
 
 // A function of the program's that we can stand in for. In a child of vfork(), whose memory is its parent's but whose
@@ -173,6 +206,14 @@ void hide_own(struct sigaction &action)
         action.sa_handler = SIG_DFL;
         action.sa_flags = 0;
     }
+}
+
+// What the kernel has, as the program gave it.
+void show_the_programs(struct sigaction &action, Record record)
+{
+    hide_own(action);
+    if (action.sa_handler == trampoline_address())
+        action.sa_handler = handler_of(record);
 }
 
 using Installer = sighandler_t (*)(int, sighandler_t) noexcept;
@@ -256,11 +297,19 @@ bool on_alternate_stack()
 
 int set_sigaction(int signal, const struct sigaction *action, struct sigaction *old)
 {
-    const Record before = valid(signal) ? g_records[signal].load() : 0;
     struct sigaction last;
     struct sigaction ours;
     int result;
-    if (action != nullptr && wants_trampoline(signal, action->sa_handler)) {
+    if (!valid(signal) || is_libcs(signal)) // refused before libc looks at the actions
+        return real.sigaction(signal, action, old);
+    const Record before = g_records[signal].load();
+    if (action == nullptr) {
+        result = real.sigaction(signal, nullptr, old);
+        if (result == 0 && old != nullptr)
+            show_the_programs(*old, before);
+        return result;
+    }
+    if (wants_trampoline(signal, action->sa_handler)) {
         NewRecord record(signal, action->sa_handler, flags_of(*action));
         ours = *action;
         ours.sa_handler = trampoline_address();
@@ -268,15 +317,12 @@ int set_sigaction(int signal, const struct sigaction *action, struct sigaction *
         if (result == 0)
             record.keep();
     } else {
-        const bool ends = action != nullptr && action->sa_handler == SIG_DFL && !in_vfork_child();
+        const bool ends = action->sa_handler == SIG_DFL && !in_vfork_child();
         result = real.sigaction(signal, ends && has_default_action(signal, ours) ? &ours : action,
                                 old != nullptr ? &last : nullptr);
     }
-    if (result == 0 && old != nullptr)
-        hide_own(last);
     if (result == 0 && old != nullptr) {
-        if (last.sa_handler == trampoline_address())
-            last.sa_handler = handler_of(before);
+        show_the_programs(last, before);
         *old = last;
     }
     return result;

@@ -3,6 +3,7 @@
 // taken over, which the kernel's set doesn't have at the time, is judged here by the kernel's rules.
 #include <errno.h>
 
+#include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/mux/mux.hpp"
@@ -192,10 +193,12 @@ int epoll_control(int epfd, int op, int fd, epoll_event *event)
     Set *const inner = socket == nullptr ? set_of(fd) : nullptr;
     Set *const set = set_of(epfd);
     const bool known_op = op == EPOLL_CTL_ADD || op == EPOLL_CTL_MOD || op == EPOLL_CTL_DEL;
-    if (set == nullptr || !known_op || (event == nullptr && op != EPOLL_CTL_DEL))
+    if (set == nullptr || !known_op)
         return libc::real.epoll_ctl(epfd, op, fd, event);
     if (socket == nullptr && inner == nullptr)
         return control_untracked(*set, epfd, op, fd, event);
+    if (op != EPOLL_CTL_DEL && (event == nullptr || !libc::can_read(event, sizeof *event)))
+        return libc::real.epoll_ctl(epfd, op, fd, event); // which refuses it before it looks at anything else
     const Target target = {socket != nullptr ? static_cast<void *>(socket) : inner, socket == nullptr, fd};
     return control(*set, op, target, event);
 }

@@ -7,6 +7,7 @@
 #include <climits>
 
 #include "compat/src/config/params.hpp"
+#include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/mux/clock.hpp"
@@ -182,8 +183,10 @@ private:
     {
         if (n < 0 || n == max_ || set_.ready.load(std::memory_order_acquire) == 0)
             return n;
-        if (events_ == nullptr)
-            return fail(EFAULT);
+        const unsigned found = set_.ready.load(std::memory_order_relaxed);
+        const auto room = static_cast<unsigned>(max_ - n);
+        if (!libc::can_update(events_ + n, std::min(found, room) * sizeof *events_))
+            return n != 0 ? n : fail(EFAULT); // the events stay
         return n + harvest(set_, events_ + n, max_ - n, n > 0 ? round_ : 0);
     }
 

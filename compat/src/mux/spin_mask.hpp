@@ -5,16 +5,24 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
+
+#include <cstddef>
 
 namespace vma::mux {
+
+inline constexpr std::size_t kMaskBytes = 8; // the kernel's set of signals is shorter than libc's, and it reads no more
 
 class SpinMask
 {
 public:
     explicit SpinMask(const sigset_t *mask) : set_(mask != nullptr)
     {
-        if (set_)
-            ::pthread_sigmask(SIG_SETMASK, mask, &old_);
+        sigset_t given = {};
+        if (!set_)
+            return;
+        memcpy(&given, mask, kMaskBytes);
+        ::pthread_sigmask(SIG_SETMASK, &given, &old_);
     }
     ~SpinMask()
     {
