@@ -33,6 +33,10 @@ bool has_news(int epfd); // of accelerated sockets in it: a look that doesn't wa
 void epoll_dup(int old_fd, int new_fd);
 void epoll_closed(int fd); // before the kernel's close of an epoll descriptor, or when its number is reused
 
+// Before its number is forgotten by epoll_closed() while the program keeps it: what was registered for sockets that are the kernel's for good is in
+// the kernel's set as asked. False: something in it has news of ours still.
+bool leave_set(int epfd);
+
 // ---- called by the socket layer ------------------------------------------------------------------------------------------
 // With no watcher lock held. What sock::is_dual() says has changed before the call.
 
