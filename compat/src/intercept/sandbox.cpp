@@ -11,6 +11,7 @@
 
 #include <atomic>
 
+#include "compat/src/config/log.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/socket/sandbox.hpp"
 
@@ -21,22 +22,12 @@ namespace {
 constinit sock::Mutex g_entering;
 constinit std::atomic<bool> g_entered{false};
 
-template <typename Visit> void each_tracked(Visit visit)
-{
-    for (int fd = g_ours.next(0, sock::kMaxTracked - 1); fd >= 0;
-         fd = g_ours.next(static_cast<unsigned>(fd) + 1, sock::kMaxTracked - 1))
-        visit(fd);
-}
-
-// Sets first: an outer one may hold an inner one.
 void forget_descriptors()
 {
-    bool all = true;
-    each_tracked([&all](int fd) { all = mux::leave_set(fd) && all; });
-    each_tracked([all](int fd) {
-        if (sock::may_forget(fd) && (all || !mux::is_epoll(fd)))
+    constexpr unsigned kLast = sock::kMaxTracked - 1;
+    for (int fd = g_ours.next(0, kLast); fd >= 0; fd = g_ours.next(static_cast<unsigned>(fd) + 1, kLast))
+        if (sock::may_forget(fd) && !mux::is_epoll(fd))
             retire(fd);
-    });
 }
 
 // Who comes second waits until it is done; not for ever, as a child of fork() may have a copy of a lock that is held.
@@ -61,6 +52,7 @@ void enter(const char *how)
     if (!g_entered.load(std::memory_order_acquire)) {
         sock::sandbox_comes(how);
         forget_descriptors();
+        config::set_log_level(static_cast<int>(config::Level::kNone)); // a line takes more calls than write()
         g_entered.store(true, std::memory_order_release);
     }
     g_entering.unlock();

@@ -30,11 +30,12 @@ constexpr char kFilters[] = "\nSeccomp_filters:";
 Seccomp read_status(int fd)
 {
     constexpr std::size_t kKept = 64;
-    char text[4096 + kKept] = {};
+    constexpr ssize_t kPiece = 4096;
+    char text[kPiece + kKept] = {};
     std::size_t filled = 0;
     Seccomp found = {-1, -1};
     for (;;) {
-        const ssize_t n = real.read(fd, text + filled, sizeof text - 1 - filled);
+        const ssize_t n = real.read(fd, text + filled, kPiece - 1);
         if (n <= 0)
             return found;
         filled += static_cast<std::size_t>(n);
@@ -45,6 +46,8 @@ Seccomp read_status(int fd)
         const char *const filters = strstr(text, kFilters);
         if (filters != nullptr && strchr(filters + 1, '\n') != nullptr)
             found.filters = value_of(text, kFilters);
+        if (found.mode >= 0 && (found.filters >= 0 || n < kPiece - 1))
+            return found;
         const std::size_t kept = filled < kKept ? filled : kKept;
         memmove(text, text + filled - kept, kept);
         filled = kept;

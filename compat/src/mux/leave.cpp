@@ -16,9 +16,8 @@ void put_as_asked(Set &set, const Entry &entry, int op, std::uint32_t events)
     libc::real.epoll_ctl(set.epfd, op, entry.fd, &event);
 }
 
-} // namespace
-
-bool leave_set(int epfd)
+// False: something in it has news of ours still.
+bool leave(int epfd)
 {
     Set *const set = set_of(epfd);
     if (set == nullptr)
@@ -28,7 +27,8 @@ bool leave_set(int epfd)
         next = entry->set_next;
         switch (entry->place.load(std::memory_order_relaxed)) {
         case Place::kTagged:
-            if (!is_disabled(*set, *entry)) // one that has fired gets its data back with the program's next EPOLL_CTL_MOD
+            if (!is_disabled(*set,
+                             *entry)) // one that has fired gets its data back with the program's next EPOLL_CTL_MOD
                 put_as_asked(*set, *entry, EPOLL_CTL_MOD, entry->events);
             break;
         case Place::kNowhere: // has fired while it was ours: nothing is reported but an end, until EPOLL_CTL_MOD
@@ -46,6 +46,20 @@ bool leave_set(int epfd)
         }
     }
     return true;
+}
+
+} // namespace
+
+// All before any is forgotten: an outer one may hold an inner one.
+bool leave_sets()
+{
+    bool all = true;
+    const int highest = highest_set();
+    for (int fd = 0; fd <= highest; ++fd)
+        all = leave(fd) && all;
+    for (int fd = 0; all && fd <= highest; ++fd)
+        epoll_closed(fd);
+    return all;
 }
 
 } // namespace vma::mux

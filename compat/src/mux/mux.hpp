@@ -33,9 +33,9 @@ bool has_news(int epfd); // of accelerated sockets in it: a look that doesn't wa
 void epoll_dup(int old_fd, int new_fd);
 void epoll_closed(int fd); // before the kernel's close of an epoll descriptor, or when its number is reused
 
-// Before its number is forgotten by epoll_closed() while the program keeps it: what was registered for sockets that are the kernel's for good is in
-// the kernel's set as asked. False: something in it has news of ours still.
-bool leave_set(int epfd);
+// All sets are the kernel's alone from now on, while the program keeps them: their sockets are on the kernel for good, and are registered there
+// as asked. False: they stay ours, as a socket has news that the kernel does not know of.
+bool leave_sets();
 
 // ---- called by the socket layer ------------------------------------------------------------------------------------------
 // With no watcher lock held. What sock::is_dual() says has changed before the call.

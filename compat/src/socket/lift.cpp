@@ -323,11 +323,13 @@ bool lift_in_turn(Socket &s, int fd)
         return false;
     }
     bool beside_ring = false;
-    if (s.mode.load(std::memory_order_acquire) == Mode::kPlain && s.endpoint == nullptr && !s.pinned && hold_alone(s) &&
-        is_candidate(s, fd)) {
-        beside_ring = meets_filter() || meets_ring();
-        if (!beside_ring)
-            lift(s, fd);
+    if (s.mode.load(std::memory_order_acquire) == Mode::kPlain && s.endpoint == nullptr && !s.pinned) {
+        beside_ring = meets_filter(); // first: the other looks make more calls
+        if (!beside_ring && hold_alone(s) && is_candidate(s, fd)) {
+            beside_ring = meets_ring();
+            if (!beside_ring)
+                lift(s, fd);
+        }
     }
     g_fork_gate.unlock();
     g_lift_lock.unlock();

@@ -5,6 +5,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/seccomp.hpp"
+#include "compat/src/mux/mux.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/loading.hpp"
 #include "compat/src/socket/sandbox_trial.hpp"
@@ -30,11 +31,13 @@ void say(const libc::Seccomp &now, const char *refused)
                 "stay on the kernel",
                 refused);
     else if (now.mode < 0)
-        VMA_LOG(kInfo, "whether this process is under a filter of system calls (seccomp) can't be read from "
-                       "/proc/thread-self/status: all its sockets stay on the kernel");
+        config::log_last_line(config::Level::kInfo,
+                              "/proc/thread-self/status can't be read, where filters of system calls (seccomp) are "
+                              "told of: all sockets of this process stay on the kernel");
     else
-        VMA_LOG(kInfo, "this process is under a filter of system calls (seccomp) that it was not started under: all "
-                       "its sockets stay on the kernel");
+        config::log_last_line(config::Level::kInfo,
+                              "this process is under a filter of system calls (seccomp) that it was not started "
+                              "under: all its sockets stay on the kernel");
 }
 
 bool look()
@@ -89,6 +92,7 @@ void stay_in_sandbox()
         if (mode == Mode::kPlain || mode == Mode::kDual)
             pin_to_kernel(s, kReason);
     }
+    mux::leave_sets();
 }
 
 void sandbox_comes(const char *how)

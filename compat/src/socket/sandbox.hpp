@@ -23,7 +23,8 @@ void remember_inherited_filters();
 // Before the process sets a filter, by `how`; no lock is held, and it is for one thread at a time. All sockets are on the kernel when it returns, the
 // helper thread has ended, and what was opened of the provider is closed.
 void sandbox_comes(const char *how);
-bool may_forget(int fd); // nothing of this tracked socket is left for the library to do: not the last bytes that came by an endpoint, say
+bool may_forget(
+    int fd); // nothing of this tracked socket is left for the library to do: not the last bytes that came by an endpoint, say
 
 // Before something is opened that acceleration needs, with the lift lock held: looks at the filters of this thread. False: not here; said in
 // the log, once.
