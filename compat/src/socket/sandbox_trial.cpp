@@ -87,6 +87,13 @@ constexpr long kWrite = PROT_READ | PROT_WRITE;
             __VA_ARGS__                                                                                                \
         }                                                                                                              \
     }
+#define VMA_TRIAL_SOCKET(family, ...)                                                                                  \
+    {                                                                                                                  \
+        "socket(" #family ")", SYS_socket, 0,                                                                          \
+        {                                                                                                              \
+            family, __VA_ARGS__                                                                                        \
+        }                                                                                                              \
+    }
 
 constexpr Trial kTrials[] = {
     VMA_TRIAL(wait4, ECHILD, -1, 0, WNOHANG | __WCLONE, 0), // if it is refused nobody waits for the child
@@ -164,10 +171,10 @@ constexpr Trial kTrials[] = {
     VMA_TRIAL(renameat, EBADF, -1, kName, -1, kName),
 #endif
     // sockets, and waiting for them
-    VMA_TRIAL(socket, 0, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
-    VMA_TRIAL(socket, 0, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0),
-    VMA_TRIAL(socket, kAny, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE),
-    VMA_TRIAL(socket, kAny, AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG),
+    VMA_TRIAL_SOCKET(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+    VMA_TRIAL_SOCKET(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0),
+    VMA_TRIAL_SOCKET(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE),
+    VMA_TRIAL_SOCKET(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG),
     VMA_TRIAL(bind, EBADF, -1, 0, 0),
     VMA_TRIAL(listen, EBADF, -1, 0),
     VMA_TRIAL(accept4, EBADF, -1, 0, 0, 0),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A server that allows itself only the system calls that it makes, in several ways and at several moments. WHEN: `first` before it accepts,
 // `accepted` before a byte is exchanged, `running` once its connections are accelerated where they are to be. HOW: who sets the filter, and by
-// what. ACTION: what the filter does about any other call. What it prints is the same without the library.
+// what, or `never`. ACTION: what the filter does about any other call. What it prints is the same without the library.
 #include <arpa/inet.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -51,15 +51,14 @@ struct Sockets {
 
 std::vector<int> allowed(const Plan &plan)
 {
-    std::vector<int> calls = {SYS_read,  SYS_write, SYS_recvfrom,   SYS_sendto,       SYS_accept,     SYS_accept4,
-                              SYS_close, SYS_exit,  SYS_exit_group, SYS_rt_sigreturn, SYS_epoll_ctl,  SYS_epoll_pwait,
-                              SYS_ppoll,
+    std::vector<int> calls = {
+        SYS_read, SYS_write,      SYS_recvfrom,     SYS_sendto,    SYS_accept,      SYS_accept4, SYS_close,
+        SYS_exit, SYS_exit_group, SYS_rt_sigreturn, SYS_epoll_ctl, SYS_epoll_pwait, SYS_ppoll,
 #ifdef SYS_poll
-                              SYS_poll,  SYS_epoll_wait,
+        SYS_poll, SYS_epoll_wait,
 #endif
     };
-    const std::vector<int> of_threads = {SYS_futex,          SYS_madvise,        SYS_munmap,
-                                         SYS_rt_sigprocmask, SYS_set_robust_list};
+    const std::vector<int> of_threads = {SYS_futex, SYS_madvise, SYS_munmap, SYS_rt_sigprocmask, SYS_set_robust_list};
     if (plan.how == "thread" || plan.how == "tsync" || plan.how == "other")
         calls.insert(calls.end(), of_threads.begin(), of_threads.end());
     if (plan.how == "instruction") // nothing tells the library before; it looks
@@ -130,8 +129,8 @@ void restrict_self(const Plan &plan)
     else if (plan.how == "instruction")
         result = instruction(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, reinterpret_cast<long>(&program));
     else
-        result = ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
-                           plan.how == "tsync" ? SECCOMP_FILTER_FLAG_TSYNC : 0UL, &program);
+        result = ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, plan.how == "tsync" ? SECCOMP_FILTER_FLAG_TSYNC : 0UL,
+                           &program);
     must(static_cast<int>(result), "the filter");
 }
 
@@ -182,7 +181,8 @@ bool serve_datagram(int fd)
     sockaddr_in from = {};
     socklen_t length = sizeof from;
     const ssize_t n = ::recvfrom(fd, message, sizeof message, 0, reinterpret_cast<sockaddr *>(&from), &length);
-    return n > 0 && ::sendto(fd, message, static_cast<std::size_t>(n), 0, reinterpret_cast<sockaddr *>(&from), length) == n;
+    return n > 0 &&
+           ::sendto(fd, message, static_cast<std::size_t>(n), 0, reinterpret_cast<sockaddr *>(&from), length) == n;
 }
 
 unsigned serve_all(const Sockets &s, bool all_calls)
@@ -342,7 +342,7 @@ void serve_by(Peer &peer, const Plan &plan)
     watch(s);
     if (plan.when == "running")
         lift_all(peer, s);
-    if (plan.when == "first")
+    if (plan.when == "first" || plan.how == "never")
         report(serve_all(s, true));
     else if (plan.how == "child")
         in_child(plan, s);
