@@ -33,6 +33,7 @@ struct Log {
     const char *name = nullptr; // with its %d
     int details = 0;
     bool colors = false;
+    bool bare = false; // no system call but write()
     timespec start = {};
 };
 constinit Log g_log;
@@ -116,9 +117,9 @@ void add_prefix(Line &line, Level level)
     const int details = __atomic_load_n(&g_log.details, __ATOMIC_RELAXED);
     if (details >= 3)
         line.add("Time: %9.3f ", milliseconds_since(g_log.start));
-    if (details >= 2)
+    if (details >= 2 && !g_log.bare)
         line.add("Pid: %5d ", ::getpid());
-    if (details >= 1)
+    if (details >= 1 && !g_log.bare)
         line.add("Tid: %5d ", ::gettid());
     line.add("VMA %s: ", look.name);
 }
@@ -131,9 +132,10 @@ public:
     {
         ::sigemptyset(&pipe_);
         ::sigaddset(&pipe_, SIGPIPE);
-        sigset_t pending;
-        was_pending_ = ::sigpending(&pending) == 0 && ::sigismember(&pending, SIGPIPE) == 1;
         ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+        sigset_t pending;
+        was_pending_ = ::sigismember(&before_, SIGPIPE) == 1 && ::sigpending(&pending) == 0 &&
+                       ::sigismember(&pending, SIGPIPE) == 1;
     }
     ~NoSigpipe() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
     NoSigpipe(const NoSigpipe &) = delete;
@@ -171,6 +173,10 @@ void write_line(Level level, const Line &line)
     const int file = g_log.file.load(std::memory_order_acquire);
     if (file < 0 && !g_log.stderr_usable.load(std::memory_order_relaxed))
         return;
+    if (g_log.bare) {
+        (void)!libc::real.write(file >= 0 ? file : kStderr, line.text(), line.size());
+        return;
+    }
     const NoSigpipe quiet;
     if (libc::real.write(file >= 0 ? file : kStderr, line.text(), line.size()) < 0 && errno == EPIPE)
         quiet.take_back();
@@ -203,6 +209,14 @@ void log_line(Level level, const char *format, ...)
     line.finish(g_log.colors ? "\033[0m\n" : "\n");
     write_line(level, line);
     errno = saved;
+}
+
+void log_last_line(Level level, const char *text)
+{
+    g_log.bare = true;
+    if (log_enabled(level))
+        log_line(level, "%s", text);
+    set_log_level(static_cast<int>(Level::kNone));
 }
 
 void set_log_level(int level)

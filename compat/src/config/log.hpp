@@ -26,6 +26,9 @@ inline bool log_enabled(Level level)
 // Keeps errno. Longer lines than some 1000 characters are cut.
 void log_line(Level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+// Nothing is logged after it; and no system call but write(2) is made for it.
+void log_last_line(Level level, const char *text);
+
 void set_log_level(int level);     // when vma_stats asks: kNone to kFuncAll, beyond is as these
 void set_log_details(int details); // 0..3
 

@@ -12,6 +12,7 @@
 #include "compat/src/libc/provider_text.hpp"
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/socket/exception.hpp"
+#include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/uring.hpp"
 
 namespace vma::intercept {
@@ -62,7 +63,7 @@ void explain_refusal(int fd)
 void socket_made(int fd, int domain, int type, const void *caller)
 {
     const KeepErrno keep;
-    if (libc::is_provider(caller))
+    if (libc::is_provider(caller) || sock::sandboxed())
         return;
     if (!tracking())
         return explain_refusal(fd);
@@ -81,6 +82,8 @@ void socket_accepted(int listener, int fd, int flags)
 {
     const KeepErrno keep;
     number_given(fd);
+    if (sock::sandboxed())
+        return;
     if (!tracking())
         return is_tcp(fd) ? explain_refusal(fd) : void();
     if (sock::lookup(listener) == nullptr && !is_tcp(fd))
@@ -96,7 +99,7 @@ int epoll_made(int fd, const void *caller)
         return fd;
     const KeepErrno keep;
     number_given(fd);
-    if (!tracking_sets() || libc::is_provider(caller))
+    if (sock::sandboxed() || !tracking_sets() || libc::is_provider(caller))
         return fd;
     mux::epoll_created(fd);
     number_tracked(fd);

@@ -13,6 +13,7 @@
 #include "compat/src/libc/vfork.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/socket.hpp"
 
 // libc's declarations promise what programs give us (nonnull); we make no use of it.
@@ -80,13 +81,14 @@ template <typename Copy> long copy_process(Copy copy)
 // ---- around a function of libc's that forks, and so calls handlers
 template <typename Fork> int fork_with_handlers(Fork fork)
 {
-    const pid_t caller = ::getpid();
+    const pid_t caller = sock::sandboxed() ? 0 : ::getpid(); // without sockets of ours nobody is to be told
     sock::g_fork_gate.lock();
     if (!libc::in_vfork_child())
         sock::fork_comes();
     const int result = fork();
     const KeepErrno keep;
-    if (result != 0 && ::getpid() == caller) // a child in a namespace of its own may have the same number
+    if (result != 0 && caller != 0 &&
+        ::getpid() == caller) // a child in a namespace of its own may have the same number
         sock::forked(result);
     sock::g_fork_gate.unlock(); // the child's copy too
     return result;

@@ -13,6 +13,7 @@
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/stash.hpp"
 #include "compat/src/stats/region.hpp"
 
@@ -31,6 +32,7 @@ bool is_bypassed()
 [[gnu::constructor(101)]] void library_load()
 {
     vma::libc::resolve_real();
+    vma::sock::remember_inherited_filters();
     vma::config::load_params();
     vma::rules::load();
     if (vma::config::params().handle_sigintr)
@@ -46,7 +48,7 @@ bool is_bypassed()
 
 [[gnu::destructor]] void process_ends()
 {
-    if (!vma::libc::in_vfork_child()) {
+    if (!vma::libc::in_vfork_child() && !vma::sock::sandboxed()) { // there is nothing left to end in a sandbox
         vma::sock::process_ends();
         vma::stats::dump_open_to_file();
         vma::stats::remove_file();

@@ -9,6 +9,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/socket/sandbox.hpp"
 #include "compat/src/stats/region.hpp"
 
 namespace vma::intercept {
@@ -40,7 +41,7 @@ void before_spawn(bool has_file_actions)
 
 void exit_at_once [[noreturn]] (int status)
 {
-    if (!libc::in_vfork_child()) {
+    if (!libc::in_vfork_child() && !sock::sandboxed()) {
         sock::process_ends_at_once();
         stats::remove_file();
     }

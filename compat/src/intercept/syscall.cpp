@@ -3,6 +3,7 @@
 // descriptors or move bytes go where the function of that name goes; all others are the kernel's.
 #include "compat/src/intercept/export.hpp"
 
+#include "compat/src/intercept/sandbox.hpp"
 #include "compat/src/intercept/sets.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/provider_text.hpp"
@@ -98,6 +99,12 @@ bool concerns_process(long number, const Arguments &a, long &result)
         return true;
     case SYS_exit_group:
         ::_exit(a.get<int>(0));
+    case SYS_seccomp:
+        before_seccomp(a.get<unsigned>(0), a.get<unsigned>(1), a.get<const void *>(2));
+        return false;
+    case SYS_prctl:
+        before_prctl(a.get<int>(0), a.get<unsigned long>(1), a.get<const void *>(2));
+        return false;
     default:
         return false;
     }
@@ -143,7 +150,8 @@ bool concerns_ring(long number, const Arguments &a, long &result)
     case SYS_io_uring_enter:
     case SYS_io_uring_register: {
         const KeepErrno keep;
-        if (!sock::ring_in_use() && sock::finds_ring()) // not a call that only asks whether there is io_uring
+        if (!sock::ring_in_use() && !sock::sandboxed() &&
+            sock::finds_ring()) // not a call that only asks whether there is io_uring
             sock::ring_seen("io_uring_enter");
         return false;
     }
@@ -354,7 +362,7 @@ constexpr long kWrapped[] = {
     SYS_epoll_pwait,    SYS_epoll_pwait2,   SYS_clone,
     SYS_execve,         SYS_execveat,       SYS_exit_group,
     SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
-    SYS_clone3,
+    SYS_clone3,         SYS_seccomp,        SYS_prctl,
 #ifdef SYS_dup2 // the older half, which newer machines have not
     SYS_dup2,           SYS_fork,           SYS_poll,
     SYS_select,         SYS_epoll_wait,

@@ -149,6 +149,19 @@ template <> struct Stub<decltype(&::clone)> {
     }
 };
 
+template <> struct Stub<decltype(&::prctl)> {
+    template <auto Member> static int call(int option, ...) noexcept
+    {
+        std::va_list rest;
+        va_start(rest, option);
+        unsigned long arguments[4];
+        for (unsigned long &argument : arguments)
+            argument = va_arg(rest, unsigned long);
+        va_end(rest);
+        return resolve_one<Member>()(option, arguments[0], arguments[1], arguments[2], arguments[3]);
+    }
+};
+
 template <> struct Stub<decltype(&::syscall)> {
     template <auto Member> static long call(long number, ...) noexcept
     {

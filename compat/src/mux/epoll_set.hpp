@@ -182,6 +182,7 @@ inline bool only_kernel(int epfd)
            (set->tracked.load(std::memory_order_acquire) == 0 && !set->filter.load(std::memory_order_relaxed));
 }
 
+int highest_set();                         // the highest number that one has had
 Set *adopt_set(int epfd);                  // an epoll descriptor that is not known yet; nullptr: no memory
 void recycle_if_unused(Set &set);          // of a dead set: gives its descriptors and memory back
 int live_number(const Set &set, int epfd); // epfd, or another descriptor of the same set; -1 when all are closed

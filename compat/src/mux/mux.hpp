@@ -33,6 +33,10 @@ bool has_news(int epfd); // of accelerated sockets in it: a look that doesn't wa
 void epoll_dup(int old_fd, int new_fd);
 void epoll_closed(int fd); // before the kernel's close of an epoll descriptor, or when its number is reused
 
+// All sets are the kernel's alone from now on, while the program keeps them: their sockets are on the kernel for good, and are registered there
+// as asked. False: they stay ours, as a socket has news that the kernel does not know of.
+bool leave_sets();
+
 // ---- called by the socket layer ------------------------------------------------------------------------------------------
 // With no watcher lock held. What sock::is_dual() says has changed before the call.
 

@@ -160,6 +160,11 @@ void forget_user_side(Set &set) // in a forked child: the parent's descriptors, 
 
 // ---- descriptors of sets -------------------------------------------------------------------------------------------------
 
+int highest_set()
+{
+    return g_highest.load(std::memory_order_relaxed);
+}
+
 Set *adopt_set(int epfd)
 {
     if (static_cast<unsigned>(epfd) >= static_cast<unsigned>(sock::kMaxTracked))

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include <rdma/fi_cm.h>
 #include <rdma/fi_errno.h>
@@ -31,6 +32,7 @@
 #include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/read_queue.hpp"
 #include "compat/src/socket/rings.hpp"
+#include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/memberships.hpp"
 #include "compat/src/socket/udp/sink.hpp"
@@ -220,7 +222,7 @@ void *help(void *)
     const std::uint32_t turns_per_drain = helper_turns_per_drain();
     std::uint64_t polls_seen = 0;
     std::uint32_t turns = 0;
-    for (;;) {
+    while (!helper_is_to_end()) {
         const int remote = remote_event_fd(); // with the local one
         const bool active = engine_active() || attempts_are_open();
         const RingMask rings = open_rings(kAllRings);
@@ -256,6 +258,7 @@ void *help(void *)
             drain_for_program(polls_seen);
         tick_all(turns % turns_per_count == 0);
     }
+    return nullptr;
 }
 
 // Whoever polls meanwhile sees none of them, or all.
@@ -356,6 +359,8 @@ std::uint32_t udp::current_tick()
 bool engine_start()
 {
     if (g_engine.state == State::kNone) {
+        if (!filters_allow())
+            return false;
         if (loaded(Part::kProvider) == Loaded::kNotYet)
             return false;
         libc::adopt_handlers_if_bypassed();
@@ -366,7 +371,49 @@ bool engine_start()
 
 bool engine_has_failed()
 {
-    return g_engine.state == State::kFailed;
+    return g_engine.state == State::kFailed || sandboxed();
+}
+
+namespace {
+
+void close_object(fid *object)
+{
+    if (object != nullptr)
+        fi_close(object);
+}
+
+// In the order in which they hold each other. What can't be closed stays open: nobody looks at it any more.
+void close_objects(const Objects &o, const DatagramObjects &d)
+{
+    close_object(d.ep != nullptr ? &d.ep->fid : nullptr);
+    close_object(d.av != nullptr ? &d.av->fid : nullptr);
+    close_object(&o.pep->fid);
+    close_object(&o.cq->fid);
+    close_object(&o.eq->fid);
+    close_object(&o.domain->fid);
+    close_object(&o.fabric->fid);
+}
+
+} // namespace
+
+void engine_end()
+{
+    bool ran = false;
+    {
+        const LockGuard guard(g_lift_lock);
+        ran = g_engine.state == State::kRunning;
+        g_engine.state = State::kFailed;
+        if (ran)
+            end_helper_soon();
+    }
+    if (!ran)
+        return;
+    engine_wake_helper();
+    join_helper_thread();
+    const LockGuard guard(g_lift_lock);
+    const Objects o = g_engine.objects;
+    publish({});
+    close_objects(o, std::exchange(g_engine.datagrams, {}));
 }
 
 Device &engine_device()

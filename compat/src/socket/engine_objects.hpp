@@ -30,6 +30,8 @@ struct Objects : Device {
 // whoever has taken the lift lock calls load_what_is_wanted() when he has given it back.
 bool engine_start();
 bool engine_has_failed(); // likewise
+// No socket has an endpoint, and none will: the helper thread ends, and what is open is closed as far as other devices leave it. No lock held.
+void engine_end();
 const Objects &engine_objects();
 Device &engine_device(); // the local one
 void engine_wake_helper();

@@ -13,6 +13,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/vfork.hpp"
 #include "compat/src/socket/loading.hpp"
+#include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/socket.hpp"
 
 namespace vma::sock {
@@ -118,7 +119,8 @@ void fork_ends_in_parent()
 void fork_ends_in_child()
 {
     after_fork_in_child();
-    config::reopen_log_in_child();
+    if (!sandboxed()) // whose files are not to be opened
+        config::reopen_log_in_child();
     loading_after_fork_in_child();
 }
 

@@ -131,6 +131,9 @@ void warn_about_affinity(const char *error)
                          config::params().internal_thread_affinity, error, kStays);
 }
 
+constinit pthread_t g_thread = {};
+constinit std::atomic<bool> g_to_end{false};
+
 enum : std::uint32_t { kThere, kBeginning };
 constinit std::atomic<std::uint32_t> g_helper{kThere};
 
@@ -150,7 +153,9 @@ void *take_place(void *)
     if (g_place.bound && ::sched_setaffinity(0, sizeof g_place.cpus.words,
                                              reinterpret_cast<const cpu_set_t *>(g_place.cpus.words.data())) != 0)
         warn_about_affinity(strerror(errno));
-    return g_place.work(nullptr);
+    g_place.work(nullptr);
+    g_helper_turn.unlock();
+    return nullptr;
 }
 
 } // namespace
@@ -169,6 +174,24 @@ void wait_for_helper_to_begin()
 void helper_after_fork_in_child()
 {
     g_helper.store(kThere, std::memory_order_relaxed);
+}
+
+bool helper_is_to_end()
+{
+    return g_to_end.load(std::memory_order_acquire);
+}
+
+void end_helper_soon()
+{
+    g_to_end.store(true, std::memory_order_release);
+}
+
+void join_helper_thread()
+{
+    int before = 0;
+    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    ::pthread_join(g_thread, nullptr);
+    ::pthread_setcancelstate(before, nullptr);
 }
 
 std::uint32_t helper_turn_ms()
@@ -222,14 +245,12 @@ int start_quiet_thread(pthread_t &thread, pthread_attr_t &attributes, void *(*wo
 int start_helper_thread(void *(*work)(void *))
 {
     pthread_attr_t attributes;
-    pthread_t thread;
     g_place.work = work;
     read_affinity();
     open_cpuset();
     pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     g_helper.store(kBeginning, std::memory_order_relaxed);
-    const int result = start_quiet_thread(thread, attributes, take_place, nullptr);
+    const int result = start_quiet_thread(g_thread, attributes, take_place, nullptr);
     pthread_attr_destroy(&attributes);
     if (result != 0)
         helper_has_begun(); // as far as anybody waits for it

@@ -16,6 +16,11 @@ namespace vma::sock {
 // a negative errno. Not for two callers at a time.
 int start_helper_thread(void *(*work)(void *));
 
+// It is to end soon: `work` looks, and returns. Who has asked wakes it, and then waits until it is gone, with no lock held.
+bool helper_is_to_end();
+void end_helper_soon();
+void join_helper_thread();
+
 // Likewise, another one, where the caller is, with `attributes` for more. It has their stack until measure_stack() was called, which waits
 // for the loader.
 int start_quiet_thread(pthread_t &thread, pthread_attr_t &attributes, void *(*work)(void *), void *argument);

@@ -25,6 +25,7 @@
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/rings.hpp"
+#include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/stream_loans.hpp"
@@ -333,21 +334,24 @@ void lift(Socket &s, int fd) // a candidate; lift lock held
         refuse_without_engine(s);
 }
 
-// Unless another thread lifts, or forks. True: the socket stays as it is, beside a ring of io_uring that was not seen before.
+// Unless another thread lifts, or forks. True: the socket stays as it is, beside a ring of io_uring or under a filter of system calls that was
+// not seen before.
 bool lift_in_turn(Socket &s, int fd)
 {
-    if (ring_in_use() || !g_lift_lock.try_lock())
+    if (ring_in_use() || sandboxed() || !g_lift_lock.try_lock())
         return false;
     if (!g_fork_gate.try_lock()) {
         g_lift_lock.unlock();
         return false;
     }
     bool beside_ring = false;
-    if (s.mode.load(std::memory_order_acquire) == Mode::kPlain && s.endpoint == nullptr && !s.pinned && hold_alone(s) &&
-        is_candidate(s, fd)) {
-        beside_ring = meets_ring();
-        if (!beside_ring)
-            lift(s, fd);
+    if (s.mode.load(std::memory_order_acquire) == Mode::kPlain && s.endpoint == nullptr && !s.pinned) {
+        beside_ring = meets_filter(); // first: the other looks make more calls
+        if (!beside_ring && hold_alone(s) && is_candidate(s, fd)) {
+            beside_ring = meets_ring();
+            if (!beside_ring)
+                lift(s, fd);
+        }
     }
     g_fork_gate.unlock();
     g_lift_lock.unlock();
@@ -391,7 +395,10 @@ void count_operation(Socket &s, int fd, bool received)
         beside_ring = lift_in_turn(s, fd);
     if (beside_ring) [[unlikely]] {
         const int saved = errno;
-        ring_seen("/proc/self/fd");
+        if (sandboxed())
+            stay_in_sandbox();
+        else
+            ring_seen("/proc/self/fd");
         errno = saved;
     }
 }

@@ -19,6 +19,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/author.hpp"
 #include "compat/src/socket/generation.hpp"
+#include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/diag.hpp"
 #include "compat/src/socket/unread.hpp"
@@ -213,7 +214,7 @@ bool open_offers()
 {
     if (g_directory.generations.load(std::memory_order_relaxed) != nullptr)
         return true;
-    if (!prepare_directory())
+    if (!filters_allow() || !prepare_directory())
         return false;
     Generations *const words = map_generations(g_directory.path, g_directory.id);
     if (words == nullptr)

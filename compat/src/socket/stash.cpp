@@ -16,6 +16,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/peek_offset.hpp"
+#include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
 #include "compat/src/socket/unread.hpp"
@@ -332,7 +333,7 @@ void adopt_inherited(void (*adopted)(int fd))
 
 void adopt_passed(const msghdr &msg, bool peeked, void (*adopted)(int fd))
 {
-    if (!any_unread())
+    if (sandboxed() || !any_unread())
         return;
     for (const cmsghdr *c = CMSG_FIRSTHDR(&msg); c != nullptr;
          c = CMSG_NXTHDR(const_cast<msghdr *>(&msg), const_cast<cmsghdr *>(c))) {

@@ -186,6 +186,14 @@ void remove_file()
     errno = saved;
 }
 
+void give_up_file()
+{
+    const LockGuard guard(g_region.lock);
+    g_due.store(false, std::memory_order_relaxed);
+    remove_file();
+    g_region.published = false;
+}
+
 void replaced(bool really)
 {
     if (g_region.published && g_region.owner == ::getpid())

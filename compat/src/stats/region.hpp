@@ -54,6 +54,7 @@ inline void touch()
 }
 
 void remove_file();         // the process ends; async-signal-safe
+void give_up_file();        // there is none from now on: its end must make no system call
 void replaced(bool really); // before exec, and after one that failed
 void after_fork_in_child(); // the parent's file is not ours: its sockets' records go on in memory, from zero
 

@@ -19,6 +19,7 @@
 #include "compat/src/socket/exception.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
 #include "compat/src/socket/loading.hpp"
+#include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/udp/rules.hpp"
 #include "compat/src/socket/uring.hpp"
 
@@ -167,13 +168,18 @@ namespace {
 
 void lift_in_turn(Socket &s, int fd, bool asked)
 {
-    if (!may_lift_beside_rings() || !g_lift_lock.try_lock())
+    if (sandboxed() || !may_lift_beside_rings() || !g_lift_lock.try_lock())
         return;
+    bool met = false;
     if (g_fork_gate.try_lock()) {
-        lift_locked(s, fd, asked);
+        met = meets_filter();
+        if (!met)
+            lift_locked(s, fd, asked);
         g_fork_gate.unlock();
     }
     g_lift_lock.unlock();
+    if (met)
+        stay_in_sandbox();
 }
 
 void try_to_lift(Socket &s, int fd, bool asked)

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "compat/src/socket/sandbox.hpp"
+
+#include <cstdint>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/libc/seccomp.hpp"
+#include "compat/src/mux/mux.hpp"
+#include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/loading.hpp"
+#include "compat/src/socket/sandbox_trial.hpp"
+#include "compat/src/socket/stream.hpp"
+#include "compat/src/stats/region.hpp"
+
+namespace vma::sock {
+
+constinit std::atomic<bool> g_sandboxed{false};
+
+namespace {
+
+constexpr const char *kReason = "a filter of system calls (seccomp)";
+
+constinit libc::Seccomp g_inherited = {};
+constinit bool g_looked = false; // since then only now and then; lift lock
+
+void say(const libc::Seccomp &now, const char *refused)
+{
+    if (refused != nullptr)
+        VMA_LOG(kInfo,
+                "the filters of system calls (seccomp) that this process was started under refuse %s: all its sockets "
+                "stay on the kernel",
+                refused);
+    else if (now.mode < 0)
+        config::log_last_line(config::Level::kInfo,
+                              "/proc/thread-self/status can't be read, where filters of system calls (seccomp) are "
+                              "told of: all sockets of this process stay on the kernel");
+    else
+        config::log_last_line(config::Level::kInfo,
+                              "this process is under a filter of system calls (seccomp) that it was not started "
+                              "under: all its sockets stay on the kernel");
+}
+
+bool look()
+{
+    const libc::Seccomp now = libc::seccomp_of_thread();
+    if (now.mode == 0)
+        return true;
+    const bool inherited = now == g_inherited && now.filters > 0;
+    const char *const refused = inherited ? refused_call() : nullptr;
+    if (inherited && refused == nullptr)
+        return true;
+    g_sandboxed.store(true, std::memory_order_relaxed);
+    say(now, refused);
+    return false;
+}
+
+} // namespace
+
+void remember_inherited_filters()
+{
+    g_inherited = libc::seccomp_of_thread();
+}
+
+bool filters_allow()
+{
+    if (sandboxed())
+        return false;
+    if (!g_looked)
+        g_looked = look();
+    return g_looked;
+}
+
+bool meets_filter()
+{
+    static constinit std::uint32_t looks = 0;
+    constexpr std::uint32_t kFirst = 8;
+    if (sandboxed())
+        return true;
+    const bool first = !g_looked;
+    if (!filters_allow())
+        return true;
+    ++looks;
+    return !first && (looks <= kFirst || (looks & (looks - 1)) == 0) && !look();
+}
+
+void stay_in_sandbox()
+{
+    const std::uint32_t count = pool_size();
+    for (std::uint32_t i = 0; i < count; ++i) {
+        Socket &s = *socket_by_index(i);
+        const Mode mode = s.mode.load(std::memory_order_acquire);
+        if (mode == Mode::kPlain || mode == Mode::kDual)
+            pin_to_kernel(s, kReason);
+    }
+    mux::leave_sets();
+}
+
+void sandbox_comes(const char *how)
+{
+    const config::Level level = pool_size() != 0 ? config::Level::kInfo : config::Level::kDebug;
+    if (config::log_enabled(level)) // the last line: what a log needs may be refused soon
+        config::log_line(level, "%s: this process sets a filter of system calls: all its sockets stay on the kernel",
+                         how);
+    g_sandboxed.store(true, std::memory_order_seq_cst);
+    wait_for_loads();
+    stay_in_sandbox();
+    engine_end();
+    stats::give_up_file();
+}
+
+bool may_forget(int fd)
+{
+    const Socket *const s = lookup(fd);
+    return s == nullptr || (!dual(*s) && s->extra.load(std::memory_order_acquire) == nullptr);
+}
+
+} // namespace vma::sock
