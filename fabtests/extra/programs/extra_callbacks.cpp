@@ -54,7 +54,8 @@ void send_messages(sockaddr_in to)
     CHECK(::connect(fd, generic(to), sizeof to) == 0);
     const time_t begin = std::time(nullptr);
     std::uint32_t accelerated = 0;
-    for (std::uint32_t number = 0; number < kMessages || (waits && accelerated < kMessages) || number % 2 == 0; ++number) {
+    for (std::uint32_t number = 0; number < kMessages || (waits && accelerated < kMessages) || number % 2 == 0;
+         ++number) {
         const Message message = message_of(number);
         CHECK(::send(fd, &message, sizeof message, 0) == sizeof message);
         accelerated += await_answer(fd) ? 1 : 0;
