@@ -173,21 +173,21 @@ void check_flood(std::uint8_t flags, std::int32_t seq, std::int32_t ack, std::si
 
 void floods_are_answered_rarely(void **)
 {
-    check_flood(kRst, 100, 0, 0);              // in the window, not exact
-    check_flood(kSyn, 100, 0, 0);              // in the window
-    check_flood(kSyn, 900000000, 0, 0);        // ahead of it
-    check_flood(kSyn, -900000000, 0, 0);       // far behind
-    check_flood(kSyn, -100, 0, 0);             // behind
-    check_flood(kSyn | kAck, -100, 0, 100);    // with data
-    check_flood(kAck, 900000000, 0, 0);        // acknowledgements
+    check_flood(kRst, 100, 0, 0);           // in the window, not exact
+    check_flood(kSyn, 100, 0, 0);           // in the window
+    check_flood(kSyn, 900000000, 0, 0);     // ahead of it
+    check_flood(kSyn, -900000000, 0, 0);    // far behind
+    check_flood(kSyn, -100, 0, 0);          // behind
+    check_flood(kSyn | kAck, -100, 0, 100); // with data
+    check_flood(kAck, 900000000, 0, 0);     // acknowledgements
     check_flood(kAck, -900000000, 0, 0);
-    check_flood(kAck, -1, 0, 0);               // what both ends of a loop of acknowledgements send
-    check_flood(kAck, 900000000, 0, 100);      // data
+    check_flood(kAck, -1, 0, 0);          // what both ends of a loop of acknowledgements send
+    check_flood(kAck, 900000000, 0, 100); // data
     check_flood(kAck, -900000000, 0, 100);
     check_flood(kAck | kFin, 900000000, 0, 0); // FIN
     check_flood(kAck | kFin, -900000000, 0, 0);
-    check_flood(kAck, 0, 1, 0);                // acknowledges what was never sent
-    check_flood(kAck, 0, -900000000, 0);       // or what was long ago
+    check_flood(kAck, 0, 1, 0);          // acknowledges what was never sent
+    check_flood(kAck, 0, -900000000, 0); // or what was long ago
 }
 
 // The peer did not hear us, and sends again: each segment is answered, but not each of a flood.
@@ -248,8 +248,8 @@ void time_wait_is_limited(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(attacker_learns_nothing),  cmocka_unit_test(floods_are_answered_rarely),
-        cmocka_unit_test(duplicates_are_answered),  cmocka_unit_test(flood_keeps_no_data_away),
+        cmocka_unit_test(attacker_learns_nothing), cmocka_unit_test(floods_are_answered_rarely),
+        cmocka_unit_test(duplicates_are_answered), cmocka_unit_test(flood_keeps_no_data_away),
         cmocka_unit_test(time_wait_is_limited),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
