@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "compat/src/config/aliases.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
@@ -22,7 +23,7 @@ namespace vma::stats {
 // nullptr: no file is wanted. The empty text is a value here, which the table takes for none.
 const char *wanted_folder()
 {
-    const char *const raw = ::secure_getenv("VMA_STATS_SHMEM_DIR");
+    const char *const raw = config::raw_variable("VMA_STATS_SHMEM_DIR");
     return raw != nullptr && raw[0] == '\0' ? nullptr : config::params().stats_shmem_dir;
 }
 
