@@ -33,8 +33,9 @@ void lines(void **)
     assert_string_equal(found("# nothing\n\nuse os tcp_server *:*\n \tprivileged\t/bin/x \r\n").c_str(), "");
     assert_string_equal(found("privileged /bin/x A=1  B= C=x=y # D=1").c_str(), "A=1;B=;C=x=y;");
     assert_string_equal(found("privileged /bin/x wrong A=1").c_str(), "A=1;");
-    for (const char *text : {"#privileged /bin/x", "privileged /bin/xy", "privileged /bin/", "privileged x", "privileged",
-                             "privilege /bin/x", "privileged /bin/y /bin/x", "application-id x *", "privileged # /bin/x"})
+    for (const char *text :
+         {"#privileged /bin/x", "privileged /bin/xy", "privileged /bin/", "privileged x", "privileged",
+          "privilege /bin/x", "privileged /bin/y /bin/x", "application-id x *", "privileged # /bin/x"})
         assert_string_equal(found(text).c_str(), "no");
     assert_string_equal(found("privileged /bin/y A=1\nprivileged /bin/x B=1\nprivileged /bin/x C=1").c_str(), "B=1;");
 }

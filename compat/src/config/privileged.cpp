@@ -54,8 +54,7 @@ std::string_view read_text()
     struct stat st = {};
     std::size_t length = 0;
     if (::fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == 0 && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0)
-        for (ssize_t n = 0; length < kMostText &&
-                            (n = libc::real.read(fd, g_text + length, kMostText - length)) > 0;)
+        for (ssize_t n = 0; length < kMostText && (n = libc::real.read(fd, g_text + length, kMostText - length)) > 0;)
             length += static_cast<std::size_t>(n);
     libc::real.close(fd);
     return {g_text, length};
@@ -90,8 +89,8 @@ void read_permission()
         return;
     const ssize_t length = ::readlink("/proc/self/exe", file, sizeof file);
     const auto known = static_cast<std::size_t>(std::max<ssize_t>(length, 0));
-    g_refused = known == 0 || known == sizeof file ||
-                !find_permission(read_text(), {file, known}, g_granted, sizeof g_granted);
+    g_refused =
+        known == 0 || known == sizeof file || !find_permission(read_text(), {file, known}, g_granted, sizeof g_granted);
 }
 
 const char *granted(const char *name)

@@ -29,11 +29,11 @@ const char *wanted_folder()
 
 namespace {
 
-// No cancellation points: the lock is held.
+// No cancellation points: the lock is held. For its user alone: it tells with whom the process talks.
 int open_new(const char *path)
 {
     constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    return static_cast<int>(libc::real.syscall(SYS_openat, AT_FDCWD, path, kFlags, 0644));
+    return static_cast<int>(libc::real.syscall(SYS_openat, AT_FDCWD, path, kFlags, 0600));
 }
 
 // Others can write to the folder. A name that is there is only taken away if it is a plain file of ours; a symbolic link is

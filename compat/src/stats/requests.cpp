@@ -111,7 +111,7 @@ void dump_to_file(const Slot &slot)
     text.add("%s\n", kRule);
     describe(view_of(slot), text);
     constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-    const long fd = libc::real.syscall(SYS_openat, AT_FDCWD, path, kFlags, 0644);
+    const long fd = libc::real.syscall(SYS_openat, AT_FDCWD, path, kFlags, 0600);
     const bool written = fd >= 0 && may_append(static_cast<int>(fd), text.size()) &&
                          libc::real.syscall(SYS_write, fd, text.c_str(), text.size()) >= 0;
     static constinit std::atomic<bool> said{false};
