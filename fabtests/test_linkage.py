@@ -71,6 +71,15 @@ def test_nothing_is_made_under_a_lock_of_the_compiler(archive):
     assert not [line for line in objects if "__cxa_guard_acquire" in line]
 
 
+def test_no_environment_of_a_stranger_is_read():
+    """getenv() alone: a program may have more rights than who starts it, by capabilities of its file too, and secure_getenv() knows that."""
+    objects = [path for part in ("prov/vma/src", "compat/src", "util") for path in (BUILD / part).rglob("*.o") if "test" not in path.parts]
+    assert {path.parts[len(BUILD.parts)] for path in objects} == {"prov", "compat", "util"}
+    lines = output("nm", "-A", "--undefined-only", *objects).splitlines()
+    assert any(line.endswith(" secure_getenv") for line in lines)
+    assert not [line for line in lines if line.split()[-1].split("@")[0] in ("getenv", "__libc_getenv")]
+
+
 def test_a_program_runs_over_the_preload_library():
     env = {**os.environ, "LD_PRELOAD": str(LIBRARIES / "libvma.so")}
     done = subprocess.run(["/bin/echo", "hello"], env=env, capture_output=True, text=True, check=True, timeout=60)

@@ -107,7 +107,11 @@ void any_transport_is_the_kernel_for_who_connects(void **)
 
 void errors_name_the_column(void **)
 {
-    wrong("uze os tcp_server *:*", 1, "expected use, application-id or log, found \"uze\"");
+    wrong("uze os tcp_server *:*", 1, "expected use, application-id, privileged or log, found \"uze\"");
+    wrong("privileged", 11, "expected the path of a program, found the end of the line");
+    wrong("privileged nginx", 12, "expected the path of a program");
+    wrong("privileged /bin/x VMA_SPEC", 19, "expected VMA_NAME=VALUE");
+    wrong("privileged /bin/x PATH=/", 19, "expected VMA_NAME=VALUE");
     wrong("use tcp tcp_server *:*", 5, "expected a transport (vma, os or *), found \"tcp\"");
     wrong("use os tcp_sever *:*", 8, "expected a role");
     wrong("use os tcp_server", 18, "found the end of the line");
@@ -138,6 +142,7 @@ void libvma_is_followed_where_it_is_lenient(void **)
     for (const char *line : {"log min-level 9", "log destination stderr", "log destination ystderr min-level 1",
                              "log destination file libvma.log", "log destination syslog"})
         assert_int_equal(parse_line(line, 3, problems).kind, Kind::kLog);
+    assert_int_equal(parse_line("privileged /bin/x VMA_SPEC=latency VMA_MTU=", 4, problems).kind, Kind::kPrivileged);
 }
 
 const char kFile[] = "use os tcp_server *:1\n"

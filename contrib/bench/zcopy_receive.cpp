@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -154,18 +154,35 @@ def test_a_peer_that_never_answers(start, process):
     vmad.says("the peer has not answered 3 times", 3)
 
 
-def test_the_pid_file_of_one_that_lives(start, process, listener):
+def as_another_user(action):
+    """In a process of a user who has no rights here."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        with contextlib.suppress(Exception):
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+            action()
+            status = 0
+        os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_only_its_end_says_that_a_process_has_ended(start, process, listener):
+    """Not its files: any user could switch the guard off by reading the pid file of a process of root's, and vmad only looks at pidfds."""
     vmad = start()
     program = process(vmad)
     with connected(program, listener) as peer:
+        vmad.folder.parent.chmod(0o755)
+        pid_file = vmad.folder / f"vma_agent.{program.proc.pid}.pid"
+        as_another_user(lambda: pid_file.read_bytes())
         program.do("unwatch")
-        vmad.says("has closed its pid file, and lives")
+        open_files = [os.readlink(entry) for entry in pathlib.Path(f"/proc/{vmad.proc.pid}/fd").iterdir()]
+        assert any("pidfd" in file for file in open_files) and not any("inotify" in file for file in open_files), open_files
         killed(program)
-        other = process(vmad)
-        with connected(other, listener) as last:
-            killed(other)
-            assert is_reset(last)
-        assert is_open(peer)
+        assert is_reset(peer)
+    assert vmad.said("not watched") == 0
 
 
 def test_as_many_as_the_options_allow(start, process, listener):
@@ -280,7 +297,7 @@ def test_files_that_are_none(client):
                  "vma_agent.0.pid", "x" * 255, f"vma_agent.{os.getpid()}.sock2"):
         (vmad.folder / name).touch()
     assert answers(mine) == []
-    assert vmad.said("has closed its pid file") == 0
+    assert vmad.proc.alive()
 
 
 # ---- the daemon itself -------------------------------------------------------------------------------------------------

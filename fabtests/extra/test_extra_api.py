@@ -23,3 +23,23 @@ def test_dummies(run):
                    env={"VMA_LIFT_AFTER": "8", "VMA_TRACELEVEL": "info"})
     sent = re.search(r"dummies (\d+)", done.stdout())[1]
     assert any(line.endswith(f"dummy sends: {sent}") for line in done.log().lines)
+
+
+# How a connection is: by the kernel for good, accelerated after some messages, and at the first.
+WAYS = {"plain": {"VMA_LIFT_AFTER": "1000000000", "CALLBACK_PLAIN": "1"}, "accelerated": {"VMA_LIFT_AFTER": "8"}, "latency": {"VMA_SPEC": "latency"}}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("off", (1001, 4000000000), ids=("ended", "kept"))
+@pytest.mark.parametrize("after", (0, 1, 100))
+@pytest.mark.parametrize("verdict", (0, 1, 2), ids=("drop", "receive", "hold"))
+def test_tcp_callback(run, verdict, after, off, way):
+    """Of a TCP socket, which ended in endless recursion at the first message. The program checks how the connection is."""
+    env = {"CALLBACK_ANSWER": str(verdict), "CALLBACK_AFTER": str(after), "CALLBACK_OFF": str(off)}
+    run.run("program", [build.program("extra/programs/extra_api"), "tcp_callback"], vma=True, env=env | WAYS[way])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_tcp_callback_of_a_stream(run, way):
+    done = run.run("program", [build.program("extra/programs/extra_api"), "tcp_callback_stream"], vma=True, env=WAYS[way])
+    assert re.search(r"asked about [1-9]\d{7}", done.stdout())

@@ -333,21 +333,27 @@ def test_symlink_and_fifo(folder, sample):
 
 
 def test_permissions(folder, sample):
-    """Of another user's file only what can be read."""
+    """Of another user's file only what can be read, which is nothing as it was made; root sees all."""
+    sample.file.chmod(0o600)
     if os.geteuid() != 0:
         pytest.skip("only root can become somebody else")
     for path in [folder, *folder.parents]:
         if path.stat().st_mode & stat.S_IXOTH == 0:
             pytest.skip(f"{path} can't be entered by others")
     nobody = lambda: (os.setgid(65534), os.setuid(65534))
-    sample.file.chmod(0o644)
     tool = [program("vma_stats"), "-k", folder, "-p", str(sample.pid), "-c", "1"]
+    done = subprocess.run(tool, preexec_fn=nobody, capture_output=True, text=True)
+    assert done.returncode == 1 and f"{sample.file}: Permission denied" in done.stderr
+    folder.chmod(0o755)
+    done = subprocess.run([program("vma_stats"), "-k", folder, "-v", "5"], preexec_fn=nobody, capture_output=True, text=True)
+    assert done.returncode == 1 and "Permission denied" not in done.stderr  # nobody's but others'
+    os.chown(sample.file, 65534, 65534)
+    assert subprocess.run(tool, capture_output=True, check=True).stdout
+    os.chown(sample.file, 0, 0)
+    sample.file.chmod(0o644)
     assert subprocess.run(tool, preexec_fn=nobody, capture_output=True, check=True).stdout
     done = subprocess.run([*tool, "-z"], preexec_fn=nobody, capture_output=True, text=True)
     assert done.returncode == 1 and "counters can't be zeroed: Permission denied" in done.stderr
-    sample.file.chmod(0o600)
-    done = subprocess.run(tool, preexec_fn=nobody, capture_output=True, text=True)
-    assert done.returncode == 1 and f"{sample.file}: Permission denied" in done.stderr
 
 
 def test_ends_with_the_process(run, folder, sample):

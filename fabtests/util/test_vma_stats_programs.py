@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import socket
+import stat
 import subprocess
 
 import pytest
@@ -72,6 +73,23 @@ def talk(run, port):
     server = script(run, "server", ECHO.format(port=port)).wait_output("ready")
     client = script(run, "client", PING.format(port=port, count=5000, stays=True)).wait_output("done")
     return server, client
+
+
+def test_what_a_process_writes_is_its_users_alone(run, port):
+    """Statistics, their text at the end, and the log: they tell with whom it talks. The umask would let all users read."""
+    env = {"VMA_STATS_FILE": str(run.work / "stats.%d"), "VMA_TRACELEVEL": "debug"}
+    text = ECHO.format(port=port) + "s.close(); print('done', flush=True); signal.pause()"
+    before = os.umask(0)
+    try:
+        server = script(run, "server", text, env=env).wait_output("ready")
+        client = script(run, "client", PING.format(port=port, count=10, stays=False), env=env)
+    finally:
+        os.umask(before)
+    client.ok()
+    server.wait_output("done")
+    paths = [file_of(run, server), *run.log_dir.glob("*.log"), *run.work.glob("stats.*")]
+    assert len(paths) >= 5
+    assert {oct(stat.S_IMODE(path.stat().st_mode)) for path in paths} == {"0o600"}
 
 
 def test_all_is_counted(run, talk):

@@ -10,13 +10,15 @@
 
 #pragma GCC system_header /* arrays without a length in structs, enumerators of 64 bits: extensions of both languages */
 
+/* No more than these: a program may have macros by the names of what other headers declare. They bring struct iovec, and pthread_t and
+ * struct timespec unless the compiler is held to ISO C. */
 #include <netinet/in.h>
-#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
+#if defined(__STRICT_ANSI__) && !defined(__cplusplus)
+#include <pthread.h>
 #include <time.h>
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,21 +26,17 @@ extern "C" {
 
 /* ---- socket options, all of SOL_SOCKET ------------------------------------------------------------------------------ */
 
-enum {
-    SO_VMA_GET_API = 2800,   /* get, of descriptor -1: see vma_get_api() */
-    SO_VMA_USER_DATA = 2801, /* set, get: 8 bytes, in completions of the socket; its descriptor until it is set */
-    SO_VMA_RING_ALLOC_LOGIC = 2810, /* set: struct vma_ring_alloc_logic_attr */
-    SO_VMA_RING_USER_MEMORY = 2811, /* set, get: struct iovec */
-    SO_VMA_FLOW_TAG = 2820,         /* set: 4 bytes */
-    SO_VMA_SHUTDOWN_RX = 2821       /* set, any value: the socket receives no more */
-};
+#define SO_VMA_GET_API 2800   /* get, of descriptor -1: see vma_get_api() */
+#define SO_VMA_USER_DATA 2801 /* set, get: 8 bytes, in completions of the socket; its descriptor until it is set */
+#define SO_VMA_RING_ALLOC_LOGIC 2810 /* set: struct vma_ring_alloc_logic_attr */
+#define SO_VMA_RING_USER_MEMORY 2811 /* set, get: struct iovec */
+#define SO_VMA_FLOW_TAG 2820         /* set: 4 bytes */
+#define SO_VMA_SHUTDOWN_RX 2821      /* set, any value: the socket receives no more */
 
 /* ---- flags ------------------------------------------------------------------------------------------------------------ */
 
-enum {
-    MSG_VMA_ZCOPY_FORCE = 0x01000000, /* recvfrom_zcopy: without a copy or not at all */
-    MSG_VMA_ZCOPY = 0x00040000        /* recvfrom_zcopy gave packets */
-};
+#define MSG_VMA_ZCOPY_FORCE 0x01000000 /* recvfrom_zcopy: without a copy or not at all */
+#define MSG_VMA_ZCOPY 0x00040000       /* recvfrom_zcopy gave packets */
 
 /* Of send() and its kind: the path is walked, and nothing sent. */
 #define VMA_SND_FLAGS_DUMMY MSG_SYN
@@ -123,12 +121,12 @@ typedef enum {
     RING_LOGIC_LAST = 32
 } ring_logic_t;
 
-enum {
+typedef enum {
     VMA_RING_ALLOC_MASK_RING_PROFILE_KEY = 1,
     VMA_RING_ALLOC_MASK_RING_USER_ID = 2,
     VMA_RING_ALLOC_MASK_RING_INGRESS = 4,
     VMA_RING_ALLOC_MASK_RING_ENGRESS = 8
-};
+} vma_ring_alloc_logic_attr_comp_mask;
 
 typedef int vma_ring_profile_key;
 
@@ -142,9 +140,11 @@ struct vma_ring_alloc_logic_attr {
     uint32_t reserved : 30;
 };
 
+typedef enum { VMA_RING_ATTR_LAST = 0 } vma_ring_type_attr_mask; /* of comp_mask below: there are none yet */
+
 typedef enum { VMA_RING_PACKET = 0, VMA_RING_EXTERNAL_MEM = 1 } vma_ring_type;
 
-enum { VMA_HW_PP_EN = 1, VMA_HW_PP_BURST_EN = 8 };
+typedef enum { VMA_HW_PP_EN = 1, VMA_HW_PP_BURST_EN = 8 } mlx_hw_device_cap;
 
 struct vma_packet_queue_ring_attr {
     uint32_t comp_mask;
@@ -163,7 +163,7 @@ struct vma_ring_type_attr {
     };
 };
 
-enum { VMA_MODIFY_RING_CQ_MODERATION = 1, VMA_MODIFY_RING_CQ_ARM = 2 };
+typedef enum { VMA_MODIFY_RING_CQ_MODERATION = 1, VMA_MODIFY_RING_CQ_ARM = 2 } vma_modify_ring_mask;
 
 struct vma_cq_moderation_attr {
     uint32_t cq_moderation_count;
@@ -192,7 +192,7 @@ struct vma_rate_limit_t {
 
 /* ---- registers of a ConnectX: get_ring_direct_descriptors ---------------------------------------------------------------- */
 
-enum { DATA_VALID_DEV = 0, DATA_VALID_SQ = 1, DATA_VALID_RQ = 2 };
+typedef enum { DATA_VALID_DEV = 0, DATA_VALID_SQ = 1, DATA_VALID_RQ = 2 } vma_mlx_hw_valid_data_mask;
 
 struct dev_data {
     uint32_t vendor_id;
@@ -245,7 +245,13 @@ struct vma_mlx_hw_device_data {
 
 enum { CMSG_VMA_IOCTL_USER_ALLOC = 2900 };
 
-enum { VMA_IOCTL_USER_ALLOC_TX = 1, VMA_IOCTL_USER_ALLOC_RX = 2 };
+/* Flags of vma_cmsg_ioctl_user_alloc_t; the short names are of this library only. */
+enum {
+    VMA_IOCTL_USER_ALLOC_FLAG_TX = 1,
+    VMA_IOCTL_USER_ALLOC_FLAG_RX = 2,
+    VMA_IOCTL_USER_ALLOC_TX = VMA_IOCTL_USER_ALLOC_FLAG_TX,
+    VMA_IOCTL_USER_ALLOC_RX = VMA_IOCTL_USER_ALLOC_FLAG_RX
+};
 
 #pragma pack(push, 1)
 struct vma_cmsg_ioctl_user_alloc_t {
@@ -258,7 +264,7 @@ struct vma_cmsg_ioctl_user_alloc_t {
 /* ---- the table ---------------------------------------------------------------------------------------------------------------- */
 
 /* Bits of vma_extra_supported_mask: what this library carries out here. Every entry can be called all the same. */
-enum {
+typedef enum {
     VMA_EXTRA_API_REGISTER_RECV_CALLBACK = 1 << 0,
     VMA_EXTRA_API_RECVFROM_ZCOPY = 1 << 1,
     VMA_EXTRA_API_FREE_PACKETS = 1 << 2,
@@ -279,7 +285,7 @@ enum {
     VMA_EXTRA_API_DEREGISTER_MEMORY_ON_RING = 1 << 18,
     VMA_EXTRA_API_MODIFY_RING = 1 << 20,
     VMA_EXTRA_API_IOCTL = 1 << 21
-};
+} vma_extra_api_mask;
 
 #pragma pack(push, 1)
 struct vma_api_t {

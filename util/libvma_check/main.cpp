@@ -81,7 +81,7 @@ private:
 
 const char *from_environment(const char *name, const char *otherwise)
 {
-    const char *const value = std::getenv(name);
+    const char *const value = ::secure_getenv(name);
     return value != nullptr && *value != '\0' ? value : otherwise;
 }
 

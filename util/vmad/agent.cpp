@@ -26,11 +26,9 @@ namespace vma::guard {
 namespace {
 
 constexpr std::uint64_t kSocket = 0; // what is watched; else a process' number
-constexpr std::uint64_t kFolder = ~std::uint64_t{0};
-constexpr std::uint64_t kProber = kFolder - 1;
+constexpr std::uint64_t kProber = ~std::uint64_t{0};
 constexpr unsigned kMessagesATurn = 256;
 constexpr std::size_t kMostInAll = 1U << 20;
-constexpr Nanos kClosing = inet::kSecond;    // from the end of the pid file to that of the process, at most
 constexpr Nanos kComplaints = inet::kSecond; // between two lines about wrong messages
 
 std::string failure(const std::string &what)
@@ -87,7 +85,7 @@ std::string Agent::open()
         return error;
     if (std::string error = open_socket(); !error.empty())
         return error;
-    return watch(socket_.get(), kSocket) && watch(folder_.fd(), kFolder) ? "" : failure("epoll");
+    return watch(socket_.get(), kSocket) ? "" : failure("epoll");
 }
 
 std::string Agent::take_lock()
@@ -148,11 +146,6 @@ void Agent::on_readable(Nanos now)
             receive(now);
         } else if (what == kProber) {
             prober_.on_readable(now);
-        } else if (what == kFolder) {
-            if (!folder_.read([&](pid_t pid) { on_closed(pid, now); })) {
-                for (auto &[pid, process] : processes_) // whose was missed is not known
-                    on_closed(pid, now);
-            }
         } else if (const auto process = processes_.find(static_cast<pid_t>(what));
                    process != processes_.end() && is_readable(process->second.pidfd.get())) {
             on_death(process, now);
@@ -163,24 +156,12 @@ void Agent::on_readable(Nanos now)
 
 Nanos Agent::due() const
 {
-    Nanos first = prober_.due();
-    for (const auto &[pid, process] : processes_)
-        first = std::min(first, process.closed);
-    return first;
+    return prober_.due();
 }
 
 void Agent::on_time(Nanos now)
 {
     prober_.on_time(now);
-    for (auto process = processes_.begin(); process != processes_.end();) {
-        const auto next = std::next(process);
-        if (process->second.closed <= now) {
-            say(Level::kInformation, "process %d has closed its pid file, and lives: not watched any more",
-                process->first);
-            forget(process);
-        }
-        process = next;
-    }
     follow_prober();
 }
 
@@ -333,12 +314,6 @@ void Agent::complain(pid_t pid, const char *why, Nanos now)
 }
 
 // ---- ends ------------------------------------------------------------------------------------------------------------
-
-void Agent::on_closed(pid_t pid, Nanos now)
-{
-    if (const auto process = processes_.find(pid); process != processes_.end())
-        process->second.closed = std::min(process->second.closed, now + kClosing);
-}
 
 void Agent::on_death(Processes::iterator process, Nanos now)
 {

@@ -41,9 +41,8 @@ public:
 
 private:
     struct Process {
-        core::UniqueFd pidfd;
+        core::UniqueFd pidfd;                // alone says that it has ended: its files anybody may open and close
         std::map<std::uint32_t, Pair4> open; // established connections by fid
-        Nanos closed = inet::kNever;         // until then it is to end, as its pid file is closed
         bool full_told = false;
     };
     using Processes = std::map<pid_t, Process>;
@@ -57,7 +56,6 @@ private:
     void take_state(const AgentMessage &message);
     void take_flow(const AgentMessage &message, const sockaddr_un &from, unsigned length);
     bool answer(const void *data, std::size_t size, const sockaddr_un &to, unsigned length);
-    void on_closed(pid_t pid, Nanos now);
     void on_death(Processes::iterator process, Nanos now);
     void forget(Processes::iterator process);
     void follow_prober();

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/config/privileged.hpp"
 
 namespace vma::config {
 
@@ -185,9 +186,14 @@ void warn_about_unknown(const char *name)
 
 } // namespace
 
+const char *raw_variable(const char *name)
+{
+    return is_privileged() ? granted(name) : ::secure_getenv(name);
+}
+
 const char *variable(const char *name)
 {
-    const char *const value = ::secure_getenv(name);
+    const char *const value = raw_variable(name);
     return value != nullptr && value[std::strspn(value, " \t\r\n")] != '\0' ? value : nullptr;
 }
 

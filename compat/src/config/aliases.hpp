@@ -11,6 +11,7 @@ namespace vma::config {
 // A variable of the environment, unless it is empty; nullptr in a set-user-id program, whose caller must not choose for
 // it.
 const char *variable(const char *name);
+const char *raw_variable(const char *name); // the same, where an empty one means something
 
 inline constexpr std::size_t kAliasText = 32;
 

@@ -186,7 +186,7 @@ int open_file(const char *name)
 {
     char path[PATH_MAX];
     expand_process_id(name, path, sizeof path);
-    const int fd = libc::real.open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    const int fd = libc::real.open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0) {
         const int error = errno;
         VMA_LOG(kWarn, "VMA_LOG_FILE: %s: %s; logging to stderr", path, std::strerror(error));

@@ -14,6 +14,7 @@
 #include "compat/src/config/aliases.hpp"
 #include "compat/src/config/header.hpp"
 #include "compat/src/config/log.hpp"
+#include "compat/src/config/privileged.hpp"
 #include "compat/src/config/relations.hpp"
 #include "compat/src/config/table.hpp"
 
@@ -167,6 +168,7 @@ void load_params()
     if (g_loaded.exchange(true, std::memory_order_acq_rel))
         return;
     const int saved = errno;
+    read_permission();
     read_environment(g_params);
     open_log(g_params);
     print_header(g_params);

@@ -147,40 +147,38 @@ bool judge(sock::Socket &s, State &state, int fd, sock::Loan &loan, const sock::
     return verdict == VMA_PACKET_RECV;
 }
 
-// What the kernel brought stands in the program's buffer. True: it may stay there.
+// Who sent what the kernel brought: it names the sender of a datagram, and nobody of a stream.
+void name_source(const sock::Socket &s, int fd, const msghdr &message, sockaddr_storage &from)
+{
+    socklen_t size = sizeof from;
+    if (!sock::is_udp(s))
+        libc::real.getpeername(sock::live_fd(s, fd), reinterpret_cast<sockaddr *>(&from), &size);
+    else if (message.msg_name != nullptr)
+        memcpy(&from, message.msg_name, std::min<std::size_t>(message.msg_namelen, sizeof from));
+}
+
+// What the kernel brought stands in the program's buffer, which is the next receive's: the callback is shown a copy, which can be held.
+// True: it may stay in the buffer, where what the callback has changed is changed then.
 bool judge_copy(sock::Socket &s, State &state, int fd, const msghdr &message, std::size_t bytes)
 {
-    iovec parts[16];
-    std::size_t count = 0;
-    for (std::size_t left = bytes; left != 0 && count < std::size(parts) && count < message.msg_iovlen; ++count) {
-        parts[count] = {message.msg_iov[count].iov_base, std::min(left, message.msg_iov[count].iov_len)};
-        left -= parts[count].iov_len;
-    }
     Names names;
-    if (message.msg_name != nullptr)
-        memcpy(&names.from, message.msg_name, std::min<std::size_t>(message.msg_namelen, sizeof names.from));
-    sock::Loan copy = count == 1 ? sock::lend_copy(parts[0].iov_base, parts[0].iov_len) : sock::Loan{};
-    Packet *const packet = copy.lender != nullptr ? &hold(s, copy) : nullptr; // its id, should it be held
-    const int verdict = ask(s, state, fd, parts, count, bytes, packet, nullptr, names);
-    if (packet != nullptr && verdict != VMA_PACKET_HOLD)
-        drop(*packet);
-    return verdict == VMA_PACKET_RECV || (verdict == VMA_PACKET_HOLD && packet == nullptr);
+    name_source(s, fd, message, names.from);
+    sock::Loan copy = sock::lend_copy(message, bytes);
+    if (copy.lender == nullptr)
+        return true; // no memory: as if nobody asked
+    Packet &packet = hold(s, copy);
+    iovec part = {packet.bytes(), bytes};
+    const int verdict = ask(s, state, fd, &part, 1, bytes, &packet, nullptr, names);
+    if (verdict == VMA_PACKET_HOLD)
+        return false;
+    if (verdict == VMA_PACKET_RECV)
+        sock::udp::scatter(message, &part, 1);
+    drop(packet);
+    return verdict == VMA_PACKET_RECV;
 }
 
-} // namespace
-
-bool any_callbacks()
-{
-    return g_callbacks.load(std::memory_order_relaxed) != 0;
-}
-
-bool has_ready(const sock::Socket &s)
-{
-    const State *const state = find_state(s);
-    return state != nullptr && state->ready_count != 0;
-}
-
-ssize_t receive_screened(sock::Socket &s, int fd, msghdr &message, int flags)
+// One packet that the callback lets through, or a part of a stream's.
+ssize_t receive_one(sock::Socket &s, int fd, msghdr &message, int flags)
 {
     State *const state = find_state(s);
     const msghdr asked = message;
@@ -192,7 +190,7 @@ ssize_t receive_screened(sock::Socket &s, int fd, msghdr &message, int flags)
             return kept;
         if (state == nullptr || state->callback.load(std::memory_order_acquire) == nullptr) {
             s.screened.store(false, std::memory_order_relaxed);
-            return sock::receive_msg(s, fd, &message, flags);
+            return sock::receive_unscreened(s, fd, &message, flags);
         }
         if (!has_room_for_packets(s) || (flags & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB)) != 0)
             return sock::receive_unscreened(s, fd, &message, flags);
@@ -218,6 +216,91 @@ ssize_t receive_screened(sock::Socket &s, int fd, msghdr &message, int flags)
         if (stays)
             return n;
     }
+}
+
+// More of the stream could be had at once: in the list, in the ring, or by the kernel behind it. Of a connection that has no ring the kernel gave
+// all that it had.
+bool has_more(const sock::Socket &s)
+{
+    return has_ready(s) ||
+           (sock::dual(s) && (sock::has_input(s) || s.rx.path.load(std::memory_order_relaxed) == sock::Path::kKernel));
+}
+
+// What is left of the message's parts behind `done` bytes, or the first of it.
+struct Rest {
+    iovec parts[16];
+    msghdr message;
+    std::size_t room = 0;
+
+    Rest(const msghdr &whole, std::size_t done) : message(whole)
+    {
+        message.msg_iov = parts;
+        message.msg_iovlen = 0;
+        for (std::size_t i = 0; i < whole.msg_iovlen && message.msg_iovlen < std::size(parts); ++i) {
+            const iovec &part = whole.msg_iov[i];
+            const std::size_t skipped = std::min(done, part.iov_len);
+            done -= skipped;
+            if (skipped == part.iov_len)
+                continue;
+            parts[message.msg_iovlen++] = {static_cast<char *>(part.iov_base) + skipped, part.iov_len - skipped};
+            room += part.iov_len - skipped;
+        }
+    }
+};
+
+// Packet by packet, until all parts are full or, without MSG_WAITALL, no more is there: of whoever gets less than asked for edge-triggered
+// programs believe that.
+ssize_t receive_bytes(sock::Socket &s, int fd, msghdr &message, int flags)
+{
+    const bool all = (flags & MSG_WAITALL) != 0;
+    const std::size_t total = sock::total_length(message);
+    std::size_t done = 0;
+    for (bool was_full = true; done < total && (was_full || has_more(s) || (all && sock::dual(s)));) {
+        Rest rest(message, done);
+        const ssize_t n = receive_one(s, fd, rest.message, done == 0 || all ? flags : flags | MSG_DONTWAIT);
+        if (n < 0 && done != 0 && sock::dual(s))
+            sock::keep_error(s, errno);
+        if (n <= 0)
+            return done != 0 ? static_cast<ssize_t>(done) : n;
+        if (done == 0) {
+            message.msg_namelen = 0;
+            message.msg_controllen = rest.message.msg_controllen;
+            message.msg_flags = rest.message.msg_flags;
+        }
+        was_full = static_cast<std::size_t>(n) == rest.room;
+        done += static_cast<std::size_t>(n);
+    }
+    return static_cast<ssize_t>(done);
+}
+
+} // namespace
+
+bool any_callbacks()
+{
+    return g_callbacks.load(std::memory_order_relaxed) != 0;
+}
+
+bool has_ready(const sock::Socket &s)
+{
+    const State *const state = find_state(s);
+    return state != nullptr && state->ready_count != 0;
+}
+
+std::size_t bytes_ready(const sock::Socket &s)
+{
+    State *const state = find_state(s);
+    if (state == nullptr)
+        return 0;
+    const sock::LockGuard guard(state->ready_lock);
+    return !sock::is_udp(s) || state->first_ready == nullptr ? std::size_t{state->ready_bytes}
+                                                             : state->first_ready->size();
+}
+
+ssize_t receive_screened(sock::Socket &s, int fd, msghdr &message, int flags)
+{
+    const bool one = sock::is_udp(s) || (flags & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB)) != 0;
+    return one || sock::total_length(message) == 0 ? receive_one(s, fd, message, flags)
+                                                   : receive_bytes(s, fd, message, flags);
 }
 
 bool screen(sock::Socket &s, int fd)

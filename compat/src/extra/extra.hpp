@@ -46,7 +46,8 @@ bool any_callbacks();                                                          /
 ssize_t receive_screened(sock::Socket &s, int fd, msghdr &message, int flags); // as recvmsg()
 bool screen(sock::Socket &s,
             int fd); // before a wait says that it can be read. False: what there was is none of the program's
-bool has_ready(const sock::Socket &s); // what a callback has let through waits to be read
+bool has_ready(const sock::Socket &s);          // what a callback has let through waits to be read
+std::size_t bytes_ready(const sock::Socket &s); // of it, as FIONREAD counts
 
 // ---- SocketXtreme
 using AcceptCall = int (*)(int listener, sockaddr *address, socklen_t *length, int flags);

@@ -60,12 +60,17 @@ void name_peer(const sock::Socket &s, msghdr &message)
     message.msg_namelen = message.msg_name != nullptr ? size : 0;
 }
 
+// By whoever asks for the callback, too: nothing here may ask for it again.
 ssize_t copy(sock::Socket &s, int fd, msghdr &message, int flags, bool force)
 {
     if (!force)
-        return sock::receive_msg(s, fd, &message, flags);
+        return sock::receive_unscreened(s, fd, &message, flags);
     char byte;
-    const ssize_t n = sock::receive(s, fd, &byte, 1, flags | MSG_PEEK);
+    iovec part = {&byte, 1};
+    msghdr look = {};
+    look.msg_iov = &part;
+    look.msg_iovlen = 1;
+    const ssize_t n = sock::receive_unscreened(s, fd, &look, flags | MSG_PEEK);
     return n > 0 ? give(-EIO) : n;
 }
 

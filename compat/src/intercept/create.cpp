@@ -4,10 +4,12 @@
 
 #include <netinet/in.h>
 
+#include <atomic>
 #include <cstdarg>
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/config/privileged.hpp"
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/provider_text.hpp"
 #include "compat/src/rules/rules.hpp"
@@ -43,7 +45,7 @@ bool tracking()
 {
     config::load_params_early();
     rules::load();
-    return extra::offloads_here() && !sock::ring_in_use() && !libc::in_vfork_child();
+    return !config::is_refused() && extra::offloads_here() && !sock::ring_in_use() && !libc::in_vfork_child();
 }
 
 // Sets are followed whatever this thread's sockets are: another thread's may be put into them.
@@ -56,6 +58,12 @@ bool tracking_sets()
 // What is not tracked says why here; what is, when it ends.
 void explain_refusal(int fd)
 {
+    static constinit std::atomic<bool> told{false};
+    if (config::is_refused() && !told.exchange(true))
+        VMA_LOG(kWarn,
+                "this program has more rights than who has started it (AT_SECURE): its sockets stay on the kernel, "
+                "as no line of %s has \"privileged\" and its path",
+                config::kPrivilegedFile);
     if (!config::params().offloaded_sockets && !libc::in_vfork_child())
         VMA_LOG(kDebug, "fd=%d: not accelerated: VMA_OFFLOADED_SOCKETS is 0", fd);
 }

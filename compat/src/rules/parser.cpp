@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "compat/src/config/privileged.hpp"
+
 namespace vma::rules {
 
 namespace {
@@ -286,6 +288,21 @@ bool parse_log(Line &line)
     return true;
 }
 
+// What it means is in config/privileged.hpp.
+bool parse_privileged(Line &line)
+{
+    std::size_t place = line.place();
+    if (!line.take_word().starts_with('/'))
+        return line.expected("the path of a program", place);
+    while (!line.at_end()) {
+        place = line.place();
+        const std::string_view value = line.take_word();
+        if (!value.starts_with("VMA_") || value.find('=') == std::string_view::npos)
+            return line.expected("VMA_NAME=VALUE", place);
+    }
+    return true;
+}
+
 } // namespace
 
 Statement parse_line(std::string_view text, unsigned number, Reporter &reporter)
@@ -303,8 +320,10 @@ Statement parse_line(std::string_view text, unsigned number, Reporter &reporter)
         out.kind = parse_application(line, out) ? Kind::kApplication : Kind::kWrong;
     else if (word == "log")
         out.kind = parse_log(line) ? Kind::kLog : Kind::kWrong;
+    else if (word == config::kPrivilegedWord)
+        out.kind = parse_privileged(line) ? Kind::kPrivileged : Kind::kWrong;
     else
-        out.kind = line.expected("use, application-id or log", place) ? Kind::kNothing : Kind::kWrong;
+        out.kind = line.expected("use, application-id, privileged or log", place) ? Kind::kNothing : Kind::kWrong;
     return out;
 }
 

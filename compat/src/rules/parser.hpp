@@ -28,7 +28,7 @@ protected:
     ~Reporter() = default;
 };
 
-enum class Kind { kNothing, kRule, kApplication, kLog, kWrong };
+enum class Kind { kNothing, kRule, kApplication, kLog, kPrivileged, kWrong };
 
 struct Statement {
     Kind kind = Kind::kNothing;

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -40,9 +41,8 @@ std::uint8_t *map_room(std::size_t length)
     return memory != MAP_FAILED ? reinterpret_cast<std::uint8_t *>(new (memory) Mapping{size, 0} + 1) : nullptr;
 }
 
-} // namespace
-
-Loan lend_copy(const void *bytes, std::size_t length)
+// Nothing is written there yet.
+Loan lend_room(std::size_t length)
 {
     fi_vma_lender *lender = &g_copies;
     auto *memory = static_cast<std::uint8_t *>(extra::allocate(length != 0 ? length : 1));
@@ -52,9 +52,33 @@ Loan lend_copy(const void *bytes, std::size_t length)
     }
     if (memory == nullptr)
         return {};
-    if (length != 0)
-        std::memcpy(memory, bytes, length);
     return {lender, memory, static_cast<std::uint32_t>(length), 0};
+}
+
+} // namespace
+
+Loan lend_copy(const void *bytes, std::size_t length)
+{
+    Loan copy = lend_room(length);
+    if (copy.lender != nullptr && length != 0)
+        std::memcpy(const_cast<std::uint8_t *>(copy.record), bytes, length);
+    return copy;
+}
+
+Loan lend_copy(const msghdr &message, std::size_t length)
+{
+    Loan copy = lend_room(length);
+    if (copy.lender == nullptr)
+        return copy;
+    auto *to = const_cast<std::uint8_t *>(copy.record);
+    for (const iovec *part = message.msg_iov; length != 0; ++part) {
+        const std::size_t piece = std::min(length, part->iov_len);
+        if (piece != 0)
+            std::memcpy(to, part->iov_base, piece);
+        to += piece;
+        length -= piece;
+    }
+    return copy;
 }
 
 } // namespace vma::sock

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <rdma/fi_ext_vma.h>
+#include <sys/socket.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -33,5 +34,6 @@ struct Loan {
 
 // A copy as a loan, in memory of the program's allocator (extra/memory.hpp), or else in pages of its own; lender nullptr: none could be had.
 Loan lend_copy(const void *bytes, std::size_t length);
+Loan lend_copy(const msghdr &message, std::size_t length); // of the first bytes of its parts, which hold so many
 
 } // namespace vma::sock

@@ -13,6 +13,7 @@
 #include "compat/src/config/aliases.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/config/privileged.hpp"
 #include "compat/src/extra/memory.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/provider_text.hpp"
@@ -97,7 +98,7 @@ fi_provider *begin(const char *path)
 
 void load_provider()
 {
-    if (g_provider != nullptr)
+    if (g_provider != nullptr || config::is_refused()) // as sockets that it has from others
         return;
     measure_stack(); // looks up a name, as long as no lock is held
     loading_provider(true);

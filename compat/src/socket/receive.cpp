@@ -356,6 +356,10 @@ int count_readable(const Socket &s, int fd, std::uint64_t &total)
 
 int bytes_readable(Socket &s, int fd, int *count)
 {
+    if (is_screened(s) && extra::has_ready(s)) [[unlikely]] {
+        *count = static_cast<int>(extra::bytes_ready(s)); // what comes behind them a callback may drop
+        return 0;
+    }
     if (is_udp(s))
         return udp::bytes_readable(s, fd, count);
     if (!dual(s))

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "compat/src/config/aliases.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
@@ -22,13 +23,13 @@ namespace vma::stats {
 // nullptr: no file is wanted. The empty text is a value here, which the table takes for none.
 const char *wanted_folder()
 {
-    const char *const raw = ::secure_getenv("VMA_STATS_SHMEM_DIR");
+    const char *const raw = config::raw_variable("VMA_STATS_SHMEM_DIR");
     return raw != nullptr && raw[0] == '\0' ? nullptr : config::params().stats_shmem_dir;
 }
 
 namespace {
 
-// No cancellation points: the lock is held.
+// No cancellation points: the lock is held. For its user alone: it tells with whom the process talks.
 int open_new(const char *path)
 {
     constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;

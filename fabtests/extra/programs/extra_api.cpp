@@ -272,6 +272,8 @@ constexpr Scenario kScenarios[] = {
     {"xtreme_threads", xtreme_threads},
     {"xtreme_full", xtreme_full},
     {"tcp_kept", tcp_kept},
+    {"tcp_callback", tcp_callback},
+    {"tcp_callback_stream", tcp_callback_stream},
 };
 
 } // namespace

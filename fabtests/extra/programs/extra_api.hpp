@@ -4,8 +4,10 @@
 
 #include <arpa/inet.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -104,6 +106,10 @@ int receiver_of_numbers();                                     // from a peer, o
 bool is_time_over(time_t begin);
 void udp_zcopy();
 void udp_callback();
+
+// extra_callbacks.cpp
+void tcp_callback();
+void tcp_callback_stream();
 
 // extra_waits.cpp
 void callback_waits();

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "util/vmad/agent_message.hpp"
-#include "util/vmad/notify_dir.hpp"
 #include "util/vmad/prober.hpp"
 
 namespace {
@@ -124,14 +123,6 @@ void answers(void **)
     assert_false(parse_answer(packet, answer));
 }
 
-void names_of_files(void **)
-{
-    assert_int_equal(process_of("vma_agent.123.pid"), 123);
-    for (const char *name : {"", "vma_agent.pid", "vma_agent..pid", "vma_agent.0.pid", "vma_agent.-1.pid",
-                             "vma_agent.1x.pid", "vma_agent.99999999999.pid", "vma_agent.1.sock", "xvma_agent.1.pid"})
-        assert_int_equal(process_of(name), -1);
-}
-
 } // namespace
 
 int main()
@@ -140,7 +131,6 @@ int main()
         cmocka_unit_test(messages),
         cmocka_unit_test(segments),
         cmocka_unit_test(answers),
-        cmocka_unit_test(names_of_files),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

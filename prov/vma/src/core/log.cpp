@@ -45,7 +45,7 @@ bool list_admits(const char *list, const char *name)
 // voice.
 int level_limit()
 {
-    const char *value = std::getenv("FI_LOG_LEVEL");
+    const char *value = ::secure_getenv("FI_LOG_LEVEL");
     if (value == nullptr)
         return static_cast<int>(Level::warn);
     for (int i = 0; i < 4; ++i) {
@@ -71,9 +71,9 @@ constexpr std::uint64_t filter_bit(unsigned level, unsigned subsystem)
 std::uint64_t read_filter()
 {
     std::uint64_t bits = kIsRead;
-    const int limit = list_admits(std::getenv("FI_LOG_PROV"), "vma") ? level_limit() : -1;
+    const int limit = list_admits(::secure_getenv("FI_LOG_PROV"), "vma") ? level_limit() : -1;
     for (unsigned subsystem = 0; subsystem < kSubsystems; ++subsystem) {
-        if (!list_admits(std::getenv("FI_LOG_SUBSYS"), kSubsysNames[subsystem]))
+        if (!list_admits(::secure_getenv("FI_LOG_SUBSYS"), kSubsysNames[subsystem]))
             continue;
         for (int level = 0; level <= limit; ++level)
             bits |= filter_bit(static_cast<unsigned>(level), subsystem);

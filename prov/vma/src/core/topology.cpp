@@ -150,8 +150,8 @@ bool bind_to_node(void *address, std::size_t length, int node) noexcept
 const Topology &machine_topology() noexcept
 {
     return g_machine.get([](void *place) {
-        const bool matters = !has_one_numa_node() || std::getenv("HWLOC_XMLFILE") != nullptr ||
-                             std::getenv("HWLOC_SYNTHETIC") != nullptr;
+        const bool matters = !has_one_numa_node() || ::secure_getenv("HWLOC_XMLFILE") != nullptr ||
+                             ::secure_getenv("HWLOC_SYNTHETIC") != nullptr;
         return new (place) Topology(matters ? Topology::this_machine().value_or(Topology()) : Topology());
     });
 }

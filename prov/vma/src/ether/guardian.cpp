@@ -63,7 +63,7 @@ GuardianMessage describe(GuardianCall call, const inet::Flow &flow) noexcept
 void Guardian::connect() noexcept
 {
     const char *const named = ofi::param(ofi::Param::guardian);
-    if (named == nullptr && std::getenv("FI_VMA_GUARDIAN") != nullptr)
+    if (named == nullptr && ::secure_getenv("FI_VMA_GUARDIAN") != nullptr)
         return; // empty
     const char *const path = named != nullptr ? named : kGuardianPath;
     int error = open(path);

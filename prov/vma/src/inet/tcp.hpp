@@ -104,8 +104,8 @@ struct TcpCounters {
 class Tcp
 {
 public:
-    // `secret`: random, for sequence numbers (RFC 6528), cookies and the tables. `start` is the time now.
-    Tcp(const TcpLimits &limits, const HashKey &secret, Nanos start);
+    // `secret`: random, for sequence numbers (RFC 6528), cookies and the tables. The time now is asked for, and nothing depends on it.
+    Tcp(const TcpLimits &limits, const HashKey &secret, Nanos now);
 
     Paths &paths() { return paths_; }
     const Paths &paths() const { return paths_; }
@@ -314,7 +314,7 @@ private:
     bool check_sequence(Connection &c, const Segment &segment, Nanos now);
     bool check_ack(Connection &c, const Segment &segment, Nanos now);
     void challenge(Connection &c, Nanos now);
-    bool may_challenge(Nanos now);
+    bool may_answer(Connection &c, const Segment &segment, Nanos now);
 
     // ---- tcp_receive.cpp: the peer's data
     void take_data(Connection &c, const Segment &segment, Nanos now, std::uint8_t ecn);
@@ -410,8 +410,6 @@ private:
     List events_;
     std::uint32_t listener_event_head_ = kNobody;
     Nanos cookies_until_ = 0; // those that are out may come back
-    Nanos challenge_from_ = 0;
-    std::uint32_t challenges_ = 0; // in the second that began then
     SendOffloads offloads_;
     struct Left { // by write(), to the device
         std::uint32_t segments = 1;

@@ -2,6 +2,7 @@
 // One TCP connection's state (RFC 9293, 3.3.1: the transmission control block). Data only; what it does is in tcp.hpp.
 #pragma once
 
+#include "prov/vma/src/inet/answer_limit.hpp"
 #include "prov/vma/src/inet/byte_queue.hpp"
 #include "prov/vma/src/inet/paths.hpp"
 #include "prov/vma/src/inet/tcp_congestion.hpp"
@@ -178,6 +179,9 @@ struct Connection {
     SeqRange dsack;
     ByteQueue in;
     OutOfOrder behind;
+
+    AnswerLimit answers;           // to what may have been guessed
+    AnswerLimit duplicate_answers; // to what has come before
 
     Nanos last_heard = 0;
     unsigned probes = 0; // keep-alive or window probes without an answer

@@ -11,8 +11,6 @@ namespace vma::inet {
 
 namespace {
 
-constexpr Nanos kChallengePeriod = kSecond;
-constexpr std::uint32_t kChallengesAPeriod = 1000;             // RFC 5961, 7; as the kernel
 constexpr Nanos kStampLasts = Nanos{24} * 24 * 3600 * kSecond; // RFC 7323, 5.5
 
 } // namespace
@@ -134,7 +132,7 @@ bool Tcp::check_timestamps(Connection &c, const Segment &segment, Nanos now)
     if (segment.options.has_timestamps) {
         if (at_or_before(c.stamp_recent, segment.options.timestamp) || now - c.stamp_recent_at > kStampLasts)
             return true;
-        if (segment.length() != 0 || segment.seq != c.rcv)
+        if ((segment.length() != 0 || segment.seq != c.rcv) && may_answer(c, segment, now))
             want_ack(c, 0, true, now);
     }
     ++counters_.old_timestamps;
@@ -155,7 +153,7 @@ bool Tcp::check_sequence(Connection &c, const Segment &segment, Nanos now)
     ++counters_.out_of_window;
     if (segment.has(kSyn) && c.state == TcpState::kSynReceived && segment.seq == c.irs)
         return true; // its SYN again
-    if (segment.length() == 0 && from >= 0 && !may_challenge(now))
+    if (!may_answer(c, segment, now))
         return false;
     if (from < 0 && segment.data.size() != 0) {
         ++counters_.duplicates;
@@ -183,24 +181,25 @@ bool Tcp::check_ack(Connection &c, const Segment &segment, Nanos now)
     return true;
 }
 
-bool Tcp::may_challenge(Nanos now)
+// RFC 5961, 7. Data or a FIN that lies as far behind as our window reaches is what the peer sends when it has not heard us; all else may be a
+// guess, or the other half of a loop of acknowledgements.
+bool Tcp::may_answer(Connection &c, const Segment &segment, Nanos now)
 {
-    if (now - challenge_from_ >= kChallengePeriod) {
-        challenge_from_ = now;
-        challenges_ = 0;
-    }
-    if (challenges_ == kChallengesAPeriod) {
-        ++counters_.challenges_held;
-        return false;
-    }
-    ++challenges_;
-    return true;
+    const std::int64_t behind = -std::int64_t{distance(c.rcv, segment.seq)};
+    const std::uint32_t reach = std::max({c.settings.receive_buffer, c.advertised - c.rcv, 1U << 16});
+    const bool duplicate = segment.length() != 0 && !segment.has(kSyn) && behind > 0 && behind <= std::int64_t{reach};
+    if (duplicate ? c.duplicate_answers.take(now, kDuplicateAnswers) : c.answers.take(now, kGuessAnswers))
+        return true;
+    ++counters_.challenges_held;
+    return false;
 }
 
 void Tcp::challenge(Connection &c, Nanos now)
 {
-    if (!may_challenge(now))
+    if (!c.answers.take(now, kGuessAnswers)) {
+        ++counters_.challenges_held;
         return;
+    }
     ++counters_.challenges;
     c.ack_due = true;
     schedule(c);
@@ -261,8 +260,10 @@ void Tcp::process_time_wait(std::uint32_t index, const Packet &packet, const Seg
         r.segment.options.timestamp = static_cast<std::uint32_t>(now / kMillisecond) + old.stamp_offset;
         r.segment.options.timestamp_echo = old.stamp_recent;
     }
-    if (may_challenge(now))
+    if (old.answers.take(now, kGuessAnswers))
         reply(r);
+    else
+        ++counters_.challenges_held;
     if (!segment.has(kFin) || time_waits_.full())
         return;
     TimeWait again = old; // the wait begins anew

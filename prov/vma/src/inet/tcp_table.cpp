@@ -7,12 +7,12 @@
 
 namespace vma::inet {
 
-Tcp::Tcp(const TcpLimits &limits, const HashKey &secret, Nanos start)
+Tcp::Tcp(const TcpLimits &limits, const HashKey &secret, Nanos)
     : limits_(limits), secret_(secret), blocks_(limits.blocks, limits.block_shift), sent_(limits.sent),
       paths_(limits.paths, secret), timers_(limits.connections), flows_(limits.connections + limits.time_waits),
       time_waits_(limits.time_waits), connections_(std::make_unique<Connection[]>(limits.connections)),
       listeners_(std::make_unique<Listener[]>(limits.listeners)), replies_(std::make_unique<Reply[]>(limits.replies)),
-      gro_(limits.gro_streams), free_connections_(limits.connections), challenge_from_(start)
+      gro_(limits.gro_streams), free_connections_(limits.connections)
 {
 }
 

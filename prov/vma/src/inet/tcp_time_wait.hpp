@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "prov/vma/src/inet/answer_limit.hpp"
 #include "prov/vma/src/inet/seq.hpp"
 #include "prov/vma/src/inet/types.hpp"
 
@@ -22,6 +23,7 @@ struct TimeWait {
     bool mute = false; // another TCP has the connection (tcp_handover.cpp): what still comes here is not answered
     std::uint16_t window = 0;
     Nanos until = 0;
+    AnswerLimit answers;
 };
 
 class TimeWaits

@@ -204,9 +204,9 @@ const char *param(Param which) noexcept
     if (const char *value = g_overrides[static_cast<int>(which)].load(std::memory_order_acquire))
         return value;
     const ParamEntry &entry = kParams[static_cast<int>(which)];
-    const char *value = std::getenv(entry.full);
+    const char *value = ::secure_getenv(entry.full);
     if ((value == nullptr || *value == '\0') && entry.other != nullptr)
-        value = std::getenv(entry.other);
+        value = ::secure_getenv(entry.other);
     return value != nullptr && *value != '\0' ? value
                                               : g_defaults[static_cast<int>(which)].load(std::memory_order_acquire);
 }

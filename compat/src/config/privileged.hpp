@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Programs that have more rights than who starts them: set-user-ID, set-group-ID, capabilities of the file (AT_SECURE). Their environment is that
+// of a stranger, so it is not read, and they share no memory with the stranger's processes, unless /etc/libvma.conf of root's says so:
+//     privileged FILE [NAME=VALUE...]
+// with the parameters that it then has.
+#pragma once
+
+#include <string_view>
+
+namespace vma::config {
+
+inline constexpr const char *kPrivilegedFile = "/etc/libvma.conf";
+inline constexpr std::string_view kPrivilegedWord = "privileged";
+
+bool is_privileged();   // AT_SECURE
+void read_permission(); // once, before the first parameter is read. Without effect where it is not privileged
+extern bool g_refused;
+inline bool is_refused() // it is, and no line allows it to be accelerated
+{
+    return g_refused;
+}
+const char *granted(const char *name); // the value that the line gives a parameter; nullptr: none
+
+// Of a text: whether a line has `file` exactly. What follows on that line is written to `out`, each NAME=VALUE with its zero, and a zero behind
+// the last one; what there is no room for is left out.
+bool find_permission(std::string_view text, std::string_view file, char *out, std::size_t size);
+
+} // namespace vma::config
