@@ -24,6 +24,7 @@
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/rings.hpp"
+#include "compat/src/socket/socket_sets.hpp"
 #include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/stream_loans.hpp"
@@ -320,6 +321,7 @@ bool lift_in_turn(Socket &s, int fd)
         g_lift_lock.unlock();
         return false;
     }
+    note_socket(s.index);
     bool beside_ring = false;
     if (s.mode.load(std::memory_order_acquire) == Mode::kPlain && s.endpoint == nullptr && !s.pinned && hold_alone(s) &&
         is_candidate(s, fd)) {
@@ -330,20 +332,6 @@ bool lift_in_turn(Socket &s, int fd)
     g_fork_gate.unlock();
     g_lift_lock.unlock();
     return beside_ring;
-}
-
-// Asking for other holders of a socket costs system calls: 8 operations after a fork, then 16 more, and so on.
-bool may_ask_for_holders(Socket &s, std::uint32_t operations)
-{
-    constexpr std::uint32_t kMostBetween = 1024;
-    constexpr std::uint32_t kFirst = 8;
-    const std::uint32_t since = s.ask_holders_since.load(std::memory_order_relaxed);
-    const std::uint32_t after = s.ask_holders_after.load(std::memory_order_relaxed);
-    if (after != 0 && operations - since < after)
-        return false;
-    s.ask_holders_since.store(operations, std::memory_order_relaxed);
-    s.ask_holders_after.store(after != 0 ? std::min(2 * after, kMostBetween) : kFirst, std::memory_order_relaxed);
-    return after != 0;
 }
 
 } // namespace
@@ -357,7 +345,7 @@ void count_operation(Socket &s, int fd, bool received)
     const std::uint32_t operations = s.operations.fetch_add(1, std::memory_order_relaxed) + 1;
     if (operations < wanted || s.pinned.load(std::memory_order_relaxed))
         return;
-    if (s.holders.load(std::memory_order_relaxed) != nullptr && !may_ask_for_holders(s, operations)) [[unlikely]]
+    if (may_be_shared(s) && !may_ask_for_holders(s, operations)) [[unlikely]]
         return;
     if (s.remote) {
         if (s.attempt.open || operations < s.attempt.again_at)

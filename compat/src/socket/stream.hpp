@@ -175,11 +175,10 @@ public:
     std::atomic<stats::Slot *> record{&stats::g_sink}; // what it counts in (accounting.hpp)
     std::atomic<udp::State *> udp{nullptr};            // of a UDP socket: what is said of streams below is not for it
     Role role = Role::kUnknown;
-    Glimpsed<bool> evaluated = false;        // addresses were looked at: it is a candidate
-    Glimpsed<bool> remote = false;           // once evaluated: the peer is on another host
-    Glimpsed<bool> told = false;             // the log has said whether it is accelerated
-    std::atomic<bool> pinned{false};         // to the kernel for good
-    std::atomic<Holders *> holders{nullptr}; // other processes may hold the same kernel socket
+    Glimpsed<bool> evaluated = false; // addresses were looked at: it is a candidate
+    Glimpsed<bool> remote = false;    // once evaluated: the peer is on another host
+    Glimpsed<bool> told = false;      // the log has said whether it is accelerated
+    std::atomic<bool> pinned{false};  // to the kernel for good
     std::atomic<bool> nonblocking{false};
     std::atomic<std::uint32_t> generation{0}; // bumped when the last descriptor is closed
     std::atomic<std::uint32_t> descriptors{0};
@@ -199,8 +198,9 @@ public:
     std::atomic<int> kept_fd{-1};          // our own descriptor of a socket that was closed while calls were open
     std::atomic<std::uint32_t> operations{0};
     // Of these: when it was asked last whether others hold the socket, and after how many more it is asked again; 0: not asked since
-    // the last fork or lift.
+    // the last lift. And how many forks there had been.
     std::atomic<std::uint32_t> ask_holders_since{0};
+    std::atomic<std::uint32_t> ask_holders_forks{0};
     std::atomic<std::uint32_t> ask_holders_after{0};
     Glimpsed<std::uint32_t> seen_offers = 0; // generation of the offers page at our last look
 
@@ -323,6 +323,7 @@ void explain(Socket &s);                         // at debug, once: that it was 
 const char *connection_name(const Socket &s, char (&out)[kNameMax]); // "fd=7 127.0.0.1:40123 -> 127.0.0.1:5001"
 Socket *socket_by_index(std::uint32_t index); // nullptr outside the pool; the caller checks what it finds
 std::uint32_t pool_size();
+int highest_descriptor(); // of ours, ever
 void lock_pool_for_fork();
 void unlock_pool_after_fork();
 
