@@ -32,8 +32,9 @@ constexpr std::uint32_t kForGood = 1U << 31; // of a count
 constexpr unsigned kBits = 64;               // of a word
 // Who a record is of: the namespace of process numbers in the upper half, the number in it in the lower one.
 constexpr std::uint64_t kNobody = 0;
-constexpr std::uint64_t kBeingTaken = ~std::uint64_t{0};     // or taken out of the counts
-constexpr std::uint64_t kBeingBorn = std::uint64_t{1} << 31; // no process number is so large; and the number of the fork above
+constexpr std::uint64_t kBeingTaken = ~std::uint64_t{0}; // or taken out of the counts
+constexpr std::uint64_t kBeingBorn = std::uint64_t{1}
+                                     << 31; // no process number is so large; and the number of the fork above
 
 struct alignas(64) Process {
     std::atomic<std::uint64_t> who;
@@ -60,16 +61,16 @@ constexpr rlim_t kRoomForLarge = rlim_t{8} << 30; // where a program may not hav
 constinit Limits g_limits = {0, 0};
 std::uint8_t *g_memory = nullptr;
 bool g_failed = false;
-int g_fd = -1;                   // an empty file in memory, whose locks tell who has become another program
-ino_t g_inode = 0;               // its
-std::uint32_t g_self = 0;        // our record, and one; 0: none
-std::uint32_t g_child = 0;       // likewise of the child that is being made
-std::uint32_t g_next_cell = 1;   // where a free one is looked for first
-pid_t g_process = 0;             // ours, when g_self was taken: a copy made behind our back holds nothing
-std::uint64_t g_space = 0;       // our namespace of numbers
-bool g_knows_numbers = true;     // false: which namespaces our ancestors were in can't be told
+int g_fd = -1;                  // an empty file in memory, whose locks tell who has become another program
+ino_t g_inode = 0;              // its
+std::uint32_t g_self = 0;       // our record, and one; 0: none
+std::uint32_t g_child = 0;      // likewise of the child that is being made
+std::uint32_t g_next_cell = 1;  // where a free one is looked for first
+pid_t g_process = 0;            // ours, when g_self was taken: a copy made behind our back holds nothing
+std::uint64_t g_space = 0;      // our namespace of numbers
+bool g_knows_numbers = true;    // false: which namespaces our ancestors were in can't be told
 bool g_looked_for_room = false; // since the last fork, among the dead
-constinit Mutex g_row_lock;      // of our row: what is copied for a child is what is counted for it. Taken last
+constinit Mutex g_row_lock;     // of our row: what is copied for a child is what is counted for it. Taken last
 [[gnu::tls_model("initial-exec")]] thread_local constinit std::uint64_t t_token = 0;
 [[gnu::tls_model("initial-exec")]] thread_local constinit std::uint32_t t_child = 0;
 
@@ -119,7 +120,8 @@ std::uint64_t own_name()
 void choose_limits()
 {
     rlimit room = {};
-    const bool wide = ::getrlimit(RLIMIT_AS, &room) == 0 && (room.rlim_cur == RLIM_INFINITY || room.rlim_cur >= kRoomForLarge);
+    const bool wide =
+        ::getrlimit(RLIMIT_AS, &room) == 0 && (room.rlim_cur == RLIM_INFINITY || room.rlim_cur >= kRoomForLarge);
     if (g_limits.cells == 0)
         g_limits = wide ? kLarge : kSmall;
 }
@@ -137,8 +139,8 @@ void open_locks()
 
 bool map_table()
 {
-    void *const memory = ::mmap(nullptr, table_bytes(), PROT_READ | PROT_WRITE,
-                                MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *const memory =
+        ::mmap(nullptr, table_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return false;
     g_memory = static_cast<std::uint8_t *>(memory); // zeros
@@ -319,7 +321,8 @@ Cell take()
     const std::uint32_t cells = g_limits.cells - 1;
     if (!reserve_cell(cells))
         return kNoCell;
-    for (std::uint32_t tries = 0; tries < 2 * cells; ++tries) { // there is one, unless others take and give while we look
+    for (std::uint32_t tries = 0; tries < 2 * cells;
+         ++tries) { // there is one, unless others take and give while we look
         const Cell cell = g_next_cell;
         g_next_cell = cell == cells ? 1 : cell + 1;
         std::uint32_t none = 0;

@@ -28,6 +28,7 @@ namespace vma::sock {
 Socket *g_table[kMaxTracked];
 SocketSet g_open;
 SocketSet g_noted;
+DueSet g_due;
 
 namespace {
 
@@ -58,6 +59,9 @@ bool grow_pool() // pool lock held
     for (std::uint32_t i = kChunkSockets; i-- > 0;) {
         Socket *const s = new (&sockets[i]) Socket;
         s->index = size + i;
+        for (DueFlag *const flag :
+             {&s->tx.slots_blocked, &s->rx.credit_due, &s->rx.ask_due, &s->endpoint_down, &s->ready_due, &s->tx_work})
+            flag->belongs_to(s->index);
         s->next_free = g_pool.free_list;
         g_pool.free_list = s;
     }

@@ -396,6 +396,7 @@ void on_connected(fid_ep *endpoint)
     s->tx.ring = ring;
     s->connecting = false;
     add_live(g_live_sockets, *s);
+    g_due.add(s->index);
     engine_update_active();
     s->mode.store(Mode::kDual, std::memory_order_seq_cst);
     if (!mux::became_dual(*s)) {

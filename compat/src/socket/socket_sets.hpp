@@ -12,8 +12,8 @@ namespace vma::sock {
 
 using SocketSet = libc::DescriptorMap<kMaxTracked>; // of indices
 
-extern SocketSet g_open;   // in use; changed with the pool's lock held
-extern SocketSet g_noted;  // in use, and something more than a stream that was on the kernel all the time
+extern SocketSet g_open;  // in use; changed with the pool's lock held
+extern SocketSet g_noted; // in use, and something more than a stream that was on the kernel all the time
 
 std::uint32_t pool_size();
 

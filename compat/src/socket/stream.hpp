@@ -14,7 +14,9 @@
 #include <atomic>
 #include <cstdint>
 
+#include "compat/src/socket/due.hpp"
 #include "compat/src/socket/holders.hpp"
+#include "compat/src/socket/idle.hpp"
 #include "compat/src/socket/lock.hpp"
 #include "compat/src/socket/offer.hpp"
 #include "compat/src/socket/pacing.hpp"
@@ -85,7 +87,7 @@ struct Sender {
     std::uint32_t slots_left = 0;                  // free slots, about
     std::uint32_t piece = 32768;                   // most bytes of one write
     std::atomic<bool> found_full{false};           // a write did not fit since the last POLLOUT news
-    std::atomic<bool> slots_blocked{false};        // a write found none: wait for the next CREDIT
+    DueFlag slots_blocked;                         // a write found none: wait for the next CREDIT
     bool asked = false;                            // ASK is out: the RETURN that answers it is not the last word
     std::atomic<std::uint64_t> resend_from{kNone}; // taking bytes back after RETURN: next one to send by the kernel
     std::atomic<std::uint64_t> end_pending{kNone}; // END that found no slot yet
@@ -120,8 +122,8 @@ struct Receiver {
     std::atomic<std::uint64_t> start_at{kNone};
     std::atomic<std::uint64_t> end_at{kNone};
     std::atomic<bool> returning{false};          // RETURN sent, not answered
-    std::atomic<bool> credit_due{false};         // CREDIT found no slot
-    std::atomic<bool> ask_due{false};            // ASK came while somebody was reading
+    DueFlag credit_due;                          // CREDIT found no slot
+    DueFlag ask_due;                             // ASK came while somebody was reading
     bool return_final = false;                   // our RETURN was for good, not for an ASK
     StreamLoans *loans = nullptr;                // since the first one of this endpoint
     std::atomic<std::uint64_t> lent_from{kNone}; // the first byte that is on loan
@@ -213,9 +215,9 @@ public:
     // The endpoint. Changed with tx_lock, rx_lock and the engine's poll lock held.
     fid_ep *endpoint = nullptr;
     bool connecting = false; // endpoint opened, not connected
-    std::atomic<bool> endpoint_down{false};
-    std::atomic<bool> ready_due{false};         // READY is to be sent when no bare receiver is left
-    std::atomic<bool> tx_work{false};           // something waits for the holder of tx_lock
+    DueFlag endpoint_down;
+    DueFlag ready_due;                          // READY is to be sent when no bare receiver is left
+    DueFlag tx_work;                            // something waits for the holder of tx_lock
     std::atomic<bool> kernel_news{false};       // the kernel has EOF, an error or data on the descriptor
     std::atomic<std::uint32_t> kernel_state{0}; // POLLRDHUP, POLLHUP, POLLERR once the kernel said so
     std::atomic<int> pending_error{0};          // errno of a send of our own, which the program has not been told
@@ -246,6 +248,8 @@ public:
     Glimpsed<bool> quickack = false;               // TCP_QUICKACK was set since then
     std::atomic<bool> aborted{false};              // by abort_stream()
     std::atomic<std::int64_t> lingers_until_ns{0}; // closed by the program, the peer's answer is still out; 0: not so
+
+    IdleMarks idle; // the helper thread's
 
     Socket *next_free = nullptr;
     std::uint32_t index = 0; // in the pool
