@@ -75,7 +75,8 @@ void give_back_sent(Socket &s)
 void give_back_read(Socket &s)
 {
     const Receiver &rx = s.rx;
-    const std::uint64_t consumed = std::min(rx.consumed.load(std::memory_order_relaxed), rx.lent_from.load(std::memory_order_relaxed));
+    const std::uint64_t consumed =
+        std::min(rx.consumed.load(std::memory_order_relaxed), rx.lent_from.load(std::memory_order_relaxed));
     const std::uint64_t credited = rx.credited.load(std::memory_order_relaxed);
     s.idle.read_given = rx.consumed.load(std::memory_order_relaxed);
     if (credited < consumed && consumed - credited <= rx.ring)

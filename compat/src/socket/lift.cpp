@@ -16,6 +16,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/socket/accounting.hpp"
+#include "compat/src/socket/bounds.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/exception.hpp"
@@ -40,6 +41,7 @@ namespace {
 
 constexpr std::uint32_t kHelloMagic = 0x314d4156; // "VAM1"
 constexpr std::size_t kMinRing = 4096;
+constexpr const char *kNoRoom = "too many connections are accelerated";
 
 struct Hello { // private data of the attaching side
     std::uint32_t magic;
@@ -304,6 +306,8 @@ void lift(Socket &s, int fd) // a candidate; lift lock held
         lift_to_port(s, fd);
     else if (s.remote)
         begin_attempt(s);
+    else if (!room_for_stream(engine_device().users))
+        stay_on_kernel(s, kNoRoom);
     else if (claim_ring(s); s.role == Role::kAcceptor)
         look_for_offer(s, fd);
     else if (engine_start())
@@ -366,7 +370,12 @@ void count_operation(Socket &s, int fd, bool received)
 void on_connect_request(fi_info *info, const void *data, std::size_t len)
 {
     Socket *const s = offered_socket(data, len);
-    if (s == nullptr || open_endpoint(*s, info, engine_device()) != 0) {
+    const bool room = room_for_stream(engine_device().users);
+    if (s != nullptr && !room) {
+        withdraw_offer(*s);
+        stay_on_kernel(*s, kNoRoom);
+    }
+    if (s == nullptr || !room || open_endpoint(*s, info, engine_device()) != 0) {
         fi_reject(engine_objects().pep, info->handle, nullptr, 0);
         return;
     }
