@@ -21,9 +21,9 @@ namespace vma::sock {
 namespace {
 
 constexpr std::uint64_t kNone = UINT64_MAX;
-constexpr std::uint64_t kMappings = 2;                  // a stream: each side maps both segments
+constexpr std::uint64_t kMappings = 2;                     // a stream: each side maps both segments
 constexpr std::uint64_t kBeside = std::uint64_t{72} << 10; // of a segment, beside the ring
-constexpr std::uint64_t kFewest = 16;                   // a program that has so little room has room for these
+constexpr std::uint64_t kFewest = 16;                      // a program that has so little room has room for these
 
 // 0: it can't be read. What doesn't fit isn't needed.
 std::size_t read_file(const char *path, char *text, std::size_t size)
