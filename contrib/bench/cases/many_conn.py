@@ -64,6 +64,7 @@ class FewerPlain(ManyPlain):
 
 class ManyIdle(_Many):
     name = "many-idle"
+    only_by_name = True
     title = "10,000 connections, idle after 512 KiB each"
     seconds = 60
     by_hand = f"VMA_SPEC=latency many_conn 10000 busy {CARRIED}"
