@@ -16,6 +16,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/socket/accounting.hpp"
+#include "compat/src/socket/bounds.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/exception.hpp"
@@ -25,6 +26,7 @@
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/rings.hpp"
+#include "compat/src/socket/socket_sets.hpp"
 #include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/stream_loans.hpp"
@@ -40,6 +42,7 @@ namespace {
 
 constexpr std::uint32_t kHelloMagic = 0x314d4156; // "VAM1"
 constexpr std::size_t kMinRing = 4096;
+constexpr const char *kNoRoom = "too many connections are accelerated";
 
 struct Hello { // private data of the attaching side
     std::uint32_t magic;
@@ -303,6 +306,8 @@ void lift(Socket &s, int fd) // a candidate; lift lock held
         lift_to_port(s, fd);
     else if (s.remote)
         begin_attempt(s);
+    else if (!room_for_stream(engine_device().users))
+        stay_on_kernel(s, kNoRoom);
     else if (claim_ring(s); s.role == Role::kAcceptor)
         look_for_offer(s, fd);
     else if (engine_start())
@@ -320,6 +325,7 @@ bool lift_in_turn(Socket &s, int fd)
         g_lift_lock.unlock();
         return false;
     }
+    note_socket(s.index);
     bool beside_ring = false;
     if (s.mode.load(std::memory_order_acquire) == Mode::kPlain && s.endpoint == nullptr && !s.pinned && hold_alone(s) &&
         is_candidate(s, fd)) {
@@ -330,20 +336,6 @@ bool lift_in_turn(Socket &s, int fd)
     g_fork_gate.unlock();
     g_lift_lock.unlock();
     return beside_ring;
-}
-
-// Asking for other holders of a socket costs system calls: 8 operations after a fork, then 16 more, and so on.
-bool may_ask_for_holders(Socket &s, std::uint32_t operations)
-{
-    constexpr std::uint32_t kMostBetween = 1024;
-    constexpr std::uint32_t kFirst = 8;
-    const std::uint32_t since = s.ask_holders_since.load(std::memory_order_relaxed);
-    const std::uint32_t after = s.ask_holders_after.load(std::memory_order_relaxed);
-    if (after != 0 && operations - since < after)
-        return false;
-    s.ask_holders_since.store(operations, std::memory_order_relaxed);
-    s.ask_holders_after.store(after != 0 ? std::min(2 * after, kMostBetween) : kFirst, std::memory_order_relaxed);
-    return after != 0;
 }
 
 } // namespace
@@ -357,7 +349,7 @@ void count_operation(Socket &s, int fd, bool received)
     const std::uint32_t operations = s.operations.fetch_add(1, std::memory_order_relaxed) + 1;
     if (operations < wanted || s.pinned.load(std::memory_order_relaxed))
         return;
-    if (s.holders.load(std::memory_order_relaxed) != nullptr && !may_ask_for_holders(s, operations)) [[unlikely]]
+    if (may_be_shared(s) && !may_ask_for_holders(s, operations)) [[unlikely]]
         return;
     if (s.remote) {
         if (s.attempt.open || operations < s.attempt.again_at)
@@ -378,7 +370,12 @@ void count_operation(Socket &s, int fd, bool received)
 void on_connect_request(fi_info *info, const void *data, std::size_t len)
 {
     Socket *const s = offered_socket(data, len);
-    if (s == nullptr || open_endpoint(*s, info, engine_device()) != 0) {
+    const bool room = room_for_stream(engine_device().users);
+    if (s != nullptr && !room) {
+        withdraw_offer(*s);
+        stay_on_kernel(*s, kNoRoom);
+    }
+    if (s == nullptr || !room || open_endpoint(*s, info, engine_device()) != 0) {
         fi_reject(engine_objects().pep, info->handle, nullptr, 0);
         return;
     }
@@ -408,6 +405,7 @@ void on_connected(fid_ep *endpoint)
     s->tx.ring = ring;
     s->connecting = false;
     add_live(g_live_sockets, *s);
+    g_due.add(s->index);
     engine_update_active();
     s->mode.store(Mode::kDual, std::memory_order_seq_cst);
     if (!mux::became_dual(*s)) {
@@ -491,7 +489,8 @@ void note_uncounted(Socket &s)
     char name[kNameMax];
     s.pinned.store(true, std::memory_order_release);
     s.kernel_reason = "bytes were moved past the library";
-    VMA_LOG(kDebug, "%s: not accelerated: the kernel counts bytes that were moved past the library, by another process or call",
+    VMA_LOG(kDebug,
+            "%s: not accelerated: the kernel counts bytes that were moved past the library, by another process or call",
             connection_name(s, name));
 }
 

@@ -90,6 +90,7 @@ void after_fork_in_parent();
 void after_fork_in_child();
 void forked(pid_t child);                     // in the parent, what fork() gave
 void return_surviving_exec();                 // before exec*: those without FD_CLOEXEC
+void exec_failed();                           // after it: the process goes on
 void return_for_spawn(bool has_file_actions); // before posix_spawn, vfork, clone(CLONE_VFORK)
 void process_ends();                          // by exit(): names of it go
 void process_ends_at_once();                  // by _exit(): what ports carry goes back to the kernel, which ends it
