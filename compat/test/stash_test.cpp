@@ -192,9 +192,8 @@ void a_peer_dies_without_an_answer(void **)
     pair.b.s->rx.returning = true;
     const void *view = nullptr; // from here on what is in the ring is the peer's to send again
     std::size_t size = sizeof view;
-    assert_int_equal(fi_getopt(&pair.a.s->endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_PEER_VIEW), &view,
-                               &size),
-                     0);
+    assert_int_equal(
+        fi_getopt(&pair.a.s->endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_PEER_VIEW), &view, &size), 0);
     pair.b.s->endpoint_down = true;
     const std::vector<std::uint8_t> again = pattern(pair.a, begin, kAgain);
     assert_int_equal(libc::real.send(pair.a.fd, again.data(), kAgain, 0), kAgain);

@@ -66,6 +66,19 @@ extern "C" {
 #define FI_OPT_VMA_CUT (FI_PROV_SPECIFIC | 0x564d0018)
 
 /*
+ * FI_OPT_VMA_DISCARD (FI_EP_MSG of the local device): fi_setopt: optval is a struct fi_vma_range, a part of the peer's region of which nobody needs what
+ * is in it. Its whole pages go back to the system, and are zeros until something is written there. The caller makes sure that the peer reads nothing
+ * of it, and that nothing of this side's is on its way there. -FI_EINVAL: beyond the region; -FI_ENOTCONN before FI_CONNECTED;
+ * -FI_ENOPROTOOPT: another device; any other error: the system keeps them, as after mlock(2).
+ */
+#define FI_OPT_VMA_DISCARD (FI_PROV_SPECIFIC | 0x564d0019)
+
+struct fi_vma_range {
+    uint64_t offset;
+    uint64_t length;
+};
+
+/*
  * FI_OPT_VMA_KEEP_REGION (FI_EP_MSG): fi_getopt: optval is a struct fi_vma_mapping, which is filled. From then on the memory
  * that this endpoint's region is in stays after fi_close(), as it then is: the caller ends it, by munmap(). -FI_EOPBADSTATE before fi_enable(),
  * or without a region.

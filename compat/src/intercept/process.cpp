@@ -27,8 +27,11 @@ void before_exec()
 // It failed, or we would not be here.
 int after_exec(int result)
 {
-    if (!libc::in_vfork_child())
-        stats::replaced(false);
+    const KeepErrno keep;
+    if (libc::in_vfork_child())
+        return result;
+    sock::exec_failed();
+    stats::replaced(false);
     return result;
 }
 

@@ -291,7 +291,9 @@ void send_credit(Socket &s)
 {
     const std::uint64_t consumed = creditable(s);
     s.rx.credit_due.store(!send_tag(s, Tag::kCredit, consumed), std::memory_order_relaxed);
-    s.rx.credited.store(consumed, std::memory_order_relaxed);
+    std::uint64_t credited = s.rx.credited.load(std::memory_order_relaxed); // who polls may tell of more meanwhile
+    while (credited < consumed && !s.rx.credited.compare_exchange_weak(credited, consumed, std::memory_order_relaxed)) {
+    }
 }
 
 void find_start(Socket &s)

@@ -43,6 +43,7 @@ namespace vma::sock {
 namespace {
 
 constexpr std::uint32_t kCountMs = 320; // between looks at what ports have counted of streams
+constexpr std::uint32_t kIdleMs = 2000; // between looks at a ring: what has not moved since gives its memory back
 constexpr std::uint32_t kLookMs = 50;   // between looks whether routes of datagrams hold
 constexpr unsigned kMostPolls =
     1024; // by then all that was there at the beginning is taken; a sender may go on for ever
@@ -176,6 +177,23 @@ void drain_for_program(std::uint64_t &polls_seen)
     drain_unpolled_rings(config::params().progress_most);
 }
 
+bool is_live(const Socket &s)
+{
+    return s.endpoint != nullptr && dual(s) && !is_udp(s);
+}
+
+// Something could not be done now, or nothing tells of what there is to do.
+bool is_due_again(const Socket &s)
+{
+    return s.tx_work.load(std::memory_order_acquire) || s.tx.slots_blocked.load(std::memory_order_acquire) ||
+           s.rx.credit_due.load(std::memory_order_relaxed) || s.ready_due.load(std::memory_order_relaxed) ||
+           s.endpoint_down.load(std::memory_order_acquire) ||
+           (s.rx.start_at.load(std::memory_order_acquire) != kNone &&
+            s.rx.path.load(std::memory_order_relaxed) == Path::kKernel) ||
+           s.remote || s.on_port || s.lingers_until_ns.load(std::memory_order_relaxed) != 0 ||
+           s.ring_claim.move.load(std::memory_order_relaxed) != RingMove::kNone;
+}
+
 void tick_all(bool counts)
 {
     Socket *over[kMostOver];
@@ -184,22 +202,25 @@ void tick_all(bool counts)
         LockGuard guard(g_lift_lock);
         if (counts)
             tell_queues();
-        for (Socket *s = g_live_sockets; s != nullptr;) {
-            Socket *const next = s->next_live;
-            tick(*s);
-            move_if_due(*s);
+        g_due.take_each([&](std::uint32_t index) {
+            Socket &s = *socket_by_index(index);
+            if (!is_live(s))
+                return;
+            tick(s);
+            move_if_due(s);
             if (counts) {
-                tell_port(*s);
-                tell_device_memory(*s);
+                tell_port(s);
+                tell_device_memory(s);
             }
-            if (linger_is_over(*s)) {
-                if (count < kMostOver)
-                    over[count++] = s;
-            } else {
-                finish_if_done(*s);
-            }
-            s = next;
-        }
+            const bool is_over = linger_is_over(s);
+            if (is_over && count < kMostOver)
+                over[count++] = &s;
+            else if (!is_over)
+                finish_if_done(s);
+            if (is_live(s) && is_due_again(s))
+                g_due.add(index);
+        });
+        look_at_idle_rings(helper_turns_in(kIdleMs));
         for (Socket *s = udp::g_listed; s != nullptr; s = s->next_live)
             udp::tick(*s);
     }

@@ -146,6 +146,7 @@ void handle_tag(Socket &s, std::uint64_t tag, std::size_t len)
             return;
         }
         s.rx.start_at.store(value, std::memory_order_release);
+        g_due.add(s.index); // until it is known where it is
         if (is_remote(s))
             answer_seen(s);
         return;

@@ -20,11 +20,15 @@
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/offer.hpp"
+#include "compat/src/socket/socket_sets.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock {
 
 Socket *g_table[kMaxTracked];
+SocketSet g_open;
+SocketSet g_noted;
+DueSet g_due;
 
 namespace {
 
@@ -55,6 +59,9 @@ bool grow_pool() // pool lock held
     for (std::uint32_t i = kChunkSockets; i-- > 0;) {
         Socket *const s = new (&sockets[i]) Socket;
         s->index = size + i;
+        for (DueFlag *const flag :
+             {&s->tx.slots_blocked, &s->rx.credit_due, &s->endpoint_down, &s->ready_due, &s->tx_work})
+            flag->belongs_to(s->index);
         s->next_free = g_pool.free_list;
         g_pool.free_list = s;
     }
@@ -115,7 +122,6 @@ Socket *take_from_pool()
     s->role = Role::kUnknown;
     s->evaluated = false;
     s->remote = false;
-    s->holders = nullptr;
     s->pinned = false;
     s->told = false;
     s->addresses = {};
@@ -151,6 +157,7 @@ Socket *take_from_pool()
     s->udp = nullptr;
     s->screened = false;
     s->mode.store(Mode::kPlain, std::memory_order_release);
+    g_open.add(static_cast<int>(s->index));
     return s;
 }
 
@@ -297,6 +304,8 @@ void release(Socket &s, int fd)
     s.any_fd = -1;
     notify(s, ~0U);
     LockGuard guard(g_pool.lock);
+    g_open.remove(static_cast<int>(s.index));
+    g_noted.remove(static_cast<int>(s.index));
     s.next_free = g_pool.free_list;
     g_pool.free_list = &s;
 }
@@ -324,6 +333,11 @@ std::uint32_t pool_size()
     return g_pool.size.load(std::memory_order_acquire);
 }
 
+int highest_descriptor()
+{
+    return g_pool.highest_fd.load(std::memory_order_relaxed);
+}
+
 void lock_pool_for_fork()
 {
     g_pool.lock.lock();
@@ -346,8 +360,10 @@ Socket *track_foreign(int fd, bool nonblocking)
 
 void track_datagram(int fd, int family, bool nonblocking)
 {
-    if (Socket *const s = track(fd, Role::kUnknown, nonblocking, IPPROTO_UDP, family))
+    if (Socket *const s = track(fd, Role::kUnknown, nonblocking, IPPROTO_UDP, family)) {
+        note_socket(s->index);
         udp::begin(*s, fd, family);
+    }
 }
 
 // Those that are accepted follow the listener, who was asked for when it began to listen; or it was there before us.

@@ -1,275 +1,185 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A table in anonymous memory that children inherit. A process is known by its number and the namespace of numbers; one
-// that is dead, however it died, holds nothing any more.
 #include "compat/src/socket/holders.hpp"
+
+#include <algorithm>
+
+#include "compat/src/config/log.hpp"
 #include "compat/src/socket/accounting.hpp"
-
-#include <errno.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <cstddef>
-
-#include "compat/src/libc/real.hpp"
-#include "compat/src/socket/author.hpp"
+#include "compat/src/socket/family.hpp"
 #include "compat/src/socket/kernel_counts.hpp"
+#include "compat/src/socket/socket_sets.hpp"
 #include "compat/src/socket/stream.hpp"
 
 namespace vma::sock {
 
-namespace {
-
-constexpr std::size_t kMostHolders = 6;
-constexpr std::size_t kTableBytes = std::size_t{256} << 10; // memory is only taken by what is used
-
-} // namespace
-
-struct alignas(64) Holders {
-    std::atomic<pid_t> processes[kMostHolders]; // 0: nobody; negative: the child of a fork that is being made
-    std::atomic<bool> for_good;                 // never alone again
-    std::atomic<std::uint64_t> pid_namespace;
-    std::atomic<std::uint64_t> sent;
-    std::atomic<std::uint64_t> received;
-};
+std::atomic<std::uint32_t> g_held[kMaxTracked]; // only pages that are written to take memory
 
 namespace {
 
-constexpr std::size_t kEntries = kTableBytes / sizeof(Holders) - 1;
+constexpr std::uint32_t kNoRoom = UINT32_MAX; // never alone again
+constexpr const char *kHeld = "another process holds it too";
+constexpr const char *kTooMany = "too many sockets are held by several processes";
 
-struct Table {
-    alignas(64) std::atomic<std::uint32_t> forks;
-    Holders entries[kEntries];
-};
-static_assert(sizeof(Table) <= kTableBytes);
+std::atomic<std::uint32_t> g_forks{0}; // of this process, from 1 on
 
-Table *g_shared = nullptr; // g_lift_lock
-// What stands for the child of this thread's fork, or for us, until the number is known. Each fork of the family has its own: the child of the
-// one before may not have run yet, and would take the place of the next one's.
-[[gnu::tls_model("initial-exec")]] thread_local constinit pid_t t_fork = 0;
-
-bool make_table()
+std::atomic<std::uint32_t> &held(const Socket &s)
 {
-    if (g_shared != nullptr)
-        return true;
-    void *const memory =
-        ::mmap(nullptr, kTableBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED)
-        return false;
-    g_shared = static_cast<Table *>(memory); // zeros
-    return true;
+    return g_held[s.index];
 }
 
-bool is_free(const Holders &holders)
+bool has_cell(std::uint32_t cell)
 {
-    for (const auto &process : holders.processes)
-        if (process.load(std::memory_order_acquire) != 0)
-            return false;
-    return true;
+    return cell != family::kNoCell && cell != kNoRoom;
 }
 
-bool add_process(Holders &holders, pid_t process)
+void say_no_room()
 {
-    for (auto &place : holders.processes) {
-        pid_t nobody = 0;
-        if (place.compare_exchange_strong(nobody, process))
-            return true;
-    }
-    return false;
+    static constinit std::atomic<bool> said{false};
+    if (!said.exchange(true))
+        VMA_LOG(kWarn,
+                "no room is left to note which processes hold a socket after fork(): such sockets stay on the kernel");
 }
 
-void replace_process(Holders &holders, pid_t process, pid_t by)
+void say_reason(Socket &s, const char *reason)
 {
-    for (auto &place : holders.processes) {
-        pid_t expected = process;
-        if (place.compare_exchange_strong(expected, by))
-            return;
-    }
-}
-
-bool is_dead(const Holders &holders, pid_t process)
-{
-    return process > 0 && ::kill(process, 0) != 0 && errno == ESRCH &&
-           holders.pid_namespace == pid_space(); // 0, where neither has a /proc: see below
-}
-
-// Other processes of the family look for one at the same time: one of them may have taken it, made a child and left it since we looked.
-bool take_if_free(Holders &entry)
-{
-    pid_t self = ::getpid();
-    pid_t nobody = 0;
-    if (!is_free(entry) || !entry.processes[0].compare_exchange_strong(nobody, self))
-        return false;
-    for (std::size_t i = 1; i < kMostHolders; ++i) {
-        if (entry.processes[i].load(std::memory_order_seq_cst) == 0)
-            continue;
-        entry.processes[0].compare_exchange_strong(self, 0);
-        return false;
-    }
-    return true;
-}
-
-Holders *find_free_entry()
-{
-    for (Holders &entry : g_shared->entries) {
-        if (!take_if_free(entry))
-            continue;
-        entry.for_good = false;
-        entry.sent = 0;
-        entry.received = 0;
-        entry.pid_namespace = pid_space();
-        return &entry;
-    }
-    return nullptr;
-}
-
-void forget_the_dead(Holders &holders)
-{
-    for (auto &place : holders.processes) {
-        pid_t process = place.load();
-        if (is_dead(holders, process))
-            place.compare_exchange_strong(process, 0);
-    }
-}
-
-Holders *take_entry()
-{
-    if (!make_table())
-        return nullptr;
-    Holders *entry = find_free_entry();
-    if (entry == nullptr) {
-        for (Holders &each : g_shared->entries)
-            forget_the_dead(each);
-        entry = find_free_entry();
-    }
-    return entry;
-}
-
-// Bytes counted in the process so far move to the shared sums.
-void move_counts(Socket &s, Holders &holders)
-{
-    holders.sent.fetch_add(s.tx.kernel_bytes.exchange(0));
-    holders.received.fetch_add(s.rx.kernel_bytes.exchange(0));
-}
-
-bool in_bare_call(const Socket &s)
-{
-    return s.bare_receivers.load(std::memory_order_seq_cst) != 0 || s.bare_senders.load(std::memory_order_seq_cst) != 0;
+    if (s.kernel_reason == reason)
+        return;
+    s.kernel_reason = reason;
+    tell_way(s);
 }
 
 } // namespace
 
 void holders_before_fork()
 {
-    constexpr std::uint32_t kMost = INT32_MAX;
-    if (make_table())
-        t_fork = -static_cast<pid_t>(g_shared->forks.fetch_add(1, std::memory_order_relaxed) % kMost) - 1;
-}
-
-// A bare call that is in the kernel now will count where it looked before: its bytes would be missing in the child's sum.
-void share_with_child(Socket &s)
-{
-    Holders *holders = s.holders.load(std::memory_order_relaxed);
-    if (holders == nullptr) {
-        holders = take_entry();
-        if (holders == nullptr) {
-            s.mode.store(Mode::kKernel, std::memory_order_release);
-            s.kernel_reason = "too many sockets are held by several processes";
-            tell_way(s);
-            return;
+    g_forks.fetch_add(1, std::memory_order_relaxed);
+    bool any = false;
+    bool all = true;
+    each_index(g_open, [&](std::uint32_t index) {
+        std::atomic<std::uint32_t> &cell = g_held[index];
+        if (cell.load(std::memory_order_relaxed) == family::kNoCell) {
+            const family::Cell taken = family::take();
+            cell.store(taken != family::kNoCell ? taken : kNoRoom, std::memory_order_seq_cst);
         }
-        s.kernel_reason = "another process holds it too";
-        tell_way(s);
-        move_counts(s, *holders);
-        s.holders.store(holders, std::memory_order_seq_cst);
+        any = true;
+        all = all && cell.load(std::memory_order_relaxed) != kNoRoom;
+    });
+    if (!any)
+        return family::no_fork_shares();
+    if (!family::before_fork()) {
+        all = false;
+        each_index(g_open, [](std::uint32_t index) {
+            if (const std::uint32_t cell = g_held[index].load(std::memory_order_relaxed); has_cell(cell))
+                family::keep_for_good(cell);
+        });
     }
-    s.ask_holders_after.store(0, std::memory_order_relaxed);
-    if (in_bare_call(s))
-        holders->for_good = true;
-    else
-        move_counts(s, *holders);
-    forget_the_dead(*holders);
-    if (!add_process(*holders, t_fork))
-        holders->for_good = true;
+    if (!all)
+        say_no_room();
 }
 
-void holders_after_fork_in_child(Socket &s)
+void holders_after_fork_in_child()
 {
-    Holders *const holders = s.holders.load(std::memory_order_relaxed);
-    if (holders == nullptr)
-        return;
-    s.tx.kernel_bytes = 0;
-    s.rx.kernel_bytes = 0;
-    replace_process(*holders, t_fork, ::getpid());                 // the parent may have done it already
-    if (holders->pid_namespace != pid_space() || ::getppid() == 0) // a parent of another namespace has no number here
-        holders->for_good = true;
+    family::after_fork_in_child();
 }
 
-void holders_after_fork(Socket &s, pid_t child)
+void holders_after_fork(pid_t child)
 {
-    if (Holders *const holders = s.holders.load(std::memory_order_relaxed))
-        replace_process(*holders, t_fork, child > 0 ? child : 0);
+    family::after_fork(child);
+}
+
+void holders_before_exec()
+{
+    family::exec_begins();
+}
+
+void holders_after_exec()
+{
+    family::exec_failed();
+}
+
+bool may_be_shared(const Socket &s)
+{
+    return held(s).load(std::memory_order_relaxed) != family::kNoCell;
 }
 
 void share_for_good(Socket &s)
 {
-    if (Holders *const holders = s.holders.load(std::memory_order_relaxed))
-        holders->for_good = true;
+    if (const std::uint32_t cell = held(s).load(std::memory_order_relaxed); has_cell(cell))
+        family::keep_for_good(cell);
 }
 
 void leave_holders(Socket &s)
 {
-    Holders *const holders = s.holders.load();
-    if (holders == nullptr)
-        return;
-    move_counts(s, *holders); // of calls that began before the fork
-    s.holders = nullptr;
-    replace_process(*holders, ::getpid(), 0);
+    if (may_be_shared(s))
+        if (const std::uint32_t cell = held(s).exchange(family::kNoCell); has_cell(cell))
+            family::leave(cell);
 }
+
+namespace {
+
+bool in_bare_call(const Socket &s)
+{
+    return s.bare_receivers.load(std::memory_order_seq_cst) != 0 || s.bare_senders.load(std::memory_order_seq_cst) != 0;
+}
+
+// What the others sent and read is in the kernel's counts alone. A call of ours adds what it moved before it is over: one that has moved
+// something since the first look is seen at the last one, and one that begins later adds to what is set here.
+bool take_kernel_counts(Socket &s)
+{
+    const std::uint64_t sent = s.tx.kernel_bytes.load(std::memory_order_seq_cst);
+    const std::uint64_t read = s.rx.kernel_bytes.load(std::memory_order_seq_cst);
+    std::uint64_t all_sent = 0;
+    std::uint64_t all_read = 0;
+    if (in_bare_call(s) || !kernel_sent(s, all_sent) || !kernel_read(s, all_read) || in_bare_call(s) ||
+        s.tx.kernel_bytes.load(std::memory_order_seq_cst) != sent ||
+        s.rx.kernel_bytes.load(std::memory_order_seq_cst) != read)
+        return false;
+    s.tx.kernel_bytes.fetch_add(all_sent - sent);
+    s.rx.kernel_bytes.fetch_add(all_read - read);
+    return true;
+}
+
+} // namespace
 
 bool hold_alone(Socket &s)
 {
-    Holders *const holders = s.holders.load(std::memory_order_relaxed);
-    if (holders == nullptr)
+    const std::uint32_t cell = held(s).load(std::memory_order_relaxed);
+    if (cell == family::kNoCell)
         return true;
-    if (holders->for_good)
-        return false;
-    const pid_t self = ::getpid();
-    forget_the_dead(*holders);
-    for (const auto &place : holders->processes)
-        if (const pid_t process = place.load(); process != 0 && process != self)
-            return false;
-    s.holders.store(nullptr, std::memory_order_seq_cst); // from here on calls count in the socket
-    if (in_bare_call(s)) {                               // this one may not
-        s.holders.store(holders, std::memory_order_seq_cst);
+    if (!has_cell(cell) || !family::is_alone(cell)) {
+        say_reason(s, has_cell(cell) ? kHeld : kTooMany);
         return false;
     }
-    // A process that was killed between a call and its count leaves a wrong sum.
-    if (!is_udp(s) && (!kernel_agrees_on_sent(s, s.tx.kernel_bytes + holders->sent) ||
-                       !kernel_agrees_on_read(s, s.rx.kernel_bytes + holders->received))) {
-        s.holders.store(holders, std::memory_order_seq_cst);
+    if (!is_udp(s) && s.port == nullptr && !take_kernel_counts(s))
         return false; // perhaps the next time: bytes may have been under way
-    }
-    s.kernel_reason = nullptr;
-    tell_way(s);
-    s.tx.kernel_bytes.fetch_add(holders->sent);
-    s.rx.kernel_bytes.fetch_add(holders->received);
-    replace_process(*holders, self, 0);
+    say_reason(s, nullptr);
+    leave_holders(s);
     return true;
+}
+
+bool may_ask_for_holders(Socket &s, std::uint32_t operations)
+{
+    constexpr std::uint32_t kMostBetween = 1024;
+    constexpr std::uint32_t kFirst = 8;
+    const std::uint32_t forks = g_forks.load(std::memory_order_relaxed);
+    const bool anew = s.ask_holders_forks.exchange(forks, std::memory_order_relaxed) != forks;
+    const std::uint32_t since = s.ask_holders_since.load(std::memory_order_relaxed);
+    const std::uint32_t after = anew ? 0 : s.ask_holders_after.load(std::memory_order_relaxed);
+    if (after != 0 && operations - since < after)
+        return false;
+    s.ask_holders_since.store(operations, std::memory_order_relaxed);
+    s.ask_holders_after.store(after != 0 ? std::min(2 * after, kMostBetween) : kFirst, std::memory_order_relaxed);
+    return after != 0;
 }
 
 void count_sent(Socket &s, std::uint64_t n)
 {
-    Holders *const holders = s.holders.load(std::memory_order_seq_cst);
-    (holders != nullptr ? holders->sent : s.tx.kernel_bytes).fetch_add(n, std::memory_order_relaxed);
+    s.tx.kernel_bytes.fetch_add(n, std::memory_order_relaxed);
 }
 
 void count_received(Socket &s, std::uint64_t n)
 {
-    Holders *const holders = s.holders.load(std::memory_order_seq_cst);
-    (holders != nullptr ? holders->received : s.rx.kernel_bytes).fetch_add(n, std::memory_order_relaxed);
+    s.rx.kernel_bytes.fetch_add(n, std::memory_order_relaxed);
 }
 
 } // namespace vma::sock

@@ -54,11 +54,12 @@ template <typename Counter> bool read_pair(int fd, Counter counter, unsigned lon
 
 bool kernel_sent(const Socket &s, std::uint64_t &bytes)
 {
-    const std::uint64_t syn = s.role == Role::kConnector ? 1 : 0; // is acknowledged as a byte; an acceptor's was before it counted
+    const std::uint64_t syn =
+        s.role == Role::kConnector ? 1 : 0; // is acknowledged as a byte; an acceptor's was before it counted
     tcp_info info;
     int unacknowledged = 0;
-    if (s.port != nullptr ||
-        !read_pair(s.any_fd.load(std::memory_order_relaxed), &tcp_info::tcpi_bytes_acked, SIOCOUTQ, info, unacknowledged))
+    if (s.port != nullptr || !read_pair(s.any_fd.load(std::memory_order_relaxed), &tcp_info::tcpi_bytes_acked, SIOCOUTQ,
+                                        info, unacknowledged))
         return false;
     bytes = info.tcpi_bytes_acked + static_cast<std::uint64_t>(unacknowledged) - syn;
     return true;

@@ -16,6 +16,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/socket/accounting.hpp"
+#include "compat/src/socket/bounds.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/exception.hpp"
@@ -26,6 +27,7 @@
 #include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/rings.hpp"
 #include "compat/src/socket/sandbox.hpp"
+#include "compat/src/socket/socket_sets.hpp"
 #include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/stream_loans.hpp"
@@ -41,6 +43,7 @@ namespace {
 
 constexpr std::uint32_t kHelloMagic = 0x314d4156; // "VAM1"
 constexpr std::size_t kMinRing = 4096;
+constexpr const char *kNoRoom = "too many connections are accelerated";
 
 struct Hello { // private data of the attaching side
     std::uint32_t magic;
@@ -326,6 +329,8 @@ void lift(Socket &s, int fd) // a candidate; lift lock held
         lift_to_port(s, fd);
     else if (s.remote)
         begin_attempt(s);
+    else if (!room_for_stream(engine_device().users))
+        stay_on_kernel(s, kNoRoom);
     else if (claim_ring(s); s.role == Role::kAcceptor)
         look_for_offer(s, fd);
     else if (engine_start())
@@ -344,6 +349,7 @@ bool lift_in_turn(Socket &s, int fd)
         g_lift_lock.unlock();
         return false;
     }
+    note_socket(s.index);
     bool beside_ring = false;
     if (s.mode.load(std::memory_order_acquire) == Mode::kPlain && s.endpoint == nullptr && !s.pinned) {
         beside_ring = meets_filter(); // first: the other looks make more calls
@@ -358,20 +364,6 @@ bool lift_in_turn(Socket &s, int fd)
     return beside_ring;
 }
 
-// Asking for other holders of a socket costs system calls: 8 operations after a fork, then 16 more, and so on.
-bool may_ask_for_holders(Socket &s, std::uint32_t operations)
-{
-    constexpr std::uint32_t kMostBetween = 1024;
-    constexpr std::uint32_t kFirst = 8;
-    const std::uint32_t since = s.ask_holders_since.load(std::memory_order_relaxed);
-    const std::uint32_t after = s.ask_holders_after.load(std::memory_order_relaxed);
-    if (after != 0 && operations - since < after)
-        return false;
-    s.ask_holders_since.store(operations, std::memory_order_relaxed);
-    s.ask_holders_after.store(after != 0 ? std::min(2 * after, kMostBetween) : kFirst, std::memory_order_relaxed);
-    return after != 0;
-}
-
 } // namespace
 
 // Lifting takes some ten microseconds: after a send they pass while the peer works, after a receive they would delay what the
@@ -383,7 +375,7 @@ void count_operation(Socket &s, int fd, bool received)
     const std::uint32_t operations = s.operations.fetch_add(1, std::memory_order_relaxed) + 1;
     if (operations < wanted || s.pinned.load(std::memory_order_relaxed))
         return;
-    if (s.holders.load(std::memory_order_relaxed) != nullptr && !may_ask_for_holders(s, operations)) [[unlikely]]
+    if (may_be_shared(s) && !may_ask_for_holders(s, operations)) [[unlikely]]
         return;
     if (s.remote) {
         if (s.attempt.open || operations < s.attempt.again_at)
@@ -407,7 +399,12 @@ void count_operation(Socket &s, int fd, bool received)
 void on_connect_request(fi_info *info, const void *data, std::size_t len)
 {
     Socket *const s = offered_socket(data, len);
-    if (s == nullptr || open_endpoint(*s, info, engine_device()) != 0) {
+    const bool room = room_for_stream(engine_device().users);
+    if (s != nullptr && !room) {
+        withdraw_offer(*s);
+        stay_on_kernel(*s, kNoRoom);
+    }
+    if (s == nullptr || !room || open_endpoint(*s, info, engine_device()) != 0) {
         fi_reject(engine_objects().pep, info->handle, nullptr, 0);
         return;
     }
@@ -439,6 +436,7 @@ void on_connected(fid_ep *endpoint)
     s->tx.ring = ring;
     s->connecting = false;
     add_live(g_live_sockets, *s);
+    g_due.add(s->index);
     engine_update_active();
     s->mode.store(Mode::kDual, std::memory_order_seq_cst);
     if (!mux::became_dual(*s)) {
@@ -522,7 +520,8 @@ void note_uncounted(Socket &s)
     char name[kNameMax];
     s.pinned.store(true, std::memory_order_release);
     s.kernel_reason = "bytes were moved past the library";
-    VMA_LOG(kDebug, "%s: not accelerated: the kernel counts bytes that were moved past the library, by another process or call",
+    VMA_LOG(kDebug,
+            "%s: not accelerated: the kernel counts bytes that were moved past the library, by another process or call",
             connection_name(s, name));
 }
 

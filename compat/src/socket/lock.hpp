@@ -44,7 +44,11 @@ public:
             libc::futex_wake(word_, 1);
         libc::leave_critical();
     }
-    void reset() { word_.store(kFree, std::memory_order_relaxed); } // in a forked child only
+    void reset() // in a forked child only, which gets a copy of each page that it writes to
+    {
+        if (word_.load(std::memory_order_relaxed) != kFree)
+            word_.store(kFree, std::memory_order_relaxed);
+    }
 
 private:
     enum : std::uint32_t { kFree = 0, kHeld = 1, kContended = 2 };

@@ -181,6 +181,7 @@ void lift_to_port(Socket &s, int fd)
         return;
     }
     add_live(g_live_sockets, s);
+    g_due.add(s.index);
     engine_update_active();
     s.told = true;
     tell_migration(s);

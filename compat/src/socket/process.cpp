@@ -17,8 +17,10 @@
 #include "compat/src/socket/helper_thread.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/reach.hpp"
+#include "compat/src/socket/socket_sets.hpp"
 #include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/survivors.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock {
@@ -30,49 +32,51 @@ namespace {
 bool g_is_child = false;               // of a fork
 std::uint32_t g_depth_before_fork = 0; // of the forking thread; lift lock
 
-template <class Visit> void each_in_use(Visit visit)
+template <class Visit> void each_in_use(const SocketSet &set, Visit visit)
 {
-    const std::uint32_t count = pool_size();
-    for (std::uint32_t i = 0; i < count; ++i) {
+    each_index(set, [&visit](std::uint32_t i) {
         Socket &s = *socket_by_index(i);
         const Mode mode = s.mode.load(std::memory_order_acquire);
         if (mode == Mode::kPlain || mode == Mode::kDual)
             visit(s);
-    }
+    });
+}
+
+// Of the others there is nothing to give back.
+template <class Visit> void each_noted(Visit visit)
+{
+    each_in_use(g_noted, visit);
 }
 
 // Gives every socket of the pool that `chosen` says back to the kernel: all are asked first, then all are waited for. None
 // must become dual meanwhile: bytes that its peer then sent would be lost with its endpoint.
 template <class Chosen> void return_sockets(Chosen chosen, const char *why, Heir heir)
 {
-    const std::uint32_t count = pool_size();
     bool any = false;
-    each_in_use([&chosen](Socket &s) {
+    each_noted([&chosen](Socket &s) {
         if (chosen(s))
             stop_lifting(s);
     });
-    for (std::uint32_t i = 0; i < count; ++i) {
-        Socket &s = *socket_by_index(i);
-        if (dual(s) && chosen(s)) {
-            char name[kNameMax];
-            VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(s, name), why);
-            start_leaving(s, heir);
-            any = true;
-        }
-    }
+    each_noted([&](Socket &s) {
+        if (!dual(s) || !chosen(s))
+            return;
+        char name[kNameMax];
+        VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(s, name), why);
+        start_leaving(s, heir);
+        any = true;
+    });
     if (!any)
         return;
     const std::int64_t until = return_deadline(); // for all of them
-    for (std::uint32_t i = 0; i < count; ++i) {
-        Socket &s = *socket_by_index(i);
+    each_noted([&chosen, until](Socket &s) {
         if (!dual(s) || !chosen(s))
-            continue;
+            return;
         wait_returned(s, until);
         give_up_waiting(s);
         tear_down(s, true);
         if (s.lingers_until_ns.load(std::memory_order_acquire) != 0)
             end_linger(s);
-    }
+    });
 }
 
 void stay_on_kernel(Socket &s)
@@ -92,8 +96,6 @@ void share(Socket &s)
         share_stash(s, false);
     if (dual(s) && !is_udp(s))
         s.pinned.store(true, std::memory_order_release);
-    else
-        share_with_child(s);
 }
 
 void hand_over(Socket &s)
@@ -112,21 +114,32 @@ bool is_lifted(const Socket &s)
 bool any_lifted()
 {
     bool any = false;
-    each_in_use([&any](const Socket &s) { any |= is_lifted(s); });
+    each_noted([&any](const Socket &s) { any |= is_lifted(s); });
     return any;
 }
 
-bool survives_exec(const Socket &s)
+template <typename T, typename Value> void set_if_other(T &word, Value value)
 {
-    for (int fd = 0, left = static_cast<int>(s.descriptors.load()); left > 0 && fd < kMaxTracked; ++fd) {
-        if (table_slot(fd).load(std::memory_order_relaxed) != &s)
-            continue;
-        --left;
-        const int flags = libc::real.fcntl(fd, F_GETFD);
-        if (flags >= 0 && (flags & FD_CLOEXEC) == 0)
-            return true;
-    }
-    return false;
+    if (word != value)
+        word = value;
+}
+
+// Most have nothing to change: each page that is written to is copied for the child.
+void begin_anew_in_child(Socket &s)
+{
+    for (Mutex *const lock : {&s.tx_lock, &s.rx_lock, &s.rx.unread_lock, &s.watch_lock, &s.mux.lock})
+        lock->reset();
+    set_if_other(s.watchers, nullptr);
+    for (std::atomic<std::uint32_t> *const calls : {&s.bare_receivers, &s.bare_polls, &s.bare_senders, &s.waiters})
+        set_if_other(*calls, 0U);
+    set_if_other(s.cookie, std::uint64_t{0});
+    set_if_other(s.attempt.open, false);
+    set_if_other(s.attempt.listener, nullptr);
+    if (s.pacing.turn.waits())
+        s.pacing.turn = {};
+    set_if_other(s.pacing.held_until, std::uint64_t{0});
+    if (is_udp(s))
+        udp::after_fork_in_child(s);
 }
 
 } // namespace
@@ -135,7 +148,7 @@ void return_before_fork()
 {
     return_sockets([](const Socket &) { return true; }, "fork", Heir::kLibrary);
     const LockGuard guard(g_lift_lock);
-    each_in_use([](Socket &s) {
+    each_noted([](Socket &s) {
         if (dual(s))
             share_stash(s, false);
     });
@@ -156,10 +169,10 @@ void return_all_shared_by_fork()
         }
     }
     g_depth_before_fork = depth;
-    holders_before_fork();
-    each_in_use(share);
+    each_noted(share);
     mux::fork_prepare();
     lock_pool_for_fork();
+    holders_before_fork();
     engine_exclude_polling(true, kAllRings);
 }
 
@@ -188,33 +201,19 @@ void after_fork_in_child()
     helper_after_fork_in_child();
     g_live_sockets = nullptr;
     sleepers_after_fork_in_child();
+    holders_after_fork_in_child();
     const std::uint32_t count = pool_size();
+    bool any_kept = false;
     for (std::uint32_t i = 0; i < count; ++i) {
         Socket &s = *socket_by_index(i);
-        s.tx_lock.reset();
-        s.rx_lock.reset();
-        s.rx.unread_lock.reset();
-        s.watch_lock.reset();
-        s.mux.lock.reset();
-        s.watchers = nullptr;
-        s.bare_receivers = 0;
-        s.bare_polls = 0;
-        s.bare_senders = 0;
-        s.waiters = 0;
-        s.cookie = 0;
-        s.attempt.open = false;
-        s.attempt.listener = nullptr;
-        s.pacing.turn = {};
-        s.pacing.held_until = 0;
-        if (is_udp(s))
-            udp::after_fork_in_child(s);
-        holders_after_fork_in_child(s);
+        begin_anew_in_child(s);
+        any_kept |= s.kept_fd.load(std::memory_order_relaxed) >= 0;
     }
     recount_calls();
-    for (std::uint32_t i = 0; i < count; ++i)
+    for (std::uint32_t i = 0; any_kept && i < count; ++i)
         release_if_unused(*socket_by_index(i));
     mux::fork_child();
-    each_in_use([](Socket &s) {
+    each_noted([](Socket &s) {
         if (is_udp(s) && s.rx.unread.load(std::memory_order_relaxed) == nullptr)
             udp::unlift(s, false); // the datagrams that are left are the parent's
     });
@@ -223,7 +222,7 @@ void after_fork_in_child()
 
 void forked(pid_t child)
 {
-    each_in_use([child](Socket &s) { holders_after_fork(s, child); });
+    holders_after_fork(child);
 }
 
 namespace {
@@ -243,7 +242,7 @@ void explain_all()
 // What a peer wants to have sent again must be with the kernel before it ends the connection.
 void finish_resends()
 {
-    each_in_use([](Socket &s) {
+    each_noted([](Socket &s) {
         if (s.tx.resend_from.load(std::memory_order_relaxed) == kNone || is_remote(s))
             return;
         s.tx_lock.lock();
@@ -259,7 +258,7 @@ void process_ends()
 {
     explain_all();
     finish_resends();
-    each_in_use(end_stash);
+    each_noted(end_stash);
     udp::withdraw_all();
     if (g_remote_devices.load(std::memory_order_relaxed) != 0)
         return_sockets([](const Socket &s) { return is_remote(s) || s.on_port; }, "exit", Heir::kLibrary);
@@ -270,7 +269,7 @@ void process_ends_at_once()
     if (libc::t_critical.depth != 0)
         return; // by a handler of a signal that a fault of our own has raised: this thread may hold the locks
     finish_resends();
-    each_in_use(end_stash);
+    each_noted(end_stash);
     if (ports_are_named() && g_remote_devices.load(std::memory_order_relaxed) != 0)
         return_sockets([](const Socket &s) -> bool { return s.on_port; }, "exit", Heir::kLibrary);
 }
@@ -278,26 +277,37 @@ void process_ends_at_once()
 void return_surviving_exec()
 {
     finish_resends();
+    const Survivors survivors(
+        [](std::uint32_t index) { return g_noted.has(static_cast<int>(index)) || g_held[index] != 0; });
     // A port goes with the process, and the kernel has to end what it carried.
-    return_sockets([](const Socket &s) { return s.on_port || survives_exec(s); }, "exec", Heir::kAnybody);
-    each_in_use([](Socket &s) {
-        if (!survives_exec(s))
-            return;
-        hand_over(s);
-        if (s.holders.load(std::memory_order_relaxed) != nullptr)
-            share_for_good(s);
+    return_sockets([&survivors](const Socket &s) { return s.on_port || survivors.has(s); }, "exec", Heir::kAnybody);
+    each_noted([&survivors](Socket &s) {
+        if (survivors.has(s))
+            hand_over(s);
     });
+    each_index(g_open, [&survivors](std::uint32_t index) {
+        if (g_held[index] != 0 && survivors.has(*socket_by_index(index)))
+            share_for_good(*socket_by_index(index));
+    });
+    holders_before_exec();
+}
+
+void exec_failed()
+{
+    holders_after_exec();
 }
 
 void return_for_spawn(bool has_file_actions)
 {
-    return_sockets([has_file_actions](const Socket &s) { return has_file_actions || survives_exec(s); },
-                   "a new process", Heir::kAnybody);
-    each_in_use([has_file_actions](Socket &s) {
-        const bool survives = survives_exec(s);
-        if (has_file_actions || survives)
+    const Survivors survivors([](std::uint32_t) { return true; });
+    return_sockets([&](const Socket &s) { return has_file_actions || survivors.has(s); }, "a new process",
+                   Heir::kAnybody);
+    each_noted([&](Socket &s) {
+        if (has_file_actions || survivors.has(s))
             hand_over(s);
-        if (survives) // the child may use it, and we don't see when it stops
+    });
+    each_in_use(g_open, [&survivors](Socket &s) {
+        if (survivors.has(s)) // the child may use it, and we don't see when it stops
             stay_on_kernel(s);
     });
 }

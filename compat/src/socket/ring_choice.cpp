@@ -240,7 +240,8 @@ void note_access(Socket &s)
         return;
     c.by_stranger.store(0, std::memory_order_relaxed);
     RingMove none = RingMove::kNone;
-    c.move.compare_exchange_strong(none, RingMove::kWanted, std::memory_order_relaxed);
+    if (c.move.compare_exchange_strong(none, RingMove::kWanted, std::memory_order_relaxed))
+        g_due.add(s.index);
 }
 
 namespace {

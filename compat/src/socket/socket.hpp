@@ -90,6 +90,7 @@ void after_fork_in_parent();
 void after_fork_in_child();
 void forked(pid_t child);                     // in the parent, what fork() gave
 void return_surviving_exec();                 // before exec*: those without FD_CLOEXEC
+void exec_failed();                           // after it: the process goes on
 void return_for_spawn(bool has_file_actions); // before posix_spawn, vfork, clone(CLONE_VFORK)
 // A process that will run another program gets it under another number, whatever its close-on-exec flag says: it moves bytes beside this
 // process, nobody knows for how long. Also in a child of vfork().

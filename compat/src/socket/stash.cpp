@@ -17,6 +17,7 @@
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/peek_offset.hpp"
 #include "compat/src/socket/sandbox.hpp"
+#include "compat/src/socket/socket_sets.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
 #include "compat/src/socket/unread.hpp"
@@ -150,6 +151,7 @@ void move_to_shared(Socket &s)
 
 void set_shared(Socket &s, Unread *u)
 {
+    note_socket(s.index);
     const LockGuard guard(s.rx.unread_lock);
     s.rx.unread.store(u, std::memory_order_release);
 }

@@ -14,7 +14,9 @@
 #include <atomic>
 #include <cstdint>
 
+#include "compat/src/socket/due.hpp"
 #include "compat/src/socket/holders.hpp"
+#include "compat/src/socket/idle.hpp"
 #include "compat/src/socket/lock.hpp"
 #include "compat/src/socket/offer.hpp"
 #include "compat/src/socket/pacing.hpp"
@@ -86,10 +88,10 @@ struct Sender {
     std::uint32_t piece = 32768;                   // most bytes of one write
     std::atomic<bool> found_full{false};           // a write did not fit since the last POLLOUT news
     std::atomic<bool> told_full{false};            // the program was, since the last CREDIT: a call that waits finds no room either
-    std::atomic<bool> slots_blocked{false};        // a write found none: wait for the next CREDIT
+    DueFlag slots_blocked;                         // a write found none: wait for the next CREDIT
     std::atomic<std::uint64_t> resend_from{kNone}; // taking bytes back after RETURN: next one to send by the kernel
-    bool guarded = false;                          // while that lasts the kernel's socket resets the connection at its end
-    linger unguarded = {};                         // SO_LINGER as it was
+    bool guarded = false;  // while that lasts the kernel's socket resets the connection at its end
+    linger unguarded = {}; // SO_LINGER as it was
     std::atomic<std::uint64_t> end_pending{kNone}; // END that found no slot yet
     std::atomic<std::uint64_t> return_at{kNone};   // RETURN arrived: the peer consumed so much
     // Of a peer on another host, and of this endpoint.
@@ -122,7 +124,7 @@ struct Receiver {
     std::atomic<std::uint64_t> start_at{kNone};
     std::atomic<std::uint64_t> end_at{kNone};
     std::atomic<bool> returning{false};          // RETURN sent, not answered
-    std::atomic<bool> credit_due{false};         // CREDIT found no slot
+    DueFlag credit_due;                          // CREDIT found no slot
     bool leaving = false;                        // we have cut or said RETURN: no span comes after this one
     StreamLoans *loans = nullptr;                // since the first one of this endpoint
     std::atomic<std::uint64_t> lent_from{kNone}; // the first byte that is on loan
@@ -176,11 +178,10 @@ public:
     std::atomic<stats::Slot *> record{&stats::g_sink}; // what it counts in (accounting.hpp)
     std::atomic<udp::State *> udp{nullptr};            // of a UDP socket: what is said of streams below is not for it
     Role role = Role::kUnknown;
-    Glimpsed<bool> evaluated = false;        // addresses were looked at: it is a candidate
-    Glimpsed<bool> remote = false;           // once evaluated: the peer is on another host
-    Glimpsed<bool> told = false;             // the log has said whether it is accelerated
-    std::atomic<bool> pinned{false};         // to the kernel for good
-    std::atomic<Holders *> holders{nullptr}; // other processes may hold the same kernel socket
+    Glimpsed<bool> evaluated = false; // addresses were looked at: it is a candidate
+    Glimpsed<bool> remote = false;    // once evaluated: the peer is on another host
+    Glimpsed<bool> told = false;      // the log has said whether it is accelerated
+    std::atomic<bool> pinned{false};  // to the kernel for good
     std::atomic<bool> nonblocking{false};
     std::atomic<std::uint32_t> generation{0}; // bumped when the last descriptor is closed
     std::atomic<std::uint32_t> descriptors{0};
@@ -200,8 +201,9 @@ public:
     std::atomic<int> kept_fd{-1};          // our own descriptor of a socket that was closed while calls were open
     std::atomic<std::uint32_t> operations{0};
     // Of these: when it was asked last whether others hold the socket, and after how many more it is asked again; 0: not asked since
-    // the last fork or lift.
+    // the last lift. And how many forks there had been.
     std::atomic<std::uint32_t> ask_holders_since{0};
+    std::atomic<std::uint32_t> ask_holders_forks{0};
     std::atomic<std::uint32_t> ask_holders_after{0};
     Glimpsed<std::uint32_t> seen_offers = 0; // generation of the offers page at our last look
 
@@ -214,9 +216,9 @@ public:
     // The endpoint. Changed with tx_lock, rx_lock and the engine's poll lock held.
     fid_ep *endpoint = nullptr;
     bool connecting = false; // endpoint opened, not connected
-    std::atomic<bool> endpoint_down{false};
-    std::atomic<bool> ready_due{false};         // READY is to be sent when no bare receiver is left
-    std::atomic<bool> tx_work{false};           // something waits for the holder of tx_lock
+    DueFlag endpoint_down;
+    DueFlag ready_due;                          // READY is to be sent when no bare receiver is left
+    DueFlag tx_work;                            // something waits for the holder of tx_lock
     std::atomic<bool> kernel_news{false};       // the kernel has EOF, an error or data on the descriptor
     std::atomic<std::uint32_t> kernel_state{0}; // POLLRDHUP, POLLHUP, POLLERR once the kernel said so
     std::atomic<int> pending_error{0};          // errno of a send of our own, which the program has not been told
@@ -247,6 +249,8 @@ public:
     Glimpsed<bool> quickack = false;               // TCP_QUICKACK was set since then
     std::atomic<bool> aborted{false};              // by abort_stream()
     std::atomic<std::int64_t> lingers_until_ns{0}; // closed by the program, the peer's answer is still out; 0: not so
+
+    IdleMarks idle; // the helper thread's
 
     Socket *next_free = nullptr;
     std::uint32_t index = 0; // in the pool
@@ -324,6 +328,7 @@ void explain(Socket &s);                         // at debug, once: that it was 
 const char *connection_name(const Socket &s, char (&out)[kNameMax]); // "fd=7 127.0.0.1:40123 -> 127.0.0.1:5001"
 Socket *socket_by_index(std::uint32_t index); // nullptr outside the pool; the caller checks what it finds
 std::uint32_t pool_size();
+int highest_descriptor(); // of ours, ever
 void lock_pool_for_fork();
 void unlock_pool_after_fork();
 
@@ -367,8 +372,9 @@ void end_linger(Socket &s); // no lock held
 ssize_t consume(Socket &s, int fd, msghdr *msg, std::size_t skip,
                 int flags);                                    // bytes, 0 at EOF, or -errno; never blocks
 ssize_t consume_simple(Socket &s, void *out, std::size_t len); // ring bytes, at least one; 0: not so simple
-void settle(Socket &s); // spans that are used up
-void find_start(Socket &s); // START is known, and the kernel's bytes before it may have been read by somebody who doesn't count
+void settle(Socket &s);                                        // spans that are used up
+void find_start(
+    Socket &s); // START is known, and the kernel's bytes before it may have been read by somebody who doesn't count
 void send_credit(Socket &s);
 bool has_input(const Socket &s); // endpoint bytes the program can read now; no lock needed
 
@@ -407,10 +413,11 @@ void start_leaving(Socket &s, Heir heir);
 bool is_returning(const Socket &s); // an answer is still out
 std::int64_t return_deadline();     // of an answer that is awaited now, CLOCK_MONOTONIC: a second
 void wait_returned(Socket &s, std::int64_t until_ns);
-void give_up_waiting(Socket &s); // no answer came in time: what the peer has not begun to send again stays here. No lock held
+void give_up_waiting(
+    Socket &s); // no answer came in time: what the peer has not begun to send again stays here. No lock held
 void violation(Socket &s, const char *what); // the peer breaks the protocol: both programs get an error
-void read_timeouts(Socket &s, int fd); // of a socket that another process has set up
-void return_one(Socket &s, Heir heir);  // all four: the socket is plain after it
+void read_timeouts(Socket &s, int fd);       // of a socket that another process has set up
+void return_one(Socket &s, Heir heir);       // all four: the socket is plain after it
 void notify(Socket &s, std::uint32_t events);
 void tick(Socket &s); // helper thread: what could not be sent before
 

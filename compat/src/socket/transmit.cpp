@@ -250,9 +250,9 @@ bool is_reset(int fd)
 int claim_back(Socket &s, const void *&view)
 {
     std::size_t size = sizeof view;
-    return s.endpoint == nullptr ? -FI_ENOTCONN
-                                 : fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_PEER_VIEW),
-                                             &view, &size);
+    return s.endpoint == nullptr
+               ? -FI_ENOTCONN
+               : fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_PEER_VIEW), &view, &size);
 }
 
 // Who is killed now would leave a clean end behind some of the bytes: the kernel is told to reset the connection then.

@@ -9,6 +9,7 @@ from .call_cost import CallCost
 from .connect_cost import ConnectCost
 from .iperf import Iperf
 from .libfabric import Libfabric
+from .many_conn import FewerIdle, FewerPlain, ManyIdle, ManyPlain
 from .memory import Memory
 from .nginx import NginxClose, NginxKeepAlive
 from .programs import HaproxyNginx, NodeHttp, Pgbench, Rsync, ZeroMq
@@ -22,7 +23,7 @@ from .udp_multicast import UdpMulticast
 from .wire import WireLatency, WireMulticast, WireReceive, WireTcpReceive
 
 ALL: tuple[type[Case], ...] = (SockperfLatency, SockperfThroughput, Iperf, RedisMany, RedisOne, NginxKeepAlive,
-                               NginxClose, AsyncioEcho, Memory, ConnectCost, CallCost, Libfabric, UdpLatency,
-                               UdpThroughput, UdpEpollLatency, UdpEpollThroughput, UdpMulticast, UdpMixed, UdpMany,
-                               WireLatency, WireReceive, WireMulticast, WireTcpReceive, HaproxyNginx, NodeHttp, Pgbench, Rsync,
-                               ZeroMq)
+                               NginxClose, AsyncioEcho, Memory, FewerPlain, ManyPlain, FewerIdle, ManyIdle, ConnectCost,
+                               CallCost, Libfabric, UdpLatency, UdpThroughput, UdpEpollLatency, UdpEpollThroughput,
+                               UdpMulticast, UdpMixed, UdpMany, WireLatency, WireReceive, WireMulticast, WireTcpReceive,
+                               HaproxyNginx, NodeHttp, Pgbench, Rsync, ZeroMq)

@@ -185,14 +185,10 @@ int main()
 {
     const OwnDirectory directory;
     const CMUnitTest tests[] = {
-        cmocka_unit_test(what_came_before_is_taken),
-        cmocka_unit_test(calls_that_are_refused),
-        cmocka_unit_test(a_stopped_reader_is_not_waited_for),
-        cmocka_unit_test(a_queue_does_not_open_it_again),
-        cmocka_unit_test(a_full_queue_is_read_first),
-        cmocka_unit_test(what_is_read_back_is_not_cut),
-        cmocka_unit_test(a_lie_ends_the_connection),
-        cmocka_unit_test(a_race_has_one_answer),
+        cmocka_unit_test(what_came_before_is_taken),          cmocka_unit_test(calls_that_are_refused),
+        cmocka_unit_test(a_stopped_reader_is_not_waited_for), cmocka_unit_test(a_queue_does_not_open_it_again),
+        cmocka_unit_test(a_full_queue_is_read_first),         cmocka_unit_test(what_is_read_back_is_not_cut),
+        cmocka_unit_test(a_lie_ends_the_connection),          cmocka_unit_test(a_race_has_one_answer),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -18,6 +18,7 @@
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/exception.hpp"
 #include "compat/src/socket/peek_offset.hpp"
+#include "compat/src/socket/socket_sets.hpp"
 #include "compat/src/socket/udp/diag.hpp"
 #include "compat/src/socket/udp/interface.hpp"
 #include "compat/src/socket/udp/memberships.hpp"
@@ -483,18 +484,18 @@ void after_fork_in_child(Socket &s)
 
 void withdraw_all()
 {
-    for (std::uint32_t i = 0; i < pool_size(); ++i) {
+    each_index(g_noted, [](std::uint32_t i) {
         Socket &s = *socket_by_index(i);
         State *const u = s.udp.load(std::memory_order_acquire);
         if (u == nullptr || s.mode.load(std::memory_order_acquire) == Mode::kFree)
-            continue;
+            return;
         if (u->named.exchange(false, std::memory_order_relaxed))
             withdraw_name(u->identity);
         if (u->used_memory.load(std::memory_order_relaxed) && s.tx_lock.try_lock()) {
             u->routes.clear();
             s.tx_lock.unlock();
         }
-    }
+    });
 }
 
 } // namespace vma::sock::udp

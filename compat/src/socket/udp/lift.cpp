@@ -161,7 +161,7 @@ bool wants_lift(Socket &s)
     const State &u = state_of(s);
     const std::uint32_t operations = s.operations.load(std::memory_order_relaxed);
     return operations >= config::params().lift_after && (u.seen != generation() || may_attach_port(s)) &&
-           (s.holders.load(std::memory_order_relaxed) == nullptr || operations % kOperationsPerLook == 0);
+           (!may_be_shared(s) || operations % kOperationsPerLook == 0);
 }
 
 namespace {

@@ -172,6 +172,8 @@ int Endpoint::set_option(int name, const void *value, std::size_t length) noexce
         return length == 0 ? cut() : -FI_EINVAL;
     if (static_cast<unsigned>(name) == FI_OPT_VMA_TCP_SOCKET)
         return cm_stand_beside(*this, value, length);
+    if (static_cast<unsigned>(name) == FI_OPT_VMA_DISCARD)
+        return discard(value, length);
     if (static_cast<unsigned>(name) != FI_OPT_VMA_REGION)
         return -FI_ENOPROTOOPT;
     if (enabled_)
@@ -192,6 +194,15 @@ int Endpoint::give_view(void *value, std::size_t *length) noexcept
     if (!attached_)
         return -FI_ENOTCONN;
     return sender.view_region(view) ? ofi::give_option<const void *>(view, value, length) : -FI_ESHUTDOWN;
+}
+
+int Endpoint::discard(const void *value, std::size_t length) noexcept
+{
+    fi_vma_range range;
+    if (length != sizeof range)
+        return -FI_EINVAL;
+    std::memcpy(&range, value, sizeof range);
+    return attached_ ? sender.discard_region(range.offset, range.length) : -FI_ENOTCONN;
 }
 
 // FI_OPT_VMA_CUT. Nobody is waited for: the peer's word, if there is one, was said when its slots were visible.

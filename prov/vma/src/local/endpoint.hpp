@@ -109,6 +109,7 @@ private:
     int set_limit(const void *value, std::size_t length) noexcept;
     int warm(const void *value, std::size_t length) noexcept;
     int give_view(void *value, std::size_t *length) noexcept;
+    int discard(const void *value, std::size_t length) noexcept;
     int cut() noexcept;
     void for_counters(void (ofi::Cntr::*action)(const ofi::ProgressSource &) noexcept) noexcept;
     void end(int error) noexcept;

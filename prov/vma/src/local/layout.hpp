@@ -42,7 +42,7 @@ struct Control {
     alignas(128) std::atomic<std::uint32_t> want_space; // 1: "wake me when a slot is free again"
     std::atomic<std::uint32_t> rma_inside;              // 1: it accesses the receiver's memory right now
     std::atomic<std::uint32_t> revoked;                 // 1: its own memory is no longer to be pulled from
-    alignas(128) std::atomic<std::uint64_t> cut; // of both sides
+    alignas(128) std::atomic<std::uint64_t> cut;        // of both sides
 };
 static_assert(sizeof(Control) == kControlSize);
 

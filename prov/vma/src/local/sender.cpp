@@ -3,6 +3,9 @@
 // slots is in issue.cpp.
 #include "local/sender.hpp"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <rdma/fi_domain.h>
 #include <rdma/fi_errno.h>
 
@@ -427,6 +430,20 @@ bool Sender::view_region(const void *&view) noexcept
     apply_own_slots();
     view = region;
     return true;
+}
+
+int Sender::discard_region(std::uint64_t offset, std::uint64_t length) noexcept
+{
+    const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    const core::SpinGuard guard(lock); // the mapping stays
+    if (offset > region_length || length > region_length - offset)
+        return -FI_EINVAL;
+    const auto first = reinterpret_cast<std::uintptr_t>(region) + offset;
+    const std::uintptr_t from = (first + page - 1) & ~(page - 1);
+    const std::uintptr_t to = (first + length) & ~(page - 1);
+    if (from >= to)
+        return 0;
+    return ::madvise(reinterpret_cast<void *>(from), to - from, MADV_REMOVE) == 0 ? 0 : -errno;
 }
 
 // Copies what waits in slots to the region; the peer will copy the same bytes again.

@@ -146,6 +146,8 @@ struct Sender {
     std::size_t slots_left() noexcept;
     // The peer's region as it will be when the peer has consumed all slots, which it can't cut from then on. False: it has.
     bool view_region(const void *&view) noexcept;
+    // The whole pages of that part of the peer's region go back to the system. 0 or a negative fi_errno.
+    int discard_region(std::uint64_t offset, std::uint64_t length) noexcept;
 
 private:
     Slot *claim() noexcept;
