@@ -274,8 +274,9 @@ def stage_model(stage):
     """The model of the stream protocol, searched by spin: each configuration and each fault that is put back is a case."""
     status = stage.run(sys.executable, "-B", "contrib/checks/model.py", "--jobs", str(stage.jobs))
     found = re.findall(r"^(PASS|FAIL): ([\w-]+): (.*)$", stage.text(), re.MULTILINE)
-    cases = [Case(name, PASS if verdict == "PASS" else FAIL, "" if verdict == "PASS" else said) for verdict, name, said in found]
-    if status and not any(case.status == FAIL for case in cases):
+    failed = [Case(name, FAIL, said) for verdict, name, said in found if verdict == "FAIL"]
+    cases = [Case(name, PASS) for verdict, name, _ in found if verdict == "PASS"] + failed
+    if status and not failed:
         cases.append(Case("model.py", FAIL, f"exit status {status}"))
     return cases
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the model of the stream protocol (doc/model/README.md) with spin: no configuration may have a counterexample, and each fault
-that is put back must have one. Prints a line for each, and at last "N passed, N failed, N skipped".
+"""Checks the model of the stream protocol (doc/model/README.md) with spin: no configuration may have a counterexample,
+and each fault that is put back must have one. Prints a line for each, and at last "N passed, N failed, N skipped".
 
     contrib/checks/model.py              what `contrib/setup.sh check model` runs
     contrib/checks/model.py --deep       larger sizes: half an hour, 8 GiB
@@ -47,7 +47,8 @@ class Configuration:
     cycles: bool = False  # look for a run without an end instead
 
     def switches(self):
-        ops = {f"OPS{peer}": sum(OPS[name] for name in names.split()) for peer, names in enumerate((self.sender, self.receiver))}
+        may = enumerate((self.sender, self.receiver))
+        ops = {f"OPS{peer}": sum(OPS[name] for name in names.split()) for peer, names in may}
         values = {**({} if self.model != "stream" else ops), **self.sizes}
         return [f"-D{name}={value}" for name, value in values.items()] + ([f"-D{self.fault}"] if self.fault else [])
 
@@ -58,7 +59,7 @@ def sizes(**values):
 
 HOLDS = (
     Configuration("spans", "spans one after the other, END at any time", "ENDS EARLY", sizes=sizes(N0=5)),
-    Configuration("patient", "a sender that doesn't block, cut in every state", "PATIENT", "FORK PIN CLOSE", sizes(N0=4)),
+    Configuration("patient", "a sender that doesn't block, cut anywhere", "PATIENT", "FORK PIN CLOSE", sizes(N0=4)),
     Configuration("given-back", "either side forks or pins", "FORK PIN", "FORK PIN"),
     Configuration("closed", "either side shuts down, pins or closes", "EARLY CLOSE PIN", "CLOSE PIN"),
     Configuration("halted", "both may be stopped or killed", "ENDS", "", sizes(HALT=4)),
@@ -66,7 +67,7 @@ HOLDS = (
     Configuration("fork-by-sender", "the sender forks, one is stopped or killed", "FORK", "", sizes(HALT=3)),
     Configuration("pin-halted", "either side pins, one is stopped or killed", "PIN", "PIN", sizes(HALT=3)),
     Configuration("hand-over", "handed over unread; the sender ends, pins, forks", "EARLY CLOSE FORK PIN", "HAND"),
-    Configuration("hand-over-room", "the same with room for a whole resend", "EARLY CLOSE PIN", "HAND", sizes(KS=2, KR=2)),
+    Configuration("hand-over-room", "with room for a resend", "EARLY CLOSE PIN", "HAND", sizes(KS=2, KR=2)),
     Configuration("hand-over-halted", "handed over, the sender is stopped or killed", "EARLY", "HAND", sizes(HALT=1)),
     Configuration("hand-over-killed", "the same, the receiver, too", "", "HAND", sizes(N0=3, KS=2, HALT=4)),
     Configuration("unseen", "processes that the library doesn't see write or read by the kernel", "SPAWN ENDS", "LEND"),
@@ -79,7 +80,7 @@ HOLDS = (
 )
 
 DEEP = (
-    Configuration("deep-given-back", "either side forks or pins twice", "FORK PIN ENDS", "FORK PIN", sizes(N0=4, SPECIALS=2)),
+    Configuration("deep-given-back", "two forks or pins", "FORK PIN ENDS", "FORK PIN", sizes(N0=4, SPECIALS=2)),
     Configuration("deep-halted", "larger buffers", "ENDS PIN", "PIN", sizes(N0=5, KS=2, KR=2, HALT=4)),
     Configuration("deep-fork", "either side forks, both may be stopped or killed", "FORK", "FORK", sizes(HALT=4)),
     Configuration("deep-hand-over", "4 bytes", "EARLY FORK PIN", "HAND", sizes(N0=4, KS=2, KR=1, HALT=4)),
@@ -152,7 +153,8 @@ def search(configuration, folder, deep):
     memory = DEEP_MEMORY if deep else MEMORY
     kind = ["-DNP"] if configuration.cycles else ["-DSAFETY"]
     optimization = "-O0" if configuration.fault else "-O1"  # a counterexample is found sooner than it is compiled
-    compiler = ["gcc", optimization, "-w", *kind, "-DCOLLAPSE", f"-DMEMLIM={memory}", "-DVECTORSZ=512", "-o", "pan", "pan.c"]
+    switches = [*kind, "-DCOLLAPSE", f"-DMEMLIM={memory}", "-DVECTORSZ=512"]
+    compiler = ["gcc", optimization, "-w", *switches, "-o", "pan", "pan.c"]
     status, said, _ = run(compiler, folder, TIMEOUT)
     if status != 0:
         return f"gcc: {said}", 0
@@ -167,7 +169,9 @@ def judge(configuration, said, seconds):
     violated = re.search(r"pan:\d+: (.*?)(?: \(at depth (\d+)\))?$", said, re.MULTILINE)
     whole = errors and states and "Search not completed" not in said and "max search depth too small" not in said
     memory = re.search(r"([\d.]+)\s+total actual memory usage", said)
-    figures = f"{int(states[1]):,} states, {seconds:.1f} s, {float(memory[1]):.0f} MiB" if states and memory else "no result"
+    figures = "no result"
+    if states and memory:
+        figures = f"{int(states[1]):,} states, {seconds:.1f} s, {float(memory[1]):.0f} MiB"
     name = f"{configuration.name}: {configuration.what}"
     if configuration.fault:
         found = errors and errors[1] != "0" and violated and "assertion violated" in violated[1]
@@ -176,7 +180,8 @@ def judge(configuration, said, seconds):
     if whole and errors[1] == "0":
         return Result(True, f"{name} ({figures})")
     replay = f"replay: contrib/checks/model.py --keep DIR {configuration.name}, then in DIR/{configuration.name}: "
-    replay += f"spin -t -p -g {' '.join(configuration.switches())} {MODEL.relative_to(tree.ROOT) / configuration.model}.pml"
+    model = MODEL / f"{configuration.model}.pml"
+    replay += f"spin -t -p -g {' '.join(configuration.switches())} {model}"
     return Result(False, f"{name} ({figures}; {violated[1] if violated else 'no verdict'})", f"{said}\n{replay}")
 
 

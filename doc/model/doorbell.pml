@@ -1,7 +1,8 @@
 /*
- * How a sleeper is woken (doc/stream-protocol.md, "Where a wait waits"): the receiver says "ring me" (rx_state = 1), looks at its queue
- * once more and sleeps; a sender that has published looks at rx_state, takes the flag and writes to the receiver's eventfd. Any sender
- * may be stopped between the two. Each of N senders publishes one slot; one of them may be stopped for ever at any step.
+ * How a sleeper is woken (doc/stream-protocol.md, "Where a wait waits"): the receiver says "ring me" (rx_state = 1),
+ * looks at its queue once more and sleeps; a sender that has published looks at rx_state, takes the flag and writes
+ * to the receiver's eventfd. Any sender may be stopped between the two. Each of N senders publishes one slot; one of
+ * them may be stopped for ever at any step.
  */
 
 #ifndef SENDERS
@@ -86,6 +87,7 @@ init {
         run Fate()
     }
     timeout ->
-    /* Nothing moves any more: a receiver that sleeps has nothing unread, but what the stopped sender has just published. */
+    /* Nothing moves any more: a receiver that sleeps has nothing unread, but what the stopped sender has just
+     * published. */
     assert(!asleep || consumed == published || (stopped[0] && !ended[0] && published - consumed == 1))
 }

@@ -1,7 +1,8 @@
 /*
- * One TCP connection of the stream protocol (doc/stream-protocol.md): two processes with the library, what they share in memory,
- * and the kernel between them. doc/model/README.md says what stands for what; run.py compiles it with the sizes and switches of
- * each configuration. Direction d is what peer d sends to peer 1 - d; a slot queue belongs to the direction its DATA travels in.
+ * One TCP connection of the stream protocol (doc/stream-protocol.md): two processes with the library, what they
+ * share in memory, and the kernel between them. doc/model/README.md says what stands for what;
+ * contrib/checks/model.py compiles it with the sizes and switches of each configuration. Direction d is what peer d
+ * sends to peer 1 - d; a slot queue belongs to the direction its DATA travels in.
  */
 
 #ifndef N0
@@ -58,7 +59,8 @@ mtype = { DATA, START, END, READY, CREDIT, RETURN };
 #define CLAIMED 254
 #define NONE 255 /* no END yet */
 
-/* The kernel's connection: what stands in the send buffer of d, in the receive buffer of 1 - d, and what it has counted. */
+/* The kernel's connection: what stands in the send buffer of d, in the receive buffer of 1 - d, and what it has
+ * counted. */
 chan sndbuf[2] = [KS] of { byte };
 chan rcvbuf[2] = [KR] of { byte };
 byte sent[2], received[2];    /* tcpi_bytes_acked + SIOCOUTQ, tcpi_bytes_received */
@@ -102,8 +104,8 @@ bool done[2], halted[2], killed[2], closed[2];
 bool halt[2];
 byte specials[2], ends[2];
 
-/* What the invariants speak of: bytes that write calls of d accepted, and bytes that reads gave to programs. Bytes are numbered
- * from 1 in the order they were accepted. */
+/* What the invariants speak of: bytes that write calls of d accepted, and bytes that reads gave to programs. Bytes
+ * are numbered from 1 in the order they were accepted. */
 byte accepted[2], got[2];
 
 hidden mtype tag;
@@ -235,7 +237,8 @@ inline settle(d) {
     fi
 }
 
-/* All that is visible. Taking them one by one, with the writer between, is taking them all at the moment of the last look. */
+/* All that is visible. Taking them one by one, with the writer between, is taking them all at the moment of the
+ * last look. */
 inline take_all(d) {
     do
     :: (len(queue[d]) > 0) -> take(d)
@@ -245,8 +248,8 @@ inline take_all(d) {
     settle(d)
 }
 
-/* The reader of d is told the end: cleanly only behind all bytes that were accepted, and only if the peer that has ended did not die
- * with ring bytes of ours that it had not read. */
+/* The reader of d is told the end: cleanly only behind all bytes that were accepted, and only if the peer that has
+ * ended did not die with ring bytes of ours that it had not read. */
 #define LEFT_UNREAD(d) (killed[1 - (d)] && cut[d] == OPEN && used[d] < E[d])
 #ifdef FAULT_DEAD_READER
 #define BROKEN(d) (rst || gap[d])
@@ -320,7 +323,8 @@ inline read_end(d) {
         gap[d] = true; tell_end(d) /* a reset took what stood before the span */
 #endif
     :: RING_HAS(d) -> skip
-    :: span[d] && taken(d) >= K[d] && used[d] == avail[d] -> span[d] = false /* no END: the peer died. The kernel says how */
+    /* no END: the peer died. The kernel says how */
+    :: span[d] && taken(d) >= K[d] && used[d] == avail[d] -> span[d] = false
     :: !span[d] && (len(rcvbuf[d]) == 0) -> tell_end(d)
     :: else
     fi
@@ -383,15 +387,18 @@ inline finish_resend(p) {
     :: d_step { path[p] == RESEND && resent[p] < E[p] && !rst && (len(sndbuf[p]) < KS) ->
         sndbuf[p]!RING_AT(p, resent[p]); resent[p]++; sent[p]++ }
     :: path[p] == RESEND && resent[p] == E[p] -> publish(p, END, C[p])
-    :: d_step { path[p] == RESEND && (rst || (resent[p] < E[p] && (len(sndbuf[p]) == KS))) -> reset(); path[p] = KERNEL }
+    :: d_step { path[p] == RESEND && (rst || (resent[p] < E[p] && (len(sndbuf[p]) == KS))) ->
+        reset(); path[p] = KERNEL }
     :: path[p] != RESEND -> break
     od
 }
 
-/* Unread bytes move to memory of our own, those before K of the kernel's first. The kernel delivers them without their sender. */
+/* Unread bytes move to memory of our own, those before K of the kernel's first. The kernel delivers them without
+ * their sender. */
 inline keep_unread(d) {
     do
-    :: d_step { span[d] && !gap[d] && taken(d) < K[d] && (len(rcvbuf[d]) > 0) -> rcvbuf[d]?byte_; kept[d]!byte_; byte_ = 0 }
+    :: d_step { span[d] && !gap[d] && taken(d) < K[d] && (len(rcvbuf[d]) > 0) ->
+        rcvbuf[d]?byte_; kept[d]!byte_; byte_ = 0 }
 #ifdef FAULT_GAP
     :: d_step { span[d] && taken(d) < K[d] && (len(rcvbuf[d]) == 0) && kernel_end(d) -> K[d] = taken(d) }
 #else
@@ -438,7 +445,8 @@ bool starting[2], peeking[2]; /* such a process is nowhere where the rule of K a
 proctype Unseen(byte p) {
     bool lent;
     do
-    :: d_step { MAY(p, SPAWN) && !lent && path[p] == KERNEL && !starting[p] && !shut[p] && accepted[p] < WANT(p) && !rst &&
+    :: d_step { MAY(p, SPAWN) && !lent && path[p] == KERNEL && !starting[p] && !shut[p] && accepted[p] < WANT(p) &&
+        !rst &&
             (len(sndbuf[p]) < KS) -> kernel_write(p); lent = true }
     :: d_step { MAY(p, LEND) && !lent && published[1 - p] == 0 && (len(rcvbuf[1 - p]) > 0) && !peeking[p] ->
         rcvbuf[1 - p]?byte_; deliver(1 - p, byte_); lent = true }
@@ -487,7 +495,8 @@ proctype Peer(byte p) {
         :: !plain[p] && !got_end[p] && (len(rcvbuf[1 - p]) == 0) && kernel_end(1 - p) && !RING_HAS(1 - p) ->
             d_step { read_end(1 - p) }
 #ifdef FAULT_END_BEHIND_QUEUE
-        :: d_step { !plain[p] && !got_end[p] && (len(queue[1 - p]) == 0) && !RING_HAS(1 - p) && (len(rcvbuf[1 - p]) == 0) -> skip } ->
+        :: d_step { !plain[p] && !got_end[p] && (len(queue[1 - p]) == 0) && !RING_HAS(1 - p) &&
+            (len(rcvbuf[1 - p]) == 0) -> skip } ->
             if
             :: d_step { kernel_end(1 - p) -> read_end(1 - p) }
             :: else
@@ -517,7 +526,8 @@ proctype Peer(byte p) {
             ends[p] = 1;
             publish(p, END, E[p])
 #ifdef FAULT_KERNEL_BEFORE_END
-        :: d_step { path[p] == RING && accepted[p] < WANT(p) && !rst && (len(sndbuf[p]) < KS) && E[p] - credit[p] >= RB ->
+        :: d_step { path[p] == RING && accepted[p] < WANT(p) && !rst && (len(sndbuf[p]) < KS) &&
+            E[p] - credit[p] >= RB ->
             kernel_write(p) }
 #endif
         :: d_step { path[p] == RESEND && resent[p] < E[p] && !rst && (len(sndbuf[p]) < KS) ->
@@ -597,7 +607,8 @@ proctype Peer(byte p) {
                         fi
                     }
                     break
-                :: d_step { ended_at[1 - p] == NONE -> reset(); gap[1 - p] = true } -> break /* it lives, and does not finish */
+                /* it lives, and does not finish */
+                :: d_step { ended_at[1 - p] == NONE -> reset(); gap[1 - p] = true } -> break
                 od
             :: else
             fi;
@@ -647,8 +658,10 @@ proctype Net() {
     do
     :: d_step { (len(sndbuf[0]) > 0) && holders[1] == 0 -> reset() }
     :: d_step { (len(sndbuf[1]) > 0) && holders[0] == 0 -> reset() }
-    :: d_step { holders[1] > 0 && (len(sndbuf[0]) > 0) && (len(rcvbuf[0]) < KR) -> sndbuf[0]?byte_; rcvbuf[0]!byte_; received[0]++ }
-    :: d_step { holders[0] > 0 && (len(sndbuf[1]) > 0) && (len(rcvbuf[1]) < KR) -> sndbuf[1]?byte_; rcvbuf[1]!byte_; received[1]++ }
+    :: d_step { holders[1] > 0 && (len(sndbuf[0]) > 0) && (len(rcvbuf[0]) < KR) ->
+        sndbuf[0]?byte_; rcvbuf[0]!byte_; received[0]++ }
+    :: d_step { holders[0] > 0 && (len(sndbuf[1]) > 0) && (len(rcvbuf[1]) < KR) ->
+        sndbuf[1]?byte_; rcvbuf[1]!byte_; received[1]++ }
     :: d_step { fin[0] == 1 && (len(sndbuf[0]) == 0) -> fin[0] = 2 }
     :: d_step { fin[1] == 1 && (len(sndbuf[1]) == 0) -> fin[1] = 2 }
     od
@@ -681,8 +694,8 @@ proctype Fate() {
 }
 #endif
 
-/* Nothing moves any more: who lives is not in a call that must not wait, and has come to its end unless it reads from, or writes
- * to, somebody who is stopped. */
+/* Nothing moves any more: who lives is not in a call that must not wait, and has come to its end unless it reads
+ * from, or writes to, somebody who is stopped. */
 #define STOPPED(p) (halted[p] && !killed[p])
 #define FINISHED(p) (done[p] || halted[p] || STOPPED(1 - p))
 
