@@ -460,8 +460,8 @@ proctype Child(byte p) {
     bool ended;
     do
     :: d_step { !shut[p] && accepted[p] < WANT(p) && !rst && (len(sndbuf[p]) < KS) && fin[p] == 0 -> kernel_write(p) }
-    :: d_step { !ended && PLAIN_HAS(1 - p) -> number = got_end[p]; read_plain(1 - p); ended = got_end[p] && !number;
-        got_end[p] = number }
+    :: d_step { !ended && PLAIN_HAS(1 - p) -> number = got_end[p]; got_end[p] = false; read_plain(1 - p);
+        ended = got_end[p]; got_end[p] = number }
     :: d_step { true ->
         if
         :: holders[p] == 1 && (len(kept[1 - p]) > 0) -> reset()
