@@ -270,12 +270,24 @@ def stage_distcheck(stage):
     return [Case("tarball", FAIL if status else PASS), *count_verdicts(stage, tree, status)]
 
 
+def stage_model(stage):
+    """The model of the stream protocol, searched by spin: each configuration and each fault that is put back is a case."""
+    status = stage.run(sys.executable, "-B", "contrib/checks/model.py", "--jobs", str(stage.jobs))
+    found = re.findall(r"^(PASS|FAIL): ([\w-]+): (.*)$", stage.text(), re.MULTILINE)
+    failed = [Case(name, FAIL, said) for verdict, name, said in found if verdict == "FAIL"]
+    cases = [Case(name, PASS) for verdict, name, _ in found if verdict == "PASS"] + failed
+    if status and not failed:
+        cases.append(Case("model.py", FAIL, f"exit status {status}"))
+    return cases
+
+
 STAGES = {
     "build": (stage_build, "both libraries, with g++"),
     "make-check": (stage_make_check, "unit tests and style checks"),
     "tidy": (stage_tidy, "clang-tidy, and clang's warnings"),
     "asan": (stage_asan, "unit tests and whole programs with AddressSanitizer and UBSan"),
     "fuzz": (stage_fuzz, "fuzzers of frames, of TCP's calls, of rules and VMA_* values, of vma_stats' files, with clang's sanitizers"),
+    "model": (stage_model, "the model of the stream protocol, searched by spin; faults put back are found"),
     "fabtests": (stage_fabtests, "pytest: whole programs over both libraries"),
     "lab": (stage_lab, "pytest: programs in two QEMU guests with RDMA devices"),
     "distcheck": (stage_distcheck, "the tarball, from unpacking to installing, with ThreadSanitizer"),

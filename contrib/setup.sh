@@ -11,7 +11,7 @@ PACKAGES=(
     git ca-certificates xz-utils
     # tests and checks
     libcmocka-dev libfabric-bin clang clang-format clang-tidy python3 python3-pytest
-    binutils util-linux procps iproute2 iputils-ping ethtool strace valgrind
+    binutils util-linux procps iproute2 iputils-ping ethtool strace valgrind spin
     # programs that are run, unmodified, over libvma.so
     sockperf redis-server redis-tools nginx-light wrk iperf3 netcat-openbsd socat memcached curl openssl
     openssh-client openssh-server openssh-sftp-server rsync postgresql-15 haproxy nodejs openjdk-17-jre-headless
