@@ -75,7 +75,7 @@ HOLDS = (
     Configuration("both-ways-pin", "both send, either pins", "PIN", "PIN", sizes(N0=1, N1=1)),
     Configuration("both-ways-fork", "both send, one forks", "", "FORK", sizes(N0=1, N1=1)),
     Configuration("both-ways-halted", "both send, one is stopped or killed", "", "", sizes(N0=1, N1=1, HALT=3)),
-    Configuration("ends", "every run has an end", "FORK ENDS", "PIN HAND", sizes(N0=2, HALT=1), cycles=True),
+    Configuration("ends", "every run has an end", "FORK ENDS", "PIN HAND", sizes(N0=2), cycles=True),
     Configuration("doorbell", "three ring, one may be stopped anywhere", sizes=sizes(SENDERS=3), model="doorbell"),
 )
 
