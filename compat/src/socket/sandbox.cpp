@@ -18,8 +18,6 @@ constinit std::atomic<bool> g_sandboxed{false};
 
 namespace {
 
-constexpr const char *kReason = "a filter of system calls (seccomp)";
-
 constinit libc::Seccomp g_inherited = {};
 constinit bool g_looked = false; // since then only now and then; lift lock
 
@@ -90,7 +88,7 @@ void stay_in_sandbox()
         Socket &s = *socket_by_index(i);
         const Mode mode = s.mode.load(std::memory_order_acquire);
         if (mode == Mode::kPlain || mode == Mode::kDual)
-            pin_to_kernel(s, kReason);
+            pin_to_kernel(s, "system call filter");
     }
     mux::leave_sets();
 }
