@@ -95,9 +95,9 @@ void return_for_spawn(bool has_file_actions); // before posix_spawn, vfork, clon
 // A process that will run another program gets it under another number, whatever its close-on-exec flag says: it moves bytes beside this
 // process, nobody knows for how long. Also in a child of vfork().
 void given_to_child(Socket &s);
-void process_ends();                          // by exit(): names of it go
-void process_ends_at_once();                  // by _exit(): what ports carry goes back to the kernel, which ends it
-void return_passed(const msghdr *msg);        // before sendmsg on an AF_UNIX socket with SCM_RIGHTS
+void process_ends();                   // by exit(): names of it go
+void process_ends_at_once();           // by _exit(): what ports carry goes back to the kernel, which ends it
+void return_passed(const msghdr *msg); // before sendmsg on an AF_UNIX socket with SCM_RIGHTS
 
 // ---- readiness -------------------------------------------------------------------------------------------------------
 

@@ -61,7 +61,8 @@ bool wait_readable(int fd, std::int64_t until_ns)
 // `error` if there is one.
 std::uint64_t take_from_kernel(Socket &s, int fd, std::uint8_t *to, std::uint64_t count, int &error)
 {
-    std::int64_t until = return_deadline(); // without anything: a rate limit or a small buffer of the sender's may be in between
+    std::int64_t until =
+        return_deadline(); // without anything: a rate limit or a small buffer of the sender's may be in between
     std::uint64_t done = 0;
     while (done < count) {
         iovec part = {to + done, count - done};

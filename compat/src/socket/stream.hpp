@@ -81,14 +81,15 @@ struct Sender {
     bool final = false;                  // no START any more: RETURN came, or we end the endpoint ourselves
     std::atomic<bool> peer_ready{false}; // READY
     std::atomic<std::uint64_t> kernel_bytes{0};
-    Glimpsed<std::uint64_t> position = 0;          // endpoint bytes sent
-    std::atomic<std::uint64_t> credit{0};          // endpoint bytes the peer has consumed
-    std::uint64_t ring = 0;                        // bytes of the peer's region, power of two
-    std::uint32_t slots_left = 0;                  // free slots, about
-    std::uint32_t piece = 32768;                   // most bytes of one write
-    std::atomic<bool> found_full{false};           // a write did not fit since the last POLLOUT news
-    std::atomic<bool> told_full{false};            // the program was, since the last CREDIT: a call that waits finds no room either
-    DueFlag slots_blocked;                         // a write found none: wait for the next CREDIT
+    Glimpsed<std::uint64_t> position = 0; // endpoint bytes sent
+    std::atomic<std::uint64_t> credit{0}; // endpoint bytes the peer has consumed
+    std::uint64_t ring = 0;               // bytes of the peer's region, power of two
+    std::uint32_t slots_left = 0;         // free slots, about
+    std::uint32_t piece = 32768;          // most bytes of one write
+    std::atomic<bool> found_full{false};  // a write did not fit since the last POLLOUT news
+    std::atomic<bool> told_full{
+        false};            // the program was, since the last CREDIT: a call that waits finds no room either
+    DueFlag slots_blocked; // a write found none: wait for the next CREDIT
     std::atomic<std::uint64_t> resend_from{kNone}; // taking bytes back after RETURN: next one to send by the kernel
     bool guarded = false;  // while that lasts the kernel's socket resets the connection at its end
     linger unguarded = {}; // SO_LINGER as it was

@@ -139,7 +139,8 @@ class Run
 {
 public:
     Run(const std::vector<Channel> &channels, std::size_t senders, Way way)
-        : channels_(channels), mixed_(std::any_of(channels.begin(), channels.end(), [](const Channel &c) { return c.kernel; })),
+        : channels_(channels),
+          mixed_(std::any_of(channels.begin(), channels.end(), [](const Channel &c) { return c.kernel; })),
           waiter_(channels_, way), senders_(senders)
     {
         for (std::size_t i = 0; i < channels.size(); ++i)
