@@ -9,23 +9,13 @@
 #include <linux/sockios.h>
 
 #include <algorithm>
-#include <cstdarg>
 #include <cstdint>
-#include <cstdio>
 
 #include "compat/src/socket/exception.hpp"
 
 namespace vma::intercept {
 
 namespace {
-
-void pin(int fd, const char *reason)
-{
-    if (sock::Socket *const s = tracked(fd)) {
-        const KeepErrno keep;
-        sock::pin_to_kernel(*s, reason);
-    }
-}
 
 bool disconnects(const sockaddr *address, socklen_t length)
 {
@@ -235,46 +225,4 @@ VMA_EXPORT int sockatmark(int fd) noexcept
 {
     int mark = 0;
     return ioctl(fd, SIOCATMARK, &mark) == -1 ? -1 : mark;
-}
-
-// ---- stdio reads and writes inside libc, where we don't see it
-
-VMA_EXPORT FILE *fdopen(int fd, const char *mode) noexcept
-{
-    pin(fd, "fdopen()");
-    return real.fdopen(fd, mode);
-}
-
-VMA_ALIAS(fdopen) FILE *_IO_fdopen(int, const char *) noexcept;
-
-VMA_EXPORT int vdprintf(int fd, const char *format, va_list arguments)
-{
-    pin(fd, "dprintf()");
-    return real.vdprintf(fd, format, arguments);
-}
-
-VMA_EXPORT int dprintf(int fd, const char *format, ...)
-{
-    pin(fd, "dprintf()");
-    std::va_list arguments;
-    va_start(arguments, format);
-    const int result = real.vdprintf(fd, format, arguments);
-    va_end(arguments);
-    return result;
-}
-
-VMA_EXPORT int __vdprintf_chk(int fd, int flag, const char *format, va_list arguments)
-{
-    pin(fd, "dprintf()");
-    return real.__vdprintf_chk(fd, flag, format, arguments);
-}
-
-VMA_EXPORT int __dprintf_chk(int fd, int flag, const char *format, ...)
-{
-    pin(fd, "dprintf()");
-    std::va_list arguments;
-    va_start(arguments, format);
-    const int result = real.__vdprintf_chk(fd, flag, format, arguments);
-    va_end(arguments);
-    return result;
 }

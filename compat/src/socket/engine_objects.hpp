@@ -47,6 +47,7 @@ bool engine_start_datagrams(); // and the engine; lift lock held. False: it can'
 const DatagramObjects &engine_datagrams();
 void engine_exclude_polling(bool exclude, RingMask rings = kMainRing); // takes and gives back the poll locks
 void engine_after_fork_in_child();
+void *help_engine(void *); // helper_work.cpp: the helper thread, until it is to end
 
 extern Mutex g_lift_lock;      // guards lifting and the list below
 extern Socket *g_live_sockets; // those with a connected endpoint

@@ -71,8 +71,14 @@ std::uint64_t g_space = 0;      // our namespace of numbers
 bool g_knows_numbers = true;    // false: which namespaces our ancestors were in can't be told
 bool g_looked_for_room = false; // since the last fork, among the dead
 constinit Mutex g_row_lock;     // of our row: what is copied for a child is what is counted for it. Taken last
-[[gnu::tls_model("initial-exec")]] thread_local constinit std::uint64_t t_token = 0;
+[[gnu::tls_model("initial-exec")]] thread_local constinit std::uint32_t t_fork = 0; // number of it in the family
 [[gnu::tls_model("initial-exec")]] thread_local constinit std::uint32_t t_child = 0;
+
+// What stands for the child of this thread's fork until its number is known.
+std::uint64_t token()
+{
+    return kBeingBorn | std::uint64_t{t_fork} << 32;
+}
 
 std::size_t row_words()
 {
@@ -377,8 +383,8 @@ bool before_fork()
     no_fork_shares();
     if (!has_record())
         return false;
-    t_token = kBeingBorn | std::uint64_t{head().forks.fetch_add(1)} << 32;
-    t_child = g_child = take_record(t_token);
+    t_fork = head().forks.fetch_add(1);
+    t_child = g_child = take_record(token());
     if (g_child == 0)
         return false;
     const std::uint32_t words = head().words.load(std::memory_order_acquire);
@@ -405,8 +411,9 @@ void after_fork_in_child()
     g_self = g_child;
     g_child = 0;
     g_process = ::getpid();
+    std::uint64_t born = token();
     if (g_self != 0 && g_knows_numbers && parents == g_space)
-        process(g_self - 1).who.compare_exchange_strong(t_token, own_name());
+        process(g_self - 1).who.compare_exchange_strong(born, own_name());
 }
 
 void after_fork(pid_t child)
@@ -415,9 +422,10 @@ void after_fork(pid_t child)
         return;
     const std::uint32_t i = t_child - 1;
     t_child = 0;
+    std::uint64_t born = token();
     if (child > 0)
-        process(i).who.compare_exchange_strong(t_token, g_space << 32 | static_cast<std::uint32_t>(child));
-    else if (process(i).who.compare_exchange_strong(t_token, kBeingTaken))
+        process(i).who.compare_exchange_strong(born, g_space << 32 | static_cast<std::uint32_t>(child));
+    else if (process(i).who.compare_exchange_strong(born, kBeingTaken))
         clear_record(i);
 }
 

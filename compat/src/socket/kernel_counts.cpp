@@ -10,6 +10,7 @@
 
 #include <cstddef>
 
+#include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/stream.hpp"
 
@@ -86,6 +87,16 @@ bool kernel_agrees_on_read(const Socket &s, std::uint64_t bytes)
 {
     std::uint64_t counted = 0;
     return !kernel_read(s, counted) || counted == bytes;
+}
+
+void note_uncounted(Socket &s)
+{
+    char name[kNameMax];
+    s.pinned.store(true, std::memory_order_release);
+    s.kernel_reason = "bytes were moved past the library";
+    VMA_LOG(kDebug,
+            "%s: not accelerated: the kernel counts bytes that were moved past the library, by another process or call",
+            connection_name(s, name));
 }
 
 } // namespace vma::sock

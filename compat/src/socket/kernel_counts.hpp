@@ -19,4 +19,7 @@ bool kernel_read(const Socket &s, std::uint64_t &bytes);
 bool kernel_agrees_on_sent(const Socket &s, std::uint64_t bytes);
 bool kernel_agrees_on_read(const Socket &s, std::uint64_t bytes);
 
+// They disagree: the stream stays on the kernel, and the log says so. Any lock may be held.
+void note_uncounted(Socket &s);
+
 } // namespace vma::sock

@@ -515,16 +515,6 @@ void remove_live(Socket *&list, Socket &s)
     s.next_live = s.prev_live = nullptr;
 }
 
-void note_uncounted(Socket &s)
-{
-    char name[kNameMax];
-    s.pinned.store(true, std::memory_order_release);
-    s.kernel_reason = "bytes were moved past the library";
-    VMA_LOG(kDebug,
-            "%s: not accelerated: the kernel counts bytes that were moved past the library, by another process or call",
-            connection_name(s, name));
-}
-
 void try_ready(Socket &s)
 {
     if (is_udp(s)) {

@@ -344,7 +344,6 @@ void finish_resend(
 void do_tx_work(Socket &s);
 void unlock_tx(Socket &s);          // unlocks, and does the work that came meanwhile
 void try_tx_work(Socket &s);        // no lock held: does it unless somebody else holds the lock (who will then)
-void note_uncounted(Socket &s);     // the kernel has moved bytes that we have not counted: the stream stays there
 bool can_transmit(const Socket &s); // room in the peer's ring; no lock needed
 
 // remote.cpp: what is different when the peer is on another host. Any lock may be held but watch_lock.

@@ -35,6 +35,39 @@ aiocb request(int fd, char *buffer, std::size_t size)
 
 } // namespace
 
+// The peer has ended what it sent: a stream of libc's reads a part of what is there, the program the rest, then another stream.
+SCENARIO(stdio_of_unread_bytes)
+{
+    if (me.server) {
+        send_text(me.fd, "one two three");
+        const pid_t child = must(::fork(), "fork"); // the span's end
+        if (child == 0)
+            ::_exit(0);
+        must(::waitpid(child, nullptr, 0), "waitpid");
+        me.step();
+        me.step();
+        send_text(me.fd, " four");
+        ::shutdown(me.fd, SHUT_WR);
+        me.step();
+        return;
+    }
+    me.step();
+    await_readable(me.fd, 13);
+    char text[32] = {};
+    std::FILE *file = ::fdopen(must(::dup(me.fd), "dup"), "r");
+    ::setvbuf(file, nullptr, _IONBF, 0);
+    me.say("fread: %zu \"%s\"", std::fread(text, 1, 4, file), text);
+    me.say("a number: %d, seek: %d", ::fileno(file) >= 0, std::fseek(file, 1, SEEK_SET));
+    me.say("fclose: %d", std::fclose(file));
+    me.say("recv: \"%s\"", receive_text(me.fd, 4).c_str());
+    me.step();
+    file = ::fdopen(must(::dup(me.fd), "dup"), "r+");
+    me.say("fgets: \"%s\"", std::fgets(text, sizeof text, file) != nullptr ? text : "nothing");
+    me.say("end: %d, error: %d", std::feof(file) != 0, std::ferror(file) != 0);
+    me.say("fclose: %d", std::fclose(file));
+    me.step();
+}
+
 SCENARIO(aio_between_sends)
 {
     char buffer[16] = "second";

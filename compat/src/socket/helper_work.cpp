@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the helper thread does: it hears of connections that come, are there and go, polls for a program that doesn't, and looks after
+// the sockets that have something due. helper_thread.hpp is how it is started and sleeps.
+#include <errno.h>
+#include <string.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_eq.h>
+
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/handlers.hpp"
+#include "compat/src/socket/accounting.hpp"
+#include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/helper_thread.hpp"
+#include "compat/src/socket/idle.hpp"
+#include "compat/src/socket/moderation.hpp"
+#include "compat/src/socket/port_stream.hpp"
+#include "compat/src/socket/ports.hpp"
+#include "compat/src/socket/reach.hpp"
+#include "compat/src/socket/rings.hpp"
+#include "compat/src/socket/socket_sets.hpp"
+#include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/udp/memberships.hpp"
+#include "compat/src/socket/udp/state.hpp"
+#include "compat/src/stats/region.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::uint32_t kCountMs = 320; // between looks at what ports have counted of streams
+constexpr std::uint32_t kIdleMs = 2000; // between looks at a ring: what has not moved since gives its memory back
+constexpr std::uint32_t kLookMs = 50;   // between looks whether routes of datagrams hold
+constexpr std::size_t kMostOver = 64;   // sockets released in one tick
+constexpr std::size_t kPrivateDataMax = 256;
+
+std::atomic<std::uint32_t> g_tick{0};
+
+void handle_event(std::uint32_t event, const fi_eq_cm_entry &entry, const void *data, std::size_t len)
+{
+    switch (event) {
+    case FI_CONNREQ:
+        if (entry.fid == &engine_objects().pep->fid)
+            on_connect_request(entry.info, data, len);
+        else
+            on_remote_request(reinterpret_cast<fid_pep *>(entry.fid), entry.info, data, len);
+        engine_objects().process->freeinfo(entry.info);
+        return;
+    case FI_CONNECTED:
+        on_connected(reinterpret_cast<fid_ep *>(entry.fid));
+        return;
+    case FI_SHUTDOWN:
+        on_down(reinterpret_cast<fid_ep *>(entry.fid), "the peer left it");
+        return;
+    default:
+        return;
+    }
+}
+
+void handle_error(fid_eq *eq)
+{
+    fi_eq_err_entry error = {};
+    if (fi_eq_readerr(eq, &error, 0) > 0 && error.fid != nullptr && error.fid->fclass == FI_CLASS_EP)
+        on_down(reinterpret_cast<fid_ep *>(error.fid), strerror(error.err));
+}
+
+void read_events(fid_eq *eq)
+{
+    union {
+        fi_eq_cm_entry entry;
+        std::uint8_t room[sizeof(fi_eq_cm_entry) + kPrivateDataMax];
+    } buffer;
+    for (;;) {
+        const LockGuard guard(
+            g_lift_lock); // an endpoint is closed with it held: none vanishes between event and handling
+        std::uint32_t event = 0;
+        const ssize_t n = fi_eq_sread(eq, &event, &buffer, sizeof buffer, 0, 0); // FI_SHUTDOWN at once
+        if (n == -FI_EAVAIL) {
+            handle_error(eq);
+            continue;
+        }
+        if (n < static_cast<ssize_t>(sizeof buffer.entry))
+            return;
+        handle_event(event, buffer.entry, buffer.room + sizeof buffer.entry,
+                     static_cast<std::size_t>(n) - sizeof buffer.entry);
+    }
+}
+
+void read_all_events()
+{
+    read_events(engine_objects().eq);
+    if (g_remote_devices.load(std::memory_order_relaxed) != 0) // opened and closed by this thread alone
+        each_remote_device([](Device &d) { read_events(d.eq); });
+}
+
+bool arm_events()
+{
+    return arm(engine_device(), engine_objects().eq->fid) &&
+           (g_remote_devices.load(std::memory_order_relaxed) == 0 || arm_remote_events());
+}
+
+// Nothing a peer sends is stuck behind a program that computes: RETURN, END, CREDIT.
+void drain_for_program(std::uint64_t &polls_seen)
+{
+    const std::uint64_t polls = engine_polls();
+    if (polls == polls_seen || config::params().internal_thread_arm_cq)
+        engine_drain_some();
+    polls_seen = engine_polls();
+    engine_leave();
+    drain_unpolled_rings(config::params().progress_most);
+}
+
+bool is_live(const Socket &s)
+{
+    return s.endpoint != nullptr && dual(s) && !is_udp(s);
+}
+
+// Something could not be done now, or nothing tells of what there is to do.
+bool is_due_again(const Socket &s)
+{
+    return s.tx_work.load(std::memory_order_acquire) || s.tx.slots_blocked.load(std::memory_order_acquire) ||
+           s.rx.credit_due.load(std::memory_order_relaxed) || s.ready_due.load(std::memory_order_relaxed) ||
+           s.endpoint_down.load(std::memory_order_acquire) ||
+           (s.rx.start_at.load(std::memory_order_acquire) != kNone &&
+            s.rx.path.load(std::memory_order_relaxed) == Path::kKernel) ||
+           s.remote || s.on_port || s.lingers_until_ns.load(std::memory_order_relaxed) != 0 ||
+           s.ring_claim.move.load(std::memory_order_relaxed) != RingMove::kNone;
+}
+
+void tick_all(bool counts)
+{
+    Socket *over[kMostOver];
+    std::size_t count = 0;
+    {
+        LockGuard guard(g_lift_lock);
+        if (counts)
+            tell_queues();
+        g_due.take_each([&](std::uint32_t index) {
+            Socket &s = *socket_by_index(index);
+            if (!is_live(s))
+                return;
+            tick(s);
+            move_if_due(s);
+            if (counts) {
+                tell_port(s);
+                tell_device_memory(s);
+            }
+            const bool is_over = linger_is_over(s);
+            if (is_over && count < kMostOver)
+                over[count++] = &s;
+            else if (!is_over)
+                finish_if_done(s);
+            if (is_live(s) && is_due_again(s))
+                g_due.add(index);
+        });
+        look_at_idle_rings(helper_turns_in(kIdleMs));
+        for (Socket *s = udp::g_listed; s != nullptr; s = s->next_live)
+            udp::tick(*s);
+    }
+    while (count != 0)
+        end_linger(*over[--count]);
+}
+
+// VMA_INTERNAL_THREAD_ARM_CQ: what comes wakes the helper thread too. -1: nothing to wait for.
+int arm_for_helper(RingMask rings)
+{
+    return config::params().internal_thread_arm_cq && engine_active() && engine_arm(rings)
+               ? fd_of_all_rings(engine_wait_fd())
+               : -1;
+}
+
+} // namespace
+
+std::uint32_t udp::current_tick()
+{
+    return g_tick.load(std::memory_order_relaxed);
+}
+
+void *help_engine(void *)
+{
+    const std::uint32_t turns_per_look = helper_turns_in(kLookMs);
+    const std::uint32_t turns_per_count = helper_turns_in(kCountMs);
+    const std::uint32_t turns_per_drain = helper_turns_per_drain();
+    std::uint64_t polls_seen = 0;
+    std::uint32_t turns = 0;
+    while (!helper_is_to_end()) {
+        const int remote = remote_event_fd(); // with the local one
+        const bool active = engine_active() || attempts_are_open();
+        const RingMask rings = open_rings(kAllRings);
+        const int queue = arm_for_helper(rings);
+        if (arm_events())
+            sleep_and_give_turns(remote >= 0 ? remote : engine_objects().eq_fd, queue,
+                                 active ? static_cast<int>(helper_turn_ms()) : -1);
+        if (queue >= 0)
+            engine_woken(rings);
+        read_all_events();
+        if (attempts_are_open())
+            tick_attempts();
+        if (ports_state() == PortsState::kAsked) {
+            const LockGuard guard(g_lift_lock);
+            open_named_ports();
+        }
+        if (!engine_active())
+            continue;
+        libc::adopt_handlers_if_bypassed();
+        if (++turns % turns_per_look == 0) {
+            udp::look_at_memberships();
+            g_tick.fetch_add(1, std::memory_order_relaxed);
+            const LockGuard guard(g_lift_lock);
+            udp::look_after_port_groups();
+            follow_device_times();
+        }
+        if (g_remote_devices.load(std::memory_order_relaxed) != 0) {
+            const LockGuard guard(g_lift_lock);
+            adapt_moderation(turns);
+        }
+        stats::touch();
+        if (turns % turns_per_drain == 0 || queue >= 0)
+            drain_for_program(polls_seen);
+        tick_all(turns % turns_per_count == 0);
+    }
+    return nullptr;
+}
+
+} // namespace vma::sock
