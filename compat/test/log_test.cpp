@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <regex.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -185,6 +186,25 @@ void broken_pipe_does_not_kill(void **)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+// OpenSSH's part before authentication may write no file: the log's first line there ended it.
+void a_limit_of_files_does_not_kill(void **)
+{
+    const std::string path = path_of("limited");
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT, 0600);
+    const int status = in_child_with_stderr(fd, [] {
+        const rlimit none = {0, 0};
+        ::setrlimit(RLIMIT_FSIZE, &none);
+        ::signal(SIGXFSZ, SIG_DFL);
+        VMA_LOG(kWarn, "no room for this");
+        sigset_t pending;
+        ::sigpending(&pending);
+        return ::sigismember(&pending, SIGXFSZ);
+    });
+    ::close(fd);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 void foreign_file_on_2_is_not_written(void **)
 {
     const std::string path = path_of("data");
@@ -311,6 +331,7 @@ int main()
         cmocka_unit_test(file_is_appended_to),
         cmocka_unit_test(name_has_process_id),
         cmocka_unit_test(broken_pipe_does_not_kill),
+        cmocka_unit_test(a_limit_of_files_does_not_kill),
         cmocka_unit_test(foreign_file_on_2_is_not_written),
         cmocka_unit_test(unwritable_file_means_stderr),
         cmocka_unit_test(header_of_the_manual),

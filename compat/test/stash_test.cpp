@@ -300,6 +300,27 @@ void a_resend_is_not_dropped(void **)
     drain(pair);
 }
 
+// What was unread at a fork is read, and nobody else has the socket.
+void a_stream_is_lifted_again(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    for (int round = 0; round < 3; ++round) {
+        send_some(pair.a, kBytes);
+        while (pair.b.s->rx.written.load() == pair.b.s->rx.consumed.load())
+            sched_yield();
+        sock::return_one(*pair.b.s, sock::Heir::kLibrary);
+        assert_non_null(pair.b.s->rx.stash);
+        sock::share_stash(*pair.b.s, false);
+        assert_non_null(pair.b.s->rx.unread.load());
+        drain(pair);
+        assert_true(lift(pair));
+        assert_null(pair.b.s->rx.unread.load());
+        drain(pair);
+    }
+}
+
 } // namespace
 
 int main()
@@ -315,6 +336,7 @@ int main()
         cmocka_unit_test(nothing_unread_leaves_nothing),
         cmocka_unit_test(so_error_tells_it),
         cmocka_unit_test(a_resend_is_not_dropped),
+        cmocka_unit_test(a_stream_is_lifted_again),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -124,33 +124,38 @@ void add_prefix(Line &line, Level level)
     line.add("VMA %s: ", look.name);
 }
 
-// Blocks SIGPIPE of this thread, and takes back the one that our own write caused.
-class NoSigpipe
+// Blocks what a write may send to this thread (SIGPIPE: nobody reads; SIGXFSZ: RLIMIT_FSIZE), and takes back what our own caused.
+class NoWriteSignals
 {
 public:
-    NoSigpipe()
+    NoWriteSignals()
     {
-        ::sigemptyset(&pipe_);
-        ::sigaddset(&pipe_, SIGPIPE);
-        ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
-        sigset_t pending;
-        was_pending_ = ::sigismember(&before_, SIGPIPE) == 1 && ::sigpending(&pending) == 0 &&
-                       ::sigismember(&pending, SIGPIPE) == 1;
+        ::sigemptyset(&ours_);
+        ::sigaddset(&ours_, SIGPIPE);
+        ::sigaddset(&ours_, SIGXFSZ);
+        ::pthread_sigmask(SIG_BLOCK, &ours_, &before_);
+        for (const int signal : {SIGPIPE, SIGXFSZ})
+            if (::sigismember(&before_, signal) == 1 && is_pending(signal))
+                ::sigdelset(&ours_, signal); // it is the program's
     }
-    ~NoSigpipe() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-    NoSigpipe(const NoSigpipe &) = delete;
-    NoSigpipe &operator=(const NoSigpipe &) = delete;
+    ~NoWriteSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    NoWriteSignals(const NoWriteSignals &) = delete;
+    NoWriteSignals &operator=(const NoWriteSignals &) = delete;
     void take_back() const
     {
         const timespec now = {};
-        if (!was_pending_)
-            ::sigtimedwait(&pipe_, nullptr, &now);
+        ::sigtimedwait(&ours_, nullptr, &now);
     }
 
 private:
-    sigset_t pipe_;
+    static bool is_pending(int signal)
+    {
+        sigset_t pending;
+        return ::sigpending(&pending) == 0 && ::sigismember(&pending, signal) == 1;
+    }
+
+    sigset_t ours_;
     sigset_t before_;
-    bool was_pending_ = false;
 };
 
 // What the function itself causes to be logged goes where the log went before.
@@ -177,8 +182,9 @@ void write_line(Level level, const Line &line)
         (void)!libc::real.write(file >= 0 ? file : kStderr, line.text(), line.size());
         return;
     }
-    const NoSigpipe quiet;
-    if (libc::real.write(file >= 0 ? file : kStderr, line.text(), line.size()) < 0 && errno == EPIPE)
+    const NoWriteSignals quiet;
+    if (libc::real.write(file >= 0 ? file : kStderr, line.text(), line.size()) < 0 &&
+        (errno == EPIPE || errno == EFBIG))
         quiet.take_back();
 }
 

@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include <rdma/fi_cm.h>
-#include <rdma/fi_errno.h>
 #include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/handlers.hpp"

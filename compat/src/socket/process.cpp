@@ -89,13 +89,13 @@ void stay_on_kernel(Socket &s)
     }
 }
 
-// Bytes that a peer left when it ended its span are read by whoever comes first; then the stream stays on the kernel.
+// Bytes that are unread are read by whoever comes first; the stream may be lifted again when all are, and this process has it alone.
 void share(Socket &s)
 {
     if (dual(s))
         share_stash(s, false);
-    if (dual(s) && !is_udp(s))
-        s.pinned.store(true, std::memory_order_release);
+    if (dual(s) && !is_udp(s) && s.rx.unread.load(std::memory_order_relaxed) == nullptr)
+        s.pinned.store(true, std::memory_order_release); // each has a copy: there was no memory that both could have
 }
 
 void hand_over(Socket &s)
