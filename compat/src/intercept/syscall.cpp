@@ -386,6 +386,8 @@ constexpr long kWrappedAnyhow[] = {
     SYS_io_uring_setup,
     SYS_io_uring_enter,
     SYS_io_uring_register,
+    SYS_seccomp,
+    SYS_prctl,
 #ifdef SYS_dup2
     SYS_dup2,
     SYS_fork,

@@ -190,6 +190,8 @@ const std::vector<Row> kRows = {
     {"posix_spawn", "o:int i:program 0 0 i:argv i:argv"},
     {"posix_spawn", "o:int i:program p:actions 0 i:argv i:argv"},
     {"posix_spawnp", "o:int i:program 0 p:attributes i:argv i:argv"},
+    {"posix_spawn_file_actions_adddup2", "-"},
+    {"prctl", "16 o:bytes 0 0 0"},
     {"system", "i:program"},
     {"popen", "i:program i:mode", kPointer},
     {"_IO_popen", "i:program i:mode", kPointer},
