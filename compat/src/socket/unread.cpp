@@ -22,6 +22,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/offer.hpp"
+#include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/udp/diag.hpp"
 
 namespace vma::sock {
@@ -136,8 +137,11 @@ Segment *attach(int id)
     return memory == reinterpret_cast<void *>(-1) ? nullptr : static_cast<Segment *>(memory);
 }
 
+// What a filter of system calls may refuse is left to the next program that opens the directory.
 void remove(const Path &path, int id)
 {
+    if (sandboxed())
+        return;
     ::unlink(path.text);
     ::shmctl(id, IPC_RMID, nullptr); // its memory goes when the last process drops it
     ::rmdir(folder_path().text);     // if it is empty
@@ -360,7 +364,7 @@ void forsake_unread(const Unread &u)
 
 void leave_unread(Unread *u)
 {
-    if (u == nullptr)
+    if (u == nullptr || sandboxed())
         return;
     const Path path = link_path(u->name);
     const std::uint64_t secret = u->segment->secret;
