@@ -19,6 +19,7 @@
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/port_stream.hpp"
+#include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/socket/udp/state.hpp"
@@ -152,8 +153,33 @@ bool has_come_meanwhile(const Socket &s, bool was_endpoint)
     return libc::real.recvmsg(live_fd(s, fd), msg, flags);
 }
 
+// Under a filter of system calls, what is left in memory is read without any; then the socket is the kernel's. A call for more goes on by the
+// program's own kind of call.
+ssize_t receive_in_sandbox(Socket &s, int fd, msghdr *msg, int flags, std::size_t room)
+{
+    ssize_t n = 0;
+    {
+        const LockGuard guard(s.rx_lock);
+        if (holds_stash(s))
+            n = consume(s, fd, msg, 0, flags);
+        if (!holds_stash(s))
+            s.mode.store(Mode::kKernel, std::memory_order_release);
+    }
+    if (n < 0)
+        return fail(s, n);
+    const auto done = static_cast<std::size_t>(n);
+    if (msg->msg_iovlen != 1)
+        return n > 0 ? n : libc::real.recvmsg(fd, msg, flags);
+    if (n > 0 && ((flags & MSG_WAITALL) == 0 || done == room))
+        return n;
+    const ssize_t more = libc::real.recv(fd, static_cast<char *>(msg->msg_iov->iov_base) + done, room - done, flags);
+    return n > 0 ? n + std::max<ssize_t>(more, 0) : more;
+}
+
 ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
 {
+    if (sandboxed() && s.endpoint == nullptr) [[unlikely]]
+        return receive_in_sandbox(s, fd, msg, flags, total_length(*msg));
     if (s.counts_access.load(std::memory_order_relaxed)) [[unlikely]]
         note_access(s);
     const std::size_t room = total_length(*msg);

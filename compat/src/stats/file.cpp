@@ -191,6 +191,7 @@ void give_up_file()
 {
     const LockGuard guard(g_region.lock);
     g_due.store(false, std::memory_order_relaxed);
+    g_makes_no_calls.store(true, std::memory_order_relaxed);
     remove_file();
     g_region.published = false;
 }

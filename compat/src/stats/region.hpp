@@ -37,6 +37,7 @@ Mux &claim_set(int epfd);
 void give_back(Mux &set);
 
 extern std::atomic<bool> g_due;                    // the file is to be made
+extern std::atomic<bool> g_makes_no_calls;         // give_up_file() was called
 extern std::atomic<const std::uint32_t *> g_asked; // the tool's requests, a number
 extern std::atomic<std::uint32_t> g_answered;
 
