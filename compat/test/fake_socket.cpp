@@ -28,6 +28,8 @@ void (*g_after_look)() = nullptr;
 
 namespace vma::sock {
 
+constinit std::atomic<bool> g_sandboxed{false};
+
 class Socket
 {
 public:

@@ -13,6 +13,7 @@
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/libc/thread_key.hpp"
 #include "compat/src/mux/epoll_set.hpp"
+#include "compat/src/socket/sandbox.hpp"
 #include "compat/src/stats/layout.hpp"
 
 namespace vma::mux {
@@ -40,7 +41,7 @@ constinit libc::ThreadKey g_key(leave_thread);
 // Before the first record is used. Once is enough, and more do no harm.
 void use_membarrier()
 {
-    if (g_membarrier.load(std::memory_order_relaxed))
+    if (g_membarrier.load(std::memory_order_relaxed) || sock::sandboxed())
         return;
     g_membarrier.store(::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0,
                        std::memory_order_relaxed);
