@@ -18,6 +18,8 @@
 #ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized" // libc's poll() says that it only writes to the set
 #endif
+#include "compat/src/socket/sandbox.hpp"
+#include "compat/src/socket/stash.hpp"
 
 namespace vma::intercept {
 
@@ -202,10 +204,38 @@ bool set_of_ours(int epfd)
 using namespace vma;
 using namespace vma::intercept;
 
+namespace {
+
+bool has_unread(const pollfd &p)
+{
+    const sock::Socket *const s = (p.events & POLLIN) != 0 ? tracked(p.fd) : nullptr;
+    return s != nullptr && sock::is_dual(*s) && sock::holds_stash(*s);
+}
+
+// Under a filter of system calls: the program's own call, and what is left in memory.
+int poll_in_sandbox(pollfd *fds, nfds_t count, int timeout)
+{
+    bool any = false;
+    for (nfds_t i = 0; i < count; ++i)
+        any |= has_unread(fds[i]);
+    int n = real.poll(fds, count, any ? 0 : timeout);
+    for (nfds_t i = 0; any && n >= 0 && i < count; ++i) {
+        if (!has_unread(fds[i]))
+            continue;
+        n += fds[i].revents == 0 ? 1 : 0;
+        fds[i].revents = static_cast<short>(fds[i].revents | (fds[i].events & (POLLIN | POLLRDNORM)));
+    }
+    return n;
+}
+
+} // namespace
+
 VMA_EXPORT int poll(pollfd *fds, nfds_t count, int timeout)
 {
     if (!any_ours(fds, count)) [[likely]]
         return real.poll(fds, count, timeout);
+    if (sock::sandboxed()) [[unlikely]]
+        return poll_in_sandbox(fds, count, timeout);
     return poll_ours(fds, count, timeout);
 }
 
