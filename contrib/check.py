@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build"
 LOGS = BUILD / "check-logs"
 PASS, FAIL, SKIP = "passed", "failed", "skipped"
-STAGE_TIMEOUT = 1200  # seconds; a stage that hangs must not hang the machine it runs on
+STAGE_TIMEOUT = 2400  # seconds, several times what a stage takes: one that hangs must not hang the machine it runs on
 SANITIZED = "-O1 -g1"  # lines are all that a report names; full debug information takes a quarter more time to compile
 TAIL = 40  # lines of a failed case's or stage's log that are shown
 

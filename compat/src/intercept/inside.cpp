@@ -39,7 +39,7 @@ template <typename Request> void all_queued(Request *const *list, int count)
 {
     if (list == nullptr || !libc::faults_are_caught()) // no socket of ours
         return;
-    for (int i = 0; i < count && libc::can_read(list + i, sizeof *list); ++i)
+    for (int i = 0; i < count && libc::can_read(list + i, sizeof(void *)); ++i)
         if (list[i] != nullptr && libc::can_read(list[i], sizeof *list[i]) && list[i]->aio_lio_opcode != LIO_NOP)
             queued(list[i]);
 }

@@ -162,6 +162,25 @@ void count_found(Segment &segment)
     } // two descriptors of a program that was started with one socket count twice
 }
 
+bool is_attached(int id, std::uint64_t by)
+{
+    shmid_ds about = {};
+    return ::shmctl(id, IPC_STAT, &about) == 0 && about.shm_nattch > by;
+}
+
+void drop(Unread *u)
+{
+    const Path path = link_path(u->name);
+    const std::uint64_t secret = u->segment->secret;
+    const bool handed = u->segment->handed.load(std::memory_order_relaxed) > 0;
+    Link link;
+    ::shmdt(u->segment);
+    // While its link is there nobody has removed it, and the number is its own.
+    if (!handed && read_link(path, link) && link.secret == secret && !is_attached(u->id, 0))
+        remove(path, u->id);
+    free(u);
+}
+
 std::uint64_t inode_of(int fd)
 {
     struct stat st = {};
@@ -231,10 +250,10 @@ Unread *find_unread(int fd, bool handed)
     if (known && (segment->position.load(std::memory_order_acquire) < length ||
                   segment->error.load(std::memory_order_relaxed) != 0))
         return describe_unread(segment, length, name, id);
-    if (known)
-        leave_unread(describe_unread(segment, length, name, id)); // which may have been left to us
-    else
+    if (!known)
         ::shmdt(segment);
+    else if (Unread *const u = describe_unread(segment, length, name, id))
+        drop(u); // it may have been left to us
     return nullptr;
 }
 
@@ -341,16 +360,6 @@ std::size_t peek_on_unread(const Unread &u, const msghdr &msg, std::size_t skip,
     return n;
 }
 
-namespace {
-
-bool is_attached(int id, std::uint64_t by)
-{
-    shmid_ds about = {};
-    return ::shmctl(id, IPC_STAT, &about) == 0 && about.shm_nattch > by;
-}
-
-} // namespace
-
 bool is_last_with(const Unread &u)
 {
     return u.segment->handed.load(std::memory_order_relaxed) <= 0 && !is_attached(u.id, 1);
@@ -364,17 +373,8 @@ void forsake_unread(const Unread &u)
 
 void leave_unread(Unread *u)
 {
-    if (u == nullptr || sandboxed())
-        return;
-    const Path path = link_path(u->name);
-    const std::uint64_t secret = u->segment->secret;
-    const bool handed = u->segment->handed.load(std::memory_order_relaxed) > 0;
-    Link link;
-    ::shmdt(u->segment);
-    // While its link is there nobody has removed it, and the number is its own.
-    if (!handed && read_link(path, link) && link.secret == secret && !is_attached(u->id, 0))
-        remove(path, u->id);
-    free(u);
+    if (u != nullptr && !sandboxed())
+        drop(u);
 }
 
 // ---- what the dead left

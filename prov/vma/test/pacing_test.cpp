@@ -326,7 +326,7 @@ void many_on_one_queue(void **)
 void what_waits_at_the_end_is_cancelled(void **)
 {
     Pair pair;
-    char bytes[100] = {};
+    char bytes[vma::local::kSlotPayload] = {}; // the longest that goes whole, however little the limit lets go
     limit(pair.a.ep, 1, 10);
     for (unsigned i = 0; i < 3; ++i)
         assert_int_equal(fi_send(pair.a.ep, bytes, sizeof bytes, nullptr, 0, bytes + i), 0);

@@ -142,7 +142,8 @@ bool Link::enqueue(const LinkMessage &message, const int *fds) noexcept
     }
     Waiting &entry = waiting_.emplace_back();
     entry.message = message;
-    for (unsigned i = 0; i < descriptors_of(message); ++i) {
+    const unsigned count = fds != nullptr ? descriptors_of(message) : 0;
+    for (unsigned i = 0; i < count; ++i) {
         entry.fds[i] = core::duplicate_fd(fds[i]);
         if (!entry.fds[i]) {
             VMA_WARN(ep_ctrl, "cannot keep a descriptor for sending: %s", std::strerror(errno));
