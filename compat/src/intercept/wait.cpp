@@ -2,9 +2,11 @@
 // select, poll and epoll. A set without anything of ours goes to the kernel as it came; mux/ does the others.
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/intercept/export.hpp"
+#include "compat/src/intercept/sandboxed_wait.hpp"
 #include "compat/src/intercept/sets.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/mux/epoll_set.hpp"
+#include "compat/src/socket/sandbox.hpp"
 
 #include <string.h>
 #include <time.h>
@@ -18,8 +20,6 @@
 #ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized" // libc's poll() says that it only writes to the set
 #endif
-#include "compat/src/socket/sandbox.hpp"
-#include "compat/src/socket/stash.hpp"
 
 namespace vma::intercept {
 
@@ -204,38 +204,12 @@ bool set_of_ours(int epfd)
 using namespace vma;
 using namespace vma::intercept;
 
-namespace {
-
-bool has_unread(const pollfd &p)
-{
-    const sock::Socket *const s = (p.events & POLLIN) != 0 ? tracked(p.fd) : nullptr;
-    return s != nullptr && sock::is_dual(*s) && sock::holds_stash(*s);
-}
-
-// Under a filter of system calls: the program's own call, and what is left in memory.
-int poll_in_sandbox(pollfd *fds, nfds_t count, int timeout)
-{
-    bool any = false;
-    for (nfds_t i = 0; i < count; ++i)
-        any |= has_unread(fds[i]);
-    int n = real.poll(fds, count, any ? 0 : timeout);
-    for (nfds_t i = 0; any && n >= 0 && i < count; ++i) {
-        if (!has_unread(fds[i]))
-            continue;
-        n += fds[i].revents == 0 ? 1 : 0;
-        fds[i].revents = static_cast<short>(fds[i].revents | (fds[i].events & (POLLIN | POLLRDNORM)));
-    }
-    return n;
-}
-
-} // namespace
-
 VMA_EXPORT int poll(pollfd *fds, nfds_t count, int timeout)
 {
     if (!any_ours(fds, count)) [[likely]]
         return real.poll(fds, count, timeout);
     if (sock::sandboxed()) [[unlikely]]
-        return poll_in_sandbox(fds, count, timeout);
+        return poll_in_sandbox(fds, count, [=](bool now) { return real.poll(fds, count, now ? 0 : timeout); });
     return poll_ours(fds, count, timeout);
 }
 
@@ -247,6 +221,9 @@ VMA_EXPORT int ppoll(pollfd *fds, nfds_t count, const timespec *timeout, const s
         return real.ppoll(fds, count, timeout, mask);
     if (libc::in_vfork_child() || !valid(timeout) || !valid(mask))
         return real.ppoll(fds, count, timeout, mask);
+    if (sock::sandboxed()) [[unlikely]]
+        return poll_in_sandbox(fds, count,
+                               [=](bool now) { return real.ppoll(fds, count, now ? &kAtOnce : timeout, mask); });
     if (!has_room(fds, count))
         return real.ppoll(fds, count, &kAtOnce, mask);
     return poll_all(fds, count, timeout, mask);
@@ -270,6 +247,11 @@ VMA_EXPORT int select(int count, fd_set *in, fd_set *out, fd_set *err, timeval *
 {
     if (!is_select_ours(count, in, out, err) || !valid(timeout)) [[likely]]
         return real.select(count, in, out, err, timeout);
+    if (sock::sandboxed()) [[unlikely]]
+        return select_in_sandbox(count, in, [=](bool now) {
+            timeval at_once = {};
+            return real.select(count, in, out, err, now ? &at_once : timeout);
+        });
     if (!has_room(count, in, out, err))
         return real.pselect(count, in, out, err, &kAtOnce, nullptr);
     if (timeout == nullptr)
@@ -288,6 +270,9 @@ VMA_EXPORT int pselect(int count, fd_set *in, fd_set *out, fd_set *err, const ti
 {
     if (!is_select_ours(count, in, out, err) || !valid(timeout) || !valid(mask)) [[likely]]
         return real.pselect(count, in, out, err, timeout, mask);
+    if (sock::sandboxed()) [[unlikely]]
+        return select_in_sandbox(
+            count, in, [=](bool now) { return real.pselect(count, in, out, err, now ? &kAtOnce : timeout, mask); });
     if (!has_room(count, in, out, err))
         return real.pselect(count, in, out, err, &kAtOnce, mask);
     return select_all(count, in, out, err, timeout, mask, nullptr);

@@ -34,6 +34,8 @@ long involuntary_switches()
 
 bool yield_finds_crowd(std::int64_t now)
 {
+    if (g_crowded_until.load(std::memory_order_acquire) == kNoTurns) [[unlikely]]
+        return true;
     Turns &turns = t_turns;
     if (turns.count == 0)
         turns.switches_before = involuntary_switches();
@@ -43,7 +45,9 @@ bool yield_finds_crowd(std::int64_t now)
     turns.count = 0;
     if (involuntary_switches() - turns.switches_before < kTurns / 2)
         return false;
-    g_crowded_until.store(now + kSleeps, std::memory_order_relaxed);
+    std::int64_t until = g_crowded_until.load(std::memory_order_relaxed);
+    if (until < now + kSleeps)
+        g_crowded_until.compare_exchange_strong(until, now + kSleeps, std::memory_order_relaxed);
     return true;
 }
 

@@ -8,7 +8,9 @@
 
 namespace vma::mux {
 
-// ns of CLOCK_MONOTONIC: until then waits of this process sleep at once. Then one of them looks again.
+// ns of CLOCK_MONOTONIC: until then waits of this process sleep at once. Then one of them looks again. kNoTurns: for ever, and no wait
+// makes a system call to let others run (a filter refuses it).
+inline constexpr std::int64_t kNoTurns = INT64_MAX;
 extern constinit std::atomic<std::int64_t> g_crowded_until;
 
 // An Ethernet port is open: the kernel's threads that bring its frames need such turns, so who runs then is whom we wait for.

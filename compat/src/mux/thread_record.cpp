@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <iterator>
 #include <new>
 
 #include "compat/src/libc/signals.hpp"
@@ -69,6 +70,15 @@ template <typename T> T *make()
 {
     void *const memory = map(sizeof(T));
     return memory != nullptr ? new (memory) T : nullptr;
+}
+
+// For threads that wait for their first time under a filter of system calls, where mmap() may end them.
+ThreadRecord *reserved_record()
+{
+    static constinit ThreadRecord reserved[16];
+    static constinit std::atomic<unsigned> taken{0};
+    const unsigned index = taken.fetch_add(1, std::memory_order_relaxed);
+    return index < std::size(reserved) ? &reserved[index] : nullptr;
 }
 
 } // namespace
@@ -149,7 +159,7 @@ ThreadRecord *make_thread_record()
     ThreadRecord *record = reuse_record();
     if (record == nullptr) {
         use_membarrier();
-        record = make<ThreadRecord>();
+        record = sock::sandboxed() ? reserved_record() : make<ThreadRecord>();
         if (record == nullptr)
             return nullptr;
         record->used.store(true, std::memory_order_relaxed);

@@ -5,6 +5,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/seccomp.hpp"
+#include "compat/src/mux/crowd.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/loading.hpp"
@@ -38,6 +39,12 @@ void say(const libc::Seccomp &now, const char *refused)
                               "under: all its sockets stay on the kernel");
 }
 
+void begin_sandbox()
+{
+    g_sandboxed.store(true, std::memory_order_seq_cst);
+    mux::g_crowded_until.store(mux::kNoTurns, std::memory_order_release);
+}
+
 bool look()
 {
     const libc::Seccomp now = libc::seccomp_of_thread();
@@ -47,7 +54,7 @@ bool look()
     const char *const refused = inherited ? refused_call() : nullptr;
     if (inherited && refused == nullptr)
         return true;
-    g_sandboxed.store(true, std::memory_order_relaxed);
+    begin_sandbox();
     say(now, refused);
     return false;
 }
@@ -99,7 +106,7 @@ void sandbox_comes(const char *how)
     if (config::log_enabled(level)) // the last line: what a log needs may be refused soon
         config::log_line(level, "%s: this process sets a filter of system calls: all its sockets stay on the kernel",
                          how);
-    g_sandboxed.store(true, std::memory_order_seq_cst);
+    begin_sandbox();
     wait_for_loads();
     stay_in_sandbox();
     engine_end();

@@ -53,9 +53,9 @@ std::vector<int> allowed(const Plan &plan)
 {
     std::vector<int> calls = {
         SYS_read, SYS_write,      SYS_recvfrom,     SYS_sendto,    SYS_accept,      SYS_accept4, SYS_close,
-        SYS_exit, SYS_exit_group, SYS_rt_sigreturn, SYS_epoll_ctl, SYS_epoll_pwait, SYS_ppoll,
+        SYS_exit, SYS_exit_group, SYS_rt_sigreturn, SYS_epoll_ctl, SYS_epoll_pwait, SYS_ppoll,   SYS_pselect6,
 #ifdef SYS_poll
-        SYS_poll, SYS_epoll_wait,
+        SYS_poll, SYS_epoll_wait, SYS_select,
 #endif
     };
     const std::vector<int> of_threads = {SYS_futex, SYS_madvise, SYS_munmap, SYS_rt_sigprocmask, SYS_set_robust_list};
@@ -149,10 +149,25 @@ bool receive_exactly(int fd, char *message, bool by_read)
     return true;
 }
 
-bool poll_says(int fd)
+// By one of four calls.
+bool poll_says(int fd, unsigned call)
 {
     pollfd p = {fd, POLLIN, 0};
-    return ::poll(&p, 1, 20000) == 1 && p.revents == POLLIN;
+    fd_set in;
+    FD_ZERO(&in);
+    FD_SET(fd, &in);
+    const timespec limit = {20, 0};
+    timeval limit_too = {20, 0};
+    switch (call % 4) {
+    case 0:
+        return ::poll(&p, 1, 20000) == 1 && p.revents == POLLIN;
+    case 1:
+        return ::ppoll(&p, 1, &limit, nullptr) == 1 && p.revents == POLLIN;
+    case 2:
+        return ::select(fd + 1, &in, nullptr, nullptr, &limit_too) == 1 && FD_ISSET(fd, &in);
+    default:
+        return ::pselect(fd + 1, &in, nullptr, nullptr, &limit, nullptr) == 1 && FD_ISSET(fd, &in);
+    }
 }
 
 bool set_says(int set, int fd)
@@ -165,7 +180,7 @@ bool set_says(int set, int fd)
 bool serve(const Sockets &s, int fd, unsigned round)
 {
     char message[kLength];
-    if (round % 4 == 2 && !poll_says(fd))
+    if (round % 4 == 2 && !poll_says(fd, round / 4))
         return false;
     if (round % 4 == 3 && !set_says(s.set, fd))
         return false;
