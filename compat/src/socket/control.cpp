@@ -18,6 +18,7 @@
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/exception.hpp"
+#include "compat/src/socket/mapped_receive.hpp"
 #include "compat/src/socket/peek_offset.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stash.hpp"
@@ -232,6 +233,8 @@ int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *l
         return get_pacing_rate(s, fd, value, len);
     if (extra::is_option(level, name))
         return extra::get_option(s, name, value, len);
+    if (is_mapped_receive(level, name) && !is_udp(s) && dual(s)) [[unlikely]]
+        return receive_mapped(s, fd, value, len);
     const int result = is_udp(s) ? udp::get_option(s, fd, level, name, value, len)
                                  : libc::real.getsockopt(fd, level, name, value, len);
     if (result == 0 && level == SOL_SOCKET && name == SO_ERROR && *len == sizeof(int))

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "compat/src/socket/mapped_receive.hpp"
+
+#include <errno.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <string.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "compat/src/libc/fault.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/socket/calls.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::size_t kLeast = offsetof(tcp_zerocopy_receive, length) + sizeof(tcp_zerocopy_receive::length);
+
+int fail(int error)
+{
+    errno = error;
+    return -1;
+}
+
+} // namespace
+
+bool is_mapped_receive(int level, int name)
+{
+    return level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE;
+}
+
+int receive_mapped(Socket &s, int fd, void *value, socklen_t *len)
+{
+    tcp_zerocopy_receive order = {};
+    // What is wrong with it, and what is longer than this kernel's header, the kernel says.
+    if (!libc::can_update(len, sizeof *len) || *len < kLeast || *len > sizeof order || !libc::can_update(value, *len))
+        return libc::real.getsockopt(fd, IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE, value, len);
+    memcpy(&order, value, *len);
+    int readable = 0;
+    if (bytes_readable(s, fd, &readable) != 0)
+        return -1;
+    if (readable == 0 && (ready_events(s, live_fd(s, fd), POLLIN) & (POLLIN | POLLHUP)) != 0)
+        return fail(EIO);
+    order.length = 0;
+    order.recv_skip_hint = static_cast<std::uint32_t>(readable);
+    order.inq = order.recv_skip_hint;
+    order.err = 0;
+    order.copybuf_len = 0;
+    order.msg_flags = 0;
+    memcpy(value, &order, *len);
+    return 0;
+}
+
+} // namespace vma::sock
