@@ -40,7 +40,7 @@ sockaddr_storage loopback(unsigned family, std::uint16_t port, socklen_t *len)
 namespace {
 
 // Another library's calls: libc's own, which no preload library sees by their names. The result is as read()'s and write()'s.
-template <typename Move> ssize_t by_stream(int fd, const char *mode, const Move &move)
+template <typename Move> ssize_t by_stream(int fd, const char *mode, const Move &move, int *error)
 {
     std::FILE *const file = ::fdopen(fabtest::must(::dup(fd), "dup"), mode);
     if (file == nullptr)
@@ -48,10 +48,13 @@ template <typename Move> ssize_t by_stream(int fd, const char *mode, const Move 
     std::setvbuf(file, nullptr, _IONBF, 0); // what was moved is what is returned
     errno = 0;
     const std::size_t n = move(file);
-    const int error = std::ferror(file) != 0 ? errno : 0;
+    *error = std::ferror(file) != 0 ? errno : 0;
     std::fclose(file);
-    errno = error;
-    return n == 0 && error != 0 ? -1 : static_cast<ssize_t>(n);
+    errno = *error;
+    if (n != 0 || *error == 0)
+        return static_cast<ssize_t>(n);
+    *error = 0; // it is the result
+    return -1;
 }
 
 constexpr std::size_t kStdio = 4; // its form, of those that may wait
@@ -66,6 +69,7 @@ std::size_t choose(Random &random, std::size_t forms, const char *stdio)
 
 ssize_t receive_form(Random &random, int fd, char *bytes, std::size_t len, bool wait, const char **call)
 {
+    int error = 0;
     const std::size_t half = len / 2;
     iovec parts[2] = {{bytes, half}, {bytes + half, len - half}};
     msghdr message{};
@@ -92,7 +96,8 @@ ssize_t receive_form(Random &random, int fd, char *bytes, std::size_t len, bool 
         return ::read(fd, bytes, len);
     case 4:
         *call = "fread";
-        return by_stream(fd, "r", [bytes](std::FILE *file) { return std::fread(bytes, 1, 1, file); });
+        return by_stream(
+            fd, "r", [bytes](std::FILE *file) { return std::fread(bytes, 1, 1, file); }, &error);
     case 5:
         *call = "readv";
         return ::readv(fd, parts, 2);
@@ -102,8 +107,9 @@ ssize_t receive_form(Random &random, int fd, char *bytes, std::size_t len, bool 
     }
 }
 
-ssize_t send_form(Random &random, int fd, char *bytes, std::size_t len, bool wait, const char **call)
+ssize_t send_form(Random &random, int fd, char *bytes, std::size_t len, bool wait, const char **call, int *behind)
 {
+    *behind = 0;
     const std::size_t third = len / 3;
     iovec parts[2] = {{bytes, third}, {bytes + third, len - third}};
     msghdr message{};
@@ -125,7 +131,8 @@ ssize_t send_form(Random &random, int fd, char *bytes, std::size_t len, bool wai
         return ::write(fd, bytes, len);
     case 4:
         *call = "fwrite";
-        return by_stream(fd, "w", [bytes, len](std::FILE *file) { return std::fwrite(bytes, 1, len, file); });
+        return by_stream(
+            fd, "w", [bytes, len](std::FILE *file) { return std::fwrite(bytes, 1, len, file); }, behind);
     default:
         *call = "writev";
         return ::writev(fd, parts, 2);

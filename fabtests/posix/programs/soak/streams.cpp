@@ -283,15 +283,17 @@ void send_on(Worker &w, Random &random, const Held &h, std::size_t len, Wait wai
     const bool limited = wait == Wait::kLimited;
     if (limited) // claimed: nobody else who holds the socket takes the limit away meanwhile
         set_send_timeout(h.fd, kLittle);
-    const ssize_t n = send_form(random, h.fd, buffer(), len, wait != Wait::kNot && !h.mine().nonblocking, &call);
+    int behind = 0;
+    const ssize_t n =
+        send_form(random, h.fd, buffer(), len, wait != Wait::kNot && !h.mine().nonblocking, &call, &behind);
     const int result = error_or(n);
     if (limited)
         set_send_timeout(h.fd, timeval{});
     h.mine().history.add(call, position, static_cast<std::uint32_t>(len), result);
     flow.sent = position + static_cast<std::uint64_t>(std::max(n, ssize_t{0}));
     flow.intended = flow.sent.load();
-    if (result < 0)
-        check_error(h, call, -result);
+    if (result < 0 || behind != 0)
+        check_error(h, call, result < 0 ? -result : behind);
 }
 
 void receive_on(Random &random, const Held &h, std::size_t len, Must must)
