@@ -14,6 +14,7 @@
 
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/helper_thread.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/test/stream_pair.hpp"
 
@@ -243,6 +244,41 @@ void pinned_at_the_moment_of_the_lift(void **)
     }
 }
 
+// The endpoint is asked for when the socket is named for a child, and is there when the child writes.
+void given_to_a_child_while_an_endpoint_comes(void **)
+{
+    {
+        Pair first; // the helper thread runs
+        assert_true(lift(first));
+        drain(first);
+    }
+    Pair pair;
+    {
+        const sock::LockGuard helper_rests(sock::g_helper_turn);
+        for (unsigned i = 0; pair.b.s->endpoint == nullptr; ++i) {
+            assert_true(i < 10'000);
+            send_some(pair.a, 10);
+            receive_some(pair.b, pair.a, 100, 0);
+            send_some(pair.b, 10);
+            receive_some(pair.a, pair.b, 100, 0);
+        }
+        assert_false(sock::is_dual(*pair.b.s));
+        sock::given_to_child(*pair.b.s);
+    }
+    const std::int64_t until = sock::now_ns() + 20'000'000'000;
+    while (pair.b.s->endpoint != nullptr) { // until the helper thread has seen to it
+        assert_true(sock::now_ns() < until);
+        sched_yield();
+    }
+    assert_false(sock::is_dual(*pair.b.s));
+    for (int i = 0; i < 100; ++i) {
+        send_some(pair.b, 10);
+        receive_some(pair.a, pair.b, 100, 0);
+    }
+    assert_true(pair.b.s->tx.path.load() == sock::Path::kKernel);
+    drain(pair);
+}
+
 // FINAL, SEEN and LEAVE, from a process of this one.
 void words_of_another_host_end_the_connection(void **)
 {
@@ -375,6 +411,7 @@ int main()
         cmocka_unit_test(a_lying_peer_ends_the_connection),
         cmocka_unit_test(a_dual_socket_is_not_torn_down_by_who_stops_lifting),
         cmocka_unit_test(pinned_at_the_moment_of_the_lift),
+        cmocka_unit_test(given_to_a_child_while_an_endpoint_comes),
         cmocka_unit_test(words_of_another_host_end_the_connection),
         cmocka_unit_test(reads_go_on_where_the_path_changes),
         cmocka_unit_test(peeks_end_where_the_path_changes),

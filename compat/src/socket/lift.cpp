@@ -435,10 +435,16 @@ void on_connected(fid_ep *endpoint)
         attempt_succeeded(*s);
     s->tx.ring = ring;
     s->connecting = false;
+    // Only what may be lifted still: who has given the socket to another process, or to the kernel for good, meanwhile, counts on it.
+    Mode plain = Mode::kPlain;
+    if (s->pinned.load(std::memory_order_acquire) ||
+        !s->mode.compare_exchange_strong(plain, Mode::kDual, std::memory_order_seq_cst)) {
+        close_endpoint(*s, true);
+        return;
+    }
     add_live(g_live_sockets, *s);
     g_due.add(s->index);
     engine_update_active();
-    s->mode.store(Mode::kDual, std::memory_order_seq_cst);
     if (!mux::became_dual(*s)) {
         close_endpoint(*s, true);
         refuse_offload(*s, "an epoll set of it can't follow");
