@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "fabtests/posix/programs/soak/calls.hpp"
@@ -58,6 +60,21 @@ void check_error(const Held &h, const char *call, int error)
              1 - h.side);
     h.mine().error_seen = true;
     ++g_ledger->totals.resets;
+}
+
+// What the kernel has of the connection: bytes in its queues, and timers.
+void show_kernel(int fd)
+{
+    sockaddr_storage address{};
+    socklen_t len = sizeof address;
+    if (::getsockname(fd, reinterpret_cast<sockaddr *>(&address), &len) != 0)
+        return;
+    const unsigned port = ntohs(reinterpret_cast<const sockaddr_in *>(&address)->sin_port); // at one place in both
+    char command[120];
+    std::snprintf(command, sizeof command, "env -u LD_PRELOAD ss -tanomie 'sport = :%u or dport = :%u' >&2", port,
+                  port);
+    if (std::system(command) != 0)
+        std::fputs("ss shows nothing\n", stderr);
 }
 
 // The stream ended for its reader after `position` bytes.
@@ -307,10 +324,12 @@ void receive_on(Random &random, const Held &h, std::size_t len, Must must)
     if (must == Must::kWait && !due)
         return;
     const char *call = "";
-    if (must == Must::kWait && (h.mine().nonblocking || random.below(2)) && !wait_readable(random, h.fd, &call))
+    if (must == Must::kWait && (h.mine().nonblocking || random.below(2)) && !wait_readable(random, h.fd, &call)) {
+        show_kernel(h.fd);
         fail(h.stream, "side %u: %s says for %d ms that there is nothing at %llu, but %llu bytes were sent", h.side,
              call, kPatience, static_cast<unsigned long long>(position),
              static_cast<unsigned long long>(flow.sent.load()));
+    }
     const ssize_t n = receive_form(random, h.fd, buffer(), len, must == Must::kWait && !h.mine().nonblocking, &call);
     const int result = error_or(n);
     h.mine().history.add(call, position, static_cast<std::uint32_t>(len), result);
