@@ -451,6 +451,29 @@ void no_place_for_the_name(void **)
     }
 }
 
+// More room than a part of a message may have is no error of recv(), whichever way was looked at, and with either a datagram.
+void more_room_than_there_is(void **)
+{
+    const UdpSocket from;
+    const UdpSocket to;
+    assert_true(accelerate(from, to));
+    Datagram datagram;
+    for (const std::size_t room : {std::size_t{SSIZE_MAX} + 1, std::size_t{SIZE_MAX}}) {
+        const auto receive = [&] {
+            sock::udp::state_of(*to.s).kernel_look = 0; // so it looks at the kernel
+            errno = 0;
+            return sock::receive(*to.s, to.fd, &datagram, room, MSG_DONTWAIT);
+        };
+        assert_int_equal(receive(), -1);
+        assert_int_equal(errno, EAGAIN);
+        for (const bool by_kernel : {false, true}) {
+            datagram.fill(7, 1);
+            assert_true(send_message(from, datagram, to.address, by_kernel));
+            assert_true(datagram.is_whole(receive()));
+        }
+    }
+}
+
 void peer_was_accelerated(void **)
 {
     const UdpSocket socket;
@@ -478,6 +501,7 @@ int main()
         cmocka_unit_test(order_of_two_sockets),
         cmocka_unit_test(order_before_the_kernel),
         cmocka_unit_test(no_place_for_the_name),
+        cmocka_unit_test(more_room_than_there_is),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

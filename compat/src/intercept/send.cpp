@@ -147,7 +147,8 @@ VMA_EXPORT int sendmmsg(int fd, mmsghdr *messages, unsigned count, int flags)
         return extra::send_nothing_of_each(s, messages, count_there(messages, count, is_there_to_send));
     if (s != nullptr) [[unlikely]]
         return send_tracked(*s, fd, messages, count, flags);
-    for (unsigned i = 0; i < count && i < kMaxVector && libc::faults_are_caught(); ++i)
+    // A null pointer has no member whose address could be taken, not even for a look. The kernel refuses it.
+    for (unsigned i = 0; messages != nullptr && i < count && i < kMaxVector && libc::faults_are_caught(); ++i)
         passing(&messages[i].msg_hdr);
     return real.sendmmsg(fd, messages, count, flags);
 }

@@ -393,7 +393,7 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockad
     ssize_t n = 0;
     if (!dual(s) && receive_plain(s, fd, flags, kernel, n))
         return n;
-    iovec part = {buf, len};
+    iovec part = {buf, std::min(len, kMostBytes)}; // as the kernel cuts it, which refuses longer parts of a message
     msghdr msg = {};
     msg.msg_iov = &part;
     msg.msg_iovlen = 1;
