@@ -120,7 +120,7 @@ def test_server_is_killed(run, serve, client, port, env):
         server = serve()
         proc = run.start("client", [program(), "client", "--port", port, transport, "--duration", 60, "--warm-up", 0,
                                     "127.0.0.1"], env=env)
-        run.wait_until(lambda: cpu_seconds(proc) > 0.1, "the client to be at work", proc=proc)
+        run.wait_until(lambda: cpu_seconds(server) > 0.1, "messages to go to and fro", proc=proc)
         server.kill()
         assert proc.fails() == 3
         assert "the server" in proc.stderr() and "what was measured until then follows" in proc.stderr()
@@ -130,7 +130,7 @@ def test_server_is_killed(run, serve, client, port, env):
 def test_client_is_killed(run, serve, client, port, env):
     server = serve("--clients", 2)
     proc = run.start("killed", [program(), "client", "--port", port, "--udp", "--duration", 60, "127.0.0.1"], env=env)
-    run.wait_until(lambda: cpu_seconds(proc) > 0.1, "the client to be at work", proc=proc)
+    run.wait_until(lambda: cpu_seconds(server) > 0.1, "messages to go to and fro", proc=proc)
     proc.kill()
     client("--tcp", "--count", 10)
     server.ok()
@@ -254,7 +254,7 @@ def test_client_is_interrupted(run, serve, client, port, env, options, number):
     out = run.work / "result.json"
     proc = run.start("client", [program(), "client", "--port", port, *options, "--duration", 60, "--json", out,
                                 "127.0.0.1"], env=env)
-    run.wait_until(lambda: cpu_seconds(proc) > 0.3, "the client to be at work", proc=proc)
+    run.wait_until(lambda: cpu_seconds(server) > 0.2, "messages to go to and fro", proc=proc)
     assert proc.stop(30, number) == 5, proc.output()
     (test,) = json.loads(out.read_text())["tests"]
     assert test["interrupted"] and test["error"] is None
