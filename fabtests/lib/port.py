@@ -32,6 +32,9 @@ class Lab:
         self.run, self.hosts = run, hosts
         self.left, self.right = hosts.left, hosts.right
         tcp.no_offloads(run, hosts.right)
+        # What a receiver that lags leaves unread must fit the stack, or its connection stays on the kernel: 6 MiB of the
+        # 8 MiB that a queue takes. Newer kernels let 32 MiB wait, and beside other work iperf3's server never caught up.
+        tcp.tcp_sysctl(hosts.left, tcp_rmem="4096 131072 4194304")
 
     def program(self, name, argv, *, ours=True, env=None, **options):
         """Started on the left with the library, or on the right without it."""
