@@ -255,7 +255,7 @@ void given_to_a_child_while_an_endpoint_comes(void **)
     Pair pair;
     {
         const sock::LockGuard helper_rests(sock::g_helper_turn);
-        for (unsigned i = 0; !has_endpoint(pair.b); ++i) {
+        for (unsigned i = 0; !sock::has_endpoint(*pair.b.s); ++i) {
             assert_true(i < 10'000);
             send_some(pair.a, 10);
             receive_some(pair.b, pair.a, 100, 0);
@@ -266,7 +266,7 @@ void given_to_a_child_while_an_endpoint_comes(void **)
         sock::given_to_child(*pair.b.s);
     }
     const std::int64_t until = sock::now_ns() + 20'000'000'000;
-    while (has_endpoint(pair.b)) { // until the helper thread has seen to it
+    while (sock::has_endpoint(*pair.b.s)) { // until the helper thread has seen to it
         assert_true(sock::now_ns() < until);
         sched_yield();
     }
