@@ -292,7 +292,7 @@ void a_resend_is_not_dropped(void **)
     while (pair.a.s->tx.resend_from.load() == sock::kNone)
         sched_yield();
     sock::pin_to_kernel(*pair.a.s, kWhy);
-    assert_false(has_endpoint(pair.a));
+    assert_false(sock::has_endpoint(*pair.a.s));
     for (const std::uint64_t until = pair.a.sent + kBytes; pair.a.sent < until;) { // that comes behind
         send_some(pair.a, kBytes);
         receive_some(pair.b, pair.a, kBytes, 0);

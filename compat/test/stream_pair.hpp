@@ -115,18 +115,12 @@ inline void receive_some(End &to, const End &from, std::size_t len, int flags)
         to.received += static_cast<std::uint64_t>(n);
 }
 
-// The helper thread closes endpoints whenever they are done, so no plain look is allowed.
-inline bool has_endpoint(const End &end)
-{
-    return __atomic_load_n(&end.s->endpoint, __ATOMIC_ACQUIRE) != nullptr;
-}
-
 inline void drain(Pair &pair)
 {
     const std::int64_t until = sock::now_ns() + 20'000'000'000;
     while ((pair.a.received < pair.b.sent || pair.b.received < pair.a.sent) && sock::now_ns() < until) {
         for (const End *end : {&pair.a, &pair.b})
-            if (!has_endpoint(*end))
+            if (!sock::has_endpoint(*end->s))
                 end->s->remote = false; // there is no RDMA device, and the library finds that out when it looks for one
         receive_some(pair.a, pair.b, 65536, 0);
         receive_some(pair.b, pair.a, 65536, 0);
@@ -141,7 +135,7 @@ inline bool lift(Pair &pair)
     const std::int64_t until = sock::now_ns() + 20'000'000'000;
     for (End *end : {&pair.a, &pair.b}) {
         End &other = end == &pair.a ? pair.b : pair.a;
-        while (pair.remote && sock::is_dual(*end->s) && has_endpoint(*end) && sock::now_ns() < until)
+        while (pair.remote && sock::is_dual(*end->s) && sock::has_endpoint(*end->s) && sock::now_ns() < until)
             sched_yield();      // the endpoint before is not closed yet
         end->s->remote = false; // by an offer: there is no RDMA device
         while (pair.remote && sock::is_dual(*end->s) && sock::now_ns() < until)

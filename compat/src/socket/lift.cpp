@@ -111,7 +111,7 @@ int open_endpoint(Socket &s, fi_info *info, Device &device)
     }
     s.rx.base = static_cast<const std::uint8_t *>(region.base);
     s.rx.ring = region.len;
-    s.endpoint = ep;
+    put_endpoint(s, ep);
     s.connecting = true;
     s.endpoint_down = false;
     s.device = &device;
@@ -217,7 +217,7 @@ Socket *socket_of(fid_ep *endpoint)
 
 void clear_transmit(Socket &s) // tx_lock, rx_lock, poll lock held
 {
-    __atomic_store_n(&s.endpoint, nullptr, __ATOMIC_RELEASE); // may_close() looks without a lock
+    put_endpoint(s, nullptr);
     s.connecting = false;
     s.tx.path = Path::kKernel;
     s.tx.final = false;

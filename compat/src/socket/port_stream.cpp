@@ -97,7 +97,7 @@ int open_stream(Socket &s, Device &d, fid_ep *&ep)
 // tx, rx and poll lock held. From here on calls on the socket go to the endpoint, and wait for these locks.
 void become_port(Socket &s, Device &d, fid_ep *ep)
 {
-    s.endpoint = ep;
+    put_endpoint(s, ep);
     s.device = &d;
     ++d.users;
     s.on_port = true;
@@ -114,7 +114,7 @@ void become_port(Socket &s, Device &d, fid_ep *ep)
 // The way back from that; with `ep` closed the caller is done.
 void become_plain(Socket &s, fid_ep *ep)
 {
-    s.endpoint = nullptr;
+    put_endpoint(s, nullptr);
     --s.device->users;
     s.on_port = false;
     s.tx.path = Path::kKernel;

@@ -76,7 +76,7 @@ bool may_close(const Socket &s)
 {
     if (!is_remote(s) || s.aborted.load(std::memory_order_acquire))
         return true;
-    if (__atomic_load_n(&s.endpoint, __ATOMIC_ACQUIRE) == nullptr) // the helper thread may be closing it
+    if (!has_endpoint(s))
         return true;
     if (s.endpoint_down.load(std::memory_order_acquire))
         return is_settled(s);

@@ -214,7 +214,7 @@ public:
     Receiver rx;
     Pacing pacing;
 
-    // The endpoint. Changed with tx_lock, rx_lock and the engine's poll lock held.
+    // The endpoint. Changed by put_endpoint(), with tx_lock, rx_lock and the engine's poll lock held.
     fid_ep *endpoint = nullptr;
     bool connecting = false; // endpoint opened, not connected
     DueFlag endpoint_down;
@@ -345,6 +345,16 @@ void do_tx_work(Socket &s);
 void unlock_tx(Socket &s);          // unlocks, and does the work that came meanwhile
 void try_tx_work(Socket &s);        // no lock held: does it unless somebody else holds the lock (who will then)
 bool can_transmit(const Socket &s); // room in the peer's ring; no lock needed
+
+// may_close() looks without a lock, while the helper thread may be opening or closing it.
+inline void put_endpoint(Socket &s, fid_ep *endpoint)
+{
+    __atomic_store_n(&s.endpoint, endpoint, __ATOMIC_RELEASE);
+}
+inline bool has_endpoint(const Socket &s)
+{
+    return __atomic_load_n(&s.endpoint, __ATOMIC_ACQUIRE) != nullptr;
+}
 
 // remote.cpp: what is different when the peer is on another host. Any lock may be held but watch_lock.
 inline bool is_remote(const Socket &s)
