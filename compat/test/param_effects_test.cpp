@@ -28,7 +28,7 @@ namespace {
 
 constexpr int kTimes = 200;
 
-// One parameter, as long as this lives; the helper thread is not polling when it changes.
+// One parameter, as long as this lives. The helper thread is at rest when it changes, and nobody is polling.
 template <class Value> class Changed
 {
 public:
@@ -40,6 +40,7 @@ public:
 private:
     void set(Value value)
     {
+        const sock::LockGuard at_rest(sock::g_helper_turn);
         sock::engine_exclude_polling(true);
         param_ = value;
         sock::engine_exclude_polling(false);
@@ -120,10 +121,10 @@ void the_internal_thread_takes_so_many(void **)
     Pair pair;
     assert_true(lift(pair));
     drain(pair);
-    const sock::LockGuard at_rest(sock::g_helper_turn); // what it would do is done here
     const Changed one_a_poll(config::g_params.cq_poll_batch_max, 1);
     for (const unsigned limit : {0U, 1U, 3U, 10000U}) {
         const Changed most(config::g_params.progress_most, limit);
+        const sock::LockGuard at_rest(sock::g_helper_turn); // what it would do is done here
         sock::engine_drain();
         constexpr unsigned kSent = 10;
         unsigned there = 0;
