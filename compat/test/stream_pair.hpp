@@ -135,10 +135,10 @@ inline bool lift(Pair &pair)
     const std::int64_t until = sock::now_ns() + 20'000'000'000;
     for (End *end : {&pair.a, &pair.b}) {
         End &other = end == &pair.a ? pair.b : pair.a;
-        while (pair.remote && sock::is_dual(*end->s) && sock::has_endpoint(*end->s) && sock::now_ns() < until)
-            sched_yield();      // the endpoint before is not closed yet
+        while (end->s->remote && sock::is_dual(*end->s) && sock::has_endpoint(*end->s) && sock::now_ns() < until)
+            sched_yield();      // the endpoint before is not closed yet; what drain() has lifted again is not remote
         end->s->remote = false; // by an offer: there is no RDMA device
-        while (pair.remote && sock::is_dual(*end->s) && sock::now_ns() < until)
+        while (pair.remote && sock::is_dual(*end->s) && !sock::has_endpoint(*end->s) && sock::now_ns() < until)
             receive_some(*end, other, 1, 0); // what that one left was read a moment ago
     }
     const auto lifted = [](const End &end) {
