@@ -7,7 +7,6 @@
 #include <poll.h>
 #include <string.h>
 
-#include <algorithm>
 #include <cstddef>
 
 #include "compat/src/libc/fault.hpp"
@@ -40,10 +39,12 @@ int receive_mapped(Socket &s, int fd, void *value, socklen_t *len)
     if (!libc::can_update(len, sizeof *len) || *len < kLeast || *len > sizeof order || !libc::can_update(value, *len))
         return libc::real.getsockopt(fd, IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE, value, len);
     memcpy(&order, value, *len);
+    // First: what comes between the two looks is no end.
+    const bool ready = (ready_events(s, live_fd(s, fd), POLLIN) & (POLLIN | POLLHUP)) != 0;
     int readable = 0;
     if (bytes_readable(s, fd, &readable) != 0)
         return -1;
-    if (readable == 0 && (ready_events(s, live_fd(s, fd), POLLIN) & (POLLIN | POLLHUP)) != 0)
+    if (readable == 0 && ready)
         return fail(EIO);
     order.length = 0;
     order.recv_skip_hint = static_cast<std::uint32_t>(readable);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kSendSizes[] = {1, 4096, 16384, 65536, 262144, 1 << 20}; // the kernel makes more of the first one
 // No smaller ones: where not much more than a segment of the loopback device fits, the kernel's sender waits for its timer, longer and longer
-// (65,536: 0.2 to 0.4 s for one connection of plain programs in ten, now and then).
+// (65,536: 0.2 to 0.4 s were measured between plain programs).
 constexpr int kReceiveSizes[] = {262144, 1 << 20};
 constexpr std::uint64_t kRates[] = {1 << 20, 4 << 20, 64 << 20,
                                     ~std::uint64_t{0}}; // bytes a second; the last: no limit
