@@ -43,6 +43,7 @@ struct Board {
     std::atomic<bool> returning, returned;  // the reader gives the socket back to the kernel, has done so
     std::atomic<bool> asked;                // the writer's waiting send has come back
     std::atomic<bool> released;             // the reader may read
+    std::atomic<unsigned> rests;            // counts for as long as the stepped thread only waits
     std::atomic<bool> failed;
     char why[200];
     Flow flows[2]; // by the role that sends

@@ -11,9 +11,15 @@ namespace step {
 
 enum class Thread {
     kMain,
-    kHelper, // the library's, which is there already
-    kNew     // the library's, from its first instruction on
+    kHelper,    // the library's, which is there already
+    kNewLoader, // the first that the library starts, from its first instruction on: it loads the provider
+    kNewHelper  // the second: the one that stays
 };
+
+constexpr bool is_new(Thread thread)
+{
+    return thread == Thread::kNewLoader || thread == Thread::kNewHelper;
+}
 
 struct Scenario {
     const char *name;
@@ -25,8 +31,9 @@ struct Scenario {
 constexpr Scenario kScenarios[] = {
     {"lift_connector", kWriter, Thread::kMain, "the first round trips, until both directions are on endpoints"},
     {"lift_acceptor", kReader, Thread::kMain, "the same, of who accepted"},
-    {"lift_connector_helper", kWriter, Thread::kNew, "the same, in the library's thread"},
-    {"lift_acceptor_helper", kReader, Thread::kNew, "the same, in the library's thread of who accepted"},
+    {"lift_connector_loader", kWriter, Thread::kNewLoader, "the same, in the thread that loads the provider"},
+    {"lift_connector_helper", kWriter, Thread::kNewHelper, "the same, in the library's thread"},
+    {"lift_acceptor_helper", kReader, Thread::kNewHelper, "the same, in the library's thread of who accepted"},
     {"resend_shutdown", kWriter, Thread::kMain, "the peer forked: what it has not read is sent again, then shutdown()"},
     {"resend_close", kWriter, Thread::kMain, "the same, then close()"},
     {"resend_exit", kWriter, Thread::kMain, "the same, then exit()"},

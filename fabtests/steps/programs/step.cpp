@@ -85,7 +85,7 @@ private:
     {
         return state != Tracee::Step::kGone && state != Tracee::Step::kExec && !is_over() && !board_->finished;
     }
-    void note_wait(double since) { board_->released = board_->released || now() - since > kWaitsLong; }
+    void note_wait(double &since);
     void inject(Tracee &tracee);
     void wait_until_stopped(pid_t victim);
     void wait_until_settled();
@@ -171,6 +171,15 @@ bool Run::wait_for_mark()
     return true;
 }
 
+void Run::note_wait(double &since)
+{
+    if (now() - since < kWaitsLong)
+        return;
+    board_->released = true;
+    ++board_->rests;
+    since = now();
+}
+
 // The library's own thread of the victim.
 pid_t Run::find_thread() const
 {
@@ -187,10 +196,12 @@ void Run::inject(Tracee &tracee)
 {
     const pid_t victim = pids_[order_.scenario->victim];
     reached_ = true;
+    tracee.at();
     where_ = tracee.where();
     killed_ = order_.fault != Fault::kStop;
     if (order_.fault == Fault::kKill) {
         ::kill(victim, SIGKILL);
+        tracee.forget();
         return;
     }
     ::kill(victim, SIGSTOP);
@@ -265,7 +276,7 @@ void Run::run_to(Tracee &tracee, const Point &point)
             state = tracee.go_on();
             continue;
         }
-        if (board_->begun && tracee.at() == place && ++times == point.time) {
+        if (board_->begun && tracee.is_there() && ++times == point.time) {
             inject(tracee);
             return;
         }
@@ -283,12 +294,15 @@ void Run::go(const Point &point)
     if (wait_for_mark()) {
         const pid_t thread = find_thread();
         Tracee tracee(pids_[scenario.victim], thread);
-        if (thread == 0 || !tracee.attach(scenario.thread == Thread::kNew))
+        if (thread == 0 || !tracee.attach(is_new(scenario.thread)))
             say("failed", "no such thread");
         board_->go = true;
-        if (verdict_ == "ok" && (scenario.thread != Thread::kNew || tracee.follow_new_thread()))
+        if (verdict_ == "ok" &&
+            (!is_new(scenario.thread) || tracee.follow_new_thread(scenario.thread == Thread::kNewLoader ? 1 : 2)))
             point.place == 0 ? survey(tracee) : run_to(tracee, point);
         tracee.detach();
+        const std::map<pid_t, int> ended = tracee.ended();
+        ended_.insert(ended.begin(), ended.end());
     }
     board_->released = true;
     wait_for_all();
@@ -355,6 +369,11 @@ void Run::judge()
 
 void Run::print(const char *point) const
 {
+    sigset_t ticks; // they would cut off what is written
+    ::sigemptyset(&ticks);
+    ::sigaddset(&ticks, SIGALRM);
+    ::sigaddset(&ticks, SIGCHLD);
+    ::sigprocmask(SIG_BLOCK, &ticks, nullptr);
     std::string names;
     for (const std::string &name : points_)
         names += (names.empty() ? "\"" : ", \"") + name + "\"";
@@ -363,6 +382,7 @@ void Run::print(const char *point) const
                 point, steps_, reached_ ? "true" : "false", verdict_.c_str(), now() - began_, where_.c_str(),
                 detail_.c_str(), names.c_str());
     std::fflush(stdout);
+    ::sigprocmask(SIG_UNBLOCK, &ticks, nullptr);
 }
 
 // As Tracee::point() names it.

@@ -27,6 +27,7 @@ constexpr std::size_t kThrough = 40000; // read in a stretch
 constexpr std::size_t kMore = 3000;     // behind the stretch
 constexpr std::size_t kAnswer = 3000;   // of the reader, when it has read the end
 constexpr timeval kWaits{0, 150000};    // a send that waits
+constexpr int kRestMs = 3000;           // the most that is waited for the thread that is stepped
 
 enum class End { kShutdown, kClose, kExit };
 
@@ -90,13 +91,21 @@ void resend(const Side &side, End end)
     finish(side, end);
 }
 
+// The library's thread has done all that the peer has given it to do. Nobody counts where it is not stepped.
+void wait_for_rest(const Side &side)
+{
+    const unsigned seen = side.board->rests;
+    for (int i = 0; i < kRestMs && side.is_victim() && side.board->rests == seen; ++i)
+        ::usleep(1000);
+}
+
 void resend_by_helper(const Side &side)
 {
     side.fill(kMuch);
     side.board->full = true;
     side.begin_stretch();
-    for (int i = 0; i < 300 && !side.board->returned; ++i)
-        ::usleep(1000);
+    wait_for(side.board->returned);
+    wait_for_rest(side);
     side.end_stretch();
     finish(side, End::kShutdown);
 }
@@ -258,9 +267,10 @@ void read_stepped(const Side &side, const std::string &name, char *program)
     if (name == "exec_reader")
         start_again(side, program, name.c_str());
     side.begin_stretch();
-    if (name == "ask_helper")
+    if (name == "ask_helper") {
         wait_for(side.board->asked);
-    else if (name == "pin_reader")
+        wait_for_rest(side);
+    } else if (name == "pin_reader")
         pin(side);
     else if (name == "read_end")
         side.read_to_end();

@@ -37,6 +37,12 @@ std::string file_of(const std::string &path)
     return path.substr(path.rfind('/') + 1);
 }
 
+// What stopped it is to be delivered when it goes on.
+int signal_of(int status)
+{
+    return status >> 16 == 0 && WSTOPSIG(status) != SIGTRAP ? WSTOPSIG(status) : 0;
+}
+
 bool changes_maps(std::uint64_t number)
 {
     return number == SYS_mmap || number == SYS_munmap || number == SYS_mremap || number == SYS_shmat ||
@@ -51,6 +57,7 @@ void start_ticking()
     };
     action.sa_handler = [](int) {}; // no SA_RESTART: waitpid() comes back
     ::sigaction(SIGALRM, &action, nullptr);
+    ::sigaction(SIGCHLD, &action, nullptr);
     const itimerval tick{{0, 5000}, {0, 5000}};
     ::setitimer(ITIMER_REAL, &tick, nullptr);
 }
@@ -69,9 +76,10 @@ bool Tracee::attach(bool to_follow)
     return step == Step::kStands;
 }
 
-bool Tracee::follow_new_thread()
+bool Tracee::follow_new_thread(unsigned which)
 {
-    for (;;) {
+    unsigned long started = 0;
+    while (which > 0) {
         ::ptrace(PTRACE_CONT, thread_, nullptr, as_pointer(static_cast<std::uintptr_t>(signal_)));
         signal_ = 0;
         int status = 0;
@@ -80,13 +88,16 @@ bool Tracee::follow_new_thread()
                 return false;
         if (!WIFSTOPPED(status))
             return false;
-        if (status >> 8 == (SIGTRAP | PTRACE_EVENT_CLONE << 8))
+        signal_ = signal_of(status);
+        if (status >> 8 != (SIGTRAP | PTRACE_EVENT_CLONE << 8))
+            continue;
+        ::ptrace(PTRACE_GETEVENTMSG, thread_, nullptr, &started);
+        if (--which == 0)
             break;
-        if (status >> 16 == 0)
-            signal_ = WSTOPSIG(status);
+        while (::waitpid(static_cast<pid_t>(started), &status, __WALL) < 0 && errno == EINTR)
+            ;
+        ::ptrace(PTRACE_DETACH, static_cast<pid_t>(started), nullptr, nullptr);
     }
-    unsigned long started = 0;
-    ::ptrace(PTRACE_GETEVENTMSG, thread_, nullptr, &started);
     ::ptrace(PTRACE_DETACH, thread_, nullptr, nullptr);
     thread_ = static_cast<pid_t>(started);
     Step step;
@@ -103,9 +114,12 @@ void Tracee::detach()
         for (int ticks = 0; attached_ && !stands_ && ticks < kTicksMost; ++ticks)
             wait_stop();
     }
-    if (breaks_)
-        set_debug_register(7, 0);
-    breaks_ = false;
+    if (attached_ && stands_ && !there_) {
+        int status = W_STOPCODE(signal_ != 0 ? signal_ : SIGTRAP);
+        breakpoint_.report(thread_, status);
+        signal_ = WIFSTOPPED(status) ? signal_of(status) : 0;
+    }
+    breakpoint_.clear();
     if (attached_)
         ::ptrace(PTRACE_DETACH, thread_, nullptr, as_pointer(static_cast<std::uintptr_t>(signal_)));
     attached_ = false;
@@ -116,20 +130,43 @@ Tracee::Step Tracee::wait_stop()
     int status = 0;
     stands_ = false;
     const pid_t pid = ::waitpid(thread_, &status, __WALL);
-    if (pid < 0 && errno == EINTR)
+    if (pid < 0 && errno == EINTR) {
+        breakpoint_.serve();
         return Step::kWaits;
+    }
     attached_ = attached_ && pid > 0;
-    if (pid < 0)
-        return Step::kGone;
+    return pid < 0 ? Step::kGone : stopped(status);
+}
+
+Tracee::Step Tracee::stopped(int status)
+{
     if (!WIFSTOPPED(status)) {
         attached_ = false;
+        ended_[thread_] = status;
         return Step::kGone;
     }
     stands_ = true;
-    if (status >> 8 == (SIGTRAP | PTRACE_EVENT_EXEC << 8))
+    if (status >> 8 == (SIGTRAP | PTRACE_EVENT_EXEC << 8)) {
+        breakpoint_.forget(); // another program
         return Step::kExec;
-    signal_ = status >> 16 == 0 && WSTOPSIG(status) != SIGTRAP ? WSTOPSIG(status) : 0;
+    }
+    signal_ = signal_of(status);
+    breakpoint_.note(thread_, status);
+    there_ = breakpoint_.is_hit(thread_);
     return Step::kStands;
+}
+
+void Tracee::forget()
+{
+    attached_ = false;
+    breakpoint_.forget();
+}
+
+std::map<pid_t, int> Tracee::ended() const
+{
+    std::map<pid_t, int> all = breakpoint_.ended();
+    all.insert(ended_.begin(), ended_.end());
+    return all;
 }
 
 Tracee::Step Tracee::step()
@@ -140,21 +177,19 @@ Tracee::Step Tracee::step()
     return go_on();
 }
 
-bool Tracee::set_debug_register(std::size_t number, std::uint64_t value)
-{
-    return ::ptrace(PTRACE_POKEUSER, thread_, as_pointer(offsetof(user, u_debugreg) + number * sizeof value),
-                    as_pointer(value)) == 0;
-}
-
-bool Tracee::set_breakpoint(std::uint64_t place)
-{
-    breaks_ = set_debug_register(0, place) && set_debug_register(7, 1); // the first one, for execution
-    return breaks_;
-}
-
 Tracee::Step Tracee::run()
 {
-    if (::ptrace(PTRACE_CONT, thread_, nullptr, as_pointer(static_cast<std::uintptr_t>(signal_))) != 0 &&
+    if (there_) {
+        there_ = false;
+        const Step passed = stopped(breakpoint_.pass(thread_, signal_));
+        if (passed != Step::kStands || there_)
+            return passed;
+    }
+    if (breakpoint_.is_awaited())
+        breakpoint_.look_again();
+    // What is not mapped yet will be by a system call.
+    if (::ptrace(breakpoint_.is_awaited() ? PTRACE_SYSCALL : PTRACE_CONT, thread_, nullptr,
+                 as_pointer(static_cast<std::uintptr_t>(signal_))) != 0 &&
         errno == ESRCH)
         return wait_stop();
     return go_on();
@@ -164,10 +199,12 @@ Tracee::Step Tracee::run_to(std::uint64_t place)
 {
     set_breakpoint(place);
     Step state = run();
-    for (int ticks = 0; ticks < kTicksMost && (state == Step::kWaits || (state == Step::kStands && at() != place));
+    for (int ticks = 0; ticks < kTicksMost && (state == Step::kWaits || (state == Step::kStands && !there_));
          ticks += state == Step::kWaits ? 1 : 0)
         state = state == Step::kWaits ? go_on() : run();
-    set_debug_register(7, 0);
+    if (state == Step::kStands)
+        breakpoint_.clear();
+    there_ = false;
     return state;
 }
 
