@@ -28,6 +28,8 @@ struct Flow {
     std::atomic<int> send_error;         // an errno that ended the sending, or 0
 };
 
+constexpr unsigned kNobodyCounts = ~0U;
+
 struct Board {
     std::atomic<bool> with_library; // both sides have it: the connection has to be lifted before the stretch
     std::atomic<int> buffer;        // SO_SNDBUF and SO_RCVBUF; 0 leaves the defaults
@@ -43,7 +45,7 @@ struct Board {
     std::atomic<bool> returning, returned;  // the reader gives the socket back to the kernel, has done so
     std::atomic<bool> asked;                // the writer's waiting send has come back
     std::atomic<bool> released;             // the reader may read
-    std::atomic<unsigned> rests;            // counts for as long as the stepped thread only waits
+    std::atomic<unsigned> rests; // counts for as long as the stepped thread only waits; kNobodyCounts at last
     std::atomic<bool> failed;
     char why[200];
     Flow flows[2]; // by the role that sends

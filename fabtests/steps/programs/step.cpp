@@ -206,6 +206,7 @@ void Run::inject(Tracee &tracee)
     }
     ::kill(victim, SIGSTOP);
     tracee.detach();
+    board_->rests = kNobodyCounts;
     wait_until_stopped(victim);
     board_->released = true;
     if (order_.fault == Fault::kStop) {
@@ -304,6 +305,7 @@ void Run::go(const Point &point)
         const std::map<pid_t, int> ended = tracee.ended();
         ended_.insert(ended.begin(), ended.end());
     }
+    board_->rests = kNobodyCounts;
     board_->released = true;
     wait_for_all();
     judge();

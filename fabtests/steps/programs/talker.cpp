@@ -95,7 +95,7 @@ void resend(const Side &side, End end)
 void wait_for_rest(const Side &side)
 {
     const unsigned seen = side.board->rests;
-    for (int i = 0; i < kRestMs && side.is_victim() && side.board->rests == seen; ++i)
+    for (int i = 0; i < kRestMs && side.is_victim() && seen != kNobodyCounts && side.board->rests == seen; ++i)
         ::usleep(1000);
 }
 
