@@ -191,7 +191,7 @@ def stage_asan(stage):
     libraries = ("contrib/standard.hpp.gch", "libvma.la", "libvma-fi.la")
     cases = make_check(stage, folder, "TESTS=$(unit_tests)", goals=libraries)
     names = ("datagrams/echo", "datagrams/hostile", "datagrams/semantics", "one_process", "semantics/semantics")
-    programs = ["fabtests/posix/programs/soak/soak", *(f"fabtests/sockets/programs/{name}" for name in names)]
+    programs = ["fabtests/lib/programs/begin", "fabtests/posix/programs/soak/soak", *(f"fabtests/sockets/programs/{name}" for name in names)]
     if stage.run("make", "-C", folder, f"-j{stage.jobs}", *programs):
         return [*cases, Case("build", FAIL)]
     chosen = ("-k", "(as_the_kernel and vma-vma-latency) or hostile or soak")

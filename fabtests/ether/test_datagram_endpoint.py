@@ -21,7 +21,7 @@ ENV = {"FI_PROVIDER_PATH": str(build.provider_dir()), "IPATH_NO_BACKTRACE": "1"}
 def wire(run, hosts):
     """The hosts, with checksums in the frames that the kernel sends: over veth it leaves them out."""
     for host in hosts.left, hosts.right:
-        run.run("ethtool", [build.tool("ethtool"), "-K", "wire", "tx", "off"], preexec=host.enter)
+        run.run("ethtool", [build.tool("ethtool"), "-K", "wire", "tx", "off"], netns=host.file)
     return hosts
 
 
@@ -115,7 +115,7 @@ def test_pingpong(run, wire, server, client, size):
     server is ours: the provider `udp` offers a fresh host's loopback to its clients."""
     def start(name, host, provider, *more):
         return run.start(name, [build.tool("fi_pingpong"), "-p", provider, "-d", "wire", "-e", "dgram", "-I", "200", "-S",
-                                str(size), *more], preexec=host.enter, env=ENV)
+                                str(size), *more], netns=host.file, env=ENV)
 
     listening = start("server", wire.right, server)
     run.wait_until(lambda: is_listening(wire.right, 47592), "the server to listen", PATIENCE, listening)

@@ -30,8 +30,8 @@ def answered(sock, address, port=PORT, text=b"frame") -> bool:
 
 def kernel_works(run, hosts):
     """ICMP and a TCP connection over the same wire."""
-    run.run("ping", [build.tool("ping"), "-c", 1, "-W", PATIENCE, LEFT], preexec=hosts.right.enter)
-    run.run("ping6", [build.tool("ping"), "-c", 1, "-W", PATIENCE, LEFT6], preexec=hosts.right.enter)
+    run.run("ping", [build.tool("ping"), "-c", 1, "-W", PATIENCE, LEFT], netns=hosts.right.file)
+    run.run("ping6", [build.tool("ping"), "-c", 1, "-W", PATIENCE, LEFT6], netns=hosts.right.file)
     with inside(hosts.left):
         listener = socket.create_server((LEFT, PORT))
     with inside(hosts.right):
@@ -206,7 +206,7 @@ def test_stopped_owner_loses_no_more_than_its_ring(run, start, hosts):
 def test_some_queues(run, hosts, start):
     """Frames of a queue without a socket stay the kernel's, and are counted."""
     for host in hosts.all:
-        run.run("ethtool", [build.tool("ethtool"), "-L", "wire", "rx", 2, "tx", 2], preexec=host.enter)
+        run.run("ethtool", [build.tool("ethtool"), "-L", "wire", "rx", 2, "tx", 2], netns=host.file)
     program = start()
     assert program.opened() == "open native 2"
     program.close()

@@ -84,7 +84,7 @@ def env(run):
 def wire(run, hosts):
     """The hosts, with checksums in the frames that the kernel sends: over veth it leaves them out."""
     for host in hosts.left, hosts.right:
-        run.run("ethtool", [build.tool("ethtool"), "-K", "wire", "tx", "off"], preexec=host.enter)
+        run.run("ethtool", [build.tool("ethtool"), "-K", "wire", "tx", "off"], netns=host.file)
     return hosts
 
 
@@ -183,7 +183,7 @@ def test_killed_client(run, wire, vmad, env):
     with listener:
         listener.settimeout(PATIENCE)
         client = run.start("client", [build.program("ether/programs/stream_echo"), "fd", "connect", RIGHT, PORT, 100, 1],
-                           preexec=wire.left.enter, env=env)
+                           netns=wire.left.file, env=env)
         peer, _ = listener.accept()
     peer.settimeout(PATIENCE)
     assert peer.recv(100, socket.MSG_WAITALL) == bytes(i * 7 & 255 for i in range(100))

@@ -20,7 +20,7 @@ ETH_P_IP, ETH_P_IPV6 = 0x0800, 0x86dd
 @pytest.fixture
 def wire(run, hosts):
     for host in hosts.left, hosts.right:
-        run.run("ethtool", [build.tool("ethtool"), "-K", "wire", "tx", "off"], preexec=host.enter)
+        run.run("ethtool", [build.tool("ethtool"), "-K", "wire", "tx", "off"], netns=host.file)
     return hosts
 
 
@@ -91,7 +91,7 @@ def test_header(run, wire, family, kind):
     ports = echo(wire.right, family, kind, peer)
     done = run.run("program", [build.program("extra/programs/extra_api"), "header", str(PORT)], vma=True,
                    env={"VMA_ETHERNET": "wire", "VMA_LIFT_AFTER": "4", "HEADER_HOST": peer,
-                        **({"HEADER_STREAM": "1"} if stream else {})}, preexec=wire.left.enter)
+                        **({"HEADER_STREAM": "1"} if stream else {})}, netns=wire.left.file)
     header = bytes.fromhex(done.stdout().strip())
     assert header[:6] == mac_of(wire.right) and header[6:12] == mac_of(wire.left)
     assert struct.unpack(">H", header[12:14])[0] == (ETH_P_IP if v4 else ETH_P_IPV6)

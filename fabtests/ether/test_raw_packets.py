@@ -69,7 +69,7 @@ def test_kernel_connects(hosts, start, family, left, right, size):
 def test_we_connect(run, hosts, nic):
     with echoing(hosts.right, RIGHT, 10):
         client = run.run("client", [build.program("ether/programs/tcp_echo"), "wire", "connect", LEFT, 30000, RIGHT, PORT,
-                                    500_000, 10, nic], preexec=hosts.left.enter)
+                                    500_000, 10, nic], netns=hosts.left.file)
     assert client.stdout() == "ok\n"
 
 
@@ -143,8 +143,8 @@ def machine(run, hosts, sysfs):
     env = {"FI_PROVIDER_PATH": str(build.provider_dir()), **sim_nic.environment(hosts, build.preload().split()[:-1])}
 
     def started(name, *argv, folder="ether", **more):
-        host = type("Left", (), {"enter": staticmethod(lambda: sim_nic.enter(hosts, sysfs))})
-        return Asked(run, host, name, build.program(f"{folder}/programs/{name}"), *argv, env={**env, **more})
+        return Asked(run, None, name, build.program(f"{folder}/programs/{name}"), *argv, env={**env, **more},
+                     preexec=lambda: sim_nic.enter(hosts, sysfs))
 
     return started
 
@@ -238,7 +238,7 @@ def test_receiving_without_a_copy(run, hosts, extra_api, scenario):
     if scenario == "tcp_zcopy":
         assert receiver.next_line() == "listening"
     sender = run.start("sender", [program, "send" if scenario == "udp_zcopy" else "send_stream", LEFT, PORT],
-                       preexec=hosts.right.enter)
+                       netns=hosts.right.file)
     lent = re.search(r"lent (\d+), copied (\d+)", receiver.proc.ok().stdout())
     sender.stop()
     receiver.finish()
@@ -250,7 +250,7 @@ def test_receiving_without_a_copy(run, hosts, extra_api, scenario):
                                             ("own_frames", "of the program's own")])
 def test_what_a_ring_is_asked_for(run, hosts, extra_api, scenario, told):
     receiver = extra_api(scenario)
-    sender = run.start("sender", [build.program("extra/programs/extra_api"), "send", LEFT, PORT], preexec=hosts.right.enter)
+    sender = run.start("sender", [build.program("extra/programs/extra_api"), "send", LEFT, PORT], netns=hosts.right.file)
     receiver.proc.ok()
     sender.stop()
     receiver.finish()

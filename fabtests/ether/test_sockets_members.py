@@ -117,7 +117,7 @@ def second_wire(run, hosts):
     for number, host in enumerate(hosts.all, 1):
         host.ip("addr", "add", f"10.98.0.{number}/24", "dev", "more")
         host.ip("link", "set", "more", "up")
-        run.run("ethtool", [build.tool("ethtool"), "-K", "more", "tx", "off"], preexec=host.enter)
+        run.run("ethtool", [build.tool("ethtool"), "-K", "more", "tx", "off"], netns=host.file)
     yield "10.98.0.1", "10.98.0.2"
     hosts.left.ip("link", "del", "more")
 
@@ -178,7 +178,7 @@ def test_sockperf(scene, server):
         at = LEFT if left else RIGHT
         argv = [*(serve if left == server else ask), "--mc-rx-if", at, "--mc-tx-if", at]
         host = scene.hosts.left if left else scene.hosts.right
-        programs[left] = scene.run.start("left" if left else "right", argv, vma=left, preexec=host.enter,
+        programs[left] = scene.run.start("left" if left else "right", argv, vma=left, netns=host.file,
                                          env={"VMA_ETHERNET": "wire"} if left else None)
         return programs[left]
 

@@ -32,12 +32,12 @@ SIZES = [1, 64, 1452, 1472, 1473, 9000, 60000, 100]
 @pytest.fixture
 def wire(run, hosts):
     for host in hosts.left, hosts.right:
-        run.run("ethtool", [build.tool("ethtool"), "-K", "wire", "tx", "off"], preexec=host.enter)
+        run.run("ethtool", [build.tool("ethtool"), "-K", "wire", "tx", "off"], netns=host.file)
     return hosts
 
 
 def on_port(run, host, name, *argv, env=None, **options):
-    return run.start(name, argv, vma=True, env={"VMA_ETHERNET": "wire", **(env or {})}, preexec=host.enter, **options)
+    return run.start(name, argv, vma=True, env={"VMA_ETHERNET": "wire", **(env or {})}, netns=host.file, **options)
 
 
 def is_on_port(proc) -> bool:
@@ -172,7 +172,7 @@ def test_width_of_rules(run, wire):
     """The variables of VMA for it are known, and said to have no effect."""
     env = {"VMA_ETHERNET": "wire", "VMA_UDP_3T_RULES": "1", "VMA_TCP_3T_RULES": "1"}
     proc = run.start("mirror", [PYTHON, PROGRAMS / "udp_mirror.py", "4", LEFT, PORT], vma=True, env=env,
-                     preexec=wire.left.enter)
+                     netns=wire.left.file)
     run.wait_until(lambda: "ready" in proc.stdout(), "the mirror", PATIENCE, proc)
     peer = Peer(wire.right, socket.AF_INET, (LEFT, PORT))
     lift(run, peer, proc)
@@ -392,7 +392,7 @@ def test_sockperf(run, wire, server):
         programs["left"] = on_port(run, wire.left, "left", *left)
 
     def begin_right():
-        programs["right"] = run.start("right", right, preexec=wire.right.enter)
+        programs["right"] = run.start("right", right, netns=wire.right.file)
 
     begin_left() if server else begin_right()
     listener = programs["left" if server else "right"]

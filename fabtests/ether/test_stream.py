@@ -30,7 +30,7 @@ def env():
 def wire(run, hosts):
     """The hosts, with checksums in the frames that the kernel sends: over veth it leaves them out."""
     for host in hosts.left, hosts.right:
-        run.run("ethtool", [build.tool("ethtool"), "-K", "wire", "tx", "off"], preexec=host.enter)
+        run.run("ethtool", [build.tool("ethtool"), "-K", "wire", "tx", "off"], netns=host.file)
     return hosts
 
 
@@ -101,14 +101,14 @@ def test_kernel_connects(wire, listen, family, left, right, wait):
 @pytest.mark.parametrize("family, left, right", FAMILIES, ids=IDS)
 def test_we_connect(run, env, wire, kernel_echo, family, left, right, wait):
     kernel_echo(family, right, 20)
-    client = run.run("client", program(wait, "connect", right, PORT, 500_000, 20), preexec=wire.left.enter, env=env)
+    client = run.run("client", program(wait, "connect", right, PORT, 500_000, 20), netns=wire.left.file, env=env)
     assert client.stdout() == "ok\n"
 
 
 def test_streams_with_each_other(run, env, wire, listen):
     """Frames without the kernel at either end; the port's address is the one that is meant by any."""
     server = listen(wire.left, "0.0.0.0")
-    client = run.run("client", program("fd", "connect", LEFT, PORT, 300_000, 50), preexec=wire.right.enter, env=env)
+    client = run.run("client", program("fd", "connect", LEFT, PORT, 300_000, 50), netns=wire.right.file, env=env)
     assert client.stdout() == "ok\n"
     server.close()
     server.proc.ok()
@@ -127,13 +127,13 @@ def test_the_port_is_taken(run, env, wire):
     with inside(wire.left):
         sock = socket.create_server((LEFT, PORT))
     with sock:
-        client = run.start("server", program("fd", "listen", LEFT, PORT), preexec=wire.left.enter, env=env)
+        client = run.start("server", program("fd", "listen", LEFT, PORT), netns=wire.left.file, env=env)
         client.fails()
         assert "Address already in use" in client.stderr()
 
 
 def test_refused(run, env, wire):
-    client = run.start("client", program("fd", "connect", RIGHT, PORT, 1, 1), preexec=wire.left.enter, env=env)
+    client = run.start("client", program("fd", "connect", RIGHT, PORT, 1, 1), netns=wire.left.file, env=env)
     client.fails()
     assert "Connection refused" in client.stderr()
 
@@ -141,7 +141,7 @@ def test_refused(run, env, wire):
 @pytest.mark.parametrize("nobody", ["10.99.0.77", "fd99::77"], ids=IDS)
 def test_nobody_there(run, env, wire, nobody):
     """The neighbour does not answer the kernel: connecting fails as the kernel's would."""
-    client = run.start("client", program("fd", "connect", nobody, PORT, 1, 1), preexec=wire.left.enter, env=env)
+    client = run.start("client", program("fd", "connect", nobody, PORT, 1, 1), netns=wire.left.file, env=env)
     client.fails()
     assert "No route to host" in client.stderr()
 

@@ -80,7 +80,7 @@ def test_refused(wire, listen):
 def test_we_connect(run, wire, family, left, right):
     with echoing(wire.right, right, 20):
         client = run.run("client", [build.program("ether/programs/tcp_echo"), "wire", "connect", left, 30000, right, PORT,
-                                    1_000_000, 20], preexec=wire.left.enter)
+                                    1_000_000, 20], netns=wire.left.file)
     assert client.stdout() == "ok\n"
 
 

@@ -458,12 +458,12 @@ def test_socat(lab, run):
     """Somebody else's echo."""
     hosts, _bridge, talk = lab
     server = run.start("socat", [build.tool("socat"), f"TCP4-LISTEN:{PORT},reuseaddr,fork", "PIPE"],
-                       preexec=hosts.right.enter)
+                       netns=hosts.right.file)
     run.wait_until(lambda: seen_by_kernel(hosts.right, "state", "listening", f"( sport = :{PORT} )"), "socat to listen",
                    proc=server)
     talk.close() # its interface is the client's now
     talk.proc.ok()
     client = run.run("client", [build.program("ether/programs/tcp_echo"), "wire", "connect", LEFT, OURS, RIGHT, PORT,
-                                100_000, 10], preexec=hosts.left.enter)
+                                100_000, 10], netns=hosts.left.file)
     assert client.stdout() == "ok\n"
     server.stop()

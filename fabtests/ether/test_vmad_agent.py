@@ -27,7 +27,7 @@ class Vmad:
         self._run = run
         self.options = [build.build_dir() / "vmad", "--socket", "", "--agent-socket", self.socket, "-n", self.folder,
                         "--lock-file", self.lock]
-        self.proc = run.start("vmad", [*self.options, "--console", "-v", "5", *options], preexec=host.enter)
+        self.proc = run.start("vmad", [*self.options, "--console", "-v", "5", *options], netns=host.file)
         self.says("vmad listens at")
 
     def says(self, text: str, count: int = 1):

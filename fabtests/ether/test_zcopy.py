@@ -15,15 +15,15 @@ PORT = 7001
 @pytest.fixture
 def wire(run, hosts):
     for host in hosts.left, hosts.right:
-        run.run("ethtool", [build.tool("ethtool"), "-K", "wire", "tx", "off"], preexec=host.enter)
+        run.run("ethtool", [build.tool("ethtool"), "-K", "wire", "tx", "off"], netns=host.file)
     return hosts
 
 
 def test_datagrams_without_a_copy(run, wire):
     program = build.program("extra/programs/extra_api")
     receiver = run.start("receiver", [program, "udp_zcopy", str(PORT)], vma=True, env={"VMA_ETHERNET": "wire"},
-                         preexec=wire.left.enter)
-    sender = run.start("sender", [program, "send", LEFT, str(PORT)], preexec=wire.right.enter)
+                         netns=wire.left.file)
+    sender = run.start("sender", [program, "send", LEFT, str(PORT)], netns=wire.right.file)
     found = re.search(r"lent (\d+), copied \d+, held (\d+)", receiver.ok().stdout())
     sender.stop()
     assert found and int(found[1]) == 20000 and int(found[2]) > 100
@@ -34,9 +34,9 @@ def test_datagrams_without_a_copy(run, wire):
 def test_frames_of_the_programs_own(run, wire, gives):
     """The allocator of ioctl() gives their memory, or the library goes on with its own, and says so."""
     program = build.program("extra/programs/extra_api")
-    receiver = run.start("receiver", [program, "own_frames", str(PORT)], vma=True, preexec=wire.left.enter,
+    receiver = run.start("receiver", [program, "own_frames", str(PORT)], vma=True, netns=wire.left.file,
                          env={"VMA_ETHERNET": "wire", **({} if gives else {"OWN_FRAMES_NONE": "1"})})
-    sender = run.start("sender", [program, "send", LEFT, str(PORT)], preexec=wire.right.enter)
+    sender = run.start("sender", [program, "send", LEFT, str(PORT)], netns=wire.right.file)
     receiver.ok()
     sender.stop()
     told = "frames lie in" if gives else "the program's allocator has no"
@@ -46,10 +46,10 @@ def test_frames_of_the_programs_own(run, wire, gives):
 def receive_stream(run, wire, scenario):
     """(lent, copied, bytes): a stream of the right host's kernel, received by extra_api on the left one."""
     program = build.program("extra/programs/extra_api")
-    receiver = run.start("receiver", [program, scenario, str(PORT)], vma=True, preexec=wire.left.enter,
+    receiver = run.start("receiver", [program, scenario, str(PORT)], vma=True, netns=wire.left.file,
                          env={"VMA_ETHERNET": "wire", "VMA_LIFT_AFTER": "8"})
     receiver.wait_output("listening")
-    sender = run.start("sender", [program, "send_stream", LEFT, str(PORT)], preexec=wire.right.enter)
+    sender = run.start("sender", [program, "send_stream", LEFT, str(PORT)], netns=wire.right.file)
     output = receiver.ok().stdout()
     sender.stop()
     assert any(re.search(r"accelerated: port wire", line) for line in receiver.log().lines)

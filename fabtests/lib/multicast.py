@@ -22,7 +22,7 @@ class Node:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.settimeout(20)
         self.proc = run.start(name, [build.program(PROGRAM), theirs.fileno()], vma=vma, mode="latency", env=env,
-                              pass_fds=[theirs.fileno()], preexec=host.enter)
+                              pass_fds=[theirs.fileno()], netns=host.file)
         theirs.close()
 
     def ask(self, *words) -> str:

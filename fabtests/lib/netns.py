@@ -4,6 +4,7 @@
 import ctypes
 import itertools
 import os
+import pathlib
 import subprocess
 
 import pytest
@@ -28,9 +29,14 @@ class Host:
     def ip(self, *args):
         ip("-n", self.name, *args)
 
+    @property
+    def file(self) -> pathlib.Path:
+        """For Runner.start(netns=...)."""
+        return pathlib.Path("/run/netns", self.name)
+
     def enter(self):
-        """For Runner.start(preexec=...)."""
-        fd = os.open(f"/run/netns/{self.name}", os.O_RDONLY | os.O_CLOEXEC)
+        """This process itself."""
+        fd = os.open(self.file, os.O_RDONLY | os.O_CLOEXEC)
         if _libc.setns(fd, _CLONE_NEWNET) != 0:
             raise OSError(ctypes.get_errno(), "setns")
         os.close(fd)

@@ -39,15 +39,15 @@ class Lab:
     def program(self, name, argv, *, ours=True, env=None, **options):
         """Started on the left with the library, or on the right without it."""
         host = self.left if ours else self.right
-        return self.run.start(name, argv, vma=ours, preexec=host.enter, env={**ENV, **(env or {})}, **options)
+        return self.run.start(name, argv, vma=ours, netns=host.file, env={**ENV, **(env or {})}, **options)
 
     def peers(self, sides: Sides, family="4"):
         """Options of peers.start(): the side with the library on the left."""
         left, right = (LEFT6, RIGHT6) if family == "6" else (LEFT, RIGHT)
         if family == "mapped":
             left, right = f"::ffff:{LEFT}", f"::ffff:{RIGHT}"
-        on_left = {"preexec": self.left.enter, "env": {**ENV, "FABTEST_LIFT": "1"} if sides != KERNEL else ENV}
-        on_right = {"preexec": self.right.enter}
+        on_left = {"netns": self.left.file, "env": {**ENV, "FABTEST_LIFT": "1"} if sides != KERNEL else ENV}
+        on_right = {"netns": self.right.file}
         at = right if sides.client else left
         server, client = (on_right, on_left) if sides.client else (on_left, on_right)
         return {"server_options": server, "client_options": client}, ["--at", at]

@@ -2,7 +2,6 @@
 """Running the processes of one test: bounded in time, logs kept, ended with the test, nobody else's process touched."""
 
 import contextlib
-import ctypes
 import os
 import pathlib
 import select
@@ -14,8 +13,6 @@ from . import build, ports, vmalog
 
 # Generous: a loaded two-core machine must not fail a test that is only slow.
 TIMEOUT = float(os.environ.get("FABTESTS_TIMEOUT", "60"))
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 CRASHES = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGILL, -signal.SIGFPE}
 
@@ -181,8 +178,9 @@ class Runner:
         return env
 
     def start(self, name: str, argv, *, vma: bool = False, mode: str = "default", env=None, timeout: float = TIMEOUT,
-              stdin=None, stdout=None, pass_fds=(), preexec=None, cwd=None) -> Proc:
-        """Starts argv in a session of its own. `stdin`: bytes, a file object, or None for /dev/null."""
+              stdin=None, stdout=None, pass_fds=(), netns=None, preexec=None, cwd=None) -> Proc:
+        """Starts argv in a session of its own, which ends with us. `stdin`: bytes, a file object, or None for /dev/null. `netns`: the file
+        of a network namespace. `preexec`: called in between, which costs a copy of our memory."""
         index = sum(p.name.split("#")[0] == name for p in self.procs)
         if index:
             name = f"{name}#{index + 1}"
@@ -191,22 +189,13 @@ class Runner:
             feed = self.work / f"{name}.in"
             feed.write_bytes(stdin)
             stdin = feed.open("rb")
-        parent = os.getpid()
-
-        def before_exec():
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            for number in signal.SIGINT, signal.SIGQUIT:  # ignored where we are a shell's background job
-                signal.signal(number, signal.SIG_DFL)
-            if os.getppid() != parent:
-                os._exit(127)
-            if preexec:
-                preexec()
-
+        environment = self.environment(vma, mode, name, env)
+        begin = [build.program("lib/programs/begin"), os.getpid(), environment.pop("LD_PRELOAD", ""), netns or ""]
         with (stdout or out.open("wb")) as out_file, err.open("wb") as err_file:
             out.touch()
-            popen = subprocess.Popen([str(a) for a in argv], env=self.environment(vma, mode, name, env),
+            popen = subprocess.Popen([str(a) for a in [*begin, *argv]], env=environment,
                                      stdin=stdin or subprocess.DEVNULL, stdout=out_file, stderr=err_file,
-                                     start_new_session=True, pass_fds=pass_fds, preexec_fn=before_exec,
+                                     start_new_session=True, pass_fds=pass_fds, preexec_fn=preexec,
                                      cwd=cwd or self.work)
         proc = Proc(self, name, popen, out, err, time.monotonic() + timeout)
         self.procs.append(proc)

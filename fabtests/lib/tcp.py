@@ -34,7 +34,7 @@ def no_offloads(run, host, *more):
     """The host's frames have their checksums: over veth they are left out, the kernel's and ours. `more`: what else it shall
     not do."""
     words = [word for name in ("tx", *more) for word in (name, "off")]
-    run.run("ethtool", [build.tool("ethtool"), "-K", "wire", *words], preexec=host.enter)
+    run.run("ethtool", [build.tool("ethtool"), "-K", "wire", *words], netns=host.file)
 
 
 class Bridge(Asked):

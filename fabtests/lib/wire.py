@@ -51,10 +51,12 @@ def set_sysctl(host, name: str, value):
 class Asked:
     """A program that answers each line of its standard input with one line."""
 
-    def __init__(self, run, host, name, *argv, env=None):
+    def __init__(self, run, host, name, *argv, env=None, preexec=None):
+        """On the host, or where `preexec` leads."""
         read, self._write = os.pipe()
         try:
-            self.proc = run.start(name, argv, stdin=read, preexec=host.enter, env={"FI_LOG_LEVEL": "warn", **(env or {})})
+            self.proc = run.start(name, argv, stdin=read, netns=host.file if host else None, preexec=preexec,
+                                  env={"FI_LOG_LEVEL": "warn", **(env or {})})
         finally:
             os.close(read)
         self._run = run

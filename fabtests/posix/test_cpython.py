@@ -33,7 +33,7 @@ def start(run, place, mode, module):
     return run.start(mode, [PYTHON, "-B", PROGRAM, run.work / f"{mode}.results", f"test.test_{module}",
                             *(f"--without={pattern}" for pattern in NOT_RUN),
                             *(f"--resource={name}" for name in RESOURCES.get(module, []))],
-                     vma=vma, mode=spec, timeout=LIMIT, cwd="/", preexec=place.enter,
+                     vma=vma, mode=spec, timeout=LIMIT, cwd="/", netns=place.file,
                      env={"VMA_TRACELEVEL": "error", "VMA_LOG_FILE": "", "HOME": str(run.work)})
 
 

@@ -18,7 +18,7 @@ def compare(run, places, argv, env=None):
         vma, spec = suite.MODES[mode]
         home = run.work / mode
         home.mkdir()
-        procs[mode] = run.start(mode, argv, vma=vma, mode=spec, timeout=LIMIT, preexec=place.enter, cwd=home, env=env)
+        procs[mode] = run.start(mode, argv, vma=vma, mode=spec, timeout=LIMIT, netns=place.file, cwd=home, env=env)
     for proc in procs.values():
         proc.may_fail = True
         proc.wait()

@@ -19,6 +19,7 @@ Port {port}
 ListenAddress 127.0.0.1
 HostKey {work}/host_key
 PidFile {work}/sshd.pid
+SetEnv HOME={work}
 AuthorizedKeysFile {work}/key.pub
 StrictModes no
 UsePAM no

@@ -29,7 +29,7 @@ def compare(run, places, *args, program=PROGRAM, before=(), behind=()):
         order = " ".join(str(one) for one in (*before, *ours, *behind))
         env = {"LD_PRELOAD": order} | ({"FABTEST_LIFT": "1"} if vma else {})
         procs[mode] = run.start(mode, [build.program(program), *args], vma=vma, mode=spec, timeout=LIMIT,
-                                preexec=place.enter, env=env)
+                                netns=place.file, env=env)
     for proc in procs.values():
         proc.ok()
     wanted = procs.pop("kernel").stdout().splitlines()

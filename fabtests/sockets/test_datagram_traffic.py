@@ -51,7 +51,7 @@ class Traffic:
         argv = [x for name, value in merged.items() for x in (f"--{name.replace('_', '-')}", value)]
         name = {"receive": "server", "send": "client"}.get(role, role)
         return self.run.start(name, [build.program(PROGRAM), role, *argv], vma=vma, mode=self.pair.mode,
-                              preexec=place.enter if place else None)
+                              netns=place.file if place else None)
 
     def receive(self, vma=None, **options):
         proc = self.start("receive", self.pair.server if vma is None else vma, self.places[0], **options)
