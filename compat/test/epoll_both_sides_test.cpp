@@ -15,6 +15,7 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
+#include "compat/src/socket/engine.hpp"
 #include "compat/test/epoll_look.hpp"
 #include "compat/test/fake_socket.hpp"
 
@@ -124,6 +125,81 @@ void ready_entries_take_turns(void **)
     fake::close_set(epfd);
 }
 
+// ---- order ---------------------------------------------------------------------------------------------------------------
+
+// A set with a pipe, which only the kernel knows of, and two taken sockets. A peer writes to the pipe, then to the first socket, and
+// another thread polls the engine.
+struct InTurn {
+    InTurn()
+    {
+        assert_int_equal(::pipe2(pipe_fds, O_NONBLOCK | O_CLOEXEC), 0);
+        assert_int_equal(add(one.epfd, pipe_fds[0], kIn), 0);
+        assert_int_equal(add(one.epfd, other, kIn), 0);
+        assert_true(fake::lift(other));
+        ASSERT_NOTHING(one.epfd);
+        config::g_params.select_skip_os = 1000; // the kernel is not asked first
+        config::g_params.select_poll_os_ratio = 0;
+        g_now = this;
+    }
+    ~InTurn()
+    {
+        config::g_params = before;
+        fake::close_socket(other);
+        ::close(pipe_fds[0]);
+        ::close(pipe_fds[1]);
+    }
+    InTurn(const InTurn &) = delete;
+    InTurn &operator=(const InTurn &) = delete;
+
+    static void happens()
+    {
+        assert_int_equal(::write(g_now->pipe_fds[1], "x", 1), 1);
+        fake::deliver(g_now->one.fd);
+        sock::engine_poll(sock::kMainRing);
+    }
+    // In no result is the socket without the pipe, and both are told of.
+    void check(const Events &first) const
+    {
+        const auto has_pipe = [this](const Events &seen) {
+            return seen.count(static_cast<std::uint64_t>(pipe_fds[0])) == 1;
+        };
+        assert_true(has_pipe(first) || first.count(static_cast<std::uint64_t>(one.fd)) == 0);
+        const Events second = look(one.epfd);
+        assert_true(has_pipe(second));
+        assert_int_equal(second.count(static_cast<std::uint64_t>(one.fd)), 1);
+    }
+
+    const config::Params before = config::g_params;
+    One one{kIn};
+    const int other = fake::open_socket();
+    int pipe_fds[2] = {-1, -1};
+
+    static inline const InTurn *g_now = nullptr;
+};
+
+void first_by_the_kernel_which_was_asked_before(void **)
+{
+    const InTurn both;
+    Events seen;
+    {
+        const AfterTheKernel act(InTurn::happens);
+        seen = look(both.one.epfd);
+    }
+    both.check(seen);
+}
+
+void first_by_the_kernel_while_the_list_is_looked_at(void **)
+{
+    const InTurn both;
+    fake::deliver(both.other);
+    ASSERT_EVENTS(both.one.epfd, just(both.other, kIn));
+    drain(both.other); // it is on the list, and not ready
+    fake::g_after_look = InTurn::happens;
+    const Events seen = look(both.one.epfd);
+    assert_null(fake::g_after_look);
+    both.check(seen);
+}
+
 // ---- nesting -----------------------------------------------------------------------------------------------------------------
 
 void set_inside_of_a_set(void **)
@@ -228,6 +304,8 @@ int main()
         cmocka_unit_test(lifted_while_the_kernel_reports_it),
         cmocka_unit_test(kernel_events_come_along),
         cmocka_unit_test(ready_entries_take_turns),
+        cmocka_unit_test(first_by_the_kernel_which_was_asked_before),
+        cmocka_unit_test(first_by_the_kernel_while_the_list_is_looked_at),
         cmocka_unit_test(set_inside_of_a_set),
         cmocka_unit_test(nested_before_the_socket_is_lifted),
         cmocka_unit_test(nested_with_kernel_events),

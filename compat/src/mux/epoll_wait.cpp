@@ -168,26 +168,30 @@ private:
         return kept;
     }
 
-    int look_at_kernel()
+    // `news`: it had something, be it of what is on our list only.
+    int look_at_kernel(bool &news)
     {
+        int side = kNoNews;
+        news = false;
         const int number = live_number(set_, epfd_);
         if (number < 0)
             return 0;
-        int side = kNoNews;
         round_ = begin_round(set_);
         const int n = libc::real.epoll_wait(number, events_, max_, 0);
+        news = n > 0;
         return n < 0 ? n : kernel_events(n, side);
     }
 
-    int harvest_after(int n)
+    // Of the list no more than the first `most`.
+    int harvest_after(int n, unsigned most = UINT_MAX)
     {
-        if (n < 0 || n == max_ || set_.ready.load(std::memory_order_acquire) == 0)
+        const unsigned found = std::min(set_.ready.load(std::memory_order_acquire), most);
+        if (n < 0 || n == max_ || found == 0)
             return n;
-        const unsigned found = set_.ready.load(std::memory_order_relaxed);
         const auto room = static_cast<unsigned>(max_ - n);
         if (!libc::can_update(events_ + n, std::min(found, room) * sizeof *events_))
             return n != 0 ? n : fail(EFAULT); // the events stay
-        return n + harvest(set_, events_ + n, max_ - n, n > 0 ? round_ : 0);
+        return n + harvest(set_, events_ + n, max_ - n, found, n > 0 ? round_ : 0);
     }
 
     // The same, for the place in the kernel's list where it has the engine's news.
@@ -199,13 +203,18 @@ private:
         return all;
     }
 
-    // What is on the list, and before it what the kernel has: that may have come earlier. And what came by the engine before one of the
-    // kernel's was there when the kernel had been asked.
+    // What is on the list, and before it what the kernel has: that may have come earlier. Where the kernel had no news at all, what another
+    // thread has put on the list since it was asked waits: something of the kernel's may have come before that. Where it had some,
+    // what came by the engine before is there by now.
     int look_at_both()
     {
-        const int n = look_at_kernel();
+        const unsigned listed = set_.ready.load(std::memory_order_acquire);
+        bool news = false;
+        const int n = look_at_kernel(news);
         if (n == max_) [[unlikely]]
             set_.kernel_share.filled.store(true, std::memory_order_relaxed);
+        if (!news)
+            return harvest_after(n, listed);
         if (n > 0)
             poll_engine(set_);
         return harvest_after(n);
@@ -224,8 +233,12 @@ private:
     // After a look at the engine: what is on the list.
     int report()
     {
-        if (set_.ready.load(std::memory_order_acquire) == 0 || ours_first_ || !list_ready(set_))
+        if (set_.ready.load(std::memory_order_acquire) == 0)
+            return 0;
+        if (ours_first_)
             return harvest_after(0);
+        if (!list_ready(set_))
+            return 0; // what has been put on it meanwhile waits: the kernel has not been asked since
         return kernel_may_be_earlier() ? look_at_both() : harvest_after(0);
     }
 

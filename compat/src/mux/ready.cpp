@@ -2,6 +2,8 @@
 // The ready list of an epoll set: entries that may have something to report, in the order in which they are looked at.
 // It follows the kernel's: a level-triggered entry that was ready goes to the end, an edge-triggered one comes back with its
 // next event, and who leaves wakes the next sleeper while the list isn't empty.
+#include <algorithm>
+
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/socket/engine.hpp"
@@ -211,16 +213,15 @@ std::uint64_t begin_round(Set &set)
     return ++set.round;
 }
 
-int harvest(Set &set, epoll_event *out, int max, std::uint64_t round)
+int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t round)
 {
     constexpr unsigned kBatch = 32;
-    unsigned budget = set.ready.load(std::memory_order_acquire); // ends although entries come back all the time
+    unsigned budget = most; // ends although entries come back all the time
     int n = 0;
     while (budget > 0 && n < max) {
         Picked picked[kBatch];
         const unsigned room = static_cast<unsigned>(max - n);
-        const unsigned most = room < budget ? room : budget;
-        const unsigned count = pick(set, picked, most < kBatch ? most : kBatch, round);
+        const unsigned count = pick(set, picked, std::min({room, budget, kBatch}), round);
         if (count == 0)
             break;
         budget -= count;
