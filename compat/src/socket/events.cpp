@@ -217,6 +217,8 @@ bool cut_receiver(Socket &s)
             engine_drain(ring_of(s));
     if (result == -FI_EBUSY)
         return false;
+    if (result == -FI_EIO)
+        violation(s, "a cut behind what was written");
     engine_drain(ring_of(s)); // what was accepted is counted
     rx.leaving = true;
     rx.returning.store(false, std::memory_order_release);

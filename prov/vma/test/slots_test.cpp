@@ -161,6 +161,28 @@ void small_copies_of_all_lengths(void **)
     }
 }
 
+// The writer publishes one more, and decides, when the reader has seen that there is nothing and has not decided yet.
+void faster_than_the_reader_that_cuts(void **)
+{
+    for (const bool lies : {false, true}) {
+        auto ring = std::make_unique<Ring>();
+        assert_true(ring->put(0));
+        unsigned drained = 0;
+        const auto drain = [&] {
+            SlotHeader header;
+            if (drained++ == 1 && !lies)
+                assert_true(ring->put(1)); // in truth it was there when the cut was: the reader sees both or none
+            while (ring->get(header)) {
+            }
+            if (drained == 1)
+                ring->control.cut = kCutAt | 2;
+            return true;
+        };
+        assert_true(ring->reader.cut(drain) == (lies ? SlotReader::Cut::lied : SlotReader::Cut::here));
+        assert_int_equal(ring->reader.next(), lies ? 1 : 2);
+    }
+}
+
 void two_threads(void **)
 {
     constexpr std::uint64_t kCount = 300'000;
@@ -242,6 +264,7 @@ int main()
         cmocka_unit_test(stale_and_foreign_sequence_numbers_are_not_ready),
         cmocka_unit_test(a_full_ring_asks_for_space_and_is_told),
         cmocka_unit_test(small_copies_of_all_lengths),
+        cmocka_unit_test(faster_than_the_reader_that_cuts),
         cmocka_unit_test(two_threads),
         cmocka_unit_test(bounce_shares_wrap_and_never_overlap),
     };

@@ -214,29 +214,25 @@ int Endpoint::cut() noexcept
     const core::SpinGuard guard(receiver.queue->lock);
     if (!receiver.open.load(std::memory_order_relaxed))
         return 0; // cut before, or never to be read again
-    slots.close();
-    for (;;) {
-        const std::uint32_t before = slots.next();
+    const auto drain = [this] {
         receiver.queue->drain(*this);
-        if (!receiver.open.load(std::memory_order_relaxed) || failing.load(std::memory_order_relaxed))
-            return 0; // it lied: connection management ends it
-        if (slots.ready())
-            return -FI_EAGAIN;
-        switch (slots.decide_cut()) {
-        case SlotReader::Cut::here:
-            receiver.open.store(false, std::memory_order_release);
-            return 0;
-        case SlotReader::Cut::claimed:
-            slots.reopen();
-            return -FI_EBUSY;
-        case SlotReader::Cut::farther:
-            break;
-        }
-        if (slots.next() == before) {
-            fail("it cut off slots that it did not fill");
-            return 0;
-        }
+        return receiver.open.load(std::memory_order_relaxed) && !failing.load(std::memory_order_relaxed);
+    };
+    switch (slots.cut(drain)) {
+    case SlotReader::Cut::full:
+        return -FI_EAGAIN;
+    case SlotReader::Cut::claimed:
+        return -FI_EBUSY;
+    case SlotReader::Cut::lied:
+        fail("it cut off slots that it did not fill");
+        return -FI_EIO;
+    case SlotReader::Cut::ended:
+        return failing.load(std::memory_order_relaxed) ? -FI_EIO : 0;
+    case SlotReader::Cut::here:
+        receiver.open.store(false, std::memory_order_release);
+        break;
     }
+    return 0;
 }
 
 int Endpoint::get_option(int name, void *value, std::size_t *length) noexcept

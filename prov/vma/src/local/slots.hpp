@@ -200,33 +200,45 @@ public:
         core::full_fence();
     }
 
-    // The writer learns with what it publishes next that nothing is taken any more. After it take all that is ready(), then decide_cut().
+    // The writer learns with what it publishes next that nothing is taken any more.
     void close() noexcept
     {
         set_state(RxState::closed);
         closed_ = true;
         core::full_fence();
     }
-    // After Cut::claimed.
-    void reopen() noexcept
-    {
-        closed_ = false;
-        ask_for_ring();
-    }
     enum class Cut {
-        here,    // nothing more will come
-        farther, // the writer was faster: there is more to take
-        claimed, // the writer reads back what it wrote
+        here,    // nothing more will come. Consume no more: the writer may have published one that is refused
+        claimed, // the writer reads back what it wrote: it goes on as before
+        full,    // `drain` could not take all: once more, later
+        ended,   // `drain` said so
+        lied,    // the writer named slots that it has not published
     };
-    // Everything that is visible was consumed. After Cut::here consume no more: the writer may have published one that is refused.
-    Cut decide_cut() noexcept
+    // Closes, and decides with the writer which slot is the last. `drain()` consumes what is ready(), as far as there is room, and returns
+    // false where the connection has ended.
+    template <typename Drain> Cut cut(Drain drain) noexcept
     {
-        std::uint64_t cut = kCutOpen;
-        if (control_->cut.compare_exchange_strong(cut, kCutAt | next_, std::memory_order_acq_rel))
-            return Cut::here;
-        if (cut == kCutClaimed)
-            return Cut::claimed;
-        return static_cast<std::int32_t>(static_cast<std::uint32_t>(cut) - next_) > 0 ? Cut::farther : Cut::here;
+        close();
+        for (bool owed = false;;) {
+            const std::uint32_t before = next_;
+            if (!drain())
+                return Cut::ended;
+            if (ready())
+                return Cut::full;
+            if (owed && next_ == before)
+                return Cut::lied;
+            std::uint64_t at = kCutOpen;
+            if (control_->cut.compare_exchange_strong(at, kCutAt | next_, std::memory_order_acq_rel))
+                return Cut::here;
+            if (at == kCutClaimed) {
+                closed_ = false;
+                ask_for_ring();
+                return Cut::claimed;
+            }
+            if (static_cast<std::int32_t>(static_cast<std::uint32_t>(at) - next_) <= 0)
+                return Cut::here;
+            owed = true; // the writer was faster; what it published before it decided is visible now
+        }
     }
 
     std::uint32_t next() const noexcept { return next_; }
