@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The life of a stream on a port, and its bytes. Readiness stands where other streams keep it: there is something to read while
-// rx.written is not rx.consumed, and no room while tx.slots_blocked says so.
+// The life of a stream on a port, and its bytes. Readiness stands where other streams keep it, in numbers of entries instead of bytes.
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/exception.hpp"
@@ -34,7 +33,8 @@ namespace vma::sock {
 
 namespace {
 
-constexpr std::uint64_t kSendRing = 8;            // what can_transmit() reckons with: always room but for slots_blocked
+// So far before tx.credit there is no room by can_transmit(), until the next entry.
+constexpr std::uint64_t kRefused = kPortRing - kPortRing / 8 + 1;
 constexpr std::size_t kPiece = 16384;             // on the stack
 constexpr std::uint32_t kOperationsUntilNext = 8; // attempt, twice as many after each
 constexpr std::uint32_t kMostDoublings = 3;
@@ -45,9 +45,31 @@ bool in_call(const Socket &s)
            s.bare_senders.load(std::memory_order_seq_cst) != 0;
 }
 
-void set_readable(Socket &s, bool readable)
+// ---- readiness
+//
+// An entry comes at the edge: of bytes, after a call that has found no more of them; of room, after a call that was refused. Who polls
+// counts them, in rx.written and tx.credit. A call notes how many there were when it began: in rx.consumed if it has found no more bytes,
+// in tx.position if it was refused. So "nothing to read" and "no room" stand here only of what a call has found so, and with an entry to
+// come. Another thread looks in the middle of a call too, and goes by what it sees: an epoll set takes the socket off its list.
+
+// How many entries have told of bytes. For note_empty(), from before the call.
+std::uint64_t told_of_bytes(const Socket &s)
 {
-    s.rx.written.store(readable ? 1 : 0, std::memory_order_release);
+    return s.rx.written.load(std::memory_order_acquire);
+}
+
+// A call has found no more bytes than it took. rx_lock held.
+void note_empty(Socket &s, std::uint64_t told)
+{
+    s.rx.consumed.store(told, std::memory_order_release);
+}
+
+// There are more, or the end is to be heard, whether an entry has been read that tells of it or not. rx_lock held.
+void note_readable(Socket &s)
+{
+    const std::uint64_t told = told_of_bytes(s);
+    if (s.rx.consumed.load(std::memory_order_relaxed) == told)
+        s.rx.consumed.store(told - 1, std::memory_order_release);
 }
 
 } // namespace
@@ -103,7 +125,9 @@ void become_port(Socket &s, Device &d, fid_ep *ep)
     s.on_port = true;
     s.port_over = false;
     s.quickack = false;
-    s.tx.ring = kSendRing;
+    s.tx.ring = kPortRing;
+    s.tx.position = 0;
+    s.tx.credit = 0;
     s.tx.path = Path::kEndpoint;
     s.rx.path = Path::kEndpoint;
     s.rx.written = 0;
@@ -210,10 +234,10 @@ void handle_port_entry(Socket &s, const fi_cq_data_entry &entry)
     if ((entry.flags & FI_RECV) != 0 && entry.len == 0)
         return; // the end: landing tells it, as only the kernel's socket says all of it
     if ((entry.flags & FI_RECV) != 0) {
-        set_readable(s, true);
+        s.rx.written.fetch_add(1, std::memory_order_release);
         notify(s, POLLIN);
     } else {
-        s.tx.slots_blocked.store(false, std::memory_order_release);
+        s.tx.credit.fetch_add(1, std::memory_order_release);
         notify(s, POLLOUT);
     }
 }
@@ -249,19 +273,20 @@ ssize_t refused(Socket &s, ssize_t result)
 
 ssize_t port_send(Socket &s, const void *bytes, std::size_t len, bool more)
 {
-    ssize_t n = post(s, bytes, len, more);
-    if (n == static_cast<ssize_t>(len)) [[likely]]
-        return counted(s, n);
-    // An entry tells of room only to who was refused: the refusal that counts is one after which nothing is stored any more.
     std::size_t sent = 0;
-    while (n > 0 || (n == -EAGAIN && !s.tx.slots_blocked.load(std::memory_order_relaxed))) {
+    for (;;) {
+        const std::uint64_t told = s.tx.credit.load(std::memory_order_acquire);
+        const ssize_t n = post(s, static_cast<const std::uint8_t *>(bytes) + sent, len - sent, more);
         sent += static_cast<std::size_t>(std::max<ssize_t>(n, 0));
-        s.tx.slots_blocked.store(sent != len, std::memory_order_seq_cst);
-        if (sent == len)
+        if (n >= 0 && sent == len) [[likely]]
             return counted(s, static_cast<ssize_t>(len));
-        n = post(s, static_cast<const std::uint8_t *>(bytes) + sent, len - sent, more);
+        if (n >= 0 || n == -EAGAIN) { // part of it is a refusal, too
+            s.tx.position = told + kRefused;
+            if (s.tx.credit.load(std::memory_order_acquire) != told)
+                continue; // the entry has come already, or an older one
+        }
+        return sent != 0 ? counted(s, static_cast<ssize_t>(sent)) : refused(s, n);
     }
-    return sent != 0 ? counted(s, static_cast<ssize_t>(sent)) : refused(s, n);
 }
 
 namespace {
@@ -326,9 +351,12 @@ ssize_t peek(Socket &s, void *out, std::size_t len)
     fi_msg message = {};
     message.msg_iov = &part;
     message.iov_count = 1;
+    const std::uint64_t told = told_of_bytes(s);
     const ssize_t n = fi_recvmsg(s.endpoint, &message, FI_PEEK);
-    if (n != -EAGAIN)
-        set_readable(s, true);
+    if (n == -EAGAIN)
+        note_empty(s, told);
+    else
+        note_readable(s);
     return n;
 }
 
@@ -405,22 +433,23 @@ bool is_port_readable(Socket &s)
     if (!s.on_port)
         return true;
     char byte;
-    set_readable(s, false);
     return peek(s, &byte, sizeof byte) > 0; // the end is told by landing
 }
 
 ssize_t port_receive(Socket &s, void *out, std::size_t len)
 {
-    set_readable(s, false); // an entry that comes from here on says otherwise
+    const std::uint64_t told = told_of_bytes(s);
     const ssize_t n = fi_recv(s.endpoint, out, len, nullptr, FI_ADDR_UNSPEC, nullptr);
     if (n == static_cast<ssize_t>(len))
         look_for_more(s);
+    else if (n > 0 || n == -EAGAIN)
+        note_empty(s, told);
+    else
+        note_readable(s);
     if (n > 0) [[likely]] {
         stats::received(record_of(s), static_cast<std::uint64_t>(n));
         return n;
     }
-    if (n != -EAGAIN)
-        set_readable(s, true); // the end is to be heard
     return refused(s, n);
 }
 
@@ -428,12 +457,12 @@ Loan port_lend(Socket &s, std::size_t most)
 {
     fi_vma_loan loan = {nullptr, nullptr, std::min<std::size_t>(most, UINT32_MAX), 0};
     std::size_t size = sizeof loan;
-    set_readable(s, false); // as above
+    const std::uint64_t told = told_of_bytes(s);
     const int result = fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_LEND), &loan, &size);
-    if (result == -FI_EAGAIN)
-        return {};
-    if (result != 0 || loan.lender == nullptr || loan.left != 0)
-        set_readable(s, true); // the end and errors are port_receive()'s to find
+    if (result == -FI_EAGAIN || (result == 0 && loan.lender != nullptr && loan.left == 0))
+        note_empty(s, told);
+    else
+        note_readable(s); // the end and errors are port_receive()'s to find
     if (result != 0 || loan.lender == nullptr)
         return {};
     stats::received(record_of(s), loan.length);

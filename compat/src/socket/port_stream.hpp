@@ -21,6 +21,9 @@ namespace vma::sock {
 class Socket;
 struct Device;
 
+// tx.ring of a stream on a port, whose numbers are not bytes: far more than there can be entries.
+inline constexpr std::uint64_t kPortRing = std::uint64_t{1} << 62;
+
 // Helper thread, lift lock held. Finds the port that leads to the peer, opens it if it is the first time. The socket is lifted
 // by one of its next calls; false: there is none, or it can't be used (said in the log where that is news), and it stays on the kernel.
 bool find_port(Socket &s);
