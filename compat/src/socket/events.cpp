@@ -168,7 +168,10 @@ void handle_tag(Socket &s, std::uint64_t tag, std::size_t len)
 
 void notify(Socket &s, std::uint32_t events)
 {
-    if (__atomic_load_n(&s.watchers, __ATOMIC_SEQ_CST) == nullptr)
+    // Whoever watches looks after that what is true already. So he sees what has changed here, or is seen: the second look comes after
+    // all that was stored before it.
+    if (__atomic_load_n(&s.watchers, __ATOMIC_RELAXED) == nullptr &&
+        __atomic_fetch_add(&s.watchers, 0, __ATOMIC_SEQ_CST) == nullptr)
         return;
     LockGuard guard(s.watch_lock);
     for (Watcher *w = s.watchers; w != nullptr; w = w->next)
