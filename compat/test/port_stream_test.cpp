@@ -408,9 +408,9 @@ int main()
     libc::resolve_real();
 #define ON_PORT(test) cmocka_unit_test_setup_teardown(test, open_port, close_port)
     static const CMUnitTest tests[] = {
-        ON_PORT(told_of_what_comes), ON_PORT(looked_at_by_two),      ON_PORT(some_are_left),
-        ON_PORT(come_behind_a_call), ON_PORT(late_entry),            ON_PORT(early_call),
-        ON_PORT(told_of_room),       ON_PORT(room_behind_a_refusal), ON_PORT(many_refusals), ON_PORT(watched_or_seen),
+        ON_PORT(told_of_what_comes), ON_PORT(looked_at_by_two), ON_PORT(some_are_left), ON_PORT(come_behind_a_call),
+        ON_PORT(late_entry),         ON_PORT(early_call),       ON_PORT(told_of_room),  ON_PORT(room_behind_a_refusal),
+        ON_PORT(many_refusals),      ON_PORT(watched_or_seen),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
