@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -208,6 +209,62 @@ void close_around(const Descriptors &d)
         ::close(fd);
 }
 
+// ---- which descriptors a case leaves. Their numbers are nothing to compare: a thread of the library's has one of its own at a low
+// number for a moment, before it moves it up, and the program's next one gets another number than without it.
+
+constexpr int kNumbers = 64; // more than a process has here; the library's are above
+
+int count_open()
+{
+    int open = 0;
+    for (int fd = 0; fd < kNumbers; ++fd)
+        open += ::fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
+    return open;
+}
+
+bool has_threads()
+{
+    struct stat tasks = {};
+    return ::stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink > 3; // itself, its parent, and a folder a thread
+}
+
+class Left
+{
+public:
+    explicit Left(int before) : before_(before) {}
+
+    // What is open more than before the case, or less. What is there for a moment only is waited for.
+    std::string told()
+    {
+        int open = count_open();
+        for (int look = 0; open > before_ && look < kLooks && has_threads(); ++look) {
+            ::usleep(1000);
+            open = count_open();
+        }
+        const int more = open - before_;
+        before_ = open;
+        return more != 0 ? ", leaves " + std::to_string(more) : "";
+    }
+
+private:
+    static constexpr int kLooks = 200;
+    int before_;
+};
+
+// What the program's numbers stand for.
+struct Files {
+    explicit Files(const Descriptors &d)
+    {
+        std::size_t i = 0;
+        for (const int fd : {d.fd, d.other, d.set, d.pipe[0], d.pipe[1], d.file})
+            all[i++] = ::fstat(fd, &status) == 0 ? status.st_ino : 0;
+    }
+    bool operator==(const Files &other) const { return std::ranges::equal(all, other.all); }
+
+    struct stat status = {};
+    ino_t all[6] = {};
+};
+
 // A set with an event, as a wait for ever ends at once then.
 int eventful_set()
 {
@@ -276,22 +333,30 @@ std::string ended(int status)
     return "exit " + std::to_string(WEXITSTATUS(status));
 }
 
+void tell(const Case &c, const std::string &result)
+{
+    ::printf("%s: %s\n", c.name.c_str(), result.c_str());
+    ::fflush(stdout);
+}
+
 void make_calls(const std::vector<Case> &cases, Shared &shared)
 {
+    Left left(count_open()); // there is no other thread yet
     for (; shared.next < cases.size(); ++shared.next) {
         const Case &c = cases[shared.next];
         const Ends ends = pair_of(c.kind);
         fill(ends);
         const Descriptors d = around(ends.a, ends.b);
         ::alarm(kPatience);
+        const Files files(d);
         const Result result = call(c, d);
-        ::printf("%s: %s\n", c.name.c_str(), told(c, result).c_str());
-        ::fflush(stdout);
+        const bool same = files == Files(d);
         close_around(d);
         ::close(ends.a);
         ::close(ends.b);
         if (result.value > STDERR_FILENO && c.row->gives == Row::Gives::kDescriptor)
             ::close(static_cast<int>(result.value));
+        tell(c, told(c, result) + (same ? "" : ", files changed") + left.told());
     }
 }
 
@@ -309,8 +374,7 @@ void in_children(const std::vector<Case> &cases)
         must(::waitpid(child, &status, 0), "waitpid");
         if (shared.next == cases.size())
             break;
-        ::printf("%s: %s\n", cases[shared.next].name.c_str(), ended(status).c_str());
-        ::fflush(stdout);
+        tell(cases[shared.next], ended(status));
         ++shared.next;
     }
 }
@@ -331,6 +395,7 @@ void without_children(const std::vector<Case> &cases)
         deadly.insert(line);
     Ends ends = {-1, -1};
     const Row *row = nullptr;
+    Left left(count_open() + 2); // and the ends; there is no other thread yet
     for (const Case &c : cases) {
         if (deadly.contains(c.name) || !names_descriptor(c))
             continue;
@@ -343,13 +408,14 @@ void without_children(const std::vector<Case> &cases)
         fill(ends);
         const Descriptors d = around(ends.a, ends.b);
         ::alarm(kPatience);
+        const Files files(d);
         const Result result = call(c, d);
-        ::printf("%s: %s\n", c.name.c_str(), told(c, result).c_str());
-        ::fflush(stdout);
+        const bool same = files == Files(d);
         close_around(d);
         drain(ends);
         if (result.value > STDERR_FILENO && c.row->gives == Row::Gives::kDescriptor)
             ::close(static_cast<int>(result.value));
+        tell(c, told(c, result) + (same ? "" : ", files changed") + left.told());
     }
 }
 

@@ -230,11 +230,12 @@ const std::vector<Row> kRows = {
     {"vma_exit", "-"},
 };
 
-#define RAW(name, arguments)                                                                                           \
+#define RAW_GIVES(gives, name, arguments)                                                                              \
     Row                                                                                                                \
     {                                                                                                                  \
-        "syscall(SYS_" #name ")", arguments, Row::Gives::kValue, SYS_##name                                            \
+        "syscall(SYS_" #name ")", arguments, gives, SYS_##name                                                         \
     }
+#define RAW(name, arguments) RAW_GIVES(Row::Gives::kValue, name, arguments)
 const std::vector<Row> kRaw = {
     RAW(read, "fd o:bytes 8"),
     RAW(readv, "fd i:iov 2"),
@@ -271,7 +272,7 @@ const std::vector<Row> kRaw = {
     RAW(clone3, "i:clone_args 64"),
     RAW(clone3, "i:clone_args 32"),
     RAW(rt_sigaction, "10 i:action o:action 8"),
-    RAW(io_uring_setup, "1 b:storage"),
+    RAW_GIVES(kFd, io_uring_setup, "1 b:storage"),
     RAW(pipe2, "o:pair 0"),
     RAW(socketpair, "1 1 0 o:pair"),
 #ifdef SYS_poll
