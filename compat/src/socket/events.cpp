@@ -170,11 +170,11 @@ void notify(Socket &s, std::uint32_t events)
 {
     // Whoever watches looks after that what is true already. So he sees what has changed here, or is seen: the second look comes after
     // all that was stored before it.
-    if (__atomic_load_n(&s.watchers, __ATOMIC_RELAXED) == nullptr &&
-        __atomic_fetch_add(&s.watchers, 0, __ATOMIC_SEQ_CST) == nullptr)
+    if (s.watchers.load(std::memory_order_relaxed) == nullptr &&
+        s.watchers.fetch_add(0, std::memory_order_seq_cst) == nullptr)
         return;
     LockGuard guard(s.watch_lock);
-    for (Watcher *w = s.watchers; w != nullptr; w = w->next)
+    for (Watcher *w = s.watchers.load(std::memory_order_relaxed); w != nullptr; w = w->next)
         w->notify(w, events);
 }
 
@@ -183,10 +183,10 @@ void watch(Socket &s, Watcher &w)
     LockGuard guard(s.watch_lock);
     w.socket = &s;
     w.prev = nullptr;
-    w.next = s.watchers;
+    w.next = s.watchers.load(std::memory_order_relaxed);
     if (w.next != nullptr)
         w.next->prev = &w;
-    __atomic_store_n(&s.watchers, &w, __ATOMIC_SEQ_CST);
+    s.watchers.store(&w, std::memory_order_seq_cst);
     if (!w.keeps_time && is_held(s)) [[unlikely]]
         tell_when_due(s);
 }
@@ -202,7 +202,7 @@ void unwatch(Watcher &w)
     if (w.prev != nullptr)
         w.prev->next = w.next;
     else
-        __atomic_store_n(&s->watchers, w.next, __ATOMIC_SEQ_CST);
+        s->watchers.store(w.next, std::memory_order_seq_cst);
     w.socket = nullptr;
     w.next = w.prev = nullptr;
 }

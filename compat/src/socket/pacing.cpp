@@ -71,7 +71,7 @@ void arm()
 void hold(Socket &s, std::uint64_t until)
 {
     s.pacing.held_until.store(until, std::memory_order_seq_cst);
-    if (__atomic_load_n(&s.watchers, __ATOMIC_SEQ_CST) != nullptr)
+    if (s.watchers.load(std::memory_order_seq_cst) != nullptr)
         tell_when_due(s);
 }
 

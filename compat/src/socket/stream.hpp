@@ -227,7 +227,7 @@ public:
 
     MuxHook mux;
     Mutex watch_lock;
-    Watcher *watchers = nullptr;
+    std::atomic<Watcher *> watchers{nullptr}; // changed with watch_lock
 
     udp::State *udp_memory = nullptr;           // stays with the Socket
     std::atomic<extra::State *> extra{nullptr}; // likewise
