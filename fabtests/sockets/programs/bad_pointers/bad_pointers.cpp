@@ -339,24 +339,32 @@ void tell(const Case &c, const std::string &result)
     ::fflush(stdout);
 }
 
+// Makes the call of a case on these ends, and says what came of it. `over` is what becomes of the ends.
+template <typename Over> void observe(const Case &c, const Ends &ends, Left &left, Over over)
+{
+    fill(ends);
+    const Descriptors d = around(ends.a, ends.b);
+    ::alarm(kPatience);
+    const Files files(d);
+    const Result result = call(c, d);
+    const bool same = files == Files(d);
+    close_around(d);
+    over();
+    if (result.value > STDERR_FILENO && c.row->gives == Row::Gives::kDescriptor)
+        ::close(static_cast<int>(result.value));
+    tell(c, told(c, result) + (same ? "" : ", files changed") + left.told());
+}
+
 void make_calls(const std::vector<Case> &cases, Shared &shared)
 {
     Left left(count_open()); // there is no other thread yet
     for (; shared.next < cases.size(); ++shared.next) {
         const Case &c = cases[shared.next];
         const Ends ends = pair_of(c.kind);
-        fill(ends);
-        const Descriptors d = around(ends.a, ends.b);
-        ::alarm(kPatience);
-        const Files files(d);
-        const Result result = call(c, d);
-        const bool same = files == Files(d);
-        close_around(d);
-        ::close(ends.a);
-        ::close(ends.b);
-        if (result.value > STDERR_FILENO && c.row->gives == Row::Gives::kDescriptor)
-            ::close(static_cast<int>(result.value));
-        tell(c, told(c, result) + (same ? "" : ", files changed") + left.told());
+        observe(c, ends, left, [&ends] {
+            ::close(ends.a);
+            ::close(ends.b);
+        });
     }
 }
 
@@ -405,17 +413,7 @@ void without_children(const std::vector<Case> &cases)
             ends = accelerated();
             row = c.row;
         }
-        fill(ends);
-        const Descriptors d = around(ends.a, ends.b);
-        ::alarm(kPatience);
-        const Files files(d);
-        const Result result = call(c, d);
-        const bool same = files == Files(d);
-        close_around(d);
-        drain(ends);
-        if (result.value > STDERR_FILENO && c.row->gives == Row::Gives::kDescriptor)
-            ::close(static_cast<int>(result.value));
-        tell(c, told(c, result) + (same ? "" : ", files changed") + left.told());
+        observe(c, ends, left, [&ends] { drain(ends); });
     }
 }
 
