@@ -4,17 +4,13 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <sys/ptrace.h>
-#include <sys/user.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstddef>
 #include <cstdlib>
 #include <string>
+
+#include "fabtests/steps/programs/traced.hpp"
 
 namespace step {
 
@@ -22,11 +18,6 @@ namespace {
 
 constexpr std::uint8_t kInt3 = 0xcc;
 constexpr std::uintptr_t kOptions = PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXEC;
-
-void *as_pointer(std::uintptr_t value)
-{
-    return reinterpret_cast<void *>(value); // NOLINT
-}
 
 std::string proc(pid_t process, const char *what)
 {
@@ -48,32 +39,6 @@ bool read_code(pid_t process, std::uint64_t place, std::uint8_t (&code)[2])
     const bool done = fd >= 0 && ::pread(fd, code, sizeof code, static_cast<off_t>(place)) == sizeof code;
     ::close(fd);
     return done;
-}
-
-int wait_for(pid_t thread)
-{
-    int status = 0;
-    while (::waitpid(thread, &status, __WALL) < 0)
-        if (errno != EINTR)
-            return 0; // ended, and somebody has been told
-    return status;
-}
-
-int event_of(int status)
-{
-    return status >> 16;
-}
-
-// What stopped it is to be delivered when it goes on.
-int signal_of(int status)
-{
-    return event_of(status) == 0 && WSTOPSIG(status) != SIGTRAP ? WSTOPSIG(status) : 0;
-}
-
-std::uint64_t instruction_of(pid_t thread)
-{
-    return static_cast<std::uint64_t>(
-        ::ptrace(PTRACE_PEEKUSER, thread, as_pointer(offsetof(user_regs_struct, rip)), nullptr));
 }
 
 // What the kernel has still to deliver to it.
@@ -161,7 +126,7 @@ void Breakpoint::let_go(pid_t thread)
 {
     others_.erase(thread);
     ::ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr);
-    int status = wait_for(thread);
+    int status = wait_for_stop(thread);
     if (WIFSTOPPED(status) && !is_hit(thread))
         report(thread, status);
     if (!WIFSTOPPED(status)) {
@@ -169,7 +134,7 @@ void Breakpoint::let_go(pid_t thread)
         return;
     }
     note(thread, status);
-    ::ptrace(PTRACE_DETACH, thread, nullptr, as_pointer(static_cast<std::uintptr_t>(signal_of(status))));
+    resume(PTRACE_DETACH, thread, signal_of(status));
 }
 
 bool Breakpoint::is_hit(pid_t thread)
@@ -186,8 +151,8 @@ void Breakpoint::report(pid_t thread, int &status)
 {
     if (!awaits_trap(thread))
         return;
-    go_on(thread, signal_of(status));
-    status = wait_for(thread);
+    resume(PTRACE_CONT, thread, signal_of(status));
+    status = wait_for_stop(thread);
     if (WIFSTOPPED(status))
         is_hit(thread);
 }
@@ -199,9 +164,8 @@ int Breakpoint::pass(pid_t thread, int &signal)
         code_[0] == 0x0f && code_[1] == 0x05; // it may stay in a call for long: led into it, not through it
     int status;
     do {
-        ::ptrace(calls ? PTRACE_SYSCALL : PTRACE_SINGLESTEP, thread, nullptr,
-                 as_pointer(static_cast<std::uintptr_t>(signal)));
-        status = wait_for(thread);
+        resume(calls ? PTRACE_SYSCALL : PTRACE_SINGLESTEP, thread, signal);
+        status = wait_for_stop(thread);
         if (!WIFSTOPPED(status))
             break;
         signal = signal_of(status);
@@ -215,24 +179,17 @@ void Breakpoint::note(pid_t thread, int status)
     const int event = event_of(status);
     if (event != PTRACE_EVENT_CLONE && event != PTRACE_EVENT_FORK && event != PTRACE_EVENT_VFORK)
         return;
-    unsigned long started = 0;
-    ::ptrace(PTRACE_GETEVENTMSG, thread, nullptr, &started);
-    const auto child = static_cast<pid_t>(started);
-    if (!WIFSTOPPED(wait_for(child)))
+    const pid_t child = started_by(thread);
+    if (!WIFSTOPPED(wait_for_stop(child)))
         return;
     if (event == PTRACE_EVENT_FORK || leaves_) {
         if (in_)
             write_code(child, place_, code_[0]); // its copy of the memory
-        ::ptrace(PTRACE_DETACH, child, nullptr, nullptr);
+        resume(PTRACE_DETACH, child, 0);
         return;
     }
     others_[child] = event == PTRACE_EVENT_VFORK;
-    go_on(child, 0);
-}
-
-void Breakpoint::go_on(pid_t thread, int signal)
-{
-    ::ptrace(PTRACE_CONT, thread, nullptr, as_pointer(static_cast<std::uintptr_t>(signal)));
+    resume(PTRACE_CONT, child, 0);
 }
 
 void Breakpoint::serve()
@@ -254,7 +211,7 @@ void Breakpoint::stopped(pid_t thread, int status)
     }
     if (event_of(status) == PTRACE_EVENT_EXEC && others_[thread]) {
         others_.erase(thread); // a process of its own
-        ::ptrace(PTRACE_DETACH, thread, nullptr, nullptr);
+        resume(PTRACE_DETACH, thread, 0);
         return;
     }
     note(thread, status);
@@ -271,7 +228,7 @@ void Breakpoint::stopped(pid_t thread, int status)
     if (event_of(status) == PTRACE_EVENT_STOP && WSTOPSIG(status) != SIGTRAP)
         ::ptrace(PTRACE_LISTEN, thread, nullptr, nullptr); // all of it is stopped
     else
-        go_on(thread, signal);
+        resume(PTRACE_CONT, thread, signal);
 }
 
 } // namespace step

@@ -41,15 +41,12 @@ public:
     // Leads past it whoever else has come there.
     void serve();
 
-    const std::map<pid_t, int> &ended() const
-    {
-        return ended_;
-    } // other threads and processes, with what waitpid() said of them
+    // Other threads and processes, with what waitpid() said of them.
+    const std::map<pid_t, int> &ended() const { return ended_; }
 
 private:
     void put();
     void take_out();
-    void go_on(pid_t thread, int signal);
     void stopped(pid_t thread, int status);
     void take_in_threads();
     void let_go(pid_t thread);
@@ -58,8 +55,8 @@ private:
     std::uint64_t place_ = 0; // 0: there is none
     std::uint8_t code_[2] = {};
     bool in_ = false, leaves_ = false;
-    std::map<pid_t, bool>
-        others_; // true: a process that shares the memory until it has become another program (vfork())
+    // True: a process that shares the memory until it has become another program (vfork()).
+    std::map<pid_t, bool> others_;
     std::map<pid_t, int> ended_;
 };
 

@@ -196,7 +196,6 @@ void Run::inject(Tracee &tracee)
 {
     const pid_t victim = pids_[order_.scenario->victim];
     reached_ = true;
-    tracee.at();
     where_ = tracee.where();
     killed_ = order_.fault != Fault::kStop;
     if (order_.fault == Fault::kKill) {

@@ -17,6 +17,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "fabtests/steps/programs/traced.hpp"
+
 namespace step {
 
 namespace {
@@ -26,21 +28,9 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLongest = 15;      // bytes of an instruction
 constexpr std::uint32_t kTimesInFull = 8; // an instruction that comes again and again (a copy) counts less often then
 
-// ptrace() takes numbers as pointers.
-void *as_pointer(std::uintptr_t value)
-{
-    return reinterpret_cast<void *>(value); // NOLINT
-}
-
 std::string file_of(const std::string &path)
 {
     return path.substr(path.rfind('/') + 1);
-}
-
-// What stopped it is to be delivered when it goes on.
-int signal_of(int status)
-{
-    return status >> 16 == 0 && WSTOPSIG(status) != SIGTRAP ? WSTOPSIG(status) : 0;
 }
 
 bool changes_maps(std::uint64_t number)
@@ -78,9 +68,9 @@ bool Tracee::attach(bool to_follow)
 
 bool Tracee::follow_new_thread(unsigned which)
 {
-    unsigned long started = 0;
+    pid_t started = 0;
     while (which > 0) {
-        ::ptrace(PTRACE_CONT, thread_, nullptr, as_pointer(static_cast<std::uintptr_t>(signal_)));
+        resume(PTRACE_CONT, thread_, signal_);
         signal_ = 0;
         int status = 0;
         for (int ticks = 0; ::waitpid(thread_, &status, __WALL) < 0;)
@@ -91,15 +81,14 @@ bool Tracee::follow_new_thread(unsigned which)
         signal_ = signal_of(status);
         if (status >> 8 != (SIGTRAP | PTRACE_EVENT_CLONE << 8))
             continue;
-        ::ptrace(PTRACE_GETEVENTMSG, thread_, nullptr, &started);
+        started = started_by(thread_);
         if (--which == 0)
             break;
-        while (::waitpid(static_cast<pid_t>(started), &status, __WALL) < 0 && errno == EINTR)
-            ;
-        ::ptrace(PTRACE_DETACH, static_cast<pid_t>(started), nullptr, nullptr);
+        wait_for_stop(started);
+        resume(PTRACE_DETACH, started, 0);
     }
-    ::ptrace(PTRACE_DETACH, thread_, nullptr, nullptr);
-    thread_ = static_cast<pid_t>(started);
+    resume(PTRACE_DETACH, thread_, 0);
+    thread_ = started;
     Step step;
     while ((step = wait_stop()) == Step::kWaits)
         ;
@@ -121,7 +110,7 @@ void Tracee::detach()
     }
     breakpoint_.clear();
     if (attached_)
-        ::ptrace(PTRACE_DETACH, thread_, nullptr, as_pointer(static_cast<std::uintptr_t>(signal_)));
+        resume(PTRACE_DETACH, thread_, signal_);
     attached_ = false;
 }
 
@@ -153,6 +142,8 @@ Tracee::Step Tracee::stopped(int status)
     signal_ = signal_of(status);
     breakpoint_.note(thread_, status);
     there_ = breakpoint_.is_hit(thread_);
+    if (there_)
+        at();
     return Step::kStands;
 }
 
@@ -171,9 +162,7 @@ std::map<pid_t, int> Tracee::ended() const
 
 Tracee::Step Tracee::step()
 {
-    if (::ptrace(PTRACE_SINGLESTEP, thread_, nullptr, as_pointer(static_cast<std::uintptr_t>(signal_))) != 0 &&
-        errno == ESRCH)
-        return wait_stop();
+    resume(PTRACE_SINGLESTEP, thread_, signal_);
     return go_on();
 }
 
@@ -188,10 +177,7 @@ Tracee::Step Tracee::run()
     if (breakpoint_.is_awaited())
         breakpoint_.look_again();
     // What is not mapped yet will be by a system call.
-    if (::ptrace(breakpoint_.is_awaited() ? PTRACE_SYSCALL : PTRACE_CONT, thread_, nullptr,
-                 as_pointer(static_cast<std::uintptr_t>(signal_))) != 0 &&
-        errno == ESRCH)
-        return wait_stop();
+    resume(breakpoint_.is_awaited() ? PTRACE_SYSCALL : PTRACE_CONT, thread_, signal_);
     return go_on();
 }
 
@@ -210,8 +196,7 @@ Tracee::Step Tracee::run_to(std::uint64_t place)
 
 std::uint64_t Tracee::at()
 {
-    place_ = static_cast<std::uint64_t>(
-        ::ptrace(PTRACE_PEEKUSER, thread_, as_pointer(offsetof(user_regs_struct, rip)), nullptr));
+    place_ = instruction_of(thread_);
     return place_;
 }
 
