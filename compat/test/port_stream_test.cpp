@@ -303,6 +303,23 @@ void early_call(void **)
     assert_false(readable());
 }
 
+// Nothing that is noted of a port's bytes is taken for the end of a span, of which a port has none: the next bytes come by the port, too.
+void no_end_of_a_span(void **)
+{
+    bytes_come(3);
+    assert_int_equal(sock::port_lend(g_port->socket, 1).length(), 1); // before an entry was read
+    sock::settle(g_port->socket);
+    assert_true(g_port->socket.rx.path == sock::Path::kEndpoint);
+    assert_true(readable());
+    assert_int_equal(read_some(8), 2);
+    sock::settle(g_port->socket);
+    assert_true(g_port->socket.rx.path == sock::Path::kEndpoint);
+    poll();
+    bytes_come(1);
+    poll();
+    assert_true(readable());
+}
+
 // ---- sending
 
 void told_of_room(void **)
@@ -408,8 +425,9 @@ int main()
     libc::resolve_real();
 #define ON_PORT(test) cmocka_unit_test_setup_teardown(test, open_port, close_port)
     static const CMUnitTest tests[] = {
-        ON_PORT(told_of_what_comes), ON_PORT(looked_at_by_two), ON_PORT(some_are_left), ON_PORT(come_behind_a_call),
-        ON_PORT(late_entry),         ON_PORT(early_call),       ON_PORT(told_of_room),  ON_PORT(room_behind_a_refusal),
+        ON_PORT(told_of_what_comes), ON_PORT(looked_at_by_two), ON_PORT(some_are_left),
+        ON_PORT(come_behind_a_call), ON_PORT(late_entry),       ON_PORT(early_call),
+        ON_PORT(no_end_of_a_span),   ON_PORT(told_of_room),     ON_PORT(room_behind_a_refusal),
         ON_PORT(many_refusals),      ON_PORT(watched_or_seen),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

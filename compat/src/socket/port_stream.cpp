@@ -35,6 +35,8 @@ namespace {
 
 // So far before tx.credit there is no room by can_transmit(), until the next entry.
 constexpr std::uint64_t kRefused = kPortRing - kPortRing / 8 + 1;
+// So far before rx.written there is something to read: neither a count of entries nor kNone, where a span of other streams ends.
+constexpr std::uint64_t kMore = kPortRing;
 constexpr std::size_t kPiece = 16384;             // on the stack
 constexpr std::uint32_t kOperationsUntilNext = 8; // attempt, twice as many after each
 constexpr std::uint32_t kMostDoublings = 3;
@@ -69,7 +71,7 @@ void note_readable(Socket &s)
 {
     const std::uint64_t told = told_of_bytes(s);
     if (s.rx.consumed.load(std::memory_order_relaxed) == told)
-        s.rx.consumed.store(told - 1, std::memory_order_release);
+        s.rx.consumed.store(told - kMore, std::memory_order_release);
 }
 
 } // namespace
