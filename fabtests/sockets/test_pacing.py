@@ -16,9 +16,9 @@ TRIES = 4
 SLEEPING = {"VMA_RX_POLL": "0", "VMA_SELECT_POLL": "0"}
 
 
-def measure(run, pair, *args, env=None):
+def measure(run, pair, *args, env=None, stops_after=0):
     """Bytes a second that arrived, and the share of a processor that the sender took."""
-    server, client = peers.run_both(run, pair, PROGRAM, *args, lift=args[0] == "tcp",
+    server, client = peers.run_both(run, pair, PROGRAM, *args, stops_after, lift=args[0] == "tcp",
                                     env={"VMA_LIFT_AFTER": "10", **(env or {})})
     if pair.both:
         assert server.log().accelerated() and client.log().accelerated(), "never accelerated"
@@ -66,3 +66,10 @@ def test_other_rates(run, pair, kind, mbit):
     chunk = 1000 if mbit == 1 else 8192 if kind == "udp" else 262_144
     spins = 1.1 if mbit == 10_000 else 1.0  # its turns are shorter than a sleep
     holds(run, pair, mbit * MBIT, kind, "blocking", 1000, chunk, busy=spins)
+
+
+@pytest.mark.pairs(pairing.VMA_DEFAULT)
+def test_a_receiver_that_stops(run, pair):
+    """What then goes by the kernel is paced there: no time was lost that is made up for when the endpoint has it again."""
+    found, _ = measure(run, pair, "tcp", "blocking", FAST, 1000, 262_144, stops_after=10_000_000)
+    assert found <= FAST * 1.02

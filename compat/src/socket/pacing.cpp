@@ -125,12 +125,13 @@ std::uint64_t kernel_rate(int fd)
     return got && size == sizeof rate ? rate : Pacer::kUnlimited;
 }
 
-void limit_endpoint(Socket &s)
+// What its pacer has still to make up for is forgotten, what it has earned stays as far as there is room for it.
+void limit_endpoint(Socket &s, std::uint32_t max_burst)
 {
     const Pacing &p = s.pacing;
     if (s.endpoint == nullptr || s.on_port) // whose TCP keeps it: settle_port()
         return;
-    const fi_vma_rate_limit limit = {p.rate, p.max_burst, p.typical_packet};
+    const fi_vma_rate_limit limit = {p.rate, max_burst, p.typical_packet};
     const int result =
         fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_RATE_LIMIT), &limit, sizeof limit);
     if (result != 0)
@@ -151,7 +152,7 @@ void apply(Socket &s, std::uint64_t rate, const VmaRateLimit &more)
     s.tx.piece = p.pacer.limited() ? std::min(p.pacer.piece(), kLongestPiece) : kLongestPiece;
     if (p.held_until.load(std::memory_order_relaxed) != 0)
         hold(s, now()); // at the new rate it may be its turn
-    limit_endpoint(s);
+    limit_endpoint(s, s.pacing.max_burst);
 }
 
 } // namespace
@@ -200,7 +201,16 @@ void adopt_pacing_rate(Socket &s, int fd)
     if (rate != s.pacing.rate)
         apply(s, rate, {});
     else if (s.pacing.limited.load(std::memory_order_relaxed))
-        limit_endpoint(s);
+        limit_endpoint(s, s.pacing.max_burst);
+}
+
+void begin_paced_span(Socket &s)
+{
+    if (!s.pacing.limited.load(std::memory_order_relaxed) || !s.tx.started.load(std::memory_order_relaxed) ||
+        is_remote(s)) [[likely]]
+        return;
+    limit_endpoint(s, 1);
+    limit_endpoint(s, s.pacing.max_burst);
 }
 
 void forget_pacing(Socket &s)
@@ -245,6 +255,9 @@ void note_refusal(Socket &s)
         due != 0) {
         note_wait(s, due, now());
         hold(s, due);
+        if (is_ring_full(
+                s)) // the next send comes when the peer has read: what is late then is not the processor's fault
+            limit_endpoint(s, s.pacing.max_burst);
     }
 }
 

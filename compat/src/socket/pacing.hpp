@@ -45,6 +45,9 @@ int get_pacing_rate(Socket &s, int fd, void *value, socklen_t *len);
 // What the kernel's socket has is what holds: it may have come by accept() or from another process. Before a socket sends by an
 // endpoint. tx_lock held.
 void adopt_pacing_rate(Socket &s, int fd);
+// tx_lock held, before the endpoint carries on after the kernel, which has paced what it sent meanwhile: of that time nothing is earned, nor made
+// up for. Not of a connection to another host: there it may be the NIC that paces.
+void begin_paced_span(Socket &s);
 void forget_pacing(Socket &s); // the socket is made
 
 // tx_lock held. Whether a datagram of this length may go now, and counts it; if not, it is held until it may.

@@ -342,8 +342,10 @@ void end_transmit(Socket &s, bool final);                // END now; back on the
 void finish_resend(
     Socket &s); // what the peer gave back and the kernel has no room for: now or never, as the endpoint goes
 void do_tx_work(Socket &s);
-void unlock_tx(Socket &s);          // unlocks, and does the work that came meanwhile
-void try_tx_work(Socket &s);        // no lock held: does it unless somebody else holds the lock (who will then)
+void unlock_tx(Socket &s);   // unlocks, and does the work that came meanwhile
+void try_tx_work(Socket &s); // no lock held: does it unless somebody else holds the lock (who will then)
+bool is_ring_full(
+    const Socket &s); // less than an eighth of it is free: who wants to send waits for the peer; no lock needed
 bool can_transmit(const Socket &s); // room in the peer's ring; no lock needed
 
 // may_close() looks without a lock, while the helper thread may be opening or closing it.

@@ -17,6 +17,7 @@
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/kernel_counts.hpp"
+#include "compat/src/socket/pacing.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
 
@@ -230,6 +231,7 @@ void maybe_start(Socket &s)
         note_uncounted(s);
         return;
     }
+    begin_paced_span(s);
     const bool before = tx.started.exchange(true, std::memory_order_relaxed);
     if (post_to_be_seen(s, Tag::kStart, tx.kernel_bytes.load(std::memory_order_relaxed)) != 0) {
         tx.started.store(before, std::memory_order_relaxed);
@@ -338,10 +340,14 @@ void answer_return(Socket &s, std::uint64_t consumed)
 
 } // namespace
 
+bool is_ring_full(const Socket &s)
+{
+    return s.tx.position - s.tx.credit.load(std::memory_order_acquire) > s.tx.ring - s.tx.ring / 8;
+}
+
 bool can_transmit(const Socket &s)
 {
-    return !s.tx.slots_blocked.load(std::memory_order_acquire) && !is_held(s) &&
-           s.tx.position - s.tx.credit.load(std::memory_order_acquire) <= s.tx.ring - s.tx.ring / 8;
+    return !s.tx.slots_blocked.load(std::memory_order_acquire) && !is_held(s) && !is_ring_full(s);
 }
 
 std::size_t transmit_small(Socket &s, const void *bytes, std::size_t len)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // One side sends for some time under SO_MAX_PACING_RATE, the other measures what arrives. The connection, or the pair of UDP sockets,
-// is accelerated by then. Arguments: tcp|udp, blocking|poll|epoll, bytes a second, milliseconds, bytes a call. The receiver
-// prints bytes and ns from the first arrival, which doesn't count, to the last; the sender what it sent, in how many calls, how
-// often it was refused, and its CPU time.
+// is accelerated by then. Arguments: tcp|udp, blocking|poll|epoll, bytes a second, milliseconds, bytes a call, and after how many bytes the
+// receiver stops for 30 ms, again and again (0: never). The receiver prints bytes and ns from the first arrival, which doesn't count, to the
+// last; the sender what it sent, in how many calls, how often it was refused, and its CPU time.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -67,18 +67,24 @@ int open_datagrams(Peer &me)
     return fd;
 }
 
-void receive(int fd)
+void receive(int fd, std::uint64_t stops_after)
 {
+    constexpr timespec kStop = {0, 30'000'000};
     std::vector<char> buffer(1 << 20);
     std::uint64_t first = 0;
     std::uint64_t last = 0;
     std::uint64_t bytes = 0;
+    std::uint64_t stopped_at = 0;
     for (ssize_t n; (n = ::recv(fd, buffer.data(), buffer.size(), 0)) > 0;) {
         last = now();
         if (first == 0)
             first = last;
         else
             bytes += static_cast<std::uint64_t>(n);
+        if (stops_after != 0 && bytes - stopped_at >= stops_after) {
+            stopped_at = bytes;
+            must(::nanosleep(&kStop, nullptr), "nanosleep");
+        }
     }
     std::printf("received %llu bytes in %llu ns\n", static_cast<unsigned long long>(bytes),
                 static_cast<unsigned long long>(last - first));
@@ -143,8 +149,8 @@ void end_datagrams(const Peer &me, int fd)
 int main(int argc, char **argv)
 {
     Peer me = parse_peer(&argc, argv);
-    if (argc != 6)
-        die("expected tcp|udp blocking|poll|epoll RATE MS BYTES");
+    if (argc != 7)
+        die("expected tcp|udp blocking|poll|epoll RATE MS BYTES STOPS_AFTER");
     const bool tcp = std::string(argv[1]) == "tcp";
     int fd = -1;
     if (tcp) {
@@ -156,7 +162,7 @@ int main(int argc, char **argv)
     }
     me.step();
     if (me.server) {
-        receive(fd);
+        receive(fd, std::strtoull(argv[6], nullptr, 0));
         return 0;
     }
     const std::uint64_t rate = std::strtoull(argv[3], nullptr, 0);
