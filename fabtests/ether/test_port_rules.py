@@ -25,7 +25,7 @@ def talk(run, lab, kind, turns, *, serves):
     """The process with the library, which serves or asks; what its peer on the right has is the kernel's."""
     number = ports.free_port()
     at = LEFT if serves else RIGHT
-    server = lab.program("server", [*PING, kind, "serve", at, number, turns], ours=serves)
+    server = lab.program("server", [*PING, kind, "serve", at, number], ours=serves)
     server.wait_output("ready", PATIENCE)
     client = lab.program("client", [*PING, kind, "ask", at, number, turns], ours=not serves)
     client.ok()
