@@ -19,14 +19,8 @@ namespace vma::sock {
 
 void violation(Socket &s, const char *what)
 {
-    const int fd = s.any_fd.load(std::memory_order_relaxed);
-    VMA_LOG(kWarn, "fd=%d: the peer's process breaks the stream protocol (%s): connection reset", fd, what);
-    s.endpoint_down.store(true, std::memory_order_release);
-    if (is_remote(s))
-        abort_stream(s, what);
-    else
-        libc::real.shutdown(fd, SHUT_RDWR);
-    notify(s, ~0U);
+    VMA_LOG(kWarn, "fd=%d: the peer's process breaks the stream protocol", s.any_fd.load(std::memory_order_relaxed));
+    abort_stream(s, what);
 }
 
 namespace {
