@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The standard headers that most sources include: compiled once (Makefile.am). No source of the products relies on it, as clang-tidy goes without.
+// The standard headers that most sources include: builds with a sanitizer compile them once (Makefile.am).
+// No source relies on it, as the build without a sanitizer goes without.
 
 #include <algorithm>
 #include <array>
