@@ -35,8 +35,7 @@ ssize_t borrow(sock::Socket &s, Arrival &arrival)
 {
     const sock::LockGuard guard(s.rx_lock);
     std::size_t bytes = 0;
-    if (!s.on_port) // which has no spans
-        sock::settle(s);
+    sock::settle(s);
     while (arrival.count < arrival.most) {
         const sock::Loan loan = sock::lend_stream(s, arrival.most_bytes);
         if (loan.lender == nullptr)

@@ -8,7 +8,6 @@
 #include <rdma/fi_ext_vma.h>
 
 #include "compat/src/config/log.hpp"
-#include "compat/src/libc/real.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/port_stream.hpp"

@@ -126,7 +126,7 @@ std::uint64_t kernel_rate(int fd)
 }
 
 // What its pacer has still to make up for is forgotten, what it has earned stays as far as there is room for it.
-void limit_endpoint(Socket &s, std::uint32_t max_burst)
+void set_endpoint_limit(Socket &s, std::uint32_t max_burst)
 {
     const Pacing &p = s.pacing;
     if (s.endpoint == nullptr || s.on_port) // whose TCP keeps it: settle_port()
@@ -137,6 +137,11 @@ void limit_endpoint(Socket &s, std::uint32_t max_burst)
     if (result != 0)
         VMA_LOG(kWarn, "fd=%d: the endpoint takes no rate limit (%s): it is not paced while it is accelerated",
                 s.any_fd.load(std::memory_order_relaxed), strerror(-result));
+}
+
+void limit_endpoint(Socket &s)
+{
+    set_endpoint_limit(s, s.pacing.max_burst);
 }
 
 // tx_lock held.
@@ -152,7 +157,7 @@ void apply(Socket &s, std::uint64_t rate, const VmaRateLimit &more)
     s.tx.piece = p.pacer.limited() ? std::min(p.pacer.piece(), kLongestPiece) : kLongestPiece;
     if (p.held_until.load(std::memory_order_relaxed) != 0)
         hold(s, now()); // at the new rate it may be its turn
-    limit_endpoint(s, s.pacing.max_burst);
+    limit_endpoint(s);
 }
 
 } // namespace
@@ -201,7 +206,7 @@ void adopt_pacing_rate(Socket &s, int fd)
     if (rate != s.pacing.rate)
         apply(s, rate, {});
     else if (s.pacing.limited.load(std::memory_order_relaxed))
-        limit_endpoint(s, s.pacing.max_burst);
+        limit_endpoint(s);
 }
 
 void begin_paced_span(Socket &s)
@@ -209,8 +214,8 @@ void begin_paced_span(Socket &s)
     if (!s.pacing.limited.load(std::memory_order_relaxed) || !s.tx.started.load(std::memory_order_relaxed) ||
         is_remote(s)) [[likely]]
         return;
-    limit_endpoint(s, 1);
-    limit_endpoint(s, s.pacing.max_burst);
+    set_endpoint_limit(s, 1); // empties the bucket
+    limit_endpoint(s);
 }
 
 void forget_pacing(Socket &s)
@@ -255,9 +260,9 @@ void note_refusal(Socket &s)
         due != 0) {
         note_wait(s, due, now());
         hold(s, due);
-        if (is_ring_full(
-                s)) // the next send comes when the peer has read: what is late then is not the processor's fault
-            limit_endpoint(s, s.pacing.max_burst);
+        // The next send comes when the peer has read: what is late then is not the processor's fault.
+        if (is_ring_full(s))
+            limit_endpoint(s);
     }
 }
 

@@ -344,8 +344,8 @@ void finish_resend(
 void do_tx_work(Socket &s);
 void unlock_tx(Socket &s);   // unlocks, and does the work that came meanwhile
 void try_tx_work(Socket &s); // no lock held: does it unless somebody else holds the lock (who will then)
-bool is_ring_full(
-    const Socket &s); // less than an eighth of it is free: who wants to send waits for the peer; no lock needed
+// Less than an eighth of the peer's ring is free: who wants to send waits for it. No lock needed.
+bool is_ring_full(const Socket &s);
 bool can_transmit(const Socket &s); // room in the peer's ring; no lock needed
 
 // may_close() looks without a lock, while the helper thread may be opening or closing it.
