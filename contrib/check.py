@@ -188,7 +188,7 @@ def stage_asan(stage):
     if not configure(stage, folder, "--enable-asan", f"CXXFLAGS={SANITIZED}"):
         return [Case("configure", FAIL)]
     # Only what is run here is made.
-    libraries = ("contrib/standard.hpp.gch", "libvma.la", "libvma-fi.la")
+    libraries = ("contrib/standard.hpp.gch", ".libs/libvma.so", ".libs/libvma-fi.so")
     cases = make_check(stage, folder, "TESTS=$(unit_tests)", goals=libraries)
     names = ("datagrams/echo", "datagrams/hostile", "datagrams/semantics", "one_process", "semantics/semantics")
     programs = ["fabtests/lib/programs/begin", "fabtests/posix/programs/soak/soak", *(f"fabtests/sockets/programs/{name}" for name in names)]

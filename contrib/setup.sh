@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." && SELF=contrib/setup.sh
 # Every Debian package that building, testing or the demo needs: the only list.
 PACKAGES=(
     # build
-    g++ make autoconf automake libtool pkg-config libfabric-dev libibverbs-dev librdmacm-dev libhwloc-dev libbpf-dev libmnl-dev libncurses-dev
+    g++ make autoconf automake pkg-config libfabric-dev libibverbs-dev librdmacm-dev libhwloc-dev libbpf-dev libmnl-dev libncurses-dev
     git ca-certificates xz-utils
     # tests and checks
     libcmocka-dev libfabric-bin clang clang-format clang-tidy python3 python3-pytest
@@ -98,7 +98,7 @@ deps() {
 
 build() {
     say "build: $BUILD"
-    [ -x configure ] && [ -f build-aux/ltmain.sh ] || run autogen ./autogen.sh
+    [ -x configure ] || run autogen ./autogen.sh
     mkdir -p "$BUILD"
     # Lines are what backtraces and profiles need; full debug information takes a sixth more time to compile.
     [ -f "$BUILD/Makefile" ] || run configure env -C "$BUILD" CXXFLAGS="${CXXFLAGS:--O2 -g1}" ../configure

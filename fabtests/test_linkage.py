@@ -55,7 +55,7 @@ def test_provider_goes_to_the_kernel_itself():
     header = (pathlib.Path(__file__).parents[1] / "prov/vma/src/core/kernel.hpp").read_text()
     direct = set(re.findall(r"^inline \w+ (\w+)\(", header, re.MULTILINE))
     assert {"close", "read", "epoll_wait", "unlinkat"} <= direct
-    objects = output("nm", "--undefined-only", LIBRARIES / "libvmaprov_core.a").splitlines()
+    objects = output("nm", "--undefined-only", BUILD / "libvmaprov_core.a").splitlines()
     wanted = {line.split()[-1].split("@")[0] for line in objects if line.startswith(" ")}
     assert "syscall" in wanted
     ours = (exports(LIBRARIES / "libvma.so") | {"opendir", "fdopendir", "readdir", "closedir"}) - {"syscall", "__register_atfork"}
@@ -66,7 +66,7 @@ def test_provider_goes_to_the_kernel_itself():
 def test_nothing_is_made_under_a_lock_of_the_compiler(archive):
     """A function's static variable that is made at run time has a lock. If a thread has it while another one forks, the child waits for
     ever: no handler of fork() knows it."""
-    objects = output("nm", "-AC", "--undefined-only", LIBRARIES / archive).splitlines()
+    objects = output("nm", "-AC", "--undefined-only", BUILD / archive).splitlines()
     assert objects
     assert not [line for line in objects if "__cxa_guard_acquire" in line]
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 LIBRARY = pathlib.Path(".libs/libvma.so")
-CORE = pathlib.Path(".libs/libvmacompat_core.a")
+CORE = pathlib.Path("libvmacompat_core.a")
 MAP = pathlib.Path(__file__).resolve().parent.parent / "libvma.map"
 
 # What programs call that concerns stream sockets and the life of descriptors, with the other names that glibc has for it.

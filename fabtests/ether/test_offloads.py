@@ -146,7 +146,7 @@ def test_udp(run, hosts, family, left, right, how):
 def test_a_kernel_without_metadata(run, hosts, size):
     """All is as before there was any, and a line says so."""
     runtimes = build.preload().split()[:-1]  # of a sanitizer
-    shim = build.build_dir() / "fabtests/ether/programs/.libs/old_kernel.so"
+    shim = build.build_dir() / "fabtests/ether/programs/old_kernel.so"
     server = listening(run, hosts.left, "tcp_echo", "listen", FAMILIES[0][1], PORT, offloads="on",
                        LD_PRELOAD=" ".join([*runtimes, str(shim)]))
     data = os.urandom(size)

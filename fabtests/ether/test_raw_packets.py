@@ -224,7 +224,7 @@ def test_libraries_are_opened_without_a_lock(run, hosts, sysfs, tmp_path):
 @pytest.fixture
 def extra_api(machine):
     """extra_api(scenario, **env): libvma.so on the simulated NIC, which carries from the start."""
-    folder = build.build_dir() / "fabtests/ether/programs/.libs"
+    folder = build.build_dir() / "fabtests/ether/programs"
     env = {"LD_PRELOAD": f"{build.preload()} {folder / 'sim_dlopen.so'} {folder / 'sim_rdmacm.so'}", "VMA_ETHERNET": "wire",
            "FI_VMA_ETHERNET": "raw", "VMA_TRACELEVEL": "debug", "VMA_LIFT_AFTER": "8"}
     return lambda scenario, **more: machine("extra_api", scenario, PORT, folder="extra", **{**env, **more})

@@ -33,7 +33,7 @@ def enter(hosts, sysfs):
 
 def environment(hosts, preloaded, *more) -> dict[str, str]:
     """The NIC in rdma-core's place, behind the libraries that are preloaded already, and before those of ours that are named."""
-    libraries = build.build_dir() / "fabtests/ether/programs/.libs"
+    libraries = build.build_dir() / "fabtests/ether/programs"
     ours = [str(libraries / f"{name}.so") for name in ("sim_dlopen", *more)]
     return {"LD_PRELOAD": " ".join([*preloaded, *ours]), "IPATH_NO_BACKTRACE": "1",
             "SIM_NIC_LIBRARY": str(libraries / "sim_rdmacm.so"),

@@ -17,7 +17,7 @@ LIMIT = 30  # seconds
 
 
 def library(name):
-    return build.build_dir() / "fabtests/posix/programs/order/.libs" / f"{name}.so"
+    return build.build_dir() / "fabtests/posix/programs/order" / f"{name}.so"
 
 
 def compare(run, places, *args, program=PROGRAM, before=(), behind=()):
