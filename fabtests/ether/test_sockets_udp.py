@@ -17,6 +17,7 @@ import time
 import pytest
 
 from lib import build
+from lib.runner import open_input
 from lib.wire import LEFT, LEFT6, PATIENCE, RIGHT, RIGHT6, inside
 
 PORT = 7001
@@ -360,24 +361,27 @@ def echo(host, family, address):
     return thread
 
 
+def asker(run, wire, number, right, *options):
+    """A client of the echo with the library, which has ended; it asked until it was on the port."""
+    with open_input() as stdin:
+        proc = on_port(run, wire.left, "asker", PYTHON, PROGRAMS / "udp_asker.py", number, right, PORT, 4000, *options, stdin=stdin)
+        run.wait_until(lambda: is_on_port(proc), "to be on the port", proc=proc)
+    return proc.ok()
+
+
 @pytest.mark.parametrize("connected", ["connected", "unconnected"])
 @pytest.mark.parametrize("family, number, left, right", FAMILIES, ids=IDS)
 def test_client(run, wire, family, number, left, right, connected):
     echo(wire.right, family, right)
-    proc = on_port(run, wire.left, "asker", PYTHON, PROGRAMS / "udp_asker.py", number, right, PORT, 4000, connected)
-    proc.ok()
-    assert proc.stdout() == "ok\n"
-    assert is_on_port(proc)
+    assert asker(run, wire, number, right, connected).stdout() == "ok\n"
 
 
 def test_refused(run, wire):
     """The peer's ICMP error reaches a connected socket that is on the port."""
     thread = echo(wire.right, socket.AF_INET, RIGHT)
-    proc = on_port(run, wire.left, "asker", PYTHON, PROGRAMS / "udp_asker.py", "4", RIGHT, PORT, 4000, "connected", "quit")
-    proc.ok()
+    proc = asker(run, wire, "4", RIGHT, "connected", "quit")
     thread.join(PATIENCE)
     assert proc.stdout() == "refused\n"
-    assert is_on_port(proc)
 
 
 @pytest.mark.parametrize("server", [True, False], ids=["server", "client"])

@@ -34,6 +34,14 @@ def _wait_until(condition, timeout: float, what: str, proc=None):
         pause = min(pause * 2, 0.02)
 
 
+@contextlib.contextmanager
+def open_input():
+    """A standard input of nothing, which ends when the block does: tells a program that it has gone on for long enough."""
+    end, goes_on = os.pipe()
+    with open(end, "rb") as stdin, open(goes_on, "wb"):
+        yield stdin
+
+
 def wait_for_end(popens, timeout: float) -> bool:
     """Waits until one of the processes has ended. False: none has in time. Popen.wait() looks every 50 ms only."""
     deadline = time.monotonic() + timeout

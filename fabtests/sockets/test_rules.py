@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """libvma.conf: sockets that a rule gives to the kernel stay there and say why, the others are accelerated; and libvma-check."""
 
-import os
 import pathlib
 import subprocess
 
 import pytest
 
 from lib import build, ports
+from lib.runner import open_input
 
 PING = ["/usr/bin/python3", "-B", pathlib.Path(__file__).parent / "programs" / "ping.py"]
 REASON = "a rule of libvma.conf says os"
@@ -19,8 +19,7 @@ def talk(run, kind, port, server_env=None, client_env=None, address="127.0.0.1",
     options = {"vma": True, "mode": "latency"}
     server = run.start("server", [*PING, kind, "serve", address, port], env=server_env, **options)
     server.wait_output("ready")
-    end, goes_on = os.pipe()
-    with open(end, "rb") as stdin, open(goes_on, "wb"):
+    with open_input() as stdin:
         client = run.start("client", [*PING, kind, "ask", "127.0.0.1", port, 0 if lifts else TURNS], env=client_env, stdin=stdin, **options)
         for proc in {"client": [client], "both": [client, server]}.get(lifts, []):
             proc.wait_log(lambda log: log.accelerated() != 0, f"{proc.name} to be accelerated")

@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A UDP client of an echo: udp_asker.py 4|6 ADDRESS PORT COUNT connected|unconnected. Sizes go through what fits one frame and what
-does not. Ends with "ok", or with "refused" when a connected socket is told that nobody is there."""
+"""A UDP client of an echo: udp_asker.py 4|6 ADDRESS PORT COUNT connected|unconnected [quit]. Sizes go through what fits one frame and
+what does not. It asks COUNT times, and until its standard input ends. Ends with "ok", or with "refused" when a connected socket is told
+that nobody is there."""
 
+import itertools
 import random
+import select
 import socket
 import sys
+
+
+def input_has_ended():
+    return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
 def main():
@@ -17,7 +24,9 @@ def main():
         s.connect(to)
     chance = random.Random(7)
     try:
-        for i in range(int(sys.argv[4])):
+        for i in itertools.count():
+            if i >= int(sys.argv[4]) and input_has_ended():
+                break
             message = chance.randbytes((1, 64, 1000, 1400, 1472, 1473, 3000, 20000)[i % 8])
             if connected:
                 s.send(message)
