@@ -2,5 +2,5 @@
 # Makes ./configure from configure.ac. Needs autoconf, automake and pkg-config.
 set -e
 cd "$(dirname "$0")"
-mkdir -p m4 build-aux
+mkdir -p build-aux
 exec autoreconf --install --force "$@"

@@ -2,6 +2,7 @@
 #include "compat/src/intercept/sandboxed_wait.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "compat/src/intercept/export.hpp"
 #include "compat/src/socket/stash.hpp"
@@ -9,6 +10,8 @@
 namespace vma::intercept {
 
 namespace {
+
+constexpr int kMostSelected = 1 << 16; // descriptors looked at: a sandboxed process may have no memory but its stack's
 
 bool has_unread(int fd)
 {
@@ -38,21 +41,22 @@ int poll_beside_unread(pollfd *fds, nfds_t count, int (*wait)(const void *call, 
 
 int select_beside_unread(int count, fd_set *in, int (*wait)(const void *call, bool at_once), const void *call)
 {
-    fd_set unread;
-    FD_ZERO(&unread);
+    constexpr int kBits = static_cast<int>(sizeof(unsigned long) * 8);
+    auto *const words = reinterpret_cast<unsigned long *>(in); // an fd_set may be longer than its type
+    const int most = in != nullptr ? std::min(count, kMostSelected) : 0;
+    unsigned long unread[kMostSelected / kBits] = {}; // those of `in`, before the kernel overwrites them
     bool any = false;
-    for (int fd = 0; in != nullptr && fd < std::min(count, FD_SETSIZE); ++fd) {
-        if (!FD_ISSET(fd, in) || !has_unread(fd))
+    for (int fd = 0; fd < most; ++fd) {
+        const unsigned long bit = 1UL << fd % kBits;
+        if ((words[fd / kBits] & bit) == 0 || !has_unread(fd))
             continue;
-        FD_SET(fd, &unread);
+        unread[fd / kBits] |= bit;
         any = true;
     }
     int n = wait(call, any);
-    for (int fd = 0; any && n >= 0 && fd < std::min(count, FD_SETSIZE); ++fd) {
-        if (!FD_ISSET(fd, &unread) || FD_ISSET(fd, in))
-            continue;
-        FD_SET(fd, in);
-        ++n;
+    for (int index = 0; any && n >= 0 && index * kBits < most; ++index) {
+        n += std::popcount(unread[index] & ~words[index]);
+        words[index] |= unread[index];
     }
     return n;
 }
