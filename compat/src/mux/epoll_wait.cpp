@@ -183,7 +183,7 @@ private:
     }
 
     // Of the list no more than the first `most`.
-    int harvest_after(int n, unsigned most = UINT_MAX)
+    int harvest_after(int n, unsigned most = UINT_MAX, bool *kernel_first = nullptr)
     {
         const unsigned found = std::min(set_.ready.load(std::memory_order_acquire), most);
         if (n < 0 || n == max_ || found == 0)
@@ -191,7 +191,7 @@ private:
         const auto room = static_cast<unsigned>(max_ - n);
         if (!libc::can_update(events_ + n, std::min(found, room) * sizeof *events_))
             return n != 0 ? n : fail(EFAULT); // the events stay
-        return n + harvest(set_, events_ + n, max_ - n, found, n > 0 ? round_ : 0);
+        return n + harvest(set_, events_ + n, max_ - n, found, n > 0 ? round_ : 0, kernel_first);
     }
 
     // The same, for the place in the kernel's list where it has the engine's news.
@@ -220,15 +220,7 @@ private:
         return harvest_after(n);
     }
 
-    bool kernel_may_be_earlier()
-    {
-        if (mixed())
-            return true;
-        const std::uint32_t waits = set_.kernel_waits.load(std::memory_order_relaxed);
-        if (waits != 0)
-            set_.kernel_waits.store(waits - 1, std::memory_order_relaxed);
-        return waits != 0;
-    }
+    bool kernel_may_be_earlier() const { return mixed() || set_.kernel_waits.load(std::memory_order_relaxed) != 0; }
 
     // After a look at the engine: what is on the list.
     int report()
@@ -237,9 +229,22 @@ private:
             return 0;
         if (ours_first_)
             return harvest_after(0);
+        if (kernel_may_be_earlier())
+            return report_with_kernel();
+        bool kernel_first = false;
+        const int n = harvest_after(0, UINT_MAX, &kernel_first);
+        return n == 0 && kernel_first ? look_at_both() : n;
+    }
+
+    // The kernel is asked only if there is something to report.
+    int report_with_kernel()
+    {
         if (!list_ready(set_))
             return 0; // what has been put on it meanwhile waits: the kernel has not been asked since
-        return kernel_may_be_earlier() ? look_at_both() : harvest_after(0);
+        const std::uint32_t waits = set_.kernel_waits.load(std::memory_order_relaxed);
+        if (waits != 0)
+            set_.kernel_waits.store(waits - 1, std::memory_order_relaxed);
+        return look_at_both();
     }
 
     int look(KernelTurn &kernel, bool kernel_first)

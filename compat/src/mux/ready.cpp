@@ -75,6 +75,25 @@ unsigned pick(Set &set, Picked *picked, unsigned most, std::uint64_t &round)
     return count;
 }
 
+// To the front, in their order: they are looked at later.
+[[gnu::cold, gnu::noinline]] void put_back(Set &set, const Picked *picked, unsigned count)
+{
+    LockGuard guard(set.ready_lock);
+    while (count-- > 0) {
+        Entry &entry = *picked[count].entry;
+        if (entry.set.load(std::memory_order_relaxed) != &set || entry.generation != picked[count].generation ||
+            entry.disabled || entry.place.load(std::memory_order_relaxed) != Place::kTaken)
+            continue; // whoever changed it has seen to it
+        unqueue(set, entry);
+        entry.ready_prev = nullptr;
+        entry.ready_next = set.head;
+        (set.head != nullptr ? set.head->ready_prev : set.tail) = &entry;
+        set.head = &entry;
+        entry.queued = true;
+        set.ready.store(set.ready.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    }
+}
+
 constexpr std::uint32_t kWaitsForKernel = 64; // reports
 
 std::uint32_t look_at(Set &set, const Picked &picked)
@@ -213,7 +232,7 @@ std::uint64_t begin_round(Set &set)
     return ++set.round;
 }
 
-int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t round)
+int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t round, bool *kernel_first)
 {
     constexpr unsigned kBatch = 32;
     unsigned budget = most; // ends although entries come back all the time
@@ -221,12 +240,19 @@ int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t ro
     while (budget > 0 && n < max) {
         Picked picked[kBatch];
         const unsigned room = static_cast<unsigned>(max - n);
-        const unsigned count = pick(set, picked, std::min({room, budget, kBatch}), round);
+        unsigned count = pick(set, picked, std::min({room, budget, kBatch}), round);
         if (count == 0)
             break;
         budget -= count;
-        for (unsigned i = 0; i < count; ++i)
+        for (unsigned i = 0; i < count; ++i) {
             picked[i].found = look_at(set, picked[i]);
+            if (kernel_first == nullptr || set.kernel_waits.load(std::memory_order_relaxed) == 0) [[likely]]
+                continue;
+            put_back(set, picked + i + 1, count - i - 1);
+            count = i + 1;
+            budget = 0;
+            *kernel_first = true;
+        }
         n += settle(set, picked, count, out + n, round);
     }
     return n;

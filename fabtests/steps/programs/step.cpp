@@ -17,9 +17,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "fabtests/sockets/programs/peer.hpp"
@@ -186,10 +188,14 @@ pid_t Run::find_thread() const
     const pid_t victim = pids_[order_.scenario->victim];
     if (order_.scenario->thread != Thread::kHelper)
         return victim;
-    for (pid_t thread = victim + 1; thread < victim + 40; ++thread)
-        if (::access(("/proc/" + std::to_string(victim) + "/task/" + std::to_string(thread)).c_str(), F_OK) == 0)
-            return thread;
-    return 0;
+    pid_t found = 0;
+    std::error_code gone;
+    for (const auto &entry : std::filesystem::directory_iterator("/proc/" + std::to_string(victim) + "/task", gone)) {
+        const pid_t thread = std::stoi(entry.path().filename());
+        if (thread != victim && (found == 0 || thread < found))
+            found = thread;
+    }
+    return found;
 }
 
 void Run::inject(Tracee &tracee)

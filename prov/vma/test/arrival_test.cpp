@@ -238,6 +238,38 @@ void stamps_that_lie(void **)
     }
 }
 
+// By another clock than the queue's a slot may be from long ago or from far ahead: it comes all the same, and the others with it.
+void stamps_of_another_clock(void **)
+{
+    using vma::local::StampClock;
+    const StampClock other =
+        vma::local::stamp_clock() == StampClock::cycles ? StampClock::nanoseconds : StampClock::cycles;
+    for (const bool queue : {false, true}) {
+        Star star(6);
+        if (queue)
+            vma::local::queue_of(star.b.cq).clock = other;
+        else
+            vma::local::Endpoint::from(star.from[0])
+                .sender.slots.control()
+                .stamps.store(static_cast<std::uint32_t>(other));
+        for (int round = 0; round < 2000; ++round) {
+            for (std::size_t i = 0; i < star.from.size(); ++i)
+                assert_true(star.put(i, i) && star.put(i, i));
+            std::size_t got[6] = {};
+            for (std::size_t all = 0, reads = 0; all < 12; ++reads) {
+                assert_true(reads < 100);
+                fi_cq_data_entry entries[5];
+                const std::size_t count = star.read(entries, 5);
+                for (std::size_t i = 0; i < count; ++i)
+                    ++got[entries[i].data];
+                all += count;
+            }
+            for (const std::size_t count : got)
+                assert_int_equal(count, 2);
+        }
+    }
+}
+
 } // namespace
 
 int main()
@@ -250,6 +282,7 @@ int main()
         cmocka_unit_test(the_second_connection),
         cmocka_unit_test(the_end_of_one),
         cmocka_unit_test(stamps_that_lie),
+        cmocka_unit_test(stamps_of_another_clock),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,46 +1,29 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Whose slot comes next. What one peer published before something else is consumed before it, on whichever of the queue's endpoints it
-// came: the earliest slot of all is the next one, after a look at all others that began when it was there.
+// came: the earliest slot of all is the next one, if its stamp is from before a look at all endpoints. Then what its sender knew of was
+// there when that look began.
 #include <algorithm>
 #include <utility>
 
-#include "local/endpoint.hpp"
-#include "local/queue.hpp"
+#include "local/arrival.hpp"
 
 namespace vma::local {
 
 namespace {
 
-bool later(const Queue::Rung &a, const Queue::Rung &b) noexcept
-{
-    return a.stamp > b.stamp;
-}
+struct IsLater {
+    bool operator()(const Queue::Rung &a, const Queue::Rung &b) const noexcept { return a.stamp > b.stamp; }
+};
 
 } // namespace
 
-// A slot is written when the one that had its place before is consumed, and no earlier, whatever it says: whose slots claim to be the
-// earliest of all doesn't shut out the others.
-std::uint64_t Queue::stamp_of(const Endpoint &endpoint) noexcept
-{
-    return std::max(endpoint.receiver.slots.stamp(), endpoint.not_before);
-}
-
-void Queue::note_consumed(Endpoint &endpoint, unsigned slots) noexcept
-{
-    endpoint.consumed += slots;
-    if (endpoint.consumed < kSlotCount)
-        return;
-    endpoint.consumed = 0;
-    endpoint.not_before = std::exchange(endpoint.lap, stamp_now(stamp_clock()));
-}
-
 void Queue::push_rung(Endpoint &endpoint) noexcept
 {
-    if (endpoint.is_rung || endpoint.is_active)
+    if (endpoint.is_rung)
         return;
     endpoint.is_rung = true;
     rung[rung_count++] = {stamp_of(endpoint), &endpoint};
-    std::push_heap(rung.get(), rung.get() + rung_count, later);
+    std::push_heap(rung.get(), rung.get() + rung_count, IsLater());
 }
 
 void Queue::pop_rung(Endpoint &endpoint) noexcept
@@ -48,11 +31,11 @@ void Queue::pop_rung(Endpoint &endpoint) noexcept
     endpoint.is_rung = false;
     Rung *const end = rung.get() + rung_count--;
     if (rung[0].endpoint == &endpoint) [[likely]] {
-        std::pop_heap(rung.get(), end, later);
+        std::pop_heap(rung.get(), end, IsLater());
         return;
     }
     *std::find_if(rung.get(), end, [&endpoint](const Rung &entry) { return entry.endpoint == &endpoint; }) = end[-1];
-    std::make_heap(rung.get(), end - 1, later);
+    std::make_heap(rung.get(), end - 1, IsLater());
 }
 
 // Whatever list it is on.
@@ -74,22 +57,8 @@ void Queue::order(bool wanted) noexcept
 {
     for (std::uint32_t bit = 0; bit < by_bit_size; ++bit) {
         if (by_bit[bit])
-            by_bit[bit]->receiver.slots.ask_for_stamps(wanted ? stamp_clock() : StampClock::none);
+            by_bit[bit]->receiver.slots.ask_for_stamps(wanted ? clock : StampClock::none);
     }
-}
-
-bool Queue::can_go_on(const Endpoint &endpoint) const noexcept
-{
-    return endpoint.receiver.open.load(std::memory_order_acquire) && endpoint.passed_at != reads &&
-           !endpoint.stalled.load(std::memory_order_relaxed);
-}
-
-// What an endpoint owes beside its slots.
-void Queue::settle(Endpoint &endpoint) noexcept
-{
-    give_back(endpoint);
-    if (endpoint.receiver.ended && !endpoint.receiver.slots.ready()) [[unlikely]]
-        endpoint.receiver.flush(FI_ECANCELED);
 }
 
 void Queue::answer(Endpoint &endpoint) noexcept
@@ -115,42 +84,30 @@ void Queue::answer_doorbell() noexcept
     });
 }
 
-// Goes round until a round finds nothing earlier: what its sender had published before was there when that round began.
-Endpoint *Queue::earliest() noexcept
+// False: nothing is there. True: what was published before the horizon is in the heap, each endpoint with its next slot.
+bool Queue::look() noexcept
 {
-    Endpoint *found = nullptr;
-    std::uint64_t stamp = 0;
-    for (;;) {
-        const Endpoint *const before = found;
-        if (doorbell.rung())
-            answer_doorbell();
-        for (unsigned i = 0; i < active_count; ++i) {
-            Endpoint &endpoint = *active[i];
-            if (endpoint.receiver.slots.ready() && (!found || stamp_of(endpoint) < stamp) && can_go_on(endpoint)) {
-                found = &endpoint;
-                stamp = stamp_of(endpoint);
-            }
-        }
-        if (rung_count && (!found || rung[0].stamp < stamp)) {
-            found = rung[0].endpoint;
-            stamp = rung[0].stamp;
-        }
-        if (found == before)
-            return found;
+    const auto due = [this](const Endpoint *endpoint) { return is_due(*endpoint); };
+    if (!rung_count && !doorbell.rung() && std::none_of(active, active + active_count, due))
+        return false;
+    horizon = receivers > 1 ? stamp_before_reading(clock) : kNoHorizon;
+    for (unsigned i = 0; i < active_count; ++i) {
+        if (is_due(*active[i]))
+            push_rung(*active[i]);
     }
+    if (doorbell.rung())
+        answer_doorbell();
+    return true;
 }
 
-// Something may come before the slot of this endpoint that is next now.
-bool Queue::is_overtaken(const Endpoint &endpoint) const noexcept
+// The second look is later than what the first has seen: whose slot claims to be later still has no turn to wait for.
+Endpoint *Queue::earliest() noexcept
 {
-    const std::uint64_t stamp = stamp_of(endpoint);
-    if (doorbell.rung() || (rung_count && rung[0].stamp < stamp))
-        return true;
-    for (unsigned i = 0; i < active_count; ++i) {
-        if (active[i] != &endpoint && active[i]->receiver.slots.ready() && stamp_of(*active[i]) < stamp)
-            return true;
+    for (int looks = 0; looks < 2 && (!rung_count || rung[0].stamp >= horizon); ++looks) {
+        if (!look())
+            return nullptr;
     }
-    return false;
+    return rung_count ? rung[0].endpoint : nullptr;
 }
 
 } // namespace vma::local

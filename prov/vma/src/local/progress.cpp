@@ -9,7 +9,7 @@
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
-#include "local/endpoint.hpp"
+#include "local/arrival.hpp"
 #include "ofi/cq_sread.hpp"
 #include "ofi/noop.hpp"
 #include "rdma/fi_ext_vma.h"
@@ -32,9 +32,10 @@ template <fi_cq_format Format> void Queue::visit(Endpoint &endpoint, Sink &sink)
     Receiver &rx = endpoint.receiver;
     if (sink.room && !sink.out)
         __builtin_unreachable(); // who gives no buffer has no room: for the analyzer, which can't know
+    const std::uint64_t latest = latest_in_turn();
     SlotHeader header;
     for (unsigned done = 0; rx.slots.peek(header); ++done) {
-        if (done == kBurst || (sink.out && entries.size() >= sink.room) || (done != 0 && is_overtaken(endpoint)))
+        if (done == kBurst || (sink.out && entries.size() >= sink.room) || (done != 0 && stamp_of(endpoint) > latest))
             break;
         const bool region = header.op == SlotOp::region_inline || header.op == SlotOp::region_direct;
         if (region && header.flags == kSlotData && sink.room && entries.empty()) [[likely]] {
@@ -106,26 +107,44 @@ template <fi_cq_format Format> void Queue::serve(Endpoint &endpoint, Sink &sink)
     const bool stuck = slots.next() == before; // a queue that is full, a long copy: in the next read
     if (stuck)
         endpoint.passed_at = reads;
-    if (endpoint.is_active) {
+    const bool goes_on = open && slots.ready() && !endpoint.stalled.load(std::memory_order_relaxed);
+    if (endpoint.is_active)
         touch(static_cast<unsigned>(std::find(active, active + active_count, &endpoint) - active));
-        return;
-    }
-    if (open && !armed && (endpoint.rings_often || active_count < kActive)) {
+    else if (open && !armed && (endpoint.rings_often || active_count < kActive))
         activate(endpoint);
-    } else if (open && slots.ready() && !endpoint.stalled.load(std::memory_order_relaxed)) {
-        if (!stuck) {
-            push_rung(endpoint);
-        } else {
-            endpoint.is_rung = true; // its bit changes nothing until then
-            endpoint.passed_next = passed;
-            passed = &endpoint;
-        }
+    if (!goes_on)
+        return;
+    if (!stuck) {
+        push_rung(endpoint);
+    } else if (!endpoint.is_active) {
+        endpoint.is_rung = true; // its bit changes nothing until then
+        endpoint.passed_next = passed;
+        passed = &endpoint;
+    }
+}
+
+// Where there is one endpoint, and no bell, nothing has to be put into an order.
+template <fi_cq_format Format> void Queue::take_from_only(Endpoint &endpoint, Sink &sink) noexcept
+{
+    const SlotReader &slots = endpoint.receiver.slots;
+    if (!is_due(endpoint) || reads % kLookAtWriters == 0)
+        give_back_all();
+    horizon = kNoHorizon;
+    for (unsigned i = 0; i < kVisits && is_due(endpoint) && (!sink.out || entries.size() < sink.room); ++i) {
+        const std::uint32_t before = slots.next();
+        visit<Format>(endpoint, sink);
+        note_consumed(endpoint, slots.next() - before);
+        if (slots.next() == before)
+            return; // in the next read
     }
 }
 
 template <fi_cq_format Format> void Queue::take_slots(Sink &sink, bool with_datagrams) noexcept
 {
     ++reads;
+    if (receivers == 1 && active_count == 1 && !rung_count && !doorbell.rung() && !inlets.used()) [[likely]]
+        return take_from_only<Format>(*active[0], sink);
+    horizon = 0;
     for (unsigned i = 0; i < kVisits && (!sink.out || entries.size() < sink.room); ++i) {
         Endpoint *const endpoint = earliest();
         if (i == 0 && (!endpoint || reads % kLookAtWriters == 0)) // they are not in a hurry
@@ -135,6 +154,8 @@ template <fi_cq_format Format> void Queue::take_slots(Sink &sink, bool with_data
         if (with_datagrams && inlets.used())
             inlets.poll();
         serve<Format>(*endpoint, sink);
+        if (!rung_count && (sink.taken || !entries.empty()))
+            break; // the next read finds what has come since
     }
     while (passed) {
         Endpoint &endpoint = *passed;

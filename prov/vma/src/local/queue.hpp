@@ -12,6 +12,7 @@
 #include "local/doorbell.hpp"
 #include "local/inlets.hpp"
 #include "local/pacing.hpp"
+#include "local/stamp.hpp"
 #include "ofi/cntr.hpp"
 #include "ofi/cq.hpp"
 
@@ -84,13 +85,17 @@ struct Queue : ofi::Cq {
 
     Endpoint *active[kActive] = {}; // looked at directly, the one that was active last in front
     unsigned active_count = 0;
-    // A heap of those that have rung and are not looked at directly, the one with the earliest slot in front.
+    // A heap of those that have something, the one with the earliest slot in front.
     struct Rung {
         std::uint64_t stamp;
         Endpoint *endpoint;
     };
     std::unique_ptr<Rung[]> rung;
     std::uint32_t rung_count = 0;
+    // Stamps from before it tell the order: it is of the last look at all endpoints. Of a single one all do.
+    static constexpr std::uint64_t kNoHorizon = UINT64_MAX;
+    std::uint64_t horizon = 0;
+    StampClock clock = StampClock::none;
     Endpoint *passed = nullptr; // could not go on in this read
     unsigned receivers = 0;     // endpoints that receive
     bool armed = false;         // somebody may sleep on the wait descriptor
@@ -102,7 +107,7 @@ struct Queue : ofi::Cq {
     unsigned reads = 0;
     const void *armed_by = nullptr; // the thread
     Doorbell doorbell;
-    std::uint32_t recent[8] = {}; // bits that rang last
+    std::uint32_t recent[kActive] = {}; // bits that rang last: with more than can be active, none of them is
     unsigned recent_at = 0;
     std::unique_ptr<Endpoint *[]> by_bit;
     std::uint32_t by_bit_size = 0;
@@ -127,12 +132,15 @@ private:
     };
 
     template <fi_cq_format Format> void take_slots(Sink &sink, bool with_datagrams) noexcept;
+    template <fi_cq_format Format> void take_from_only(Endpoint &endpoint, Sink &sink) noexcept;
     template <fi_cq_format Format> void serve(Endpoint &endpoint, Sink &sink) noexcept;
+    bool look() noexcept;
     Endpoint *earliest() noexcept;
+    bool is_due(const Endpoint &endpoint) const noexcept;
     bool can_go_on(const Endpoint &endpoint) const noexcept;
-    bool is_overtaken(const Endpoint &endpoint) const noexcept;
+    std::uint64_t latest_in_turn() const noexcept;
     static std::uint64_t stamp_of(const Endpoint &endpoint) noexcept; // of its next slot
-    static void note_consumed(Endpoint &endpoint, unsigned slots) noexcept;
+    void note_consumed(Endpoint &endpoint, unsigned slots) noexcept;
     void answer_doorbell() noexcept;
     void answer(Endpoint &endpoint) noexcept;
     void settle(Endpoint &endpoint) noexcept;

@@ -3,6 +3,7 @@
 // never converted into a time.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "core/clock.hpp"
@@ -26,6 +27,18 @@ inline std::uint64_t stamp_now(StampClock clock) noexcept
     }
 #endif
     return static_cast<std::uint64_t>(core::monotonic_ns());
+}
+
+// Now, and what this thread reads from here on is read later: what was published before is there.
+inline std::uint64_t stamp_before_reading(StampClock clock) noexcept
+{
+    const std::uint64_t now = stamp_now(clock);
+#if defined(__x86_64__)
+    __builtin_ia32_lfence();
+#else
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+    return now;
 }
 
 // The one to use on this machine: the counter, where the kernel itself keeps time by it.
