@@ -76,7 +76,7 @@ def at(harness, stretches, faults, points, table):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--all", action="store_true", help="all points, with progress; hours for all scenarios")
+    parser.add_argument("--all", action="store_true", help="all points, with progress; a quarter of an hour or more for all scenarios")
     parser.add_argument("--every", action="store_true", help="every instruction is a point, not only those that others can see")
     parser.add_argument("--list", action="store_true", help="the scenarios")
     parser.add_argument("--scenario", action="append", choices=list(steps.scenarios()), metavar="NAME", help="only this one (may be repeated)")

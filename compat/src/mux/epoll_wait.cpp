@@ -183,7 +183,7 @@ private:
     }
 
     // Of the list no more than the first `most`.
-    int harvest_after(int n, unsigned most = UINT_MAX, bool *kernel_first = nullptr)
+    [[gnu::always_inline]] int harvest_after(int n, unsigned most = UINT_MAX, bool *kernel_first = nullptr)
     {
         const unsigned found = std::min(set_.ready.load(std::memory_order_acquire), most);
         if (n < 0 || n == max_ || found == 0)
@@ -223,7 +223,7 @@ private:
     bool kernel_may_be_earlier() const { return mixed() || set_.kernel_waits.load(std::memory_order_relaxed) != 0; }
 
     // After a look at the engine: what is on the list.
-    int report()
+    [[gnu::always_inline]] int report()
     {
         if (set_.ready.load(std::memory_order_acquire) == 0)
             return 0;

@@ -212,9 +212,11 @@ int PollWait::look(KernelTurn &kernel, bool kernel_first)
     return n;
 }
 
-// There is something in the array that only the kernel knows of, or will.
+// There is something in the array, beside what has news, that only the kernel knows of, or will.
 bool PollWait::kernel_may_be_earlier() const
 {
+    if (count_ == 1)
+        return false;
     return frame_.looked_count != count_ ||
            std::any_of(looked_, looked_ + frame_.looked_count, [](const Looked &looked) {
                return looked.set != nullptr || sock::waits_for_kernel(*looked.socket, looked.interest & ~kOut);

@@ -127,23 +127,29 @@ template <fi_cq_format Format> void Queue::serve(Endpoint &endpoint, Sink &sink)
 template <fi_cq_format Format> void Queue::take_from_only(Endpoint &endpoint, Sink &sink) noexcept
 {
     const SlotReader &slots = endpoint.receiver.slots;
-    if (!is_due(endpoint) || reads % kLookAtWriters == 0)
+    if (reads % kLookAtWriters == 0)
         give_back_all();
     horizon = kNoHorizon;
-    for (unsigned i = 0; i < kVisits && is_due(endpoint) && (!sink.out || entries.size() < sink.room); ++i) {
-        const std::uint32_t before = slots.next();
+    std::uint32_t before = slots.next() - 1;
+    for (unsigned i = 0; i < kVisits && slots.next() != before && is_due(endpoint); ++i) {
+        if (sink.out && entries.size() >= sink.room)
+            return;
+        before = slots.next();
         visit<Format>(endpoint, sink);
         note_consumed(endpoint, slots.next() - before);
-        if (slots.next() == before)
-            return; // in the next read
     }
 }
 
 template <fi_cq_format Format> void Queue::take_slots(Sink &sink, bool with_datagrams) noexcept
 {
     ++reads;
-    if (receivers == 1 && active_count == 1 && !rung_count && !doorbell.rung() && !inlets.used()) [[likely]]
-        return take_from_only<Format>(*active[0], sink);
+    if (receivers == 1 && active_count == 1 && !rung_count && !doorbell.rung() && !inlets.used()) [[likely]] {
+        if (active[0]->receiver.slots.ready())
+            take_from_only<Format>(*active[0], sink);
+        else
+            give_back_all();
+        return;
+    }
     horizon = 0;
     for (unsigned i = 0; i < kVisits && (!sink.out || entries.size() < sink.room); ++i) {
         Endpoint *const endpoint = earliest();
