@@ -228,8 +228,8 @@ def stage_fuzz(stage):
         return list(pool.map(fuzz, corpora, programs))
 
 
-# Tests that mostly wait, and compare what is said: lists that take as long, but the soak's. All others measure, or count on a
-# processor for each of their programs.
+# Tests that mostly wait, and compare what is said: two lists that take as long. All others measure, or count on a processor
+# for each of their programs.
 SIDE_BY_SIDE = (
     ("ether/test_sockets.py", "ether/test_sockets_ends.py", "ether/test_sockets_semantics.py",
      "ether/test_sockets_udp.py", "ether/test_sockets_members.py", "ether/test_tcp_matrix.py", "ether/test_raw_packets.py",
@@ -240,7 +240,6 @@ SIDE_BY_SIDE = (
      "posix/test_haproxy.py", "posix/test_messages.py", "posix/test_postgresql.py", "posix/test_cpython.py",
      "sockets/test_bad_pointers.py", "sockets/test_sandbox.py", "sockets/test_hardened.py",
      "steps", "extra"),
-    ("posix/test_soak.py",),
 )
 
 
