@@ -2,22 +2,17 @@
 // The calls of struct vma_api_t, by the file that has them. Each checks all that a program hands it, and may be made by any thread.
 #pragma once
 
-#include <errno.h>
-
 #include <atomic>
 
 #include <mellanox/vma_extra.h>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/libc/fail.hpp"
 #include "compat/src/socket/socket.hpp"
 
 namespace vma::extra {
 
-inline int fail(int error)
-{
-    errno = error;
-    return -1;
-}
+using libc::fail;
 
 // What no device here can do; said once a call.
 inline int unsupported(std::atomic<bool> &said, const char *call, const char *why)

@@ -3,6 +3,7 @@
 // taken over, which the kernel's set doesn't have at the time, is judged here by the kernel's rules.
 #include <errno.h>
 
+#include "compat/src/libc/fail.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/epoll_set.hpp"
@@ -11,6 +12,8 @@
 namespace vma::mux {
 
 namespace {
+
+using libc::fail;
 
 // What an epoll_ctl is about.
 struct Target {
@@ -24,12 +27,6 @@ struct Target {
     }
     bool still_open() const { return nested ? set_of(fd) == source : sock::lookup(fd) == source; }
 };
-
-int fail(int error)
-{
-    errno = error;
-    return -1;
-}
 
 void describe(Set &set, Entry &entry, const epoll_event &event)
 {

@@ -7,6 +7,7 @@
 #include <climits>
 
 #include "compat/src/config/params.hpp"
+#include "compat/src/libc/fail.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
@@ -23,13 +24,9 @@ namespace vma::mux {
 
 namespace {
 
-constexpr int kMostEvents = INT_MAX / static_cast<int>(sizeof(epoll_event)); // as the kernel has it
+using libc::fail;
 
-int fail(int error)
-{
-    errno = error;
-    return -1;
-}
+constexpr int kMostEvents = INT_MAX / static_cast<int>(sizeof(epoll_event)); // as the kernel has it
 
 // A one-shot entry fired in the kernel with our tag for data. False: the event isn't to be reported.
 bool untag(Set &set, epoll_event &event)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "compat/src/libc/fail.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/mux/mux.hpp"
@@ -13,6 +14,8 @@
 namespace vma::mux {
 
 namespace {
+
+using libc::fail;
 
 using Word = unsigned long;
 constexpr int kWordBits = static_cast<int>(sizeof(Word) * 8);
@@ -23,12 +26,6 @@ constexpr short kOut = POLLOUT | POLLWRNORM | POLLWRBAND;
 constexpr short kErr = POLLPRI;
 constexpr short kInResult = kIn | POLLHUP | POLLERR;
 constexpr short kOutResult = kOut | POLLERR;
-
-int fail(int error)
-{
-    errno = error;
-    return -1;
-}
 
 // Bits of one set; the kernel reads and writes whole words.
 class Bits

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "compat/src/config/params.hpp"
+#include "compat/src/libc/fail.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/mux/spin_mask.hpp"
@@ -17,17 +18,13 @@ namespace vma::mux {
 
 namespace {
 
+using libc::fail;
+
 constexpr std::uint32_t kOut = POLLOUT | POLLWRNORM | POLLWRBAND;
 constexpr std::uint32_t kAlways = POLLHUP | POLLERR | POLLNVAL;
 constexpr std::int64_t kMutedSleep = std::int64_t{10} * 1000 * 1000; // ns
 constexpr unsigned kMostLooks = 8;
 constexpr nfds_t kExtra = 65; // the engine's descriptors, one a ring, and the thread's own
-
-int fail(int error)
-{
-    errno = error;
-    return -1;
-}
 
 std::uint32_t bits(short events)
 {

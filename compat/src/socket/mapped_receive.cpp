@@ -9,6 +9,7 @@
 
 #include <cstddef>
 
+#include "compat/src/libc/fail.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/calls.hpp"
@@ -17,13 +18,9 @@ namespace vma::sock {
 
 namespace {
 
-constexpr std::size_t kLeast = offsetof(tcp_zerocopy_receive, length) + sizeof(tcp_zerocopy_receive::length);
+using libc::fail;
 
-int fail(int error)
-{
-    errno = error;
-    return -1;
-}
+constexpr std::size_t kLeast = offsetof(tcp_zerocopy_receive, length) + sizeof(tcp_zerocopy_receive::length);
 
 } // namespace
 
