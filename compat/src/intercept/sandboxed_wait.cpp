@@ -44,7 +44,8 @@ int select_beside_unread(int count, fd_set *in, int (*wait)(const void *call, bo
     constexpr int kBits = static_cast<int>(sizeof(unsigned long) * 8);
     auto *const words = reinterpret_cast<unsigned long *>(in); // an fd_set may be longer than its type
     const int most = in != nullptr ? std::min(count, kMostSelected) : 0;
-    unsigned long unread[kMostSelected / kBits] = {}; // those of `in`, before the kernel overwrites them
+    unsigned long unread[kMostSelected / kBits]; // those of `in`, before the kernel overwrites them
+    std::fill_n(unread, (most + kBits - 1) / kBits, 0UL);
     bool any = false;
     for (int fd = 0; fd < most; ++fd) {
         const unsigned long bit = 1UL << fd % kBits;

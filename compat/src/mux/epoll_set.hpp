@@ -234,8 +234,8 @@ unsigned poll_engine(Set &set, unsigned (*poll)(sock::RingMask) = sock::engine_p
 std::uint64_t begin_round(Set &set);
 
 // What is ready of the first `most` on the list, each entry once. `round`: of a look whose kernel's part is to be reported with this; 0: there
-// is none. With `kernel_first` it ends, and says so, at one that waits for the kernel's news: what is behind it may be later than those.
-int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t round, bool *kernel_first = nullptr);
+// is none. `heeds_kernel`: it ends at one that waits for the kernel's news (`kernel_waits`): what is behind it may be later than those.
+int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t round, bool heeds_kernel = false);
 bool go_to_sleep(Set &set); // false: there is something on the list
 void wake_up(Set &set);
 void relay(Set &set); // on leaving: others sleep, and what is left may be for them

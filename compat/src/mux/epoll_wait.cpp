@@ -180,7 +180,7 @@ private:
     }
 
     // Of the list no more than the first `most`.
-    [[gnu::always_inline]] int harvest_after(int n, unsigned most = UINT_MAX, bool *kernel_first = nullptr)
+    [[gnu::always_inline]] int harvest_after(int n, unsigned most = UINT_MAX, bool heeds_kernel = false)
     {
         const unsigned found = std::min(set_.ready.load(std::memory_order_acquire), most);
         if (n < 0 || n == max_ || found == 0)
@@ -188,7 +188,7 @@ private:
         const auto room = static_cast<unsigned>(max_ - n);
         if (!libc::can_update(events_ + n, std::min(found, room) * sizeof *events_))
             return n != 0 ? n : fail(EFAULT); // the events stay
-        return n + harvest(set_, events_ + n, max_ - n, found, n > 0 ? round_ : 0, kernel_first);
+        return n + harvest(set_, events_ + n, max_ - n, found, n > 0 ? round_ : 0, heeds_kernel);
     }
 
     // The same, for the place in the kernel's list where it has the engine's news.
@@ -228,9 +228,8 @@ private:
             return harvest_after(0);
         if (kernel_may_be_earlier())
             return report_with_kernel();
-        bool kernel_first = false;
-        const int n = harvest_after(0, UINT_MAX, &kernel_first);
-        return n == 0 && kernel_first ? look_at_both() : n;
+        const int n = harvest_after(0, UINT_MAX, true);
+        return n == 0 && kernel_may_be_earlier() ? look_at_both() : n;
     }
 
     // The kernel is asked only if there is something to report.

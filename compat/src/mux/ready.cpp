@@ -25,14 +25,20 @@ void kick_locked(Set &set)
         (void)!libc::uncancelled::write(set.kick_fd, &one, sizeof one); // an edge, whatever the counter is; never read
 }
 
-void append(Set &set, Entry &entry)
+// Onto the list between two neighbours, of which one at its end is nullptr.
+void put_between(Set &set, Entry *prev, Entry &entry, Entry *next)
 {
-    entry.ready_next = nullptr;
-    entry.ready_prev = set.tail;
-    (set.tail != nullptr ? set.tail->ready_next : set.head) = &entry;
-    set.tail = &entry;
+    entry.ready_prev = prev;
+    entry.ready_next = next;
+    (prev != nullptr ? prev->ready_next : set.head) = &entry;
+    (next != nullptr ? next->ready_prev : set.tail) = &entry;
     entry.queued = true;
     set.ready.store(set.ready.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+void append(Set &set, Entry &entry)
+{
+    put_between(set, set.tail, entry, nullptr);
 }
 
 // ready_lock held. True: the entry was not on the list.
@@ -85,12 +91,7 @@ unsigned pick(Set &set, Picked *picked, unsigned most, std::uint64_t &round)
             entry.disabled || entry.place.load(std::memory_order_relaxed) != Place::kTaken)
             continue; // whoever changed it has seen to it
         unqueue(set, entry);
-        entry.ready_prev = nullptr;
-        entry.ready_next = set.head;
-        (set.head != nullptr ? set.head->ready_prev : set.tail) = &entry;
-        set.head = &entry;
-        entry.queued = true;
-        set.ready.store(set.ready.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+        put_between(set, nullptr, entry, set.head);
     }
 }
 
@@ -232,7 +233,7 @@ std::uint64_t begin_round(Set &set)
     return ++set.round;
 }
 
-int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t round, bool *kernel_first)
+int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t round, bool heeds_kernel)
 {
     constexpr unsigned kBatch = 32;
     unsigned budget = most; // ends although entries come back all the time
@@ -246,12 +247,11 @@ int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t ro
         budget -= count;
         for (unsigned i = 0; i < count; ++i) {
             picked[i].found = look_at(set, picked[i]);
-            if (kernel_first == nullptr || set.kernel_waits.load(std::memory_order_relaxed) == 0) [[likely]]
+            if (!heeds_kernel || set.kernel_waits.load(std::memory_order_relaxed) == 0) [[likely]]
                 continue;
             put_back(set, picked + i + 1, count - i - 1);
             count = i + 1;
             budget = 0;
-            *kernel_first = true;
         }
         n += settle(set, picked, count, out + n, round);
     }

@@ -67,8 +67,7 @@ void Queue::answer(Endpoint &endpoint) noexcept
         attend(endpoint);
     if (!endpoint.is_active)
         endpoint.rings_often = rings_often(endpoint.bit);
-    if (endpoint.receiver.slots.ready() && endpoint.receiver.open.load(std::memory_order_acquire) &&
-        !endpoint.stalled.load(std::memory_order_relaxed))
+    if (has_slot(endpoint))
         push_rung(endpoint);
     else
         settle(endpoint);

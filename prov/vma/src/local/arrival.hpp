@@ -27,6 +27,12 @@ inline void Queue::note_consumed(Endpoint &endpoint, unsigned slots) noexcept
     endpoint.not_before = std::exchange(endpoint.lap, stamp_now(clock));
 }
 
+inline bool Queue::has_slot(const Endpoint &endpoint) noexcept
+{
+    return endpoint.receiver.slots.ready() && endpoint.receiver.open.load(std::memory_order_acquire) &&
+           !endpoint.stalled.load(std::memory_order_relaxed);
+}
+
 inline bool Queue::can_go_on(const Endpoint &endpoint) const noexcept
 {
     return endpoint.receiver.open.load(std::memory_order_acquire) && endpoint.passed_at != reads &&
@@ -35,7 +41,7 @@ inline bool Queue::can_go_on(const Endpoint &endpoint) const noexcept
 
 inline bool Queue::is_due(const Endpoint &endpoint) const noexcept
 {
-    return endpoint.receiver.slots.ready() && can_go_on(endpoint);
+    return has_slot(endpoint) && endpoint.passed_at != reads;
 }
 
 // What an endpoint owes beside its slots.

@@ -107,7 +107,7 @@ template <fi_cq_format Format> void Queue::serve(Endpoint &endpoint, Sink &sink)
     const bool stuck = slots.next() == before; // a queue that is full, a long copy: in the next read
     if (stuck)
         endpoint.passed_at = reads;
-    const bool goes_on = open && slots.ready() && !endpoint.stalled.load(std::memory_order_relaxed);
+    const bool goes_on = has_slot(endpoint);
     if (endpoint.is_active)
         touch(static_cast<unsigned>(std::find(active, active + active_count, &endpoint) - active));
     else if (open && !armed && (endpoint.rings_often || active_count < kActive))
@@ -245,10 +245,7 @@ void Queue::progress() noexcept
 void Queue::drain(Endpoint &endpoint) noexcept
 {
     Sink sink{nullptr, 0};
-    const Receiver &rx = endpoint.receiver;
-    for (unsigned i = 0; i < kVisits && rx.slots.ready() && rx.open.load(std::memory_order_acquire) &&
-                         !entries.full() && !endpoint.stalled.load(std::memory_order_relaxed);
-         ++i) {
+    for (unsigned i = 0; i < kVisits && has_slot(endpoint) && !entries.full(); ++i) {
         push_rung(endpoint); // its bit may have been taken already
         take_slots<FI_CQ_FORMAT_CONTEXT>(sink, false);
     }

@@ -136,7 +136,8 @@ private:
     template <fi_cq_format Format> void serve(Endpoint &endpoint, Sink &sink) noexcept;
     bool look() noexcept;
     Endpoint *earliest() noexcept;
-    bool is_due(const Endpoint &endpoint) const noexcept;
+    static bool has_slot(const Endpoint &endpoint) noexcept;
+    bool is_due(const Endpoint &endpoint) const noexcept; // and has not been stuck in this read
     bool can_go_on(const Endpoint &endpoint) const noexcept;
     std::uint64_t latest_in_turn() const noexcept;
     static std::uint64_t stamp_of(const Endpoint &endpoint) noexcept; // of its next slot
