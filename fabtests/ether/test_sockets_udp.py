@@ -17,6 +17,7 @@ import time
 import pytest
 
 from lib import build
+from lib.multicast import is_on_port
 from lib.runner import open_input
 from lib.wire import LEFT, LEFT6, PATIENCE, RIGHT, RIGHT6, inside
 
@@ -39,10 +40,6 @@ def wire(run, hosts):
 
 def on_port(run, host, name, *argv, env=None, **options):
     return run.start(name, argv, vma=True, env={"VMA_ETHERNET": "wire", **(env or {})}, netns=host.file, **options)
-
-
-def is_on_port(proc) -> bool:
-    return any(re.search(r"UDP .*accelerated: port wire", line) for line in proc.log().lines)
 
 
 class Peer:

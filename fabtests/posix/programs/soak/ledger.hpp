@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace soak {
 
@@ -114,6 +115,9 @@ std::uint32_t since_start_us();
 
 // Ends this process, and with it the run, with all that is known of the stream (none: -1).
 [[noreturn]] [[gnu::format(printf, 2, 3)]] void fail(std::int64_t stream, const char *format, ...);
+
+// What the kernel has of connections, its queues and timers, on stderr. `which`: a filter of ss(8), or what its output goes through.
+void show_sockets(const std::string &which);
 
 void hold(Side &side);   // this process has one descriptor more of it
 void let_go(Side &side); // and one less, which the other side may see

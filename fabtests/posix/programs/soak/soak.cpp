@@ -237,14 +237,6 @@ void Driver::end_all()
     }
 }
 
-// What the kernel has of the process's connections: bytes in its queues, and timers.
-void show_kernel_of(pid_t pid)
-{
-    const std::string command = "env -u LD_PRELOAD ss -tanompie | grep -A 1 'pid=" + std::to_string(pid) + ",' >&2";
-    if (std::system(command.c_str()) != 0)
-        std::fputs("ss shows nothing\n", stderr);
-}
-
 // A process that is in one operation for very long.
 void Driver::watch()
 {
@@ -263,7 +255,7 @@ void Driver::watch()
         std::getline(waits, where);
         if (std::getenv("SOAK_KEEP") != nullptr && std::printf("%d hangs\n", pid) > 0)
             ::pause(); // for a debugger
-        show_kernel_of(pid);
+        show_sockets("| grep -A 1 'pid=" + std::to_string(pid) + ",'");
         if (::fork() == 0)
             fail(d.stream, "process %d hangs (in %s) in: %s", pid, where.c_str(), d.operation);
         while (!g_ledger->failed)

@@ -69,12 +69,9 @@ void show_kernel(int fd)
     socklen_t len = sizeof address;
     if (::getsockname(fd, reinterpret_cast<sockaddr *>(&address), &len) != 0)
         return;
-    const unsigned port = ntohs(reinterpret_cast<const sockaddr_in *>(&address)->sin_port); // at one place in both
-    char command[120];
-    std::snprintf(command, sizeof command, "env -u LD_PRELOAD ss -tanomie 'sport = :%u or dport = :%u' >&2", port,
-                  port);
-    if (std::system(command) != 0)
-        std::fputs("ss shows nothing\n", stderr);
+    const std::string port =
+        std::to_string(ntohs(reinterpret_cast<const sockaddr_in *>(&address)->sin_port)); // at one place in both
+    show_sockets("'sport = :" + port + " or dport = :" + port + "'");
 }
 
 // The stream ended for its reader after `position` bytes.
