@@ -158,21 +158,24 @@ def test_redis(rxe):
 
 
 def test_nginx(rxe):
-    """A worker that its master has forked; files by sendfile, over one connection. It lasts until it is lifted: the
-    peers look for each other for 2.7 s at most."""
+    """A worker that its master has forked; files by sendfile, over one connection. How long the peers look for each other
+    is limited, and guests can be slower: connections are made until one of them has been lifted."""
     file = build.provider_dir() / "libvma-fi.so"
     conf = nginx.configuration("/tmp", f"{rxe.server.address}:8080", file.parent, sendfile="on")
     rxe.server.run(["python3", "-c", "import sys; open('/tmp/nginx.conf', 'w').write(sys.argv[1])", conf])
     server = start_server(rxe.server, ["nginx", "-p", "/tmp", "-c", "/tmp/nginx.conf", "-e", "/tmp/nginx-error.log"],
                           "nginx-server")
     gets = [word for i in range(2) for word in ("-o", f"/tmp/got{i}", f"http://{rxe.server.address}:8080/{file.name}")]
-    rxe.client.run(["curl", "-sS", "--fail", "--limit-rate", "1M", *gets], env=env("nginx-client", VMA_SPEC="latency"),
-                   timeout=rxe_lib.LIMIT)
-    for i in range(2):
-        rxe.client.run(["cmp", f"/tmp/got{i}", file])
+    deadline = time.monotonic() + rxe_lib.LIMIT
+    logs = [""]
+    while not all(ACCELERATED in said for said in logs):
+        assert time.monotonic() < deadline, "\n".join(logs)
+        rxe.client.run(["curl", "-sS", "--fail", "--limit-rate", "1M", *gets], env=env("nginx-client", VMA_SPEC="latency"),
+                       timeout=rxe_lib.LIMIT)
+        for i in range(2):
+            rxe.client.run(["cmp", f"/tmp/got{i}", file])
+        logs = [log(guest, f"nginx-{guest.role}") for guest in rxe.guests]
     server.stop(number=signal.SIGQUIT)
-    for guest in rxe.guests:
-        assert ACCELERATED in log(guest, f"nginx-{guest.role}"), log(guest, f"nginx-{guest.role}")
 
 
 @pytest.mark.parametrize("role", SIDES)
