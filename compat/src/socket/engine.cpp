@@ -31,6 +31,7 @@
 #include "compat/src/socket/provider.hpp"
 #include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/read_queue.hpp"
+#include "compat/src/socket/retired.hpp"
 #include "compat/src/socket/rings.hpp"
 #include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/stream.hpp"
@@ -242,6 +243,7 @@ void engine_end()
     engine_wake_helper();
     join_helper_thread();
     const LockGuard guard(g_lift_lock);
+    close_all_retired();
     const Objects o = g_engine.objects;
     publish({});
     close_objects(o, std::exchange(g_engine.datagrams, {}));

@@ -216,6 +216,7 @@ bool cut_receiver(Socket &s)
     if (result == -FI_EIO)
         violation(s, "a cut behind what was written");
     engine_drain(ring_of(s)); // what was accepted is counted
+    rx.cut = s.endpoint != nullptr && result == 0;
     rx.leaving = true;
     rx.returning.store(false, std::memory_order_release);
     const bool in_span = rx.path.load(std::memory_order_relaxed) == Path::kEndpoint || rx.start_at != kNone;

@@ -22,6 +22,7 @@
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/reach.hpp"
+#include "compat/src/socket/retired.hpp"
 #include "compat/src/socket/rings.hpp"
 #include "compat/src/socket/socket_sets.hpp"
 #include "compat/src/socket/stream.hpp"
@@ -191,11 +192,14 @@ void *help_engine(void *)
     while (!helper_is_to_end()) {
         const int remote = remote_event_fd(); // with the local one
         const bool active = engine_active() || attempts_are_open();
+        const bool closing = close_some_retired();
         const RingMask rings = open_rings(kAllRings);
         const int queue = arm_for_helper(rings);
         if (arm_events())
             sleep_and_give_turns(remote >= 0 ? remote : engine_objects().eq_fd, queue,
-                                 active ? static_cast<int>(helper_turn_ms()) : -1);
+                                 closing  ? 0
+                                 : active ? static_cast<int>(helper_turn_ms())
+                                          : -1);
         if (queue >= 0)
             engine_woken(rings);
         read_all_events();

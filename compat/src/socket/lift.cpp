@@ -25,6 +25,7 @@
 #include "compat/src/socket/loading.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/reach.hpp"
+#include "compat/src/socket/retired.hpp"
 #include "compat/src/socket/rings.hpp"
 #include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/socket_sets.hpp"
@@ -250,6 +251,7 @@ void clear_receive(Socket &s)
     s.rx.returning = false;
     s.rx.credit_due = false;
     s.rx.leaving = false;
+    s.rx.cut = false;
     s.rx.forget_remote();
     forget_unread(s);
     drop_stash(s);
@@ -258,7 +260,7 @@ void clear_receive(Socket &s)
 }
 
 // lift lock held. `keep_unread`: the program will go on reading.
-void close_endpoint(Socket &s, bool keep_unread)
+void close_endpoint(Socket &s, bool keep_unread, Closing closing = Closing::kNow)
 {
     const bool was_dual = dual(s);
     if (s.endpoint == nullptr && (!was_dual || (keep_unread && holds_stash(s))))
@@ -281,13 +283,14 @@ void close_endpoint(Socket &s, bool keep_unread)
     const bool stashed = ep != nullptr && !by_port && was_dual && keep_unread && stash_unread(s);
     if (by_port)
         land(s);
+    const bool later = closing == Closing::kBehindFork && !stashed && s.rx.cut && ep != nullptr && retire(s, *ep);
     clear_transmit(s);
     if (!stashed) {
         clear_receive(s);
         if (was_dual)
             s.mode.store(mode_without_endpoint(s), std::memory_order_release);
     }
-    if (ep != nullptr) {
+    if (ep != nullptr && !later) {
         if (is_remote(s) && !by_port)
             log_device_memory(s, *ep);
         fi_close(&ep->fid);
@@ -551,7 +554,7 @@ void stop_lifting(Socket &s)
     close_endpoint(s, true);
 }
 
-void tear_down(Socket &s, bool keep_unread)
+void tear_down(Socket &s, bool keep_unread, Closing closing)
 {
     LockGuard guard(g_lift_lock);
     if (is_udp(s)) {
@@ -560,7 +563,7 @@ void tear_down(Socket &s, bool keep_unread)
     }
     withdraw_offer(s);
     end_attempt(s);
-    close_endpoint(s, keep_unread);
+    close_endpoint(s, keep_unread, closing);
 }
 
 namespace {

@@ -17,6 +17,7 @@
 #include "compat/src/socket/helper_thread.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/reach.hpp"
+#include "compat/src/socket/retired.hpp"
 #include "compat/src/socket/socket_sets.hpp"
 #include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
@@ -50,7 +51,7 @@ template <class Visit> void each_noted(Visit visit)
 
 // Gives every socket of the pool that `chosen` says back to the kernel: all are asked first, then all are waited for. None
 // must become dual meanwhile: bytes that its peer then sent would be lost with its endpoint.
-template <class Chosen> void return_sockets(Chosen chosen, const char *why, Heir heir)
+template <class Chosen> void return_sockets(Chosen chosen, const char *why, Heir heir, Closing closing = Closing::kNow)
 {
     bool any = false;
     each_noted([&chosen](Socket &s) {
@@ -68,12 +69,12 @@ template <class Chosen> void return_sockets(Chosen chosen, const char *why, Heir
     if (!any)
         return;
     const std::int64_t until = return_deadline(); // for all of them
-    each_noted([&chosen, until](Socket &s) {
+    each_noted([&chosen, until, closing](Socket &s) {
         if (!dual(s) || !chosen(s))
             return;
         wait_returned(s, until);
         give_up_waiting(s);
-        tear_down(s, true);
+        tear_down(s, true, closing);
         if (s.lingers_until_ns.load(std::memory_order_acquire) != 0)
             end_linger(s);
     });
@@ -144,9 +145,19 @@ void begin_anew_in_child(Socket &s)
 
 } // namespace
 
+namespace {
+
+void return_all_for_fork()
+{
+    retired_must_stay();
+    return_sockets([](const Socket &) { return true; }, "fork", Heir::kLibrary, Closing::kBehindFork);
+}
+
+} // namespace
+
 void return_before_fork()
 {
-    return_sockets([](const Socket &) { return true; }, "fork", Heir::kLibrary);
+    return_all_for_fork();
     const LockGuard guard(g_lift_lock);
     each_noted([](Socket &s) {
         if (dual(s))
@@ -158,7 +169,7 @@ void return_all_shared_by_fork()
 {
     const std::uint32_t depth = libc::t_critical.depth;
     for (bool again = true; again;) { // where a fork goes past our wrappers, other threads may lift sockets meanwhile
-        return_sockets([](const Socket &) { return true; }, "fork", Heir::kLibrary);
+        return_all_for_fork();
         wait_for_helper_to_begin();
         g_helper_turn.lock();
         g_lift_lock.lock();
@@ -181,6 +192,7 @@ void after_fork_in_parent()
     engine_exclude_polling(false, kAllRings);
     unlock_pool_after_fork();
     mux::fork_parent();
+    retired_may_go();
     g_lift_lock.unlock();
     g_helper_turn.unlock();
 }
@@ -188,6 +200,7 @@ void after_fork_in_parent()
 void after_fork_in_child()
 {
     g_is_child = true;
+    retired_after_fork_in_child();
     stats::after_fork_in_child();
     accounting_after_fork_in_child();
     engine_after_fork_in_child();

@@ -127,6 +127,7 @@ struct Receiver {
     std::atomic<bool> returning{false};          // RETURN sent, not answered
     DueFlag credit_due;                          // CREDIT found no slot
     bool leaving = false;                        // we have cut or said RETURN: no span comes after this one
+    bool cut = false;                            // the peer can write nothing more, and all that it wrote is counted
     StreamLoans *loans = nullptr;                // since the first one of this endpoint
     std::atomic<std::uint64_t> lent_from{kNone}; // the first byte that is on loan
     const std::uint8_t *base = nullptr;          // our region
@@ -251,7 +252,8 @@ public:
     std::atomic<bool> aborted{false};              // by abort_stream()
     std::atomic<std::int64_t> lingers_until_ns{0}; // closed by the program, the peer's answer is still out; 0: not so
 
-    IdleMarks idle; // the helper thread's
+    IdleMarks idle;            // the helper thread's
+    fid_ep *retired = nullptr; // retired.cpp
 
     Socket *next_free = nullptr;
     std::uint32_t index = 0; // in the pool
@@ -405,10 +407,9 @@ void try_ready(Socket &s); // rx_lock or the poll lock held
 // Takes the offer back, and an endpoint that is being connected. A socket that is dual by now stays so: its peer may have sent
 // bytes, which only RETURN brings back. No lock held.
 void stop_lifting(Socket &s);
-void tear_down(
-    Socket &s,
-    bool
-        keep_unread); // closes the endpoint; the socket is plain again, or will be once what is left is read. No lock held
+enum class Closing { kNow, kBehindFork }; // of what costs time and nobody waits for (retired.hpp)
+// Closes the endpoint; the socket is plain again, or will be once what is left is read. No lock held.
+void tear_down(Socket &s, bool keep_unread, Closing closing = Closing::kNow);
 void on_connect_request(fi_info *info, const void *data, std::size_t len); // helper thread; takes over `info`
 void on_connected(fid_ep *endpoint);
 void on_down(fid_ep *endpoint, const char *why);
