@@ -27,6 +27,16 @@ void set(const Held &h, const char *call, int name, const void *value, socklen_t
         fail(h.stream, "%s: %s", call, strerrorname_np(-result));
 }
 
+// A receive buffer that becomes smaller than what lies in it makes the kernel drop the acknowledgements that come in too: the other
+// direction's sender has all its bytes unacknowledged and waits for its timer, longer and longer, until this one is read (seen in ss: 678,912
+// bytes of 524,288, seven retransmissions of what the peer had long received).
+bool would_shrink(int fd, int size)
+{
+    int now = 0; // twice what was asked for
+    socklen_t len = sizeof now;
+    return ::getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &now, &len) != 0 || 2 * size < now;
+}
+
 } // namespace
 
 void set_buffers(Worker &w)
@@ -38,6 +48,8 @@ void set_buffers(Worker &w)
     const bool sends = w.one_in(2);
     const int size =
         sends ? kSendSizes[w.below(std::size(kSendSizes))] : kReceiveSizes[w.below(std::size(kReceiveSizes))];
+    if (!sends && would_shrink(h->fd, size))
+        return;
     h->mine().shrunk =
         true; // before: a call that is being chosen just now may still wait, for as long as another one reads
     set(*h, sends ? "SO_SNDBUF" : "SO_RCVBUF", sends ? SO_SNDBUF : SO_RCVBUF, &size, sizeof size);
