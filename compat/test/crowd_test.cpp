@@ -12,6 +12,7 @@
 
 #include "compat/src/mux/clock.hpp"
 #include "compat/src/mux/crowd.hpp"
+#include "compat/src/mux/spin_time.hpp"
 
 namespace {
 
@@ -76,8 +77,7 @@ void turns_that_go_to_others_are_a_crowd(void **)
 void spin_of_hours_ends(void **)
 {
     const Crowded crowd;
-    const Deadline deadline(nullptr);
-    SpinTime spin(kHour, deadline);
+    SpinTime spin(kHour, kForever, nullptr);
     while (!spin.over()) {
     }
     assert_true(g_crowded_until.load(std::memory_order_relaxed) != 0);
@@ -86,8 +86,7 @@ void spin_of_hours_ends(void **)
 void no_other_begins(void **)
 {
     g_crowded_until.store(std::numeric_limits<std::int64_t>::max(), std::memory_order_relaxed);
-    const Deadline deadline(nullptr);
-    SpinTime spin(kHour, deadline);
+    SpinTime spin(kHour, kForever, nullptr);
     assert_true(spin.over());
 }
 
@@ -95,8 +94,7 @@ void spin_without_limit_goes_on(void **)
 {
     g_crowded_until.store(std::numeric_limits<std::int64_t>::max(), std::memory_order_relaxed);
     const Crowded crowd;
-    const Deadline deadline(nullptr);
-    SpinTime spin(-1, deadline);
+    SpinTime spin(-1, kForever, nullptr);
     for (int i = 0; i < 10000; ++i)
         assert_false(spin.over());
 }

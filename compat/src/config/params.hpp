@@ -30,6 +30,8 @@ struct Params {
     const char *internal_thread_affinity; // VMA_INTERNAL_THREAD_AFFINITY, as the variable says it; nullptr for none
     const char *internal_thread_cpuset;   // VMA_INTERNAL_THREAD_CPUSET, as the variable says it; nullptr for none
     bool spec_latency;                    // follows from `spec`
+    bool rx_poll_learns;                  // nobody has said `rx_poll`: what spins bring decides
+    bool select_poll_learns;              // likewise
     std::uint32_t lift_after;             // VMA_LIFT_AFTER: sends and receives before a stream leaves the kernel
     std::uint32_t stream_ring;            // VMA_STREAM_RING: bytes of receive ring a stream, power of two
     bool remote_streams;                  // VMA_REMOTE_STREAMS: to other hosts, over RDMA devices

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Time in the waits: the caller's timeout as a deadline with the kernel's nanoseconds, and how long a wait spins.
+// Time in the waits: the caller's timeout as a deadline with the kernel's nanoseconds, and when the kernel is asked.
 #pragma once
 
-#include <sched.h>
 #include <time.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <limits>
-
-#include "compat/src/mux/crowd.hpp"
 
 namespace vma::mux {
 
@@ -156,40 +153,6 @@ private:
     const std::uint32_t skip_;
     std::uint32_t count_ = 0;
     KernelShare &share_;
-};
-
-// A spinning wait: tells when to stop, after so many microseconds (-1 never), at the deadline, or where there is a crowd. Who has spun
-// for a while lets others run in each turn: they may be whom it waits for.
-class SpinTime
-{
-public:
-    SpinTime(std::int64_t microseconds, const Deadline &deadline)
-        : start_(now_ns()), end_(deadline.end()), limited_(microseconds >= 0)
-    {
-        if (!limited_)
-            return;
-        end_ = crowded(start_) ? start_ : std::min(end_, start_ + microseconds * 1000);
-    }
-
-    bool over() // a look at the clock costs more than a look at the queue: one every kStride calls
-    {
-        constexpr std::uint32_t kStride = 32;
-        constexpr std::int64_t kPoliteAfter = 20000;
-        if (!polite_ && ++calls_ % kStride != 0 && end_ != start_)
-            return false;
-        const std::int64_t now = now_ns();
-        if (polite_ && yield_finds_crowd(now) && limited_)
-            return true;
-        polite_ = now - start_ > kPoliteAfter;
-        return now >= end_;
-    }
-
-private:
-    std::int64_t start_;
-    std::int64_t end_;
-    const bool limited_;
-    std::uint32_t calls_ = 0;
-    bool polite_ = false;
 };
 
 } // namespace vma::mux

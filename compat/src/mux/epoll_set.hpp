@@ -14,6 +14,7 @@
 
 #include "compat/src/mux/clock.hpp"
 #include "compat/src/mux/fence.hpp"
+#include "compat/src/mux/spin_habit.hpp"
 #include "compat/src/mux/stable_pool.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/lock.hpp"
@@ -82,6 +83,7 @@ struct alignas(64) Set {
     std::atomic<std::uint32_t> kernel_waits{0};
     std::atomic<std::uint32_t> added{0}; // untracked descriptors, at least so many as are in it
     KernelShare kernel_share;
+    SpinHabit spins;
     std::atomic<sock::RingMask> rings{0};      // that its taken entries are on, or were
     std::atomic<stats::Mux *> record{nullptr}; // what it counts in, once it has waited for tracked sockets
 

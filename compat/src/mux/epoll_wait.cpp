@@ -16,6 +16,7 @@
 #include "compat/src/mux/kernel_wait.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/mux/spin_mask.hpp"
+#include "compat/src/mux/spin_time.hpp"
 #include "compat/src/mux/thread_record.hpp"
 #include "compat/src/mux/wait_count.hpp"
 #include "compat/src/socket/engine.hpp"
@@ -118,10 +119,14 @@ public:
             n = asked ? 0 : look_at_both();
         } else if (n == 0) {
             deadline_.start();
+            SpinTime time(params.select_poll, deadline_.end(), params.select_poll_learns ? &set_.spins : nullptr);
             if (params.select_poll != 0)
-                n = spin(kernel, params.select_poll);
-            while (n == 0)
-                n = sleep();
+                n = spin(kernel, time);
+            if (n == 0) {
+                while (n == 0)
+                    n = sleep();
+                time.slept();
+            }
             if (n == kTimedOut)
                 n = 0;
         }
@@ -267,12 +272,13 @@ private:
 
     bool interrupted() const { return libc::signal_counts().all != handlers_; }
 
-    int spin(KernelTurn &kernel, std::int64_t microseconds)
+    int spin(KernelTurn &kernel, SpinTime &time)
     {
         SpinMask mask(mask_);
-        SpinTime time(microseconds, deadline_);
         for (;;) {
             const int n = look(kernel, kernel.due_in_spin());
+            if (n > 0)
+                time.hit();
             if (n != 0)
                 return n;
             if (interrupted())

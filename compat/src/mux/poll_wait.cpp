@@ -172,8 +172,8 @@ int PollWait::plain()
 
 int PollWait::aware()
 {
-    const std::int64_t spin_time = config::params().select_poll;
-    KernelTurn kernel(config::params().select_poll_os_ratio, config::params().select_skip_os, record_.poll_share);
+    const config::Params &params = config::params();
+    KernelTurn kernel(params.select_poll_os_ratio, params.select_skip_os, record_.poll_share);
     const bool asked = kernel.due_at_call(frame_.looked_count != count_);
     int n = look(kernel, asked);
     if (n == 0 && deadline_.immediate() && !sure_) {
@@ -187,10 +187,14 @@ int PollWait::aware()
     if (deadline_.immediate())
         return look_at_kernel();
     deadline_.start();
-    if (spin_time != 0 && !spun_)
-        n = spin(kernel, spin_time);
+    SpinTime time(params.select_poll, deadline_.end(), params.select_poll_learns ? &record_.spins : nullptr);
+    if (params.select_poll != 0 && !spun_)
+        n = spin(kernel, time);
+    if (n != 0)
+        return n;
     while (n == 0)
         n = sleep();
+    time.slept();
     return n;
 }
 
@@ -291,10 +295,9 @@ int PollWait::collect()
     return n;
 }
 
-int PollWait::spin(KernelTurn &kernel, std::int64_t microseconds)
+int PollWait::spin(KernelTurn &kernel, SpinTime &time)
 {
     SpinMask mask(mask_);
-    SpinTime time(microseconds, deadline_);
     int n = 0;
     while (n == 0) {
         n = look(kernel, kernel.due_in_spin());
@@ -305,6 +308,8 @@ int PollWait::spin(KernelTurn &kernel, std::int64_t microseconds)
             return 0;
         }
     }
+    if (n > 0)
+        time.hit();
     return n;
 }
 

@@ -9,6 +9,7 @@
 
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/mux/clock.hpp"
+#include "compat/src/mux/spin_time.hpp"
 #include "compat/src/mux/thread_record.hpp"
 #include "compat/src/mux/wait_count.hpp"
 #include "compat/src/socket/engine.hpp"
@@ -49,7 +50,7 @@ private:
     int ask_kernel();
     int look_at_kernel();
     int collect();
-    int spin(KernelTurn &kernel, std::int64_t microseconds);
+    int spin(KernelTurn &kernel, SpinTime &time);
     int sleep();
     int sleep_in_kernel(sock::RingMask rings);
     void mute();

@@ -12,6 +12,7 @@
 
 #include "compat/src/mux/clock.hpp"
 #include "compat/src/mux/fence.hpp"
+#include "compat/src/mux/spin_habit.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/socket.hpp"
 
@@ -68,6 +69,7 @@ struct ThreadRecord {
     std::atomic<bool> used{false};
     Frame *frames = nullptr;
     KernelShare poll_share;
+    SpinHabit spins;         // of poll() and select()
     std::uint32_t group = 0; // of threads, whose counters of select() and poll() it has
     ThreadRecord *next = nullptr;
 };

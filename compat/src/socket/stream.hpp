@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "compat/src/mux/spin_habit.hpp"
 #include "compat/src/socket/due.hpp"
 #include "compat/src/socket/holders.hpp"
 #include "compat/src/socket/idle.hpp"
@@ -251,6 +252,9 @@ public:
     Glimpsed<bool> quickack = false;               // TCP_QUICKACK was set since then
     std::atomic<bool> aborted{false};              // by abort_stream()
     std::atomic<std::int64_t> lingers_until_ns{0}; // closed by the program, the peer's answer is still out; 0: not so
+
+    mux::SpinHabit receive_spins; // of waits for it (wait.cpp)
+    mux::SpinHabit send_spins;
 
     IdleMarks idle;            // the helper thread's
     fid_ep *retired = nullptr; // retired.cpp

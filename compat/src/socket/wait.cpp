@@ -16,7 +16,7 @@
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/libc/thread_key.hpp"
 #include "compat/src/mux/clock.hpp"
-#include "compat/src/mux/crowd.hpp"
+#include "compat/src/mux/spin_time.hpp"
 #include "compat/src/mux/thread_record.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/calls.hpp"
@@ -28,9 +28,8 @@ namespace vma::sock {
 namespace {
 
 constexpr std::int64_t kNsPerUs = 1000;
-constexpr std::int64_t kPoliteAfterNs = 20'000; // then each turn lets others run: they may be whom we wait for
-constexpr std::int64_t kShortTurnNs = 100'000;  // of a rate limit: a sleep takes longer
-constexpr unsigned kTurnsPerClock = 64;
+constexpr std::int64_t kShortTurnNs = 100'000; // of a rate limit: a sleep takes longer
+constexpr unsigned kTurnsPerCancel = 64;
 constexpr unsigned kTurnsPerKernelLook = 16;
 
 constinit Mutex g_sleepers_lock;
@@ -58,12 +57,11 @@ int check(const Socket &s, short events, const Wait &wait)
     return signals_of(wait) != wait.signals ? -EINTR : 0;
 }
 
-int spin(Socket &s, int fd, short events, Wait &wait, std::int64_t start, std::int64_t until)
+int spin(Socket &s, int fd, short events, Wait &wait, mux::SpinTime &time)
 {
-    bool polite = false;
-    std::int64_t now = start;
     const std::uint32_t yield = config::params().rx_poll_yield;
     for (unsigned turn = 1;; ++turn) {
+        const bool polite = time.polite();
         if (wait.look == nullptr)
             engine_poll(ring_of(s));
         else if ((wait.found = wait.look(wait.look_argument, polite)))
@@ -75,21 +73,14 @@ int spin(Socket &s, int fd, short events, Wait &wait, std::int64_t start, std::i
         if ((polite || turn % kTurnsPerKernelLook == 0) && waits_for_kernel(s, interest) &&
             ready_events(s, live_fd(s, fd), interest) != 0)
             return 1;
-        if (polite && mux::yield_finds_crowd(now) && until != kForever)
-            return 0;
+        if (time.over())
+            return now_ns() >= wait.deadline_ns ? -EAGAIN : 0;
         if (!polite && yield != 0 && turn % yield == 0)
             sched_yield();
         else
             cpu_relax();
-        if (turn % kTurnsPerClock != 0 && !polite)
-            continue;
-        pthread_testcancel(); // no lock is held, and no list has anything of this stack
-        now = now_ns();
-        if (now >= wait.deadline_ns)
-            return -EAGAIN;
-        if (now >= until)
-            return 0;
-        polite = now - start > kPoliteAfterNs;
+        if (turn % kTurnsPerCancel == 0 || polite)
+            pthread_testcancel(); // no lock is held, and no list has anything of this stack
     }
 }
 
@@ -161,6 +152,35 @@ Wait begin_wait(const Socket &s, std::int64_t timeout_us)
     return wait;
 }
 
+namespace {
+
+// Neither is ready at once.
+int wait_longer(Socket &s, int fd, short events, Wait &wait, mux::SpinTime time)
+{
+    const bool receives = (events & POLLIN) != 0;
+    int result = time.spins() ? spin(s, fd, events, wait, time) : 0;
+    if (result > 0) {
+        time.hit();
+        if (receives)
+            stats::add(record_of(s).now.rx.poll_hit);
+    }
+    if (result != 0)
+        return result;
+    if (receives)
+        stats::add(record_of(s).now.rx.poll_miss);
+    while (result == 0) {
+        result = sleep_once(s, fd, events, wait);
+        if (result == 0)
+            result = check(s, events, wait);
+        if (result == 0 && s.kernel_news.load(std::memory_order_acquire))
+            result = 1;
+    }
+    time.slept();
+    return result;
+}
+
+} // namespace
+
 int wait_for(Socket &s, int fd, short events, Wait &wait)
 {
     // Who sends has just found no room. News of what the kernel has to read would say again and again that there may be some.
@@ -170,26 +190,15 @@ int wait_for(Socket &s, int fd, short events, Wait &wait)
         if (wait.deadline_ns != kForever && now_ns() >= wait.deadline_ns)
             return -EAGAIN;
     }
-    const std::int64_t poll_us = config::params().rx_poll;
+    const config::Params &params = config::params();
+    const bool sends = (events & POLLOUT) != 0;
+    mux::SpinHabit *const habit = !params.rx_poll_learns ? nullptr : sends ? &s.send_spins : &s.receive_spins;
     int result = check(s, events, wait);
     const std::int64_t turn = turn_of(s, events);
     const bool sleeps = turn != kForever && turn - now_ns() > kShortTurnNs; // nobody hastens the clock
-    if (result == 0 && poll_us != 0 && !sleeps) {
-        const std::int64_t start = now_ns();
-        if (poll_us < 0 || !mux::crowded(start))
-            result = spin(s, fd, events, wait, start, poll_us < 0 ? kForever : start + poll_us * kNsPerUs);
-        if (result > 0 && (events & POLLIN) != 0)
-            stats::add(record_of(s).now.rx.poll_hit);
-    }
-    if (result == 0 && (events & POLLIN) != 0)
-        stats::add(record_of(s).now.rx.poll_miss);
-    while (result == 0) {
-        result = sleep_once(s, fd, events, wait);
-        if (result == 0)
-            result = check(s, events, wait);
-        if (result == 0 && s.kernel_news.load(std::memory_order_acquire))
-            result = 1;
-    }
+    if (result == 0)
+        result = wait_longer(s, fd, events, wait,
+                             mux::SpinTime(sleeps ? 0 : params.rx_poll, wait.deadline_ns, sleeps ? nullptr : habit));
     engine_leave(ring_of(s));
     return result > 0 ? 0 : result;
 }

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// When a spinning wait stops: after the time that the user has said, or that its habit allows; at its deadline; where others want the
+// processor. Who spins for long lets others run in each turn: they may be whom it waits for.
+#pragma once
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "compat/src/mux/clock.hpp"
+#include "compat/src/mux/crowd.hpp"
+#include "compat/src/mux/spin_habit.hpp"
+
+namespace vma::mux {
+
+class SpinTime
+{
+public:
+    // `microseconds`: the user's word, -1 for ever, 0 one look; with a `habit` it is not asked. `deadline`: ns, kForever when there is none.
+    SpinTime(std::int64_t microseconds, std::int64_t deadline, SpinHabit *habit)
+        : start_(now_ns()), last_(start_), end_(deadline), habit_(habit), limited_(habit != nullptr || microseconds >= 0)
+    {
+        if (habit_ != nullptr)
+            end_ = may_spin() ? std::min(end_, start_ + SpinHabit::kMostNs) : start_;
+        else if (limited_)
+            end_ = crowded(start_) ? start_ : std::min(end_, start_ + microseconds * 1000);
+    }
+
+    bool spins() const { return end_ != start_; }
+    bool polite() const { return polite_; }
+    std::int64_t start() const { return start_; }
+
+    bool over() // a look at the clock costs more than a look at the queue: one every kStride calls
+    {
+        constexpr std::uint32_t kStride = 32;
+        if (!polite_ && ++calls_ % kStride != 0 && end_ != start_)
+            return false;
+        return habit_ != nullptr ? over_by_habit() : over_by_word();
+    }
+
+    void hit() // it has found something
+    {
+        if (habit_ != nullptr && spins())
+            habit_->hit();
+    }
+
+    // It has slept until now.
+    void slept() const
+    {
+        if (habit_ == nullptr)
+            return;
+        const std::int64_t took = now_ns() - start_;
+        if (spins())
+            habit_->slept_after_spin(took);
+        else
+            habit_->slept(took);
+    }
+
+private:
+    static constexpr std::int64_t kPoliteAfter = 20'000; // ns
+
+    bool may_spin() const { return !crowded(start_) && !is_resting(start_) && habit_->is_due(); }
+
+    bool over_by_word()
+    {
+        const std::int64_t now = now_ns();
+        if (polite_ && yield_finds_crowd(now) && limited_)
+            return true;
+        polite_ = now - start_ > kPoliteAfter;
+        return now >= end_;
+    }
+
+    // Gives no turns away but to an Ethernet port's: with a busy thread on this processor each would last for milliseconds.
+    bool over_by_habit()
+    {
+        const std::int64_t now = now_ns();
+        if (end_ == start_ || lost_too_much(now))
+            return true;
+        if (now >= end_) {
+            habit_->missed();
+            return true;
+        }
+        polite_ = now - start_ > kPoliteAfter;
+        if (polite_ && g_turns_are_for_ports.load(std::memory_order_relaxed) && !crowded(now))
+            ::sched_yield();
+        return false;
+    }
+
+    // A gap between two looks at the clock: perhaps somebody else had the processor.
+    bool lost_too_much(std::int64_t now)
+    {
+        constexpr std::int64_t kGap = 20'000;
+        const std::int64_t gap = now - last_;
+        last_ = now;
+        return gap >= kGap && others_have_run() && loses_too_much(now, gap);
+    }
+
+    const std::int64_t start_;
+    std::int64_t last_;
+    std::int64_t end_;
+    SpinHabit *const habit_;
+    const bool limited_;
+    std::uint32_t calls_ = 0;
+    bool polite_ = false;
+};
+
+} // namespace vma::mux

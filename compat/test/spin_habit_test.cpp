@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Waits whose spinning nobody has limited: what spins and sleeps have brought decides on the next ones.
+#include "fabtests/unit.hpp"
+
+#include "compat/src/mux/spin_habit.hpp"
+#include "compat/src/mux/spin_time.hpp"
+
+using namespace vma::mux;
+
+namespace {
+
+constexpr std::int64_t kSoon = SpinHabit::kMostNs / 2;
+constexpr std::int64_t kLate = 10 * SpinHabit::kMostNs;
+
+// How many waits sleep at once before one spins.
+unsigned left_out(SpinHabit &habit)
+{
+    unsigned count = 0;
+    while (!habit.is_due())
+        ++count;
+    return count;
+}
+
+void hits_go_on(void **)
+{
+    SpinHabit habit;
+    for (int i = 0; i < 1000; ++i) {
+        assert_true(habit.is_due());
+        habit.hit();
+    }
+}
+
+void misses_leave_more_and_more_out(void **)
+{
+    SpinHabit habit;
+    assert_true(habit.is_due());
+    for (unsigned expected = 2; expected <= 256; expected *= 2) {
+        habit.missed();
+        habit.slept_after_spin(kLate);
+        assert_int_equal(left_out(habit), expected);
+    }
+    habit.missed();
+    assert_int_equal(left_out(habit), 256);
+    habit.hit();
+    habit.missed();
+    assert_int_equal(left_out(habit), 2);
+}
+
+void a_short_sleep_is_as_good_as_a_hit(void **)
+{
+    SpinHabit habit;
+    for (int i = 0; i < 8; ++i)
+        habit.missed();
+    assert_false(habit.is_due());
+    habit.slept(kLate);
+    assert_false(habit.is_due());
+    habit.slept(kSoon);
+    assert_true(habit.is_due());
+}
+
+// Who was waited for ran as soon as we slept, each time: a short sleep says nothing then.
+void both_ends_on_one_processor(void **)
+{
+    SpinHabit habit;
+    for (int i = 0; i < 8; ++i) {
+        habit.missed();
+        habit.slept_after_spin(SpinHabit::kMostNs + 5000);
+        while (!habit.is_due())
+            habit.slept(kSoon);
+    }
+    habit.missed();
+    assert_int_equal(left_out(habit), 256);
+    habit.hit(); // it has gone to another one
+    habit.missed();
+    habit.slept(kSoon);
+    assert_true(habit.is_due());
+}
+
+void a_spin_ends_by_itself_and_counts(void **)
+{
+    SpinHabit habit;
+    SpinTime spin(-1, kForever, &habit);
+    assert_true(spin.spins());
+    while (!spin.over()) {
+    }
+    SpinTime next(-1, kForever, &habit);
+    if (is_resting(next.start())) // where others had the processor
+        return;
+    assert_false(next.spins());
+    assert_true(next.over());
+}
+
+void what_is_lost_to_others_adds_up(void **)
+{
+    constexpr std::int64_t kMs = 1'000'000;
+    std::int64_t now = 1'000'000 * kMs;
+    for (int i = 0; i < 100; ++i, now += kMs)
+        assert_false(loses_too_much(now, kMs / 10)); // a tenth of the time
+    assert_false(is_resting(now));
+    for (int i = 0; !loses_too_much(now, kMs / 5); ++i, now += kMs)
+        assert_true(i < 20);
+    assert_true(is_resting(now + kMs - 1));
+    assert_false(is_resting(now + kMs));
+    now += kMs;
+    assert_true(loses_too_much(now, kMs)); // at once again
+    assert_true(is_resting(now + 2 * kMs - 1));
+    assert_false(is_resting(now + 2 * kMs));
+    now += 100 * kMs;
+    assert_true(loses_too_much(now, kMs));
+    assert_false(is_resting(now + kMs));
+}
+
+} // namespace
+
+int main()
+{
+    static const CMUnitTest tests[] = {
+        cmocka_unit_test(hits_go_on),
+        cmocka_unit_test(misses_leave_more_and_more_out),
+        cmocka_unit_test(a_short_sleep_is_as_good_as_a_hit),
+        cmocka_unit_test(both_ends_on_one_processor),
+        cmocka_unit_test(a_spin_ends_by_itself_and_counts),
+        cmocka_unit_test(what_is_lost_to_others_adds_up),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
