@@ -282,6 +282,14 @@ struct fi_vma_device_memory {
 static const uint64_t FI_VMA_UNTIMED = UINT64_C(1) << 60;
 
 /*
+ * FI_VMA_SLEEPERS, a command of fi_control(3) for completion queues of the local device, whose argument is a `const uint32_t *` that lives as long
+ * as the queue: the program counts there, atomically and before fi_trywait(3), the threads that are to sleep on the descriptor, and takes each off
+ * before it reads again. Then a read wakes the others only where there are some, where the queue else has to remember for ever that there may be.
+ * Somebody else reads an event queue of the fabric all the time: fi_trywait(3) does not look at connections.
+ */
+#define FI_VMA_SLEEPERS (FI_PROV_SPECIFIC | 0x564d0027)
+
+/*
  * FI_VMA_PASSIVE, in the flags of fi_eq_attr: neither reading this queue nor sleeping on it makes progress; its descriptor becomes readable for
  * events alone. For a program that reads completion queues of the same fabric in any case.
  */

@@ -53,8 +53,8 @@ public:
 
 private:
     static constexpr std::int64_t kSoonNs = 25'000; // two sleeps and wakings
-    static constexpr std::uint32_t kFewest = 2; // waits left out after one that spun in vain
-    static constexpr std::uint32_t kMost = 256; // after several in a row: a spin in 257 waits
+    static constexpr std::uint32_t kFewest = 2;     // waits left out after one that spun in vain
+    static constexpr std::uint32_t kMost = 256;     // after several in a row: a spin in 257 waits
 
     std::atomic<std::uint32_t> left_out_{0};
     std::atomic<std::uint32_t> next_{kFewest};

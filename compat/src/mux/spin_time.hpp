@@ -19,7 +19,8 @@ class SpinTime
 public:
     // `microseconds`: the user's word, -1 for ever, 0 one look; with a `habit` it is not asked. `deadline`: ns, kForever when there is none.
     SpinTime(std::int64_t microseconds, std::int64_t deadline, SpinHabit *habit)
-        : start_(now_ns()), last_(start_), end_(deadline), habit_(habit), limited_(habit != nullptr || microseconds >= 0)
+        : start_(now_ns()), last_(start_), end_(deadline), habit_(habit),
+          limited_(habit != nullptr || microseconds >= 0)
     {
         if (habit_ != nullptr)
             end_ = may_spin() ? std::min(end_, start_ + SpinHabit::kMostNs) : start_;

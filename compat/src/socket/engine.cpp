@@ -123,6 +123,8 @@ int open_objects()
     if (result == 0)
         result = open_queues(o, kQueue);
     if (result == 0)
+        result = fi_control(&o.cq->fid, static_cast<int>(FI_VMA_SLEEPERS), &g_engine.asleep);
+    if (result == 0)
         result = open_listener(o);
     if (result == 0) {
         publish(o);
@@ -448,6 +450,17 @@ void engine_woken(RingMask rings)
     if ((rings & kMainRing) != 0)
         g_engine.asleep.fetch_sub(1, std::memory_order_relaxed);
     count_sleepers(rings, false);
+}
+
+bool will_be_woken(const std::atomic<std::uint32_t> &asleep, int fd)
+{
+    pollfd p = {fd, POLLIN, 0};
+    return asleep.load(std::memory_order_seq_cst) != 0 && libc::uncancelled::poll_now(&p, 1) <= 0;
+}
+
+bool engine_watches_itself()
+{
+    return will_be_woken(g_engine.asleep, engine_wait_fd());
 }
 
 void engine_leave(RingMask rings)

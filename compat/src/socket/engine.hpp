@@ -52,6 +52,9 @@ void engine_woken(RingMask rings = kMainRing);
 
 // Reading a queue disarms it: whoever stops polling calls this, so that threads that sleep hear of what comes next.
 void engine_leave(RingMask rings = kMainRing);
+// A thread sleeps on the main ring, and nothing has come for which it would wake. One that has been woken may be in a handler of a signal for
+// long, or have left its wait by a jump.
+bool engine_watches_itself();
 
 // By a call that doesn't wait, before it says that there is nothing.
 inline unsigned engine_look(RingMask rings = kMainRing)

@@ -9,6 +9,7 @@
 #include <rdma/fi_eq.h>
 #include <rdma/fi_ext_vma.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include "compat/src/socket/device.hpp"
@@ -46,6 +47,8 @@ struct DatagramObjects {
 bool engine_start_datagrams(); // and the engine; lift lock held. False: it can't be (said once in the log)
 const DatagramObjects &engine_datagrams();
 void engine_exclude_polling(bool exclude, RingMask rings = kMainRing); // takes and gives back the poll locks
+// Somebody of those sleeps on the descriptor, and it is not readable.
+bool will_be_woken(const std::atomic<std::uint32_t> &asleep, int fd);
 void engine_after_fork_in_child();
 void *help_engine(void *); // helper_work.cpp: the helper thread, until it is to end
 

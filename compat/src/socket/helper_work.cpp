@@ -105,14 +105,16 @@ bool arm_events()
            (g_remote_devices.load(std::memory_order_relaxed) == 0 || arm_remote_events());
 }
 
-// Nothing a peer sends is stuck behind a program that computes: RETURN, END, CREDIT.
+// Nothing a peer sends is stuck behind a program that computes: RETURN, END, CREDIT. Who sleeps on the queue is woken by it.
 void drain_for_program(std::uint64_t &polls_seen)
 {
-    const std::uint64_t polls = engine_polls();
-    if (polls == polls_seen || config::params().internal_thread_arm_cq)
-        engine_drain_some();
-    polls_seen = engine_polls();
-    engine_leave();
+    const bool asked = config::params().internal_thread_arm_cq;
+    if (asked || !engine_watches_itself()) {
+        if (asked || engine_polls() == polls_seen)
+            engine_drain_some();
+        polls_seen = engine_polls();
+        engine_leave();
+    }
     drain_unpolled_rings(config::params().progress_most);
 }
 

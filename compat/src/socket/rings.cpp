@@ -105,6 +105,8 @@ int open_ring(Ring &r)
     int result = fi_cq_open(o.domain, &attributes, &cq, nullptr);
     if (result == 0)
         result = fi_control(&cq->fid, FI_GETWAIT, &r.fd);
+    if (result == 0)
+        result = fi_control(&cq->fid, static_cast<int>(FI_VMA_SLEEPERS), &r.asleep);
     if (result != 0) {
         if (cq != nullptr)
             fi_close(&cq->fid);
@@ -164,6 +166,8 @@ void exclude_polling_of_more(RingMask rings, bool exclude)
 void drain_unpolled_rings(unsigned most)
 {
     each_ring(kAllRings, [most](Ring &r) {
+        if (!config::params().internal_thread_arm_cq && will_be_woken(r.asleep, r.fd))
+            return;
         if (r.polls.load(std::memory_order_relaxed) == r.polls_seen || config::params().internal_thread_arm_cq)
             drain_ring(r, most);
         r.polls_seen = r.polls.load(std::memory_order_relaxed);

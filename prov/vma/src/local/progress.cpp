@@ -357,6 +357,8 @@ int control(fid *fid, int command, void *argument)
     Queue &queue = static_cast<Queue &>(ofi::cq_of(fid));
     if (command == FI_GETWAIT && queue.wait_obj != FI_WAIT_NONE && argument)
         return queue.give_wait_fd(*static_cast<int *>(argument));
+    if (static_cast<unsigned>(command) == FI_VMA_SLEEPERS)
+        return queue.count_by(static_cast<const std::uint32_t *>(argument));
     return ofi::cq_control(queue, queue.wait_fd(), command, argument);
 }
 
@@ -375,7 +377,8 @@ int trywait(ofi::Cq &cq) noexcept
     Queue &queue = static_cast<Queue &>(cq);
     if (queue.domain.fabric.orphaned())
         return -FI_EOPBADSTATE;
-    queue.domain.fabric.cm_progress();
+    if (queue.sleepers == nullptr)
+        queue.domain.fabric.cm_progress();
     const core::SpinGuard guard(queue.lock);
     return queue.arm() ? 0 : -FI_EAGAIN;
 }

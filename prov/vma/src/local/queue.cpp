@@ -57,6 +57,15 @@ int Queue::give_wait_fd(int &fd) noexcept
     return 0;
 }
 
+int Queue::count_by(const std::uint32_t *counter) noexcept
+{
+    if (counter == nullptr)
+        return -FI_EINVAL;
+    const core::SpinGuard guard(lock);
+    sleepers = counter;
+    return 0;
+}
+
 bool Queue::grow(std::uint32_t bit) noexcept
 {
     if (bit < by_bit_size)
@@ -203,14 +212,22 @@ void Queue::wake_sleepers() noexcept
         doorbell.wake_self();
 }
 
+// Beside the thread that reads. Who is counted has still to take the lock and arm, or has, and sees what is decided here.
+bool Queue::others_sleep() noexcept
+{
+    if (sleepers != nullptr)
+        return __atomic_load_n(sleepers, __ATOMIC_SEQ_CST) != 0;
+    many_sleepers |= armed_by != this_thread();
+    return many_sleepers;
+}
+
 // With several threads that may sleep on the descriptor, it is unreadable only while the queue is armed: then none of
 // them is forgotten when another has read the queue.
 void Queue::disarm() noexcept
 {
     armed = false;
     wakes += doorbell.disarm() ? 0 : 1;
-    if (many_sleepers || armed_by != this_thread()) {
-        many_sleepers = true;
+    if (others_sleep()) {
         doorbell.wake_self();
     } else if (doorbell.readable()) {
         doorbell.drain();

@@ -100,6 +100,7 @@ struct Queue : ofi::Cq {
     unsigned receivers = 0;     // endpoints that receive
     bool armed = false;         // somebody may sleep on the wait descriptor
     bool many_sleepers = false;
+    const std::uint32_t *sleepers = nullptr; // FI_VMA_SLEEPERS
     bool signalled = false;
     Sender *waiting = nullptr;
     Endpoint *failed = nullptr;
@@ -121,7 +122,8 @@ struct Queue : ofi::Cq {
     bool rings_often(std::uint32_t bit) noexcept;
     void push_rung(Endpoint &endpoint) noexcept;
     int open_wait_set() noexcept;
-    int give_wait_fd(int &fd) noexcept; // to the program. 0 or a negative errno
+    int give_wait_fd(int &fd) noexcept;                  // to the program. 0 or a negative errno
+    int count_by(const std::uint32_t *counter) noexcept; // FI_VMA_SLEEPERS. 0 or a negative errno
     int wait_fd() const noexcept { return wait_set ? wait_set.get() : doorbell.wake_fd(); }
 
 private:
@@ -152,6 +154,7 @@ private:
     bool anything() noexcept;
     void activate(Endpoint &endpoint) noexcept;
     void touch(unsigned index) noexcept;
+    bool others_sleep() noexcept;
     void deactivate(unsigned index) noexcept;
     void advance_senders(News *news) noexcept;
     void collect_due() noexcept;
