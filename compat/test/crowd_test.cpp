@@ -77,7 +77,7 @@ void turns_that_go_to_others_are_a_crowd(void **)
 void spin_of_hours_ends(void **)
 {
     const Crowded crowd;
-    SpinTime spin(kHour, kForever, nullptr);
+    SpinTime spin(kHour, kForever);
     while (!spin.over()) {
     }
     assert_true(g_crowded_until.load(std::memory_order_relaxed) != 0);
@@ -86,7 +86,7 @@ void spin_of_hours_ends(void **)
 void no_other_begins(void **)
 {
     g_crowded_until.store(std::numeric_limits<std::int64_t>::max(), std::memory_order_relaxed);
-    SpinTime spin(kHour, kForever, nullptr);
+    SpinTime spin(kHour, kForever);
     assert_true(spin.over());
 }
 
@@ -94,7 +94,7 @@ void spin_without_limit_goes_on(void **)
 {
     g_crowded_until.store(std::numeric_limits<std::int64_t>::max(), std::memory_order_relaxed);
     const Crowded crowd;
-    SpinTime spin(-1, kForever, nullptr);
+    SpinTime spin(-1, kForever);
     for (int i = 0; i < 10000; ++i)
         assert_false(spin.over());
 }

@@ -79,13 +79,12 @@ void both_ends_on_one_processor(void **)
 void a_spin_ends_by_itself_and_counts(void **)
 {
     SpinHabit habit;
-    SpinTime spin(-1, kForever, &habit);
+    Rest rest;
+    SpinTime spin(habit, rest, kForever);
     assert_true(spin.spins());
     while (!spin.over()) {
     }
-    SpinTime next(-1, kForever, &habit);
-    if (is_resting(next.start())) // where others had the processor
-        return;
+    SpinTime next(habit, rest, kForever); // rests where others had the processor
     assert_false(next.spins());
     assert_true(next.over());
 }
@@ -94,20 +93,18 @@ void what_is_lost_to_others_adds_up(void **)
 {
     constexpr std::int64_t kMs = 1'000'000;
     std::int64_t now = 1'000'000 * kMs;
+    Rest rest;
     for (int i = 0; i < 100; ++i, now += kMs)
-        assert_false(loses_too_much(now, kMs / 10)); // a tenth of the time
-    assert_false(is_resting(now));
-    for (int i = 0; !loses_too_much(now, kMs / 5); ++i, now += kMs)
+        assert_false(loses_too_much(rest, now, kMs / 10)); // a tenth of the time
+    for (int i = 0; !loses_too_much(rest, now, kMs / 5); ++i, now += kMs)
         assert_true(i < 20);
-    assert_true(is_resting(now + kMs - 1));
-    assert_false(is_resting(now + kMs));
+    assert_int_equal(rest.until, now + kMs);
     now += kMs;
-    assert_true(loses_too_much(now, kMs)); // at once again
-    assert_true(is_resting(now + 2 * kMs - 1));
-    assert_false(is_resting(now + 2 * kMs));
+    assert_true(loses_too_much(rest, now, kMs)); // at once again
+    assert_int_equal(rest.until, now + 2 * kMs);
     now += 100 * kMs;
-    assert_true(loses_too_much(now, kMs));
-    assert_false(is_resting(now + kMs));
+    assert_true(loses_too_much(rest, now, kMs));
+    assert_int_equal(rest.until, now + kMs);
 }
 
 } // namespace

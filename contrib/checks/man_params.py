@@ -297,7 +297,7 @@ def check_reasons():
         source = uncommented(path.read_text(encoding="utf-8"))
         there |= set(re.findall(r'\b(?:pin|pin_to_kernel|stay_on_kernel|refuse_offload|admit_call|admit_option)\([^"();]*"([^"]+)"(?:, (?:heir|Heir::\w+))?\)', source))
         there |= set(re.findall(r'(?:\bkernel_reason|\*(?:kTooMany|kNoRoom)) = "([^"]+)"', source))
-        there |= set(re.findall(r'\breturn_sockets\((?:.|\n){,200}?"([^"]+)",\s+Heir::\w+\);', source))
+        there |= set(re.findall(r'\breturn_sockets\((?:.|\n){,200}?"([^"]+)",\s+Heir::\w+[,)]', source))
         options = re.search(r"\*needs_kernel\(.*?^}", source, re.MULTILINE | re.DOTALL)
         if options:
             there |= set(re.findall(r'return "([^"]+)"', options[0]))
@@ -320,7 +320,7 @@ def check_provider():
         set(re.findall(r'"(FI_VMA_\w+)"', source)),
     )
     extensions = set(re.findall(r"#define (FI_\w*VMA_\w+) ", "".join(path.read_text(encoding="utf-8") for path in EXTENSIONS)))
-    said = set(re.findall(r"\bFI_(?:OPT|EP)_VMA_\w+|\bFI_VMA_\w*(?:_KEY|_OPS|CLOCKS|MODERATE|COUNTERS)\b", page))
+    said = set(re.findall(r"\bFI_(?:OPT|EP)_VMA_\w+|\bFI_VMA_\w*(?:_KEY|_OPS|CLOCKS|MODERATE|COUNTERS|SLEEPERS)\b", page))
     faults += difference(FI_VMA, "extension", said, extensions)
     values = constants(uncommented(ATTRIBUTES.read_text(encoding="utf-8")))
     for attribute, names in LIMITS.items():

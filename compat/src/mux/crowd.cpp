@@ -37,44 +37,28 @@ constexpr std::int64_t kLongestRest = 64'000'000;
 constexpr std::int64_t kMostLost = 500'000; // more, less an eighth of the time that has passed, and it is no accident
 constexpr std::int64_t kShareLost = 8;
 
-struct Rest {
-    std::int64_t until;
-    std::int64_t length;
-    std::int64_t lost; // to others, while it spun
-    std::int64_t lost_at;
-    long switches; // when it was last asked for them
-};
-
-thread_local constinit Rest t_rest [[gnu::tls_model("initial-exec")]] = {};
-
 } // namespace
 
-bool others_have_run()
+bool others_have_run(Rest &rest)
 {
     if (g_turns_are_for_ports.load(std::memory_order_relaxed))
         return false;
-    const long before = t_rest.switches;
-    t_rest.switches = involuntary_switches();
-    return t_rest.switches != before;
+    const long before = rest.switches;
+    rest.switches = involuntary_switches();
+    return rest.switches != before;
 }
 
-bool loses_too_much(std::int64_t now, std::int64_t lost)
+bool loses_too_much(Rest &rest, std::int64_t now, std::int64_t lost)
 {
-    Rest &r = t_rest;
-    r.lost = std::max<std::int64_t>(r.lost - (now - r.lost_at) / kShareLost, 0) + lost;
-    r.lost_at = now;
-    if (r.lost < kMostLost)
+    rest.lost = std::max<std::int64_t>(rest.lost - (now - rest.lost_at) / kShareLost, 0) + lost;
+    rest.lost_at = now;
+    if (rest.lost < kMostLost)
         return false;
-    const bool again = now - r.until < 2 * r.length;
-    r.length = again ? std::min(2 * r.length, kLongestRest) : kShortestRest;
-    r.until = now + r.length;
-    r.lost = 0;
+    const bool again = now - rest.until < 2 * rest.length;
+    rest.length = again ? std::min(2 * rest.length, kLongestRest) : kShortestRest;
+    rest.until = now + rest.length;
+    rest.lost = 0;
     return true;
-}
-
-bool is_resting(std::int64_t now)
-{
-    return now < t_rest.until;
 }
 
 bool yield_finds_crowd(std::int64_t now)

@@ -26,11 +26,19 @@ inline bool crowded(std::int64_t now)
 // Most calls cost a sched_yield() and a comparison, one in 16 another system call.
 bool yield_finds_crowd(std::int64_t now);
 
-// Of waits that spin by habit (spin_habit.hpp), and of this thread alone.
-bool others_have_run(); // in its place, since the last time that it asked. Never with an open port. A system call
-// They had the processor for so long while it spun. True: more than an eighth of the time lately, so no wait of it spins for 1 ms, and for twice
-// the time before where it had hardly begun to spin again.
-bool loses_too_much(std::int64_t now, std::int64_t lost);
-bool is_resting(std::int64_t now);
+// What others take of a thread's time while it spins by habit (spin_habit.hpp).
+struct Rest {
+    std::int64_t until = 0; // ns of CLOCK_MONOTONIC: no wait of it spins before
+    std::int64_t length = 0;
+    std::int64_t lost = 0; // to others
+    std::int64_t lost_at = 0;
+    long switches = 0; // when it was last asked for them
+};
+
+// In place of this thread, since the last time that it asked. Never with an open port. A system call.
+bool others_have_run(Rest &rest);
+// They had the processor for so long while it spun. True: more than an eighth of the time lately, so it rests for 1 ms, and for twice the time
+// before where it had hardly begun to spin again.
+bool loses_too_much(Rest &rest, std::int64_t now, std::int64_t lost);
 
 } // namespace vma::mux

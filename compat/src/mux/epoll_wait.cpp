@@ -98,8 +98,8 @@ stats::Mux &record_of(Set &set)
 class Wait
 {
 public:
-    Wait(Set &set, int epfd, epoll_event *events, int max, Deadline &deadline, const sigset_t *mask)
-        : set_(set), epfd_(epfd), events_(events), max_(max), deadline_(deadline), mask_(mask)
+    Wait(Set &set, Rest &rest, int epfd, epoll_event *events, int max, Deadline &deadline, const sigset_t *mask)
+        : set_(set), rest_(rest), epfd_(epfd), events_(events), max_(max), deadline_(deadline), mask_(mask)
     {
     }
 
@@ -119,7 +119,8 @@ public:
             n = asked ? 0 : look_at_both();
         } else if (n == 0) {
             deadline_.start();
-            SpinTime time(params.select_poll, deadline_.end(), params.select_poll_learns ? &set_.spins : nullptr);
+            SpinTime time = params.select_poll_learns ? SpinTime(set_.spins, rest_, deadline_.end())
+                                                      : SpinTime(params.select_poll, deadline_.end());
             if (params.select_poll != 0)
                 n = spin(kernel, time);
             if (n == 0) {
@@ -330,6 +331,7 @@ private:
     }
 
     Set &set_;
+    Rest &rest_; // this thread's
     const int epfd_;
     epoll_event *const events_;
     const int max_;
@@ -389,7 +391,7 @@ int aware_wait(Set &set, ThreadRecord &record, int epfd, epoll_event *events, in
                const sigset_t *mask)
 {
     AwareWait aware(record, set);
-    return Wait(set, epfd, events, max, deadline, mask).run();
+    return Wait(set, record.rest, epfd, events, max, deadline, mask).run();
 }
 
 // What epoll_wait() does once it is known that the set is more than a kernel set.

@@ -17,15 +17,19 @@ namespace vma::mux {
 class SpinTime
 {
 public:
-    // `microseconds`: the user's word, -1 for ever, 0 one look; with a `habit` it is not asked. `deadline`: ns, kForever when there is none.
-    SpinTime(std::int64_t microseconds, std::int64_t deadline, SpinHabit *habit)
-        : start_(now_ns()), last_(start_), end_(deadline), habit_(habit),
-          limited_(habit != nullptr || microseconds >= 0)
+    // By the user's word: microseconds, -1 for ever, 0 one look. `deadline`: ns, kForever when there is none.
+    SpinTime(std::int64_t microseconds, std::int64_t deadline)
+        : start_(now_ns()), last_(start_), end_(deadline), limited_(microseconds >= 0)
     {
-        if (habit_ != nullptr)
-            end_ = may_spin() ? std::min(end_, start_ + SpinHabit::kMostNs) : start_;
-        else if (limited_)
+        if (limited_)
             end_ = crowded(start_) ? start_ : std::min(end_, start_ + microseconds * 1000);
+    }
+    // By what it has brought lately.
+    SpinTime(SpinHabit &habit, Rest &rest, std::int64_t deadline)
+        : start_(now_ns()), last_(start_), end_(start_), habit_(&habit), rest_(&rest)
+    {
+        if (!crowded(start_) && start_ >= rest.until && habit.is_due())
+            end_ = std::min(deadline, start_ + SpinHabit::kMostNs);
     }
 
     bool spins() const { return end_ != start_; }
@@ -61,8 +65,6 @@ public:
 private:
     static constexpr std::int64_t kPoliteAfter = 20'000; // ns
 
-    bool may_spin() const { return !crowded(start_) && !is_resting(start_) && habit_->is_due(); }
-
     bool over_by_word()
     {
         const std::int64_t now = now_ns();
@@ -94,14 +96,15 @@ private:
         constexpr std::int64_t kGap = 20'000;
         const std::int64_t gap = now - last_;
         last_ = now;
-        return gap >= kGap && others_have_run() && loses_too_much(now, gap);
+        return gap >= kGap && others_have_run(*rest_) && loses_too_much(*rest_, now, gap);
     }
 
     const std::int64_t start_;
     std::int64_t last_;
     std::int64_t end_;
-    SpinHabit *const habit_;
-    const bool limited_;
+    SpinHabit *const habit_ = nullptr;
+    Rest *const rest_ = nullptr;
+    const bool limited_ = true;
     std::uint32_t calls_ = 0;
     bool polite_ = false;
 };

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "compat/src/mux/clock.hpp"
+#include "compat/src/mux/crowd.hpp"
 #include "compat/src/mux/fence.hpp"
 #include "compat/src/mux/spin_habit.hpp"
 #include "compat/src/socket/engine.hpp"
@@ -69,7 +70,8 @@ struct ThreadRecord {
     std::atomic<bool> used{false};
     Frame *frames = nullptr;
     KernelShare poll_share;
-    SpinHabit spins;         // of poll() and select()
+    SpinHabit spins; // of poll() and select()
+    Rest rest;
     std::uint32_t group = 0; // of threads, whose counters of select() and poll() it has
     ThreadRecord *next = nullptr;
 };

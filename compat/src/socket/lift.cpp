@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How a socket gets its endpoint and loses it: offers, attaching, the event queue's news, tearing down. One lift lock
+// How a socket gets its endpoint and loses it: offers, attaching, tearing down (endpoint_news.cpp: what happens to it meanwhile). One lift lock
 // guards all of it; it is rare work.
 #include <errno.h>
 #include <poll.h>
@@ -43,7 +43,6 @@ constinit Socket *g_live_sockets = nullptr;
 namespace {
 
 constexpr std::uint32_t kHelloMagic = 0x314d4156; // "VAM1"
-constexpr std::size_t kMinRing = 4096;
 constexpr const char *kNoRoom = "too many connections are accelerated";
 
 struct Hello { // private data of the attaching side
@@ -208,12 +207,6 @@ Socket *offered_socket(const void *data, std::size_t len)
     const bool valid = s != nullptr && s->cookie != 0 && s->cookie == hello.cookie && s->endpoint == nullptr &&
                        s->mode.load(std::memory_order_acquire) == Mode::kPlain;
     return valid ? s : nullptr;
-}
-
-Socket *socket_of(fid_ep *endpoint)
-{
-    auto *const s = static_cast<Socket *>(endpoint->fid.context);
-    return s != nullptr && s->endpoint == endpoint ? s : nullptr;
 }
 
 void clear_transmit(Socket &s) // tx_lock, rx_lock, poll lock held
@@ -398,7 +391,7 @@ void count_operation(Socket &s, int fd, bool received)
     }
 }
 
-// The next three run in the helper thread with the lift lock held.
+// By the helper thread with the lift lock held.
 void on_connect_request(fi_info *info, const void *data, std::size_t len)
 {
     Socket *const s = offered_socket(data, len);
@@ -416,92 +409,6 @@ void on_connect_request(fi_info *info, const void *data, std::size_t len)
         return;
     }
     withdraw_offer(*s);
-}
-
-void on_connected(fid_ep *endpoint)
-{
-    Socket *const s = socket_of(endpoint);
-    if (s == nullptr)
-        return;
-    std::size_t ring = 0;
-    std::size_t size = sizeof ring;
-    if (fi_getopt(&endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_PEER_REGION), &ring, &size) != 0 ||
-        ring < kMinRing || (ring & (ring - 1)) != 0) {
-        VMA_LOG(kWarn,
-                "the peer's process offers a ring of %zu bytes, expected a power of two from %zu; the connection stays "
-                "on the kernel",
-                ring, kMinRing);
-        close_endpoint(*s, true);
-        return;
-    }
-    if (is_remote(*s))
-        attempt_succeeded(*s);
-    s->tx.ring = ring;
-    s->connecting = false;
-    // Only what may be lifted still: who has given the socket to another process, or to the kernel for good, meanwhile, counts on it.
-    Mode plain = Mode::kPlain;
-    if (s->pinned.load(std::memory_order_acquire) ||
-        !s->mode.compare_exchange_strong(plain, Mode::kDual, std::memory_order_seq_cst)) {
-        close_endpoint(*s, true);
-        return;
-    }
-    add_live(g_live_sockets, *s);
-    g_due.add(s->index);
-    engine_update_active();
-    if (!mux::became_dual(*s)) {
-        close_endpoint(*s, true);
-        refuse_offload(*s, "an epoll set of it can't follow");
-        return;
-    }
-    s->told = true;
-    tell_migration(*s);
-    char name[kNameMax];
-    VMA_LOG(kDebug, "%s: accelerated: device %s, ring %zu bytes, after %u sends and receives",
-            connection_name(*s, name), s->device->name, ring, s->operations.load(std::memory_order_relaxed));
-    if (s->ring != 0)
-        VMA_LOG(kDebug, "%s: on ring %u", connection_name(*s, name), unsigned{s->ring});
-    kick_sleepers();
-    if (s->send_shut.load(std::memory_order_seq_cst)) { // while it was plain: nothing is sent any more
-        s->tx_lock.lock();
-        end_transmit(*s, true);
-        unlock_tx(*s);
-    } else {
-        try_tx_work(*s); // READY may have come before
-    }
-    LockGuard rx(s->rx_lock);
-    s->ready_due.store(true, std::memory_order_seq_cst);
-    try_ready(*s);
-}
-
-void on_down(fid_ep *endpoint, const char *why)
-{
-    Socket *const s = socket_of(endpoint);
-    if (s == nullptr)
-        return;
-    char name[kNameMax];
-    if (s->on_port) {
-        const bool urgent = is_port_urgent(*s);
-        if (urgent) {
-            s->kernel_reason = "urgent data";
-            s->pinned.store(true, std::memory_order_release);
-        }
-        VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(*s, name),
-                urgent ? "urgent data" : "the peer has finished, or is not reached by the port any more");
-        close_endpoint(*s, true);
-        return;
-    }
-    VMA_LOG(kDebug, "%s: endpoint ended: %s", connection_name(*s, name), why);
-    if (!dual(*s)) { // refused: the offer was stale
-        close_endpoint(*s, true);
-        attempt_failed(*s);
-        return;
-    }
-    engine_drain(ring_of(*s));
-    if (is_remote(*s) && !is_settled(*s))
-        abort_stream(*s, why);
-    s->endpoint_down.store(true, std::memory_order_release);
-    try_tx_work(*s);
-    notify(*s, POLLIN | POLLOUT | POLLRDHUP);
 }
 
 void add_live(Socket *&list, Socket &s)
@@ -564,39 +471,6 @@ void tear_down(Socket &s, bool keep_unread, Closing closing)
     withdraw_offer(s);
     end_attempt(s);
     close_endpoint(s, keep_unread, closing);
-}
-
-namespace {
-
-// The peer's bytes have ended as well: nothing more comes but the program's close().
-bool stays_for_edges(Socket &s)
-{
-    if (!mux::tells_edges(s))
-        return false;
-    pollfd p = {s.any_fd.load(std::memory_order_relaxed), POLLRDHUP, 0};
-    return libc::uncancelled::poll_now(&p, 1) > 0 && (p.revents & (POLLRDHUP | POLLHUP)) != 0;
-}
-
-} // namespace
-
-// lift lock held by the helper thread
-void finish_if_done(Socket &s)
-{
-    if (!s.endpoint_down.load(std::memory_order_acquire) || !s.tx_lock.try_lock())
-        return;
-    do_tx_work(s);
-    bool done = s.tx.resend_from == kNone;
-    s.tx_lock.unlock();
-    if (!done || !s.rx_lock.try_lock())
-        return;
-    settle(s);
-    done = s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
-           !s.rx.returning.load(std::memory_order_relaxed) &&
-           (s.rx.start_at.load(std::memory_order_relaxed) == kNone || s.rx.final) &&
-           s.pending_error.load(std::memory_order_relaxed) == 0; // the kernel would not say that there is one
-    s.rx_lock.unlock();
-    if (done && !stays_for_edges(s))
-        close_endpoint(s, true);
 }
 
 } // namespace vma::sock

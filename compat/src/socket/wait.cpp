@@ -154,7 +154,19 @@ Wait begin_wait(const Socket &s, std::int64_t timeout_us)
 
 namespace {
 
-// Neither is ready at once.
+mux::SpinTime time_to_spin(Socket &s, short events, const Wait &wait)
+{
+    const config::Params &params = config::params();
+    const std::int64_t turn = turn_of(s, events);
+    if (turn != kForever && turn - now_ns() > kShortTurnNs) // nobody hastens the clock
+        return {0, wait.deadline_ns};
+    mux::ThreadRecord *const record = params.rx_poll_learns ? mux::thread_record() : nullptr;
+    if (record == nullptr) // no memory, or the user has said it
+        return {params.rx_poll, wait.deadline_ns};
+    return {(events & POLLOUT) != 0 ? s.send_spins : s.receive_spins, record->rest, wait.deadline_ns};
+}
+
+// Of what was not ready at once.
 int wait_longer(Socket &s, int fd, short events, Wait &wait, mux::SpinTime time)
 {
     const bool receives = (events & POLLIN) != 0;
@@ -190,15 +202,9 @@ int wait_for(Socket &s, int fd, short events, Wait &wait)
         if (wait.deadline_ns != kForever && now_ns() >= wait.deadline_ns)
             return -EAGAIN;
     }
-    const config::Params &params = config::params();
-    const bool sends = (events & POLLOUT) != 0;
-    mux::SpinHabit *const habit = !params.rx_poll_learns ? nullptr : sends ? &s.send_spins : &s.receive_spins;
     int result = check(s, events, wait);
-    const std::int64_t turn = turn_of(s, events);
-    const bool sleeps = turn != kForever && turn - now_ns() > kShortTurnNs; // nobody hastens the clock
     if (result == 0)
-        result = wait_longer(s, fd, events, wait,
-                             mux::SpinTime(sleeps ? 0 : params.rx_poll, wait.deadline_ns, sleeps ? nullptr : habit));
+        result = wait_longer(s, fd, events, wait, time_to_spin(s, events, wait));
     engine_leave(ring_of(s));
     return result > 0 ? 0 : result;
 }

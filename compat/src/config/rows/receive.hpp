@@ -71,7 +71,8 @@ inline constexpr Parameter kReceiveRows[] = {
                     {Spec::kMemcachedIrq, 0},
                     {Spec::kRti, -1},
                     {Spec::k7750, -1}}},
-     .text = "How many microseconds a blocking receive polls before it sleeps; -1: it never sleeps, 0: it looks once."},
+     .text = "How many microseconds a blocking receive polls before it sleeps; -1: it never sleeps, 0: it looks once. "
+             "Where neither this nor VMA_SPEC is set: 50 at most, and while that brings something."},
     {.name = "VMA_RX_POLL_INIT",
      .label = "Rx Poll Init Loops",
      .field = &Params::rx_poll_init,
@@ -172,7 +173,7 @@ inline constexpr Parameter kReceiveRows[] = {
                     {Spec::kMemcachedIrq, 0},
                     {Spec::k7750, -1}}},
      .text = "How many microseconds select(), poll() and epoll_wait() poll before they sleep; -1: they never sleep, "
-             "0: they look once."},
+             "0: they look once. Where neither this nor VMA_SPEC is set: 50 at most, and while that brings something."},
     {.name = "VMA_SELECT_POLL_OS_RATIO",
      .label = "Select Poll OS Ratio",
      .field = &Params::select_poll_os_ratio,
