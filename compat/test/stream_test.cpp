@@ -287,6 +287,28 @@ void given_to_a_child_while_an_endpoint_comes(void **)
 }
 
 // FINAL, SEEN and LEAVE, from a process of this one.
+// What lies in the kernel's queue is more than the program says now that may lie there.
+void given_back_over_a_full_kernel(void **)
+{
+    const auto set_buffer = [](int fd, int name, int bytes) {
+        assert_int_equal(::setsockopt(fd, SOL_SOCKET, name, &bytes, sizeof bytes), 0);
+    };
+    Pair pair;
+    set_buffer(pair.b.fd, SO_RCVBUF, 16384);
+    set_buffer(pair.a.fd, SO_SNDBUF, 212992);
+    for (std::uint64_t before = 1; before != pair.a.sent;) {
+        before = pair.a.sent;
+        send_some(pair.a, 65536);
+    }
+    assert_true(lift(pair));
+    for (const std::uint64_t end = pair.a.sent + pair.a.s->tx.ring / 2; pair.a.sent < end;)
+        send_some(pair.a, 4000);
+    set_buffer(pair.a.fd, SO_SNDBUF, 4096);
+    sock::return_one(*pair.b.s, sock::Heir::kAnybody);
+    sock::return_one(*pair.a.s, sock::Heir::kAnybody);
+    drain(pair);
+}
+
 void words_of_another_host_end_the_connection(void **)
 {
     for (const sock::Tag tag : {sock::Tag::kFinal, sock::Tag::kSeen, sock::Tag::kLeave}) {
@@ -418,6 +440,7 @@ int main()
         cmocka_unit_test(a_dual_socket_is_not_torn_down_by_who_stops_lifting),
         cmocka_unit_test(pinned_at_the_moment_of_the_lift),
         cmocka_unit_test(given_to_a_child_while_an_endpoint_comes),
+        cmocka_unit_test(given_back_over_a_full_kernel),
         cmocka_unit_test(words_of_another_host_end_the_connection),
         cmocka_unit_test(reads_go_on_where_the_path_changes),
         cmocka_unit_test(peeks_end_where_the_path_changes),

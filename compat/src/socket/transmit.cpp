@@ -2,6 +2,8 @@
 // The sending direction of a dual socket: which path the next bytes take, the copy into the peer's ring, and the control
 // tags. Nothing here blocks; all of it runs with tx_lock held (doc/stream-protocol.md).
 #include <errno.h>
+#include <limits.h>
+#include <linux/sock_diag.h>
 #include <poll.h>
 #include <string.h>
 
@@ -473,27 +475,42 @@ void do_late_tx_work(Socket &s)
 }
 
 // SO_SNDBUF, in the kernel's count. Whoever may not have more than wmem_max gets that.
-void set_send_buffer(int fd, int bytes)
+void set_send_buffer(int fd, std::uint64_t bytes)
 {
-    const int half = bytes / 2; // the kernel doubles it
+    const int half = static_cast<int>(std::min<std::uint64_t>(bytes / 2, INT_MAX / 2)); // the kernel doubles it
     if (libc::real.setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &half, sizeof half) != 0)
         libc::real.setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &half, sizeof half);
+}
+
+std::uint64_t send_buffer(int fd)
+{
+    int bytes = 0;
+    socklen_t size = sizeof bytes;
+    libc::real.getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &size);
+    return static_cast<std::uint64_t>(std::max(bytes, 0));
+}
+
+// What lies in the kernel's queue, in its count: more than SO_SNDBUF where the program has lowered that.
+std::uint64_t queued_in_kernel(int fd)
+{
+    std::uint32_t info[SK_MEMINFO_VARS] = {};
+    socklen_t size = sizeof info;
+    libc::real.getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info, &size);
+    return info[SK_MEMINFO_WMEM_QUEUED];
 }
 
 } // namespace
 
 void finish_resend(Socket &s)
 {
-    constexpr int kCostsPerByte = 4; // at most, of small pieces, by far
+    constexpr std::uint64_t kCostsPerByte = 4; // at most, of small pieces, by far
     do_tx_work(s);
     if (s.tx.resend_from == kNone)
         return;
     const int fd = s.any_fd.load(std::memory_order_relaxed);
     const std::uint64_t left = s.tx.position - s.tx.resend_from;
-    int room = 0;
-    socklen_t size = sizeof room;
-    libc::real.getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, &size);
-    set_send_buffer(fd, room + static_cast<int>(left) * kCostsPerByte);
+    const std::uint64_t room = send_buffer(fd);
+    set_send_buffer(fd, std::max(room, queued_in_kernel(fd)) + left * kCostsPerByte);
     do_tx_work(s);
     set_send_buffer(fd, room);
     if (s.tx.resend_from == kNone)
