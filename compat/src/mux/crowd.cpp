@@ -41,8 +41,6 @@ constexpr std::int64_t kShareLost = 8;
 
 bool others_have_run(Rest &rest)
 {
-    if (g_turns_are_for_ports.load(std::memory_order_relaxed))
-        return false;
     const long before = rest.switches;
     rest.switches = involuntary_switches();
     return rest.switches != before;

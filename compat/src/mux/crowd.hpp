@@ -35,7 +35,7 @@ struct Rest {
     long switches = 0; // when it was last asked for them
 };
 
-// In place of this thread, since the last time that it asked. Never with an open port. A system call.
+// In place of this thread, since the last time that it asked. A system call.
 bool others_have_run(Rest &rest);
 // They had the processor for so long while it spun. True: more than an eighth of the time lately, so it rests for 1 ms, and for twice the time
 // before where it had hardly begun to spin again.

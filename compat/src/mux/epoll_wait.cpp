@@ -119,8 +119,8 @@ public:
             n = asked ? 0 : look_at_both();
         } else if (n == 0) {
             deadline_.start();
-            SpinTime time = params.select_poll_learns ? SpinTime(set_.spins, rest_, deadline_.end())
-                                                      : SpinTime(params.select_poll, deadline_.end());
+            SpinTime time = goes_by_habit(params.select_poll_learns) ? SpinTime(set_.spins, rest_, deadline_.end())
+                                                                     : SpinTime(params.select_poll, deadline_.end());
             if (params.select_poll != 0)
                 n = spin(kernel, time);
             if (n == 0) {

@@ -187,8 +187,8 @@ int PollWait::aware()
     if (deadline_.immediate())
         return look_at_kernel();
     deadline_.start();
-    SpinTime time = params.select_poll_learns ? SpinTime(record_.spins, record_.rest, deadline_.end())
-                                              : SpinTime(params.select_poll, deadline_.end());
+    SpinTime time = goes_by_habit(params.select_poll_learns) ? SpinTime(record_.spins, record_.rest, deadline_.end())
+                                                             : SpinTime(params.select_poll, deadline_.end());
     if (params.select_poll != 0 && !spun_)
         n = spin(kernel, time);
     if (n != 0)

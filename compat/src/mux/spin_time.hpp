@@ -3,8 +3,6 @@
 // processor. Who spins for long lets others run in each turn: they may be whom it waits for.
 #pragma once
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdint>
 
@@ -13,6 +11,12 @@
 #include "compat/src/mux/spin_habit.hpp"
 
 namespace vma::mux {
+
+// `unsaid`: the user has said nothing. Who names an Ethernet port wants it polled, and has the turns that the kernel needs for that.
+inline bool goes_by_habit(bool unsaid)
+{
+    return unsaid && !g_turns_are_for_ports.load(std::memory_order_relaxed);
+}
 
 class SpinTime
 {
@@ -74,7 +78,7 @@ private:
         return now >= end_;
     }
 
-    // Gives no turns away but to an Ethernet port's: with a busy thread on this processor each would last for milliseconds.
+    // Gives no turns away: with a busy thread on this processor each would last for milliseconds.
     bool over_by_habit()
     {
         const std::int64_t now = now_ns();
@@ -85,8 +89,6 @@ private:
             return true;
         }
         polite_ = now - start_ > kPoliteAfter;
-        if (polite_ && g_turns_are_for_ports.load(std::memory_order_relaxed) && !crowded(now))
-            ::sched_yield();
         return false;
     }
 

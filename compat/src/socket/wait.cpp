@@ -160,7 +160,7 @@ mux::SpinTime time_to_spin(Socket &s, short events, const Wait &wait)
     const std::int64_t turn = turn_of(s, events);
     if (turn != kForever && turn - now_ns() > kShortTurnNs) // nobody hastens the clock
         return {0, wait.deadline_ns};
-    mux::ThreadRecord *const record = params.rx_poll_learns ? mux::thread_record() : nullptr;
+    mux::ThreadRecord *const record = mux::goes_by_habit(params.rx_poll_learns) ? mux::thread_record() : nullptr;
     if (record == nullptr) // no memory, or the user has said it
         return {params.rx_poll, wait.deadline_ns};
     return {(events & POLLOUT) != 0 ? s.send_spins : s.receive_spins, record->rest, wait.deadline_ns};

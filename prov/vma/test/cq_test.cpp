@@ -188,7 +188,7 @@ void sread_waits_for_a_threshold(void **)
     assert_int_equal(fi_close(&cq->fid), 0);
 }
 
-enum class Way { sread, descriptor };
+enum class Way { sread, descriptor, counted };
 
 // Waits for one entry, sleeping now and then.
 fi_cq_data_entry sleepy_entry(fid_cq *cq, Way way, Random &random)
@@ -276,8 +276,11 @@ void two_processes_sleep(void **)
 void many_threads_sleep_on_one_queue(void **)
 {
     constexpr std::uint64_t kCount = 5000;
-    for (const Way way : {Way::sread, Way::descriptor}) {
+    for (const Way way : {Way::sread, Way::descriptor, Way::counted}) {
         Pair pair;
+        std::atomic<std::uint32_t> asleep{0};
+        if (way == Way::counted)
+            assert_int_equal(fi_control(&pair.b.cq->fid, static_cast<int>(FI_VMA_SLEEPERS), &asleep), 0);
         std::atomic<std::uint64_t> received{0};
         std::atomic<std::uint64_t> sum{0};
         std::vector<std::thread> readers;
@@ -289,10 +292,12 @@ void many_threads_sleep_on_one_queue(void **)
                     if (way == Way::sread) {
                         got = fi_cq_sread(pair.b.cq, &entry, 1, nullptr, kTooLong);
                     } else {
+                        ++asleep;
                         if (trywait(pair.b.cq) == 0) {
                             pollfd wait{wait_fd(pair.b.cq), POLLIN, 0};
                             REQUIRE(poll(&wait, 1, kTooLong) == 1);
                         }
+                        --asleep;
                         got = fi_cq_read(pair.b.cq, &entry, 1);
                     }
                     if (got == 1 && entry.data != 0) {
@@ -318,6 +323,29 @@ void many_threads_sleep_on_one_queue(void **)
         assert_true(received.load() == kCount);
         assert_true(sum.load() == kCount * (kCount + 1) / 2);
     }
+}
+
+// A thread that slept and one that read would else make each read of the only one that is left write its own descriptor.
+void who_counts_sleepers_is_not_woken_for_nothing(void **)
+{
+    Pair pair;
+    std::uint32_t asleep = 0;
+    assert_int_equal(fi_control(&pair.b.cq->fid, static_cast<int>(FI_VMA_SLEEPERS), nullptr), -FI_EINVAL);
+    assert_int_equal(fi_control(&pair.b.cq->fid, static_cast<int>(FI_VMA_SLEEPERS), &asleep), 0);
+    pollfd wait{wait_fd(pair.b.cq), POLLIN, 0};
+    fi_cq_data_entry entry{};
+    const auto read_elsewhere = [&] {
+        std::thread([&] { REQUIRE(fi_cq_read(pair.b.cq, &entry, 1) == -FI_EAGAIN); }).join();
+        return poll(&wait, 1, 0) == 1;
+    };
+    assert_int_equal(trywait(pair.b.cq), 0);
+    assert_false(read_elsewhere());
+    asleep = 1;
+    assert_int_equal(trywait(pair.b.cq), 0);
+    assert_true(read_elsewhere()); // who sleeps is to arm it again
+    asleep = 0;
+    assert_int_equal(trywait(pair.b.cq), 0);
+    assert_false(read_elsewhere());
 }
 
 // A thread that only spins must not take the wake-ups of one that sleeps.
@@ -418,6 +446,7 @@ int main()
         cmocka_unit_test(sread_waits_for_a_threshold),
         cmocka_unit_test(two_processes_sleep),
         cmocka_unit_test(many_threads_sleep_on_one_queue),
+        cmocka_unit_test(who_counts_sleepers_is_not_woken_for_nothing),
         cmocka_unit_test(a_spinning_and_a_sleeping_thread),
         cmocka_unit_test(posting_a_receive_wakes_a_sleeper),
         cmocka_unit_test(a_starved_sender_sleeps),
