@@ -338,7 +338,8 @@ void who_counts_sleepers_is_not_woken_for_nothing(void **)
         std::thread([&] { REQUIRE(fi_cq_read(pair.b.cq, &entry, 1) == -FI_EAGAIN); }).join();
         return poll(&wait, 1, 0) == 1;
     };
-    assert_int_equal(trywait(pair.b.cq), 0);
+    while (trywait(pair.b.cq) != 0) // the bell of the beginning
+        assert_int_equal(fi_cq_read(pair.b.cq, &entry, 1), -FI_EAGAIN);
     assert_false(read_elsewhere());
     asleep = 1;
     assert_int_equal(trywait(pair.b.cq), 0);
