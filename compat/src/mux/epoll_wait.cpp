@@ -121,7 +121,7 @@ public:
             deadline_.start();
             SpinTime time = goes_by_habit(params.select_poll_learns) ? SpinTime(set_.spins, rest_, deadline_.end())
                                                                      : SpinTime(params.select_poll, deadline_.end());
-            if (params.select_poll != 0)
+            if (time.spins())
                 n = spin(kernel, time);
             if (n == 0) {
                 while (n == 0)

@@ -187,9 +187,8 @@ int PollWait::aware()
     if (deadline_.immediate())
         return look_at_kernel();
     deadline_.start();
-    SpinTime time = goes_by_habit(params.select_poll_learns) ? SpinTime(record_.spins, record_.rest, deadline_.end())
-                                                             : SpinTime(params.select_poll, deadline_.end());
-    if (params.select_poll != 0 && !spun_)
+    SpinTime time = time_to_spin();
+    if (time.spins())
         n = spin(kernel, time);
     if (n != 0)
         return n;
@@ -294,6 +293,16 @@ int PollWait::collect()
     }
     counted_.by_kernel(n - by_device);
     return n;
+}
+
+SpinTime PollWait::time_to_spin()
+{
+    const config::Params &params = config::params();
+    if (spun_)
+        return {0, deadline_.end()};
+    if (goes_by_habit(params.select_poll_learns))
+        return {record_.spins, record_.rest, deadline_.end()};
+    return {params.select_poll, deadline_.end()};
 }
 
 int PollWait::spin(KernelTurn &kernel, SpinTime &time)

@@ -50,6 +50,7 @@ private:
     int ask_kernel();
     int look_at_kernel();
     int collect();
+    SpinTime time_to_spin();
     int spin(KernelTurn &kernel, SpinTime &time);
     int sleep();
     int sleep_in_kernel(sock::RingMask rings);
