@@ -53,6 +53,10 @@ def test_sockperf_bandwidth_counts_mebibytes():
     assert parsers.sockperf_bandwidth(recorded("sockperf-throughput.txt")) > 0
 
 
+def test_sockperf_messages():
+    assert parsers.sockperf_messages(recorded("sockperf-ping-pong.txt")) == 130639
+
+
 def test_sockperf_udp_throughput():
     assert parsers.sockperf_sent(recorded("sockperf-udp-throughput-client.txt")) == (177020, 1.001)
     assert parsers.sockperf_received(recorded("sockperf-udp-throughput-server.txt")) == 174035
@@ -93,7 +97,7 @@ def test_last_json_line():
 
 
 @pytest.mark.parametrize("parser", [parsers.sockperf_percentiles, parsers.sockperf_bandwidth, parsers.sockperf_sent,
-                                    parsers.sockperf_received, parsers.vma_lat_received_rate, parsers.iperf_bandwidth,
+                                    parsers.sockperf_messages, parsers.sockperf_received, parsers.vma_lat_received_rate, parsers.iperf_bandwidth,
                                     parsers.redis_rates, parsers.wrk_rate, parsers.smaps_rollup, parsers.json_line])
 @pytest.mark.parametrize("text", ["", "Could not connect: Connection refused\n"])
 def test_output_without_a_figure_is_an_error_that_shows_it(parser, text):

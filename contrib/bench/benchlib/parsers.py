@@ -65,6 +65,14 @@ def sockperf_sent(text: str) -> tuple[int, float]:
     return int(match[1]), float(match[2])
 
 
+def sockperf_messages(text: str) -> int:
+    """What the client of `sockperf ping-pong` or `under-load` sent in all, its warm-up included."""
+    match = re.search(r"Total Run\].*SentMessages=(\d+)", _COLOUR.sub("", text))
+    if not match or int(match[1]) == 0:
+        raise _missing("count of messages", text)
+    return int(match[1])
+
+
 def sockperf_received(text: str) -> int:
     """Messages that `sockperf server` got, which it says when it is interrupted. The few of the warm-up are in it."""
     match = re.search(r"Total (\d+) messages received and handled", _COLOUR.sub("", text))

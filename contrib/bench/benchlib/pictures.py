@@ -45,6 +45,22 @@ def _microseconds(value: float, _: object = None) -> str:
     return f"{value / 1000:g} ms" if value >= 1000 else f"{value:g}"
 
 
+def heat_map(rows: list[str], columns: list[str], ratios: list[list[float]], out: Path) -> None:
+    """Blue is less than one, red is more; what was not measured has no colour."""
+    pyplot = _pyplot()
+    from matplotlib.colors import LogNorm
+
+    figure, axes = pyplot.subplots(figsize=(2 + 0.9 * len(columns), 1.5 + 0.35 * len(rows)))
+    image = axes.imshow(ratios, cmap="RdBu_r", norm=LogNorm(vmin=0.1, vmax=10), aspect="auto")
+    axes.set_xticks(range(len(columns)), columns, fontsize=8)
+    axes.set_yticks(range(len(rows)), rows, fontsize=8)
+    for y, row in enumerate(ratios):
+        for x, ratio in enumerate(row):
+            axes.text(x, y, f"{ratio:.2f}", ha="center", va="center", fontsize=7)
+    figure.colorbar(image, label="times the kernel's")
+    figure.savefig(out, bbox_inches="tight", **({"metadata": {"Date": None}} if out.suffix == ".svg" else {}))
+
+
 def latency(case: dict[str, Any], out: Path) -> list[Path]:
     """Latency over percentiles; the x axis counts nines, so that the tail has the room it deserves."""
     curves = [(mode, [(p, us) for p, us in mode["curve"] if p < 100]) for mode in case["modes"] if mode["curve"]]
