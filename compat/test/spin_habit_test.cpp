@@ -2,6 +2,8 @@
 // Waits whose spinning nobody has limited: what spins and sleeps have brought decides on the next ones.
 #include "fabtests/unit.hpp"
 
+#include <algorithm>
+
 #include "compat/src/mux/spin_habit.hpp"
 #include "compat/src/mux/spin_time.hpp"
 
@@ -107,6 +109,27 @@ void what_is_lost_to_others_adds_up(void **)
     assert_int_equal(rest.until, now + kMs);
 }
 
+void long_turns_are_given_less_and_less_often(void **)
+{
+    constexpr std::int64_t kMs = 1'000'000;
+    Rest rest;
+    std::int64_t now = 1'000'000 * kMs;
+    for (int i = 0; i < 10; ++i, now += kMs) {
+        assert_true(gives_turns(rest, now));
+        note_turn(rest, now, now + kMs / 10);
+    }
+    for (std::int64_t expected = 50; expected <= 3200; expected *= 2) {
+        assert_true(gives_turns(rest, now));
+        note_turn(rest, now, now + 3 * kMs);
+        now += 3 * kMs + std::min<std::int64_t>(expected, 2000) * kMs;
+        assert_false(gives_turns(rest, now - 1));
+    }
+    now += 10'000 * kMs; // short ones for long enough
+    note_turn(rest, now, now + 1000);
+    note_turn(rest, now, now + 3 * kMs);
+    assert_true(gives_turns(rest, now + 53 * kMs));
+}
+
 } // namespace
 
 int main()
@@ -118,6 +141,7 @@ int main()
         cmocka_unit_test(both_ends_on_one_processor),
         cmocka_unit_test(a_spin_ends_by_itself_and_counts),
         cmocka_unit_test(what_is_lost_to_others_adds_up),
+        cmocka_unit_test(long_turns_are_given_less_and_less_often),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -59,6 +59,19 @@ bool loses_too_much(Rest &rest, std::int64_t now, std::int64_t lost)
     return true;
 }
 
+void note_turn(Rest &rest, std::int64_t before, std::int64_t after)
+{
+    constexpr std::int64_t kLongTurn = 200'000;
+    constexpr std::int64_t kShortest = 50'000'000;
+    constexpr std::int64_t kLongest = 2'000'000'000;
+    if (after - before > kLongTurn) {
+        rest.no_turns = std::clamp(2 * rest.no_turns, kShortest, kLongest);
+        rest.no_turns_until = after + rest.no_turns;
+    } else if (after - rest.no_turns_until > 2 * rest.no_turns) {
+        rest.no_turns = 0;
+    }
+}
+
 bool yield_finds_crowd(std::int64_t now)
 {
     if (g_crowded_until.load(std::memory_order_acquire) == kNoTurns) [[unlikely]]

@@ -32,7 +32,9 @@ struct Rest {
     std::int64_t length = 0;
     std::int64_t lost = 0; // to others
     std::int64_t lost_at = 0;
-    long switches = 0; // when it was last asked for them
+    long switches = 0;               // when it was last asked for them
+    std::int64_t no_turns_until = 0; // before, it does not yield
+    std::int64_t no_turns = 0;       // how long that was the last time
 };
 
 // In place of this thread, since the last time that it asked. A system call.
@@ -40,5 +42,13 @@ bool others_have_run(Rest &rest);
 // They had the processor for so long while it spun. True: more than an eighth of the time lately, so it rests for 1 ms, and for twice the time
 // before where it had hardly begun to spin again.
 bool loses_too_much(Rest &rest, std::int64_t now, std::int64_t lost);
+
+// Who yields lets those run for whom it waits, which costs them less than waking it. But beside a thread that computes each turn lasts for
+// milliseconds: after one of more than 200 us there is none for 50 ms, doubled up to 2 s where that happens again.
+inline bool gives_turns(const Rest &rest, std::int64_t now)
+{
+    return now >= rest.no_turns_until;
+}
+void note_turn(Rest &rest, std::int64_t before, std::int64_t after);
 
 } // namespace vma::mux

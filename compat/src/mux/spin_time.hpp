@@ -3,6 +3,8 @@
 // processor. Who spins for long lets others run in each turn: they may be whom it waits for.
 #pragma once
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstdint>
 
@@ -60,14 +62,15 @@ public:
         if (habit_ == nullptr)
             return;
         const std::int64_t took = now_ns() - start_;
-        if (spins())
-            habit_->slept_after_spin(took);
-        else
+        if (!spins())
             habit_->slept(took);
+        else if (!gives_turns(*rest_, start_))
+            habit_->slept_after_spin(took);
     }
 
 private:
     static constexpr std::int64_t kPoliteAfter = 20'000; // ns
+    static constexpr std::int64_t kTurnsAfter = 5'000;   // the same, by habit
 
     bool over_by_word()
     {
@@ -78,7 +81,6 @@ private:
         return now >= end_;
     }
 
-    // Gives no turns away: with a busy thread on this processor each would last for milliseconds.
     bool over_by_habit()
     {
         const std::int64_t now = now_ns();
@@ -88,7 +90,12 @@ private:
             habit_->missed();
             return true;
         }
-        polite_ = now - start_ > kPoliteAfter;
+        polite_ = now - start_ > kTurnsAfter;
+        if (polite_ && gives_turns(*rest_, now) && !crowded(now)) {
+            ::sched_yield();
+            last_ = now_ns();
+            note_turn(*rest_, now, last_);
+        }
         return false;
     }
 
