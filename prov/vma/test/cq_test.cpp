@@ -276,6 +276,7 @@ void two_processes_sleep(void **)
 void many_threads_sleep_on_one_queue(void **)
 {
     constexpr std::uint64_t kCount = 5000;
+    constexpr std::size_t kReaders = 4;
     for (const Way way : {Way::sread, Way::descriptor, Way::counted}) {
         Pair pair;
         std::atomic<std::uint32_t> asleep{0};
@@ -284,7 +285,8 @@ void many_threads_sleep_on_one_queue(void **)
         std::atomic<std::uint64_t> received{0};
         std::atomic<std::uint64_t> sum{0};
         std::vector<std::thread> readers;
-        for (int i = 0; i < 4; ++i) {
+        readers.reserve(kReaders);
+        for (std::size_t i = 0; i < kReaders; ++i) {
             readers.emplace_back([&, way] {
                 while (received.load() < kCount) {
                     fi_cq_data_entry entry{};

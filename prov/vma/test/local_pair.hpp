@@ -177,7 +177,9 @@ inline void join_over(int socket, Side &side, pid_t peer, bool cma)
     std::memcpy(CMSG_DATA(header), fds, sizeof fds);
     REQUIRE(sendmsg(socket, &message, 0) == sizeof offer);
     REQUIRE(recvmsg(socket, &message, MSG_WAITALL) == sizeof offer);
-    std::memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fds);
+    const cmsghdr *const passed = CMSG_FIRSTHDR(&message);
+    REQUIRE(passed != nullptr);
+    std::memcpy(fds, CMSG_DATA(passed), sizeof fds);
     core::UniqueFd owned[local::kOfferFdCount];
     for (unsigned i = 0; i < local::kOfferFdCount; ++i)
         owned[i] = core::UniqueFd(fds[i]);
