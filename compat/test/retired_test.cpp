@@ -7,6 +7,7 @@
 #include <array>
 
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/fork_handlers.hpp"
 #include "compat/src/socket/retired.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/test/stream_pair.hpp"
@@ -105,16 +106,30 @@ void a_socket_may_be_closed_before(void **)
     exchange(others);
 }
 
+// A copy of which the provider does not hear would take what is left open for its own.
+void none_is_left_in_a_clone(void **)
+{
+    std::array<Pair, 2> pairs;
+    lift_all(pairs);
+    sock::return_before_fork();
+    assert_int_equal(open_endpoints(), 4);
+    lift_all(pairs);
+    sock::clone_begins();
+    const std::uint32_t left = sock::engine_device().users; // the lift lock is held
+    sock::fork_ends_in_parent();
+    assert_int_equal(left, 0);
+    exchange(pairs);
+}
+
 } // namespace
 
 int main()
 {
     const StreamLibrary library;
     static const CMUnitTest tests[] = {
-        cmocka_unit_test(idle_ones_are_closed_behind_it),
-        cmocka_unit_test(one_of_a_socket_waits),
-        cmocka_unit_test(unread_bytes_close_it_at_once),
-        cmocka_unit_test(a_socket_may_be_closed_before),
+        cmocka_unit_test(idle_ones_are_closed_behind_it), cmocka_unit_test(one_of_a_socket_waits),
+        cmocka_unit_test(unread_bytes_close_it_at_once),  cmocka_unit_test(a_socket_may_be_closed_before),
+        cmocka_unit_test(none_is_left_in_a_clone),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -65,7 +65,7 @@ int accept_tracked(int listener, sockaddr *address, socklen_t *length, int flags
 template <typename Copy> long copy_process(Copy copy)
 {
     sock::g_fork_gate.lock();
-    sock::fork_begins();
+    sock::clone_begins();
     const long pid = copy();
     const KeepErrno keep;
     if (pid == 0) {

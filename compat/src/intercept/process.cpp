@@ -70,7 +70,7 @@ int start_child [[noreturn]] (void *start)
 int fork_by_clone(Child child, void *stack, int flags, void *parent_tid, void *tls, void *child_tid)
 {
     sock::g_fork_gate.lock();
-    sock::fork_begins();
+    sock::clone_begins();
     const int pid = real.clone(&start_child, stack, flags, &child, parent_tid, tls, child_tid);
     const KeepErrno keep;
     sock::fork_ends_in_parent();

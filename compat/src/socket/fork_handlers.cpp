@@ -12,7 +12,9 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/vfork.hpp"
+#include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/loading.hpp"
+#include "compat/src/socket/retired.hpp"
 #include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/socket.hpp"
 
@@ -109,6 +111,15 @@ void fork_begins()
     if (!t_loading)
         wait_for_loads();
     return_all_shared_by_fork();
+}
+
+void clone_begins()
+{
+    {
+        const LockGuard guard(g_lift_lock);
+        close_all_retired();
+    }
+    fork_begins();
 }
 
 void fork_ends_in_parent()

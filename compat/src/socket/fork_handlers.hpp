@@ -13,8 +13,10 @@ extern Mutex g_fork_gate;
 // Before the handlers, with the gate held: what needs memory, as an allocator (jemalloc) is locked by its own handler, which runs before ours.
 void fork_comes();
 
-// Around whatever copies this process.
+// Around whatever copies this process. `clone_begins()` where no handlers of fork() run: the provider does not hear of it, and nothing of what
+// it has open may be in the copy.
 void fork_begins();
+void clone_begins();
 void fork_ends_in_parent();
 void fork_ends_in_child();
 

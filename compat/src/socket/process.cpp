@@ -147,17 +147,17 @@ void begin_anew_in_child(Socket &s)
 
 namespace {
 
-void return_all_for_fork()
+void return_all_for_fork(Closing closing)
 {
     retired_must_stay();
-    return_sockets([](const Socket &) { return true; }, "fork", Heir::kLibrary, Closing::kBehindFork);
+    return_sockets([](const Socket &) { return true; }, "fork", Heir::kLibrary, closing);
 }
 
 } // namespace
 
 void return_before_fork()
 {
-    return_all_for_fork();
+    return_all_for_fork(Closing::kBehindFork);
     const LockGuard guard(g_lift_lock);
     each_noted([](Socket &s) {
         if (dual(s))
@@ -169,7 +169,7 @@ void return_all_shared_by_fork()
 {
     const std::uint32_t depth = libc::t_critical.depth;
     for (bool again = true; again;) { // where a fork goes past our wrappers, other threads may lift sockets meanwhile
-        return_all_for_fork();
+        return_all_for_fork(Closing::kNow);
         wait_for_helper_to_begin();
         g_helper_turn.lock();
         g_lift_lock.lock();
