@@ -12,6 +12,7 @@ namespace vma::mux {
 
 constinit std::atomic<std::int64_t> g_crowded_until{0};
 constinit std::atomic<bool> g_turns_are_for_ports{false};
+constinit std::atomic<bool> g_devices_are_polled{false};
 
 namespace {
 

@@ -16,6 +16,9 @@ extern constinit std::atomic<std::int64_t> g_crowded_until;
 // An Ethernet port is open: the kernel's threads that bring its frames need such turns, so who runs then is whom we wait for.
 extern constinit std::atomic<bool> g_turns_are_for_ports;
 
+// A device beside shared memory is open, or was: who has asked for one wants it polled.
+extern constinit std::atomic<bool> g_devices_are_polled;
+
 inline bool crowded(std::int64_t now)
 {
     return now < g_crowded_until.load(std::memory_order_relaxed);

@@ -14,10 +14,10 @@
 
 namespace vma::mux {
 
-// `unsaid`: the user has said nothing. Who names an Ethernet port wants it polled, and has the turns that the kernel needs for that.
+// `unsaid`: the user has said nothing of how long.
 inline bool goes_by_habit(bool unsaid)
 {
-    return unsaid && !g_turns_are_for_ports.load(std::memory_order_relaxed);
+    return unsaid && !g_devices_are_polled.load(std::memory_order_relaxed);
 }
 
 class SpinTime
