@@ -460,7 +460,8 @@ bool will_be_woken(const std::atomic<std::uint32_t> &asleep, int fd)
 
 bool engine_watches_itself()
 {
-    return will_be_woken(g_engine.asleep, engine_wait_fd());
+    // A rate limit of a device's endpoint is kept by who reads its queue.
+    return g_remote_devices.load(std::memory_order_relaxed) == 0 && will_be_woken(g_engine.asleep, engine_wait_fd());
 }
 
 void engine_leave(RingMask rings)
