@@ -286,7 +286,6 @@ void given_to_a_child_while_an_endpoint_comes(void **)
     drain(pair);
 }
 
-// FINAL, SEEN and LEAVE, from a process of this one.
 // What lies in the kernel's queue is more than the program says now that may lie there.
 void given_back_over_a_full_kernel(void **)
 {
@@ -309,6 +308,7 @@ void given_back_over_a_full_kernel(void **)
     drain(pair);
 }
 
+// FINAL, SEEN and LEAVE, from a process of this one.
 void words_of_another_host_end_the_connection(void **)
 {
     for (const sock::Tag tag : {sock::Tag::kFinal, sock::Tag::kSeen, sock::Tag::kLeave}) {

@@ -8,10 +8,10 @@ import argparse
 import contextlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -20,6 +20,7 @@ from typing import Any
 sys.dont_write_bytecode = True
 
 from benchlib import find, parsers, pictures, procs  # noqa: E402
+from cases.sockperf_latency import SockperfLatency  # noqa: E402
 
 PING_PONG = "ping-pong"
 MODES = {"kernel": None, "default": {}, "no-polling": {"VMA_RX_POLL": "0", "VMA_SELECT_POLL": "0"},
@@ -27,6 +28,7 @@ MODES = {"kernel": None, "default": {}, "no-polling": {"VMA_RX_POLL": "0", "VMA_
 COLUMNS = ("p50", "p99", "p99.9", "cpu", "switches")
 UNITS = {"p50": "us", "p99": "us", "p99.9": "us", "cpu": "us a message", "switches": "a message"}
 LIMIT = 1.05
+NO_CPUS: procs.Cpus = frozenset()  # whichever the scheduler chooses
 ALLOWANCE = 20.0  # seconds beside the measured ones, before a program is ended
 
 
@@ -43,44 +45,27 @@ def busy_loops(count: int) -> Iterator[None]:
             loop.wait()
 
 
-def usage_of(process: subprocess.Popen[bytes], seconds: float) -> os.struct_rusage:
-    """Waits for its end, and ends it when that does not come."""
-    until = time.monotonic() + seconds
-    while True:
-        pid, _, usage = os.wait4(process.pid, os.WNOHANG)
-        if pid != 0:
-            process.returncode = 0
-            return usage
-        if time.monotonic() > until:
-            process.kill()
-        time.sleep(0.01)
-
-
 def run(program: str, env: dict[str, str], protocol: str, what: str, seconds: int) -> dict[str, float]:
-    """One server and one client."""
+    """One server and one client. What both took has their start and end in it, whichever the mode."""
     tcp = protocol == "tcp"
     port = procs.free_port() if tcp else procs.free_udp_ports(1)[0]
     where = ["-i", "127.0.0.1", "-p", str(port), *(["--tcp"] if tcp else [])]
-    test = [PING_PONG] if what == PING_PONG else ["under-load", "--mps", what]
-    with tempfile.TemporaryFile() as said:
-        server = subprocess.Popen([program, "server", *where], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        ready = (lambda: procs.listening(port)) if tcp else (lambda: procs.bound([port]))
-        until = time.monotonic() + ALLOWANCE
-        while not ready():
-            if server.poll() is not None or time.monotonic() > until:
-                raise procs.RunError("sockperf's server does not come up")
-            time.sleep(0.01)
-        client = subprocess.Popen([program, *test, *where, "-t", str(seconds)], env=env, stdout=said, stderr=subprocess.STDOUT)
-        usages = [usage_of(client, seconds + ALLOWANCE)]
-        server.terminate()
-        usages.append(usage_of(server, ALLOWANCE))
-        said.seek(0)
-        text = said.read().decode(errors="replace")
+    test = [PING_PONG, *SockperfLatency.RATE] if what == PING_PONG else ["under-load", "--mps", what]
+    server = procs.server if tcp else procs.udp_server
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)  # of those that have ended: the busy loops go on
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        with server([program, "server", *where], port if tcp else [port], NO_CPUS, env, scratch, ALLOWANCE):
+            text = procs.client([program, *test, *where, "-t", str(seconds)], NO_CPUS, env, scratch, seconds + ALLOWANCE)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     percentiles = parsers.sockperf_percentiles(text)
     messages = parsers.sockperf_messages(text)
+
+    def taken(*names: str) -> float:
+        return sum(getattr(after, name) - getattr(before, name) for name in names) / messages
+
     return {"p50": percentiles[50.0], "p99": percentiles[99.0], "p99.9": percentiles[99.9],
-            "cpu": sum(u.ru_utime + u.ru_stime for u in usages) * 1e6 / messages,
-            "switches": sum(u.ru_nvcsw + u.ru_nivcsw for u in usages) / messages}
+            "cpu": taken("ru_utime", "ru_stime") * 1e6, "switches": taken("ru_nvcsw", "ru_nivcsw")}
 
 
 def measure(args: argparse.Namespace, program: str, lib: Path) -> list[dict[str, Any]]:
@@ -94,7 +79,7 @@ def measure(args: argparse.Namespace, program: str, lib: Path) -> list[dict[str,
             for _ in range(args.rounds):
                 for mode in args.modes:
                     more = MODES[mode]
-                    env = procs.clean_environment({} if more is None else {"LD_PRELOAD": str(lib), "VMA_TRACELEVEL": "none", **more})
+                    env = {} if more is None else {"LD_PRELOAD": str(lib), "VMA_TRACELEVEL": "none", **more}
                     try:
                         rounds[mode].append(run(program, env, protocol, what, args.seconds))
                     except (parsers.ParseError, procs.RunError) as error:

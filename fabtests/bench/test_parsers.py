@@ -97,7 +97,8 @@ def test_last_json_line():
 
 
 @pytest.mark.parametrize("parser", [parsers.sockperf_percentiles, parsers.sockperf_bandwidth, parsers.sockperf_sent,
-                                    parsers.sockperf_messages, parsers.sockperf_received, parsers.vma_lat_received_rate, parsers.iperf_bandwidth,
+                                    parsers.sockperf_messages, parsers.sockperf_received,
+                                    parsers.vma_lat_received_rate, parsers.iperf_bandwidth,
                                     parsers.redis_rates, parsers.wrk_rate, parsers.smaps_rollup, parsers.json_line])
 @pytest.mark.parametrize("text", ["", "Could not connect: Connection refused\n"])
 def test_output_without_a_figure_is_an_error_that_shows_it(parser, text):

@@ -40,7 +40,6 @@ public:
 
     bool spins() const { return end_ != start_; }
     bool polite() const { return polite_; }
-    std::int64_t start() const { return start_; }
 
     bool over() // a look at the clock costs more than a look at the queue: one every kStride calls
     {
