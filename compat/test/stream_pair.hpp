@@ -6,6 +6,7 @@
 #include "fabtests/unit.hpp"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -96,9 +97,12 @@ inline void send_some(End &end, std::size_t len)
 
 inline void check_bytes(const End &to, std::uint64_t key, const std::uint8_t *bytes, std::size_t len)
 {
-    for (std::size_t i = 0; i < len; ++i)
-        if (bytes[i] != byte_at(to.received + i, key))
-            UNIT_FAIL("a byte differs");
+    for (std::size_t i = 0; i < len; ++i) {
+        if (bytes[i] == byte_at(to.received + i, key))
+            continue;
+        print_error("byte %zu of %zu, read at %" PRIu64 " of the stream\n", i, len, to.received);
+        UNIT_FAIL("a byte differs");
+    }
 }
 
 inline void receive_some(End &to, const End &from, std::size_t len, int flags)

@@ -103,10 +103,11 @@ void wait_returned(Socket &s, std::int64_t until_ns)
 
 void return_one(Socket &s, Heir heir)
 {
-    start_leaving(s, heir);
-    wait_returned(s, return_deadline());
-    give_up_waiting(s);
-    tear_down(s, true);
+    do {
+        start_leaving(s, heir);
+        wait_returned(s, return_deadline());
+        give_up_waiting(s);
+    } while (!close_left(s));
 }
 
 void pin_to_kernel(Socket &s, const char *reason, Heir heir)

@@ -258,11 +258,14 @@ void start_leaving(Socket &s, Heir heir)
         return;               // land() needs no answer
     engine_drain(ring_of(s)); // an END that is already published decides instead of our RETURN
     s.tx_lock.lock();
-    end_transmit(s, true);
-    if (!is_remote(s))
+    if (dual(s))
+        end_transmit(s, true);
+    if (dual(s) && !is_remote(s))
         finish_resend(s);
     unlock_tx(s);
     const LockGuard guard(s.rx_lock);
+    if (!dual(s)) // it has ended meanwhile: nothing of this is for the next one
+        return;
     if (is_remote(s) || (heir == Heir::kAnybody && !s.endpoint_down.load(std::memory_order_acquire)))
         return_receiver(s);
     else

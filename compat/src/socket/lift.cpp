@@ -69,6 +69,62 @@ bool is_candidate(Socket &s, int fd)
     return true;
 }
 
+void clear_transmit(Socket &s) // tx_lock, rx_lock, poll lock held
+{
+    put_endpoint(s, nullptr);
+    s.connecting = false;
+    s.tx.path = Path::kKernel;
+    s.tx.final = false;
+    s.tx.peer_ready = false;
+    s.tx.position = 0;
+    s.tx.credit = 0;
+    s.tx.slots_left = 0;
+    s.tx.told_full = false;
+    s.tx.slots_blocked = false;
+    s.tx.resend_from = kNone;
+    s.tx.guarded = false;
+    s.tx.end_pending = kNone;
+    s.tx.return_at = kNone;
+    s.tx.forget_remote();
+    forget_pacing_turn(s);
+    s.ready_due = false;
+    s.tx_work = false;
+}
+
+void clear_receive(Socket &s)
+{
+    s.rx.path = Path::kKernel;
+    s.rx.final = false;
+    s.rx.written = 0;
+    s.rx.consumed = 0;
+    s.rx.credited = 0;
+    s.rx.uncredited_writes = 0;
+    s.rx.start_at = kNone;
+    s.rx.end_at = kNone;
+    s.rx.returning = false;
+    s.rx.credit_due = false;
+    s.rx.leaving = false;
+    s.rx.cut = false;
+    s.rx.forget_remote();
+    forget_unread(s);
+    drop_stash(s);
+    s.kernel_news = false;
+    s.kernel_state = 0;
+}
+
+// What a call that came too late has left behind, while there was no endpoint, is not the next one's.
+void begin_anew(Socket &s)
+{
+    s.tx_lock.lock();
+    s.rx_lock.lock();
+    engine_exclude_polling(true, ring_of(s));
+    clear_transmit(s);
+    clear_receive(s);
+    engine_exclude_polling(false, ring_of(s));
+    s.rx_lock.unlock();
+    s.tx_lock.unlock();
+}
+
 } // namespace
 
 void stay_on_kernel(Socket &s, const char *reason)
@@ -109,6 +165,7 @@ int open_endpoint(Socket &s, fi_info *info, Device &device)
             leave_ring(s);
         return result;
     }
+    begin_anew(s);
     s.rx.base = static_cast<const std::uint8_t *>(region.base);
     s.rx.ring = region.len;
     put_endpoint(s, ep);
@@ -209,49 +266,6 @@ Socket *offered_socket(const void *data, std::size_t len)
     return valid ? s : nullptr;
 }
 
-void clear_transmit(Socket &s) // tx_lock, rx_lock, poll lock held
-{
-    put_endpoint(s, nullptr);
-    s.connecting = false;
-    s.tx.path = Path::kKernel;
-    s.tx.final = false;
-    s.tx.peer_ready = false;
-    s.tx.position = 0;
-    s.tx.credit = 0;
-    s.tx.slots_left = 0;
-    s.tx.told_full = false;
-    s.tx.slots_blocked = false;
-    s.tx.resend_from = kNone;
-    s.tx.guarded = false;
-    s.tx.end_pending = kNone;
-    s.tx.return_at = kNone;
-    s.tx.forget_remote();
-    forget_pacing_turn(s);
-    s.ready_due = false;
-    s.tx_work = false;
-}
-
-void clear_receive(Socket &s)
-{
-    s.rx.path = Path::kKernel;
-    s.rx.final = false;
-    s.rx.written = 0;
-    s.rx.consumed = 0;
-    s.rx.credited = 0;
-    s.rx.uncredited_writes = 0;
-    s.rx.start_at = kNone;
-    s.rx.end_at = kNone;
-    s.rx.returning = false;
-    s.rx.credit_due = false;
-    s.rx.leaving = false;
-    s.rx.cut = false;
-    s.rx.forget_remote();
-    forget_unread(s);
-    drop_stash(s);
-    s.kernel_news = false;
-    s.kernel_state = 0;
-}
-
 // lift lock held. `keep_unread`: the program will go on reading.
 void close_endpoint(Socket &s, bool keep_unread, Closing closing = Closing::kNow)
 {
@@ -318,6 +332,17 @@ void discard_endpoint(Socket &s)
 }
 
 namespace {
+
+// Lift lock held: no other endpoint comes.
+bool is_left(Socket &s)
+{
+    s.tx_lock.lock();
+    s.rx_lock.lock();
+    const bool left = s.endpoint == nullptr || !dual(s) || s.on_port || (s.tx.final && s.rx.leaving);
+    s.rx_lock.unlock();
+    unlock_tx(s);
+    return left;
+}
 
 void lift(Socket &s, int fd) // a candidate; lift lock held
 {
@@ -461,9 +486,10 @@ void stop_lifting(Socket &s)
     close_endpoint(s, true);
 }
 
-void tear_down(Socket &s, bool keep_unread, Closing closing)
+namespace {
+
+void tear_down_locked(Socket &s, bool keep_unread, Closing closing)
 {
-    LockGuard guard(g_lift_lock);
     if (is_udp(s)) {
         udp::unlift(s, keep_unread);
         return;
@@ -471,6 +497,38 @@ void tear_down(Socket &s, bool keep_unread, Closing closing)
     withdraw_offer(s);
     end_attempt(s);
     close_endpoint(s, keep_unread, closing);
+}
+
+} // namespace
+
+void tear_down(Socket &s, bool keep_unread)
+{
+    const LockGuard guard(g_lift_lock);
+    tear_down_locked(s, keep_unread, Closing::kNow);
+}
+
+bool close_left(Socket &s, Closing closing)
+{
+    const LockGuard guard(g_lift_lock);
+    if (!is_udp(s) && !is_left(s))
+        return false;
+    tear_down_locked(s, true, closing);
+    return true;
+}
+
+bool discard_left(Socket &s)
+{
+    const bool left = is_left(s);
+    if (left)
+        discard_endpoint(s);
+    return left;
+}
+
+void drop_rest(Socket &s)
+{
+    const LockGuard guard(g_lift_lock);
+    if (s.endpoint == nullptr) // another thread may have done it, and the socket have been lifted again
+        tear_down_locked(s, false, Closing::kNow);
 }
 
 } // namespace vma::sock

@@ -69,12 +69,13 @@ template <class Chosen> void return_sockets(Chosen chosen, const char *why, Heir
     if (!any)
         return;
     const std::int64_t until = return_deadline(); // for all of them
-    each_noted([&chosen, until, closing](Socket &s) {
+    each_noted([&chosen, until, heir, closing](Socket &s) {
         if (!dual(s) || !chosen(s))
             return;
         wait_returned(s, until);
         give_up_waiting(s);
-        tear_down(s, true, closing);
+        if (!close_left(s, closing))
+            return_one(s, heir);
         if (s.lingers_until_ns.load(std::memory_order_acquire) != 0)
             end_linger(s);
     });

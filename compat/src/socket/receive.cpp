@@ -214,8 +214,10 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
         if (more && done < room)
             continue; // an error that comes next is for the next call, which has to find the socket as it is
         const bool over = s.port_over.load(std::memory_order_acquire);
-        if ((used_up || over) && dual(s))
-            tear_down(s, over); // what was left of an endpoint that is closed already; or the kernel says how it ended
+        if (over && dual(s))
+            tear_down(s, true); // the kernel says how it ended
+        else if (used_up && dual(s))
+            drop_rest(s);
         if (done >= wanted || n == 0 || (n < 0 && n != -EAGAIN))
             return done != 0 || n >= 0 ? static_cast<ssize_t>(done) : fail(s, n);
         if (n > 0 && (flags & MSG_PEEK) != 0)

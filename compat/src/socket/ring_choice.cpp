@@ -289,8 +289,8 @@ void move_if_due(Socket &s)
             begin_move(s);
         return;
     case RingMove::kReturning:
-        if (!is_returning(s))
-            discard_endpoint(s);
+        if (!is_returning(s) && !discard_left(s))
+            begin_move(s);
         return;
     }
 }

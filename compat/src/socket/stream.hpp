@@ -413,7 +413,12 @@ void try_ready(Socket &s); // rx_lock or the poll lock held
 void stop_lifting(Socket &s);
 enum class Closing { kNow, kBehindFork }; // of what costs time and nobody waits for (retired.hpp)
 // Closes the endpoint; the socket is plain again, or will be once what is left is read. No lock held.
-void tear_down(Socket &s, bool keep_unread, Closing closing = Closing::kNow);
+void tear_down(Socket &s, bool keep_unread);
+// The endpoint that start_leaving() has left. False: it has ended meanwhile and another one is there, whose peer may be writing: that one is to
+// be left, too. No lock held.
+bool close_left(Socket &s, Closing closing = Closing::kNow);
+bool discard_left(Socket &s); // likewise, lift lock held
+void drop_rest(Socket &s);    // all is read that was left of an endpoint that is closed already. No lock held
 void on_connect_request(fi_info *info, const void *data, std::size_t len); // helper thread; takes over `info`
 void on_connected(fid_ep *endpoint);
 void on_down(fid_ep *endpoint, const char *why);
