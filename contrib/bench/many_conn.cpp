@@ -2,7 +2,7 @@
 // What many connections cost a process that makes others: it opens COUNT of them over loopback to a child, and then times fork(), fork()
 // and exec, posix_spawn(), and what its end takes, each with all of them open. What accelerates them comes from outside.
 //   many_conn COUNT plain      nothing is ever sent on them
-//   many_conn COUNT busy KIB   each has carried so much both ways, and is idle since 5 s
+//   many_conn COUNT busy KIB [SECONDS]   each has carried so much both ways, and is idle since then (5)
 // Prints one JSON line: milliseconds (medians), KiB of shared memory and percent of a processor that both processes take while idle.
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -35,6 +35,12 @@ constexpr std::size_t kMessage = 8;
 constexpr std::size_t kPiece = 32768;
 constexpr unsigned kSettle = 5; // seconds
 constexpr unsigned kIdle = 4;
+
+// What each connection carries before it is left alone, and for how long.
+struct Load {
+    std::size_t kib = 0;
+    unsigned settle = kSettle;
+};
 
 [[noreturn]] void fail(const char *what)
 {
@@ -120,7 +126,7 @@ double idle_share()
     return (seconds(CLOCK_PROCESS_CPUTIME_ID) - before) / kIdle;
 }
 
-[[noreturn]] void be_peer(const sockaddr_in &to, std::size_t count, std::size_t kib, Shared &shared, const Pipe &ready,
+[[noreturn]] void be_peer(const sockaddr_in &to, std::size_t count, const Load &load, Shared &shared, const Pipe &ready,
                           const Pipe &go)
 {
     close(go.ends[1]);
@@ -130,9 +136,9 @@ double idle_share()
         if (connect(sockets.back(), reinterpret_cast<const sockaddr *>(&to), sizeof to) != 0)
             fail("connect");
     }
-    if (kib != 0) {
-        be_busy(sockets, true, kib);
-        sleep(kSettle);
+    if (load.kib != 0) {
+        be_busy(sockets, true, load.kib);
+        sleep(load.settle);
         shared.idle_share = idle_share();
     }
     ready.tell();
@@ -236,7 +242,7 @@ void allow_descriptors(std::size_t count)
         fail("RLIMIT_NOFILE is too low");
 }
 
-int run(std::size_t count, std::size_t kib)
+int run(std::size_t count, const Load &load)
 {
     allow_descriptors(count);
     forget_preload();
@@ -255,15 +261,15 @@ int run(std::size_t count, std::size_t kib)
     const long before = shared_kib();
     const pid_t peer = fork();
     if (peer == 0)
-        be_peer(address, count, kib, *shared, ready, go);
+        be_peer(address, count, load, *shared, ready, go);
     close(go.ends[0]);
     std::vector<int> sockets;
     for (std::size_t i = 0; i < count; ++i)
         sockets.push_back(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     double own_share = 0;
-    if (kib != 0) {
-        be_busy(sockets, false, kib);
-        sleep(kSettle);
+    if (load.kib != 0) {
+        be_busy(sockets, false, load.kib);
+        sleep(load.settle);
         own_share = idle_share();
     }
     ready.hear();
@@ -287,11 +293,12 @@ int run(std::size_t count, std::size_t kib)
 
 int main(int argc, char **argv)
 {
-    const auto count = static_cast<std::size_t>(argc > 1 ? std::atoi(argv[1]) : 0);
+    const auto number = [&](int i) { return static_cast<unsigned>(argc > i ? std::max(std::atoi(argv[i]), 0) : 0); };
+    const std::size_t count = number(1);
     if (count != 0 && argc == 3 && std::strcmp(argv[2], "plain") == 0)
-        return run(count, 0);
-    if (count != 0 && argc == 4 && std::strcmp(argv[2], "busy") == 0 && std::atoi(argv[3]) > 0)
-        return run(count, static_cast<std::size_t>(std::atoi(argv[3])));
-    std::fprintf(stderr, "usage: many_conn COUNT plain | many_conn COUNT busy KIB\n");
+        return run(count, {});
+    if (count != 0 && argc >= 4 && argc <= 5 && std::strcmp(argv[2], "busy") == 0 && number(3) != 0)
+        return run(count, {number(3), argc == 5 ? number(4) : kSettle});
+    std::fprintf(stderr, "usage: many_conn COUNT plain | many_conn COUNT busy KIB [SECONDS]\n");
     return 2;
 }

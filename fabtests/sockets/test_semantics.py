@@ -57,6 +57,15 @@ def test_sleeping(run, pair, reference, scenario):
     peers.compare(reference(scenario), transcripts(run, pair, scenario, env))
 
 
+@pytest.mark.pairs(pairing.VMA_LATENCY)
+@pytest.mark.parametrize("scenario", [s for s in SCENARIOS if s not in {"epoll_several_sets", "epoll_edge", "epoll_edge_writable"}])
+def test_let_go_when_idle(run, pair, reference, scenario):
+    """The same where connections go back to the kernel whenever nothing has moved for some milliseconds. But for the three that count edges:
+    an edge-triggered set tells of what is there once more when the kernel takes over."""
+    env = {"VMA_IDLE_STREAMS": "0", "VMA_IDLE_MSEC": "10"}
+    peers.compare(reference(scenario), transcripts(run, pair, scenario, env))
+
+
 JEMALLOC = glob.glob("/usr/lib/*/libjemalloc.so.2")
 
 

@@ -33,6 +33,8 @@ struct Params {
     bool rx_poll_learns;                  // nobody has said `rx_poll`: what spins bring decides
     bool select_poll_learns;              // likewise
     std::uint32_t lift_after;             // VMA_LIFT_AFTER: sends and receives before a stream leaves the kernel
+    std::uint32_t idle_streams;           // VMA_IDLE_STREAMS: accelerated connections beyond which idle ones are let go
+    std::uint32_t idle_msec;              // VMA_IDLE_MSEC: how long one has carried nothing by then
     std::uint32_t stream_ring;            // VMA_STREAM_RING: bytes of receive ring a stream, power of two
     bool remote_streams;                  // VMA_REMOTE_STREAMS: to other hosts, over RDMA devices
     const char *ethernet;                 // VMA_ETHERNET: ports that streams may leave the kernel by, nullptr for none

@@ -299,6 +299,7 @@ void send_credit(Socket &s)
 void find_start(Socket &s)
 {
     Receiver &rx = s.rx;
+    settle(s); // all that comes before it may be read already: then nobody has to look any more
     const std::uint64_t start = rx.start_at.load(std::memory_order_acquire);
     std::uint64_t read = 0;
     if (start == kNone || rx.final || rx.path.load(std::memory_order_relaxed) == Path::kEndpoint ||

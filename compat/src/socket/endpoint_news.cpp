@@ -119,13 +119,13 @@ void on_down(fid_ep *endpoint, const char *why)
 
 namespace {
 
-// The peer's bytes have ended as well: nothing more comes but the program's close().
+// The kernel has bytes, or the peer's have ended as well: what was told of them once would be told again by the kernel's own set.
 bool stays_for_edges(Socket &s)
 {
     if (!mux::tells_edges(s))
         return false;
-    pollfd p = {s.any_fd.load(std::memory_order_relaxed), POLLRDHUP, 0};
-    return libc::uncancelled::poll_now(&p, 1) > 0 && (p.revents & (POLLRDHUP | POLLHUP)) != 0;
+    pollfd p = {s.any_fd.load(std::memory_order_relaxed), POLLIN | POLLRDHUP, 0};
+    return libc::uncancelled::poll_now(&p, 1) > 0;
 }
 
 } // namespace

@@ -131,6 +131,7 @@ Socket *take_from_pool()
     s->send_shut = false;
     s->kernel_reason = nullptr;
     s->operations = 0;
+    s->let_go = false;
     s->ask_holders_after = 0;
     s->seen_offers = 0;
     s->ring = 0;

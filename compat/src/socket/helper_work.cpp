@@ -18,6 +18,7 @@
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/helper_thread.hpp"
 #include "compat/src/socket/idle.hpp"
+#include "compat/src/socket/idle_streams.hpp"
 #include "compat/src/socket/moderation.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/ports.hpp"
@@ -35,7 +36,6 @@ namespace vma::sock {
 namespace {
 
 constexpr std::uint32_t kCountMs = 320; // between looks at what ports have counted of streams
-constexpr std::uint32_t kIdleMs = 2000; // between looks at a ring: what has not moved since gives its memory back
 constexpr std::uint32_t kLookMs = 50;   // between looks whether routes of datagrams hold
 constexpr std::size_t kMostOver = 64;   // sockets released in one tick
 constexpr std::size_t kPrivateDataMax = 256;
@@ -139,6 +139,7 @@ void tick_all(bool counts)
 {
     Socket *over[kMostOver];
     std::size_t count = 0;
+    IdleStreams idle;
     {
         LockGuard guard(g_lift_lock);
         if (counts)
@@ -161,12 +162,13 @@ void tick_all(bool counts)
             if (is_live(s) && is_due_again(s))
                 g_due.add(index);
         });
-        look_at_idle_rings(helper_turns_in(kIdleMs));
+        look_at_idle_rings(helper_turns_in(idle_look_ms()), idle);
         for (Socket *s = udp::g_listed; s != nullptr; s = s->next_live)
             udp::tick(*s);
     }
     while (count != 0)
         end_linger(*over[--count]);
+    idle.let_go();
 }
 
 // VMA_INTERNAL_THREAD_ARM_CQ: what comes wakes the helper thread too. -1: nothing to wait for.
@@ -191,20 +193,23 @@ void *help_engine(void *)
     const std::uint32_t turns_per_drain = helper_turns_per_drain();
     std::uint64_t polls_seen = 0;
     std::uint32_t turns = 0;
+    bool armed = false; // and nothing has come since
     while (!helper_is_to_end()) {
         const int remote = remote_event_fd(); // with the local one
         const bool active = engine_active() || attempts_are_open();
         const bool closing = close_some_retired();
         const RingMask rings = open_rings(kAllRings);
         const int queue = arm_for_helper(rings);
-        if (arm_events())
-            sleep_and_give_turns(remote >= 0 ? remote : engine_objects().eq_fd, queue,
-                                 closing  ? 0
-                                 : active ? static_cast<int>(helper_turn_ms())
-                                          : -1);
+        armed = (armed && remote < 0) || arm_events();
+        if (armed)
+            armed = !sleep_and_give_turns(remote >= 0 ? remote : engine_objects().eq_fd, queue,
+                                          closing  ? 0
+                                          : active ? static_cast<int>(helper_turn_ms())
+                                                   : -1);
         if (queue >= 0)
             engine_woken(rings);
-        read_all_events();
+        if (!armed || remote >= 0)
+            read_all_events();
         if (attempts_are_open())
             tick_attempts();
         if (ports_state() == PortsState::kAsked) {

@@ -14,6 +14,7 @@
 
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/idle_streams.hpp"
 #include "compat/src/socket/socket_sets.hpp"
 #include "compat/src/socket/stream.hpp"
 
@@ -107,7 +108,7 @@ void look_at_idle_ring(Socket &s)
     }
 }
 
-void look_at_idle_rings(std::uint32_t turns_per_round)
+void look_at_idle_rings(std::uint32_t turns_per_round, IdleStreams &idle)
 {
     static std::uint32_t next = 0; // the helper thread's
     const std::uint32_t count = pool_size();
@@ -115,8 +116,10 @@ void look_at_idle_rings(std::uint32_t turns_per_round)
         next = next + 1 < count ? next + 1 : 0;
         if (!g_noted.has(static_cast<int>(next)))
             continue;
-        if (Socket &s = *socket_by_index(next); is_connected(s))
+        if (Socket &s = *socket_by_index(next); is_connected(s)) {
             look_at_idle_ring(s);
+            idle.look_at(s);
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 
 namespace vma::sock {
 
+class IdleStreams;
 class Socket;
 
 // Where a socket's streams were when it was last looked at, and when their pages were given back.
@@ -15,10 +16,12 @@ struct IdleMarks {
     std::uint64_t sent_given = 0;
     std::uint64_t read_seen = 0;
     std::uint64_t read_given = 0;
+    std::uint64_t moved = 0; // bytes of both ways (idle_streams.cpp)
+    std::uint32_t still = 0; // looks since then
 };
 
-// Looks at some of the sockets, and at all of them in two seconds of the helper thread's turns. Lift lock held.
-void look_at_idle_rings(std::uint32_t turns_per_round);
+// Looks at some of the sockets, and at all of them in so many of the helper thread's turns. Lift lock held.
+void look_at_idle_rings(std::uint32_t turns_per_round, IdleStreams &idle);
 
 // At one, which has an endpoint of this host. The second look that finds its streams where they were gives the pages back.
 void look_at_idle_ring(Socket &s);

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How a socket gets its endpoint and loses it: offers, attaching, tearing down (endpoint_news.cpp: what happens to it meanwhile). One lift lock
-// guards all of it; it is rare work.
+// How a socket gets its endpoint: offers, attaching (endpoint.cpp: opened and closed; endpoint_news.cpp: what happens to it meanwhile). One lift
+// lock guards all of it; it is rare work.
 #include <errno.h>
-#include <poll.h>
 #include <string.h>
 
-#include <algorithm>
 
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
@@ -13,25 +11,21 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
-#include "compat/src/libc/real.hpp"
-#include "compat/src/mux/mux.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/bounds.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/exception.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/socket/idle_streams.hpp"
 #include "compat/src/socket/kernel_counts.hpp"
 #include "compat/src/socket/loading.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/reach.hpp"
-#include "compat/src/socket/retired.hpp"
 #include "compat/src/socket/rings.hpp"
 #include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/socket_sets.hpp"
-#include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
-#include "compat/src/socket/stream_loans.hpp"
 #include "compat/src/socket/udp/state.hpp"
 #include "compat/src/socket/uring.hpp"
 
@@ -69,62 +63,6 @@ bool is_candidate(Socket &s, int fd)
     return true;
 }
 
-void clear_transmit(Socket &s) // tx_lock, rx_lock, poll lock held
-{
-    put_endpoint(s, nullptr);
-    s.connecting = false;
-    s.tx.path = Path::kKernel;
-    s.tx.final = false;
-    s.tx.peer_ready = false;
-    s.tx.position = 0;
-    s.tx.credit = 0;
-    s.tx.slots_left = 0;
-    s.tx.told_full = false;
-    s.tx.slots_blocked = false;
-    s.tx.resend_from = kNone;
-    s.tx.guarded = false;
-    s.tx.end_pending = kNone;
-    s.tx.return_at = kNone;
-    s.tx.forget_remote();
-    forget_pacing_turn(s);
-    s.ready_due = false;
-    s.tx_work = false;
-}
-
-void clear_receive(Socket &s)
-{
-    s.rx.path = Path::kKernel;
-    s.rx.final = false;
-    s.rx.written = 0;
-    s.rx.consumed = 0;
-    s.rx.credited = 0;
-    s.rx.uncredited_writes = 0;
-    s.rx.start_at = kNone;
-    s.rx.end_at = kNone;
-    s.rx.returning = false;
-    s.rx.credit_due = false;
-    s.rx.leaving = false;
-    s.rx.cut = false;
-    s.rx.forget_remote();
-    forget_unread(s);
-    drop_stash(s);
-    s.kernel_news = false;
-    s.kernel_state = 0;
-}
-
-// What a call that came too late has left behind, while there was no endpoint, is not the next one's.
-void begin_anew(Socket &s)
-{
-    s.tx_lock.lock();
-    s.rx_lock.lock();
-    engine_exclude_polling(true, ring_of(s));
-    clear_transmit(s);
-    clear_receive(s);
-    engine_exclude_polling(false, ring_of(s));
-    s.rx_lock.unlock();
-    s.tx_lock.unlock();
-}
-
 } // namespace
 
 void stay_on_kernel(Socket &s, const char *reason)
@@ -132,50 +70,6 @@ void stay_on_kernel(Socket &s, const char *reason)
     s.kernel_reason = reason;
     s.mode.store(Mode::kKernel, std::memory_order_release);
     tell_way(s);
-}
-
-// Opens, binds and enables an endpoint with a region. 0, or the provider's negative error with nothing left open.
-int open_endpoint(Socket &s, fi_info *info, Device &device)
-{
-    fid_ep *ep = nullptr;
-    if (is_remote(s))
-        ask_queues(*info);
-    int result = fi_endpoint(device.domain, info, &ep, &s);
-    if (result != 0)
-        return result;
-    const std::size_t ring = config::params().stream_ring;
-    fi_vma_region region = {};
-    std::size_t size = sizeof region;
-    result = fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_REGION), &ring, sizeof ring);
-    if (result == 0 && is_remote(s))
-        result = ask_device_memory(*ep);
-    if (result == 0)
-        result = fi_ep_bind(ep, &device.eq->fid, 0);
-    const bool local = &device == &engine_device();
-    fid_cq *const cq = local ? queue_of_ring(engine_objects(), enter_ring(s)) : device.cq;
-    if (result == 0)
-        result = fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION);
-    if (result == 0)
-        result = fi_enable(ep);
-    if (result == 0)
-        result = fi_getopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_REGION), &region, &size);
-    if (result != 0) {
-        fi_close(&ep->fid);
-        if (local)
-            leave_ring(s);
-        return result;
-    }
-    begin_anew(s);
-    s.rx.base = static_cast<const std::uint8_t *>(region.base);
-    s.rx.ring = region.len;
-    put_endpoint(s, ep);
-    s.connecting = true;
-    s.endpoint_down = false;
-    s.device = &device;
-    ++device.users;
-    const LockGuard guard(s.tx_lock);
-    adopt_pacing_rate(s, s.any_fd.load(std::memory_order_relaxed));
-    return 0;
 }
 
 namespace {
@@ -266,83 +160,9 @@ Socket *offered_socket(const void *data, std::size_t len)
     return valid ? s : nullptr;
 }
 
-// lift lock held. `keep_unread`: the program will go on reading.
-void close_endpoint(Socket &s, bool keep_unread, Closing closing = Closing::kNow)
-{
-    const bool was_dual = dual(s);
-    if (s.endpoint == nullptr && (!was_dual || (keep_unread && holds_stash(s))))
-        return; // nothing is open, or another call has closed it and the rest is still to be read
-    if (was_dual && !may_close(s)) {
-        VMA_LOG(kDebug, "ending: FINAL sent %d, seen %d, %u tags unanswered, endpoint %s", s.tx.final_sent.load(),
-                s.rx.final_seen.load(), s.tx.unseen.load(), s.endpoint_down.load() ? "down" : "up");
-        abort_stream(s, "the peer does not answer");
-    }
-    tell_port(s);
-    s.tx_lock.lock();
-    s.rx_lock.lock();
-    fid_ep *const ep = s.endpoint;
-    const bool by_port = ep != nullptr && s.on_port;
-    if (keep_unread && ep != nullptr && !by_port && was_dual)
-        finish_resend(s);
-    const RingMask rings = ring_of(s);
-    engine_exclude_polling(true, rings);
-    part_from_loans(s);
-    const bool stashed = ep != nullptr && !by_port && was_dual && keep_unread && stash_unread(s);
-    if (by_port)
-        land(s);
-    const bool later = closing == Closing::kBehindFork && !stashed && s.rx.cut && ep != nullptr && retire(s, *ep);
-    clear_transmit(s);
-    if (!stashed) {
-        clear_receive(s);
-        if (was_dual)
-            s.mode.store(mode_without_endpoint(s), std::memory_order_release);
-    }
-    if (ep != nullptr && !later) {
-        if (is_remote(s) && !by_port)
-            log_device_memory(s, *ep);
-        fi_close(&ep->fid);
-        --s.device->users;
-    }
-    engine_exclude_polling(false, rings);
-    if (ep != nullptr && s.device == &engine_device())
-        leave_ring(s);
-    s.rx_lock.unlock();
-    s.tx_lock.unlock();
-    if (!was_dual)
-        return;
-    if (!stashed)
-        tell_migration(s);
-    if (ep != nullptr)
-        remove_live(g_live_sockets, s);
-    engine_update_active();
-    s.operations.store(0, std::memory_order_relaxed);
-    s.ask_holders_after.store(0, std::memory_order_relaxed);
-    s.attempt.again_at = 0;
-    if (stashed)
-        notify(s, POLLIN | POLLOUT);
-    else
-        mux::became_plain(s);
-}
-
 } // namespace
 
-void discard_endpoint(Socket &s)
-{
-    close_endpoint(s, true);
-}
-
 namespace {
-
-// Lift lock held: no other endpoint comes.
-bool is_left(Socket &s)
-{
-    s.tx_lock.lock();
-    s.rx_lock.lock();
-    const bool left = s.endpoint == nullptr || !dual(s) || s.on_port || (s.tx.final && s.rx.leaving);
-    s.rx_lock.unlock();
-    unlock_tx(s);
-    return left;
-}
 
 void lift(Socket &s, int fd) // a candidate; lift lock held
 {
@@ -392,7 +212,7 @@ bool lift_in_turn(Socket &s, int fd)
 void count_operation(Socket &s, int fd, bool received)
 {
     constexpr std::uint32_t kReceivesMore = 4;
-    const std::uint32_t wanted = config::params().lift_after + (received ? kReceivesMore : 0);
+    const std::uint32_t wanted = calls_before_lift(s) + (received ? kReceivesMore : 0);
     const std::uint32_t operations = s.operations.fetch_add(1, std::memory_order_relaxed) + 1;
     if (operations < wanted || s.pinned.load(std::memory_order_relaxed))
         return;
@@ -430,7 +250,7 @@ void on_connect_request(fi_info *info, const void *data, std::size_t len)
         return;
     }
     if (!stand_beside(*s, s->any_fd.load(std::memory_order_relaxed)) || fi_accept(s->endpoint, nullptr, 0) != 0) {
-        close_endpoint(*s, true); // the offer stays: another one may come for it
+        discard_endpoint(*s); // the offer stays: another one may come for it
         return;
     }
     withdraw_offer(*s);
@@ -474,61 +294,6 @@ void try_ready(Socket &s)
         s.rx.ready_sent.store(before, std::memory_order_release);
         s.ready_due.store(true, std::memory_order_release);
     }
-}
-
-void stop_lifting(Socket &s)
-{
-    LockGuard guard(g_lift_lock);
-    if (dual(s) || is_udp(s))
-        return;
-    withdraw_offer(s);
-    end_attempt(s);
-    close_endpoint(s, true);
-}
-
-namespace {
-
-void tear_down_locked(Socket &s, bool keep_unread, Closing closing)
-{
-    if (is_udp(s)) {
-        udp::unlift(s, keep_unread);
-        return;
-    }
-    withdraw_offer(s);
-    end_attempt(s);
-    close_endpoint(s, keep_unread, closing);
-}
-
-} // namespace
-
-void tear_down(Socket &s, bool keep_unread)
-{
-    const LockGuard guard(g_lift_lock);
-    tear_down_locked(s, keep_unread, Closing::kNow);
-}
-
-bool close_left(Socket &s, Closing closing)
-{
-    const LockGuard guard(g_lift_lock);
-    if (!is_udp(s) && !is_left(s))
-        return false;
-    tear_down_locked(s, true, closing);
-    return true;
-}
-
-bool discard_left(Socket &s)
-{
-    const bool left = is_left(s);
-    if (left)
-        discard_endpoint(s);
-    return left;
-}
-
-void drop_rest(Socket &s)
-{
-    const LockGuard guard(g_lift_lock);
-    if (s.endpoint == nullptr) // another thread may have done it, and the socket have been lifted again
-        tear_down_locked(s, false, Closing::kNow);
 }
 
 } // namespace vma::sock

@@ -288,7 +288,7 @@ std::int64_t held_until(const Socket &s)
     return is_held(s) ? static_cast<std::int64_t>(s.pacing.held_until.load(std::memory_order_acquire)) : INT64_MAX;
 }
 
-void sleep_and_give_turns(int fd, int other, int milliseconds)
+bool sleep_and_give_turns(int fd, int other, int milliseconds)
 {
     const std::int64_t end = now_ns() + milliseconds * kMilli;
     for (;;) {
@@ -305,7 +305,7 @@ void sleep_and_give_turns(int fd, int other, int milliseconds)
             (void)!libc::real.read(timer, &expirations, sizeof expirations);
         give_turns();
         if (fds[1].revents == 0 || fds[0].revents != 0 || fds[2].revents != 0 || (milliseconds >= 0 && now_ns() >= end))
-            return;
+            return fds[0].revents != 0;
     }
 }
 

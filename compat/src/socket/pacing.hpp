@@ -64,8 +64,8 @@ std::int64_t held_until(const Socket &s);
 void tell_when_due(Socket &s);
 
 // The helper thread's sleep: on `fd` for so many ms (-1: for ever), telling watchers meanwhile whose turn has come. It gives
-// back g_helper_turn where it sleeps.
-void sleep_and_give_turns(int fd, int other, int milliseconds);
+// back g_helper_turn where it sleeps. True: `fd` has news.
+bool sleep_and_give_turns(int fd, int other, int milliseconds);
 void pacing_after_fork_in_child(); // before forget_pacing_turn() of each socket
 void forget_pacing_turn(Socket &s);
 

@@ -256,8 +256,9 @@ public:
     mux::SpinHabit receive_spins; // of waits for it (wait.cpp)
     mux::SpinHabit send_spins;
 
-    IdleMarks idle;            // the helper thread's
-    fid_ep *retired = nullptr; // retired.cpp
+    IdleMarks idle;                // the helper thread's
+    Glimpsed<bool> let_go = false; // for its idleness (idle_streams.cpp)
+    fid_ep *retired = nullptr;     // retired.cpp
 
     Socket *next_free = nullptr;
     std::uint32_t index = 0; // in the pool
@@ -448,6 +449,8 @@ struct Wait {
     std::uint32_t generation; // of the socket at the call's start
     std::uint32_t signals;    // handlers that had run by then
     bool any_signal;          // every handler interrupts (a timeout is set), not only those without SA_RESTART
+    bool
+        plain; // a stream that has lost its endpoint in the middle of the call: only the kernel brings the rest, or a new endpoint
     std::int64_t deadline_ns; // CLOCK_MONOTONIC, kForever
     // Instead of a look at the engine alone in each turn of the spin; true ends the wait, and is kept in `found`. `polite`: the
     // spin has lasted so long that others may run in between.

@@ -52,7 +52,7 @@ int check(const Socket &s, short events, const Wait &wait)
 {
     if (s.generation.load(std::memory_order_acquire) != wait.generation)
         return -EBADF;
-    if (!dual(s) || may_be_ready(s, events))
+    if (dual(s) == wait.plain || may_be_ready(s, events))
         return 1;
     return signals_of(wait) != wait.signals ? -EINTR : 0;
 }
@@ -202,6 +202,7 @@ int wait_for(Socket &s, int fd, short events, Wait &wait)
         if (wait.deadline_ns != kForever && now_ns() >= wait.deadline_ns)
             return -EAGAIN;
     }
+    wait.plain = !is_udp(s) && !dual(s);
     int result = check(s, events, wait);
     if (result == 0)
         result = wait_longer(s, fd, events, wait, time_to_spin(s, events, wait));

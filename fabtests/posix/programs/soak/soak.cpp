@@ -118,12 +118,17 @@ void Driver::start(unsigned index)
         if (std::strncmp(*entry, "LD_PRELOAD=", 11) != 0 && std::strncmp(*entry, "VMA_SPEC=", 9) != 0)
             environment.emplace_back(*entry);
     const bool vma = random_.below(4) != 0, latency = random_.below(2) != 0, soon = random_.below(2) != 0;
+    const bool rests = random_.below(3) == 0; // what carries nothing for a moment goes back to the kernel
     if (vma)
         environment.push_back(std::string("LD_PRELOAD=") + options_.preload);
     if (latency)
         environment.emplace_back("VMA_SPEC=latency");
     if (soon)
         environment.emplace_back("VMA_LIFT_AFTER=4");
+    if (rests) {
+        environment.emplace_back("VMA_IDLE_STREAMS=0");
+        environment.emplace_back("VMA_IDLE_MSEC=20");
+    }
     std::vector<char *> pointers;
     pointers.reserve(environment.size() + 1);
     for (std::string &entry : environment)
@@ -132,8 +137,8 @@ void Driver::start(unsigned index)
     const std::string number = std::to_string(index), seed = std::to_string(random_.next());
     const char *argv[] = {program_,     "--worker", options_.ledger,  number.c_str(),
                           seed.c_str(), "",         options_.preload, nullptr};
-    std::printf("%10u us: worker %u %s%s%s\n", since_start_us(), index, vma ? "with the library" : "without",
-                vma && latency ? ", latency" : "", vma && soon ? ", soon" : "");
+    std::printf("%10u us: worker %u %s%s%s%s\n", since_start_us(), index, vma ? "with the library" : "without",
+                vma && latency ? ", latency" : "", vma && soon ? ", soon" : "", vma && rests ? ", rests" : "");
     if (const int error =
             ::posix_spawn(&workers_[index], program_, nullptr, nullptr, const_cast<char **>(argv), pointers.data()))
         fabtest::die("posix_spawn: %s", strerrorname_np(error));

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Where many connections of this host are accelerated, those that carry nothing go back to the kernel until they are used again: what a fork(),
+// an exec and the memory of the process pay for each should be paid for what is in use.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace vma::sock {
+
+class Socket;
+
+// Found in one turn of the helper thread; it holds the lift lock while it looks, and lets them go without.
+class IdleStreams
+{
+public:
+    // At a socket that has an endpoint of this host, each time that its ring is looked at. Lift lock held.
+    void look_at(Socket &s);
+    void let_go(); // no lock held
+
+private:
+    static constexpr std::size_t kMostInTurn = 4; // some 50 us each, and as much for the peer
+    std::array<Socket *, kMostInTurn> found_ = {};
+    std::size_t count_ = 0;
+};
+
+std::uint32_t idle_look_ms(); // between two looks at a socket
+
+// How many sends and receives take a connection off the kernel. Who was let go has to show that it is used again, where one call would do.
+std::uint32_t calls_before_lift(const Socket &s);
+
+} // namespace vma::sock
