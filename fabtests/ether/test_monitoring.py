@@ -56,7 +56,8 @@ def test_stream_on_a_port(lab):
     assert one["offloaded"] and one["device"]
     assert one["peer"]["address"] == RIGHT and one["local"]["address"] == LEFT
     assert one["rx"]["migrations"] == 1 and one["rx"]["packets"] > 0
-    assert [(ring["kind"], ring["name"], ring["tx_bytes"]) for ring in seen["rings"]] == \
+    # A wait that sleeps, as on a busy machine, asks the local queue for news too: that counts as a ring.
+    assert [(ring["kind"], ring["name"], ring["tx_bytes"]) for ring in seen["rings"] if ring["kind"] != "local"] == \
         [("ethernet", one["device"], one["tx"]["bytes"])]
     queue, local = seen["cqs"]
     assert local["name"] == "local" and queue["polls"] >= queue["poll_hits"] > 0

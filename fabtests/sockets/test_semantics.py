@@ -16,6 +16,7 @@ SCENARIOS = sorted(re.findall(r"^SCENARIO\((\w+)\)", _text, re.M)
                       for side in ("client", "server")])
 FAULTS = set(re.findall(r"^SCENARIO\((\w+)\)", (SOURCES / "faults.cpp").read_text(), re.M))
 STACKS = {"cancelled_receive", "cloned_child"}
+EDGES = {"epoll_several_sets", "epoll_nested", "epoll_edge", "epoll_edge_server", "epoll_edge_writable", "epoll_one_shot", "epoll_mixed"}
 PROGRAM = "sockets/programs/semantics/semantics"
 
 # Transcripts of the kernel, taken once a session.
@@ -58,10 +59,10 @@ def test_sleeping(run, pair, reference, scenario):
 
 
 @pytest.mark.pairs(pairing.VMA_LATENCY)
-@pytest.mark.parametrize("scenario", [s for s in SCENARIOS if s not in {"epoll_several_sets", "epoll_edge", "epoll_edge_writable"}])
+@pytest.mark.parametrize("scenario", [scenario for scenario in SCENARIOS if scenario not in EDGES])
 def test_let_go_when_idle(run, pair, reference, scenario):
-    """The same where connections go back to the kernel whenever nothing has moved for some milliseconds. But for the three that count edges:
-    an edge-triggered set tells of what is there once more when the kernel takes over."""
+    """The same where connections go back to the kernel whenever nothing has moved for some milliseconds. But for those that count edges: an
+    edge-triggered set tells of what is there once more when the kernel takes over."""
     env = {"VMA_IDLE_STREAMS": "0", "VMA_IDLE_MSEC": "10"}
     peers.compare(reference(scenario), transcripts(run, pair, scenario, env))
 
