@@ -207,6 +207,7 @@ bool cut_receiver(Socket &s)
 {
     Receiver &rx = s.rx;
     int result = 0;
+    rx.leaving = true;
     if (s.endpoint != nullptr)
         while ((result = fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_CUT), nullptr, 0)) ==
                -FI_EAGAIN)
@@ -217,7 +218,6 @@ bool cut_receiver(Socket &s)
         violation(s, "a cut behind what was written");
     engine_drain(ring_of(s)); // what was accepted is counted
     rx.cut = s.endpoint != nullptr && result == 0;
-    rx.leaving = true;
     rx.returning.store(false, std::memory_order_release);
     const bool in_span = rx.path.load(std::memory_order_relaxed) == Path::kEndpoint || rx.start_at != kNone;
     rx.final |= !in_span;

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <string.h>
 
-
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_ext_vma.h>

@@ -90,10 +90,10 @@ std::int64_t turn_of(const Socket &s, short events)
     return (events & POLLOUT) != 0 ? held_until(s) : kForever;
 }
 
-// What the kernel is to tell meanwhile. 0: look again.
-int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, Sleeper &sleeper, RingMask ring)
+// What the kernel is to tell meanwhile, until `turn` at most. 0: look again.
+int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, Sleeper &sleeper, RingMask ring,
+                    std::int64_t turn)
 {
-    const std::int64_t turn = turn_of(s, events);
     const bool kernel_carries =
         (events & POLLOUT) == 0 || (s.tx.path.load(std::memory_order_acquire) == Path::kKernel && turn == kForever);
     pollfd fds[] = {{live_fd(s, fd), static_cast<short>(kernel_carries ? events : 0), 0},
@@ -126,10 +126,12 @@ int sleep_once(Socket &s, int fd, short events, const Wait &wait)
         libc::real.poll(nullptr, 0, 1);
         return 0;
     }
+    // First: a turn that comes behind the look, and before it is asked for, is news that nobody tells.
+    const std::int64_t turn = turn_of(s, events);
     int result = check(s, events, wait);
     const RingMask ring = ring_of(s); // whoever changes it wakes sleepers
     if (result == 0 && engine_arm(ring))
-        result = sleep_in_kernel(s, fd, events, wait, *frame->sleeper, ring);
+        result = sleep_in_kernel(s, fd, events, wait, *frame->sleeper, ring, std::min(turn, turn_of(s, events)));
     frame->release();
     engine_poll(ring);
     return result;
