@@ -5,9 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "compat/src/socket/engine_objects.hpp"
@@ -20,6 +18,8 @@ using namespace vma;
 using namespace vma::test;
 
 namespace {
+
+constexpr std::uint64_t kMuch = 20'000'000; // bytes
 
 std::size_t resident_pages(const End &end)
 {
@@ -108,36 +108,13 @@ void looks_come_at_any_time(void **)
     drain(pair);
 }
 
-// Sender, reader and helper each in a thread of its own; the streams of a socket seem to stand between any two looks now and then.
+// The streams of a socket seem to stand between any two looks now and then.
 void looks_come_while_others_work(void **)
 {
-    constexpr std::uint64_t kBytes = 20'000'000;
     Pair pair;
     assert_true(lift(pair));
     drain(pair);
-    std::atomic<bool> over{false};
-    std::thread sender([&pair] {
-        std::mt19937_64 random(seed());
-        for (const std::uint64_t end = pair.a.sent + kBytes; pair.a.sent < end;)
-            send_some(pair.a, random_length(random));
-    });
-    std::thread helper([&pair, &over] {
-        while (!over.load())
-            look(pair);
-    });
-    std::mt19937_64 random(seed());
-    const std::uint64_t end = pair.b.received + kBytes;
-    while (pair.b.received < end)
-        receive_some(pair.b, pair.a, random_length(random), 0);
-    sender.join();
-    over = true;
-    helper.join();
-    drain(pair);
-}
-
-bool any_dual(const Pair &pair)
-{
-    return sock::is_dual(*pair.a.s) || sock::is_dual(*pair.b.s);
+    flow(pair, kMuch, [&pair] { look(pair); });
 }
 
 // What the helper thread does with one end in as many turns as it takes, and in more.
@@ -164,8 +141,7 @@ void who_rests_is_let_go(void **)
         const End &end = round % 2 == 0 ? pair.a : pair.b;
         assert_int_equal(sock::calls_before_lift(*end.s), round < 2 ? 1 : 32);
         rest(end);
-        while (any_dual(pair))
-            sched_yield(); // to the helper thread, which hears of it at the other end
+        wait_until_plain(pair);
         assert_int_equal(sock::calls_before_lift(*end.s), 32);
         send_some(pair.a, 3000);
         send_some(pair.b, 100);
@@ -184,33 +160,15 @@ void who_has_something_to_read_stays(void **)
     drain(pair);
 }
 
-// Sender, reader and helper each in a thread of its own.
 void let_go_while_others_work(void **)
 {
-    constexpr std::uint64_t kBytes = 20'000'000;
     Pair pair;
     assert_true(lift(pair));
     drain(pair);
-    std::atomic<bool> over{false};
-    std::thread sender([&pair] {
-        std::mt19937_64 random(seed());
-        for (const std::uint64_t end = pair.a.sent + kBytes; pair.a.sent < end;)
-            send_some(pair.a, random_length(random));
+    flow(pair, kMuch, [&pair] {
+        rest(pair.a);
+        rest(pair.b);
     });
-    std::thread helper([&pair, &over] {
-        while (!over.load()) {
-            rest(pair.a);
-            rest(pair.b);
-        }
-    });
-    std::mt19937_64 random(seed());
-    const std::uint64_t end = pair.b.received + kBytes;
-    while (pair.b.received < end)
-        receive_some(pair.b, pair.a, random_length(random), 0);
-    sender.join();
-    over = true;
-    helper.join();
-    drain(pair);
 }
 
 } // namespace

@@ -13,8 +13,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "compat/src/config/params.hpp"
@@ -183,6 +185,35 @@ inline void random_traffic(Pair &pair)
             receive_some(x, y, random_length(random), dice == 3 ? MSG_PEEK : 0);
     }
     drain(pair);
+}
+
+// a sends and b reads so many bytes more, each in a thread of its own, while another one calls `meddle` again and again.
+template <typename Meddle> void flow(Pair &pair, std::uint64_t bytes, Meddle meddle)
+{
+    std::atomic<bool> over{false};
+    std::thread sender([&pair, bytes] {
+        std::mt19937_64 random(seed());
+        for (const std::uint64_t end = pair.a.sent + bytes; pair.a.sent < end;)
+            send_some(pair.a, random_length(random));
+    });
+    std::thread meddler([&over, &meddle] {
+        while (!over.load())
+            meddle();
+    });
+    std::mt19937_64 random(seed());
+    const std::uint64_t end = pair.b.received + bytes;
+    while (pair.b.received < end)
+        receive_some(pair.b, pair.a, random_length(random), 0);
+    sender.join();
+    over = true;
+    meddler.join();
+    drain(pair);
+}
+
+inline void wait_until_plain(const Pair &pair)
+{
+    while (sock::is_dual(*pair.a.s) || sock::is_dual(*pair.b.s))
+        sched_yield(); // to the helper thread, which hears of it at the other end
 }
 
 inline void spill(End &end)

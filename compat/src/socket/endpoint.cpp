@@ -122,7 +122,6 @@ int open_endpoint(Socket &s, fi_info *info, Device &device)
     s.rx.ring = region.len;
     put_endpoint(s, ep);
     s.connecting = true;
-    s.endpoint_down = false;
     s.device = &device;
     ++device.users;
     const LockGuard guard(s.tx_lock);
@@ -210,21 +209,7 @@ bool is_left(Socket &s)
     return left;
 }
 
-} // namespace
-
-void stop_lifting(Socket &s)
-{
-    LockGuard guard(g_lift_lock);
-    if (dual(s) || is_udp(s))
-        return;
-    withdraw_offer(s);
-    end_attempt(s);
-    close_endpoint(s, true);
-}
-
-namespace {
-
-void tear_down_locked(Socket &s, bool keep_unread, Closing closing)
+void tear_down_locked(Socket &s, bool keep_unread, Closing closing = Closing::kNow)
 {
     if (is_udp(s)) {
         udp::unlift(s, keep_unread);
@@ -237,10 +222,17 @@ void tear_down_locked(Socket &s, bool keep_unread, Closing closing)
 
 } // namespace
 
+void stop_lifting(Socket &s)
+{
+    const LockGuard guard(g_lift_lock);
+    if (!dual(s) && !is_udp(s))
+        tear_down_locked(s, true);
+}
+
 void tear_down(Socket &s, bool keep_unread)
 {
     const LockGuard guard(g_lift_lock);
-    tear_down_locked(s, keep_unread, Closing::kNow);
+    tear_down_locked(s, keep_unread);
 }
 
 bool close_left(Socket &s, Closing closing)
@@ -264,7 +256,7 @@ void drop_rest(Socket &s)
 {
     const LockGuard guard(g_lift_lock);
     if (s.endpoint == nullptr) // another thread may have done it, and the socket have been lifted again
-        tear_down_locked(s, false, Closing::kNow);
+        tear_down_locked(s, false);
 }
 
 } // namespace vma::sock

@@ -4,7 +4,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
@@ -36,9 +35,8 @@ bool is_idle(Socket &s)
         marks.still = 0;
         return false;
     }
-    if (marks.still < std::numeric_limits<std::uint32_t>::max())
-        ++marks.still;
-    return marks.still >= looks_until_idle() && !has_input(s) &&
+    marks.still = std::min(marks.still + 1, looks_until_idle());
+    return marks.still == looks_until_idle() && !has_input(s) &&
            s.rx.unread.load(std::memory_order_relaxed) == nullptr &&
            s.tx.resend_from.load(std::memory_order_relaxed) == kNone &&
            s.tx.return_at.load(std::memory_order_relaxed) == kNone && !s.rx.returning.load(std::memory_order_relaxed) &&
