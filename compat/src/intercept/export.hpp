@@ -83,10 +83,13 @@ template <typename Fork> int fork_with_handlers(Fork fork)
 {
     const pid_t caller = sock::sandboxed() ? 0 : ::getpid(); // without sockets of ours nobody is to be told
     sock::g_fork_gate.lock();
-    if (!libc::in_vfork_child())
+    const bool borrows = libc::in_vfork_child(); // the sockets of its parent
+    if (!borrows)
         sock::fork_comes();
     const int result = fork();
     const KeepErrno keep;
+    if (result != 0 && !borrows)
+        sock::fork_is_over();
     if (result != 0 && caller != 0 &&
         ::getpid() == caller) // a child in a namespace of its own may have the same number
         sock::forked(result);

@@ -105,6 +105,12 @@ void fork_comes()
     return_before_fork();
 }
 
+void fork_is_over()
+{
+    const LockGuard guard(g_lift_lock);
+    wake_for_retired();
+}
+
 void fork_begins()
 {
     libc::in_vfork_child(); // forgets a vfork() that is over; the child's id would make it look like its child

@@ -11,7 +11,9 @@ namespace vma::sock {
 extern Mutex g_fork_gate;
 
 // Before the handlers, with the gate held: what needs memory, as an allocator (jemalloc) is locked by its own handler, which runs before ours.
+// And behind the handlers, in the parent.
 void fork_comes();
+void fork_is_over();
 
 // Around whatever copies this process. `clone_begins()` where no handlers of fork() run: the provider does not hear of it, and nothing of what
 // it has open may be in the copy.

@@ -53,10 +53,13 @@ void retired_must_stay()
 
 void retired_may_go()
 {
-    if (!any_retired())
-        return;
-    g_may_close.store(true, std::memory_order_release);
-    engine_wake_helper();
+    g_may_close.store(any_retired(), std::memory_order_release);
+}
+
+void wake_for_retired()
+{
+    if (g_may_close.load(std::memory_order_relaxed))
+        engine_wake_helper();
 }
 
 bool close_some_retired()

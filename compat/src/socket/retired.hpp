@@ -12,7 +12,8 @@ class Socket;
 // Lift lock held. The endpoint is a local one that is cut and has no unread bytes. False: the caller closes it, as one of this socket waits.
 bool retire(Socket &s, fid_ep &endpoint);
 void retired_must_stay();           // a fork comes: the helper thread closes no more for now
-void retired_may_go();              // it is over; lift lock held
+void retired_may_go();              // it is over; lift lock held, no memory to be had
+void wake_for_retired();            // the helper thread, which may be asleep; lift lock held, behind all handlers
 bool close_some_retired();          // helper thread, no lock held. True: there are more
 void close_all_retired();           // lift lock held
 void retired_after_fork_in_child(); // they are the parent's
