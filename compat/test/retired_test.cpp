@@ -29,6 +29,7 @@ void let_them_go()
     {
         const sock::LockGuard guard(sock::g_lift_lock);
         sock::retired_may_go();
+        sock::wake_for_retired();
     }
     while (open_endpoints() != 0)
         sched_yield(); // to the helper thread

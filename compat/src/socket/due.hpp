@@ -3,10 +3,12 @@
 // over ten thousand connections each ten milliseconds that have nothing for it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstdint>
 
+#include "compat/src/socket/helper_rest.hpp"
 #include "compat/src/socket/socket.hpp"
 
 namespace vma::sock {
@@ -19,7 +21,14 @@ class DueSet
 public:
     void add(std::uint32_t index)
     {
-        words_[index / kBits].fetch_or(std::uint64_t{1} << (index % kBits), std::memory_order_acq_rel);
+        words_[index / kBits].fetch_or(std::uint64_t{1} << (index % kBits), std::memory_order_seq_cst);
+        wake_resting_helper();
+    }
+    bool any() const
+    {
+        const std::uint32_t words = (pool_size() + kBits - 1) / kBits;
+        return std::any_of(words_, words_ + words,
+                           [](const std::atomic<std::uint64_t> &word) { return word.load() != 0; });
     }
     // Each that is in it, which is not in it any more. One that is added meanwhile may come now or the next time.
     template <typename Visit> void take_each(Visit visit)

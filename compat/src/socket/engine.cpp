@@ -22,6 +22,7 @@
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/helper_rest.hpp"
 #include "compat/src/socket/helper_thread.hpp"
 #include "compat/src/socket/loading.hpp"
 #include "compat/src/socket/moderation.hpp"
@@ -266,6 +267,7 @@ void engine_update_active()
     const bool active = g_live_sockets != nullptr || udp::g_listed != nullptr;
     if (!g_engine.active.exchange(active, std::memory_order_acq_rel) && active && g_engine.objects.eq != nullptr)
         engine_wake_helper();
+    wake_resting_helper();
 }
 
 void engine_wake_helper()
@@ -363,6 +365,14 @@ template <typename Poll> unsigned poll_if_free(Poll poll)
 std::uint64_t engine_polls()
 {
     return g_engine.polls.load(std::memory_order_relaxed);
+}
+
+Looks engine_looks()
+{
+    Looks looks = looks_at_more_rings();
+    looks.polls += engine_polls();
+    looks.hits += __atomic_load_n(&g_engine.objects.hits, __ATOMIC_RELAXED);
+    return looks;
 }
 
 unsigned engine_poll(RingMask rings)

@@ -41,6 +41,13 @@ unsigned engine_drain_some();
 
 std::uint64_t engine_polls(); // of the main ring and of all devices, by the program
 
+// At the queues of this host.
+struct Looks {
+    std::uint64_t polls = 0; // the program's
+    std::uint64_t hits = 0;  // anybody's that found something
+};
+Looks engine_looks();
+
 // Descriptor that becomes readable when the armed queue of a ring (by its place) gets an event; -1 without an engine. Belongs to
 // the engine.
 int engine_wait_fd(unsigned ring = 0);

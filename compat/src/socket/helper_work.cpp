@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -16,6 +17,7 @@
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/helper_rest.hpp"
 #include "compat/src/socket/helper_thread.hpp"
 #include "compat/src/socket/idle.hpp"
 #include "compat/src/socket/idle_streams.hpp"
@@ -135,16 +137,19 @@ bool is_due_again(const Socket &s)
            s.ring_claim.move.load(std::memory_order_relaxed) != RingMove::kNone;
 }
 
-void tick_all(bool counts)
+// True: something was due, or may be at any time.
+bool tick_all(bool counts, std::uint32_t turns)
 {
     Socket *over[kMostOver];
     std::size_t count = 0;
     IdleStreams idle;
+    bool moved = false;
     {
         LockGuard guard(g_lift_lock);
         if (counts)
             tell_queues();
         g_due.take_each([&](std::uint32_t index) {
+            moved = true;
             Socket &s = *socket_by_index(index);
             if (!is_live(s))
                 return;
@@ -162,21 +167,169 @@ void tick_all(bool counts)
             if (is_live(s) && is_due_again(s))
                 g_due.add(index);
         });
-        look_at_idle_rings(helper_turns_in(idle_look_ms()), idle);
+        look_at_idle_rings(std::max(helper_turns_in(idle_look_ms()) / turns, 1U), idle);
+        moved |= udp::g_listed != nullptr;
         for (Socket *s = udp::g_listed; s != nullptr; s = s->next_live)
             udp::tick(*s);
     }
     while (count != 0)
         end_linger(*over[--count]);
     idle.let_go();
+    return moved;
 }
 
-// VMA_INTERNAL_THREAD_ARM_CQ: what comes wakes the helper thread too. -1: nothing to wait for.
-int arm_for_helper(RingMask rings)
+// Since it was said that this thread rests.
+bool is_anything_due()
 {
-    return config::params().internal_thread_arm_cq && engine_active() && engine_arm(rings)
-               ? fd_of_all_rings(engine_wait_fd())
-               : -1;
+    const LockGuard guard(g_lift_lock);
+    return g_due.any() || udp::g_listed != nullptr;
+}
+
+// Something that is done once in so many turns. A sleep of several turns counts as all of them.
+class Every
+{
+public:
+    explicit Every(std::uint32_t turns) : turns_(turns) {}
+    std::uint32_t times_in(std::uint32_t turns)
+    {
+        passed_ += turns;
+        const std::uint32_t times = passed_ / turns_;
+        passed_ %= turns_;
+        return times;
+    }
+
+private:
+    std::uint32_t turns_;
+    std::uint32_t passed_ = 0;
+};
+
+class Helper
+{
+public:
+    void take_turn();
+
+private:
+    Sleep choose_sleep(int remote) const;
+    int arm_queues(Sleep sleep, RingMask rings) const;
+    std::uint32_t sleep(int remote);
+    void look_after_sockets(std::uint32_t turns);
+    bool has_moved(std::uint32_t turns);
+
+    Rests rests_;
+    Every look_{helper_turns_in(kLookMs)};
+    Every count_{helper_turns_in(kCountMs)};
+    Every drain_{helper_turns_per_drain()};
+    Looks looks_;
+    std::uint64_t polls_seen_ = 0;
+    std::uint32_t all_turns_ = 0;
+    bool armed_ = false;        // and no event has come since
+    bool queues_armed_ = false; // for the last sleep
+    bool arrived_ = false;      // on a queue, which woke this thread
+};
+
+// What only its turns do is not to be waited for: of another host, of a port, or of a program that has asked for them.
+Sleep Helper::choose_sleep(int remote) const
+{
+    const bool by_turns = remote >= 0 || attempts_are_open() || ports_are_named() || !engine_active() ||
+                          config::params().internal_thread_arm_cq;
+    return by_turns ? Sleep::kTurn : rests_.next();
+}
+
+// What comes wakes the helper thread, too, in a rest and with VMA_INTERNAL_THREAD_ARM_CQ. -1: it doesn't, or is there already.
+int Helper::arm_queues(Sleep sleep, RingMask rings) const
+{
+    const bool wanted = sleep == Sleep::kRest || config::params().internal_thread_arm_cq;
+    return wanted && engine_active() && engine_arm(rings) ? fd_of_all_rings(engine_wait_fd()) : -1;
+}
+
+// How many turns it took.
+std::uint32_t Helper::sleep(int remote)
+{
+    enum : unsigned { kEvents = 1, kQueue = 2, kTold = 4 };
+    const bool closing = close_some_retired();
+    const bool active = engine_active() || attempts_are_open();
+    const RingMask rings = open_rings(kAllRings);
+    Sleep sleep = closing ? Sleep::kTurn : choose_sleep(remote);
+    if (sleep != Sleep::kTurn && !rests_.begin())
+        sleep = Sleep::kTurn;
+    const int queue = arm_queues(sleep, rings);
+    if ((sleep == Sleep::kRest && queue < 0) || (sleep != Sleep::kTurn && is_anything_due()))
+        sleep = Sleep::kTurn;
+    const std::uint32_t milliseconds = sleep == Sleep::kRest       ? kRestMs
+                                       : sleep == Sleep::kLongTurn ? long_turn_ms()
+                                                                   : helper_turn_ms();
+    const std::int64_t begin = now_ns();
+    const unsigned news = sleep_and_give_turns({remote >= 0 ? remote : engine_objects().eq_fd, queue, Rests::told_fd()},
+                                               closing  ? 0
+                                               : active ? static_cast<int>(milliseconds)
+                                                        : -1);
+    Rests::end((news & kTold) != 0);
+    queues_armed_ = queue >= 0;
+    if (queues_armed_)
+        engine_woken(rings);
+    arrived_ = (news & kQueue) != 0;
+    if ((news & kEvents) != 0)
+        armed_ = false;
+    if (sleep == Sleep::kTurn)
+        return 1;
+    if (arrived_)
+        rests_.was_disturbed(); // unless it has brought something
+    constexpr std::int64_t kNsPerMs = 1'000'000;
+    const auto slept = static_cast<std::uint32_t>((now_ns() - begin) / kNsPerMs);
+    return std::max(slept / helper_turn_ms(), 1U);
+}
+
+void Helper::look_after_sockets(std::uint32_t turns)
+{
+    libc::adopt_handlers_if_bypassed();
+    if (const std::uint32_t looks = look_.times_in(turns); looks != 0) {
+        udp::look_at_memberships();
+        g_tick.fetch_add(looks, std::memory_order_relaxed);
+        const LockGuard guard(g_lift_lock);
+        udp::look_after_port_groups();
+        follow_device_times();
+    }
+    if (g_remote_devices.load(std::memory_order_relaxed) != 0) {
+        const LockGuard guard(g_lift_lock);
+        adapt_moderation(all_turns_);
+    }
+    stats::touch();
+    // What has ended a rest is the program's, if that looks for it by the next turn.
+    const bool due = drain_.times_in(turns) != 0 && !arrived_;
+    if (due || (queues_armed_ && config::params().internal_thread_arm_cq))
+        drain_for_program(polls_seen_);
+}
+
+// Since the last turn. A program that looks at its queues again and again, and finds nothing, would have to wake a resting thread each time.
+bool Helper::has_moved(std::uint32_t turns)
+{
+    constexpr std::uint64_t kLooksATurn = 2;
+    const Looks before = looks_;
+    looks_ = engine_looks();
+    const std::uint64_t polls = looks_.polls - before.polls;
+    return looks_.hits != before.hits || polls > kLooksATurn * turns || (arrived_ && polls == 0);
+}
+
+void Helper::take_turn()
+{
+    const int remote = remote_event_fd(); // with the local one
+    armed_ = (armed_ && remote < 0) || arm_events();
+    const std::uint32_t turns = armed_ ? sleep(remote) : 1;
+    const bool events = !armed_;
+    if (!armed_ || remote >= 0)
+        read_all_events();
+    if (attempts_are_open())
+        tick_attempts();
+    if (ports_state() == PortsState::kAsked) {
+        const LockGuard guard(g_lift_lock);
+        open_named_ports();
+    }
+    if (!engine_active())
+        return;
+    all_turns_ += turns;
+    look_after_sockets(turns);
+    const bool due = tick_all(count_.times_in(turns) != 0, turns);
+    rests_.note(has_moved(turns) || due || events, turns);
 }
 
 } // namespace
@@ -188,53 +341,9 @@ std::uint32_t udp::current_tick()
 
 void *help_engine(void *)
 {
-    const std::uint32_t turns_per_look = helper_turns_in(kLookMs);
-    const std::uint32_t turns_per_count = helper_turns_in(kCountMs);
-    const std::uint32_t turns_per_drain = helper_turns_per_drain();
-    std::uint64_t polls_seen = 0;
-    std::uint32_t turns = 0;
-    bool armed = false; // and nothing has come since
-    while (!helper_is_to_end()) {
-        const int remote = remote_event_fd(); // with the local one
-        const bool active = engine_active() || attempts_are_open();
-        const bool closing = close_some_retired();
-        const RingMask rings = open_rings(kAllRings);
-        const int queue = arm_for_helper(rings);
-        armed = (armed && remote < 0) || arm_events();
-        if (armed)
-            armed = !sleep_and_give_turns(remote >= 0 ? remote : engine_objects().eq_fd, queue,
-                                          closing  ? 0
-                                          : active ? static_cast<int>(helper_turn_ms())
-                                                   : -1);
-        if (queue >= 0)
-            engine_woken(rings);
-        if (!armed || remote >= 0)
-            read_all_events();
-        if (attempts_are_open())
-            tick_attempts();
-        if (ports_state() == PortsState::kAsked) {
-            const LockGuard guard(g_lift_lock);
-            open_named_ports();
-        }
-        if (!engine_active())
-            continue;
-        libc::adopt_handlers_if_bypassed();
-        if (++turns % turns_per_look == 0) {
-            udp::look_at_memberships();
-            g_tick.fetch_add(1, std::memory_order_relaxed);
-            const LockGuard guard(g_lift_lock);
-            udp::look_after_port_groups();
-            follow_device_times();
-        }
-        if (g_remote_devices.load(std::memory_order_relaxed) != 0) {
-            const LockGuard guard(g_lift_lock);
-            adapt_moderation(turns);
-        }
-        stats::touch();
-        if (turns % turns_per_drain == 0 || queue >= 0)
-            drain_for_program(polls_seen);
-        tick_all(turns % turns_per_count == 0);
-    }
+    Helper helper;
+    while (!helper_is_to_end())
+        helper.take_turn();
     return nullptr;
 }
 

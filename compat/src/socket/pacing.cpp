@@ -288,12 +288,15 @@ std::int64_t held_until(const Socket &s)
     return is_held(s) ? static_cast<std::int64_t>(s.pacing.held_until.load(std::memory_order_acquire)) : INT64_MAX;
 }
 
-bool sleep_and_give_turns(int fd, int other, int milliseconds)
+unsigned sleep_and_give_turns(const int (&news)[kHelperFds], int milliseconds)
 {
     const std::int64_t end = now_ns() + milliseconds * kMilli;
     for (;;) {
         const int timer = g_turns.timer.load(std::memory_order_acquire);
-        pollfd fds[] = {{fd, POLLIN, 0}, {timer, POLLIN, 0}, {other, POLLIN, 0}};
+        pollfd fds[kHelperFds + 1] = {};
+        for (std::size_t i = 0; i < kHelperFds; ++i)
+            fds[i] = {news[i], POLLIN, 0};
+        fds[kHelperFds] = {timer, POLLIN, 0};
         const std::int64_t left = end - now_ns();
         const int timeout =
             milliseconds < 0 ? -1 : static_cast<int>(std::max<std::int64_t>(left + kMilli - 1, 0) / kMilli);
@@ -301,11 +304,14 @@ bool sleep_and_give_turns(int fd, int other, int milliseconds)
         libc::real.poll(fds, std::size(fds), timeout);
         g_helper_turn.lock();
         std::uint64_t expirations;
-        if ((fds[1].revents & POLLIN) != 0)
+        if ((fds[kHelperFds].revents & POLLIN) != 0)
             (void)!libc::real.read(timer, &expirations, sizeof expirations);
         give_turns();
-        if (fds[1].revents == 0 || fds[0].revents != 0 || fds[2].revents != 0 || (milliseconds >= 0 && now_ns() >= end))
-            return fds[0].revents != 0;
+        unsigned found = 0;
+        for (std::size_t i = 0; i < kHelperFds; ++i)
+            found |= fds[i].revents != 0 ? 1U << i : 0;
+        if (found != 0 || fds[kHelperFds].revents == 0 || (milliseconds >= 0 && now_ns() >= end))
+            return found;
     }
 }
 

@@ -14,6 +14,7 @@
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/helper_rest.hpp"
 #include "compat/src/socket/helper_thread.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/reach.hpp"
@@ -213,6 +214,7 @@ void after_fork_in_child()
     g_lift_lock.reset();
     g_helper_turn.reset();
     helper_after_fork_in_child();
+    rests_after_fork_in_child();
     g_live_sockets = nullptr;
     sleepers_after_fork_in_child();
     holders_after_fork_in_child();

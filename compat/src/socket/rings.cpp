@@ -175,6 +175,16 @@ void drain_unpolled_rings(unsigned most)
     });
 }
 
+Looks looks_at_more_rings()
+{
+    Looks looks;
+    each_ring(kAllRings, [&looks](const Ring &r) {
+        looks.polls += r.polls.load(std::memory_order_relaxed);
+        looks.hits += __atomic_load_n(&r.hits, __ATOMIC_RELAXED);
+    });
+    return looks;
+}
+
 int more_rings_fd(unsigned ring)
 {
     return g_rings[ring].fd;

@@ -109,7 +109,8 @@ inline constexpr Parameter kProgressRows[] = {
      .min = 1,
      .max = 1000000,
      .text = "After how many milliseconds each the library's own thread has a turn while sockets are accelerated; more "
-             "than 100 are as 100."},
+             "than 100 are as 100. After three seconds in which nothing has come for accelerated TCP connections of "
+             "this host it sleeps until something does, or for a second."},
     {.name = "VMA_INTERNAL_THREAD_AFFINITY",
      .label = "Internal Thread Affinity",
      .field = &Params::internal_thread_affinity,
