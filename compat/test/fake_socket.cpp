@@ -445,6 +445,12 @@ void deliver(int fd)
     post(fd, POLLIN | POLLRDNORM);
 }
 
+void deliver_behind_nothing(int fd)
+{
+    at(fd).bytes.fetch_add(1);
+    post(fd, POLLIN | POLLRDNORM | sock::kNothingBefore);
+}
+
 bool consume(int fd)
 {
     char byte = 0;

@@ -17,6 +17,7 @@ void close_socket(int fd);
 void close_peer(int fd);                 // the peer's end of the kernel connection
 void finish_peer(int fd);                // the peer shuts its sending side down, in the kernel
 void deliver(int fd);                    // a byte from the peer, by the path the socket is on
+void deliver_behind_nothing(int fd);     // who sends it has done nothing by the kernel meanwhile; of a dual socket
 bool consume(int fd);                    // reads one; false: there was none
 void set_full(int fd, bool full);        // no room to send by the endpoint
 void post(int fd, std::uint32_t events); // an event in the engine's queue, whatever it is about

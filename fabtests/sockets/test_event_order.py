@@ -4,7 +4,7 @@ which spins, or sleeps at once."""
 
 import pytest
 
-from lib import build
+from lib import build, pairing, peers
 
 ENV = {
     "none": {"VMA_SPEC": "none"},
@@ -22,3 +22,9 @@ def test_event_order(run, spec):
     env = {**ENV[spec], "VMA_LIFT_AFTER": "1", "FABTEST_LIFT": "1"}
     proc = run.start("program", [build.program("sockets/programs/event_order")], vma=True, env=env).ok()
     assert proc.log().accelerated() == 128
+
+
+@pytest.mark.parametrize("spec", sorted(ENV))
+def test_acts_of_a_peer(run, spec):
+    """Each way of doing something by the kernel, before a byte by an endpoint."""
+    peers.run_both(run, pairing.VMA_LATENCY, "sockets/programs/event_acts", lift=True, env=ENV[spec])

@@ -14,11 +14,11 @@ int close_the_programs(unsigned first, unsigned last, int flags)
     unsigned from = first;
     for (int own = libc::next_private(first, last); own >= 0; own = libc::next_private(from, last)) {
         const auto number = static_cast<unsigned>(own);
-        if (number > from && real.close_range(from, number - 1, flags) != 0)
+        if (number > from && libc::by_kernel(real.close_range(from, number - 1, flags)) != 0)
             return -1;
         from = number + 1;
     }
-    return from <= last ? real.close_range(from, last, flags) : 0;
+    return from <= last ? libc::by_kernel(real.close_range(from, last, flags)) : 0;
 }
 
 void closing_stdio(FILE *stream)
@@ -47,7 +47,7 @@ VMA_EXPORT int close(int fd)
     }
     if (fd == STDERR_FILENO) [[unlikely]]
         config::stderr_closed();
-    return real.close(fd);
+    return libc::by_kernel(real.close(fd));
 }
 
 VMA_ALIAS(close) int __close(int);
@@ -55,7 +55,7 @@ VMA_ALIAS(close) int __close(int);
 VMA_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept
 {
     if (first > last || (flags & static_cast<int>(CLOSE_RANGE_CLOEXEC)) != 0)
-        return real.close_range(first, last, flags);
+        return libc::by_kernel(real.close_range(first, last, flags));
     retire_range(first, last);
     return close_the_programs(first, last, flags);
 }
@@ -71,7 +71,7 @@ VMA_EXPORT void closefrom(int first) noexcept
 VMA_EXPORT int fclose(FILE *stream)
 {
     closing_stdio(stream);
-    return real.fclose(stream);
+    return libc::by_kernel(real.fclose(stream));
 }
 
 VMA_ALIAS(fclose) int _IO_fclose(FILE *);
@@ -79,11 +79,11 @@ VMA_ALIAS(fclose) int _IO_fclose(FILE *);
 VMA_EXPORT FILE *freopen(const char *path, const char *mode, FILE *stream)
 {
     number_given(::fileno_unlocked(stream));
-    return real.freopen(path, mode, stream);
+    return libc::by_kernel(real.freopen(path, mode, stream));
 }
 
 VMA_EXPORT FILE *freopen64(const char *path, const char *mode, FILE *stream)
 {
     number_given(::fileno_unlocked(stream));
-    return real.freopen64(path, mode, stream);
+    return libc::by_kernel(real.freopen64(path, mode, stream));
 }

@@ -43,7 +43,7 @@ int connect_tracked(sock::Socket &s, int fd, const sockaddr *address, socklen_t 
         return sock::connect_datagram(s, fd, address, length);
     if (disconnects(address, length))
         sock::pin_to_kernel(s, "connect() to no address");
-    const int result = real.connect(fd, address, length);
+    const int result = libc::by_kernel(real.connect(fd, address, length));
     const KeepErrno keep;
     const bool begun = result == 0 || errno == EINPROGRESS || errno == EINTR;
     sock::connecting(s, fd, begun ? address : nullptr, length);
@@ -146,7 +146,7 @@ VMA_EXPORT int connect(int fd, const sockaddr *address, socklen_t length)
 {
     if (sock::Socket *const s = tracked(fd); s != nullptr && is_there(address, length)) [[unlikely]]
         return connect_tracked(*s, fd, address, length);
-    return real.connect(fd, address, length);
+    return libc::by_kernel(real.connect(fd, address, length));
 }
 
 VMA_ALIAS(connect) int __connect(int, const sockaddr *, socklen_t);
@@ -177,7 +177,7 @@ VMA_EXPORT int shutdown(int fd, int how) noexcept
 {
     if (sock::Socket *const s = tracked(fd)) [[unlikely]]
         return sock::shut_down(*s, fd, how);
-    return real.shutdown(fd, how);
+    return libc::by_kernel(real.shutdown(fd, how));
 }
 
 VMA_EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *length) noexcept

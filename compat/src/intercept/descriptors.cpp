@@ -108,7 +108,7 @@ VMA_EXPORT int dup(int old_fd) noexcept
 
 VMA_EXPORT int dup2(int old_fd, int new_fd) noexcept
 {
-    return duplicate_to(old_fd, new_fd, [=] { return real.dup2(old_fd, new_fd); });
+    return duplicate_to(old_fd, new_fd, [=] { return libc::by_kernel(real.dup2(old_fd, new_fd)); });
 }
 
 VMA_ALIAS(dup2) int __dup2(int, int) noexcept;
@@ -116,6 +116,6 @@ VMA_ALIAS(dup2) int __dup2(int, int) noexcept;
 VMA_EXPORT int dup3(int old_fd, int new_fd, int flags) noexcept
 {
     if ((flags & ~O_CLOEXEC) != 0)
-        return real.dup3(old_fd, new_fd, flags);
-    return duplicate_to(old_fd, new_fd, [=] { return real.dup3(old_fd, new_fd, flags); });
+        return libc::by_kernel(real.dup3(old_fd, new_fd, flags));
+    return duplicate_to(old_fd, new_fd, [=] { return libc::by_kernel(real.dup3(old_fd, new_fd, flags)); });
 }

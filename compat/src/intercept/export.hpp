@@ -8,6 +8,7 @@
 
 #include <cerrno>
 
+#include "compat/src/libc/kernel_acts.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/vfork.hpp"

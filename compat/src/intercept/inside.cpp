@@ -74,25 +74,25 @@ VMA_EXPORT int aio_read64(aiocb64 *request) noexcept
 VMA_EXPORT int aio_write(aiocb *request) noexcept
 {
     queued(request);
-    return real.aio_write(request);
+    return libc::by_kernel(real.aio_write(request));
 }
 
 VMA_EXPORT int aio_write64(aiocb64 *request) noexcept
 {
     queued(request);
-    return real.aio_write64(request);
+    return libc::by_kernel(real.aio_write64(request));
 }
 
 VMA_EXPORT int lio_listio(int mode, aiocb *const list[], int count, sigevent *event) noexcept
 {
     all_queued(list, count);
-    return real.lio_listio(mode, list, count, event);
+    return libc::by_kernel(real.lio_listio(mode, list, count, event));
 }
 
 VMA_EXPORT int lio_listio64(int mode, aiocb64 *const list[], int count, sigevent *event) noexcept
 {
     all_queued(list, count);
-    return real.lio_listio64(mode, list, count, event);
+    return libc::by_kernel(real.lio_listio64(mode, list, count, event));
 }
 
 VMA_EXPORT void backtrace_symbols_fd(void *const *frames, int count, int fd) noexcept
@@ -109,14 +109,14 @@ VMA_ALIAS(backtrace_symbols_fd) void __backtrace_symbols_fd(void *const *, int, 
 VMA_EXPORT int eventfd_read(int fd, eventfd_t *value)
 {
     if (tracked(fd) == nullptr) [[likely]]
-        return real.eventfd_read(fd, value);
+        return libc::by_kernel(real.eventfd_read(fd, value));
     return ::read(fd, value, sizeof *value) == sizeof *value ? 0 : -1;
 }
 
 VMA_EXPORT int eventfd_write(int fd, eventfd_t value)
 {
     if (tracked(fd) == nullptr) [[likely]]
-        return real.eventfd_write(fd, value);
+        return libc::by_kernel(real.eventfd_write(fd, value));
     return ::write(fd, &value, sizeof value) == sizeof value ? 0 : -1;
 }
 

@@ -35,7 +35,7 @@ int receive_untold(sock::Socket &s, int fd, msghdr message, int flags)
 {
     sock::Socket *const s = tracked(fd);
     if (s == nullptr || !is_there(message)) [[unlikely]]
-        return real.recvmsg(fd, message, flags);
+        return libc::by_kernel(real.recvmsg(fd, message, flags));
     if (!libc::can_update(message, sizeof *message)) [[unlikely]]
         return receive_untold(*s, fd, *message, flags);
     return sock::receive_msg(*s, fd, message, flags);
@@ -45,7 +45,7 @@ int receive_untold(sock::Socket &s, int fd, msghdr message, int flags)
                                       timespec *timeout)
 {
     if (timeout != nullptr && !libc::can_read(timeout, sizeof *timeout))
-        return real.recvmmsg(fd, messages, count, flags, timeout); // which looks at it first
+        return libc::by_kernel(real.recvmmsg(fd, messages, count, flags, timeout)); // which looks at it first
     const unsigned there = count_there(messages, count, is_there);
     if (there != 0 && timeout != nullptr && !libc::can_update(timeout, sizeof *timeout)) {
         timespec left = *timeout;
@@ -55,7 +55,7 @@ int receive_untold(sock::Socket &s, int fd, msghdr message, int flags)
     if (there != 0) [[likely]]
         return sock::receive_messages(s, fd, messages, there, flags, timeout);
     if (messages == nullptr || count == 0 || !is_there(&messages->msg_hdr))
-        return real.recvmmsg(fd, messages, count, flags, timeout);
+        return libc::by_kernel(real.recvmmsg(fd, messages, count, flags, timeout));
     return receive_untold(s, fd, messages->msg_hdr, flags);
 }
 
@@ -71,7 +71,7 @@ VMA_EXPORT ssize_t read(int fd, void *buffer, size_t size)
     sock::Socket *const s = tracked(fd);
     if (s == nullptr || size - 1 >= SSIZE_MAX)
         [[likely]] // of a socket too, nothing is 0 at once, and too much an error
-        return real.read(fd, buffer, size);
+        return libc::by_kernel(real.read(fd, buffer, size));
     return sock::receive(*s, fd, buffer, size, 0);
 }
 
@@ -81,7 +81,7 @@ VMA_EXPORT ssize_t readv(int fd, const iovec *parts, int count)
 {
     sock::Socket *const s = tracked(fd);
     if (s == nullptr || !carries_bytes(parts, count)) [[likely]]
-        return real.readv(fd, parts, count);
+        return libc::by_kernel(real.readv(fd, parts, count));
     msghdr message = message_of(parts, count);
     return sock::receive_msg(*s, fd, &message, 0);
 }
@@ -90,7 +90,7 @@ VMA_EXPORT ssize_t preadv2(int fd, const iovec *parts, int count, off_t offset, 
 {
     sock::Socket *const s = offset == -1 ? tracked(fd) : nullptr;
     if (s == nullptr || !carries_bytes(parts, count) || (flags & ~RWF_NOWAIT) != 0) [[likely]]
-        return real.preadv2(fd, parts, count, offset, flags);
+        return libc::by_kernel(real.preadv2(fd, parts, count, offset, flags));
     msghdr message = message_of(parts, count);
     return sock::receive_msg(*s, fd, &message, (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0);
 }
@@ -101,21 +101,21 @@ VMA_EXPORT ssize_t recv(int fd, void *buffer, size_t size, int flags)
 {
     if (sock::Socket *const s = tracked(fd)) [[unlikely]]
         return sock::receive(*s, fd, buffer, size, flags);
-    return real.recv(fd, buffer, size, flags);
+    return libc::by_kernel(real.recv(fd, buffer, size, flags));
 }
 
 VMA_EXPORT ssize_t recvfrom(int fd, void *buffer, size_t size, int flags, sockaddr *address, socklen_t *length)
 {
     if (sock::Socket *const s = tracked(fd)) [[unlikely]]
         return sock::receive_from(*s, fd, buffer, size, flags, address, length);
-    return real.recvfrom(fd, buffer, size, flags, address, length);
+    return libc::by_kernel(real.recvfrom(fd, buffer, size, flags, address, length));
 }
 
 VMA_EXPORT ssize_t recvmsg(int fd, msghdr *message, int flags)
 {
     if (ours(fd)) [[unlikely]]
         return receive_ours(fd, message, flags);
-    const ssize_t n = real.recvmsg(fd, message, flags);
+    const ssize_t n = libc::by_kernel(real.recvmsg(fd, message, flags));
     if (n >= 0 && message->msg_controllen != 0) [[unlikely]]
         took_descriptors(*message, flags);
     return n;
@@ -125,7 +125,7 @@ VMA_EXPORT int recvmmsg(int fd, mmsghdr *messages, unsigned count, int flags, ti
 {
     sock::Socket *const s = tracked(fd);
     if (s == nullptr) [[likely]] {
-        const int n = real.recvmmsg(fd, messages, count, flags, timeout);
+        const int n = libc::by_kernel(real.recvmmsg(fd, messages, count, flags, timeout));
         for (int i = 0; i < n; ++i)
             if (messages[i].msg_hdr.msg_controllen != 0) [[unlikely]]
                 took_descriptors(messages[i].msg_hdr, flags);
@@ -139,14 +139,14 @@ VMA_EXPORT int recvmmsg(int fd, mmsghdr *messages, unsigned count, int flags, ti
 VMA_EXPORT ssize_t __read_chk(int fd, void *buffer, size_t size, size_t room)
 {
     if (size > room || tracked(fd) == nullptr) [[likely]]
-        return real.__read_chk(fd, buffer, size, room);
+        return libc::by_kernel(real.__read_chk(fd, buffer, size, room));
     return ::read(fd, buffer, size);
 }
 
 VMA_EXPORT ssize_t __recv_chk(int fd, void *buffer, size_t size, size_t room, int flags)
 {
     if (size > room || tracked(fd) == nullptr) [[likely]]
-        return real.__recv_chk(fd, buffer, size, room, flags);
+        return libc::by_kernel(real.__recv_chk(fd, buffer, size, room, flags));
     return ::recv(fd, buffer, size, flags);
 }
 
@@ -154,6 +154,6 @@ VMA_EXPORT ssize_t __recvfrom_chk(int fd, void *buffer, size_t size, size_t room
                                   socklen_t *length)
 {
     if (size > room || tracked(fd) == nullptr) [[likely]]
-        return real.__recvfrom_chk(fd, buffer, size, room, flags, address, length);
+        return libc::by_kernel(real.__recvfrom_chk(fd, buffer, size, room, flags, address, length));
     return ::recvfrom(fd, buffer, size, flags, address, length);
 }

@@ -37,7 +37,7 @@ ssize_t send_message(sock::Socket &s, int fd, const msghdr *message, int flags)
 {
     if ((flags & MSG_FASTOPEN) != 0 && message != nullptr && !sock::is_datagram(s))
         return send_connecting(s, fd, message->msg_name, message->msg_namelen,
-                               [=] { return real.sendmsg(fd, message, flags); });
+                               [=] { return libc::by_kernel(real.sendmsg(fd, message, flags)); });
     return sock::send_msg(s, fd, message, flags);
 }
 
@@ -45,7 +45,7 @@ int send_tracked(sock::Socket &s, int fd, mmsghdr *messages, unsigned count, int
 {
     const unsigned there = count_there(messages, count, is_there_to_send);
     if (there == 0 && (messages == nullptr || count == 0 || !is_there_to_send(&messages->msg_hdr)))
-        return real.sendmmsg(fd, messages, count, flags);
+        return libc::by_kernel(real.sendmmsg(fd, messages, count, flags));
     if (there != 0 && ((flags & MSG_FASTOPEN) == 0 || sock::is_datagram(s))) [[likely]]
         return sock::send_messages(s, fd, messages, there, flags);
     const ssize_t n = send_message(s, fd, &messages->msg_hdr, flags); // the others by the program's next call
@@ -78,7 +78,7 @@ VMA_EXPORT ssize_t write(int fd, const void *buffer, size_t size)
 {
     if (sock::Socket *const s = tracked(fd); s != nullptr && size <= SSIZE_MAX) [[unlikely]]
         return sock::send(*s, fd, buffer, size, 0);
-    return real.write(fd, buffer, size);
+    return libc::by_kernel(real.write(fd, buffer, size));
 }
 
 VMA_ALIAS(write) ssize_t __write(int, const void *, size_t);
@@ -87,7 +87,7 @@ VMA_EXPORT ssize_t writev(int fd, const iovec *parts, int count)
 {
     sock::Socket *const s = tracked(fd);
     if (s == nullptr || !carries_bytes(parts, count)) [[likely]]
-        return real.writev(fd, parts, count);
+        return libc::by_kernel(real.writev(fd, parts, count));
     const msghdr message = message_of(parts, count);
     return sock::send_msg(*s, fd, &message, 0);
 }
@@ -96,7 +96,7 @@ VMA_EXPORT ssize_t pwritev2(int fd, const iovec *parts, int count, off_t offset,
 {
     sock::Socket *const s = offset == -1 ? tracked(fd) : nullptr;
     if (s == nullptr || !carries_bytes(parts, count) || (flags & ~RWF_NOWAIT) != 0) [[likely]]
-        return real.pwritev2(fd, parts, count, offset, flags);
+        return libc::by_kernel(real.pwritev2(fd, parts, count, offset, flags));
     const msghdr message = message_of(parts, count);
     return sock::send_msg(*s, fd, &message, (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0);
 }
@@ -109,7 +109,7 @@ VMA_EXPORT ssize_t send(int fd, const void *buffer, size_t size, int flags)
         return extra::send_nothing(tracked(fd), size);
     if (sock::Socket *const s = tracked(fd)) [[unlikely]]
         return sock::send(*s, fd, buffer, size, flags);
-    return real.send(fd, buffer, size, flags);
+    return libc::by_kernel(real.send(fd, buffer, size, flags));
 }
 
 VMA_ALIAS(send) ssize_t __send(int, const void *, size_t, int);
@@ -122,10 +122,10 @@ VMA_EXPORT ssize_t sendto(int fd, const void *buffer, size_t size, int flags, co
                                                                         : extra::send_nothing(nullptr, size);
     if (s == nullptr ||
         (length <= sizeof(sockaddr_storage) && !libc::can_read(address, address != nullptr ? length : 0))) [[likely]]
-        return real.sendto(fd, buffer, size, flags, address, length);
+        return libc::by_kernel(real.sendto(fd, buffer, size, flags, address, length));
     if ((flags & MSG_FASTOPEN) != 0 && !sock::is_datagram(*s))
         return send_connecting(*s, fd, address, length,
-                               [=] { return real.sendto(fd, buffer, size, flags, address, length); });
+                               [=] { return libc::by_kernel(real.sendto(fd, buffer, size, flags, address, length)); });
     return sock::send_to(*s, fd, buffer, size, flags, address, length);
 }
 
@@ -137,7 +137,7 @@ VMA_EXPORT ssize_t sendmsg(int fd, const msghdr *message, int flags)
     if (s != nullptr && is_there_to_send(message)) [[unlikely]]
         return send_message(*s, fd, message, flags);
     passing(message);
-    return real.sendmsg(fd, message, flags);
+    return libc::by_kernel(real.sendmsg(fd, message, flags));
 }
 
 VMA_EXPORT int sendmmsg(int fd, mmsghdr *messages, unsigned count, int flags)
@@ -150,14 +150,14 @@ VMA_EXPORT int sendmmsg(int fd, mmsghdr *messages, unsigned count, int flags)
     // A null pointer has no member whose address could be taken, not even for a look. The kernel refuses it.
     for (unsigned i = 0; messages != nullptr && i < count && i < kMaxVector && libc::faults_are_caught(); ++i)
         passing(&messages[i].msg_hdr);
-    return real.sendmmsg(fd, messages, count, flags);
+    return libc::by_kernel(real.sendmmsg(fd, messages, count, flags));
 }
 
 VMA_EXPORT ssize_t sendfile(int fd, int file, off_t *offset, size_t count) noexcept
 {
     sock::Socket *const s = tracked(fd);
     if (s == nullptr || (offset != nullptr && !libc::can_read(offset, sizeof *offset))) [[likely]]
-        return real.sendfile(fd, file, offset, count);
+        return libc::by_kernel(real.sendfile(fd, file, offset, count));
     if (offset != nullptr && !libc::can_update(offset, sizeof *offset))
         return send_file_untold(*s, fd, file, *offset, count);
     return sock::send_file(*s, fd, file, offset, count);
@@ -170,7 +170,7 @@ VMA_EXPORT ssize_t splice(int in, off64_t *in_offset, int out, off64_t *out_offs
     sock::Socket *const from = in_offset == nullptr ? tracked(in) : nullptr; // an offset of a socket is an error
     sock::Socket *const to = out_offset == nullptr ? tracked(out) : nullptr;
     if ((from == nullptr) == (to == nullptr)) [[likely]]
-        return real.splice(in, in_offset, out, out_offset, size, flags);
+        return libc::by_kernel(real.splice(in, in_offset, out, out_offset, size, flags));
     if (from != nullptr)
         return sock::splice_from(*from, in, out, out_offset, size, flags);
     return sock::splice_to(*to, out, in, in_offset, size, flags);

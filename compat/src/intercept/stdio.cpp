@@ -82,7 +82,7 @@ VMA_ALIAS(fdopen) FILE *_IO_fdopen(int, const char *) noexcept;
 VMA_EXPORT int vdprintf(int fd, const char *format, va_list arguments)
 {
     pin(fd, "dprintf()");
-    return real.vdprintf(fd, format, arguments);
+    return libc::by_kernel(real.vdprintf(fd, format, arguments));
 }
 
 VMA_EXPORT int dprintf(int fd, const char *format, ...)
@@ -90,7 +90,7 @@ VMA_EXPORT int dprintf(int fd, const char *format, ...)
     pin(fd, "dprintf()");
     std::va_list arguments;
     va_start(arguments, format);
-    const int result = real.vdprintf(fd, format, arguments);
+    const int result = libc::by_kernel(real.vdprintf(fd, format, arguments));
     va_end(arguments);
     return result;
 }
@@ -98,7 +98,7 @@ VMA_EXPORT int dprintf(int fd, const char *format, ...)
 VMA_EXPORT int __vdprintf_chk(int fd, int flag, const char *format, va_list arguments)
 {
     pin(fd, "dprintf()");
-    return real.__vdprintf_chk(fd, flag, format, arguments);
+    return libc::by_kernel(real.__vdprintf_chk(fd, flag, format, arguments));
 }
 
 VMA_EXPORT int __dprintf_chk(int fd, int flag, const char *format, ...)
@@ -106,7 +106,7 @@ VMA_EXPORT int __dprintf_chk(int fd, int flag, const char *format, ...)
     pin(fd, "dprintf()");
     std::va_list arguments;
     va_start(arguments, format);
-    const int result = real.__vdprintf_chk(fd, flag, format, arguments);
+    const int result = libc::by_kernel(real.__vdprintf_chk(fd, flag, format, arguments));
     va_end(arguments);
     return result;
 }

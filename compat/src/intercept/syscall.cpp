@@ -40,7 +40,8 @@ struct Arguments {
 inline long real_syscall(long number, const Arguments &a)
 {
     using Direct = long (*)(long, long, long, long, long, long, long);
-    return reinterpret_cast<Direct>(real.syscall)(number, a.at[0], a.at[1], a.at[2], a.at[3], a.at[4], a.at[5]);
+    return libc::by_kernel(
+        reinterpret_cast<Direct>(real.syscall)(number, a.at[0], a.at[1], a.at[2], a.at[3], a.at[4], a.at[5]));
 }
 
 // The kernel's set of signals is shorter than libc's, and stands with its size. What it would refuse it is given as it came.

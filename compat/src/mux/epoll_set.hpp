@@ -81,6 +81,8 @@ struct alignas(64) Set {
     // So many more reports count it among the sets with something that only the kernel knows of: a look has found a taken socket to wait for
     // the kernel, whose FIN may be on its way.
     std::atomic<std::uint32_t> kernel_waits{0};
+    // Something has been put on the ready list, since the kernel was asked, that may have come after what it has.
+    std::atomic<bool> kernel_first{true};
     std::atomic<std::uint32_t> added{0}; // untracked descriptors, at least so many as are in it
     KernelShare kernel_share;
     SpinHabit spins;
@@ -126,6 +128,13 @@ inline bool is_disabled(Set &set, const Entry &entry)
 inline bool is_taken(const Set &set)
 {
     return set.taken.load(std::memory_order_acquire) != 0;
+}
+
+// Is there something in it that only the kernel knows of?
+inline bool is_mixed(const Set &set)
+{
+    return set.added.load(std::memory_order_relaxed) != 0 ||
+           set.tracked.load(std::memory_order_relaxed) != set.taken.load(std::memory_order_relaxed);
 }
 
 inline constexpr std::uint32_t kControlBits = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP;

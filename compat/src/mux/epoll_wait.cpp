@@ -141,12 +141,7 @@ private:
     static constexpr int kTimedOut = INT_MIN;
     static constexpr unsigned kMostLooks = 8;
 
-    // Is there something in the set that only the kernel knows of?
-    bool mixed() const
-    {
-        return set_.added.load(std::memory_order_relaxed) != 0 ||
-               set_.tracked.load(std::memory_order_relaxed) != set_.taken.load(std::memory_order_relaxed);
-    }
+    bool mixed() const { return is_mixed(set_); }
 
     // The kernel's events left no room for ours in the last call: those go first in this one.
     bool kernel_had_all()
@@ -180,7 +175,10 @@ private:
         if (number < 0)
             return 0;
         round_ = begin_round(set_);
+        set_.kernel_first.store(false, std::memory_order_seq_cst);
         const int n = libc::real.epoll_wait(number, events_, max_, 0);
+        if (n < 0 || n == max_) // not asked, or it may have more
+            set_.kernel_first.store(true, std::memory_order_relaxed);
         news = n > 0;
         return n < 0 ? n : kernel_events(n, side);
     }
@@ -223,7 +221,11 @@ private:
         return harvest_after(n);
     }
 
-    bool kernel_may_be_earlier() const { return mixed() || set_.kernel_waits.load(std::memory_order_relaxed) != 0; }
+    bool kernel_may_be_earlier() const
+    {
+        return (mixed() && set_.kernel_first.load(std::memory_order_acquire)) ||
+               set_.kernel_waits.load(std::memory_order_relaxed) != 0;
+    }
 
     // After a look at the engine: what is on the list.
     [[gnu::always_inline]] int report()

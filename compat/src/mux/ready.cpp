@@ -187,9 +187,13 @@ void notify_entry(sock::Watcher *watcher, std::uint32_t events)
     static_assert(offsetof(Entry, watcher) == 0);
     Entry &entry = *reinterpret_cast<Entry *>(watcher);
     Set &set = *entry.set.load(std::memory_order_relaxed);
+    const bool nothing_before = (events & sock::kNothingBefore) != 0;
     bool fresh = false;
+    events &= ~sock::kNothingBefore;
     {
         LockGuard guard(set.ready_lock);
+        if (!nothing_before)
+            set.kernel_first.store(true, std::memory_order_relaxed);
         if (entry.disabled || entry.place.load(std::memory_order_relaxed) != Place::kTaken ||
             (events & (entry.events | kAlwaysReported)) == 0 || repeated(entry, events))
             return;
@@ -207,6 +211,7 @@ void requeue(Set &set, Entry &entry)
         if (entry.set.load(std::memory_order_relaxed) != &set || entry.disabled ||
             entry.place.load(std::memory_order_relaxed) != Place::kTaken)
             return;
+        set.kernel_first.store(true, std::memory_order_relaxed);
         fresh = queue(set, entry);
     }
     if (fresh)
@@ -236,6 +241,7 @@ std::uint64_t begin_round(Set &set)
 int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t round, bool heeds_kernel)
 {
     constexpr unsigned kBatch = 32;
+    const bool heeds_marks = heeds_kernel && is_mixed(set);
     unsigned budget = most; // ends although entries come back all the time
     int n = 0;
     while (budget > 0 && n < max) {
@@ -245,6 +251,10 @@ int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t ro
         if (count == 0)
             break;
         budget -= count;
+        if (heeds_marks && set.kernel_first.load(std::memory_order_acquire)) [[unlikely]] {
+            put_back(set, picked, count);
+            break;
+        }
         for (unsigned i = 0; i < count; ++i) {
             picked[i].found = look_at(set, picked[i]);
             if (!heeds_kernel || set.kernel_waits.load(std::memory_order_relaxed) == 0) [[likely]]

@@ -81,6 +81,7 @@ int by_os_sent(const Socket &s, const mmsghdr *messages, int n)
     ssize_t bytes = 0;
     for (int i = 0; i < n; ++i)
         bytes += messages[i].msg_len;
+    libc::note_kernel_act();
     stats::os_sent(record_of(s), n < 0 ? -1 : bytes, static_cast<std::uint64_t>(std::max(n, 0)));
     stats::touch();
     return n;
@@ -91,6 +92,7 @@ int by_os_received(const Socket &s, const mmsghdr *messages, int n)
     ssize_t bytes = 0;
     for (int i = 0; i < n; ++i)
         bytes += messages[i].msg_len;
+    libc::note_kernel_act();
     stats::os_received(record_of(s), n < 0 ? -1 : bytes, static_cast<std::uint64_t>(std::max(n, 0)));
     stats::touch();
     return n;

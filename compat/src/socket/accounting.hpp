@@ -5,6 +5,7 @@
 
 #include <sys/socket.h>
 
+#include "compat/src/libc/kernel_acts.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/src/stats/count.hpp"
 #include "compat/src/stats/region.hpp"
@@ -20,6 +21,7 @@ inline stats::Slot &record_of(const Socket &s)
 // What the kernel's own call returned; errno stays. No lock needed.
 inline ssize_t by_os_sent(const Socket &s, ssize_t n)
 {
+    libc::note_kernel_act();
     stats::os_sent(record_of(s), n);
     stats::touch();
     return n;
@@ -27,6 +29,7 @@ inline ssize_t by_os_sent(const Socket &s, ssize_t n)
 
 inline ssize_t by_os_received(const Socket &s, ssize_t n)
 {
+    libc::note_kernel_act();
     stats::os_received(record_of(s), n);
     stats::touch();
     return n;

@@ -127,7 +127,7 @@ ssize_t receive_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
     }
     const ssize_t n = libc::uncancelled::recvmsg(fd, &part, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
     if (n > 0)
-        stats::os_received(record_of(s), n);
+        by_os_received(s, n);
     if (n < 0)
         return -receive_error(s);
     msg->msg_namelen = part.msg_namelen;

@@ -13,6 +13,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/extra/extra.hpp"
+#include "compat/src/libc/kernel_acts.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
@@ -144,7 +145,7 @@ int shut_down(Socket &s, int fd, int how)
             unlock_tx(s);
         }
     }
-    const int result = libc::real.shutdown(fd, how);
+    const int result = libc::by_kernel(libc::real.shutdown(fd, how));
     if (result != 0 && ends_sending)
         s.send_shut.store(false, std::memory_order_relaxed);
     if (result == 0 && (how == SHUT_RD || how == SHUT_RDWR)) {
@@ -252,7 +253,7 @@ int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *l
 ssize_t splice_to(Socket &s, int fd, int pipe_fd, off64_t *in_offset, std::size_t len, unsigned flags)
 {
     pin_to_kernel(s, "splice");
-    return libc::real.splice(pipe_fd, in_offset, fd, nullptr, len, flags);
+    return libc::by_kernel(libc::real.splice(pipe_fd, in_offset, fd, nullptr, len, flags));
 }
 
 namespace {
@@ -289,7 +290,7 @@ ssize_t splice_from(Socket &s, int fd, int pipe_fd, off64_t *out_offset, std::si
     pin_to_kernel(s, "splice");
     if (dual(s) && out_offset == nullptr && len != 0)
         return splice_by_copy(s, fd, pipe_fd, len, flags);
-    return libc::real.splice(fd, nullptr, pipe_fd, out_offset, len, flags);
+    return libc::by_kernel(libc::real.splice(fd, nullptr, pipe_fd, out_offset, len, flags));
 }
 
 } // namespace vma::sock

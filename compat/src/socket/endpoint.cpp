@@ -37,6 +37,7 @@ void clear_transmit(Socket &s) // tx_lock, rx_lock, poll lock held
     s.tx.position = 0;
     s.tx.credit = 0;
     s.tx.slots_left = 0;
+    s.tx.kernel_acts = 0;
     s.tx.told_full = false;
     s.tx.slots_blocked = false;
     s.tx.resend_from = kNone;

@@ -31,7 +31,7 @@ void on_data(Socket &s, std::uint64_t value, std::size_t len)
     Receiver &rx = s.rx;
     const std::uint64_t written = rx.written.load(std::memory_order_relaxed);
     const std::uint64_t held = written - rx.consumed.load(std::memory_order_acquire);
-    if (value != len || len > rx.ring - held) {
+    if ((value & ~kAfterKernel) != len || len > rx.ring - held) {
         violation(s, "more bytes than the ring holds");
         return;
     }
@@ -43,7 +43,7 @@ void on_data(Socket &s, std::uint64_t value, std::size_t len)
         rx.uncredited_writes = 0;
         send_credit(s);
     }
-    notify(s, POLLIN);
+    notify(s, (value & kAfterKernel) != 0 ? POLLIN : POLLIN | kNothingBefore);
 }
 
 void on_credit(Socket &s, std::uint64_t total)

@@ -35,7 +35,7 @@ constinit Socket *g_live_sockets = nullptr;
 
 namespace {
 
-constexpr std::uint32_t kHelloMagic = 0x314d4156; // "VAM1"
+constexpr std::uint32_t kHelloMagic = 0x324d4156; // "VAM2"
 constexpr const char *kNoRoom = "too many connections are accelerated";
 
 struct Hello { // private data of the attaching side

@@ -101,6 +101,9 @@ void return_passed(const msghdr *msg); // before sendmsg on an AF_UNIX socket wi
 
 // ---- readiness -------------------------------------------------------------------------------------------------------
 
+// Among the events of notify(): whatever its sender did before is here already, by the kernel too (libc/kernel_acts.hpp).
+inline constexpr std::uint32_t kNothingBefore = 1U << 26; // no event has it
+
 // Whoever wants to hear of a dual socket's events: an epoll entry, or a thread about to sleep. Lives in its owner.
 // notify() runs on whichever thread polls the engine, with the socket's watcher lock held: short, no blocking, no
 // call back into the socket. `events` are POLL* bits that *may* have become true; the owner asks ready_events().

@@ -73,7 +73,7 @@ std::uint64_t take_from_kernel(Socket &s, int fd, std::uint8_t *to, std::uint64_
         if (n > 0) {
             done += static_cast<std::uint64_t>(n);
             until = return_deadline();
-            stats::os_received(record_of(s), n);
+            by_os_received(s, n);
         } else if (n == 0) {
             break;
         } else if (errno != EAGAIN && errno != EINTR) {

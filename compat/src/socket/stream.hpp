@@ -39,6 +39,7 @@ struct State;
 
 enum class Tag : std::uint8_t { kData = 1, kCredit, kReady, kStart, kEnd, kReturn, kFinal = 8, kSeen, kLeave };
 inline constexpr unsigned kTagTypeBits = 8; // below the value: a device has short data cheaper than long
+inline constexpr std::uint64_t kAfterKernel = std::uint64_t{1} << 40; // in the value of kData: libc/kernel_acts.hpp
 inline constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
 inline constexpr std::uint64_t make_tag(Tag type, std::uint64_t value) // 56 bits of it
@@ -87,6 +88,7 @@ struct Sender {
     std::uint64_t ring = 0;               // bytes of the peer's region, power of two
     std::uint32_t slots_left = 0;         // free slots, about
     std::uint32_t piece = 32768;          // most bytes of one write
+    std::uint32_t kernel_acts = 0;        // their number that the peer was told of last
     std::atomic<bool> found_full{false};  // a write did not fit since the last POLLOUT news
     std::atomic<bool> told_full{
         false};            // the program was, since the last CREDIT: a call that waits finds no room either

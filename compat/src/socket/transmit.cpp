@@ -15,6 +15,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/fault.hpp"
+#include "compat/src/libc/kernel_acts.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
@@ -64,14 +65,17 @@ bool has_slot(Socket &s)
 int write_piece(Socket &s, const void *bytes, std::size_t len)
 {
     const std::uint64_t offset = s.tx.position & (s.tx.ring - 1);
+    const std::uint32_t acts = libc::number_of_kernel_acts();
+    const std::uint64_t value = acts == s.tx.kernel_acts ? len : len | kAfterKernel;
     const ssize_t result =
-        fi_inject_writedata(s.endpoint, bytes, len, make_tag(Tag::kData, len), 0, offset, FI_VMA_REGION_KEY);
+        fi_inject_writedata(s.endpoint, bytes, len, make_tag(Tag::kData, value), 0, offset, FI_VMA_REGION_KEY);
     if (result != 0) [[unlikely]] {
         if (result == -FI_EAGAIN && s.pacing.limited.load(std::memory_order_relaxed))
             note_refusal(s);
         return static_cast<int>(result);
     }
     s.tx.position += len;
+    s.tx.kernel_acts = acts;
     --s.tx.slots_left;
     stats::sent(record_of(s), len);
     return 0;
@@ -187,7 +191,7 @@ ssize_t transmit_kernel(Socket &s, int fd, const msghdr *msg, std::size_t skip, 
     const ssize_t n = libc::uncancelled::sendmsg(fd, &part, flags | MSG_DONTWAIT);
     if (n < 0)
         return -errno;
-    stats::os_sent(record_of(s), n);
+    by_os_sent(s, n);
     s.tx.kernel_bytes.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
     return n;
 }
@@ -302,8 +306,8 @@ void resend(Socket &s)
     while (tx.resend_from != tx.position && !is_reset(fd)) {
         const std::uint64_t offset = tx.resend_from & (tx.ring - 1);
         const std::size_t piece = std::min(tx.position - tx.resend_from, tx.ring - offset);
-        const ssize_t n = libc::uncancelled::send(fd, static_cast<const std::uint8_t *>(view) + offset, piece,
-                                                  MSG_DONTWAIT | MSG_NOSIGNAL);
+        const ssize_t n = libc::by_kernel(libc::uncancelled::send(fd, static_cast<const std::uint8_t *>(view) + offset,
+                                                                  piece, MSG_DONTWAIT | MSG_NOSIGNAL));
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
             guard_resend(s, fd);
             s.tx_work.store(true, std::memory_order_release);

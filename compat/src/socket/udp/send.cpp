@@ -185,7 +185,7 @@ ssize_t loop_as_asked(const Socket &s, int fd, const Message &m)
     const ssize_t n = send_to_group_by_kernel(u, fd, m, u.loops[place_of(u)]);
     note_sent(u, fd, m.to, m.to_length, n);
     if (n >= 0)
-        stats::os_sent(record_of(s), n);
+        by_os_sent(s, n);
     return n;
 }
 
