@@ -235,7 +235,7 @@ class Helper:
 
 @pytest.mark.parametrize("turn, least, most", [("10", 1, 10), ("70", 11, 70), ("5000", 71, 100), ("1", 0, 1)])
 def test_turns_of_the_internal_thread(run, calls, silence, turn, least, most):
-    proc = start(run, "idle", stdin=silence, VMA_TIMER_RESOLUTION_MSEC=turn)
+    proc = start(run, "chat", stdin=silence, VMA_TIMER_RESOLUTION_MSEC=turn)
     helper = Helper(run, proc)
     run.wait_until(lambda: least <= helper.sleep()[1] <= most, f"a sleep of {least} to {most} ms")
     proc.kill()
@@ -243,9 +243,22 @@ def test_turns_of_the_internal_thread(run, calls, silence, turn, least, most):
 
 @pytest.mark.parametrize("arm", ["0", "1"])
 def test_the_internal_thread_may_wait_for_data(run, calls, silence, arm):
-    proc = start(run, "idle", stdin=silence, VMA_INTERNAL_THREAD_ARM_CQ=arm)
+    proc = start(run, "chat", stdin=silence, VMA_INTERNAL_THREAD_ARM_CQ=arm)
     helper = Helper(run, proc)
-    run.wait_until(lambda: (helper.sleep()[0][2] >= 0) == (arm == "1"), "a sleep")
+    run.wait_until(lambda: (helper.sleep()[0][1] >= 0) == (arm == "1"), "a sleep")
+    proc.kill()
+
+
+def test_the_internal_thread_rests(run, calls, silence):
+    """Until something comes, for a second at the most, and hears of what comes on the queue."""
+    proc = start(run, "idle", stdin=silence)
+    helper = Helper(run, proc)
+
+    def rests():
+        (_, queue, told, _), milliseconds = helper.sleep()
+        return queue >= 0 and told >= 0 and 100 < milliseconds <= 1000
+
+    run.wait_until(rests, "a rest")
     proc.kill()
 
 

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -177,6 +178,17 @@ void idle(char **)
     talk(ends, 1);
 }
 
+// A message now and then, until a byte comes on standard input: the internal thread doesn't rest.
+void chat(char **)
+{
+    constexpr int kPause = 100; // ms
+    const Ends ends = accelerated();
+    show("idle", ::getpid());
+    pollfd input = {STDIN_FILENO, POLLIN, 0};
+    while (must(::poll(&input, 1, kPause), "poll") == 0)
+        talk(ends, 1);
+}
+
 // ---- signals
 
 std::atomic<bool> g_waiting;
@@ -308,6 +320,7 @@ constexpr Command kCommands[] = {
     {"yields", 0, yields},
     {"talk", 0, talk_much},
     {"idle", 0, idle},
+    {"chat", 0, chat},
     {"interrupt", 1, interrupt},
     {"crash", 1, crash},
     {"crash-handled", 0, crash_handled},
