@@ -14,6 +14,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "contrib" / "bench"))
 
+import against  # noqa: E402
 import bench  # noqa: E402
 import cases  # noqa: E402
 import report  # noqa: E402
@@ -364,3 +365,20 @@ def test_server_that_ends_at_once_is_an_error_with_its_words(tmp_path):
 def test_client_that_hangs_is_ended(tmp_path):
     with pytest.raises(procs.RunError, match="did not end"):
         procs.client(["sh", "-c", "echo started; sleep 100"], frozenset(), {}, tmp_path, limit=0.3)
+
+
+# ---- two builds -------------------------------------------------------------------------------------------------------
+
+def test_ratios_that_scatter_are_told_with_how_far():
+    assert against.middle_of_resamples([1.5] * 9) == (1.5, 1.5)
+    low, high = against.middle_of_resamples([0.5, 0.9, 1.0, 1.1, 2.0])
+    assert low <= 1.0 <= high and low < high
+    said = against.line("case figure", [2.0, 4.0, 8.0], [1.0, 2.0, 4.0])
+    assert "before          4  after          2  ratio 0.500 [0.500, 0.500]" in said
+
+
+def test_what_is_not_there_to_compare_with_is_named(capsys):
+    with pytest.raises(SystemExit) as end:
+        against.main(["no-such-file", "--only", "redis-1"])
+    assert end.value.code == 2
+    assert "no-such-file is not there" in capsys.readouterr().err
