@@ -143,6 +143,11 @@ void unwatch(Watcher &w)
     w.socket = nullptr;
 }
 
+bool tells_what_came_before(const Socket &)
+{
+    return true;
+}
+
 bool is_dual(const Socket &s)
 {
     return s.dual.load(std::memory_order_seq_cst);

@@ -81,9 +81,10 @@ struct alignas(64) Set {
     // So many more reports count it among the sets with something that only the kernel knows of: a look has found a taken socket to wait for
     // the kernel, whose FIN may be on its way.
     std::atomic<std::uint32_t> kernel_waits{0};
-    // Something has been put on the ready list, since the kernel was asked, that may have come after what it has.
+    // Something has come, or is about to, since the kernel was asked, that may be later than what that has.
     std::atomic<bool> kernel_first{true};
-    std::atomic<std::uint32_t> added{0}; // untracked descriptors, at least so many as are in it
+    std::atomic<bool> always_asks{false}; // of some that it has, or had, nobody tells that
+    std::atomic<std::uint32_t> added{0};  // untracked descriptors, at least so many as are in it
     KernelShare kernel_share;
     SpinHabit spins;
     std::atomic<sock::RingMask> rings{0};      // that its taken entries are on, or were

@@ -223,8 +223,9 @@ private:
 
     bool kernel_may_be_earlier() const
     {
-        return (mixed() && set_.kernel_first.load(std::memory_order_acquire)) ||
-               set_.kernel_waits.load(std::memory_order_relaxed) != 0;
+        const bool first =
+            set_.kernel_first.load(std::memory_order_acquire) || set_.always_asks.load(std::memory_order_relaxed);
+        return (first && mixed()) || set_.kernel_waits.load(std::memory_order_relaxed) != 0;
     }
 
     // After a look at the engine: what is on the list.

@@ -241,8 +241,8 @@ std::uint64_t begin_round(Set &set)
 int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t round, bool heeds_kernel)
 {
     constexpr unsigned kBatch = 32;
-    const bool heeds_marks = heeds_kernel && is_mixed(set);
-    unsigned budget = most; // ends although entries come back all the time
+    const bool heeds_marks = heeds_kernel && is_mixed(set); // they come before what they are about can be seen
+    unsigned budget = most;                                 // ends although entries come back all the time
     int n = 0;
     while (budget > 0 && n < max) {
         Picked picked[kBatch];
@@ -251,16 +251,14 @@ int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t ro
         if (count == 0)
             break;
         budget -= count;
-        if (heeds_marks && set.kernel_first.load(std::memory_order_acquire)) [[unlikely]] {
-            put_back(set, picked, count);
-            break;
-        }
         for (unsigned i = 0; i < count; ++i) {
             picked[i].found = look_at(set, picked[i]);
-            if (!heeds_kernel || set.kernel_waits.load(std::memory_order_relaxed) == 0) [[likely]]
+            const bool later = heeds_marks && set.kernel_first.load(std::memory_order_acquire);
+            if (!later && (!heeds_kernel || set.kernel_waits.load(std::memory_order_relaxed) == 0)) [[likely]]
                 continue;
-            put_back(set, picked + i + 1, count - i - 1);
-            count = i + 1;
+            const unsigned good = later ? i : i + 1;
+            put_back(set, picked + good, count - good);
+            count = good;
             budget = 0;
         }
         n += settle(set, picked, count, out + n, round);

@@ -116,6 +116,8 @@ bool close_source(sock::MuxHook &hook, int fd, bool last)
 void reset(Set &set) // from the pool: nobody else knows it
 {
     set.taken = 0;
+    set.kernel_first = true;
+    set.always_asks = false;
     set.tracked = 0;
     set.added = 0;
     set.filter = false;

@@ -173,6 +173,8 @@ bool take_over(Set &set, Entry &entry)
         entry.place.store(Place::kTaken, std::memory_order_relaxed);
     }
     set.rings.fetch_or(entry.nested ? sock::kAllRings : sock::rings_of(*entry.socket()), std::memory_order_release);
+    if (entry.nested || !sock::tells_what_came_before(*entry.socket()))
+        set.always_asks.store(true, std::memory_order_relaxed);
     const bool first = set.taken.fetch_add(1, std::memory_order_seq_cst) == 0;
     attach(entry);
     requeue(set, entry);

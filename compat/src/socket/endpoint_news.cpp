@@ -91,6 +91,7 @@ void on_down(fid_ep *endpoint, const char *why)
     Socket *const s = socket_of(endpoint);
     if (s == nullptr)
         return;
+    notify(*s, 0);
     char name[kNameMax];
     if (s->on_port) {
         const bool urgent = is_port_urgent(*s);

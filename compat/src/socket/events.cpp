@@ -121,6 +121,8 @@ bool handle_remote_tag(Socket &s, Tag tag)
 void handle_tag(Socket &s, std::uint64_t tag, std::size_t len)
 {
     const std::uint64_t value = tag >> kTagTypeBits;
+    if (static_cast<Tag>(tag) != Tag::kData || (value & kAfterKernel) != 0)
+        notify(s, 0);
     switch (static_cast<Tag>(tag)) {
     case Tag::kData:
         on_data(s, value, len);
@@ -157,6 +159,11 @@ void handle_tag(Socket &s, std::uint64_t tag, std::size_t len)
     }
     if (!is_remote(s) || !handle_remote_tag(s, static_cast<Tag>(tag)))
         violation(s, "unknown tag");
+}
+
+bool tells_what_came_before(const Socket &s)
+{
+    return !is_udp(s) && !s.on_port;
 }
 
 void notify(Socket &s, std::uint32_t events)

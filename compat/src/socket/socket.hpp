@@ -101,8 +101,10 @@ void return_passed(const msghdr *msg); // before sendmsg on an AF_UNIX socket wi
 
 // ---- readiness -------------------------------------------------------------------------------------------------------
 
-// Among the events of notify(): whatever its sender did before is here already, by the kernel too (libc/kernel_acts.hpp).
+// Among the events of notify(): whatever its sender did before is here already, by the kernel too (libc/kernel_acts.hpp). Where that is not so,
+// there is a notify() of no events before anything can be seen, of a socket that tells.
 inline constexpr std::uint32_t kNothingBefore = 1U << 26; // no event has it
+bool tells_what_came_before(const Socket &s);
 
 // Whoever wants to hear of a dual socket's events: an epoll entry, or a thread about to sleep. Lives in its owner.
 // notify() runs on whichever thread polls the engine, with the socket's watcher lock held: short, no blocking, no
