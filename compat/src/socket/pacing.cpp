@@ -32,6 +32,7 @@ constexpr std::uint64_t kBytesPerKbit = 125;
 constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kMilli = 1'000'000;
 constexpr std::uint32_t kLongestPiece = 32768;
+static_assert(kLongestPiece < kAfterKernel);
 constexpr std::size_t kBatch = 64;
 
 struct Turns {
