@@ -39,7 +39,8 @@ struct State;
 
 enum class Tag : std::uint8_t { kData = 1, kCredit, kReady, kStart, kEnd, kReturn, kFinal = 8, kSeen, kLeave };
 inline constexpr unsigned kTagTypeBits = 8; // below the value: a device has short data cheaper than long
-inline constexpr std::uint64_t kAfterKernel = std::uint64_t{1} << 22; // in the value of kData, above any length: libc/kernel_acts.hpp
+// In the value of kData, above any length: libc/kernel_acts.hpp.
+inline constexpr std::uint64_t kAfterKernel = std::uint64_t{1} << 22;
 inline constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
 inline constexpr std::uint64_t make_tag(Tag type, std::uint64_t value) // 56 bits of it
