@@ -219,8 +219,11 @@ int take(const Peer &me)
     m.msg_control = room;
     m.msg_controllen = sizeof room;
     must(static_cast<int>(::recvmsg(me.control, &m, 0)), "recvmsg");
+    const cmsghdr *const header = CMSG_FIRSTHDR(&m);
+    if (header == nullptr)
+        die("no descriptor has come");
     int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof fd);
+    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
     return fd;
 }
 
