@@ -116,6 +116,6 @@ VMA_ALIAS(dup2) int __dup2(int, int) noexcept;
 VMA_EXPORT int dup3(int old_fd, int new_fd, int flags) noexcept
 {
     if ((flags & ~O_CLOEXEC) != 0)
-        return libc::by_kernel(real.dup3(old_fd, new_fd, flags));
+        return real.dup3(old_fd, new_fd, flags); // which refuses it
     return duplicate_to(old_fd, new_fd, [=] { return libc::by_kernel(real.dup3(old_fd, new_fd, flags)); });
 }

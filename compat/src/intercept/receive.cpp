@@ -45,7 +45,7 @@ int receive_untold(sock::Socket &s, int fd, msghdr message, int flags)
                                       timespec *timeout)
 {
     if (timeout != nullptr && !libc::can_read(timeout, sizeof *timeout))
-        return libc::by_kernel(real.recvmmsg(fd, messages, count, flags, timeout)); // which looks at it first
+        return real.recvmmsg(fd, messages, count, flags, timeout); // which looks at it first
     const unsigned there = count_there(messages, count, is_there);
     if (there != 0 && timeout != nullptr && !libc::can_update(timeout, sizeof *timeout)) {
         timespec left = *timeout;

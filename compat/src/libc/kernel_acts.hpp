@@ -35,13 +35,10 @@ inline std::uint32_t number_of_kernel_acts()
 {
     std::atomic<std::uint32_t> &word = g_kernel_acts.word;
     std::uint32_t now = word.load(std::memory_order_acquire);
-    while ((now & kActed) != 0)
-        [[unlikely]]
-        {
-            if (word.compare_exchange_weak(now, (now | kActed) + 1, std::memory_order_acq_rel,
-                                           std::memory_order_acquire))
-                return (now | kActed) + 1;
-        }
+    while ((now & kActed) != 0) {
+        if (word.compare_exchange_weak(now, now + 1, std::memory_order_acq_rel, std::memory_order_acquire))
+            return now + 1;
+    }
     return now;
 }
 

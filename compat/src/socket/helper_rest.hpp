@@ -33,7 +33,7 @@ public:
     void was_disturbed();
 
     // Before the sleep; what is due by then is to be looked for after it. False: there is no descriptor to be woken by.
-    bool begin();
+    static bool begin();
     static void end(bool told);
     // To be polled meanwhile; readable: `told`.
     static int told_fd();

@@ -250,7 +250,7 @@ std::uint32_t Helper::sleep(int remote)
     const bool active = engine_active() || attempts_are_open();
     const RingMask rings = open_rings(kAllRings);
     Sleep sleep = closing ? Sleep::kTurn : choose_sleep(remote);
-    if (sleep != Sleep::kTurn && !rests_.begin())
+    if (sleep != Sleep::kTurn && !Rests::begin())
         sleep = Sleep::kTurn;
     const int queue = arm_queues(sleep, rings);
     if ((sleep == Sleep::kRest && queue < 0) || (sleep != Sleep::kTurn && is_anything_due()))

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstring>
 
 #include "fabtests/sockets/programs/peer.hpp"
 
@@ -169,7 +168,7 @@ void by_fclose(int fd)
 // that is some time after the call.
 void by_plain_send(int fd)
 {
-    gone(::send(fd, &kByte, 1, 0));
+    by_send(fd);
     for (int unacknowledged = 1; unacknowledged != 0;)
         must(::ioctl(fd, SIOCOUTQ, &unacknowledged), "SIOCOUTQ");
 }
@@ -194,49 +193,17 @@ constexpr Act kActs[] = {
     {"a send on a connection that is not accelerated", nullptr, by_plain_send, true},
 };
 
-void give(const Peer &me, int fd)
-{
-    char room[CMSG_SPACE(sizeof fd)] = {};
-    iovec part = one();
-    msghdr m = message(part);
-    m.msg_control = room;
-    m.msg_controllen = sizeof room;
-    cmsghdr *const header = CMSG_FIRSTHDR(&m);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof fd);
-    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    must(static_cast<int>(::sendmsg(me.control, &m, 0)), "sendmsg");
-    ::close(fd);
-}
-
-int take(const Peer &me)
-{
-    char byte = 0;
-    char room[CMSG_SPACE(sizeof(int))] = {};
-    iovec part = {&byte, 1};
-    msghdr m = message(part);
-    m.msg_control = room;
-    m.msg_controllen = sizeof room;
-    must(static_cast<int>(::recvmsg(me.control, &m, 0)), "recvmsg");
-    const cmsghdr *const header = CMSG_FIRSTHDR(&m);
-    if (header == nullptr)
-        die("no descriptor has come");
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    return fd;
-}
-
 // This side's end of what an act is done with.
 int open_end(Peer &me, const Act &act)
 {
     if (act.make == nullptr)
         return me.connect_plain();
     if (me.server)
-        return take(me);
+        return take_descriptor(me.control);
     int ends[2];
     act.make(ends);
-    give(me, ends[0]);
+    give_descriptor(me.control, ends[0]);
+    ::close(ends[0]);
     return ends[1];
 }
 

@@ -279,4 +279,49 @@ void receive_all(int fd, void *buf, std::size_t len)
     }
 }
 
+namespace {
+
+// One byte, with room for one descriptor.
+struct Parcel {
+    char byte = 'd';
+    iovec part{&byte, 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+
+    Parcel()
+    {
+        message.msg_iov = &part;
+        message.msg_iovlen = 1;
+        message.msg_control = control;
+        message.msg_controllen = sizeof control;
+    }
+    Parcel(const Parcel &) = delete;
+    Parcel &operator=(const Parcel &) = delete;
+};
+
+} // namespace
+
+void give_descriptor(int over, int fd)
+{
+    Parcel parcel;
+    cmsghdr *const header = CMSG_FIRSTHDR(&parcel.message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof fd);
+    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    must(static_cast<int>(::sendmsg(over, &parcel.message, 0)), "SCM_RIGHTS");
+}
+
+int take_descriptor(int over)
+{
+    Parcel parcel;
+    must(static_cast<int>(::recvmsg(over, &parcel.message, 0)), "SCM_RIGHTS");
+    const cmsghdr *const header = CMSG_FIRSTHDR(&parcel.message);
+    if (header == nullptr || header->cmsg_type != SCM_RIGHTS)
+        die("no descriptor came");
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    return fd;
+}
+
 } // namespace fabtest

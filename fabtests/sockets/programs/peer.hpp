@@ -52,4 +52,8 @@ bool lift_expected();
 void send_all(int fd, const void *buf, std::size_t len);
 void receive_all(int fd, void *buf, std::size_t len);
 
+// A descriptor, with one byte, over a UNIX socket. Who gives it keeps his own; who takes it dies where none comes.
+void give_descriptor(int over, int fd);
+int take_descriptor(int over);
+
 } // namespace fabtest

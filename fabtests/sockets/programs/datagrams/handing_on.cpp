@@ -43,43 +43,6 @@ void answer(int fd, int count)
     }
 }
 
-void send_descriptor(int control, int fd)
-{
-    alignas(cmsghdr) char space[CMSG_SPACE(sizeof fd)]{};
-    char byte = 'd';
-    iovec part{&byte, 1};
-    msghdr m{};
-    m.msg_iov = &part;
-    m.msg_iovlen = 1;
-    m.msg_control = space;
-    m.msg_controllen = sizeof space;
-    cmsghdr *c = CMSG_FIRSTHDR(&m);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof fd);
-    std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
-    must(static_cast<int>(::sendmsg(control, &m, 0)), "SCM_RIGHTS");
-}
-
-int receive_descriptor(int control)
-{
-    alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))];
-    char byte;
-    iovec part{&byte, 1};
-    msghdr m{};
-    m.msg_iov = &part;
-    m.msg_iovlen = 1;
-    m.msg_control = space;
-    m.msg_controllen = sizeof space;
-    must(static_cast<int>(::recvmsg(control, &m, 0)), "SCM_RIGHTS");
-    const cmsghdr *c = CMSG_FIRSTHDR(&m);
-    if (c == nullptr || c->cmsg_type != SCM_RIGHTS)
-        die("no descriptor came");
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(c), sizeof fd);
-    return fd;
-}
-
 constexpr int kCount = 100;
 
 } // namespace
@@ -224,8 +187,8 @@ EVERY_FAMILY(datagrams_seen_by_both)
         me.take("parent", me.link.fd, MSG_DONTWAIT);
         int ends[2];
         must(::socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), "socketpair");
-        send_descriptor(ends[0], me.link.fd);
-        const int passed = receive_descriptor(ends[1]);
+        give_descriptor(ends[0], me.link.fd);
+        const int passed = take_descriptor(ends[1]);
         ask("before");
         me.take("passed", passed, MSG_DONTWAIT);
         ask("after");
@@ -345,14 +308,14 @@ EVERY_FAMILY(replaced_program)
 EVERY_FAMILY(passed)
 {
     if (me.server) {
-        send_descriptor(me.control, me.link.fd);
+        give_descriptor(me.control, me.link.fd);
         me.hear();
         answer(me.link.fd, kCount);
         must(::close(me.link.fd), "close");
         me.step();
         return;
     }
-    const int fd = receive_descriptor(me.control);
+    const int fd = take_descriptor(me.control);
     me.say("it is %s", me.name(local_address(fd)).c_str());
     me.tell(0);
     ask(me, "by the server ", kCount);
@@ -371,9 +334,9 @@ EVERY_FAMILY(passed_with_a_datagram_there)
 {
     me.deliver(me.link, {"there before"});
     if (me.server) {
-        send_descriptor(me.control, me.link.fd);
+        give_descriptor(me.control, me.link.fd);
     } else {
-        const int fd = receive_descriptor(me.control);
+        const int fd = take_descriptor(me.control);
         me.take("passed", fd, MSG_DONTWAIT);
         must(::close(fd), "close");
     }

@@ -90,40 +90,6 @@ void peek_on(const Side &me, const char *who, std::size_t room)
     me.say("%s: peek \"%s\" (%zd), then at %d", who, bytes, n, offset);
 }
 
-void pass(int over, int fd)
-{
-    char byte = 'x';
-    iovec part{&byte, 1};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr msg{};
-    msg.msg_iov = &part;
-    msg.msg_iovlen = 1;
-    msg.msg_control = control;
-    msg.msg_controllen = sizeof control;
-    cmsghdr *const header = CMSG_FIRSTHDR(&msg);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    must(static_cast<int>(::sendmsg(over, &msg, 0)), "sendmsg");
-}
-
-int take(int over)
-{
-    char byte;
-    iovec part{&byte, 1};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr msg{};
-    msg.msg_iov = &part;
-    msg.msg_iovlen = 1;
-    msg.msg_control = control;
-    msg.msg_controllen = sizeof control;
-    must(static_cast<int>(::recvmsg(over, &msg, 0)), "recvmsg");
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof fd);
-    return fd;
-}
-
 void show_output(const Side &me, int from)
 {
     char bytes[64] = {};
@@ -353,7 +319,7 @@ SCENARIO(unread_bytes_are_passed)
     if (child == 0) { // before there is a connection
         ::close(me.fd);
         ::close(ends[0]);
-        const int fd = take(ends[1]);
+        const int fd = take_descriptor(ends[1]);
         show_what_is_there(me, "child", fd);
         show_half(me, "child", fd);
         must(static_cast<int>(::write(ends[1], "d", 1)), "write");
@@ -365,7 +331,7 @@ SCENARIO(unread_bytes_are_passed)
         return send_and_fork(me, fd, true);
     await_text(me, fd);
     show_half(me, "parent", fd);
-    pass(ends[0], fd);
+    give_descriptor(ends[0], fd);
     ::close(fd);
     char byte;
     must(static_cast<int>(::read(ends[0], &byte, 1)), "read");
@@ -381,9 +347,9 @@ SCENARIO(unread_bytes_are_passed_to_oneself)
     int ends[2];
     must(::socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), "socketpair");
     await_text(me, me.fd);
-    pass(ends[0], me.fd);
+    give_descriptor(ends[0], me.fd);
     me.show("close", ::close(me.fd));
-    me.fd = take(ends[1]);
+    me.fd = take_descriptor(ends[1]);
     show_what_is_there(me, "passed", me.fd);
     show_half(me, "passed", me.fd);
     show_half(me, "passed", me.fd);
@@ -409,9 +375,9 @@ void reset_behind_unread(Side &me, bool more, First first)
     int ends[2];
     must(::socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), "socketpair");
     await_text(me, me.fd);
-    pass(ends[0], me.fd);
+    give_descriptor(ends[0], me.fd);
     ::close(me.fd);
-    me.fd = take(ends[1]);
+    me.fd = take_descriptor(ends[1]);
     go_on(me);
     const pid_t child = first == First::kReadByChild ? must(::fork(), "fork") : -1;
     if (child == 0)
