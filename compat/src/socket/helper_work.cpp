@@ -169,8 +169,6 @@ bool tick_all(bool counts, std::uint32_t turns)
         });
         look_at_idle_rings(std::max(helper_turns_in(idle_look_ms()) / turns, 1U), idle);
         moved |= udp::g_listed != nullptr;
-        for (Socket *s = udp::g_listed; s != nullptr; s = s->next_live)
-            udp::tick(*s);
     }
     while (count != 0)
         end_linger(*over[--count]);
@@ -284,8 +282,9 @@ void Helper::look_after_sockets(std::uint32_t turns)
     libc::adopt_handlers_if_bypassed();
     if (const std::uint32_t looks = look_.times_in(turns); looks != 0) {
         udp::look_at_memberships();
-        g_tick.fetch_add(looks, std::memory_order_relaxed);
         const LockGuard guard(g_lift_lock);
+        udp::look_at_routes(udp::current_tick() + looks);
+        g_tick.fetch_add(looks, std::memory_order_relaxed);
         udp::look_after_port_groups();
         follow_device_times();
     }

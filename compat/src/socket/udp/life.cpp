@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// From socket() to close(): the state's memory, connect(), the options, and the helper thread's tick.
+// From socket() to close(): the state's memory, connect() and the options.
 #include <errno.h>
 #include <linux/net_tstamp.h>
 #include <netinet/udp.h>
@@ -278,25 +278,6 @@ void take_loop_from_variable(State &u, int fd)
             libc::real.setsockopt(fd, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, &off, sizeof off) != 0;
 }
 
-// The kernel killed the receiver: what it had not read would have been lost there too, but a sender hears of it.
-void look_after_receiver(Socket &s, Route &route)
-{
-    const int fd = s.any_fd.load(std::memory_order_relaxed);
-    Identity who;
-    Target target = {};
-    Flow flow = {};
-    if (!route.sent || !route.to.is_connected())
-        return;
-    route.sent = false;
-    if (!flow_on_this_host(fd, route.to, flow) || find_receiver(fd, flow, who) != Answer::kNobody)
-        return;
-    if (find_name(route.receiver.who, target) && cookie_of(route.receiver.data) == target.cookie) {
-        route.way = Way::kUnknown;
-        s.pending_error.store(ECONNREFUSED, std::memory_order_relaxed);
-        notify(s, POLLIN | POLLERR);
-    }
-}
-
 } // namespace
 
 void begin(Socket &s, int fd, int family)
@@ -442,18 +423,6 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
     if (level == SOL_SOCKET && name == SO_TIMESTAMPING && effect == Effect::kReceiving && ports_lack_stamps(s))
         tear_down(s, true); // it gets another try, without the port
     return result;
-}
-
-void tick(Socket &s)
-{
-    State &u = state_of(s);
-    if (!u.used_memory.load(std::memory_order_relaxed) || !s.tx_lock.try_lock())
-        return;
-    u.routes.each([&s](Route &route) {
-        if (route.way == Way::kReceiver)
-            look_after_receiver(s, route);
-    });
-    s.tx_lock.unlock();
 }
 
 // The provider is another one here. What the tables of a socket held at this moment may be half of a change.

@@ -27,8 +27,8 @@ namespace vma::sock::udp {
 
 namespace {
 
-constexpr std::uint32_t kKernelTicks = 20; // a second
-constexpr std::uint32_t kGroupTicks = 5;   // a quarter of it: its members on this host may have left
+constexpr std::int32_t kKernelTicks = 20; // a second
+constexpr std::int32_t kGroupTicks = 5;   // a quarter of it: its members on this host may have left
 
 // By port of the endpoint, 0 not known yet; lift lock. Only what is used takes memory.
 constinit std::uint32_t g_endpoints[1 << 16] = {};
@@ -147,13 +147,13 @@ void look_up_locked(Socket &s, int fd, Route &route)
 }
 
 // In ticks. What goes by the kernel may find another way by then.
-std::uint32_t holds_for(const Route &route)
+std::int32_t holds_for(const Route &route)
 {
     if (route.way == Way::kPort)
         return !route.to_group || route.is_watched ? kKernelTicks : 1;
     if (route.way == Way::kKernel)
         return route.to_group && ports_are_named() ? kGroupTicks : kKernelTicks;
-    return 1;
+    return route.way == Way::kReceiver ? kReceiverTicks : 1;
 }
 
 // Since then somebody else may get it.
@@ -266,7 +266,8 @@ int resolve(Socket &s, int fd, Route &route)
 
 bool is_stale(const Route &route)
 {
-    const std::uint32_t age = current_tick() - route.tick;
+    // Negative: it has been found to hold for the tick that is about to begin.
+    const auto age = static_cast<std::int32_t>(current_tick() - route.tick);
     return route.way == Way::kUnknown || has_changed(route) || age >= holds_for(route);
 }
 

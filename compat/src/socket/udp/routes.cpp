@@ -29,15 +29,12 @@ Route &Routes::place_of(const Destination &to)
     return table_[at];
 }
 
-Route *Routes::find_in_table(const Destination &to)
+Route *Routes::peek(const Destination &to)
 {
     if (capacity_ == 0)
         return nullptr;
     Route &route = place_of(to);
-    if (!route.used)
-        return nullptr;
-    last_ = &route;
-    return last_;
+    return route.used ? &route : nullptr;
 }
 
 Route *Routes::add(const Destination &to)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Where the datagrams of one socket go, by destination: to the endpoint of a process on this host, or to the kernel. A route
-// is what was found out when its destination was looked up; it holds until the names change, or a tick has passed.
+// is what was found out when its destination was looked up; it holds until the names change, or a tick
+// has passed in which nobody has looked whether it does (route_looks.cpp).
 #pragma once
 
 #include <rdma/fabric.h>
@@ -71,11 +72,14 @@ struct Group {
     bool by_port = false;     // from a port, else from the kernel
 };
 
+// So many ticks a route to a receiver holds that nobody has looked at. The helper thread looks in each, unless a sender has the lock.
+inline constexpr std::int32_t kReceiverTicks = 2;
+
 struct Route {
     Destination to;
     Way way = Way::kUnknown;
     bool used = false;      // this place of the table
-    bool sent = false;      // by the endpoint, since the last tick
+    std::uint8_t idle = 0;  // looks of the helper thread since the last datagram by the endpoint
     std::uint8_t looks = 0; // in turn that found the kernel behind, before the way changes
     std::uint8_t header_length = 0;
     std::uint32_t generation = 0;
@@ -108,10 +112,12 @@ public:
     {
         if (last_ != nullptr && last_->to == to) [[likely]]
             return last_;
-        return find_in_table(to);
+        last_ = peek(to);
+        return last_;
     }
-    Route *add(const Destination &to); // nullptr: no memory. Other routes move
-    void clear();                      // wishes are withdrawn
+    Route *peek(const Destination &to); // the same, for somebody else than its sender
+    Route *add(const Destination &to);  // nullptr: no memory. Other routes move
+    void clear();                       // wishes are withdrawn
     template <typename Visit> void each(Visit visit)
     {
         for (std::uint32_t i = 0; i < capacity_; ++i)
@@ -120,7 +126,6 @@ public:
     }
 
 private:
-    Route *find_in_table(const Destination &to);
     Route &place_of(const Destination &to);
 
     std::unique_ptr<Route[]> table_;

@@ -198,8 +198,10 @@ ssize_t send_by_route(Socket &s, int fd, Route &route, const Message &m)
         return put_to_port(u, fd, route, m);
     const std::uint32_t kernel_sends = u.kernel_sends.load(std::memory_order_relaxed); // others may add to it
     const ssize_t n = route.way == Way::kReceiver ? put(s, route, route.receiver, m) : kByKernel;
-    if (n >= 0 && route.receiver.lost == 0) [[likely]]
+    if (n >= 0 && route.receiver.lost == 0) [[likely]] {
         route.kernel_sends = kernel_sends;
+        route.idle = 0;
+    }
     return n;
 }
 
@@ -329,7 +331,6 @@ ssize_t put(const Socket &s, Route &route, Receiver &receiver, const Message &m)
     else
         receiver.stands_still = false;
     if (result == 0) [[likely]] {
-        route.sent = true;
         receiver.lost = 0;
         return static_cast<ssize_t>(m.length);
     }

@@ -180,8 +180,9 @@ inline constexpr std::uint32_t kMixedTicks =
 extern Socket *g_listed;      // lift lock
 void list(Socket &s);         // lift lock held
 void unlist(Socket &s);       // lift lock held
-void tick(Socket &s);         // lift lock held
 std::uint32_t current_tick(); // changes some 20 times a second while there are any
+// Of those that are listed: routes that still hold do so until that tick is over. Helper thread, lift lock held.
+void look_at_routes(std::uint32_t tick);
 
 // In a forked child: of all sockets, then of each.
 void after_fork_in_child();
