@@ -320,7 +320,7 @@ def check_provider():
         set(re.findall(r'"(FI_VMA_\w+)"', source)),
     )
     extensions = set(re.findall(r"#define (FI_\w*VMA_\w+) ", "".join(path.read_text(encoding="utf-8") for path in EXTENSIONS)))
-    said = set(re.findall(r"\bFI_(?:OPT|EP)_VMA_\w+|\bFI_VMA_\w*(?:_KEY|_OPS|CLOCKS|MODERATE|COUNTERS|SLEEPERS)\b", page))
+    said = set(re.findall(r"\bFI_(?:OPT|EP)_VMA_\w+|\bFI_VMA_\w*(?:_KEY|_OPS|CLOCKS|MODERATE|COUNTERS|SLEEPERS|PLACES)\b", page))
     faults += difference(FI_VMA, "extension", said, extensions)
     values = constants(uncommented(ATTRIBUTES.read_text(encoding="utf-8")))
     for attribute, names in LIMITS.items():

@@ -290,6 +290,36 @@ static const uint64_t FI_VMA_UNTIMED = UINT64_C(1) << 60;
 #define FI_VMA_SLEEPERS (FI_PROV_SPECIFIC | 0x564d0027)
 
 /*
+ * FI_VMA_PLACES, a command of fi_control(3) for completion queues of the local device, whose argument is a struct fi_vma_places, which is filled: where
+ * threads sleep by futex(2) that wait each for an endpoint of its own, so that what comes for one wakes nobody else, and no descriptor is needed.
+ * `places` lie in memory that processes share, and are there as long as the queue. The place of an endpoint is FI_OPT_VMA_PLACE, below; that of a
+ * datagram is bits 32 to 63 of its data, modulo `count`.
+ *
+ * A thread that is to sleep reads `turn`; adds 2^32 + 1 to `asleep`; calls fi_trywait(3) for the queue, after which, if that is 0, it sleeps by
+ * FUTEX_WAIT (not PRIVATE) as long as `turn` is what it has read; and takes 1 off `asleep`, whatever has woken it. Then it reads the queue. All atomically,
+ * sequentially consistent. Who stops to read while threads sleep calls fi_trywait(3) too. Another thread of the process wakes it by adding to `turn`
+ * and FUTEX_WAKE. It may be woken for nothing: others may have the same place.
+ *
+ * Needs FI_VMA_SLEEPERS, which tells whether anybody sleeps on the descriptor besides. What ends a connection, and what there is for senders, comes
+ * by the descriptor and the event queue alone.
+ */
+#define FI_VMA_PLACES (FI_PROV_SPECIFIC | 0x564d0028)
+
+struct fi_vma_place {
+    uint64_t asleep; /* upper half: sleeps begun; lower half: threads that sleep, or are about to */
+    uint32_t turn;
+    uint32_t reserved;
+};
+
+struct fi_vma_places {
+    struct fi_vma_place *places;
+    uint32_t count;
+};
+
+/* fi_getopt (FI_EP_MSG of the local device): optval is a uint32_t: the endpoint's place. -FI_EOPBADSTATE before fi_enable(). */
+#define FI_OPT_VMA_PLACE (FI_PROV_SPECIFIC | 0x564d0029)
+
+/*
  * FI_VMA_PASSIVE, in the flags of fi_eq_attr: neither reading this queue nor sleeping on it makes progress; its descriptor becomes readable for
  * events alone. For a program that reads completion queues of the same fabric in any case.
  */

@@ -5,9 +5,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <linux/futex.h>
 #include <poll.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 #include "prov/vma/test/local_pair.hpp"
 
@@ -346,9 +349,56 @@ void who_counts_sleepers_is_not_woken_for_nothing(void **)
     asleep = 1;
     assert_int_equal(trywait(pair.b.cq), 0);
     assert_true(read_elsewhere()); // who sleeps is to arm it again
-    asleep = 0;
     assert_int_equal(trywait(pair.b.cq), 0);
+    asleep = 0;
     assert_false(read_elsewhere());
+}
+
+// Whoever sleeps at the endpoint's place is woken there, without the descriptor; who sleeps at another one is not.
+void threads_sleep_at_places(void **)
+{
+    Setup setup;
+    setup.region = 4096;
+    Pair pair(setup);
+    const std::uint32_t asleep = 0;
+    fi_vma_places places{};
+    std::uint32_t at = 0;
+    std::size_t size = sizeof at;
+    assert_int_equal(
+        fi_control(&pair.b.cq->fid, static_cast<int>(FI_VMA_SLEEPERS), const_cast<std::uint32_t *>(&asleep)), 0);
+    assert_int_equal(fi_control(&pair.b.cq->fid, static_cast<int>(FI_VMA_PLACES), nullptr), -FI_EINVAL);
+    assert_int_equal(fi_control(&pair.b.cq->fid, static_cast<int>(FI_VMA_PLACES), &places), 0);
+    assert_int_equal(fi_getopt(&pair.b.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_PLACE), &at, &size), 0);
+    assert_true(at < places.count);
+    fi_vma_place &own = places.places[at];
+    fi_vma_place &other = places.places[(at + 1) % places.count];
+    const std::uint32_t other_turn = other.turn;
+    pollfd wait{wait_fd(pair.b.cq), POLLIN, 0};
+    fi_cq_data_entry entry{};
+    constexpr std::uint64_t kOneSleep = (std::uint64_t{1} << 32) + 1;
+    const timespec limit{kTooLong / 1000, 0};
+    __atomic_fetch_add(&other.asleep, kOneSleep, __ATOMIC_SEQ_CST);
+    for (int round = 0; round < 2000; ++round) {
+        std::thread sleeper([&] {
+            for (bool received = false; !received;) {
+                const std::uint32_t turn = __atomic_load_n(&own.turn, __ATOMIC_SEQ_CST);
+                __atomic_fetch_add(&own.asleep, kOneSleep, __ATOMIC_SEQ_CST);
+                if (trywait(pair.b.cq) == 0)
+                    REQUIRE(syscall(SYS_futex, &own.turn, FUTEX_WAIT, turn, &limit, nullptr, 0) == 0 ||
+                            errno == EAGAIN);
+                __atomic_fetch_sub(&own.asleep, 1, __ATOMIC_SEQ_CST);
+                received = fi_cq_read(pair.b.cq, &entry, 1) == 1;
+            }
+        });
+        if (round % 2 != 0) // now and then it sleeps already
+            std::this_thread::yield();
+        assert_int_equal(
+            fi_inject_writedata(pair.a.ep, nullptr, 0, static_cast<std::uint64_t>(round), 0, 0, FI_VMA_REGION_KEY), 0);
+        sleeper.join();
+        assert_int_equal(entry.data, round);
+        assert_int_equal(poll(&wait, 1, 0), 0);
+    }
+    assert_int_equal(other.turn, other_turn);
 }
 
 // A thread that only spins must not take the wake-ups of one that sleeps.
@@ -450,6 +500,7 @@ int main()
         cmocka_unit_test(two_processes_sleep),
         cmocka_unit_test(many_threads_sleep_on_one_queue),
         cmocka_unit_test(who_counts_sleepers_is_not_woken_for_nothing),
+        cmocka_unit_test(threads_sleep_at_places),
         cmocka_unit_test(a_spinning_and_a_sleeping_thread),
         cmocka_unit_test(posting_a_receive_wakes_a_sleeper),
         cmocka_unit_test(a_starved_sender_sleeps),

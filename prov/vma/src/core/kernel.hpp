@@ -7,6 +7,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
@@ -73,6 +75,12 @@ inline ssize_t read_now(int fd, void *bytes, std::size_t length) noexcept
 inline ssize_t write(int fd, const void *bytes, std::size_t length) noexcept
 {
     return call<ssize_t>(SYS_write, fd, bytes, length);
+}
+
+// Whoever sleeps on the word, in any process that has its memory.
+inline void futex_wake_all(std::uint32_t *word) noexcept
+{
+    call(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 // ---- what waits. `milliseconds`: negative for no end.

@@ -129,6 +129,16 @@ void PeerDoorbell::wake(std::uint64_t sleep) noexcept
     errno = saved;
 }
 
+void PeerDoorbell::wake_place(std::uint32_t place, std::uint32_t sleep) noexcept
+{
+    const int saved = errno;
+    std::atomic<std::uint32_t> &turn = page_->places[place].turn;
+    turn.fetch_add(1, std::memory_order_seq_cst);
+    core::kernel::futex_wake_all(reinterpret_cast<std::uint32_t *>(&turn));
+    woken_places_[place].store(sleep, std::memory_order_release);
+    errno = saved;
+}
+
 namespace {
 
 // By process too: a peer may hold descriptors of another's doorbell, and must not choose that one's eventfd. And by our own:

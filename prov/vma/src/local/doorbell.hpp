@@ -68,6 +68,8 @@ public:
     // The eventfd is readable, or will be.
     bool readable() const noexcept { return page_->wakes.load(std::memory_order_relaxed) != drained_; }
 
+    Place *places() const noexcept { return page_->places; }
+
     int memory_fd() const noexcept { return memory_.fd.get(); }
     int wake_fd() const noexcept { return wake_.get(); }
 
@@ -88,10 +90,15 @@ private:
 class PeerDoorbell
 {
 public:
-    void ring(std::uint32_t bit) noexcept
+    void ring(std::uint32_t bit) noexcept { ring(bit, bit % kPlaces); }
+    void ring(std::uint32_t bit, std::uint32_t place) noexcept
     {
         set_doorbell_bit(*page_, bit);
         wake_if_sleeping();
+        const std::uint64_t asleep = page_->places[place].asleep.load(std::memory_order_relaxed);
+        if (static_cast<std::uint32_t>(asleep) != 0 &&
+            asleep >> 32 != woken_places_[place].load(std::memory_order_relaxed))
+            wake_place(place, static_cast<std::uint32_t>(asleep >> 32));
     }
     // The caller has fenced, or has just done a locked operation.
     void wake_if_sleeping() noexcept
@@ -105,11 +112,13 @@ public:
 
 private:
     void wake(std::uint64_t sleep) noexcept;
+    void wake_place(std::uint32_t place, std::uint32_t sleep) noexcept;
 
     Mapping mapping_;
     core::UniqueFd wake_;
     DoorbellPage *page_;
     std::atomic<std::uint64_t> woken_{0}; // the sleep for which this process has written the eventfd, and is back
+    std::atomic<std::uint32_t> woken_places_[kPlaces] = {}; // likewise, by futex(2)
 };
 
 // Checks and maps what a peer sent; both descriptors are used up. -FI_EINVAL when it isn't a doorbell.

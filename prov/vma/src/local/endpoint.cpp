@@ -255,6 +255,9 @@ int Endpoint::get_option(int name, void *value, std::size_t *length) noexcept
         return attached_ ? ofi::give_option<std::size_t>(sender.region_length, value, length) : -FI_ENOTCONN;
     case FI_OPT_VMA_REGION_INJECT:
         return ofi::give_option<std::size_t>(kMaxRegion, value, length);
+    case FI_OPT_VMA_PLACE:
+        return enabled_ && receiver.queue != nullptr ? ofi::give_option<std::uint32_t>(bit % kPlaces, value, length)
+                                                     : -FI_EOPBADSTATE;
     case FI_OPT_VMA_PEER_VIEW:
         return give_view(value, length);
     case FI_OPT_VMA_RATE_LIMIT: {

@@ -14,7 +14,7 @@
 
 namespace vma::local {
 
-inline constexpr std::uint32_t kGreetingMagic = 0x564d4433; // "VMD3"
+inline constexpr std::uint32_t kGreetingMagic = 0x564d4434; // "VMD4"
 inline constexpr std::size_t kMaxPacketFds = 2;
 
 // From the sender, with the ring's memory.

@@ -134,15 +134,26 @@ inline constexpr std::uint32_t kDoorbellBits = 64 * 1024;
 inline constexpr std::uint32_t kDoorbellWords = kDoorbellBits / 64;
 inline constexpr std::uint32_t kDoorbellSummary = kDoorbellWords / 64;
 
+// Where threads of the queue's process sleep by futex(2), each at the place of what it waits for (FI_VMA_PLACES): whoever has something for
+// that place wakes them there, and nobody else.
+inline constexpr std::uint32_t kPlaces = 256;
+struct Place {
+    std::atomic<std::uint64_t>
+        asleep; // upper half: how many sleeps have begun; lower: threads that sleep, or are about to
+    std::atomic<std::uint32_t> turn; // what they sleep on. Who wakes them adds 1 first
+    std::uint32_t unused;
+};
+
 struct DoorbellPage {
     // The owner's alone: the number of the sleep that it is in or about to begin, 0 while it is awake. Each process that rings meanwhile
     // writes the eventfd, once a sleep.
     alignas(128) std::atomic<std::uint64_t> sleeping;
     std::atomic<std::uint64_t> wakes; // writes of 1 to the eventfd, each counted before it is done
     alignas(128) std::atomic<std::uint64_t> summary[kDoorbellSummary]; // one bit a word below
-    alignas(4096) std::atomic<std::uint64_t> words[kDoorbellWords];
+    alignas(4096) Place places[kPlaces];
+    std::atomic<std::uint64_t> words[kDoorbellWords];
 };
-static_assert(sizeof(DoorbellPage) == 4096 + kDoorbellBits / 8);
+static_assert(sizeof(DoorbellPage) == 4096 + sizeof(Place) * kPlaces + kDoorbellBits / 8);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 } // namespace vma::local

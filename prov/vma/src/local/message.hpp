@@ -14,7 +14,7 @@
 
 namespace vma::local {
 
-inline constexpr std::uint32_t kMessageMagic = 0x564d4131; // "VMA1"
+inline constexpr std::uint32_t kMessageMagic = 0x564d4132; // "VMA2"
 inline constexpr std::uint16_t kMessageVersion = 2;
 
 enum class MessageType : std::uint16_t {

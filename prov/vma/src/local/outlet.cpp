@@ -148,7 +148,7 @@ std::byte *Outlet::claim_again(std::size_t length, bool only_ring) noexcept
     return place;
 }
 
-void Outlet::ring() noexcept
+void Outlet::ring(std::uint32_t place) noexcept
 {
     if (writer_.state() == RingState::closed) {
         disconnect();
@@ -159,7 +159,7 @@ void Outlet::ring() noexcept
         disconnect();
         return;
     }
-    doorbell_->ring(bit_);
+    doorbell_->ring(bit_, place);
 }
 
 } // namespace vma::local

@@ -352,6 +352,16 @@ int close(fid *fid)
     return 0;
 }
 
+int give_places(const Queue &queue, fi_vma_places *out) noexcept
+{
+    static_assert(sizeof(fi_vma_place) == sizeof(Place) && offsetof(fi_vma_place, asleep) == offsetof(Place, asleep) &&
+                  offsetof(fi_vma_place, turn) == offsetof(Place, turn));
+    if (out == nullptr)
+        return -FI_EINVAL;
+    *out = {reinterpret_cast<fi_vma_place *>(queue.doorbell.places()), kPlaces};
+    return 0;
+}
+
 int control(fid *fid, int command, void *argument)
 {
     Queue &queue = static_cast<Queue &>(ofi::cq_of(fid));
@@ -359,6 +369,8 @@ int control(fid *fid, int command, void *argument)
         return queue.give_wait_fd(*static_cast<int *>(argument));
     if (static_cast<unsigned>(command) == FI_VMA_SLEEPERS)
         return queue.count_by(static_cast<const std::uint32_t *>(argument));
+    if (static_cast<unsigned>(command) == FI_VMA_PLACES)
+        return give_places(queue, static_cast<fi_vma_places *>(argument));
     return ofi::cq_control(queue, queue.wait_fd(), command, argument);
 }
 

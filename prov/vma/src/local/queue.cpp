@@ -221,6 +221,12 @@ bool Queue::others_sleep() noexcept
     return many_sleepers;
 }
 
+// Who doesn't count them sleeps on it.
+bool Queue::sleeps_by_descriptor() const noexcept
+{
+    return sleepers == nullptr || __atomic_load_n(sleepers, __ATOMIC_SEQ_CST) != 0;
+}
+
 // With several threads that may sleep on the descriptor, it is unreadable only while the queue is armed: then none of
 // them is forgotten when another has read the queue.
 void Queue::disarm() noexcept
@@ -256,6 +262,8 @@ bool Queue::arm(bool *due) noexcept
         while (active_count)
             deactivate(active_count - 1);
         inlets.deactivate_all();
+    }
+    if (!armed && sleeps_by_descriptor()) {
         if (doorbell.readable())
             doorbell.drain();
         doorbell.arm();
@@ -273,7 +281,8 @@ bool Queue::arm(bool *due) noexcept
         set_timer();
         return true;
     }
-    disarm();
+    if (armed)
+        disarm();
     if (due)
         *due = news.due;
     return false;

@@ -69,8 +69,8 @@ struct Queue : ofi::Cq {
     // Reads nothing: arrivals go to the queue. Takes the lock.
     void progress() noexcept;
 
-    // Whether a sleeper would miss nothing. After `true` the wait descriptor becomes readable with the next event; after
-    // `false`, `due` says whether it is (also) what a rate limit has refused that may go now.
+    // Whether a sleeper would miss nothing. After `true` the wait descriptor becomes readable with the next event, unless all who sleep
+    // do so at places, where they are woken; after `false`, `due` says whether it is (also) what a rate limit has refused that may go now.
     bool arm(bool *due = nullptr) noexcept;
     void disarm() noexcept;
     void wake_sleepers() noexcept;
@@ -155,6 +155,7 @@ private:
     void activate(Endpoint &endpoint) noexcept;
     void touch(unsigned index) noexcept;
     bool others_sleep() noexcept;
+    bool sleeps_by_descriptor() const noexcept;
     void deactivate(unsigned index) noexcept;
     void advance_senders(News *news) noexcept;
     void collect_due() noexcept;
