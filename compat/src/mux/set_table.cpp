@@ -113,6 +113,8 @@ bool close_source(sock::MuxHook &hook, int fd, bool last)
     }
 }
 
+constinit std::atomic<Set *> g_main_owner{nullptr}; // the first that has accelerated sockets: it has the main ring
+
 void reset(Set &set) // from the pool: nobody else knows it
 {
     set.taken = 0;
@@ -183,6 +185,18 @@ Set *adopt_set(int epfd)
     return set;
 }
 
+std::uint64_t ring_owner(sock::Socket &s)
+{
+    sock::MuxHook &hook = sock::mux_hook(s);
+    LockGuard guard(hook.lock);
+    const auto *const entry = static_cast<Entry *>(hook.entries);
+    Set *const set = entry != nullptr ? entry->set.load(std::memory_order_acquire) : nullptr;
+    Set *owner = nullptr;
+    if (set == nullptr || g_main_owner.compare_exchange_strong(owner, set, std::memory_order_relaxed) || owner == set)
+        return 0;
+    return reinterpret_cast<std::uintptr_t>(set); // their memory is never anything else
+}
+
 void recycle_if_unused(Set &set)
 {
     if (!set.dead.load(std::memory_order_seq_cst))
@@ -199,6 +213,8 @@ void recycle_if_unused(Set &set)
     }
     libc::close_private(kick);
     libc::close_private(set.side_fd.exchange(-1));
+    Set *owner = &set;
+    g_main_owner.compare_exchange_strong(owner, nullptr, std::memory_order_relaxed);
     if (stats::Mux *const record = set.record.exchange(nullptr))
         stats::give_back(*record);
     g_pool.give(&set);

@@ -12,6 +12,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/extra/extra.hpp"
+#include "compat/src/mux/mux.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/ring_table.hpp"
 #include "compat/src/socket/stream.hpp"
@@ -75,6 +76,15 @@ std::uint64_t this_user(std::int32_t logic)
 {
     return logic == RING_LOGIC_PER_THREAD ? static_cast<std::uint64_t>(::pthread_self())
                                           : static_cast<std::uint64_t>(::sched_getcpu());
+}
+
+constexpr std::int32_t kLogicPerSet = RING_LOGIC_LAST + 1; // ours, where nobody has said one
+constexpr std::int32_t kLogicUnsaid = RING_LOGIC_LAST + 2;
+
+RingKey key_of_set(Socket &s)
+{
+    const std::uint64_t owner = mux::ring_owner(s);
+    return owner != 0 ? RingKey{kLogicPerSet, owner, 0} : RingKey{};
 }
 
 RingKey key_of(const Socket &s, std::int32_t logic, std::uint32_t user_id)
@@ -167,11 +177,12 @@ unsigned choose_ring(const RingKey &key)
 
 void claim_ring(Socket &s)
 {
-    std::int32_t logic = static_cast<std::int32_t>(config::params().ring_logic_rx);
+    const config::Params &params = config::params();
+    std::int32_t logic = params.ring_per_set ? kLogicUnsaid : static_cast<std::int32_t>(params.ring_logic_rx);
     std::uint32_t user_id = 0;
     extra::ask_ring_logic(s, logic, user_id);
     RingClaim &c = s.ring_claim;
-    c.key = key_of(s, logic, user_id);
+    c.key = logic == kLogicUnsaid ? key_of_set(s) : key_of(s, logic, user_id);
     c.logic.store(c.key.logic, std::memory_order_relaxed);
     c.owner.store(c.key.first, std::memory_order_relaxed);
     c.by_stranger.store(0, std::memory_order_relaxed);
