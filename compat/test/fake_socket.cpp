@@ -304,6 +304,20 @@ Sleeper::Sleeper()
     g_sleepers.first = this;
 }
 
+std::uint32_t place_for_input(Socket &, int)
+{
+    return kNoPlace;
+}
+
+bool engine_rest()
+{
+    return arm();
+}
+
+Sleeper::Sleeper(std::uint32_t) : Sleeper() {}
+
+void Sleeper::sleep_at_place(std::int64_t) const {}
+
 Sleeper::~Sleeper()
 {
     libc::set_signal_wake_fd(-1);

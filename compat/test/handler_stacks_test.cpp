@@ -148,6 +148,21 @@ void one_that_wakes_its_thread(void **)
     ::close(fd);
 }
 
+// One that sleeps without a descriptor.
+void one_that_turns_a_place(void **)
+{
+    needs_plain_code();
+    install(SIGUSR1, SA_SIGINFO);
+    std::uint32_t turns[8] = {};
+    set_signal_turns(turns, 2);
+    set_signal_wake_fd(kTurnAtPlace - 3);
+    ::raise(SIGUSR1);
+    set_signal_wake_fd(-1);
+    expect_nothing_used();
+    set_signal_turns(nullptr, 0);
+    assert_int_equal(turns[6], 1);
+}
+
 void one_that_is_put_off(void **)
 {
     needs_plain_code();
@@ -271,7 +286,7 @@ int main()
     resolve_real();
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const CMUnitTest tests[] = {
-        CASE(a_plain_handler), CASE(one_that_wakes_its_thread), CASE(one_that_is_put_off),
+        CASE(a_plain_handler), CASE(one_that_wakes_its_thread), CASE(one_that_turns_a_place), CASE(one_that_is_put_off),
         CASE(one_for_faults),  CASE(stacks_that_are_amiss),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -59,6 +59,8 @@ bool is_fault(int signal)
 // itself. handlers_test looks at every byte.
 
 constexpr std::uint64_t kOne = 1;
+constinit std::atomic<std::uint32_t *> g_turns{nullptr};
+constinit std::size_t g_turn_stride = 0; // in words; there before anybody sleeps so
 
 [[gnu::always_inline]] inline Record record_of(int signal)
 {
@@ -72,6 +74,14 @@ constexpr std::uint64_t kOne = 1;
     return reinterpret_cast<Handler>(record_of(signal) & ~kFlags)(signal, info, context);
 }
 
+[[gnu::noinline]] void turn_place_and_run(int signal, siginfo_t *info, void *context)
+{
+    if (std::uint32_t *const turns = g_turns.load(std::memory_order_relaxed); turns != nullptr)
+        __atomic_fetch_add(turns + g_turn_stride * static_cast<unsigned>(kTurnAtPlace - t_signal_wake_fd), 1,
+                           __ATOMIC_SEQ_CST); // no call: a stack may be small
+    return reinterpret_cast<Handler>(record_of(signal) & ~kFlags)(signal, info, context);
+}
+
 [[gnu::noinline]] void run_handler(int signal, siginfo_t *info, void *context, Record record)
 {
     ++t_signals.all;
@@ -80,6 +90,8 @@ constexpr std::uint64_t kOne = 1;
     if (signal == SIGINT && g_interrupts_end_all.load(std::memory_order_relaxed))
         g_interrupts_of_all.fetch_add(1, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (t_signal_wake_fd <= kTurnAtPlace) [[unlikely]]
+        return turn_place_and_run(signal, info, context);
     if (t_signal_wake_fd >= 0) [[unlikely]]
         return wake_sleep_and_run(signal, info, context);
     return reinterpret_cast<Handler>(record & ~kFlags)(signal, info, context);
@@ -357,6 +369,12 @@ int set_siginterrupt(int signal, int interrupts)
         g_records[signal].fetch_or(kRestarts);
     }
     return result;
+}
+
+void set_signal_turns(std::uint32_t *turns, std::size_t stride)
+{
+    g_turn_stride = stride;
+    g_turns.store(turns, std::memory_order_release);
 }
 
 } // namespace vma::libc

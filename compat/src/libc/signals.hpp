@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace vma::libc {
@@ -29,7 +30,10 @@ inline SignalCounts signal_counts()
 
 // An eventfd of this thread that the trampoline writes 1 to after it has counted, or -1: a thread that looked at the
 // counts and is about to sleep with this descriptor in its set then can't miss a handler that runs in between.
+// kTurnAtPlace - n: it sleeps without one, by futex(2) on the n-th of the words below, to which 1 is added.
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit int t_signal_wake_fd;
+inline constexpr int kTurnAtPlace = -2;
+void set_signal_turns(std::uint32_t *turns, std::size_t stride); // every so many words; nullptr: there are none
 
 inline void set_signal_wake_fd(int fd)
 {

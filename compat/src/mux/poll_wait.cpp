@@ -400,19 +400,43 @@ int PollWait::sleep_in_kernel(sock::RingMask rings)
     return libc::real.ppoll(kernel_, count_, &left, mask_);
 }
 
+// Where a thread sleeps that waits for input of one socket, and of nothing else.
+std::uint32_t PollWait::place() const
+{
+    constexpr std::uint32_t kInput = POLLIN | POLLRDNORM | POLLPRI | POLLRDHUP;
+    if (count_ != 1 || frame_.looked_count != 1 || mask_ != nullptr || looked_[0].socket == nullptr ||
+        (looked_[0].interest & (POLLIN | POLLRDNORM)) == 0 || (looked_[0].interest & ~kInput) != 0)
+        return sock::kNoPlace;
+    return sock::place_for_input(*looked_[0].socket, looked_[0].fd);
+}
+
+int PollWait::sleep_at(std::uint32_t place, sock::RingMask rings)
+{
+    if (place == sock::kNoPlace)
+        return sleep_in_kernel(rings);
+    kernel_[0].revents = 0;
+    frame_.sleeper->sleep_at_place(deadline_.end());
+    return 0;
+}
+
 // Sleeps until something happens. 0: look again.
 int PollWait::sleep()
 {
     if (!muted_)
         unmute(); // with room to send
-    frame_.sleeper.emplace();
+    const std::uint32_t place = this->place();
+    const bool on_descriptors = place == sock::kNoPlace;
+    if (on_descriptors)
+        frame_.sleeper.emplace();
+    else
+        frame_.sleeper.emplace(place);
     frame_.notified.store(false, std::memory_order_relaxed);
     attach();
     const sock::RingMask rings = frame_.looked_count != 0 ? sock::open_rings(this->rings()) : 0;
     left_ |= rings;
     int n = changed() ? kAgain : ours();
     const bool over = n == 0 && interrupted();
-    if (n != 0 || over || !sock::engine_arm(rings)) {
+    if (n != 0 || over || !(on_descriptors ? sock::engine_arm(rings) : sock::engine_rest())) {
         detach(); // which changes errno
         sock::engine_poll(rings);
         if (n > 0 && kernel_may_be_earlier())
@@ -420,14 +444,15 @@ int PollWait::sleep()
         return over ? fail(EINTR) : n;
     }
     counted_.asleep();
-    const int slept = sleep_in_kernel(rings);
+    const int slept = sleep_at(place, rings);
     const int error = errno;
     counted_.awake();
-    sock::engine_woken(rings);
+    if (on_descriptors)
+        sock::engine_woken(rings);
     detach();
     const bool found = sock::engine_poll(rings) != 0;
     rings_ = rings;
-    n = slept >= 0 && (!found || ask_kernel() >= 0) ? collect() : ours();
+    n = on_descriptors && slept >= 0 && (!found || ask_kernel() >= 0) ? collect() : ours();
     if (n != 0)
         return n;
     if (slept < 0)

@@ -54,6 +54,8 @@ private:
     int spin(KernelTurn &kernel, SpinTime &time);
     int sleep();
     int sleep_in_kernel(sock::RingMask rings);
+    std::uint32_t place() const;
+    int sleep_at(std::uint32_t place, sock::RingMask rings);
     void mute();
     void unmute();
     void attach();

@@ -117,12 +117,15 @@ void notify_frame(sock::Watcher *watcher, std::uint32_t)
         frame.sleeper->wake();
 }
 
-bool Frame::watch_one(sock::Socket &socket)
+bool Frame::watch_one(sock::Socket &socket, std::uint32_t place)
 {
     Looked *const item = looked.at_least(1);
     if (item == nullptr)
         return false;
-    sleeper.emplace();
+    if (place != sock::kNoPlace)
+        sleeper.emplace(place);
+    else
+        sleeper.emplace();
     notified.store(false, std::memory_order_relaxed);
     *item = {};
     item->watcher.notify = notify_frame;

@@ -60,8 +60,9 @@ struct Frame {
     std::uintptr_t stack = 0; // where its call lies; 0: free
     Frame *deeper = nullptr;
 
-    bool watch_one(sock::Socket &socket); // for a sleep on this socket alone. False: no memory
-    void release();                       // detaches all watchers; the frame is free again
+    // For a sleep on this socket alone, at that place, or on descriptors. False: no memory.
+    bool watch_one(sock::Socket &socket, std::uint32_t place);
+    void release(); // detaches all watchers; the frame is free again
 };
 
 struct ThreadRecord {

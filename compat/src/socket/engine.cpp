@@ -27,6 +27,7 @@
 #include "compat/src/socket/loading.hpp"
 #include "compat/src/socket/moderation.hpp"
 #include "compat/src/socket/offer.hpp"
+#include "compat/src/socket/places.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/provider.hpp"
@@ -57,8 +58,9 @@ struct Engine {
     bool datagrams_failed = false;
     Mutex poll_lock;
     std::atomic<bool> active{false};
-    std::atomic<std::uint32_t> asleep{0}; // threads that armed the queue and sleep
-    std::atomic<std::uint64_t> polls{0};  // written with the poll lock held
+    std::atomic<std::uint32_t> asleep{0};    // threads that armed the queue and sleep
+    std::atomic<std::uint32_t> at_places{0}; // likewise, or are about to, but not on its descriptor
+    std::atomic<std::uint64_t> polls{0};     // written with the poll lock held
 };
 constinit Engine g_engine;
 
@@ -125,10 +127,14 @@ int open_objects()
         result = open_queues(o, kQueue);
     if (result == 0)
         result = fi_control(&o.cq->fid, static_cast<int>(FI_VMA_SLEEPERS), &g_engine.asleep);
+    fi_vma_places places = {};
+    if (result == 0)
+        result = fi_control(&o.cq->fid, static_cast<int>(FI_VMA_PLACES), &places);
     if (result == 0)
         result = open_listener(o);
     if (result == 0) {
         publish(o);
+        open_places(places);
         result = start_helper_thread(help_engine);
     }
     if (result == -FI_ENODATA)
@@ -249,7 +255,8 @@ void engine_end()
     close_all_retired();
     const Objects o = g_engine.objects;
     publish({});
-    close_objects(o, std::exchange(g_engine.datagrams, {}));
+    if (close_places())
+        close_objects(o, std::exchange(g_engine.datagrams, {}));
 }
 
 Device &engine_device()
@@ -455,6 +462,24 @@ bool engine_arm(RingMask rings)
     return false;
 }
 
+void count_at_places(bool one_more)
+{
+    if (one_more)
+        g_engine.at_places.fetch_add(1, std::memory_order_seq_cst);
+    else
+        g_engine.at_places.fetch_sub(1, std::memory_order_relaxed);
+}
+
+std::uint32_t sleepers_at_places()
+{
+    return g_engine.at_places.load(std::memory_order_seq_cst);
+}
+
+bool engine_rest()
+{
+    return arm_queues();
+}
+
 void engine_woken(RingMask rings)
 {
     if ((rings & kMainRing) != 0)
@@ -478,7 +503,8 @@ void engine_leave(RingMask rings)
 {
     if (rings != kMainRing) [[unlikely]]
         leave_more_rings(rings);
-    if ((rings & kMainRing) == 0 || g_engine.asleep.load(std::memory_order_seq_cst) == 0) [[likely]]
+    if ((rings & kMainRing) == 0 || (g_engine.asleep.load(std::memory_order_seq_cst) == 0 &&
+                                     g_engine.at_places.load(std::memory_order_seq_cst) == 0)) [[likely]]
         return;
     while (!arm_queues())
         drain(UINT32_MAX);
@@ -496,6 +522,8 @@ void engine_after_fork_in_child()
     g_engine.poll_lock.reset();
     g_engine.active.store(false, std::memory_order_relaxed);
     g_engine.asleep.store(0, std::memory_order_relaxed);
+    g_engine.at_places.store(0, std::memory_order_relaxed);
+    places_after_fork_in_child();
     g_engine.polls.store(0, std::memory_order_relaxed);
 }
 

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+struct fi_vma_place;
+
 namespace vma::sock {
 
 class Socket;
@@ -57,6 +59,14 @@ int engine_wait_fd(unsigned ring = 0);
 bool engine_arm(RingMask rings = kMainRing);
 void engine_woken(RingMask rings = kMainRing);
 
+// The same for a thread that sleeps at a place of the main ring, which counts itself before, and is off again when it is back.
+bool engine_rest();
+void count_at_places(bool one_more);
+std::uint32_t sleepers_at_places();
+inline constexpr std::uint32_t kNoPlace = ~0U;
+// Where a thread may sleep that waits for nothing but input of the socket, or kNoPlace: on descriptors.
+std::uint32_t place_for_input(Socket &s, int fd);
+
 // Reading a queue disarms it: whoever stops polling calls this, so that threads that sleep hear of what comes next.
 void engine_leave(RingMask rings = kMainRing);
 // A thread sleeps on the main ring, and nothing has come for which it would wake. One that has been woken may be in a handler of a signal for
@@ -78,6 +88,7 @@ class Sleeper
 {
 public:
     Sleeper();
+    explicit Sleeper(std::uint32_t place); // at a place (places.hpp), without a descriptor
     ~Sleeper();
     Sleeper(const Sleeper &) = delete;
     Sleeper &operator=(const Sleeper &) = delete;
@@ -88,12 +99,21 @@ public:
     // thread's next sleep, which looks, finds nothing and sleeps again.
     void told(short revents) { empty_ = revents == 0; }
 
+    bool is_at_place() const { return place_ != nullptr; }
+    // Unless something has come since it was constructed; at most until then. A cancellation point.
+    void sleep_at_place(std::int64_t until_ns) const;
+
 private:
     friend void kick_sleepers();
+    void enlist();
+    void leave_place() const;
+
     Sleeper *next_ = nullptr;
     Sleeper *prev_ = nullptr;
     int fd_ = -1;
     bool empty_ = false;
+    fi_vma_place *place_ = nullptr;
+    std::uint32_t turn_ = 0; // of the place, when it was constructed
 };
 void kick_sleepers();
 

@@ -144,6 +144,8 @@ Socket *take_from_pool()
     s->ready_due = false;
     s->tx_work = false;
     s->kernel_news = false;
+    s->kernel_told = 0;
+    s->descriptor_sleeps = 0;
     s->kernel_state = 0;
     s->pending_error = 0;
     s->cookie = 0;

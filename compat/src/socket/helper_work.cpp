@@ -22,6 +22,7 @@
 #include "compat/src/socket/idle.hpp"
 #include "compat/src/socket/idle_streams.hpp"
 #include "compat/src/socket/moderation.hpp"
+#include "compat/src/socket/places.hpp"
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/reach.hpp"
@@ -243,7 +244,7 @@ int Helper::arm_queues(Sleep sleep, RingMask rings) const
 // How many turns it took.
 std::uint32_t Helper::sleep(int remote)
 {
-    enum : unsigned { kEvents = 1, kQueue = 2, kTold = 4 };
+    enum : unsigned { kEvents = 1, kQueue = 2, kTold = 4, kKernel = 8 };
     const bool closing = close_some_retired();
     const bool active = engine_active() || attempts_are_open();
     const RingMask rings = open_rings(kAllRings);
@@ -257,10 +258,11 @@ std::uint32_t Helper::sleep(int remote)
                                        : sleep == Sleep::kLongTurn ? long_turn_ms()
                                                                    : helper_turn_ms();
     const std::int64_t begin = now_ns();
-    const unsigned news = sleep_and_give_turns({remote >= 0 ? remote : engine_objects().eq_fd, queue, Rests::told_fd()},
-                                               closing  ? 0
-                                               : active ? static_cast<int>(milliseconds)
-                                                        : -1);
+    const unsigned news =
+        sleep_and_give_turns({remote >= 0 ? remote : engine_objects().eq_fd, queue, Rests::told_fd(), kernel_news_fd()},
+                             closing  ? 0
+                             : active ? static_cast<int>(milliseconds)
+                                      : -1);
     Rests::end((news & kTold) != 0);
     queues_armed_ = queue >= 0;
     if (queues_armed_)
@@ -268,6 +270,8 @@ std::uint32_t Helper::sleep(int remote)
     arrived_ = (news & kQueue) != 0;
     if ((news & kEvents) != 0)
         armed_ = false;
+    if ((news & kKernel) != 0)
+        tell_kernel_news();
     if (sleep == Sleep::kTurn)
         return 1;
     if (arrived_)

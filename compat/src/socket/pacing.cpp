@@ -289,6 +289,20 @@ std::int64_t held_until(const Socket &s)
     return is_held(s) ? static_cast<std::int64_t>(s.pacing.held_until.load(std::memory_order_acquire)) : INT64_MAX;
 }
 
+namespace {
+
+// RLIMIT_NOFILE may be less than there are: the kernel refuses the array. Then all are looked at each turn.
+void wait_for_any(pollfd (&fds)[kHelperFds + 1], int milliseconds)
+{
+    if (libc::real.poll(fds, std::size(fds), milliseconds) >= 0 || errno != EINVAL)
+        return;
+    libc::real.poll(nullptr, 0, static_cast<int>(std::min(static_cast<unsigned>(milliseconds), helper_turn_ms())));
+    for (pollfd &one : fds)
+        libc::real.poll(&one, 1, 0);
+}
+
+} // namespace
+
 unsigned sleep_and_give_turns(const int (&news)[kHelperFds], int milliseconds)
 {
     const std::int64_t end = now_ns() + milliseconds * kMilli;
@@ -302,7 +316,7 @@ unsigned sleep_and_give_turns(const int (&news)[kHelperFds], int milliseconds)
         const int timeout =
             milliseconds < 0 ? -1 : static_cast<int>(std::max<std::int64_t>(left + kMilli - 1, 0) / kMilli);
         g_helper_turn.unlock();
-        libc::real.poll(fds, std::size(fds), timeout);
+        wait_for_any(fds, timeout);
         g_helper_turn.lock();
         std::uint64_t expirations;
         if ((fds[kHelperFds].revents & POLLIN) != 0)

@@ -8,6 +8,7 @@
 #include <rdma/fi_ext_vma.h>
 
 #include "compat/src/socket/engine_objects.hpp"
+#include "compat/src/socket/places.hpp"
 #include "compat/src/socket/ring_table.hpp"
 #include "compat/src/stats/region.hpp"
 
@@ -45,6 +46,7 @@ struct Polls {
     std::uint64_t all;
     const std::uint64_t &hits;
     const std::uint64_t &most;
+    PlaceSleeps sleeps = {}; // that the queue has not seen
 };
 
 stats::Queue queue_of(stats::RingKind kind, const char *name, fid_cq &cq, const Polls &polls)
@@ -58,7 +60,7 @@ stats::Queue queue_of(stats::RingKind kind, const char *name, fid_cq &cq, const 
     snprintf(q.name, sizeof q.name, "%.31s", name);
     if (fi_control(&cq.fid, static_cast<int>(FI_VMA_QUEUE_COUNTERS), &counters) == 0) {
         q.length = counters.waiting;
-        stats::tell_interrupts(kind, name, counters.asked, counters.woken);
+        stats::tell_interrupts(kind, name, counters.asked + polls.sleeps.begun, counters.woken + polls.sleeps.woken);
     }
     return q;
 }
@@ -82,7 +84,8 @@ void tell_queues()
     std::uint32_t count = 0;
     each_remote_device([&](const Device &d) { queues[count++] = queue_of(d); });
     if (const Device &d = engine_objects(); d.cq != nullptr)
-        queues[count++] = queue_of(stats::RingKind::kLocal, "local", *d.cq, {engine_polls(), d.hits, d.most});
+        queues[count++] =
+            queue_of(stats::RingKind::kLocal, "local", *d.cq, {engine_polls(), d.hits, d.most, sleeps_at_places()});
     for (RingMask left = g_more_rings.load(std::memory_order_acquire); left != 0; left &= left - 1) {
         const auto place = static_cast<unsigned>(__builtin_ctzll(left));
         const Ring &r = g_rings[place];

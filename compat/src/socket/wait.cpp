@@ -21,6 +21,7 @@
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/places.hpp"
 #include "compat/src/socket/stream.hpp"
 
 namespace vma::sock {
@@ -116,11 +117,20 @@ int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, Sleeper &
     return wait.deadline_ns != kForever && now_ns() >= wait.deadline_ns ? -EAGAIN : 0;
 }
 
+// The same at its place.
+int sleep_at_place(const Wait &wait, const Sleeper &sleeper)
+{
+    if (engine_rest())
+        sleeper.sleep_at_place(wait.deadline_ns);
+    return wait.deadline_ns != kForever && now_ns() >= wait.deadline_ns ? -EAGAIN : 0;
+}
+
 // One sleep. 0: look again. What it leaves on lists lies in a frame on the heap: it may be left by a jump or cancellation.
 int sleep_once(Socket &s, int fd, short events, const Wait &wait)
 {
+    const std::uint32_t place = events == POLLIN ? place_for_input(s, fd) : kNoPlace;
     mux::Frame *const frame = mux::acquire_frame();
-    if (frame == nullptr || !frame->watch_one(s)) { // no memory
+    if (frame == nullptr || !frame->watch_one(s, place)) { // no memory
         if (frame != nullptr)
             frame->release();
         libc::real.poll(nullptr, 0, 1);
@@ -130,7 +140,9 @@ int sleep_once(Socket &s, int fd, short events, const Wait &wait)
     const std::int64_t turn = turn_of(s, events);
     int result = check(s, events, wait);
     const RingMask ring = ring_of(s); // whoever changes it wakes sleepers
-    if (result == 0 && engine_arm(ring))
+    if (result == 0 && place != kNoPlace && ring == kMainRing)
+        result = sleep_at_place(wait, *frame->sleeper);
+    else if (result == 0 && place == kNoPlace && engine_arm(ring))
         result = sleep_in_kernel(s, fd, events, wait, *frame->sleeper, ring, std::min(turn, turn_of(s, events)));
     frame->release();
     engine_poll(ring);
@@ -238,6 +250,11 @@ Sleeper::Sleeper()
         t_wake_fd = make_wake_fd();
     fd_ = t_wake_fd;
     libc::set_signal_wake_fd(fd_);
+    enlist();
+}
+
+void Sleeper::enlist()
+{
     LockGuard guard(g_sleepers_lock);
     next_ = g_sleepers;
     if (next_ != nullptr)
@@ -257,16 +274,12 @@ Sleeper::~Sleeper()
         else
             g_sleepers = next_;
     }
-    if (empty_)
+    if (place_ != nullptr)
+        leave_place();
+    if (fd_ < 0 || empty_)
         return;
     std::uint64_t count;
     [[maybe_unused]] const ssize_t n = libc::uncancelled::read(fd_, &count, sizeof count);
-}
-
-void Sleeper::wake() const
-{
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = libc::uncancelled::write(fd_, &one, sizeof one);
 }
 
 void kick_sleepers()
