@@ -255,7 +255,7 @@ def test_the_internal_thread_rests(run, calls, silence):
     helper = Helper(run, proc)
 
     def rests():
-        (_, queue, told, _), milliseconds = helper.sleep()
+        (_, queue, told, *_), milliseconds = helper.sleep()
         return queue >= 0 and told >= 0 and 100 < milliseconds <= 1000
 
     run.wait_until(rests, "a rest")

@@ -7,6 +7,7 @@ from benchlib.model import Case
 from .asyncio_echo import AsyncioEcho
 from .call_cost import CallCost
 from .connect_cost import ConnectCost
+from .echo_threads import EchoThreads
 from .iperf import Iperf
 from .libfabric import Libfabric
 from .many_conn import FewerIdle, FewerPlain, ManyIdle, ManyPlain
@@ -23,7 +24,7 @@ from .udp_multicast import UdpMulticast
 from .wire import WireLatency, WireMulticast, WireReceive, WireTcpReceive
 
 ALL: tuple[type[Case], ...] = (SockperfLatency, SockperfThroughput, Iperf, RedisMany, RedisOne, NginxKeepAlive,
-                               NginxClose, AsyncioEcho, Memory, FewerPlain, ManyPlain, FewerIdle, ManyIdle, ConnectCost,
+                               NginxClose, AsyncioEcho, EchoThreads, Memory, FewerPlain, ManyPlain, FewerIdle, ManyIdle, ConnectCost,
                                CallCost, Libfabric, UdpLatency, UdpThroughput, UdpEpollLatency, UdpEpollThroughput,
                                UdpMulticast, UdpMixed, UdpMany, WireLatency, WireReceive, WireMulticast, WireTcpReceive,
                                HaproxyNginx, NodeHttp, Pgbench, Rsync, ZeroMq)
