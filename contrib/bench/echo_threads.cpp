@@ -179,9 +179,10 @@ int main(int argc, char **argv)
     const Figures receive = measure(Way::kReceive, threads, rounds);
     const Figures poll = measure(Way::kPoll, threads, rounds);
     const Figures epoll = measure(Way::kEpoll, loops, rounds);
-    std::printf("{\"recv_us\": %.2f, \"recv_cpu_us\": %.2f, \"poll_us\": %.2f, \"poll_cpu_us\": %.2f, \"epoll_us\": %.2f, "
-                "\"epoll_cpu_us\": %.2f}\n",
-                receive.round_trip_us, receive.processor_us, poll.round_trip_us, poll.processor_us, epoll.round_trip_us,
-                epoll.processor_us);
+    std::printf(
+        "{\"recv_us\": %.2f, \"recv_cpu_us\": %.2f, \"poll_us\": %.2f, \"poll_cpu_us\": %.2f, \"epoll_us\": %.2f, "
+        "\"epoll_cpu_us\": %.2f}\n",
+        receive.round_trip_us, receive.processor_us, poll.round_trip_us, poll.processor_us, epoll.round_trip_us,
+        epoll.processor_us);
     return 0;
 }
