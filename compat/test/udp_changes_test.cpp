@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // UDP sockets over the real provider that other threads close under calls, and members of a group that come and go while a
-// thread sends to it: those who stay get every datagram once. Meant for ThreadSanitizer above all.
+// thread sends to it: those who stay get every datagram once. And who looks whether a route still holds. Meant for ThreadSanitizer above all.
 #include "compat/test/udp_traffic.hpp"
 
 #include <atomic>
 #include <thread>
 #include <vector>
 
+#include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
+#include "compat/src/socket/udp/state.hpp"
 
 using namespace vma;
 using namespace vma::test;
@@ -200,6 +202,47 @@ void group_members_come_and_go(void **)
         assert_int_equal(each.errors(), 0);
 }
 
+// ---- routes
+
+// Sends that look a route up anew: the first thing that they ask is what error the socket has.
+struct LookUps {
+    LookUps()
+    {
+        g_count = 0;
+        g_real = libc::real.getsockopt;
+        libc::real.getsockopt = [](int fd, int level, int name, void *value, socklen_t *length) noexcept {
+            g_count += level == SOL_SOCKET && name == SO_ERROR ? 1 : 0;
+            return g_real(fd, level, name, value, length);
+        };
+    }
+    ~LookUps() { libc::real.getsockopt = g_real; }
+    LookUps(const LookUps &) = delete;
+    LookUps &operator=(const LookUps &) = delete;
+
+    static inline std::atomic<unsigned> g_count{0};
+    static inline decltype(libc::real.getsockopt) g_real = nullptr;
+};
+
+// Whether it still holds the helper thread asks, in each tick. A sender that is interrupted while it has its lock may have to, now and then.
+void sends_do_not_look_routes_up(void **)
+{
+    constexpr std::uint32_t kTicks = 20;
+    constexpr timespec kPause = {0, 5'000'000};
+    UdpSocket to;
+    UdpSocket from;
+    Datagram received;
+    assert_true(accelerate(from, to));
+    const LookUps look_ups;
+    const std::uint32_t begin = sock::udp::current_tick();
+    while (sock::udp::current_tick() - begin < kTicks) {
+        assert_true(from.send_number(0, 1, to.address));
+        assert_true(received.is_whole(to.receive(received)));
+        ::nanosleep(&kPause, nullptr);
+    }
+    print_message("# %u look-ups in %u ticks\n", LookUps::g_count.load(), kTicks);
+    assert_true(LookUps::g_count <= kTicks / 4);
+}
+
 } // namespace
 
 int main()
@@ -208,6 +251,7 @@ int main()
     static const CMUnitTest tests[] = {
         cmocka_unit_test(close_by_another_thread),
         cmocka_unit_test(group_members_come_and_go),
+        cmocka_unit_test(sends_do_not_look_routes_up),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
