@@ -292,7 +292,7 @@ void engine_leave(RingMask)
         engine_poll();
 }
 
-Sleeper::Sleeper()
+Sleeper::Sleeper(std::uint32_t)
 {
     static thread_local WakeFd wake;
     fd_ = wake.fd;
@@ -313,8 +313,6 @@ bool engine_rest()
 {
     return arm();
 }
-
-Sleeper::Sleeper(std::uint32_t) : Sleeper() {}
 
 void Sleeper::sleep_at_place(std::int64_t) const {}
 

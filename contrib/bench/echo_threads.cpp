@@ -5,7 +5,6 @@
 // Prints one line of JSON: of each way the time of a round trip, and of the server's processor time a message, in microseconds.
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -20,7 +19,11 @@
 #include <thread>
 #include <vector>
 
+#include "contrib/bench/sockets.hpp"
+
 namespace {
+
+using namespace bench;
 
 constexpr int kWarmUp = 100; // of each connection
 constexpr std::size_t kMessage = 64;
@@ -31,27 +34,6 @@ struct Figures {
     double round_trip_us = 0;
     double processor_us = 0;
 };
-
-int must(int result)
-{
-    if (result < 0) {
-        std::perror("echo_threads");
-        std::exit(1);
-    }
-    return result;
-}
-
-sockaddr *generic(sockaddr_in &a)
-{
-    return reinterpret_cast<sockaddr *>(&a);
-}
-
-int eager(int fd)
-{
-    const int on = 1;
-    must(::setsockopt(must(fd), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
-    return fd;
-}
 
 double processor_us()
 {

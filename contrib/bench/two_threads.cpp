@@ -6,7 +6,6 @@
 // One line a turn. Which ring is whose, the caller's environment says; compare runs in turn.
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -21,26 +20,16 @@
 #include <string>
 #include <thread>
 
+#include "contrib/bench/sockets.hpp"
+
 namespace {
+
+using namespace bench;
 
 constexpr std::size_t kMessage = 64;
 constexpr int kWarmUp = 2000;
 
 using Message = std::array<char, kMessage>;
-
-int must(int result)
-{
-    if (result < 0) {
-        std::perror("two_threads");
-        std::exit(1);
-    }
-    return result;
-}
-
-sockaddr *generic(sockaddr_in &a)
-{
-    return reinterpret_cast<sockaddr *>(&a);
-}
 
 int listening(sockaddr_in &at)
 {
@@ -49,13 +38,6 @@ int listening(sockaddr_in &at)
     must(::listen(fd, 4));
     must(::getsockname(fd, generic(at), &size));
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return fd;
-}
-
-int eager(int fd)
-{
-    const int on = 1;
-    must(::setsockopt(must(fd), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
     return fd;
 }
 

@@ -16,7 +16,11 @@
 
 #include <mellanox/vma_extra.h>
 
+#include "contrib/bench/sockets.hpp"
+
 namespace {
+
+using bench::generic;
 
 constexpr std::size_t kBytes = 12;
 vma_api_t *g_api = nullptr;
@@ -26,11 +30,6 @@ std::int64_t now_ns()
     timespec now = {};
     ::clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
-
-sockaddr *generic(sockaddr_in &a)
-{
-    return reinterpret_cast<sockaddr *>(&a);
 }
 
 int bound(sockaddr_in &here)

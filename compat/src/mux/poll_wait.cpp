@@ -426,10 +426,7 @@ int PollWait::sleep()
         unmute(); // with room to send
     const std::uint32_t place = this->place();
     const bool on_descriptors = place == sock::kNoPlace;
-    if (on_descriptors)
-        frame_.sleeper.emplace();
-    else
-        frame_.sleeper.emplace(place);
+    frame_.sleeper.emplace(place);
     frame_.notified.store(false, std::memory_order_relaxed);
     attach();
     const sock::RingMask rings = frame_.looked_count != 0 ? sock::open_rings(this->rings()) : 0;

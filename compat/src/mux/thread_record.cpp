@@ -122,10 +122,7 @@ bool Frame::watch_one(sock::Socket &socket, std::uint32_t place)
     Looked *const item = looked.at_least(1);
     if (item == nullptr)
         return false;
-    if (place != sock::kNoPlace)
-        sleeper.emplace(place);
-    else
-        sleeper.emplace();
+    sleeper.emplace(place);
     notified.store(false, std::memory_order_relaxed);
     *item = {};
     item->watcher.notify = notify_frame;

@@ -58,9 +58,8 @@ struct Engine {
     bool datagrams_failed = false;
     Mutex poll_lock;
     std::atomic<bool> active{false};
-    std::atomic<std::uint32_t> asleep{0};    // threads that armed the queue and sleep
-    std::atomic<std::uint32_t> at_places{0}; // likewise, or are about to, but not on its descriptor
-    std::atomic<std::uint64_t> polls{0};     // written with the poll lock held
+    std::atomic<std::uint32_t> asleep{0}; // threads that armed the queue and sleep
+    std::atomic<std::uint64_t> polls{0};  // written with the poll lock held
 };
 constinit Engine g_engine;
 
@@ -254,9 +253,10 @@ void engine_end()
     const LockGuard guard(g_lift_lock);
     close_all_retired();
     const Objects o = g_engine.objects;
+    const DatagramObjects datagrams = std::exchange(g_engine.datagrams, {});
     publish({});
     if (close_places())
-        close_objects(o, std::exchange(g_engine.datagrams, {}));
+        close_objects(o, datagrams);
 }
 
 Device &engine_device()
@@ -462,19 +462,6 @@ bool engine_arm(RingMask rings)
     return false;
 }
 
-void count_at_places(bool one_more)
-{
-    if (one_more)
-        g_engine.at_places.fetch_add(1, std::memory_order_seq_cst);
-    else
-        g_engine.at_places.fetch_sub(1, std::memory_order_relaxed);
-}
-
-std::uint32_t sleepers_at_places()
-{
-    return g_engine.at_places.load(std::memory_order_seq_cst);
-}
-
 bool engine_rest()
 {
     return arm_queues();
@@ -504,7 +491,7 @@ void engine_leave(RingMask rings)
     if (rings != kMainRing) [[unlikely]]
         leave_more_rings(rings);
     if ((rings & kMainRing) == 0 || (g_engine.asleep.load(std::memory_order_seq_cst) == 0 &&
-                                     g_engine.at_places.load(std::memory_order_seq_cst) == 0)) [[likely]]
+                                     g_at_places.load(std::memory_order_seq_cst) == 0)) [[likely]]
         return;
     while (!arm_queues())
         drain(UINT32_MAX);
@@ -522,7 +509,6 @@ void engine_after_fork_in_child()
     g_engine.poll_lock.reset();
     g_engine.active.store(false, std::memory_order_relaxed);
     g_engine.asleep.store(0, std::memory_order_relaxed);
-    g_engine.at_places.store(0, std::memory_order_relaxed);
     places_after_fork_in_child();
     g_engine.polls.store(0, std::memory_order_relaxed);
 }

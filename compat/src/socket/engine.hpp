@@ -61,8 +61,6 @@ void engine_woken(RingMask rings = kMainRing);
 
 // The same for a thread that sleeps at a place of the main ring, which counts itself before, and is off again when it is back.
 bool engine_rest();
-void count_at_places(bool one_more);
-std::uint32_t sleepers_at_places();
 inline constexpr std::uint32_t kNoPlace = ~0U;
 // Where a thread may sleep that waits for nothing but input of the socket, or kNoPlace: on descriptors.
 std::uint32_t place_for_input(Socket &s, int fd);
@@ -87,8 +85,7 @@ inline unsigned engine_look(RingMask rings = kMainRing)
 class Sleeper
 {
 public:
-    Sleeper();
-    explicit Sleeper(std::uint32_t place); // at a place (places.hpp), without a descriptor
+    explicit Sleeper(std::uint32_t place = kNoPlace); // at one (places.hpp) it has no descriptor
     ~Sleeper();
     Sleeper(const Sleeper &) = delete;
     Sleeper &operator=(const Sleeper &) = delete;
@@ -99,13 +96,12 @@ public:
     // thread's next sleep, which looks, finds nothing and sleeps again.
     void told(short revents) { empty_ = revents == 0; }
 
-    bool is_at_place() const { return place_ != nullptr; }
     // Unless something has come since it was constructed; at most until then. A cancellation point.
     void sleep_at_place(std::int64_t until_ns) const;
 
 private:
     friend void kick_sleepers();
-    void enlist();
+    void enter_place(std::uint32_t place);
     void leave_place() const;
 
     Sleeper *next_ = nullptr;

@@ -2,17 +2,15 @@
 #include "compat/src/socket/places.hpp"
 
 #include <errno.h>
-#include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>
-#include <sys/syscall.h>
 
 #include <atomic>
-#include <climits>
 
 #include <rdma/fi_endpoint.h>
 
+#include "compat/src/libc/futex.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
@@ -26,6 +24,8 @@
 #include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock {
+
+constinit std::atomic<std::uint32_t> g_at_places{0};
 
 namespace {
 
@@ -46,15 +46,15 @@ constexpr std::uint8_t kSleepsAfterNews = 16; // on the descriptor: more may com
 void wake_at(fi_vma_place &place)
 {
     __atomic_fetch_add(&place.turn, 1, __ATOMIC_SEQ_CST);
-    libc::real.syscall(SYS_futex, &place.turn, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    libc::futex_wake_shared(place.turn);
 }
 
 // A cancellation point, as the call is that it is part of. The thread may end between any two instructions of this function: it owns nothing.
-[[gnu::noinline]] void wait_cancellably(std::uint32_t *word, std::uint32_t value, const timespec *limit)
+[[gnu::noinline]] void wait_cancellably(const std::uint32_t &word, std::uint32_t value, const timespec *limit)
 {
     int before = 0;
     ::pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &before);
-    libc::real.syscall(SYS_futex, word, FUTEX_WAIT, value, limit, nullptr, 0);
+    libc::futex_wait_shared(word, value, limit);
     ::pthread_setcanceltype(before, nullptr);
 }
 
@@ -144,11 +144,11 @@ bool close_places()
 {
     constexpr int kMostLooks = 1000; // a second: who has left its sleep by a jump may be counted until its thread ends
     g_places_open.store(false, std::memory_order_seq_cst);
-    for (int i = 0; i < kMostLooks && sleepers_at_places() != 0; ++i) {
+    for (int i = 0; i < kMostLooks && g_at_places.load(std::memory_order_seq_cst) != 0; ++i) {
         kick_sleepers();
         libc::real.poll(nullptr, 0, 1);
     }
-    if (sleepers_at_places() != 0)
+    if (g_at_places.load(std::memory_order_seq_cst) != 0)
         return false;
     libc::set_signal_turns(nullptr, 0);
     g_places.store(nullptr, std::memory_order_release);
@@ -161,6 +161,7 @@ void places_after_fork_in_child()
     g_places_open.store(false, std::memory_order_relaxed);
     g_places.store(nullptr, std::memory_order_relaxed);
     g_news_number.fetch_add(1, std::memory_order_relaxed);
+    g_at_places.store(0, std::memory_order_relaxed);
     g_sleeps.store(0, std::memory_order_relaxed);
     g_wakes.store(0, std::memory_order_relaxed);
     if (const int fd = g_news.exchange(-1, std::memory_order_relaxed); fd >= 0)
@@ -206,18 +207,17 @@ void tell_kernel_news()
 }
 
 // Counted first: who closes the queue waits until nobody is (engine_end()). Where it is closed, this is a sleep that ends at once.
-Sleeper::Sleeper(std::uint32_t place)
+void Sleeper::enter_place(std::uint32_t place)
 {
-    count_at_places(true);
-    if (g_places_open.load(std::memory_order_seq_cst)) {
-        place_ = g_places.load(std::memory_order_acquire) + place;
-        turn_ = __atomic_load_n(&place_->turn, __ATOMIC_SEQ_CST);
-        __atomic_fetch_add(&place_->asleep, kOneSleep, __ATOMIC_SEQ_CST);
-        libc::set_signal_wake_fd(libc::kTurnAtPlace - static_cast<int>(place));
-    } else {
-        count_at_places(false);
+    g_at_places.fetch_add(1, std::memory_order_seq_cst);
+    if (!g_places_open.load(std::memory_order_seq_cst)) {
+        g_at_places.fetch_sub(1, std::memory_order_relaxed);
+        return;
     }
-    enlist();
+    place_ = g_places.load(std::memory_order_acquire) + place;
+    turn_ = __atomic_load_n(&place_->turn, __ATOMIC_SEQ_CST);
+    __atomic_fetch_add(&place_->asleep, kOneSleep, __ATOMIC_SEQ_CST);
+    libc::set_signal_wake_fd(libc::kTurnAtPlace - static_cast<int>(place));
 }
 
 // In a child that a handler has made meanwhile, it is the parent's.
@@ -227,7 +227,7 @@ void Sleeper::leave_place() const
     if (places == nullptr || place_ < places || place_ >= places + g_place_count.load(std::memory_order_relaxed))
         return;
     __atomic_fetch_sub(&place_->asleep, 1, __ATOMIC_SEQ_CST);
-    count_at_places(false);
+    g_at_places.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Sleeper::sleep_at_place(std::int64_t until_ns) const
@@ -242,7 +242,7 @@ void Sleeper::sleep_at_place(std::int64_t until_ns) const
         limit = mux::to_timespec(left);
     }
     g_sleeps.fetch_add(1, std::memory_order_relaxed);
-    wait_cancellably(&place_->turn, turn_, until_ns != kForever ? &limit : nullptr);
+    wait_cancellably(place_->turn, turn_, until_ns != kForever ? &limit : nullptr);
     if (__atomic_load_n(&place_->turn, __ATOMIC_RELAXED) != turn_)
         g_wakes.fetch_add(1, std::memory_order_relaxed);
 }

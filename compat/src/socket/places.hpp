@@ -5,6 +5,7 @@
 
 #include <rdma/fi_ext_vma.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include "compat/src/socket/engine.hpp"
@@ -16,6 +17,8 @@ namespace vma::sock {
 void open_places(const fi_vma_places &places);
 bool close_places();
 void places_after_fork_in_child();
+
+extern std::atomic<std::uint32_t> g_at_places; // threads that sleep at one, or are about to
 
 // By the counters.
 struct PlaceSleeps {

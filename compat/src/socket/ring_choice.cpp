@@ -79,15 +79,8 @@ std::uint64_t this_user(std::int32_t logic)
 }
 
 constexpr std::int32_t kLogicPerSet = RING_LOGIC_LAST + 1; // ours, where nobody has said one
-constexpr std::int32_t kLogicUnsaid = RING_LOGIC_LAST + 2;
 
-RingKey key_of_set(Socket &s)
-{
-    const std::uint64_t owner = mux::ring_owner(s);
-    return owner != 0 ? RingKey{kLogicPerSet, owner, 0} : RingKey{};
-}
-
-RingKey key_of(const Socket &s, std::int32_t logic, std::uint32_t user_id)
+RingKey key_of(Socket &s, std::int32_t logic, std::uint32_t user_id)
 {
     RingKey key = {logic, 0, 0};
     switch (logic) {
@@ -101,6 +94,9 @@ RingKey key_of(const Socket &s, std::int32_t logic, std::uint32_t user_id)
     case RING_LOGIC_PER_USER_ID:
         key.first = user_id;
         return key;
+    case kLogicPerSet:
+        key.first = mux::ring_owner(s);
+        return key.first != 0 ? key : RingKey{};
     case RING_LOGIC_PER_CORE_ATTACH_THREADS:
         attach_thread();
         [[fallthrough]];
@@ -178,11 +174,11 @@ unsigned choose_ring(const RingKey &key)
 void claim_ring(Socket &s)
 {
     const config::Params &params = config::params();
-    std::int32_t logic = params.ring_per_set ? kLogicUnsaid : static_cast<std::int32_t>(params.ring_logic_rx);
+    std::int32_t logic = params.ring_per_set ? kLogicPerSet : static_cast<std::int32_t>(params.ring_logic_rx);
     std::uint32_t user_id = 0;
     extra::ask_ring_logic(s, logic, user_id);
     RingClaim &c = s.ring_claim;
-    c.key = logic == kLogicUnsaid ? key_of_set(s) : key_of(s, logic, user_id);
+    c.key = key_of(s, logic, user_id);
     c.logic.store(c.key.logic, std::memory_order_relaxed);
     c.owner.store(c.key.first, std::memory_order_relaxed);
     c.by_stranger.store(0, std::memory_order_relaxed);

@@ -21,7 +21,6 @@
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
-#include "compat/src/socket/places.hpp"
 #include "compat/src/socket/stream.hpp"
 
 namespace vma::sock {
@@ -41,6 +40,11 @@ std::uint32_t signals_of(const Wait &wait)
 {
     const libc::SignalCounts counts = libc::signal_counts();
     return wait.any_signal ? counts.all : counts.interrupting;
+}
+
+bool is_over(const Wait &wait)
+{
+    return wait.deadline_ns != kForever && now_ns() >= wait.deadline_ns;
 }
 
 bool may_be_ready(const Socket &s, short events)
@@ -114,7 +118,7 @@ int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, Sleeper &
         s.udp.load(std::memory_order_relaxed) != nullptr || waits_for_kernel(s, static_cast<std::uint32_t>(events));
     if ((fds[0].revents & events) != 0 && by_kernel)
         return 1;
-    return wait.deadline_ns != kForever && now_ns() >= wait.deadline_ns ? -EAGAIN : 0;
+    return is_over(wait) ? -EAGAIN : 0;
 }
 
 // The same at its place.
@@ -122,7 +126,7 @@ int sleep_at_place(const Wait &wait, const Sleeper &sleeper)
 {
     if (engine_rest())
         sleeper.sleep_at_place(wait.deadline_ns);
-    return wait.deadline_ns != kForever && now_ns() >= wait.deadline_ns ? -EAGAIN : 0;
+    return is_over(wait) ? -EAGAIN : 0;
 }
 
 // One sleep. 0: look again. What it leaves on lists lies in a frame on the heap: it may be left by a jump or cancellation.
@@ -213,7 +217,7 @@ int wait_for(Socket &s, int fd, short events, Wait &wait)
     if ((events & POLLOUT) != 0) {
         if (signals_of(wait) != wait.signals)
             return -EINTR;
-        if (wait.deadline_ns != kForever && now_ns() >= wait.deadline_ns)
+        if (is_over(wait))
             return -EAGAIN;
     }
     wait.plain = !is_udp(s) && !dual(s);
@@ -244,17 +248,16 @@ int make_wake_fd()
 
 } // namespace
 
-Sleeper::Sleeper()
+Sleeper::Sleeper(std::uint32_t place)
 {
-    if (t_wake_fd < 0)
-        t_wake_fd = make_wake_fd();
-    fd_ = t_wake_fd;
-    libc::set_signal_wake_fd(fd_);
-    enlist();
-}
-
-void Sleeper::enlist()
-{
+    if (place != kNoPlace) {
+        enter_place(place);
+    } else {
+        if (t_wake_fd < 0)
+            t_wake_fd = make_wake_fd();
+        fd_ = t_wake_fd;
+        libc::set_signal_wake_fd(fd_);
+    }
     LockGuard guard(g_sleepers_lock);
     next_ = g_sleepers;
     if (next_ != nullptr)

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <linux/net_tstamp.h>
 #include <netinet/udp.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
 

@@ -138,9 +138,8 @@ inline constexpr std::uint32_t kDoorbellSummary = kDoorbellWords / 64;
 // that place wakes them there, and nobody else.
 inline constexpr std::uint32_t kPlaces = 256;
 struct Place {
-    std::atomic<std::uint64_t>
-        asleep; // upper half: how many sleeps have begun; lower: threads that sleep, or are about to
-    std::atomic<std::uint32_t> turn; // what they sleep on. Who wakes them adds 1 first
+    std::atomic<std::uint64_t> asleep; // upper half: sleeps begun; lower: threads that sleep, or are about to
+    std::atomic<std::uint32_t> turn;   // what they sleep on. Who wakes them adds 1 first
     std::uint32_t unused;
 };
 
