@@ -111,7 +111,7 @@ bool comes_by_endpoint(const Socket &s)
 {
     if (is_udp(s)) {
         const udp::State &u = udp::state_of(s);
-        return !u.groups && u.port_count == 0 && !u.kernel_brings.load(std::memory_order_relaxed);
+        return !u.has_groups && u.port_count == 0 && !u.kernel_brings.load(std::memory_order_relaxed);
     }
     return s.endpoint != nullptr && !s.remote && !s.on_port && !waits_for_kernel(s, POLLIN);
 }

@@ -313,6 +313,7 @@ void begin(Socket &s, int fd, int family)
     u->port_tried = false;
     u->may_share = false;
     u->groups.reset();
+    u->has_groups = false;
     u->arrival_tick = current_tick() - kMixedTicks;
     for (int place : {0, 1}) {
         u->group_interface[place] = 0;

@@ -207,6 +207,7 @@ void note_membership(State &u, int level, int name, const void *value, socklen_t
         u.groups.reset(new (std::nothrow) JoinedGroups);
     if (!u.groups)
         return; // it stays with the kernel
+    u.has_groups = true;
     JoinedGroups &joined = *u.groups;
     const bool known = std::any_of(joined.list, joined.list + joined.count,
                                    [&](const in6_addr &one) { return IN6_ARE_ADDR_EQUAL(&one, &group) != 0; });

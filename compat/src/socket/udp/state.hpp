@@ -96,6 +96,7 @@ struct State {
     std::atomic<bool> may_share{false};    // others may be bound to its port
     in_port_t port_number = 0;             // of the local address, network byte order
     std::unique_ptr<JoinedGroups> groups;  // once there was one; lift lock
+    Glimpsed<bool> has_groups = false;     // whether there are; changed with them
     std::atomic<bool> kernel_first{false}; // what the kernel had when the port was attached is not read yet
 
     // Sending, tx_lock.
