@@ -91,7 +91,7 @@ void read_rules(std::string_view text)
 
 void check(const config::Params &params)
 {
-    for (const config::Parameter &row : config::parameters()) {
+    for (const config::Row &row : config::parameters()) {
         char text[64];
         config::describe_value(params, row, text, sizeof text);
         promise(memchr(text, '\0', sizeof text) != nullptr);
@@ -99,7 +99,7 @@ void check(const config::Params &params)
             continue;
         const std::int64_t value = config::number_of(params, row);
         bool chosen = row.choices.empty();
-        for (const config::Choice &choice : row.choices)
+        for (const auto &choice : row.choices)
             chosen = chosen || choice.value == value;
         promise(chosen);
     }
@@ -107,7 +107,7 @@ void check(const config::Params &params)
 
 void forget(const config::Params &params)
 {
-    for (const config::Parameter &row : config::parameters())
+    for (const config::Row &row : config::parameters())
         if (config::is_text(row))
             free(const_cast<char *>(config::text_of(params, row)));
 }
@@ -133,7 +133,7 @@ void read_variables(std::string_view text, std::size_t count)
     std::string set[256];
     std::size_t used = 0;
     for (; used < count && !text.empty(); ++used) {
-        const config::Parameter &row = rows[static_cast<std::uint8_t>(text.front()) % rows.size()];
+        const config::Row &row = rows[static_cast<std::uint8_t>(text.front()) % rows.size()];
         text.remove_prefix(1);
         const std::size_t length = std::min(text.find('\n'), text.size());
         const std::string value(text.substr(0, text.substr(0, length).find('\0')));

@@ -23,7 +23,7 @@ public:
     ~Environment()
     {
         clear();
-        for (const Parameter &row : parameters())
+        for (const Row &row : parameters())
             std::free(const_cast<char *>(text_of(params, row)));
     }
     Environment(const Environment &) = delete;
@@ -35,9 +35,9 @@ public:
     }
     unsigned read_again()
     {
-        for (const Parameter &row : parameters()) {
+        for (const Row &row : parameters()) {
             std::free(const_cast<char *>(text_of(params, row)));
-            set_text(params, row, nullptr);
+            set_text(params, row.field, nullptr);
         }
         return read_environment(params);
     }
@@ -47,16 +47,16 @@ public:
 private:
     static void clear()
     {
-        for (const Parameter &row : parameters())
+        for (const Row &row : parameters())
             ::unsetenv(row.name);
         for (const char *const older : {"VMA_UC_OFFLOAD", "VMA_RX_SOCKET_MAX", "VMA_SELECT_POLL_OS_FORCE"})
             ::unsetenv(older);
     }
 };
 
-const Parameter &row_of(const char *name)
+const Row &row_of(const char *name)
 {
-    for (const Parameter &row : parameters())
+    for (const Row &row : parameters())
         if (std::strcmp(row.name, name) == 0)
             return row;
     UNIT_FAIL(name);
@@ -80,7 +80,7 @@ void defaults_are_the_manuals(void **)
     assert_int_equal(env.params.lift_after, 32);
     assert_int_equal(env.params.stream_ring, 262144);
     assert_null(env.params.shm_dir);
-    for (const Parameter &row : parameters()) { // before load_params() these hold already
+    for (const Row &row : parameters()) { // before load_params() these hold already
         char ours[256];
         char first[256];
         describe_value(env.params, row, ours, sizeof ours);
@@ -224,21 +224,21 @@ void values_are_described(void **)
 void rows_are_sound(void **)
 {
     std::set<std::string> names;
-    for (const Parameter &row : parameters()) {
-        assert_true(names.insert(row.name).second);
+    for (const Row &row : parameters()) {
+        assert_true(names.insert(row.name.c_str()).second);
         assert_int_equal(std::strncmp(row.name, "VMA_", 4), 0);
-        assert_non_null(row.text);
+        assert_non_null(row.text.c_str());
         assert_true(std::strlen(row.label) <= 48);
         if (!is_text(row) && !is_bool(row) && row.choices.empty()) {
             const auto fits = [&row](std::int64_t value) {
                 return (row.or_zero && value == 0) || (row.min <= value && value <= row.max);
             };
             assert_true(fits(row.fallback));
-            for (const Override &profile : row.overrides)
+            for (const auto &profile : row.overrides)
                 assert_true(profile.spec == Spec::kNone || fits(profile.value));
         }
-        for (const Choice &choice : row.choices)
-            assert_non_null(choice.shown);
+        for (const auto &choice : row.choices)
+            assert_non_null(choice.shown.c_str());
     }
 }
 

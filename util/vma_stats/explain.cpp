@@ -37,7 +37,7 @@ void print_text(const char *text)
     fputs("\n\n", stdout);
 }
 
-void print_range(const Parameter &row)
+void print_range(const Row &row)
 {
     if (is_text(row)) {
         fputs("text", stdout);
@@ -48,25 +48,25 @@ void print_range(const Parameter &row)
                row.power_of_two ? ", a power of two" : "");
     } else {
         const char *between = "";
-        for (const Choice &choice : row.choices) {
-            printf("%s%s", between, choice.word);
+        for (const auto &choice : row.choices) {
+            printf("%s%s", between, choice.word.c_str());
             between = ", ";
         }
     }
 }
 
-void print_row(const Parameter &row)
+void print_row(const Row &row)
 {
     char value[256];
     describe_value(g_params, row, value, sizeof value); // of the defaults: nobody has read the environment
-    printf("%s (%s)%s\n    default %s; ", row.name, row.label, row.idle ? ", no effect" : "",
+    printf("%s (%s)%s\n    default %s; ", row.name.c_str(), row.label.c_str(), row.idle ? ", no effect" : "",
            value[0] != '\0' ? value : "none");
     print_range(row);
     fputs("\n", stdout);
     print_text(row.text);
 }
 
-bool is_asked(const Parameter &row, const std::string &name)
+bool is_asked(const Row &row, const std::string &name)
 {
     return name.empty() || strcasecmp(row.name, name.c_str()) == 0 ||
            strcasecmp(row.name, ("VMA_" + name).c_str()) == 0;
@@ -82,8 +82,8 @@ bool read_level(const std::string &word, int &level)
         level = static_cast<int>(number);
         return true;
     }
-    for (const Parameter &row : parameters())
-        for (const Choice &choice : row.choices)
+    for (const Row &row : parameters())
+        for (const auto &choice : row.choices)
             if (strcmp(row.name, "VMA_TRACELEVEL") == 0 && strcasecmp(choice.word, word.c_str()) == 0 &&
                 (word[0] < '0' || word[0] > '9')) {
                 level = static_cast<int>(choice.value);
@@ -95,7 +95,7 @@ bool read_level(const std::string &word, int &level)
 bool explain(const std::string &name)
 {
     bool found = false;
-    for (const Parameter &row : parameters()) {
+    for (const Row &row : parameters()) {
         if (!is_asked(row, name))
             continue;
         print_row(row);

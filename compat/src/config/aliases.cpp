@@ -12,6 +12,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/privileged.hpp"
+#include "compat/src/libc/sections.hpp"
 
 namespace vma::config {
 
@@ -89,9 +90,9 @@ const Alias *alias_of(const char *name)
     return nullptr;
 }
 
-const Parameter *row_of(const char *name)
+const Row *row_of(const char *name)
 {
-    for (const Parameter &row : parameters())
+    for (const Row &row : parameters())
         if (std::strcmp(row.name, name) == 0)
             return &row;
     return nullptr;
@@ -186,18 +187,18 @@ void warn_about_unknown(const char *name)
 
 } // namespace
 
-const char *raw_variable(const char *name)
+[[VMA_AT_STARTUP]] const char *raw_variable(const char *name)
 {
     return is_privileged() ? granted(name) : ::secure_getenv(name);
 }
 
-const char *variable(const char *name)
+[[VMA_AT_STARTUP]] const char *variable(const char *name)
 {
     const char *const value = raw_variable(name);
     return value != nullptr && value[std::strspn(value, " \t\r\n")] != '\0' ? value : nullptr;
 }
 
-const char *older_value(const Parameter &row, char (&text)[kAliasText])
+const char *older_value(const Row &row, char (&text)[kAliasText])
 {
     for (const Alias &alias : kAliases) {
         if (alias.target == nullptr || std::strcmp(alias.target, row.name) != 0)
@@ -222,7 +223,7 @@ const char *nearest_name(const char *name)
             best = known;
         }
     };
-    for (const Parameter &row : parameters())
+    for (const Row &row : parameters())
         look_at(row.name);
     for (const char *const known : kElsewhere)
         look_at(known);

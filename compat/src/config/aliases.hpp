@@ -17,7 +17,7 @@ inline constexpr std::size_t kAliasText = 32;
 
 // What an older name says of this parameter; nullptr if none does, or the parameter's own name is there. `text` may be
 // what holds it.
-const char *older_value(const Parameter &row, char (&text)[kAliasText]);
+const char *older_value(const Row &row, char (&text)[kAliasText]);
 
 // One line for each older name that is set, and for each VMA_* variable that nobody knows, with the known name that is
 // most like it.

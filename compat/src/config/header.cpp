@@ -7,6 +7,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "config.h"
 
 namespace vma::config {
@@ -33,7 +34,7 @@ void print_command_line()
     VMA_LOG(kInfo, "Cmd Line: %s", line);
 }
 
-bool is_default(const Params &params, const Parameter &row)
+bool is_default(const Params &params, const Row &row)
 {
     if (is_text(row)) {
         const char *const value = text_of(params, row);
@@ -45,7 +46,7 @@ bool is_default(const Params &params, const Parameter &row)
 
 } // namespace
 
-void describe_value(const Params &params, const Parameter &row, char *text, std::size_t size)
+void describe_value(const Params &params, const Row &row, char *text, std::size_t size)
 {
     const std::int64_t number = number_of(params, row);
     if (is_text(row)) {
@@ -57,29 +58,29 @@ void describe_value(const Params &params, const Parameter &row, char *text, std:
         std::snprintf(text, size, "%s", number != 0 ? "Enabled" : "Disabled");
         return;
     }
-    for (const Choice &choice : row.choices) {
+    for (const auto &choice : row.choices) {
         if (choice.value == number) {
-            std::snprintf(text, size, "%s", choice.shown);
+            std::snprintf(text, size, "%s", choice.shown.c_str());
             return;
         }
     }
     std::snprintf(text, size, "%lld", static_cast<long long>(number));
 }
 
-void print_header(const Params &params)
+[[VMA_AT_STARTUP]] void print_header(const Params &params)
 {
     if (!log_enabled(Level::kInfo))
         return;
     VMA_LOG(kInfo, "VMA_VERSION: %s-0 Release built on %s %s", PACKAGE_VERSION, __DATE__, __TIME__);
     print_command_line();
     VMA_LOG(kInfo, "%s", kRule);
-    for (const Parameter &row : parameters()) {
+    for (const Row &row : parameters()) {
         const Level level = row.always_shown || !is_default(params, row) ? Level::kInfo : Level::kDetails;
         if (!log_enabled(level))
             continue;
         char value[256];
         describe_value(params, row, value, sizeof value);
-        log_line(level, "%-30s %-26s [%s]", row.label, value, row.name);
+        log_line(level, "%-30s %-26s [%s]", row.label.c_str(), value, row.name.c_str());
     }
     VMA_LOG(kInfo, "%s", kRule);
 }

@@ -12,6 +12,6 @@ namespace vma::config {
 void print_header(const Params &params);
 
 // The value of one parameter as header and warnings show it.
-void describe_value(const Params &params, const Parameter &row, char *text, std::size_t size);
+void describe_value(const Params &params, const Row &row, char *text, std::size_t size);
 
 } // namespace vma::config

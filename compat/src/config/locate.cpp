@@ -11,6 +11,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/libc/sections.hpp"
 
 namespace vma::config {
 
@@ -41,7 +42,7 @@ const char *provider_path()
 {
     if (params().provider != nullptr)
         return params().provider;
-    static char found[PATH_MAX];
+    [[VMA_TABLE]] static char found[PATH_MAX];
     if (found[0] != '\0')
         return found;
     char folder[PATH_MAX];

@@ -16,6 +16,7 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 
 namespace vma::config {
 
@@ -235,7 +236,7 @@ void set_log_details(int details)
     __atomic_store_n(&g_log.details, details, __ATOMIC_RELAXED);
 }
 
-void open_log(const Params &params)
+[[VMA_AT_STARTUP]] void open_log(const Params &params)
 {
     ::clock_gettime(CLOCK_MONOTONIC, &g_log.start);
     g_log_level = params.trace_level;

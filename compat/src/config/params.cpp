@@ -4,19 +4,23 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "compat/src/config/aliases.hpp"
+#include "compat/src/config/asked.hpp"
 #include "compat/src/config/header.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/privileged.hpp"
 #include "compat/src/config/relations.hpp"
 #include "compat/src/config/table.hpp"
+#include "compat/src/libc/sections.hpp"
 
 namespace vma::config {
 
@@ -24,13 +28,13 @@ namespace {
 
 constexpr const char *kBlank = " \t\r\n";
 
-bool parse_choice(const Parameter &row, const char *value, std::int64_t &number)
+bool parse_choice(const Row &row, const char *value, std::int64_t &number)
 {
     const char *const start = value + std::strspn(value, kBlank);
     const std::size_t length = std::strcspn(start, kBlank);
     if (start[length + std::strspn(start + length, kBlank)] != '\0')
         return false;
-    for (const Choice &choice : row.choices) {
+    for (const auto &choice : row.choices) {
         if (std::strlen(choice.word) == length && ::strncasecmp(choice.word, start, length) == 0) {
             number = choice.value;
             return true;
@@ -39,7 +43,7 @@ bool parse_choice(const Parameter &row, const char *value, std::int64_t &number)
     return false;
 }
 
-bool parse_number(const Parameter &row, const char *value, std::int64_t &number)
+bool parse_number(const Row &row, const char *value, std::int64_t &number)
 {
     char *end = nullptr;
     errno = 0;
@@ -58,7 +62,7 @@ bool parse_number(const Parameter &row, const char *value, std::int64_t &number)
 }
 
 // Sets one parameter; false if the variable is there and means nothing.
-bool read_row(Params &params, const Parameter &row, Spec spec)
+bool read_row(Params &params, const Row &row, Spec spec)
 {
     char text[kAliasText];
     const char *value = variable(row.name);
@@ -67,17 +71,17 @@ bool read_row(Params &params, const Parameter &row, Spec spec)
     if (is_text(row)) {
         // A copy, kept for ever: the program may change its environment.
         value = value != nullptr ? value : default_text_of(row, spec);
-        set_text(params, row, value != nullptr ? ::strdup(value) : nullptr);
+        set_text(params, row.field, value != nullptr ? ::strdup(value) : nullptr);
         return true; // NOLINT(clang-analyzer-unix.Malloc)
     }
     std::int64_t number = default_of(row, spec);
     const bool good =
         value == nullptr || (row.choices.empty() ? parse_number(row, value, number) : parse_choice(row, value, number));
-    set_number(params, row, number);
+    set_number(params, row.field, number);
     return good;
 }
 
-void describe_range(const Parameter &row, char *text, std::size_t size)
+void describe_range(const Row &row, char *text, std::size_t size)
 {
     if (is_bool(row)) {
         std::snprintf(text, size, "0 or 1");
@@ -87,16 +91,16 @@ void describe_range(const Parameter &row, char *text, std::size_t size)
     } else {
         std::size_t used = 0;
         text[0] = '\0';
-        for (const Choice &choice : row.choices) {
+        for (const auto &choice : row.choices) {
             if (choice.shown[0] == '\0' || used >= size)
                 continue; // one spelling a value is enough
             used += static_cast<std::size_t>(
-                std::snprintf(text + used, size - used, used == 0 ? "%s" : ", %s", choice.word));
+                std::snprintf(text + used, size - used, used == 0 ? "%s" : ", %s", choice.word.c_str()));
         }
     }
 }
 
-void warn(const Params &params, const Parameter &row)
+void warn(const Params &params, const Row &row)
 {
     char range[192];
     char used[64];
@@ -104,13 +108,13 @@ void warn(const Params &params, const Parameter &row)
     const char *const own = variable(row.name);
     describe_range(row, range, sizeof range);
     describe_value(params, row, used, sizeof used);
-    VMA_LOG(kWarn, "%s=%s is not valid (expected %s): using %s", row.name,
+    VMA_LOG(kWarn, "%s=%s is not valid (expected %s): using %s", row.name.c_str(),
             own != nullptr ? own : older_value(row, older), range, used);
 }
 
 Spec read_spec(Params &params)
 {
-    for (const Parameter &row : parameters())
+    for (const Row &row : parameters())
         if (row.field == Field(&Params::spec))
             read_row(params, row, Spec::kNone);
     return static_cast<Spec>(params.spec);
@@ -123,7 +127,7 @@ unsigned read_environment(Params &params)
     const Spec spec = read_spec(params);
     params.spec_latency = spec == Spec::kLatency;
     unsigned wrong = 0;
-    for (const Parameter &row : parameters())
+    for (const Row &row : parameters())
         wrong += read_row(params, row, spec) ? 0 : 1;
     if (params.trace_level >= static_cast<int>(Level::kDebug) && variable("VMA_LOG_DETAILS") == nullptr)
         params.log_details = 2;
@@ -131,12 +135,17 @@ unsigned read_environment(Params &params)
     return wrong;
 }
 
-bool expand_process_id(const char *text, char *out, std::size_t size)
+[[VMA_AT_STARTUP]] bool expand_process_id(const char *text, char *out, std::size_t size)
 {
     const char *const mark = std::strstr(text, "%d");
-    const int length = mark == nullptr ? std::snprintf(out, size, "%s", text)
-                                       : std::snprintf(out, size, "%.*s%d%s", static_cast<int>(mark - text), text,
-                                                       ::getpid(), mark + 2);
+    if (mark == nullptr) { // without the pages of printf(): each program that starts is here
+        const std::size_t whole = std::strlen(text);
+        const std::size_t kept = std::min(whole, size - 1);
+        std::memcpy(out, text, kept);
+        out[kept] = '\0';
+        return kept == whole;
+    }
+    const int length = std::snprintf(out, size, "%.*s%d%s", static_cast<int>(mark - text), text, ::getpid(), mark + 2);
     return length >= 0 && static_cast<std::size_t>(length) < size;
 }
 
@@ -154,6 +163,30 @@ void find_environment()
     environ = reinterpret_cast<char **>(*top + 1 + count + 1);
 }
 
+// Most programs that the machine's /etc/ld.so.preload brings the library into have no word of it in their environment.
+[[VMA_AT_STARTUP]] bool is_told()
+{
+    constexpr std::string_view kPrefix = "VMA_";
+    if (is_privileged())
+        return true;
+    for (char **entry = environ; entry != nullptr && *entry != nullptr; ++entry)
+        if (std::strncmp(*entry, kPrefix.data(), kPrefix.size()) == 0)
+            return true;
+    return false;
+}
+
+void warn_about_values()
+{
+    Params scratch = g_params;
+    for (const Row &row : parameters())
+        if (!is_text(row) && !read_row(scratch, row, static_cast<Spec>(g_params.spec)))
+            warn(g_params, row);
+        else if (row.idle && variable(row.name) != nullptr)
+            VMA_LOG(kInfo, "%s: %s", row.name.c_str(), row.text.c_str());
+    warn_about_names();
+    warn_about_relations();
+}
+
 } // namespace
 
 void load_params_early()
@@ -163,23 +196,24 @@ void load_params_early()
     load_params();
 }
 
-void load_params()
+[[VMA_AT_STARTUP]] void load_params()
 {
     if (g_loaded.exchange(true, std::memory_order_acq_rel))
         return;
     const int saved = errno;
     read_permission();
-    read_environment(g_params);
+    const bool told = is_told();
+    if (told)
+        read_environment(g_params);
+    else
+        relate(g_params);
+    const bool silent = is_privileged() ? variable("VMA_TRACELEVEL") == nullptr : !told;
+    if (silent && !is_asked_for())
+        g_params.trace_level = static_cast<std::int32_t>(Level::kPanic);
     open_log(g_params);
     print_header(g_params);
-    Params scratch = g_params; // the warnings come after the header, when the log is open
-    for (const Parameter &row : parameters())
-        if (!is_text(row) && !read_row(scratch, row, static_cast<Spec>(g_params.spec)))
-            warn(g_params, row);
-        else if (row.idle && variable(row.name) != nullptr)
-            VMA_LOG(kInfo, "%s: %s", row.name, row.text);
-    warn_about_names();
-    warn_about_relations();
+    if (told)
+        warn_about_values(); // after the header, when the log is open
     errno = saved;
 }
 

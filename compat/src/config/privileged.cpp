@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 
 namespace vma::config {
 
@@ -21,8 +22,8 @@ namespace {
 constexpr std::string_view kBlank = " \t\r";
 constexpr std::size_t kMostText = 65536; // of the file; a line behind it is not seen
 
-constinit char g_granted[2048] = {};
-constinit char g_text[kMostText] = {};
+[[VMA_TABLE]] constinit char g_granted[2048] = {};
+[[VMA_TABLE]] constinit char g_text[kMostText] = {};
 
 std::string_view take_word(std::string_view &line)
 {
@@ -62,7 +63,7 @@ std::string_view read_text()
 
 } // namespace
 
-bool is_privileged()
+[[VMA_AT_STARTUP]] bool is_privileged()
 {
     return ::getauxval(AT_SECURE) != 0;
 }
@@ -82,7 +83,7 @@ bool find_permission(std::string_view text, std::string_view file, char *out, st
 }
 
 // By the file that runs: the name in argv[0] is the stranger's choice.
-void read_permission()
+[[VMA_AT_STARTUP]] void read_permission()
 {
     char file[PATH_MAX];
     if (!is_privileged())

@@ -5,6 +5,7 @@
 
 #include "compat/src/config/aliases.hpp"
 #include "compat/src/config/log.hpp"
+#include "compat/src/libc/sections.hpp"
 
 namespace vma::config {
 
@@ -34,13 +35,13 @@ constexpr Limit kLimits[] = {
      "VMA_TIMER_RESOLUTION_MSEC"},
 };
 
-std::uint32_t bound_of(const Params &params, const Limit &limit)
+[[VMA_AT_STARTUP]] std::uint32_t bound_of(const Params &params, const Limit &limit)
 {
     const std::uint32_t other = params.*limit.other;
     return limit.factor != 0 ? limit.factor * other : other / 2;
 }
 
-bool keeps(const Params &params, const Limit &limit)
+[[VMA_AT_STARTUP]] bool keeps(const Params &params, const Limit &limit)
 {
     const std::uint32_t value = params.*limit.field;
     return limit.factor != 0 ? value >= bound_of(params, limit) : value <= bound_of(params, limit);
@@ -51,7 +52,7 @@ bool keeps(const Params &params, const Limit &limit)
 namespace {
 
 // Before profiles and variables.
-void preset(std::uint32_t &value, const char *name, std::uint32_t usual, std::uint32_t wanted)
+[[VMA_AT_STARTUP]] void preset(std::uint32_t &value, const char *name, std::uint32_t usual, std::uint32_t wanted)
 {
     if (value == usual && variable(name) == nullptr)
         value = wanted;
@@ -59,7 +60,7 @@ void preset(std::uint32_t &value, const char *name, std::uint32_t usual, std::ui
 
 } // namespace
 
-void relate(Params &params)
+[[VMA_AT_STARTUP]] void relate(Params &params)
 {
     const bool no_profile = static_cast<Spec>(params.spec) == Spec::kNone;
     params.rx_poll_learns = no_profile && variable("VMA_RX_POLL") == nullptr;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/rows/memory.hpp"
@@ -109,12 +110,91 @@ template <std::size_t... Sizes> constexpr auto joined(const Parameter (&...group
 constexpr auto kAll = joined(kTable, kProcessRows, kTransmitRows, kReceiveRows, kProgressRows, kTcpRows, kMemoryRows,
                              kStatsRows, kOwnRows);
 
+// ---- as kept
+
+constexpr std::size_t length_of(const char *text)
+{
+    return text == nullptr ? 0 : std::char_traits<char>::length(text) + 1;
+}
+
+constexpr std::size_t length_of_texts()
+{
+    std::size_t length = 1; // place 0 is none's
+    for (const Parameter &row : kAll) {
+        length += length_of(row.name) + length_of(row.label) + length_of(row.fallback_text) + length_of(row.text);
+        for (const Choice &choice : row.choices)
+            length += length_of(choice.word) + length_of(choice.shown);
+        for (const BasicOverride<const char *> &override : row.overrides)
+            length += length_of(override.word);
+    }
+    return length;
+}
+
+constexpr std::size_t count_of_choices()
+{
+    std::size_t count = 0;
+    for (const Parameter &row : kAll)
+        count += row.choices.size();
+    return count;
+}
+
+struct Table {
+    std::array<char, length_of_texts()> texts{};
+    std::array<BasicChoice<Text>, count_of_choices()> choices{};
+    std::array<Row, kAll.size()> rows{};
+};
+
+// Fills a table in the order of the rows.
+struct Packer {
+    Table table;
+    std::uint32_t used = 1;
+    std::uint16_t choices = 0;
+
+    constexpr Text text(const char *from)
+    {
+        if (from == nullptr)
+            return {};
+        const Text kept = {used};
+        used += static_cast<std::uint32_t>(std::copy_n(from, length_of(from), &table.texts[used]) - &table.texts[used]);
+        return kept;
+    }
+
+    constexpr Choices choices_of(const Parameter &row)
+    {
+        const Choices kept = {choices, static_cast<std::uint16_t>(row.choices.size())};
+        for (const Choice &choice : row.choices)
+            table.choices[choices++] = {text(choice.word), choice.value, text(choice.shown)};
+        return kept;
+    }
+
+    constexpr Row row(const Parameter &from)
+    {
+        Row kept = {
+            text(from.name), text(from.label),  from.field,   from.fallback,     text(from.fallback_text), from.min,
+            from.max,        from.power_of_two, from.or_zero, from.always_shown, choices_of(from),         {},
+            from.idle,       text(from.text)};
+        for (std::size_t i = 0; i < kept.overrides.size(); ++i)
+            kept.overrides[i] = {from.overrides[i].spec, from.overrides[i].value, text(from.overrides[i].word)};
+        return kept;
+    }
+};
+
+constexpr Table packed()
+{
+    Packer packer;
+    std::transform(kAll.begin(), kAll.end(), packer.table.rows.begin(),
+                   [&packer](const Parameter &row) { return packer.row(row); });
+    return packer.table;
+}
+
+constexpr Table kKept = packed();
+
 constexpr Params defaults()
 {
     Params params{};
     for (const Parameter &row : kAll) {
-        set_number(params, row, row.fallback);
-        set_text(params, row, row.fallback_text);
+        set_number(params, row.field, row.fallback);
+        set_text(params, row.field, row.fallback_text);
     }
     return params;
 }
@@ -123,9 +203,19 @@ constexpr Params defaults()
 
 constinit Params g_params = defaults();
 
-std::span<const Parameter> parameters()
+const char *Text::c_str() const
 {
-    return kAll;
+    return place != 0 ? &kKept.texts[place] : nullptr;
+}
+
+const BasicChoice<Text> *Choices::begin() const
+{
+    return &kKept.choices[first];
+}
+
+std::span<const Row> parameters()
+{
+    return kKept.rows;
 }
 
 } // namespace vma::config

@@ -8,6 +8,7 @@
 #include "compat/src/extra/packets.hpp"
 #include "compat/src/extra/ring.hpp"
 #include "compat/src/extra/threads.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/socket/stream.hpp"
 
 namespace vma::extra {
@@ -86,7 +87,7 @@ struct ThreadRule {
     pthread_t thread;
     bool offload;
 };
-constinit ThreadRule g_rules[kMostThreads] = {}; // g_lock
+[[VMA_TABLE]] constinit ThreadRule g_rules[kMostThreads] = {}; // g_lock
 constinit std::atomic<std::size_t> g_rule_count{0};
 
 } // namespace

@@ -19,6 +19,7 @@
 #include "compat/src/extra/state.hpp"
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/mux/mux.hpp"
 
 namespace vma::extra {
@@ -38,10 +39,10 @@ struct Hot {
 };
 
 constinit SpinLock g_lock; // guards all below
-constinit Hot g_hot[kMostHot] = {};
+[[VMA_TABLE]] constinit Hot g_hot[kMostHot] = {};
 constinit std::atomic<std::uint32_t> g_hot_count{0}; // read without
 constinit std::size_t g_turn = 0;
-alignas(64) std::uint8_t g_room[kMostBytes + 1]; // for what the kernel brings
+[[VMA_TABLE]] alignas(64) std::uint8_t g_room[kMostBytes + 1]; // for what the kernel brings
 constinit Arrival g_arrival;
 constinit Packet *g_spare = nullptr;
 constinit AcceptCall g_accept = nullptr;
@@ -330,7 +331,7 @@ void look_around(Output &out, DatagramSink &sink, int set, bool asks)
     serve_hot(out);
 }
 
-void set_accept(AcceptCall call)
+[[VMA_AT_STARTUP]] void set_accept(AcceptCall call)
 {
     g_accept = call;
 }

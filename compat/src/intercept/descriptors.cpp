@@ -4,10 +4,11 @@
 #include "compat/src/intercept/export.hpp"
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/libc/sections.hpp"
 
 namespace vma::intercept {
 
-constinit libc::DescriptorMap<sock::kMaxTracked> g_ours;
+[[VMA_TABLE]] constinit libc::DescriptorMap<sock::kMaxTracked> g_ours;
 
 namespace {
 

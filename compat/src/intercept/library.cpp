@@ -3,8 +3,7 @@
 // open at the first socket that needs one.
 #include "compat/src/intercept/export.hpp"
 
-#include <dlfcn.h>
-
+#include "compat/src/config/asked.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/extra/extra.hpp"
@@ -19,27 +18,16 @@
 
 namespace {
 
-// Opened at run time: what the program calls of libc is libc's, but for what it looks up in us.
-bool is_bypassed()
-{
-    Dl_info ours = {};
-    Dl_info first = {};
-    const void *const found = ::dlsym(RTLD_DEFAULT, "sigaction");
-    return found == nullptr || ::dladdr(reinterpret_cast<const void *>(&is_bypassed), &ours) == 0 ||
-           ::dladdr(found, &first) == 0 || ours.dli_fbase != first.dli_fbase;
-}
-
 [[gnu::constructor(101)]] void library_load()
 {
     vma::libc::resolve_real();
-    vma::sock::remember_inherited_filters();
     vma::config::load_params();
     vma::rules::load();
     if (vma::config::params().handle_sigintr)
         vma::libc::let_interrupts_end_all_polling();
     if (vma::config::params().handle_sigsegv)
         vma::libc::trace_crashes();
-    if (is_bypassed())
+    if (vma::config::is_opened())
         vma::libc::handlers_bypass_us();
     vma::sock::register_fork_handlers();
     vma::sock::adopt_inherited(vma::intercept::number_tracked);

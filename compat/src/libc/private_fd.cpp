@@ -6,10 +6,11 @@
 #include <sys/resource.h>
 
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 
 namespace vma::libc {
 
-constinit DescriptorMap<kMaxPrivate> g_private;
+[[VMA_TABLE]] constinit DescriptorMap<kMaxPrivate> g_private;
 constinit std::atomic<int (*)(int fd)> g_provider_owns{nullptr};
 
 namespace {

@@ -9,13 +9,15 @@
 #include <cstddef>
 #include <iterator>
 
+#include "compat/src/libc/sections.hpp"
+
 #pragma GCC diagnostic ignored "-Wignored-attributes" // of libc's declarations; only their types are meant here
 
 namespace vma::libc {
 
 namespace {
 
-constexpr const char *kNames[] = {
+constexpr char kNames[][48] = { // no pointers: each program that starts would have a copy of their page
 #define X(name) #name,
     VMA_REAL_FUNCTIONS(X)
 #undef X
@@ -42,7 +44,7 @@ long missing()
 }
 
 // Several threads may do it at once, with the same value.
-void fill(std::size_t index, void *from)
+[[VMA_AT_STARTUP]] void fill(std::size_t index, void *from)
 {
     void *found = ::dlsym(from, kNames[index]);
     if (found == nullptr)
@@ -51,7 +53,7 @@ void fill(std::size_t index, void *from)
 }
 
 // Where libc's functions are. A program may dlopen() us instead of preloading, and then there may be nothing next.
-void *source()
+[[VMA_AT_STARTUP]] void *source()
 {
     return ::dlsym(RTLD_NEXT, kNames[0]) != nullptr ? RTLD_NEXT : ::dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
 }
@@ -187,7 +189,7 @@ constinit Real real = {
 #undef X
 };
 
-void resolve_real()
+[[VMA_AT_STARTUP]] void resolve_real()
 {
     const int saved = errno;
     void *const from = source();

@@ -4,6 +4,8 @@
 
 #include <unistd.h>
 
+#include "compat/src/libc/sections.hpp"
+
 namespace vma::libc {
 
 thread_local constinit pid_t t_vfork_caller = 0;
@@ -14,7 +16,7 @@ void entering_vfork()
         t_vfork_caller = ::getpid();
 }
 
-bool look_for_vfork_child()
+[[VMA_AT_STARTUP]] bool look_for_vfork_child()
 {
     if (::getpid() != t_vfork_caller)
         return true;

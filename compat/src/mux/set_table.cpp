@@ -3,6 +3,7 @@
 // socket layer tells of sockets that change sides or close.
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/mux/thread_record.hpp"
@@ -10,7 +11,7 @@
 
 namespace vma::mux {
 
-Set *g_sets[sock::kMaxTracked];
+[[VMA_TABLE]] Set *g_sets[sock::kMaxTracked];
 
 namespace {
 
@@ -176,6 +177,7 @@ Set *adopt_set(int epfd)
     LockGuard guard(g_table_lock);
     if (Set *const known = set_of(epfd); known != nullptr)
         return known; // another thread was first
+    libc::keep_pages_small();
     Set *const set = g_pool.take();
     if (set == nullptr)
         return nullptr;

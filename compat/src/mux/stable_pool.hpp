@@ -55,7 +55,7 @@ public:
     sock::Mutex &lock() { return lock_; } // for fork
 
 private:
-    static constexpr std::size_t kStep = (std::size_t{64} << 10) / sizeof(T);
+    static constexpr std::size_t kStep = (std::size_t{16} << 10) / sizeof(T);
 
     bool reserve()
     {

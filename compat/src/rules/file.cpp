@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/rules/parser.hpp"
 
 namespace vma::rules {
@@ -72,7 +73,7 @@ File parse_text(std::string_view text, Reporter &reporter)
     return file;
 }
 
-int read_file(const char *path, File &out, Reporter &reporter)
+[[VMA_AT_STARTUP]] int read_file(const char *path, File &out, Reporter &reporter)
 {
     const int fd = libc::real.open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)

@@ -8,6 +8,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/rules/parser.hpp"
 
 namespace vma::rules {
@@ -58,7 +59,7 @@ private:
 };
 
 // A file that nobody asked for need not be there.
-void tell_unreadable(const char *path, int error)
+[[VMA_AT_STARTUP]] void tell_unreadable(const char *path, int error)
 {
     const char *const why = error == EINVAL  ? "it is not a regular file"
                             : error == EFBIG ? "it is larger than 1 MiB"
@@ -75,7 +76,7 @@ void tell(const Rule &rule)
             means_kernel(rule) ? "os" : "vma", rule.line);
 }
 
-void read_own_section()
+[[VMA_AT_STARTUP]] void read_own_section()
 {
     char path[PATH_MAX];
     char id[256];
@@ -99,7 +100,7 @@ void read_own_section()
 
 } // namespace
 
-void load()
+[[VMA_AT_STARTUP]] void load()
 {
     static std::atomic_flag loaded;
     if (loaded.test_and_set(std::memory_order_acq_rel))

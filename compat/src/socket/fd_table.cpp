@@ -16,23 +16,26 @@
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/offer.hpp"
+#include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/socket_sets.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock {
 
-Socket *g_table[kMaxTracked];
-SocketSet g_open;
-SocketSet g_noted;
-DueSet g_due;
+[[VMA_TABLE]] Socket *g_table[kMaxTracked];
+[[VMA_TABLE]] SocketSet g_open;
+[[VMA_TABLE]] SocketSet g_noted;
+[[VMA_TABLE]] DueSet g_due;
 
 namespace {
 
-constexpr std::uint32_t kChunkSockets = 256;
+constexpr std::uint32_t kChunkSockets = 256; // whose addresses are had at once
+constexpr std::uint32_t kStep = 16;          // that are made at once: memory is taken for as many as there are, nearly
 constexpr std::uint32_t kMaxChunks = kMaxTracked / kChunkSockets;
 
 struct Pool {
@@ -40,24 +43,40 @@ struct Pool {
     Socket *free_list = nullptr;
     std::atomic<std::uint32_t> size{0};
     std::atomic<Socket *> chunks[kMaxChunks] = {};
-    std::atomic<int> highest_fd{-1};
+    std::atomic<int> above_fds{0}; // of those that are tracked, or were
 };
-constinit Pool g_pool;
+[[VMA_TABLE]] constinit Pool g_pool;
+
+// For the sockets from this index on; nullptr if there is no memory for them, or may be no more of them.
+Socket *chunk_for(std::uint32_t index)
+{
+    static_assert(kChunkSockets % kStep == 0);
+    if (index / kChunkSockets >= kMaxChunks)
+        return nullptr;
+    std::atomic<Socket *> &chunk = g_pool.chunks[index / kChunkSockets];
+    if (chunk.load(std::memory_order_relaxed) != nullptr)
+        return chunk.load(std::memory_order_relaxed);
+    void *const memory =
+        ::mmap(nullptr, sizeof(Socket) * kChunkSockets, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return nullptr;
+    chunk.store(static_cast<Socket *>(memory), std::memory_order_release);
+    return static_cast<Socket *>(memory);
+}
 
 bool grow_pool() // pool lock held
 {
     const std::uint32_t size = g_pool.size.load(std::memory_order_relaxed);
-    if (size == 0)
-        libc::catch_faults(); // not in programs that have no socket of ours
-    if (size / kChunkSockets >= kMaxChunks)
+    if (size == 0) { // not in programs that have no socket of ours
+        libc::catch_faults();
+        libc::keep_pages_small();
+        remember_inherited_filters();
+    }
+    Socket *const sockets = chunk_for(size);
+    if (sockets == nullptr)
         return false;
-    void *const memory =
-        ::mmap(nullptr, sizeof(Socket) * kChunkSockets, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
-        return false;
-    auto *const sockets = static_cast<Socket *>(memory);
-    for (std::uint32_t i = kChunkSockets; i-- > 0;) {
-        Socket *const s = new (&sockets[i]) Socket;
+    for (std::uint32_t i = kStep; i-- > 0;) {
+        Socket *const s = new (&sockets[size % kChunkSockets + i]) Socket;
         s->index = size + i;
         for (DueFlag *const flag :
              {&s->tx.slots_blocked, &s->rx.credit_due, &s->endpoint_down, &s->ready_due, &s->tx_work})
@@ -65,8 +84,7 @@ bool grow_pool() // pool lock held
         s->next_free = g_pool.free_list;
         g_pool.free_list = s;
     }
-    g_pool.chunks[size / kChunkSockets].store(sockets, std::memory_order_release);
-    g_pool.size.store(size + kChunkSockets, std::memory_order_release);
+    g_pool.size.store(size + kStep, std::memory_order_release);
     return true;
 }
 
@@ -166,8 +184,8 @@ Socket *take_from_pool()
 
 void note_fd(int fd)
 {
-    int highest = g_pool.highest_fd.load(std::memory_order_relaxed);
-    while (fd > highest && !g_pool.highest_fd.compare_exchange_weak(highest, fd, std::memory_order_relaxed)) {
+    int above = g_pool.above_fds.load(std::memory_order_relaxed);
+    while (fd >= above && !g_pool.above_fds.compare_exchange_weak(above, fd + 1, std::memory_order_relaxed)) {
     }
 }
 
@@ -239,7 +257,7 @@ bool rule_for_listener(int fd)
 
 int other_descriptor(const Socket &s)
 {
-    const int highest = g_pool.highest_fd.load(std::memory_order_relaxed);
+    const int highest = g_pool.above_fds.load(std::memory_order_relaxed) - 1;
     for (int fd = 0; fd <= highest; ++fd)
         if (table_slot(fd).load(std::memory_order_relaxed) == &s)
             return fd;
@@ -331,14 +349,14 @@ Socket *socket_by_index(std::uint32_t index)
     return &g_pool.chunks[index / kChunkSockets].load(std::memory_order_acquire)[index % kChunkSockets];
 }
 
-std::uint32_t pool_size()
+[[VMA_AT_STARTUP]] std::uint32_t pool_size()
 {
     return g_pool.size.load(std::memory_order_acquire);
 }
 
 int highest_descriptor()
 {
-    return g_pool.highest_fd.load(std::memory_order_relaxed);
+    return g_pool.above_fds.load(std::memory_order_relaxed) - 1;
 }
 
 void lock_pool_for_fork()

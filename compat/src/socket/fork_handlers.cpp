@@ -11,6 +11,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/libc/vfork.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/loading.hpp"
@@ -87,7 +88,7 @@ template <int kNumber> struct Registration {
         fork_ends_in_child();
         t_by = kNobody;
     }
-    static void make() { ::pthread_atfork(&prepare, &parent, &child); }
+    [[VMA_AT_STARTUP]] static void make() { ::pthread_atfork(&prepare, &parent, &child); }
 };
 
 // The library was opened at run time, or is a part of a test: libc's function is the first of the name.
@@ -141,14 +142,14 @@ void fork_ends_in_child()
     loading_after_fork_in_child();
 }
 
-void register_fork_handlers()
+[[VMA_AT_STARTUP]] void register_fork_handlers()
 {
     static constinit std::atomic<bool> made{false};
     if (!made.exchange(true, std::memory_order_acq_rel))
         Registration<0>::make();
 }
 
-bool keep_fork_handlers(ForkHandler prepare, ForkHandler parent, ForkHandler child)
+[[VMA_AT_STARTUP]] bool keep_fork_handlers(ForkHandler prepare, ForkHandler parent, ForkHandler child)
 {
     if (!t_loading)
         return false;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/family.hpp"
 #include "compat/src/socket/kernel_counts.hpp"
@@ -12,7 +13,7 @@
 
 namespace vma::sock {
 
-std::atomic<std::uint32_t> g_held[kMaxTracked]; // only pages that are written to take memory
+[[VMA_TABLE]] std::atomic<std::uint32_t> g_held[kMaxTracked]; // only pages that are written to take memory
 
 namespace {
 

@@ -9,14 +9,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/socket/author.hpp"
 #include "compat/src/socket/generation.hpp"
 #include "compat/src/socket/sandbox.hpp"
@@ -69,24 +73,28 @@ Name offer_name(const sockaddr_in6 &connector, const sockaddr_in6 &acceptor, std
     return name;
 }
 
-bool is_of_another_user(const char *path)
+[[VMA_AT_STARTUP]] bool is_of_another_user(const char *path)
 {
     struct stat st = {};
     return ::lstat(path, &st) == 0 && st.st_uid != ::geteuid();
 }
 
 // As the provider has it. Everybody may make the first name; the second one is in a folder that is this user's alone, where he has one.
-int print_default_path(char (&out)[kPathMax])
+[[VMA_AT_STARTUP]] int print_default_path(char (&out)[kPathMax])
 {
+    constexpr std::string_view kUsual = "/dev/shm/vma-";
     const uid_t user = ::geteuid();
-    const int length = std::snprintf(out, sizeof out, "/dev/shm/vma-%u", user);
+    char *const number =
+        std::copy(kUsual.begin(), kUsual.end(), out); // without the pages of printf(): each program that starts is here
+    char *const end = std::to_chars(number, std::end(out) - 1, user).ptr;
+    *end = '\0';
     if (!is_of_another_user(out))
-        return length;
+        return static_cast<int>(end - out);
     return user == 0 ? std::snprintf(out, sizeof out, "/run/vma-0")
                      : std::snprintf(out, sizeof out, "/run/user/%u/vma", user);
 }
 
-int print_path(char (&out)[kPathMax])
+[[VMA_AT_STARTUP]] int print_path(char (&out)[kPathMax])
 {
     const char *const wanted = config::params().shm_dir;
     const bool named = wanted != nullptr && *wanted != '\0';
@@ -230,7 +238,7 @@ const char *offers_directory()
     return g_directory.path;
 }
 
-void offers_path(char (&out)[kOffersPathMax])
+[[VMA_AT_STARTUP]] void offers_path(char (&out)[kOffersPathMax])
 {
     if (g_directory.generations.load(std::memory_order_acquire) != nullptr)
         memcpy(out, g_directory.path, sizeof out);

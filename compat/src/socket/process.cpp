@@ -9,6 +9,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/calls.hpp"
@@ -270,8 +271,10 @@ void finish_resends()
 } // namespace
 
 // A device's writes die with the process: the peers are to have them, and the word that no more come.
-void process_ends()
+[[VMA_AT_STARTUP]] void process_ends()
 {
+    if (pool_size() == 0)
+        return; // it has had no socket
     explain_all();
     finish_resends();
     each_noted(end_stash);

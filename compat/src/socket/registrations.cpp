@@ -7,6 +7,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_ext_vma.h>
 
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 
 namespace vma::sock {
@@ -21,7 +22,7 @@ struct Region {
     std::uint32_t key = 0;
     std::uint32_t users = 0;
 };
-constinit Region g_regions[kMostRegions]; // lift lock
+[[VMA_TABLE]] constinit Region g_regions[kMostRegions]; // lift lock
 
 template <typename Take> bool each_region(const void *address, std::size_t length, Take take)
 {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/socket_sets.hpp"
@@ -14,7 +15,7 @@ namespace {
 
 constexpr int kMostAtOnce = 8; // no other thread polls meanwhile
 
-constinit SocketSet g_retired;                  // sockets whose `retired` counts; lift lock
+[[VMA_TABLE]] constinit SocketSet g_retired;    // sockets whose `retired` counts; lift lock
 constinit std::atomic<bool> g_may_close{false}; // there are some, and no fork is on its way
 
 void close_next(int most)

@@ -12,6 +12,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/extra/extra.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/ring_table.hpp"
@@ -30,7 +31,7 @@ bool moves(std::int32_t logic)
 
 // ---- cores that threads were attached to
 
-constinit std::atomic<std::uint16_t> g_attached[config::kMaxCpus]; // threads a core
+[[VMA_TABLE]] constinit std::atomic<std::uint16_t> g_attached[config::kMaxCpus]; // threads a core
 [[gnu::tls_model("initial-exec")]] thread_local constinit bool t_attached = false;
 
 // The processor with the fewest threads attached, of those that this thread may run on; -1: they are not to be had.

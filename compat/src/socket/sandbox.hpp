@@ -17,7 +17,7 @@ inline bool sandboxed()
     return g_sandboxed.load(std::memory_order_relaxed);
 }
 
-// When the library is loaded: the filters that the program was started under.
+// Before the first socket: the filters that the program was started under, as far as is known.
 void remember_inherited_filters();
 
 // Before the process sets a filter, by `how`; no lock is held, and it is for one thread at a time. All sockets are on the kernel when it returns, the

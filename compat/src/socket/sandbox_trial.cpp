@@ -30,6 +30,7 @@
 #include <iterator>
 
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 
 namespace vma::sock {
 
@@ -38,13 +39,13 @@ namespace {
 constexpr int kAny = -1; // without it acceleration does with less: only a filter that ends the process matters
 
 struct Trial {
-    const char *name;
+    char name[24];
     long number;
     int error; // what the kernel answers to these arguments; 0: it does it
     long arguments[6];
 };
 
-constinit long g_room[512] = {}; // for what calls write, and nobody reads
+[[VMA_TABLE]] constinit long g_room[512] = {}; // for what calls write, and nobody reads
 constexpr long g_zeros[2] = {};
 constexpr char g_nothing[] = "";
 constexpr char g_name[] = "x";
@@ -200,7 +201,7 @@ constexpr Trial kTrials[] = {
 
 constinit std::atomic<std::size_t> g_passed{0}; // the child's
 
-alignas(16) constinit char g_stack[std::size_t{32} << 10] = {};
+[[VMA_TABLE]] alignas(16) constinit char g_stack[std::size_t{32} << 10] = {};
 
 bool passes(const Trial &t)
 {

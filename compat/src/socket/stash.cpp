@@ -14,6 +14,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/peek_offset.hpp"
 #include "compat/src/socket/sandbox.hpp"
@@ -319,7 +320,7 @@ bool adopt(int fd, bool handed)
     return true;
 }
 
-void adopt_inherited(void (*adopted)(int fd))
+[[VMA_AT_STARTUP]] void adopt_inherited(void (*adopted)(int fd))
 {
     if (!any_unread())
         return;

@@ -21,6 +21,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/socket/offer.hpp"
 #include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/udp/diag.hpp"
@@ -65,12 +66,16 @@ struct Unread {
 
 namespace {
 
-Path folder_path()
+[[VMA_AT_STARTUP]] Path folder_path()
 {
     Path path;
     char directory[kOffersPathMax];
     offers_path(directory);
-    std::snprintf(path.text, sizeof path.text, "%s/unread", directory);
+    constexpr char kFolder[] = "/unread";
+    static_assert(sizeof path.text >= sizeof directory + sizeof kFolder);
+    const std::size_t length = strlen(directory);
+    memcpy(path.text, directory, length);
+    memcpy(path.text + length, kFolder, sizeof kFolder);
     return path;
 }
 
@@ -226,7 +231,7 @@ void publish_unread(Unread &u, std::size_t filled, int error)
     u.segment->length.store(filled, std::memory_order_release);
 }
 
-bool any_unread()
+[[VMA_AT_STARTUP]] bool any_unread()
 {
     return ::access(folder_path().text, F_OK) == 0;
 }

@@ -14,6 +14,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/libc/vfork.hpp"
 #include "compat/src/stats/region_state.hpp"
 #include "config.h"
@@ -176,7 +177,7 @@ void make_due_file()
     g_region.lock.unlock();
 }
 
-void remove_file()
+[[VMA_AT_STARTUP]] void remove_file()
 {
     if (!g_region.published || g_region.owner != ::getpid())
         return;

@@ -9,12 +9,13 @@
 #include <new>
 
 #include "compat/src/config/params.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/stats/region_state.hpp"
 
 namespace vma::stats {
 
 constinit Slot g_sink = {};
-constinit Header g_no_header = {};
+[[VMA_TABLE]] constinit Header g_no_header = {};
 constinit Region g_region;
 constinit std::atomic<bool> g_due{false};
 [[gnu::tls_model("initial-exec")]] thread_local constinit std::uint32_t t_thread = 0;

@@ -14,6 +14,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/stats/region_state.hpp"
 #include "compat/src/stats/text.hpp"
 
@@ -79,7 +80,7 @@ bool dump_to_log(int fd, int level)
     return found;
 }
 
-void dump_open_to_file()
+[[VMA_AT_STARTUP]] void dump_open_to_file()
 {
     if (config::params().stats_file != nullptr)
         each_open([](const Slot &slot) { dump_to_file(slot); });

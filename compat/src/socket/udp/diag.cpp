@@ -15,6 +15,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/socket/lock.hpp"
 #include "compat/src/socket/offer.hpp"
 #include "compat/src/socket/udp/interface.hpp"
@@ -195,7 +196,7 @@ Step read_list(const char *answer, std::size_t length, const Flow &flow, std::ui
 bool list_family(int netlink, std::uint8_t family, const Flow &flow, std::uint32_t interface,
                  std::vector<Identity> &out)
 {
-    static constinit char answer[32768]; // g_lock
+    [[VMA_TABLE]] static constinit char answer[32768]; // g_lock
     Question q = {};
     q.header.nlmsg_len = sizeof q;
     q.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;

@@ -12,6 +12,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/socket/device.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
@@ -31,8 +32,8 @@ struct Taken {
     in_port_t port = 0; // network byte order; 0: a free place
     Device *device = nullptr;
 };
-constinit Taken g_taken[kMostTaken]; // lift lock
-constinit std::uint32_t g_next = 0;  // of all memberships, the one to be looked at next
+[[VMA_TABLE]] constinit Taken g_taken[kMostTaken]; // lift lock
+constinit std::uint32_t g_next = 0;                // of all memberships, the one to be looked at next
 
 Taken *find(const in6_addr &group, in_port_t port, const Device *device)
 {

@@ -12,6 +12,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
@@ -31,7 +32,7 @@ constexpr std::int32_t kKernelTicks = 20; // a second
 constexpr std::int32_t kGroupTicks = 5;   // a quarter of it: its members on this host may have left
 
 // By port of the endpoint, 0 not known yet; lift lock. Only what is used takes memory.
-constinit std::uint32_t g_endpoints[1 << 16] = {};
+[[VMA_TABLE]] constinit std::uint32_t g_endpoints[1 << 16] = {};
 
 // lift lock held
 fi_addr_t endpoint_of(std::uint16_t port)

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock::udp {
@@ -129,7 +130,7 @@ void look_at(Socket &s, const Look &look, std::uint32_t tick)
 
 void look_at_routes(std::uint32_t tick)
 {
-    static constinit std::array<Look, 64> looks; // the helper thread's; what is more becomes stale
+    [[VMA_TABLE]] static constinit std::array<Look, 64> looks; // the helper thread's; what is more becomes stale
     std::size_t left = looks.size();
     for (Socket *s = g_listed; s != nullptr && left != 0; s = s->next_live) {
         if (!state_of(*s).used_memory.load(std::memory_order_relaxed))

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "compat/src/libc/sections.hpp"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+
+// Of this library; the linker's names.
+extern "C" [[gnu::visibility("hidden")]] char __bss_start[];
+extern "C" [[gnu::visibility("hidden")]] char _end[];
+
+namespace vma::libc {
+
+void keep_pages_small()
+{
+    static constinit std::atomic<bool> done{false};
+    if (done.exchange(true, std::memory_order_relaxed))
+        return;
+    const int saved = errno;
+    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto whole_pages = [page](const char *address) {
+        return (reinterpret_cast<std::uintptr_t>(address) + page - 1) / page * page;
+    };
+    // A kernel without huge pages refuses, and nothing is lost. The first page, which the file's data begins, is not one of them.
+    ::madvise(reinterpret_cast<void *>(whole_pages(__bss_start)), whole_pages(_end) - whole_pages(__bss_start),
+              MADV_NOHUGEPAGE);
+    errno = saved;
+}
+
+} // namespace vma::libc

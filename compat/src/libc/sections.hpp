@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Where code and tables stand in the file. Each page that a program touches costs it a fault, and most programs that the machine's
+// /etc/ld.so.preload brings the library into have no socket: they touch what stands together here, and little else (doc/startup.md).
+#pragma once
+
+// Of a function that runs when the library is loaded or the process ends, with or without a socket.
+#define VMA_AT_STARTUP gnu::section(".text.startup")
+
+// Of a variable of a page or more that is zero at first: behind all small ones, which so share few pages.
+#define VMA_TABLE gnu::section(".bss.tables")
+
+namespace vma::libc {
+
+// Before the first write to such a table: Debian's kernels else give it two MiB where it needs a page (transparent huge pages).
+void keep_pages_small();
+
+} // namespace vma::libc
