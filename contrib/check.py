@@ -293,7 +293,7 @@ STAGES = {
     "fuzz": (stage_fuzz, "fuzzers of frames, of TCP's calls, of rules and VMA_* values, of vma_stats' files, with clang's sanitizers"),
     "model": (stage_model, "the model of the stream protocol, searched by spin; faults put back are found"),
     "fabtests": (stage_fabtests, "pytest: whole programs over both libraries"),
-    "lab": (stage_lab, "pytest: programs in two QEMU guests with RDMA devices"),
+    "lab": (stage_lab, "pytest: programs in QEMU guests: two with RDMA devices, and a whole machine"),
     "distcheck": (stage_distcheck, "the tarball, from unpacking to installing, with ThreadSanitizer"),
 }
 

@@ -17,6 +17,8 @@ PACKAGES=(
     openssh-client openssh-server openssh-sftp-server rsync postgresql-15 haproxy nodejs openjdk-17-jre-headless
     python3-zmq python3-grpcio nanomsg-utils mosquitto mosquitto-clients hey nats-server
     libpython3.11-testsuite libjemalloc2 libeatmydata1 libboost-dev
+    # a whole machine under it (contrib/lab/system)
+    systemd-sysv dbus cron postfix dnsmasq
     # contrib/lab: QEMU guests with RDMA devices
     qemu-system-x86 busybox-static kmod rdmacm-utils ibverbs-utils ibverbs-providers
     # pictures of benchmarks

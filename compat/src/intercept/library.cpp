@@ -9,6 +9,7 @@
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/crash.hpp"
 #include "compat/src/libc/handlers.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
@@ -20,6 +21,7 @@ namespace {
 
 [[gnu::constructor(101)]] void library_load()
 {
+    vma::libc::keep_pages_small();
     vma::libc::resolve_real();
     vma::config::load_params();
     vma::rules::load();

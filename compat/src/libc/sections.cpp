@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdint>
 
 // Of this library; the linker's names.
@@ -14,11 +13,8 @@ extern "C" [[gnu::visibility("hidden")]] char _end[];
 
 namespace vma::libc {
 
-void keep_pages_small()
+[[VMA_AT_STARTUP]] void keep_pages_small()
 {
-    static constinit std::atomic<bool> done{false};
-    if (done.exchange(true, std::memory_order_relaxed))
-        return;
     const int saved = errno;
     const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
     const auto whole_pages = [page](const char *address) {

@@ -11,7 +11,7 @@
 
 namespace vma::libc {
 
-// Before the first write to such a table: Debian's kernels else give it two MiB where it needs a page (transparent huge pages).
+// When the library is loaded: Debian's kernels else give a table two MiB where it needs a page (transparent huge pages).
 void keep_pages_small();
 
 } // namespace vma::libc

@@ -177,7 +177,6 @@ Set *adopt_set(int epfd)
     LockGuard guard(g_table_lock);
     if (Set *const known = set_of(epfd); known != nullptr)
         return known; // another thread was first
-    libc::keep_pages_small();
     Set *const set = g_pool.take();
     if (set == nullptr)
         return nullptr;

@@ -69,7 +69,6 @@ bool grow_pool() // pool lock held
     const std::uint32_t size = g_pool.size.load(std::memory_order_relaxed);
     if (size == 0) { // not in programs that have no socket of ours
         libc::catch_faults();
-        libc::keep_pages_small();
         remember_inherited_filters();
     }
     Socket *const sockets = chunk_for(size);

@@ -86,9 +86,11 @@ class Command:
 
 
 class Guest:
-    """One of the two hosts. `role` is "server" or "client"; `peer` is the other one."""
+    """One host. `role` is "server" or "client", and `peer` the other one; a host that is alone is a "system"."""
 
-    def __init__(self, role: str, number: int, mtu: int):
+    kind, processors, library = "device", 1, ""  # see initramfs.py
+
+    def __init__(self, role: str, number: int, mtu: int = 1500):
         self.role, self.mtu = role, mtu
         self.address, self.address6 = f"10.99.0.{number}", f"fd99::{number}"
         self.mac = f"52:54:00:00:00:{number:02x}"
@@ -102,7 +104,7 @@ class Guest:
 
     # ---- from power on to power off
 
-    def boot(self, kernel, wire: socket.socket, memory: int):
+    def boot(self, kernel, wire: socket.socket | None, memory: int):
         self._port, theirs = socket.socketpair()
         with theirs:
             self._machine = qemu.Machine(self, kernel, wire, theirs, memory)
@@ -128,8 +130,10 @@ class Guest:
         """`argv`: a list, or a string for the shell. `env` is added to an environment that is none of the host's.
         `on_output` is called with (command, stream, text) from another thread; stream is "out" or "err"."""
         argv = ["/bin/sh", "-c", argv] if isinstance(argv, str) else [str(word) for word in argv]
-        lab = {"LAB_ROLE": self.role, "LAB_ADDR": self.address, "LAB_ADDR6": self.address6,
-               "LAB_PEER": self.peer.address, "LAB_PEER6": self.peer.address6}
+        lab = {"LAB_ROLE": self.role}
+        if self.peer:
+            lab |= {"LAB_ADDR": self.address, "LAB_ADDR6": self.address6,
+                    "LAB_PEER": self.peer.address, "LAB_PEER6": self.peer.address6}
         env = {name: str(value) for name, value in {**_ENV, **lab, **(env or {})}.items()}
         return self._request(name or " ".join(argv), on_output, do="start", argv=argv, env=env, cwd=str(cwd))
 

@@ -19,19 +19,24 @@ _KERNEL_ARGUMENTS = "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check
 
 
 class Machine:
-    def __init__(self, guest, kernel, wire: socket.socket, port: socket.socket, memory: int):
-        """`wire`, `port`: the guest's ends of its network and of its agent's channel; stay the caller's."""
+    def __init__(self, guest, kernel, wire: socket.socket | None, port: socket.socket, memory: int):
+        """`wire`, `port`: the guest's ends of its network and of its agent's channel; stay the caller's. `memory` in MiB."""
         self._console = tempfile.TemporaryFile()
-        archive = initramfs.build(kernel, role=guest.role, mtu=guest.mtu, address=guest.address,
-                                  address6=guest.address6)
+        archive = initramfs.build(kernel, kind=guest.kind, role=guest.role, mtu=guest.mtu, address=guest.address,
+                                  address6=guest.address6, library=guest.library)
         initrd = os.memfd_create("initramfs")
         try:
             with open(initrd, "wb", closefd=False) as file:
                 file.write(archive)
-            arguments = _arguments(guest, kernel, wire.fileno(), port.fileno(), initrd, memory)
+            shared = [port.fileno(), initrd, *([wire.fileno()] if wire else [])]
+            arguments = _arguments(guest, kernel, port.fileno(), initrd, memory)
+            if wire:
+                # A pair of UNIX datagram sockets is the wire: a frame is a datagram.
+                arguments += ["-netdev", f"dgram,id=wire,local.type=fd,local.str={wire.fileno()}",
+                              "-device", f"virtio-net-pci,netdev=wire,mac={guest.mac},romfile="]
             self._process = subprocess.Popen(
                 [find("qemu-system-x86_64"), *arguments], stdin=subprocess.DEVNULL, stdout=self._console,
-                stderr=subprocess.STDOUT, pass_fds=(wire.fileno(), port.fileno(), initrd), start_new_session=True,
+                stderr=subprocess.STDOUT, pass_fds=shared, start_new_session=True,
                 preexec_fn=_die_with(os.getpid()))
         finally:
             os.close(initrd)
@@ -45,17 +50,14 @@ class Machine:
         self._process.wait()
 
 
-def _arguments(guest, kernel, wire: int, port: int, initrd: int, memory: int) -> list[str]:
+def _arguments(guest, kernel, port: int, initrd: int, memory: int) -> list[str]:
     # The emulated processor even where there is a real one (KVM): the same behaviour everywhere.
     return [
-        "-machine", "q35", "-accel", "tcg", "-cpu", "max", "-m", str(memory), "-smp", "1",
+        "-machine", "q35", "-accel", "tcg", "-cpu", "max", "-m", str(memory), "-smp", str(guest.processors),
         "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio",
         "-kernel", str(kernel.image), "-initrd", f"/proc/self/fd/{initrd}", "-append", _KERNEL_ARGUMENTS,
         "-fsdev", "local,id=machine,path=/,security_model=none,readonly=on,multidevs=remap",
         "-device", f"virtio-9p-pci,fsdev=machine,mount_tag={initramfs.TAG}",
-        # A pair of UNIX datagram sockets is the wire: a frame is a datagram.
-        "-netdev", f"dgram,id=wire,local.type=fd,local.str={wire}",
-        "-device", f"virtio-net-pci,netdev=wire,mac={guest.mac},romfile=",
         "-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,fd={port}",
         "-device", "virtserialport,chardev=agent",
     ]
