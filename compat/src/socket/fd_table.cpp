@@ -163,6 +163,7 @@ Socket *take_from_pool()
     s->kernel_news = false;
     s->kernel_told = 0;
     s->descriptor_sleeps = 0;
+    s->news_of_kernel = 0;
     s->kernel_state = 0;
     s->pending_error = 0;
     s->cookie = 0;

@@ -40,7 +40,10 @@ constinit std::atomic<std::uint64_t> g_sleeps{0};
 constinit std::atomic<std::uint64_t> g_wakes{0};
 
 constexpr std::uint64_t kOneSleep = (std::uint64_t{1} << 32) + 1;
-constexpr std::uint8_t kSleepsAfterNews = 16; // on the descriptor: more may come, and the helper thread is a detour
+// After news of the kernel more may come, and the helper thread is a detour: the next sleeps are on the descriptor. One, as at first the peer
+// has its last messages there; many where news keep coming.
+constexpr std::uint8_t kFewNews = 8;
+constexpr std::uint8_t kManySleeps = 16;
 
 // Who sleeps there looks again.
 void wake_at(fi_vma_place &place)
@@ -85,8 +88,11 @@ int open_news()
 bool hears_of_kernel(Socket &s, int fd)
 {
     const std::uint32_t number = g_news_number.load(std::memory_order_relaxed);
-    if (s.kernel_told.load(std::memory_order_acquire) == number)
+    if (s.kernel_told.load(std::memory_order_acquire) == number) {
+        if (const std::uint8_t news = s.news_of_kernel.load(std::memory_order_relaxed); news != 0)
+            s.news_of_kernel.store(news - 1, std::memory_order_relaxed);
         return true;
+    }
     if (const std::uint8_t left = s.descriptor_sleeps.load(std::memory_order_relaxed); left != 0) {
         s.descriptor_sleeps.store(left - 1, std::memory_order_relaxed);
         return false;
@@ -199,7 +205,10 @@ void tell_kernel_news()
         Socket &s = *socket_by_index(static_cast<std::uint32_t>(events[i].data.u64));
         if (mark_of(s) != events[i].data.u64)
             continue; // closed, while another descriptor of it is open somewhere
-        s.descriptor_sleeps.store(kSleepsAfterNews, std::memory_order_relaxed);
+        const std::uint8_t news = s.news_of_kernel.load(std::memory_order_relaxed);
+        s.descriptor_sleeps.store(news < kFewNews ? 1 : kManySleeps, std::memory_order_relaxed);
+        if (news < kFewNews)
+            s.news_of_kernel.store(news + 1, std::memory_order_relaxed);
         s.kernel_told.store(0, std::memory_order_release);
         note_kernel_events(s, events[i].events);
         notify(s, events[i].events);

@@ -228,6 +228,7 @@ public:
     std::atomic<bool> kernel_news{false};           // the kernel has EOF, an error or data on the descriptor
     std::atomic<std::uint32_t> kernel_told{0};      // the helper thread will hear of the next of it (places.cpp)
     std::atomic<std::uint8_t> descriptor_sleeps{0}; // so many go by the descriptor
+    std::atomic<std::uint8_t> news_of_kernel{0};    // without as many sleeps at the place between them
     std::atomic<std::uint32_t> kernel_state{0};     // POLLRDHUP, POLLHUP, POLLERR once the kernel said so
     std::atomic<int> pending_error{0};              // errno of a send of our own, which the program has not been told
     Glimpsed<std::uint64_t> cookie = 0;             // of our open offer, 0 none
