@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "compat/src/libc/next_symbol.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/vfork.hpp"
@@ -90,6 +91,30 @@ void entries_are_libcs(void **)
     VMA_REAL_CHECKED(X)
 #undef X
     ::dlclose(libc);
+}
+
+// At a program's start: each function that is found without dlsym() is the one that dlsym() finds, and nearly all are found.
+void next_symbols_are_dlsyms(void **)
+{
+    const NextSymbols next;
+    unsigned missed = 0;
+    const auto look = [&](const char *name) {
+        void *const found = next.find(name, symbol_hash(name));
+        missed += found == nullptr ? 1 : 0;
+        if (found != nullptr && found != ::dlsym(RTLD_NEXT, name))
+            UNIT_FAIL(name);
+    };
+#define X(name) look(#name);
+    VMA_REAL_FUNCTIONS(X)
+#undef X
+#define X(type, name) look(#name);
+    VMA_REAL_CHECKED(X)
+#undef X
+    assert_null(next.find("no_such_function", symbol_hash("no_such_function")));
+    assert_null(next.find("", symbol_hash("")));
+    assert_true(missed <= 3);
+    resolve_real_at_start();
+    entries_are_libcs(nullptr);
 }
 
 void filling_again_changes_nothing(void **)
@@ -189,6 +214,7 @@ int main()
         cmocka_unit_test(stubs_pass_arguments_on),
         cmocka_unit_test(stub_of_clone),
         cmocka_unit_test(entries_are_libcs),
+        cmocka_unit_test(next_symbols_are_dlsyms),
         cmocka_unit_test(filling_again_changes_nothing),
         cmocka_unit_test(child_of_vfork_is_known),
         cmocka_unit_test(private_numbers_are_high),

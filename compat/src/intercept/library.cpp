@@ -22,7 +22,7 @@ namespace {
 [[gnu::constructor(101)]] void library_load()
 {
     vma::libc::keep_pages_small();
-    vma::libc::resolve_real();
+    vma::config::is_opened() ? vma::libc::resolve_real() : vma::libc::resolve_real_at_start();
     vma::config::load_params();
     vma::rules::load();
     if (vma::config::params().handle_sigintr)

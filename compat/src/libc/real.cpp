@@ -4,11 +4,14 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdarg>
 #include <cstddef>
 #include <iterator>
 
+#include "compat/src/libc/next_symbol.hpp"
 #include "compat/src/libc/sections.hpp"
 
 #pragma GCC diagnostic ignored "-Wignored-attributes" // of libc's declarations; only their types are meant here
@@ -26,6 +29,12 @@ constexpr char kNames[][48] = { // no pointers: each program that starts would h
 #undef X
 };
 constexpr std::size_t kCount = std::size(kNames);
+
+constexpr std::array<std::uint32_t, kCount> kHashes = [] {
+    std::array<std::uint32_t, kCount> hashes{};
+    std::transform(std::begin(kNames), std::end(kNames), hashes.begin(), symbol_hash);
+    return hashes;
+}();
 
 // The table as what it is made of: pointers, in the order of the names.
 using Slot [[gnu::may_alias]] = void *;
@@ -189,12 +198,25 @@ constinit Real real = {
 #undef X
 };
 
-[[VMA_AT_STARTUP]] void resolve_real()
+void resolve_real()
 {
     const int saved = errno;
     void *const from = source();
     for (std::size_t i = 0; i < kCount; ++i)
         fill(i, from);
+    errno = saved;
+}
+
+[[VMA_AT_STARTUP]] void resolve_real_at_start()
+{
+    const int saved = errno;
+    const NextSymbols next;
+    for (std::size_t i = 0; i < kCount; ++i) {
+        if (void *const found = next.find(kNames[i], kHashes[i]))
+            __atomic_store_n(&slots()[i], found, __ATOMIC_RELAXED);
+        else
+            fill(i, source());
+    }
     errno = saved;
 }
 

@@ -105,5 +105,6 @@ extern constinit Real real;
 
 // Fills the table; idempotent. Not async-signal-safe: our constructor calls it, before any signal handler can.
 void resolve_real();
+void resolve_real_at_start(); // likewise, before another object is loaded
 
 } // namespace vma::libc
