@@ -50,10 +50,12 @@ def test_a_copied_offer(run, work, port):
     os.symlink(os.readlink(offer), forged)
     for fifo in fifos:
         fifo.write_bytes(b"")
+    run.wait_until(lambda: any("holds the other end" in text for proc in (victim, thief) for text in proc.log().at_level("WARNING")),
+                   "somebody to take the offer")
+    fifos[1].write_bytes(b"")
     for proc in plain, victim, thief:
         proc.ok()
     assert victim.log().accelerated(port) == 0
-    assert any("holds the other end" in text for proc in (victim, thief) for text in proc.log().at_level("WARNING")), "nobody took the offer"
 
 
 def become_nobody():

@@ -52,7 +52,7 @@ constexpr const char *kName = "libvma.so";
 
 [[VMA_AT_STARTUP]] bool is_asked_for()
 {
-    const char *const preloaded = std::getenv("LD_PRELOAD");
+    const char *const preloaded = ::secure_getenv("LD_PRELOAD");
     return (preloaded != nullptr && std::strstr(preloaded, kName) != nullptr) || is_linked() || is_opened();
 }
 

@@ -3,7 +3,7 @@
 (test_offers.py). Each prints its own port, and says what it has done.
 
 victim: a server that nobody may trace. It answers the first connection, then the second one, and when FIFO has a writer, the first again.
-plain: the first connection, which checks every answer. thief: the second one; whatever comes by it behind its answer is stolen.
+plain: the first connection, which checks every answer, until FIFO has had a second writer. thief: the second one; whatever comes by it behind its answer is stolen.
 locks: holds the lock of FOLDER and is stopped. untraced: what containers.py does, by a process that nobody may trace. pairs: connections within one process."""
 
 import ctypes
@@ -12,12 +12,14 @@ import os
 import signal
 import socket
 import sys
+import threading
 
 import containers
 
 PR_SET_DUMPABLE = 4
-ROUNDS = 20  # before, fewer than lift a connection; three times as many behind
+ROUNDS = 20  # before, fewer than lift a connection
 SIZE = 16
+END = b"." * SIZE
 MANY = 42  # sends of the thief: enough for an offer, while the victim has two calls of its connection
 
 
@@ -35,6 +37,13 @@ def answer(sock, first, count):
     for number in range(first, first + count):
         assert exactly(sock, SIZE) == line(number)
         sock.sendall(line(number))
+
+
+def answer_to_the_end(sock, number):
+    while (said := exactly(sock, SIZE)) != END:
+        assert said == line(number)
+        sock.sendall(line(number))
+        number += 1
 
 
 def ask(sock, first, count):
@@ -67,8 +76,7 @@ def victim(port, fifo):
     second.sendall(exactly(second, MANY * SIZE))
     say("second answered")
     wait_for(fifo)
-    answer(first, ROUNDS, 3 * ROUNDS)
-    exactly(first, 1)
+    answer_to_the_end(first, ROUNDS)
     say("done")
 
 
@@ -77,8 +85,13 @@ def plain(port, fifo):
     say(f"port {sock.getsockname()[1]}.")
     ask(sock, 0, ROUNDS)
     wait_for(fifo)
-    ask(sock, ROUNDS, 3 * ROUNDS)
-    sock.sendall(b".")
+    over = threading.Thread(target=wait_for, args=(fifo,))
+    over.start()
+    number = ROUNDS
+    while over.is_alive():
+        ask(sock, number, 1)
+        number += 1
+    sock.sendall(END)
 
 
 def thief(port):
