@@ -246,7 +246,7 @@ void set_log_details(int details)
         g_log.file.store(open_file(g_log.name), std::memory_order_release);
     const int file = g_log.file.load(std::memory_order_relaxed);
     g_log.callback.store(take_log_callback(), std::memory_order_release);
-    g_log.colors = params.log_colors && ::isatty(file >= 0 ? file : kStderr) == 1 &&
+    g_log.colors = params.log_colors && log_enabled(Level::kError) && ::isatty(file >= 0 ? file : kStderr) == 1 &&
                    g_log.callback.load(std::memory_order_relaxed) == nullptr;
 }
 

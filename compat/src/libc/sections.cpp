@@ -2,8 +2,8 @@
 #include "compat/src/libc/sections.hpp"
 
 #include <errno.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstdint>
 
@@ -16,7 +16,7 @@ namespace vma::libc {
 [[VMA_AT_STARTUP]] void keep_pages_small()
 {
     const int saved = errno;
-    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto page = static_cast<std::uintptr_t>(::getauxval(AT_PAGESZ));
     const auto whole_pages = [page](const char *address) {
         return (reinterpret_cast<std::uintptr_t>(address) + page - 1) / page * page;
     };

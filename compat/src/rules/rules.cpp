@@ -61,13 +61,14 @@ private:
 // A file that nobody asked for need not be there.
 [[VMA_AT_STARTUP]] void tell_unreadable(const char *path, int error)
 {
+    if (error == ENOENT && std::strcmp(path, kDefaultPath) == 0) {
+        VMA_LOG(kDebug, "%s is not there: no rules", path);
+        return;
+    }
     const char *const why = error == EINVAL  ? "it is not a regular file"
                             : error == EFBIG ? "it is larger than 1 MiB"
                                              : std::strerror(error);
-    if (error == ENOENT && std::strcmp(path, kDefaultPath) == 0)
-        VMA_LOG(kDebug, "%s is not there: no rules", path);
-    else
-        VMA_LOG(kWarn, "cannot read the rules of %s: %s; there are none", path, why);
+    VMA_LOG(kWarn, "cannot read the rules of %s: %s; there are none", path, why);
 }
 
 void tell(const Rule &rule)
