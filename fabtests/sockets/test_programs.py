@@ -272,25 +272,25 @@ def test_nginx_reload(run, port, pair):
                                      ["-P1", "-l", "97"]], ids=" ".join)
 def test_iperf3(run, port, pair, options):
     """More than all buffers hold; and more again where it was over before both helper threads had a processor."""
-    for amount in ("20M", "100M", "500M") if "97" in options else ("100M", "1G", "8G"):
-        server, client = run_iperf3(run, port, pair, amount, options)
+    for mib in (20, 100, 500) if "97" in options else (100, 1024, 8192):
+        server, client = run_iperf3(run, port, pair, mib, options)
         if not pair.both or all(proc.log().accelerated(port) for proc in (server, client)):
             break
     expect.acceleration(pair, port, server, client)
 
 
-def run_iperf3(run, port, pair, amount, options):
+def run_iperf3(run, port, pair, mib, options):
     server = run.start("server", [build.tool("iperf3"), "-s", "-1", "-p", port, "--json"], vma=pair.server,
                        mode=pair.mode)
     run.wait_port(port, server)
-    client = run.run("client", [build.tool("iperf3"), "-c", "127.0.0.1", "-p", port, "-n", amount, "--json", *options],
+    client = run.run("client", [build.tool("iperf3"), "-c", "127.0.0.1", "-p", port, "-n", f"{mib}M", "--json", *options],
                      vma=pair.client, mode=pair.mode)
     result = json.loads(client.stdout())
     assert "error" not in result, result["error"]
     # iperf3 counts what had been read when the sender's "done" came: what was under way then is not in it.
     kinds = ["sum_received"] + (["sum_received_bidir_reverse"] if "--bidir" in options else [])
     for kind in kinds:
-        assert result["end"][kind]["bytes"] > 1 << 20, result["end"][kind]
+        assert result["end"][kind]["bytes"] > (mib << 20) // 50, result["end"][kind]
     server.ok()
     assert "error" not in json.loads(server.stdout())
     return server, client

@@ -74,6 +74,7 @@ constexpr const char *kElsewhere[] = {
 };
 constexpr const char *kTestPrefixes[] = {"VMA_TEST_", "VMA_SIM_"}; // of this project's own tests
 
+constexpr const char *kOurs = "VMA_";
 constexpr std::size_t kNameMax = 64;
 constexpr int kMostWarnings = 16;
 
@@ -169,7 +170,7 @@ std::size_t distance(const char *a, const char *b)
 bool name_of(const char *entry, char (&name)[kNameMax + 1])
 {
     const std::size_t length = std::strspn(entry, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
-    if (!has_prefix(entry, "VMA_") || entry[length] != '=' || length == std::strlen("VMA_") || length > kNameMax)
+    if (!has_prefix(entry, kOurs) || entry[length] != '=' || length == std::strlen(kOurs) || length > kNameMax)
         return false;
     std::memcpy(name, entry, length);
     name[length] = '\0';
@@ -196,6 +197,14 @@ void warn_about_unknown(const char *name)
 {
     const char *const value = raw_variable(name);
     return value != nullptr && value[std::strspn(value, " \t\r\n")] != '\0' ? value : nullptr;
+}
+
+[[VMA_AT_STARTUP]] bool any_variable()
+{
+    for (char **entry = environ; entry != nullptr && *entry != nullptr; ++entry)
+        if (has_prefix(*entry, kOurs))
+            return true;
+    return false;
 }
 
 const char *older_value(const Row &row, char (&text)[kAliasText])

@@ -13,6 +13,9 @@ namespace vma::config {
 const char *variable(const char *name);
 const char *raw_variable(const char *name); // the same, where an empty one means something
 
+// Whether one of a name VMA_* is in the environment, whatever it says.
+bool any_variable();
+
 inline constexpr std::size_t kAliasText = 32;
 
 // What an older name says of this parameter; nullptr if none does, or the parameter's own name is there. `text` may be

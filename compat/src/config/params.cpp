@@ -4,14 +4,12 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <string_view>
 
 #include "compat/src/config/aliases.hpp"
 #include "compat/src/config/asked.hpp"
@@ -20,6 +18,7 @@
 #include "compat/src/config/privileged.hpp"
 #include "compat/src/config/relations.hpp"
 #include "compat/src/config/table.hpp"
+#include "compat/src/libc/join.hpp"
 #include "compat/src/libc/sections.hpp"
 
 namespace vma::config {
@@ -138,13 +137,8 @@ unsigned read_environment(Params &params)
 [[VMA_AT_STARTUP]] bool expand_process_id(const char *text, char *out, std::size_t size)
 {
     const char *const mark = std::strstr(text, "%d");
-    if (mark == nullptr) { // without the pages of printf(): each program that starts is here
-        const std::size_t whole = std::strlen(text);
-        const std::size_t kept = std::min(whole, size - 1);
-        std::memcpy(out, text, kept);
-        out[kept] = '\0';
-        return kept == whole;
-    }
+    if (mark == nullptr)
+        return libc::join(out, size, {text}) < size;
     const int length = std::snprintf(out, size, "%.*s%d%s", static_cast<int>(mark - text), text, ::getpid(), mark + 2);
     return length >= 0 && static_cast<std::size_t>(length) < size;
 }
@@ -161,18 +155,6 @@ void find_environment()
         return;
     const std::uintptr_t count = **top;
     environ = reinterpret_cast<char **>(*top + 1 + count + 1);
-}
-
-// Most programs that the machine's /etc/ld.so.preload brings the library into have no word of it in their environment.
-[[VMA_AT_STARTUP]] bool is_told()
-{
-    constexpr std::string_view kPrefix = "VMA_";
-    if (is_privileged())
-        return true;
-    for (char **entry = environ; entry != nullptr && *entry != nullptr; ++entry)
-        if (std::strncmp(*entry, kPrefix.data(), kPrefix.size()) == 0)
-            return true;
-    return false;
 }
 
 void warn_about_values()
@@ -202,7 +184,7 @@ void load_params_early()
         return;
     const int saved = errno;
     read_permission();
-    const bool told = is_told();
+    const bool told = is_privileged() || any_variable(); // most that /etc/ld.so.preload brings the library into are not
     if (told)
         read_environment(g_params);
     else

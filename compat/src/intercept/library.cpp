@@ -22,14 +22,15 @@ namespace {
 [[gnu::constructor(101)]] void library_load()
 {
     vma::libc::keep_pages_small();
-    vma::config::is_opened() ? vma::libc::resolve_real() : vma::libc::resolve_real_at_start();
+    const bool opened = vma::config::is_opened();
+    opened ? vma::libc::resolve_real() : vma::libc::resolve_real_at_start();
     vma::config::load_params();
     vma::rules::load();
     if (vma::config::params().handle_sigintr)
         vma::libc::let_interrupts_end_all_polling();
     if (vma::config::params().handle_sigsegv)
         vma::libc::trace_crashes();
-    if (vma::config::is_opened())
+    if (opened)
         vma::libc::handlers_bypass_us();
     vma::sock::register_fork_handlers();
     vma::sock::adopt_inherited(vma::intercept::number_tracked);

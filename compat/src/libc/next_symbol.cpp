@@ -3,14 +3,10 @@
 // is not hidden, the default (the LSB's "Symbol Versioning").
 #include "compat/src/libc/next_symbol.hpp"
 
-#include <link.h>
-
 #include <cstring>
 
+#include "compat/src/libc/loaded.hpp"
 #include "compat/src/libc/sections.hpp"
-
-// This library's first byte; the linker's name.
-extern "C" [[gnu::visibility("hidden")]] const char __ehdr_start[];
 
 namespace vma::libc {
 
@@ -48,11 +44,8 @@ bool is_ordinary(const ElfW(Sym) & symbol)
 [[VMA_AT_STARTUP]] bool NextSymbols::Object::read(const link_map &map)
 {
     base = map.l_addr;
-    const auto at = [this](ElfW(Addr) value) {
-        return value < base ? base + value : value;
-    }; // the loader adds it, not always
     for (const ElfW(Dyn) *entry = map.l_ld; entry->d_tag != DT_NULL; ++entry) {
-        const ElfW(Addr) value = at(entry->d_un.d_ptr);
+        const ElfW(Addr) value = address_in(map, entry->d_un.d_ptr);
         if (entry->d_tag == DT_GNU_HASH)
             hashes = reinterpret_cast<const std::uint32_t *>(value);
         else if (entry->d_tag == DT_STRTAB)

@@ -7,9 +7,7 @@
 
 #include <cstdint>
 
-// Of this library; the linker's names.
-extern "C" [[gnu::visibility("hidden")]] char __bss_start[];
-extern "C" [[gnu::visibility("hidden")]] char _end[];
+#include "compat/src/libc/loaded.hpp"
 
 namespace vma::libc {
 

@@ -54,8 +54,8 @@ Socket *chunk_for(std::uint32_t index)
     if (index / kChunkSockets >= kMaxChunks)
         return nullptr;
     std::atomic<Socket *> &chunk = g_pool.chunks[index / kChunkSockets];
-    if (chunk.load(std::memory_order_relaxed) != nullptr)
-        return chunk.load(std::memory_order_relaxed);
+    if (Socket *const there = chunk.load(std::memory_order_relaxed); there != nullptr)
+        return there;
     void *const memory =
         ::mmap(nullptr, sizeof(Socket) * kChunkSockets, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
@@ -257,8 +257,8 @@ bool rule_for_listener(int fd)
 
 int other_descriptor(const Socket &s)
 {
-    const int highest = g_pool.above_fds.load(std::memory_order_relaxed) - 1;
-    for (int fd = 0; fd <= highest; ++fd)
+    const int above = g_pool.above_fds.load(std::memory_order_relaxed);
+    for (int fd = 0; fd < above; ++fd)
         if (table_slot(fd).load(std::memory_order_relaxed) == &s)
             return fd;
     return -1;

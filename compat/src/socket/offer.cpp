@@ -9,16 +9,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
-#include <string_view>
+#include <iterator>
+#include <limits>
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/libc/join.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/socket/author.hpp"
@@ -82,14 +83,12 @@ Name offer_name(const sockaddr_in6 &connector, const sockaddr_in6 &acceptor, std
 // As the provider has it. Everybody may make the first name; the second one is in a folder that is this user's alone, where he has one.
 [[VMA_AT_STARTUP]] int print_default_path(char (&out)[kPathMax])
 {
-    constexpr std::string_view kUsual = "/dev/shm/vma-";
     const uid_t user = ::geteuid();
-    char *const number =
-        std::copy(kUsual.begin(), kUsual.end(), out); // without the pages of printf(): each program that starts is here
-    char *const end = std::to_chars(number, std::end(out) - 1, user).ptr;
-    *end = '\0';
+    char number[std::numeric_limits<uid_t>::digits10 + 1];
+    const char *const end = std::to_chars(std::begin(number), std::end(number), user).ptr;
+    const std::size_t length = libc::join(out, sizeof out, {"/dev/shm/vma-", {number, end}});
     if (!is_of_another_user(out))
-        return static_cast<int>(end - out);
+        return static_cast<int>(length);
     return user == 0 ? std::snprintf(out, sizeof out, "/run/vma-0")
                      : std::snprintf(out, sizeof out, "/run/user/%u/vma", user);
 }

@@ -20,6 +20,7 @@
 #include <new>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/libc/join.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/socket/offer.hpp"
@@ -71,11 +72,7 @@ namespace {
     Path path;
     char directory[kOffersPathMax];
     offers_path(directory);
-    constexpr char kFolder[] = "/unread";
-    static_assert(sizeof path.text >= sizeof directory + sizeof kFolder);
-    const std::size_t length = strlen(directory);
-    memcpy(path.text, directory, length);
-    memcpy(path.text + length, kFolder, sizeof kFolder);
+    libc::join(path.text, sizeof path.text, {directory, "/unread"});
     return path;
 }
 

@@ -5,6 +5,14 @@ import os
 import shutil
 
 
+LAB_FAILED, TIMED_OUT = 125, 124  # exit statuses of the commands, as timeout(1) has them
+
+
+def exit_status(status: int) -> int:
+    """Of a command that ended with `status`, -N if signal N ended it."""
+    return status if status >= 0 else 128 - status
+
+
 class LabError(Exception):
     """The text says what was wrong and, where there is something to do about it, what."""
 

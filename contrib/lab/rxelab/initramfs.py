@@ -48,9 +48,9 @@ exec chroot /root /usr/bin/python3 -I -S -B %(agent)s
 # A whole system: its /tmp is empty, as after a boot; its init mounts the rest itself. With `library`, a folder, each program has what is there.
 _SYSTEM = """
 units=/root/etc/systemd/system
-try cp %(inside)s%(agent)s /root/usr/local/lib/lab-agent.py
+try cp /root%(agent)s /root/usr/local/lib/lab-agent.py
 if [ -n %(library)s ]; then
-    try cp %(inside)s%(library)s/libvma.so %(inside)s%(library)s/libvma-fi.so /root/usr/lib/
+    try cp /root%(library)s/libvma.so /root%(library)s/libvma-fi.so /root/usr/lib/
     echo /usr/lib/libvma.so >/root/etc/ld.so.preload
 fi
 printf '%%s\n' '[Unit]' DefaultDependencies=no After=sysinit.target '[Service]' \
@@ -70,7 +70,7 @@ _APPLETS = ("chmod", "chroot", "cp", "hostname", "insmod", "ip", "ln", "mkdir", 
 
 def build(kernel, **values) -> bytes:
     """The archive. `values`: kind ("device" or "system"), role, address, address6, mtu, library."""
-    values |= {"tag": TAG, "rdma": find("rdma"), "agent": HERE / "agent.py", "inside": "/root"}
+    values |= {"tag": TAG, "rdma": find("rdma"), "agent": HERE / "agent.py"}
     script = (_INIT + _ENDS[values["kind"]]) % {name: shlex.quote(str(value)) for name, value in values.items()}
     archive = bytearray()
     for folder in ("bin", "dev", "proc", "machine", "modules", "root", "writes"):

@@ -17,7 +17,7 @@ import threading
 import containers
 
 PR_SET_DUMPABLE = 4
-ROUNDS = 20  # before, fewer than lift a connection
+ROUNDS = 20  # before, fewer than lift a connection; three times as many behind
 SIZE = 16
 END = b"." * SIZE
 MANY = 42  # sends of the thief: enough for an offer, while the victim has two calls of its connection
@@ -91,6 +91,7 @@ def plain(port, fifo):
     while over.is_alive():
         ask(sock, number, 1)
         number += 1
+    ask(sock, number, 3 * ROUNDS)
     sock.sendall(END)
 
 

@@ -331,6 +331,7 @@ void end(Socket &s)
         const LockGuard guard(g_lift_lock);
         unlift(s, false);
         state_of(s).groups.reset();
+        state_of(s).has_groups = false;
         s.mode.store(Mode::kFree, std::memory_order_release);
         unlist(s);
     }
