@@ -189,7 +189,7 @@ bool Victim::wants_it(std::uint64_t data, const About &about) const
 int hand_over(const Record &record)
 {
     sock::engine_exclude_polling(true);
-    const int result = sock::udp::take(nullptr, record.bytes.get(), record.length, record.data, nullptr);
+    const int result = sock::udp::take(&g_main_arrivals, record.bytes.get(), record.length, record.data, nullptr);
     sock::engine_exclude_polling(false);
     assert_in_range(result, 0, 1);
     return result;
@@ -358,7 +358,7 @@ void Victim::take_directly(const Record &record, Random &random)
     State &u = state();
     Call call(random);
     Direct direct = {socket_, &call.msg};
-    set_direct(&direct);
+    g_main_arrivals.direct = &direct;
     const std::uint32_t before = u.dropped.load();
     const bool alone = is_for_it(record) && (record.data & kToAfterKernel) == 0 && model_.empty() &&
                        wants_it(record.data, make_expected(record).about);
@@ -374,7 +374,7 @@ void Victim::take_directly(const Record &record, Random &random)
         assert_int_equal(hand_over(record), 0);
     }
     assert_int_equal(direct.done, alone);
-    set_direct(nullptr);
+    g_main_arrivals.direct = nullptr;
 }
 
 void Victim::send_by_kernel(const char *text) const

@@ -113,7 +113,7 @@ void start_peer()
 std::uint32_t taken_from_ring()
 {
     sock::engine_exclude_polling(true);
-    const std::uint32_t taken = sock::udp::taken();
+    const std::uint32_t taken = sock::udp::g_main_arrivals.taken;
     sock::engine_exclude_polling(false);
     return taken;
 }

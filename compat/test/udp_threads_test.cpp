@@ -155,6 +155,92 @@ void batches_peeks_and_waits(void **)
     assert_true(traffic.looks.load() > 0);
 }
 
+// ---- event loops
+
+// An epoll set with one socket in it.
+class Loop
+{
+public:
+    explicit Loop(const UdpSocket &socket) : epfd_(mux::epoll_created(::epoll_create1(EPOLL_CLOEXEC)))
+    {
+        epoll_event event = {};
+        event.events = EPOLLIN;
+        assert_int_equal(mux::epoll_control(epfd_, EPOLL_CTL_ADD, socket.fd, &event), 0);
+    }
+    ~Loop()
+    {
+        mux::epoll_closed(epfd_);
+        ::close(epfd_);
+    }
+    Loop(const Loop &) = delete;
+    Loop &operator=(const Loop &) = delete;
+    bool wait() const
+    {
+        epoll_event told = {};
+        const timespec patience = {5, 0};
+        return mux::epoll_wait(epfd_, &told, 1, &patience, nullptr) == 1;
+    }
+
+private:
+    int epfd_;
+};
+
+void receive_in_loop(Traffic &traffic, const Loop &loop)
+{
+    Datagram datagram;
+    bool goes_on = true;
+    while (goes_on && traffic.check(loop.wait())) {
+        ssize_t n = 0;
+        while (goes_on && (n = traffic.to().receive(datagram, MSG_DONTWAIT)) >= 0)
+            goes_on = traffic.account(datagram, n);
+    }
+}
+
+// One receiver, in a set that it has joined before it was accelerated, and two senders.
+struct Served {
+    UdpSocket to;
+    Loop loop{to};
+    UdpSocket from[2];
+    Traffic traffic{to, 2};
+    std::vector<std::thread> threads;
+
+    void start()
+    {
+        assert_true(accelerate(to, to)); // which puts it on a ring
+        for (const UdpSocket &one : from)
+            assert_true(accelerate(one, to));
+        threads.emplace_back([this] { receive_in_loop(traffic, loop); });
+        for (std::uint32_t i = 0; i < 2; ++i)
+            threads.emplace_back([this, i] { send_singly(traffic, from[i], i); });
+    }
+    void finish()
+    {
+        for (std::size_t i = 1; i < threads.size(); ++i)
+            threads[i].join();
+        traffic.check(to.send_number(0, kEnd, to.address));
+        threads[0].join();
+        assert_int_equal(traffic.errors(), 0);
+        assert_true(traffic.all_came());
+    }
+};
+
+// Each set has a ring, which is given to the next one when its sockets are gone.
+void loops_of_their_own(void **)
+{
+    constexpr int kTurns = 3;
+    for (int turn = 0; turn < kTurns; ++turn) {
+        Served served[3];
+        sock::RingMask rings = 0;
+        for (Served &one : served) {
+            one.start();
+            rings |= sock::rings_of(*one.to.s);
+        }
+        assert_int_equal(__builtin_popcountll(rings), std::size(served));
+        for (Served &one : served)
+            one.finish();
+    }
+}
+
 // ---- options
 
 void change_receiving_options(UdpSocket &socket, Traffic &traffic)
@@ -270,9 +356,13 @@ int main()
 {
     const Library library;
     static const CMUnitTest tests[] = {
-        cmocka_unit_test(many_threads_send_by_one_socket), cmocka_unit_test(many_sockets_and_many_receivers),
-        cmocka_unit_test(batches_peeks_and_waits),         cmocka_unit_test(options_change_meanwhile),
-        cmocka_unit_test(sender_connects_meanwhile),       cmocka_unit_test(receiver_connects_meanwhile),
+        cmocka_unit_test(many_threads_send_by_one_socket),
+        cmocka_unit_test(many_sockets_and_many_receivers),
+        cmocka_unit_test(batches_peeks_and_waits),
+        cmocka_unit_test(options_change_meanwhile),
+        cmocka_unit_test(loops_of_their_own),
+        cmocka_unit_test(sender_connects_meanwhile),
+        cmocka_unit_test(receiver_connects_meanwhile),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

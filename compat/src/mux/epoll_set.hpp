@@ -201,6 +201,9 @@ int live_number(const Set &set, int epfd); // epfd, or another descriptor of the
 
 // ---- entry.cpp: entries and the lists they are on -------------------------------------------------------------------
 
+struct ThreadRecord;
+// The thread is about to wait for the socket beside others, in poll() or select().
+void note_poller(sock::Socket &s, const ThreadRecord &thread);
 sock::MuxHook &hook_of(const Entry &entry);
 sock::MuxHook &hook_of(void *source, bool nested);
 Entry *find_entry(Set &set, void *source, bool nested, int fd); // set.lock held

@@ -50,8 +50,9 @@ void became_plain(sock::Socket &s);
 // Some set tells edges of it: with the kernel that would begin anew, and tell what is true still once more.
 bool tells_edges(sock::Socket &s);
 
-// Threads that wait each in a set of its own would all wake for what comes on a ring that they share. Whose the ring of the socket is to be: that of
-// the set that it is in, by a number that stays as long as the set; 0: the main ring, which the first set has, and all that are in none.
+// Threads that wait each in a set of its own, or in poll() each for several sockets of its own, would all wake for what comes on a ring that they
+// share. Whose the ring of the socket is to be: that of the set that it is in, else of the thread that had it in a poll() last, by a number that stays
+// as long as the set or the thread; 0: the main ring, which the first set and the first such thread have, and all that neither is said of.
 std::uint64_t ring_owner(sock::Socket &s);
 
 // Before the kernel's close of one descriptor of it. `last`: this process has no other one. True (not when `last`): the

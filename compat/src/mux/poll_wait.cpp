@@ -36,15 +36,14 @@ short to_short(std::uint32_t events)
     return static_cast<short>(events);
 }
 
-// The socket or set of `fd` that user space has to look at; none of both: the kernel knows all.
-void source_of(int fd, sock::Socket *&socket, Set *&set)
+// The socket or set of `fd`. True: user space has to look at it; else the kernel knows all.
+bool source_of(int fd, sock::Socket *&socket, Set *&set)
 {
     socket = sock::lookup(fd);
     set = socket == nullptr ? set_of(fd) : nullptr;
-    if (socket != nullptr && !sock::is_dual(*socket))
-        socket = nullptr;
     if (set != nullptr && !is_taken(*set))
         set = nullptr;
+    return set != nullptr || (socket != nullptr && sock::is_dual(*socket));
 }
 
 } // namespace
@@ -86,9 +85,11 @@ bool PollWait::classify()
         kernel_[i] = {fds_[i].fd, fds_[i].events, 0};
         sock::Socket *socket = nullptr;
         Set *set = nullptr;
-        source_of(fds_[i].fd, socket, set);
-        if (socket == nullptr && set == nullptr)
+        if (!source_of(fds_[i].fd, socket, set)) {
+            if (socket != nullptr && count_ > 1)
+                note_poller(*socket, record_);
             continue;
+        }
         Looked &looked = looked_[frame_.looked_count++];
         looked = {};
         looked.watcher.notify = notify_frame;
@@ -110,7 +111,8 @@ bool PollWait::changed() const
     for (nfds_t i = 0; i < count_; ++i) {
         sock::Socket *socket = nullptr;
         Set *set = nullptr;
-        source_of(fds_[i].fd, socket, set);
+        if (!source_of(fds_[i].fd, socket, set))
+            socket = nullptr;
         const bool known = next < frame_.looked_count && looked_[next].index == i;
         if (socket != (known ? looked_[next].socket : nullptr) || set != (known ? looked_[next].set : nullptr))
             return true;

@@ -186,14 +186,40 @@ Set *adopt_set(int epfd)
     return set;
 }
 
+namespace {
+
+constexpr std::uint64_t kPoller = std::uint64_t{1} << 63; // no set has such an address
+
+// The first thread that polls has the main ring, too.
+std::uint64_t poller_owner(std::uint32_t poller)
+{
+    static constinit std::atomic<std::uint32_t> first{0};
+    std::uint32_t owner = 0;
+    if (poller == 0 || first.compare_exchange_strong(owner, poller, std::memory_order_relaxed) || owner == poller)
+        return 0;
+    return kPoller | poller;
+}
+
+} // namespace
+
+void note_poller(sock::Socket &s, const ThreadRecord &thread)
+{
+    std::atomic<std::uint32_t> &poller = sock::mux_hook(s).poller;
+    const auto number = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(&thread) / alignof(ThreadRecord));
+    if (poller.load(std::memory_order_relaxed) != number)
+        poller.store(number, std::memory_order_relaxed);
+}
+
 std::uint64_t ring_owner(sock::Socket &s)
 {
     sock::MuxHook &hook = sock::mux_hook(s);
     LockGuard guard(hook.lock);
     const auto *const entry = static_cast<Entry *>(hook.entries);
     Set *const set = entry != nullptr ? entry->set.load(std::memory_order_acquire) : nullptr;
+    if (set == nullptr)
+        return poller_owner(hook.poller.load(std::memory_order_relaxed));
     Set *owner = nullptr;
-    if (set == nullptr || g_main_owner.compare_exchange_strong(owner, set, std::memory_order_relaxed) || owner == set)
+    if (g_main_owner.compare_exchange_strong(owner, set, std::memory_order_relaxed) || owner == set)
         return 0;
     return reinterpret_cast<std::uintptr_t>(set); // their memory is never anything else
 }

@@ -145,37 +145,39 @@ int open_objects()
     return result;
 }
 
-int open_datagrams(DatagramObjects &d)
+int open_addresses(DatagramObjects &d)
 {
-    const Objects &o = g_engine.objects;
-    fi_provider *const provider = sock::provider();
     fi_av_attr attributes = {};
     attributes.type = FI_AV_TABLE;
-    fi_vma_taker taker = {nullptr, nullptr, udp::take};
-    sockaddr_in any = {};
-    std::size_t size = sizeof any;
-    fi_info *info = nullptr;
-    int result = find_device(*provider, Want::kDatagrams, nullptr, info);
-    if (result == 0)
-        result = fi_av_open(o.domain, &attributes, &d.av, nullptr);
-    if (result == 0)
-        result = fi_endpoint(o.domain, info, &d.ep, nullptr);
-    if (result == 0)
-        result = fi_setopt(&d.ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TAKER), &taker, sizeof taker);
-    if (result == 0)
-        result = fi_ep_bind(d.ep, &d.av->fid, 0);
-    if (result == 0)
-        result = fi_ep_bind(d.ep, &o.cq->fid, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION);
-    if (result == 0)
-        result = fi_enable(d.ep);
-    if (result == 0)
-        result = fi_getname(&d.ep->fid, &any, &size);
-    d.port = ntohs(any.sin_port);
-    o.process->freeinfo(info);
-    return result;
+    return fi_av_open(g_engine.objects.domain, &attributes, &d.av, nullptr);
 }
 
 } // namespace
+
+int engine_open_datagrams(fid_cq &cq, udp::Arrivals &arrivals, fid_ep *&ep, std::uint16_t &port)
+{
+    const Objects &o = g_engine.objects;
+    fi_vma_taker taker = {nullptr, &arrivals, udp::take};
+    sockaddr_in any = {};
+    std::size_t size = sizeof any;
+    fi_info *info = nullptr;
+    int result = find_device(*sock::provider(), Want::kDatagrams, nullptr, info);
+    if (result == 0)
+        result = fi_endpoint(o.domain, info, &ep, nullptr);
+    if (result == 0)
+        result = fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TAKER), &taker, sizeof taker);
+    if (result == 0)
+        result = fi_ep_bind(ep, &g_engine.datagrams.av->fid, 0);
+    if (result == 0)
+        result = fi_ep_bind(ep, &cq.fid, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION);
+    if (result == 0)
+        result = fi_enable(ep);
+    if (result == 0)
+        result = fi_getname(&ep->fid, &any, &size);
+    port = ntohs(any.sin_port);
+    o.process->freeinfo(info);
+    return result;
+}
 
 bool engine_start_datagrams()
 {
@@ -183,7 +185,10 @@ bool engine_start_datagrams()
         return true;
     if (g_engine.datagrams_failed || !engine_start())
         return false;
-    const int result = open_datagrams(g_engine.datagrams);
+    DatagramObjects &d = g_engine.datagrams;
+    int result = open_addresses(d);
+    if (result == 0)
+        result = engine_open_datagrams(*g_engine.objects.cq, udp::g_main_arrivals, d.ep, d.port);
     if (result == 0)
         return true;
     g_engine.datagrams_failed = true;
@@ -337,9 +342,9 @@ unsigned read_remote_queue(Device &d)
 {
     unsigned n = 0;
     each_remote_device([&n](Device &d) {
-        const std::uint32_t taken = udp::taken();
+        const std::uint32_t taken = udp::g_main_arrivals.taken;
         unsigned found = read_remote_queue(d);
-        found += udp::taken() - taken;
+        found += udp::g_main_arrivals.taken - taken;
         if (found != 0)
             note_hit(d.hits, d.most, found);
         n += found;
@@ -350,8 +355,8 @@ unsigned read_remote_queue(Device &d)
 unsigned poll_locked()
 {
     Device &local = g_engine.objects;
-    const std::uint32_t taken = udp::taken();
-    const unsigned n = read_queue(local) + (udp::taken() - taken);
+    const std::uint32_t taken = udp::g_main_arrivals.taken;
+    const unsigned n = read_queue(local) + (udp::g_main_arrivals.taken - taken);
     if (n != 0)
         note_hit(local.hits, local.most, n);
     return g_remote_devices.load(std::memory_order_relaxed) == 0 ? n : n + poll_remote();
@@ -389,12 +394,14 @@ unsigned engine_poll(RingMask rings)
     return ((rings & kMainRing) != 0 ? poll_if_free(poll_locked) : 0) + poll_more_rings(rings);
 }
 
-unsigned engine_poll_direct(udp::Direct &direct)
+unsigned engine_poll_direct(udp::Direct &direct, RingMask rings)
 {
+    if (rings != kMainRing) [[unlikely]]
+        return poll_rings_directly(rings, direct);
     return poll_if_free([&direct] {
-        udp::set_direct(&direct);
+        udp::g_main_arrivals.direct = &direct;
         const unsigned n = poll_locked();
-        udp::set_direct(nullptr);
+        udp::g_main_arrivals.direct = nullptr;
         return n;
     });
 }

@@ -11,7 +11,7 @@ namespace vma::sock {
 
 class Socket;
 
-// Completion queues with their poll locks, a bit each: rings.hpp. All but accelerated streams of this host is on the first.
+// Completion queues with their poll locks, a bit each: rings.hpp. All but sockets that are accelerated within this host is on the first.
 using RingMask = std::uint64_t;
 inline constexpr RingMask kMainRing = 1;
 inline constexpr RingMask kAllRings = ~RingMask{0};
@@ -31,8 +31,8 @@ unsigned engine_poll(RingMask rings = kMainRing);
 namespace udp {
 struct Direct;
 }
-// The same, of the first ring, for a call that waits for a datagram, which may go straight to where it wants it.
-unsigned engine_poll_direct(udp::Direct &direct);
+// The same for a call that waits for a datagram, which may go straight to where it wants it.
+unsigned engine_poll_direct(udp::Direct &direct, RingMask rings);
 
 // Takes all out of the queues, waiting for another thread that polls: what was published before the call is counted after.
 // Returns the number of events handed out.

@@ -15,6 +15,7 @@
 #include "compat/src/socket/device.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/lock.hpp"
+#include "compat/src/socket/udp/arrivals.hpp"
 
 namespace vma::sock {
 
@@ -41,11 +42,14 @@ void engine_update_active(); // after either list of sockets has changed; lift l
 // What datagrams need besides. Once opened they stay.
 struct DatagramObjects {
     fid_av *av = nullptr;
-    fid_ep *ep = nullptr;
+    fid_ep *ep = nullptr;   // sends for all sockets, and takes what comes for those on the main ring
     std::uint16_t port = 0; // host byte order
 };
 bool engine_start_datagrams(); // and the engine; lift lock held. False: it can't be (said once in the log)
 const DatagramObjects &engine_datagrams();
+// One more endpoint, for what comes for sockets on the ring of `cq`; engine_start_datagrams() has been true. Lift lock held. 0 or a negative
+// fi_errno, and then there may be an `ep` to close.
+int engine_open_datagrams(fid_cq &cq, udp::Arrivals &arrivals, fid_ep *&ep, std::uint16_t &port);
 void engine_exclude_polling(bool exclude, RingMask rings = kMainRing); // takes and gives back the poll locks
 // Somebody of those sleeps on the descriptor, and it is not readable.
 bool will_be_woken(const std::atomic<std::uint32_t> &asleep, int fd);

@@ -151,6 +151,7 @@ Socket *take_from_pool()
     s->let_go = false;
     s->ask_holders_after = 0;
     s->seen_offers = 0;
+    s->mux.poller = 0;
     s->ring = 0;
     s->ring_bit = kMainRing;
     s->counts_access = false;

@@ -112,12 +112,13 @@ bool hears_of_kernel(Socket &s, int fd)
     return false;
 }
 
-// Nothing but its endpoint brings what the thread waits for, as far as is known.
+// Nothing but its endpoint brings what the thread waits for, as far as is known. rx_lock held.
 bool comes_by_endpoint(const Socket &s)
 {
     if (is_udp(s)) {
         const udp::State &u = udp::state_of(s);
-        return !u.has_groups && u.port_count == 0 && !u.kernel_brings.load(std::memory_order_relaxed);
+        const bool last_by_kernel = u.kernel_brings.load(std::memory_order_relaxed) && u.since_turn == 0;
+        return !u.has_groups && u.port_count == 0 && !last_by_kernel;
     }
     return s.endpoint != nullptr && !s.remote && !s.on_port && !waits_for_kernel(s, POLLIN);
 }

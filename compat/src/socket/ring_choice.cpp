@@ -172,12 +172,39 @@ unsigned choose_ring(const RingKey &key)
 
 } // namespace
 
-void claim_ring(Socket &s)
+namespace {
+
+std::int32_t logic_of(Socket &s, std::uint32_t &user_id)
 {
     const config::Params &params = config::params();
     std::int32_t logic = params.ring_per_set ? kLogicPerSet : static_cast<std::int32_t>(params.ring_logic_rx);
-    std::uint32_t user_id = 0;
     extra::ask_ring_logic(s, logic, user_id);
+    return logic;
+}
+
+// One of its own, that is, or there may be no more.
+bool has_datagrams(Ring &r)
+{
+    if (r.datagram_port != 0)
+        return true;
+    const int result = engine_open_datagrams(*r.cq, r.arrivals, r.datagrams, r.datagram_port);
+    if (result == 0)
+        return true;
+    r.datagram_port = 0;
+    if (r.datagrams != nullptr)
+        fi_close(&r.datagrams->fid);
+    r.datagrams = nullptr;
+    VMA_LOG(kDebug, "cannot open an endpoint for the datagrams of a ring: %s; they share the main ring",
+            strerror(-result));
+    return false;
+}
+
+} // namespace
+
+void claim_ring(Socket &s)
+{
+    std::uint32_t user_id = 0;
+    const std::int32_t logic = logic_of(s, user_id);
     RingClaim &c = s.ring_claim;
     c.key = key_of(s, logic, user_id);
     c.logic.store(c.key.logic, std::memory_order_relaxed);
@@ -193,6 +220,24 @@ unsigned enter_ring(Socket &s)
     s.ring = static_cast<std::uint8_t>(ring);
     s.ring_bit = RingMask{1} << ring;
     return ring;
+}
+
+// The logics that a user names are about connections.
+void enter_datagram_ring(Socket &s)
+{
+    std::uint32_t user_id = 0;
+    const bool per_set = logic_of(s, user_id) == kLogicPerSet;
+    s.ring_claim.key = per_set ? key_of(s, kLogicPerSet, user_id) : RingKey{};
+    if (enter_ring(s) == 0 || has_datagrams(g_rings[s.ring]))
+        return;
+    leave_ring(s);
+    s.ring_claim.key = {};
+    enter_ring(s);
+}
+
+std::uint16_t datagram_port_of(const Socket &s)
+{
+    return s.ring == 0 ? engine_datagrams().port : g_rings[s.ring].datagram_port;
 }
 
 void leave_ring(Socket &s)

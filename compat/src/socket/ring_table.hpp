@@ -2,6 +2,7 @@
 // The rings of this process. Private to rings.cpp and ring_choice.cpp.
 #pragma once
 
+#include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
 
 #include <atomic>
@@ -9,6 +10,7 @@
 
 #include "compat/src/socket/lock.hpp"
 #include "compat/src/socket/rings.hpp"
+#include "compat/src/socket/udp/arrivals.hpp"
 
 namespace vma::sock {
 
@@ -20,9 +22,12 @@ struct alignas(64) Ring {
     std::uint64_t most = 0;               // that one found
     fid_cq *cq = nullptr;                 // once it is in g_more_rings
     int fd = -1;
-    std::uint64_t polls_seen = 0; // helper thread
-    RingKey key;                  // whose it is, while it has users. Lift lock
-    std::uint32_t users = 0;      // endpoints. Lift lock
+    fid_ep *datagrams = nullptr;     // that come for its sockets, once there was one. Lift lock
+    std::uint16_t datagram_port = 0; // of it, host byte order; 0: there is none
+    udp::Arrivals arrivals;          // of it
+    std::uint64_t polls_seen = 0;    // helper thread
+    RingKey key;                     // whose it is, while it has users. Lift lock
+    std::uint32_t users = 0;         // endpoints. Lift lock
 };
 
 extern Ring g_rings[kMostRings]; // of the first, the engine's own, only `users` counts

@@ -40,19 +40,23 @@ template <typename Take> void each_ring(RingMask rings, Take take)
 
 unsigned read_ring(Ring &r)
 {
-    const unsigned n =
+    const std::uint32_t taken = r.arrivals.taken;
+    unsigned n =
         read_entries(*r.cq, [](Socket &s, const fi_cq_data_entry &entry) { handle_tag(s, entry.data, entry.len); });
+    n += r.arrivals.taken - taken;
     if (n != 0)
         note_hit(r.hits, r.most, n);
     return n;
 }
 
-unsigned poll_ring(Ring &r)
+unsigned poll_ring(Ring &r, udp::Direct *direct)
 {
     if (!r.poll_lock.try_lock())
         return 1;
     r.polls.store(r.polls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    r.arrivals.direct = direct;
     const unsigned n = read_ring(r);
+    r.arrivals.direct = nullptr;
     r.poll_lock.unlock();
     return n;
 }
@@ -120,7 +124,14 @@ int open_ring(Ring &r)
 unsigned poll_more_rings(RingMask rings)
 {
     unsigned n = 0;
-    each_ring(rings, [&n](Ring &r) { n += poll_ring(r); });
+    each_ring(rings, [&n](Ring &r) { n += poll_ring(r, nullptr); });
+    return n;
+}
+
+unsigned poll_rings_directly(RingMask rings, udp::Direct &direct)
+{
+    unsigned n = 0;
+    each_ring(rings, [&](Ring &r) { n += poll_ring(r, &direct); });
     return n;
 }
 
@@ -214,6 +225,9 @@ void rings_after_fork_in_child()
     for (Ring &r : g_rings) {
         r.cq = nullptr;
         r.fd = -1;
+        r.datagrams = nullptr;
+        r.datagram_port = 0;
+        r.arrivals.direct = nullptr;
         r.users = 0;
         r.key = {};
         r.poll_lock.reset();

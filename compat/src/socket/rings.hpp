@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Rings besides the engine's own one: completion queues of the local device, each with a poll lock of its own, and the connections
-// that are bound to it. VMA_RING_ALLOCATION_LOGIC_RX says who shares one. A ring that was opened stays open, and goes to another
+// and UDP sockets that are bound to it. VMA_RING_ALLOCATION_LOGIC_RX says who shares one. A ring that was opened stays open, and goes to another
 // key when nobody uses it any more. doc/rings.md
 #pragma once
 
@@ -40,6 +40,7 @@ struct RingClaim {
 // ---- for the engine: as its functions of those names, and only about the rings that are open and in `rings`
 extern std::atomic<RingMask> g_more_rings; // the open ones, without the engine's own
 unsigned poll_more_rings(RingMask rings);
+unsigned poll_rings_directly(RingMask rings, udp::Direct &direct);
 unsigned drain_more_rings(RingMask rings, unsigned most);
 bool arm_more_rings(RingMask rings);
 void count_sleepers(RingMask rings, bool more);
@@ -58,6 +59,9 @@ void claim_ring(Socket &s);
 // The ring for a new endpoint of the local device. It counts as used until leave_ring().
 unsigned enter_ring(Socket &s);
 void leave_ring(Socket &s);
+// The ring for what a UDP socket gets, and the port of that ring's endpoint. engine_start_datagrams() has been true. Likewise until leave_ring().
+void enter_datagram_ring(Socket &s);
+std::uint16_t datagram_port_of(const Socket &s);
 struct Objects;
 fid_cq *queue_of_ring(const Objects &objects, unsigned ring);
 // Helper thread: back to the kernel, if another thread's ring would be the right one. The next lift takes that one.

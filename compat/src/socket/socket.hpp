@@ -139,6 +139,7 @@ bool waits_for_kernel(const Socket &s, std::uint32_t interest);
 // The multiplexer's own field in each socket: its epoll entries. Empty when a socket is made.
 struct MuxHook {
     Mutex lock;
+    std::atomic<std::uint32_t> poller{0}; // the thread that has it in a poll() beside others; 0: none
     void *entries = nullptr;
 };
 MuxHook &mux_hook(Socket &s);

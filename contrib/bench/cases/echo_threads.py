@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A server of many threads, each waiting for a connection of its own, and a client that asks one after the other."""
+"""A server of many threads, each waiting for a socket of its own, and a client that asks one after the other."""
 from __future__ import annotations
 
 from benchlib import parsers
@@ -8,7 +8,9 @@ from benchlib.model import ACCELERATED, KERNEL, Case, Metric, Mode, times_better
 
 THREADS = 50
 LOOPS = 8
-WAYS = {"recv": f"{THREADS} threads in recv()", "poll": f"{THREADS} threads in poll()", "epoll": f"{LOOPS} epoll sets"}
+WAITS = {"recv": f"{THREADS} threads in recv()", "poll": f"{THREADS} threads in poll()",
+         "poll_two": f"{LOOPS} threads in poll() of two", "epoll": f"{LOOPS} epoll sets"}
+WAYS = WAITS | {f"udp_{way}": f"UDP: {text}" for way, text in WAITS.items()}
 ASLEEP = Mode("asleep", "without polling", preload=True, env={"VMA_RX_POLL": "0", "VMA_SELECT_POLL": "0"})
 TRIPS = {way: Metric(f"{way}_us", f"{text}, a round trip", "us", lower_is_better=True) for way, text in WAYS.items()}
 USED = {way: Metric(f"{way}_cpu_us", f"{text}, processor time of the server", "us a message", lower_is_better=True)
@@ -18,7 +20,7 @@ USED = {way: Metric(f"{way}_cpu_us", f"{text}, processor time of the server", "u
 class EchoThreads(Case):
     name = "threads"
     title = "a thread a connection"
-    seconds = 4
+    seconds = 8
     by_hand = f"echo_threads 10000 {THREADS} {LOOPS}; LD_PRELOAD=libvma.so echo_threads 10000 {THREADS} {LOOPS}"
     helpers = ("echo_threads",)
     modes = (KERNEL, ACCELERATED, ASLEEP)

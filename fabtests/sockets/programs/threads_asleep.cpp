@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Many threads of the server wait each for a connection of its own, by recv(), poll() or epoll_wait(), and one of them is talked to: the others
-// sleep on. The kernel has counted how often each was given a processor.
+// Many threads of the server wait each for a socket of its own, by recv(), poll() alone or beside another socket, or epoll_wait(), and one of them is
+// talked to: the others sleep on. The kernel has counted how often each was given a processor.
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
@@ -22,10 +22,11 @@ namespace {
 constexpr std::size_t kThreads = 24;
 constexpr int kRounds = 400;
 
-enum class Way { kReceive, kPoll, kEpoll };
+enum class Way { kReceive, kPoll, kPollTwo, kEpoll };
 
 struct Waiter {
     int fd = -1;
+    int idle = -1; // nothing comes for it
     int set = -1;
     std::atomic<pid_t> task{0};
     std::thread thread;
@@ -34,9 +35,9 @@ struct Waiter {
 void wait_for_input(const Waiter &w, Way way)
 {
     epoll_event event = {};
-    pollfd one = {w.fd, POLLIN, 0};
-    if (way == Way::kPoll)
-        must(::poll(&one, 1, -1), "poll");
+    pollfd two[] = {{w.fd, POLLIN, 0}, {w.idle, POLLIN, 0}};
+    if (way == Way::kPoll || way == Way::kPollTwo)
+        must(::poll(two, way == Way::kPoll ? 1 : 2, -1), "poll");
     if (way == Way::kEpoll)
         must(::epoll_wait(w.set, &event, 1, -1), "epoll_wait");
 }
@@ -47,10 +48,17 @@ void echo(Waiter &w, Way way)
     w.task = static_cast<pid_t>(::syscall(SYS_gettid));
     for (;;) {
         wait_for_input(w, way);
-        const ssize_t n = ::recv(w.fd, block, sizeof block, 0);
+        sockaddr_storage from;
+        socklen_t size = sizeof from;
+        const ssize_t n = ::recvfrom(w.fd, block, sizeof block, 0, reinterpret_cast<sockaddr *>(&from), &size);
         if (n <= 0)
             return;
-        send_all(w.fd, block, static_cast<std::size_t>(n));
+        if (size == 0)
+            send_all(w.fd, block, static_cast<std::size_t>(n));
+        else
+            must(static_cast<int>(
+                     ::sendto(w.fd, block, static_cast<std::size_t>(n), 0, reinterpret_cast<sockaddr *>(&from), size)),
+                 "sendto");
     }
 }
 
@@ -93,21 +101,56 @@ unsigned long turns_of_others(const std::array<Waiter, kThreads> &waiters)
     return turns;
 }
 
-void serve(Peer &me, Way way)
+// On both sides: a connection, or a socket of which the client knows the address.
+int open_socket(Peer &me, bool udp)
+{
+    if (!udp)
+        return me.connect_plain();
+    const int fd = must(::socket(AF_INET, SOCK_DGRAM, 0), "socket");
+    sockaddr_in at = {};
+    socklen_t size = sizeof at;
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    auto *const generic = reinterpret_cast<sockaddr *>(&at);
+    if (me.server) {
+        must(::bind(fd, generic, size), "bind");
+        must(::getsockname(fd, generic, &size), "getsockname");
+        me.tell(at.sin_port);
+        return fd;
+    }
+    at.sin_port = static_cast<in_port_t>(me.hear());
+    must(::connect(fd, generic, size), "connect");
+    return fd;
+}
+
+// On both sides: all are accelerated. What a client sends by UDP can only be so where its receiver is.
+bool both_lifted(const Peer &me, bool udp, const std::array<int, kThreads> &fds)
+{
+    const bool here =
+        (udp && me.server) || std::all_of(fds.begin(), fds.end(), [&me](int fd) { return me.is_lifted(fd); });
+    me.tell(here ? 1 : 0);
+    return me.hear() != 0 && here;
+}
+
+void serve(Peer &me, Way way, bool udp)
 {
     static std::array<Waiter, kThreads> waiters;
+    std::array<int, kThreads> fds = {};
+    std::size_t count = 0;
     for (Waiter &w : waiters) {
-        w.fd = me.connect_plain();
+        w.fd = fds[count++] = open_socket(me, udp);
+        w.idle = must(::socket(AF_INET, SOCK_DGRAM, 0), "socket");
         if (way == Way::kEpoll) {
             epoll_event event = {};
             event.events = EPOLLIN;
             w.set = must(::epoll_create1(0), "epoll_create1");
             must(::epoll_ctl(w.set, EPOLL_CTL_ADD, w.fd, &event), "epoll_ctl");
         }
-        me.lift(w.fd);
         w.thread = std::thread([&w, way] { echo(w, way); });
     }
-    me.step(); // each has been talked to
+    do
+        me.step(); // each has been talked to
+    while (!both_lifted(me, udp, fds));
     const unsigned long before = turns_of_others(waiters);
     me.step();
     me.step(); // and now the first
@@ -129,40 +172,46 @@ void ask(int fd, int rounds)
     }
 }
 
-void talk(Peer &me)
+void talk(Peer &me, bool udp)
 {
     std::array<int, kThreads> fds = {};
-    for (int &fd : fds) {
-        fd = me.connect_plain();
-        me.lift(fd);
-    }
-    for (const int fd : fds)
-        ask(fd, 10);
-    me.step();
+    for (int &fd : fds)
+        fd = open_socket(me, udp);
+    do {
+        for (const int fd : fds)
+            ask(fd, 10);
+        me.step();
+    } while (!both_lifted(me, udp, fds));
     me.step();
     ask(fds[0], kRounds);
     me.step();
     me.step();
-    for (const int fd : fds)
+    for (const int fd : fds) {
+        if (udp)
+            must(static_cast<int>(::send(fd, nullptr, 0, 0)), "send");
         ::close(fd);
+    }
 }
 
 } // namespace
 
 int main(int argc, char **argv)
 {
+    static constexpr struct {
+        const char *name;
+        Way way;
+    } kWays[] = {{"recv", Way::kReceive}, {"poll", Way::kPoll}, {"poll_two", Way::kPollTwo}, {"epoll", Way::kEpoll}};
     Peer me = parse_peer(&argc, argv);
-    const char *const way = argc == 2 ? argv[1] : "";
+    const bool udp = argc == 3 && std::strcmp(argv[2], "udp") == 0;
+    const auto *const chosen = std::find_if(std::begin(kWays), std::end(kWays), [&](const auto &one) {
+        return argc == 3 && std::strcmp(argv[1], one.name) == 0;
+    });
+    if (chosen == std::end(kWays) || (!udp && std::strcmp(argv[2], "tcp") != 0))
+        die("usage: threads_asleep recv|poll|poll_two|epoll tcp|udp");
     me.open_listener();
-    if (!me.server)
-        talk(me);
-    else if (std::strcmp(way, "recv") == 0)
-        serve(me, Way::kReceive);
-    else if (std::strcmp(way, "poll") == 0)
-        serve(me, Way::kPoll);
-    else if (std::strcmp(way, "epoll") == 0)
-        serve(me, Way::kEpoll);
+    if (me.server)
+        serve(me, chosen->way, udp);
     else
-        die("usage: threads_asleep recv|poll|epoll");
+        talk(me, udp);
     return 0;
 }

@@ -31,9 +31,11 @@ inline constexpr Parameter kTransmitRows[] = {
          "they leave the kernel: 0 all; 1 those of a local address; 10 none; 20 those of a thread, the one that used "
          "the connection last; 30 those of a processor, likewise; 31 likewise, and the thread stays on the processor "
          "from then on. Worth it where several threads poll each for connections of their own. A socket's "
-         "SO_VMA_RING_ALLOC_LOGIC comes before it. Where neither says it, the connections that are in an epoll set "
-         "when they leave the kernel have that set's ring, and all others one, which the first set has too. "
-         "Datagrams, RDMA devices and Ethernet ports have one ring a device whatever this says."},
+         "SO_VMA_RING_ALLOC_LOGIC comes before it. Where neither says it, the connections and UDP sockets that are in "
+         "an epoll set when they leave the kernel have that set's ring, those that a thread has in a poll() or "
+         "select() "
+         "with others have that thread's, and all others one, which the first set and the first such thread have too. "
+         "RDMA devices and Ethernet ports have one ring a device whatever this says."},
     {.name = "VMA_RING_MIGRATION_RATIO_TX",
      .label = "Ring migration ratio TX",
      .field = &Params::ring_migration_tx,

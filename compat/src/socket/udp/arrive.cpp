@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Datagrams that come by the endpoint, on whichever thread polls: for whom they are, and into the program's memory or a
-// socket's queue. All of it with the engine's poll lock held.
+// socket's queue. All of it with the poll lock of the socket's ring held.
 #include <poll.h>
 #include <time.h>
 
 #include <algorithm>
 
 #include "compat/src/socket/accounting.hpp"
+#include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/udp/sink.hpp"
 #include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock::udp {
 
+constinit Arrivals g_main_arrivals;
+
 namespace {
 
-constinit Direct *g_direct = nullptr;
 [[gnu::tls_model("initial-exec")]] thread_local constinit Sink *t_sink = nullptr;
-constinit std::uint32_t g_taken = 0;
 
 bool filters(const State &u, const About &about)
 {
@@ -81,10 +82,9 @@ void note_queued(const Socket &s, std::size_t length)
 }
 
 // True: it went to the call that polls.
-bool put_directly(Socket &s, State &u, const About &about, const iovec *parts, std::size_t count, std::size_t length,
-                  Loan &loan)
+bool put_directly(Socket &s, State &u, Direct *direct, const About &about, const iovec *parts, std::size_t count,
+                  std::size_t length, Loan &loan)
 {
-    Direct *const direct = g_direct;
     if (direct == nullptr || direct->socket != &s || direct->done || about.after_kernel || !u.queue.empty())
         return false;
     if (direct->loan != nullptr && loan.lender != nullptr && length > direct->copied)
@@ -111,7 +111,7 @@ bool put_in_sink(Socket &s, const State &u, const About &about, const iovec *par
 }
 
 // Whether `loan` was made use of, it has no lender any more.
-void put(Socket &s, State &u, std::uint64_t data, About &about, const iovec *parts, std::size_t count,
+void put(Socket &s, State &u, Direct *direct, std::uint64_t data, About &about, const iovec *parts, std::size_t count,
          std::size_t length, Loan &loan, std::int64_t hardware_ns = 0)
 {
     if (about.lost != 0) [[unlikely]]
@@ -122,7 +122,7 @@ void put(Socket &s, State &u, std::uint64_t data, About &about, const iovec *par
     if (wants_time(u.wanted) && about.arrived_ns == 0) [[unlikely]]
         about.arrived_ns = read_clock(CLOCK_REALTIME);
     u.arrival_tick.store(current_tick(), std::memory_order_relaxed);
-    if (put_directly(s, u, about, parts, count, length, loan)) {
+    if (put_directly(s, u, direct, about, parts, count, length, loan)) {
         stats::arrived(record_of(s), length);
         return;
     }
@@ -163,15 +163,16 @@ bool may_queue_behind(Direct &direct, const fi_vma_lender *lender)
 
 } // namespace
 
-int take(void *, const void *payload, std::size_t length, std::uint64_t data, fi_vma_lender *lender)
+int take(void *context, const void *payload, std::size_t length, std::uint64_t data, fi_vma_lender *lender)
 {
     if (t_sink != nullptr && t_sink->is_full)
         return 0; // for its next poll
-    Direct *const direct = g_direct;
+    auto &arrivals = *static_cast<Arrivals *>(context);
+    Direct *const direct = arrivals.direct;
     Socket *const s = addressed(data);
     if (direct != nullptr && direct->done && s == direct->socket && !may_queue_behind(*direct, lender))
         return 0; // for its next call
-    ++g_taken;
+    ++arrivals.taken;
     About about;
     const std::size_t header = s != nullptr ? read_header(data, payload, length, about) : 0;
     if (header != 0) [[likely]] {
@@ -179,21 +180,11 @@ int take(void *, const void *payload, std::size_t length, std::uint64_t data, fi
         const iovec part = {const_cast<std::uint8_t *>(bytes), length - header};
         Loan loan = {lender, static_cast<const std::uint8_t *>(payload), static_cast<std::uint32_t>(length),
                      static_cast<std::uint32_t>(header)};
-        put(*s, state_of(*s), data, about, &part, 1, part.iov_len, loan);
+        put(*s, state_of(*s), direct, data, about, &part, 1, part.iov_len, loan);
         if (lender != nullptr && loan.lender == nullptr)
             return FI_VMA_KEPT;
     }
     return 1;
-}
-
-std::uint32_t taken()
-{
-    return g_taken;
-}
-
-void set_direct(Direct *direct)
-{
-    g_direct = direct;
 }
 
 void set_sink(Sink *sink)
@@ -204,21 +195,29 @@ void set_sink(Sink *sink)
 void take_foreign(Socket &s, About &about, Loan &loan, std::int64_t hardware_ns)
 {
     State &u = state_of(s);
-    ++g_taken;
+    ++g_main_arrivals.taken;
     about.after_kernel = u.kernel_first.load(std::memory_order_relaxed);
     const iovec bytes = {const_cast<std::uint8_t *>(loan.data()), loan.length()};
-    put(s, u, is_group_address(about.destination) ? kToGroup : 0, about, &bytes, 1, bytes.iov_len, loan, hardware_ns);
+    put(s, u, g_main_arrivals.direct, is_group_address(about.destination) ? kToGroup : 0, about, &bytes, 1,
+        bytes.iov_len, loan, hardware_ns);
 }
 
 bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::size_t count, std::size_t length)
 {
-    Socket *const s = addressed(data);
-    if (s == nullptr)
+    Socket *const receiver = socket_by_index(index_of(data));
+    if (receiver == nullptr)
         return false;
-    About known = about;
-    Loan none;
-    put(*s, state_of(*s), data, known, parts, count, length, none);
-    return true;
+    const RingMask ring = ring_of(*receiver);
+    engine_exclude_polling(true, ring);
+    Socket *const s =
+        ring_of(*receiver) == ring ? addressed(data) : nullptr; // one that has changed its ring has another cookie
+    if (s != nullptr) {
+        About known = about;
+        Loan none;
+        put(*s, state_of(*s), nullptr, data, known, parts, count, length, none);
+    }
+    engine_exclude_polling(false, ring);
+    return s != nullptr;
 }
 
 } // namespace vma::sock::udp

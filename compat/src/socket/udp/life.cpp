@@ -309,6 +309,7 @@ void begin(Socket &s, int fd, int family)
     u->corked = false;
     u->peer_place = kNoPlace;
     u->port_count = 0;
+    u->on_ring = false;
     u->sends_by = 0;
     u->port_tried = false;
     u->may_share = false;
@@ -362,7 +363,7 @@ int connect(Socket &s, int fd, const sockaddr *address, socklen_t length)
 {
     State &u = state_of(s);
     if (dual(s))
-        engine_drain();
+        engine_drain(ring_of(s));
     leave_port(s);
     const int result = libc::real.connect(fd, address, length);
     const int error = errno;
@@ -434,7 +435,7 @@ void after_fork_in_child()
     forget_endpoints();
     port_groups_after_fork_in_child();
     memberships_after_fork_in_child();
-    set_direct(nullptr);
+    g_main_arrivals.direct = nullptr;
     diag_after_fork_in_child();
 }
 
@@ -449,6 +450,9 @@ void after_fork_in_child(Socket &s)
     u.port_count = 0;
     u.sends_by = 0;
     u.port_tried = false;
+    u.on_ring = false;
+    s.ring = 0;
+    s.ring_bit = kMainRing;
     s.listed = false;
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
@@ -19,6 +20,8 @@
 #include "compat/src/socket/exception.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
 #include "compat/src/socket/loading.hpp"
+#include "compat/src/socket/ports.hpp"
+#include "compat/src/socket/rings.hpp"
 #include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/udp/rules.hpp"
 #include "compat/src/socket/uring.hpp"
@@ -65,8 +68,26 @@ void read_peer(int fd, State &u)
     u.peer_port = peer.sin6_port;
 }
 
+// What comes by ports comes on the main ring.
+void take_ring(Socket &s)
+{
+    const LockGuard rx(s.rx_lock);
+    if (ports_are_named())
+        return;
+    enter_datagram_ring(s);
+    state_of(s).on_ring = true;
+}
+
+// rx_lock held
+void give_ring_back(Socket &s)
+{
+    if (std::exchange(state_of(s).on_ring, false))
+        leave_ring(s);
+}
+
 void become_dual(Socket &s, int fd)
 {
+    take_ring(s);
     read_options(s, fd);
     s.kernel_news.store(true, std::memory_order_relaxed);
     s.mode.store(Mode::kDual, std::memory_order_seq_cst);
@@ -123,10 +144,10 @@ void lift_locked(Socket &s, int fd, bool asked)
 }
 
 // Nothing that was sent before the name vanished is on its way any more.
-void take_the_last(State &u)
+void take_the_last(const Socket &s)
 {
-    if (u.cookie.load(std::memory_order_relaxed) != 0)
-        engine_drain();
+    if (state_of(s).cookie.load(std::memory_order_relaxed) != 0)
+        engine_drain(ring_of(s));
 }
 
 } // namespace
@@ -145,7 +166,7 @@ void read_options(Socket &s, int fd)
     State &u = state_of(s);
     const Wanted wanted = read_wanted(fd, u.family);
     const LockGuard rx(s.rx_lock);
-    engine_exclude_polling(true);
+    engine_exclude_polling(true, ring_of(s));
     u.wanted = wanted;
     u.tells_losses = wanted.overflows;
     u.queue.set_limit(receive_buffer(fd));
@@ -153,7 +174,7 @@ void read_options(Socket &s, int fd)
     read_peer(fd, u);
     for (Verdict &verdict : u.verdicts)
         verdict = {};
-    engine_exclude_polling(false);
+    engine_exclude_polling(false, ring_of(s));
 }
 
 bool wants_lift(Socket &s)
@@ -220,7 +241,7 @@ void publish_if_due(Socket &s)
     u.cookie.store(cookie, std::memory_order_release);
     if (u.is_unnamed.load(std::memory_order_relaxed))
         return;
-    const Target target = {this_process(), engine_datagrams().port, s.index, cookie};
+    const Target target = {this_process(), datagram_port_of(s), s.index, cookie};
     u.named.store(publish_name(u.identity, target), std::memory_order_relaxed);
     char name[kNameMax];
     const int fd = s.any_fd.load(std::memory_order_relaxed);
@@ -244,10 +265,11 @@ void unlift(Socket &s, bool keep_unread)
         return;
     withdraw(s);
     if (keep_unread)
-        take_the_last(u);
+        take_the_last(s);
     s.tx_lock.lock();
     s.rx_lock.lock();
-    engine_exclude_polling(true);
+    const RingMask ring = ring_of(s);
+    engine_exclude_polling(true, ring);
     detach_ports(u);
     u.port_tried.store(false, std::memory_order_relaxed);
     u.cookie.store(0, std::memory_order_release);
@@ -261,7 +283,9 @@ void unlift(Socket &s, bool keep_unread)
         s.kernel_news = false;
         s.mode.store(mode_without_endpoint(s), std::memory_order_release);
     }
-    engine_exclude_polling(false);
+    engine_exclude_polling(false, ring);
+    if (!left)
+        give_ring_back(s);
     s.rx_lock.unlock();
     s.tx_lock.unlock();
     if (left)

@@ -126,7 +126,7 @@ bool is_kernels_turn(const State &u)
             end_turn(u);
             return call.result < 0;
         }
-        engine_drain();
+        engine_drain(ring_of(call.s));
         u.queue.mark();
     }
     return u.queue.is_read_to_mark() && take_turn(call);
@@ -137,6 +137,7 @@ bool look(Receive &call)
 {
     Socket &s = call.s;
     const LockGuard guard(s.rx_lock);
+    call.ring = ring_of(s);
     if (s.rx.unread.load(std::memory_order_relaxed) != nullptr && take_shared(call)) [[unlikely]]
         return true;
     if (is_kernels_turn(state_of(s)) && take_in_turn(call)) [[unlikely]]
@@ -144,11 +145,11 @@ bool look(Receive &call)
     if (take_queued(call))
         return true;
     if ((call.flags & MSG_PEEK) != 0 || !are_somewhere(call.msg.msg_iov, call.msg.msg_iovlen)) {
-        call.sure = engine_poll() == 0;
+        call.sure = engine_poll(call.ring) == 0;
         return take_queued(call);
     }
     Direct direct = {&s, &call.msg, call.loan, call.copied};
-    call.sure = engine_poll_direct(direct) == 0;
+    call.sure = engine_poll_direct(direct, call.ring) == 0;
     if (!direct.done)
         return take_queued(call);
     if (direct.is_nowhere) [[unlikely]]
@@ -161,7 +162,7 @@ bool look(Receive &call)
 // What another thread was just taking out of the ring, and what stood there behind datagrams of others.
 [[gnu::noinline]] bool look_behind(Receive &call)
 {
-    engine_drain();
+    engine_drain(call.ring);
     const LockGuard guard(call.s.rx_lock);
     return take_queued(call);
 }
@@ -179,7 +180,7 @@ bool look_at_kernel(Receive &call)
         return take_from_kernel(call);
     if (!kernel_has_one(call))
         return call.result < 0;
-    engine_drain();
+    engine_drain(call.ring);
     const LockGuard guard(call.s.rx_lock);
     return take_queued(call) || take_turn(call);
 }
@@ -210,7 +211,7 @@ bool looked_just_now(const Socket &s)
 ssize_t answer(const Receive &call)
 {
     Socket &s = call.s;
-    engine_leave();
+    engine_leave(call.ring);
     if (state_of(s).cookie.load(std::memory_order_relaxed) == 0) [[unlikely]]
         finish_unlift(s);
     if (call.result >= 0)
@@ -305,7 +306,7 @@ ssize_t receive_dual(Receive &call)
         return wait_and_receive(call);
     if (!call.sure && look_behind(call)) [[unlikely]]
         return answer(call);
-    engine_leave();
+    engine_leave(call.ring);
     return fail(s, -EAGAIN);
 }
 
@@ -434,7 +435,7 @@ bool only_kernel_brings(const Socket &s)
 int bytes_readable(Socket &s, int fd, int *count)
 {
     if (dual(s)) {
-        engine_look();
+        engine_look(ring_of(s));
         const LockGuard guard(s.rx_lock);
         Queue &queue = state_of(s).queue;
         const Unread *const shared = s.rx.unread.load(std::memory_order_relaxed);

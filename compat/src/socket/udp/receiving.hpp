@@ -14,7 +14,8 @@ struct Receive {
     msghdr &msg;
     int flags;
     std::uint32_t turns = 0;
-    bool sure = false; // after a look: nothing was there, nor with others
+    bool sure = false;         // after a look: nothing was there, nor with others
+    RingMask ring = kMainRing; // that was looked at
     ssize_t result = 0;
     bool force = false;     // what the kernel has is not taken: EIO
     std::size_t copied = 0; // bytes that are no loan in any case

@@ -130,9 +130,7 @@ ssize_t put_own(const Socket &s, const Route &route, const Receiver &receiver, c
     About about;
     read_header(receiver.data, route.header, route.header_length, about);
     about.after_kernel = is_after_kernel(s, route);
-    engine_exclude_polling(true);
     const bool taken = take_own(receiver.data, about, m.parts, m.count, m.length);
-    engine_exclude_polling(false);
     return taken ? static_cast<ssize_t>(m.length) : kByKernel;
 }
 

@@ -16,6 +16,7 @@
 #include "compat/src/socket/device.hpp"
 #include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/udp/arrivals.hpp"
 #include "compat/src/socket/udp/diag.hpp"
 #include "compat/src/socket/udp/names.hpp"
 #include "compat/src/socket/udp/queue.hpp"
@@ -71,7 +72,8 @@ struct State {
     std::atomic<std::uint32_t> cookie{0}; // what datagrams for it show; 0: none is taken
     std::atomic<bool> named{false};       // rx_lock: its name stands in the directory
     std::atomic<bool> is_unnamed{false};  // a rule keeps it from local senders, who would go past the kernel
-    Queue queue;                          // read with rx_lock, filled with the poll lock
+    Queue queue;                          // read with rx_lock, filled with the poll lock of its ring
+    bool on_ring = false;                 // it has chosen one; changed with lift and rx_lock
     Wanted wanted;                        // changed with rx_lock and the poll lock
     Glimpsed<bool> tells_losses = false;  // wanted.overflows, for those who hold neither
     bool connected = false;               // likewise: only what comes from `peer` is taken
@@ -282,11 +284,9 @@ struct Direct {
     std::uint8_t behind = 0; // datagrams that were queued behind it, as loans
     About about = {};
 };
-// The provider calls it.
+// The provider calls it, with the ring's Arrivals.
 int take(void *context, const void *payload, std::size_t length, std::uint64_t data, fi_vma_lender *lender);
-std::uint32_t taken(); // datagrams, ever; poll lock held
-void set_direct(Direct *direct);
-// A datagram of a socket of this process to another one. False: that one takes none (any more).
+// A datagram of a socket of this process to another one. No poll lock held. False: that one takes none (any more).
 bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::size_t count, std::size_t length);
 
 bool wants_time(const Wanted &wanted);               // of day
