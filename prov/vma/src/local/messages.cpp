@@ -112,14 +112,14 @@ bool ConnectionManager::on_accept(Connection &connection, const LinkMessage &mes
     if (connection.state != Connection::State::requesting)
         return violation(link, "accepted a connection twice");
     Endpoint &endpoint = *connection.endpoint;
-    int error = fds_lost ? -FI_EMFILE : 0;
-    if (error == 0)
-        error = check_holder(endpoint, link, std::move(fds[kFdVoucher]));
+    const int unproved = fds_lost ? 0 : check_holder(endpoint, link, std::move(fds[kFdVoucher])); // which says so
+    int error = fds_lost ? -FI_EMFILE : unproved;
     if (error == 0)
         error = endpoint.attach(message.offer, fds.data(), link.peer_pid(), link.cma_ok());
-    if (error != 0) {
+    if (error != 0 && unproved == 0)
         VMA_WARN(ep_ctrl, "cannot use the endpoint that process %d offers: %s", static_cast<int>(link.peer_pid()),
                  std::strerror(-error));
+    if (error != 0) {
         LinkMessage over{};
         over.type = MessageType::shutdown;
         over.connection = connection.id;

@@ -37,6 +37,12 @@ ssize_t read_entries(int set, char *text, std::size_t room) noexcept
     return length;
 }
 
+bool is_set(int fd) noexcept
+{
+    epoll_event event{};
+    return core::kernel::epoll_wait(fd, &event, 1, 0) >= 0;
+}
+
 struct Entry {
     std::uint64_t data = 0;
     std::uint64_t inode = 0;
@@ -97,6 +103,8 @@ int check_voucher(int voucher, const TcpEnd &tcp, SocketInode peers_end_of_link)
     char text[1024];
     if (voucher < 0 || peers_end_of_link == 0 || read_entries(voucher, text, sizeof text) <= 0)
         return -FI_EACCES;
+    if (std::strstr(text, "tfd:") == nullptr && is_set(voucher))
+        return -FI_ENOTCONN; // the kernel takes a socket out of all sets when it is closed
     return says(text, {statement(peers_end_of_link), tcp.other_end, tcp.device}) ? 0 : -FI_EACCES;
 }
 

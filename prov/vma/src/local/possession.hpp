@@ -20,7 +20,8 @@ struct TcpEnd {
 // "Who has this TCP socket is at this end of the link". Empty with errno.
 core::UniqueFd make_voucher(int tcp_socket, SocketInode own_end_of_link) noexcept;
 
-// Whether it says so of that end of a link. -FI_EACCES where it doesn't.
+// Whether it says so of that end of a link. -FI_EACCES where it doesn't; -FI_ENOTCONN where it says nothing (any more), as when the socket has
+// been closed since.
 int check_voucher(int voucher, const TcpEnd &tcp, SocketInode peers_end_of_link) noexcept;
 
 } // namespace vma::local
