@@ -78,6 +78,24 @@ void both_ends_on_one_processor(void **)
     assert_true(habit.is_due());
 }
 
+// What comes in a turn that others were given is waited for by turns from then on, until something comes without.
+void what_comes_in_turns(void **)
+{
+    SpinHabit habit;
+    assert_false(habit.by_turns());
+    habit.hit(true);
+    assert_true(habit.by_turns());
+    assert_false(habit.shares_processor());
+    for (int i = 0; i < 100; ++i)
+        habit.hit(true);
+    assert_true(habit.shares_processor());
+    habit.missed();
+    assert_true(habit.by_turns());
+    habit.hit();
+    assert_false(habit.by_turns());
+    assert_false(habit.shares_processor());
+}
+
 void a_spin_ends_by_itself_and_counts(void **)
 {
     SpinHabit habit;
@@ -139,6 +157,7 @@ int main()
         cmocka_unit_test(misses_leave_more_and_more_out),
         cmocka_unit_test(a_short_sleep_is_as_good_as_a_hit),
         cmocka_unit_test(both_ends_on_one_processor),
+        cmocka_unit_test(what_comes_in_turns),
         cmocka_unit_test(a_spin_ends_by_itself_and_counts),
         cmocka_unit_test(what_is_lost_to_others_adds_up),
         cmocka_unit_test(long_turns_are_given_less_and_less_often),

@@ -25,8 +25,12 @@ public:
             left_out_.store(left - 1, std::memory_order_relaxed);
         return left == 0;
     }
-    void hit()
+    // `in_turn`: it came while others had the processor, to which the wait had given it.
+    void hit(bool in_turn = false)
     {
+        const std::uint32_t turns = turns_.load(std::memory_order_relaxed);
+        if (in_turn ? turns < kMostTurns : turns != 0) [[unlikely]]
+            turns_.store(in_turn ? turns + 1 : 0, std::memory_order_relaxed);
         if (next_.load(std::memory_order_relaxed) == kFewest) [[likely]]
             return;
         next_.store(kFewest, std::memory_order_relaxed);
@@ -51,14 +55,22 @@ public:
             shares_processor_.store(true, std::memory_order_relaxed);
     }
 
+    // Who is waited for needs this processor, so a wait lets others run at once.
+    bool by_turns() const { return turns_.load(std::memory_order_relaxed) != 0; }
+    // It has for some time: it runs here, and not just somebody who did something for it.
+    bool shares_processor() const { return turns_.load(std::memory_order_relaxed) >= kManyTurns; }
+
 private:
     static constexpr std::int64_t kSoonNs = 25'000; // two sleeps and wakings
-    static constexpr std::uint32_t kFewest = 2;     // waits left out after one that spun in vain
-    static constexpr std::uint32_t kMost = 256;     // after several in a row: a spin in 257 waits
+    static constexpr std::uint32_t kManyTurns = 4;
+    static constexpr std::uint32_t kMostTurns = 8;
+    static constexpr std::uint32_t kFewest = 2; // waits left out after one that spun in vain
+    static constexpr std::uint32_t kMost = 256; // after several in a row: a spin in 257 waits
 
     std::atomic<std::uint32_t> left_out_{0};
     std::atomic<std::uint32_t> next_{kFewest};
     std::atomic<bool> shares_processor_{false};
+    std::atomic<std::uint32_t> turns_{0}; // hits in a row that came in turns
 };
 
 } // namespace vma::mux

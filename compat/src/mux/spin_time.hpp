@@ -36,6 +36,8 @@ public:
     {
         if (!crowded(start_) && start_ >= rest.until && habit.is_due())
             end_ = std::min(deadline, start_ + SpinHabit::kMostNs);
+        polite_ = habit.by_turns();
+        polite_after_ = polite_ ? 0 : kTurnsAfter;
     }
 
     bool spins() const { return end_ != start_; }
@@ -52,7 +54,7 @@ public:
     void hit() // it has found something
     {
         if (habit_ != nullptr && spins())
-            habit_->hit();
+            habit_->hit(others_ran_);
     }
 
     // It has slept until now.
@@ -70,6 +72,7 @@ public:
 private:
     static constexpr std::int64_t kPoliteAfter = 20'000; // ns
     static constexpr std::int64_t kTurnsAfter = 5'000;   // the same, by habit
+    static constexpr std::int64_t kEmptyTurn = 1'500;    // ns: in less nobody else can have run
 
     bool over_by_word()
     {
@@ -89,10 +92,12 @@ private:
             habit_->missed();
             return true;
         }
-        polite_ = now - start_ > kTurnsAfter;
+        polite_ = now - start_ >= polite_after_;
+        others_ran_ = false;
         if (polite_ && gives_turns(*rest_, now) && !crowded(now)) {
             ::sched_yield();
             last_ = now_ns();
+            others_ran_ = last_ - now >= kEmptyTurn;
             note_turn(*rest_, now, last_);
         }
         return false;
@@ -114,7 +119,9 @@ private:
     Rest *const rest_ = nullptr;
     const bool limited_ = true;
     std::uint32_t calls_ = 0;
+    std::int64_t polite_after_ = kTurnsAfter;
     bool polite_ = false;
+    bool others_ran_ = false; // in the last turn
 };
 
 } // namespace vma::mux

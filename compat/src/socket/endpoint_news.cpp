@@ -67,6 +67,7 @@ void on_connected(fid_ep *endpoint)
         return;
     }
     s->told = true;
+    s->was_accelerated = true;
     tell_migration(*s);
     char name[kNameMax];
     VMA_LOG(kDebug, "%s: accelerated: device %s, ring %zu bytes, after %u sends and receives",

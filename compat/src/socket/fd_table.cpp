@@ -20,6 +20,7 @@
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/socket/calls.hpp"
+#include "compat/src/socket/lift_habit.hpp"
 #include "compat/src/socket/offer.hpp"
 #include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/socket_sets.hpp"
@@ -141,6 +142,7 @@ Socket *take_from_pool()
     s->remote = false;
     s->pinned = false;
     s->told = false;
+    s->was_accelerated = false;
     s->addresses = {};
     s->receive_timeout_us = -1;
     s->send_timeout_us = -1;
@@ -316,6 +318,7 @@ void release(Socket &s, int fd)
         udp::end(s);
     } else {
         end_stream(s, fd);
+        note_end_of_stream(s);
     }
     extra::end(s);
     close_record(s);

@@ -16,7 +16,6 @@ namespace vma::sock {
 namespace {
 
 constexpr std::uint32_t kMostLookMs = 2000;
-constexpr std::uint32_t kCallsAgain = 32;
 
 std::uint32_t looks_until_idle()
 {
@@ -55,12 +54,6 @@ bool kernel_has_news(const Socket &s)
 std::uint32_t idle_look_ms()
 {
     return std::min(kMostLookMs, config::params().idle_msec);
-}
-
-std::uint32_t calls_before_lift(const Socket &s)
-{
-    const std::uint32_t calls = config::params().lift_after;
-    return s.let_go ? std::max(calls, kCallsAgain) : calls;
 }
 
 void IdleStreams::look_at(Socket &s)

@@ -27,7 +27,4 @@ private:
 
 std::uint32_t idle_look_ms(); // between two looks at a socket
 
-// How many sends and receives take a connection off the kernel. Who was let go has to show that it is used again, where one call would do.
-std::uint32_t calls_before_lift(const Socket &s);
-
 } // namespace vma::sock

@@ -17,6 +17,7 @@
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/helper_rest.hpp"
 #include "compat/src/socket/helper_thread.hpp"
+#include "compat/src/socket/lift_habit.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/retired.hpp"
@@ -210,6 +211,7 @@ void after_fork_in_child()
     udp::after_fork_in_child();
     extra::after_fork_in_child();
     attempts_after_fork_in_child();
+    lift_habits_after_fork_in_child();
     pacing_after_fork_in_child();
     unlock_pool_after_fork();
     g_lift_lock.reset();

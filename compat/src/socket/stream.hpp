@@ -184,10 +184,11 @@ public:
     std::atomic<stats::Slot *> record{&stats::g_sink}; // what it counts in (accounting.hpp)
     std::atomic<udp::State *> udp{nullptr};            // of a UDP socket: what is said of streams below is not for it
     Role role = Role::kUnknown;
-    Glimpsed<bool> evaluated = false; // addresses were looked at: it is a candidate
-    Glimpsed<bool> remote = false;    // once evaluated: the peer is on another host
-    Glimpsed<bool> told = false;      // the log has said whether it is accelerated
-    std::atomic<bool> pinned{false};  // to the kernel for good
+    Glimpsed<bool> evaluated = false;       // addresses were looked at: it is a candidate
+    Glimpsed<bool> remote = false;          // once evaluated: the peer is on another host
+    Glimpsed<bool> told = false;            // the log has said whether it is accelerated
+    Glimpsed<bool> was_accelerated = false; // within this host, as a stream
+    std::atomic<bool> pinned{false};        // to the kernel for good
     std::atomic<bool> nonblocking{false};
     std::atomic<std::uint32_t> generation{0}; // bumped when the last descriptor is closed
     std::atomic<std::uint32_t> descriptors{0};

@@ -15,6 +15,7 @@ from .memory import Memory
 from .nginx import NginxClose, NginxKeepAlive
 from .programs import HaproxyNginx, NodeHttp, Pgbench, Rsync, ZeroMq
 from .redis import RedisMany, RedisOne
+from .short_conn import ShortConnections
 from .sockperf_latency import SockperfLatency
 from .sockperf_throughput import SockperfThroughput
 from .sockperf_udp import UdpEpollLatency, UdpEpollThroughput, UdpLatency, UdpThroughput
@@ -25,6 +26,6 @@ from .wire import WireLatency, WireMulticast, WireReceive, WireTcpReceive
 
 ALL: tuple[type[Case], ...] = (SockperfLatency, SockperfThroughput, Iperf, RedisMany, RedisOne, NginxKeepAlive,
                                NginxClose, AsyncioEcho, EchoThreads, Memory, FewerPlain, ManyPlain, FewerIdle, ManyIdle, ConnectCost,
-                               CallCost, Libfabric, UdpLatency, UdpThroughput, UdpEpollLatency, UdpEpollThroughput,
+                               ShortConnections, CallCost, Libfabric, UdpLatency, UdpThroughput, UdpEpollLatency, UdpEpollThroughput,
                                UdpMulticast, UdpMixed, UdpMany, WireLatency, WireReceive, WireMulticast, WireTcpReceive,
                                HaproxyNginx, NodeHttp, Pgbench, Rsync, ZeroMq)
