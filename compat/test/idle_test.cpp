@@ -11,6 +11,7 @@
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/idle.hpp"
 #include "compat/src/socket/idle_streams.hpp"
+#include "compat/src/socket/lift_habit.hpp"
 #include "compat/src/socket/stream.hpp"
 #include "compat/test/stream_pair.hpp"
 

@@ -71,19 +71,6 @@ void echo(int fd, int set, int idle, Way way)
     }
 }
 
-// On loopback, with a port of its own.
-int bound(int type, sockaddr_in &at)
-{
-    socklen_t size = sizeof at;
-    at = {};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const int fd = must(::socket(AF_INET, type | SOCK_CLOEXEC, 0));
-    must(::bind(fd, generic(at), size));
-    must(::getsockname(fd, generic(at), &size));
-    return fd;
-}
-
 // One connection, or a socket of whose address the client is told.
 int next_of(int listener, int type, int control)
 {

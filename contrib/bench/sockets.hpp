@@ -2,6 +2,7 @@
 // What several of the programs here do with sockets. A call that fails ends the program.
 #pragma once
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -24,6 +25,19 @@ inline int must(int result)
 inline sockaddr *generic(sockaddr_in &a)
 {
     return reinterpret_cast<sockaddr *>(&a);
+}
+
+// On loopback, with a port of its own.
+inline int bound(int type, sockaddr_in &at)
+{
+    socklen_t size = sizeof at;
+    at = {};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int fd = must(::socket(AF_INET, type | SOCK_CLOEXEC, 0));
+    must(::bind(fd, generic(at), size));
+    must(::getsockname(fd, generic(at), &size));
+    return fd;
 }
 
 // That sends at once.

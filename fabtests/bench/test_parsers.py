@@ -77,6 +77,15 @@ def test_redis():
     assert parsers.redis_rates(recorded("redis-benchmark.csv")) == {"SET": 162601.62, "GET": 155038.77}
 
 
+def test_redis_latencies():
+    assert parsers.redis_latencies(recorded("redis-benchmark.csv")) == {"SET": {"p50": 0.199, "p99": 0.567},
+                                                                        "GET": {"p50": 0.183, "p99": 0.463}}
+
+
+def test_wrk_latencies():
+    assert parsers.wrk_latencies(recorded("wrk-latency.txt")) == {"p50": 61.0, "p99": 3030.0}
+
+
 def test_wrk():
     assert parsers.wrk_rate(recorded("wrk.txt")) == 115761.61
 
@@ -100,7 +109,7 @@ def test_last_json_line():
 @pytest.mark.parametrize("parser", [parsers.sockperf_percentiles, parsers.sockperf_bandwidth, parsers.sockperf_sent,
                                     parsers.sockperf_messages, parsers.sockperf_received,
                                     parsers.vma_lat_received_rate, parsers.iperf_bandwidth,
-                                    parsers.redis_rates, parsers.wrk_rate, parsers.smaps_rollup, parsers.json_line])
+                                    parsers.redis_rates, parsers.redis_latencies, parsers.wrk_rate, parsers.wrk_latencies, parsers.smaps_rollup, parsers.json_line])
 @pytest.mark.parametrize("text", ["", "Could not connect: Connection refused\n"])
 def test_output_without_a_figure_is_an_error_that_shows_it(parser, text):
     with pytest.raises(parsers.ParseError, match="refused" if text else "empty"):

@@ -112,6 +112,28 @@ def redis_rates(text: str) -> dict[str, float]:
     return rates
 
 
+def redis_latencies(text: str) -> dict[str, dict[str, float]]:
+    """Test name -> p50 and p99 in milliseconds, from `redis-benchmark --csv` of redis 7."""
+    rows = [line for line in text.splitlines() if line.startswith('"')]
+    try:
+        found = {row["test"]: {"p50": float(row["p50_latency_ms"]), "p99": float(row["p99_latency_ms"])} for row in csv.DictReader(rows)}
+    except (KeyError, ValueError) as error:
+        raise _missing("latencies", text) from error
+    if not found:
+        raise _missing("latencies", text)
+    return found
+
+
+def wrk_latencies(text: str) -> dict[str, float]:
+    """p50 and p99 in microseconds, from `wrk --latency`."""
+    unit = {"us": 1.0, "ms": 1e3, "s": 1e6}
+    found = {f"p{percent}": float(value) * unit[suffix]
+             for percent, value, suffix in re.findall(r"^\s+(50|99)%\s+([0-9.]+)(us|ms|s)\s*$", text, re.MULTILINE)}
+    if found.keys() != {"p50", "p99"}:
+        raise _missing("latencies", text)
+    return found
+
+
 def wrk_rate(text: str) -> float:
     """Requests a second; an error in any answer makes the run worthless and raises."""
     match = re.search(r"Requests/sec:\s+([0-9.]+)", text)
