@@ -20,7 +20,8 @@ USED = {way: Metric(f"{way}_cpu_us", f"{text}, processor time of the server", "u
 class EchoThreads(Case):
     name = "threads"
     title = "a thread a connection"
-    seconds = 8
+    seconds = 4
+    rounds = 3
     by_hand = f"echo_threads 10000 {THREADS} {LOOPS}; LD_PRELOAD=libvma.so echo_threads 10000 {THREADS} {LOOPS}"
     helpers = ("echo_threads",)
     modes = (KERNEL, ACCELERATED, ASLEEP)
