@@ -304,7 +304,7 @@ private:
         const bool stays = interrupted();
         if (stays || !sock::engine_arm(rings)) {
             wake_up(set_);
-            poll_rings();
+            poll_engine(set_, sock::engine_drain); // who is taking what is there may need this processor
             const int n = report();
             return n == 0 && stays ? fail(EINTR) : n;
         }

@@ -435,9 +435,13 @@ int PollWait::sleep()
     left_ |= rings;
     int n = changed() ? kAgain : ours();
     const bool over = n == 0 && interrupted();
-    if (n != 0 || over || !(on_descriptors ? sock::engine_arm(rings) : sock::engine_rest())) {
+    const bool stays = n != 0 || over;
+    if (stays || !(on_descriptors ? sock::engine_arm(rings) : sock::engine_rest())) {
         detach(); // which changes errno
-        sock::engine_poll(rings);
+        if (stays)
+            sock::engine_poll(rings);
+        else
+            sock::engine_drain(rings); // who is taking what is there may need this processor
         if (n > 0 && kernel_may_be_earlier())
             n = look_at_kernel();
         return over ? fail(EINTR) : n;

@@ -124,8 +124,7 @@ int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, Sleeper &
 // The same at its place.
 int sleep_at_place(const Wait &wait, const Sleeper &sleeper)
 {
-    if (engine_rest())
-        sleeper.sleep_at_place(wait.deadline_ns);
+    sleeper.sleep_at_place(wait.deadline_ns);
     return is_over(wait) ? -EAGAIN : 0;
 }
 
@@ -144,12 +143,19 @@ int sleep_once(Socket &s, int fd, short events, const Wait &wait)
     const std::int64_t turn = turn_of(s, events);
     int result = check(s, events, wait);
     const RingMask ring = ring_of(s); // whoever changes it wakes sleepers
-    if (result == 0 && place != kNoPlace && ring == kMainRing)
-        result = sleep_at_place(wait, *frame->sleeper);
-    else if (result == 0 && place == kNoPlace && engine_arm(ring))
-        result = sleep_in_kernel(s, fd, events, wait, *frame->sleeper, ring, std::min(turn, turn_of(s, events)));
+    const bool at_place = place != kNoPlace && ring == kMainRing;
+    const bool stays = result == 0 && !(at_place ? engine_rest() : place == kNoPlace && engine_arm(ring));
+    if (stays)
+        result = is_over(wait) ? -EAGAIN : 0;
+    else if (result == 0)
+        result = at_place
+                     ? sleep_at_place(wait, *frame->sleeper)
+                     : sleep_in_kernel(s, fd, events, wait, *frame->sleeper, ring, std::min(turn, turn_of(s, events)));
     frame->release();
-    engine_poll(ring);
+    if (stays)
+        engine_drain(ring); // who is taking what is there may need this processor: a look that passes it by would only come back here
+    else
+        engine_poll(ring);
     return result;
 }
 
