@@ -139,7 +139,7 @@ int main(int argc, char **argv)
         std::fputs("echo_load: no answer came\n", stderr);
         return 1;
     }
-    std::printf("{\"messages\": %zu, \"p50\": %.3f, \"p99\": %.3f, \"p99.9\": %.3f}\n", times.size(), percentile(times, 0.5),
-                percentile(times, 0.99), percentile(times, 0.999));
+    std::printf("{\"messages\": %zu, \"p50\": %.3f, \"p99\": %.3f, \"p99.9\": %.3f}\n", times.size(),
+                percentile(times, 0.5), percentile(times, 0.99), percentile(times, 0.999));
     return 0;
 }

@@ -132,15 +132,15 @@ private:
     Outlet *new_outlet(fi_addr_t to) noexcept;
     Membership *membership_of(fi_addr_t to) const noexcept;
     void find_members(Membership &group) noexcept;
-    ssize_t send_locked(const Datagram &datagram, std::size_t length) noexcept;
-    ssize_t send_or_tell(Outlet &outlet, const Datagram &datagram, std::size_t length) noexcept;
+    ssize_t send_locked(const Datagram &datagram, std::size_t length, Bell &bell) noexcept;
+    ssize_t send_or_tell(Outlet &outlet, const Datagram &datagram, std::size_t length, Bell &bell) noexcept;
     bool is_due(std::size_t length) noexcept;
     int open_timer() noexcept;
     int set_limit(const void *value, std::size_t length) noexcept;
     int meet(const void *value, std::size_t length) noexcept;
     int warm(const void *value, std::size_t length) noexcept;
     void push_sent(const Datagram &datagram, std::size_t length) noexcept;
-    bool write(Outlet &outlet, const Datagram &datagram, std::size_t length) noexcept;
+    bool write(Outlet &outlet, const Datagram &datagram, std::size_t length, Bell &bell) noexcept;
     [[gnu::cold]] void welcome() noexcept;
     void retire(Inlet &inlet) noexcept;
     void free_retired() noexcept;

@@ -57,7 +57,7 @@ Outlet *DatagramEndpoint::new_outlet(fi_addr_t to) noexcept
 }
 
 // False: it is lost, and counted.
-bool DatagramEndpoint::write(Outlet &outlet, const Datagram &datagram, std::size_t length) noexcept
+bool DatagramEndpoint::write(Outlet &outlet, const Datagram &datagram, std::size_t length, Bell &bell) noexcept
 {
     std::byte *place = outlet.claim(length, datagram.only_ring);
     if (!place) [[unlikely]] {
@@ -73,7 +73,7 @@ bool DatagramEndpoint::write(Outlet &outlet, const Datagram &datagram, std::size
             place += datagram.iov[i].iov_len;
         }
     }
-    if (!outlet.publish(length, datagram.data != nullptr, datagram.data ? *datagram.data : 0)) [[unlikely]] {
+    if (!outlet.publish(length, datagram.data != nullptr, datagram.data ? *datagram.data : 0, bell)) [[unlikely]] {
         ++tx_dropped_;
         return false;
     }
@@ -104,9 +104,10 @@ ssize_t DatagramEndpoint::send(const Datagram &datagram) noexcept
         return -FI_EMSGSIZE;
     ssize_t result;
     bool met;
+    Bell bell; // rings when the lock is free
     {
         const core::SpinGuard guard(lock_);
-        result = send_locked(datagram, length);
+        result = send_locked(datagram, length, bell);
         met = met_;
     }
     if (met) [[unlikely]]
@@ -125,7 +126,7 @@ void DatagramEndpoint::welcome() noexcept
     manager_.progress(true);
 }
 
-ssize_t DatagramEndpoint::send_locked(const Datagram &datagram, std::size_t length) noexcept
+ssize_t DatagramEndpoint::send_locked(const Datagram &datagram, std::size_t length, Bell &bell) noexcept
 {
     if (!enabled_) [[unlikely]]
         return -FI_EOPBADSTATE;
@@ -136,7 +137,7 @@ ssize_t DatagramEndpoint::send_locked(const Datagram &datagram, std::size_t leng
     if (paced_ && !is_due(length)) [[unlikely]]
         return -FI_EAGAIN;
     if (datagram.tell && outlet)
-        return send_or_tell(*outlet, datagram, length);
+        return send_or_tell(*outlet, datagram, length, bell);
     if (datagram.completion) {
         const core::SpinGuard queue_guard(tx_queue_->lock);
         if (tx_queue_->entries.full())
@@ -146,11 +147,11 @@ ssize_t DatagramEndpoint::send_locked(const Datagram &datagram, std::size_t leng
     if (paced_) [[unlikely]]
         pacer_.take(length); // also what is lost afterwards has been sent
     if (outlet) [[likely]] {
-        write(*outlet, datagram, length);
+        write(*outlet, datagram, length, bell);
     } else {
         find_members(*group);
         for (Outlet *member : group->members)
-            write(*member, datagram, length);
+            write(*member, datagram, length, bell);
     }
     if (send_counter_)
         send_counter_->count();
@@ -172,7 +173,8 @@ bool DatagramEndpoint::is_due(std::size_t length) noexcept
     return false;
 }
 
-ssize_t DatagramEndpoint::send_or_tell(Outlet &outlet, const Datagram &datagram, std::size_t length) noexcept
+ssize_t DatagramEndpoint::send_or_tell(Outlet &outlet, const Datagram &datagram, std::size_t length,
+                                       Bell &bell) noexcept
 {
     if (datagram.completion) {
         const core::SpinGuard queue_guard(tx_queue_->lock);
@@ -180,7 +182,7 @@ ssize_t DatagramEndpoint::send_or_tell(Outlet &outlet, const Datagram &datagram,
             return -FI_EAGAIN;
     }
     outlet.look_for_end();
-    if (!write(outlet, datagram, length))
+    if (!write(outlet, datagram, length, bell))
         return outlet.refusal();
     if (paced_) [[unlikely]]
         pacer_.take(length);

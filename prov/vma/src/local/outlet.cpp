@@ -148,7 +148,7 @@ std::byte *Outlet::claim_again(std::size_t length, bool only_ring) noexcept
     return place;
 }
 
-void Outlet::ring(std::uint32_t place) noexcept
+void Outlet::take_bell(std::uint32_t place, Bell &bell) noexcept
 {
     if (writer_.state() == RingState::closed) {
         disconnect();
@@ -159,7 +159,7 @@ void Outlet::ring(std::uint32_t place) noexcept
         disconnect();
         return;
     }
-    doorbell_->ring(bit_, place);
+    bell.set(doorbell_, bit_, place);
 }
 
 } // namespace vma::local

@@ -25,6 +25,35 @@ class Directory;
 // Some milliseconds late, and cheap: ns.
 std::int64_t coarse_now() noexcept;
 
+// Who sleeps for what was published. It is woken when the sender's lock is free again: it may run at once, in place of the thread that holds it.
+class Bell
+{
+public:
+    Bell() noexcept = default;
+    Bell(const Bell &) = delete;
+    Bell &operator=(const Bell &) = delete;
+    ~Bell() { ring(); }
+    void ring() noexcept
+    {
+        if (doorbell_) [[unlikely]] {
+            doorbell_->ring(bit_, place_);
+            doorbell_.reset();
+        }
+    }
+    void set(std::shared_ptr<PeerDoorbell> doorbell, std::uint32_t bit, std::uint32_t place) noexcept
+    {
+        ring(); // another receiver's
+        doorbell_ = std::move(doorbell);
+        bit_ = bit;
+        place_ = place;
+    }
+
+private:
+    std::shared_ptr<PeerDoorbell> doorbell_;
+    std::uint32_t bit_ = 0;
+    std::uint32_t place_ = 0;
+};
+
 // Protected by the endpoint's sending lock, but for what on_ready() touches.
 class Outlet final : public EventSource
 {
@@ -52,12 +81,12 @@ public:
             place = claim_again(length, only_ring);
         return place;
     }
-    // False: the receiver is gone, and the datagram lost.
-    bool publish(std::size_t length, bool has_data, std::uint64_t data) noexcept
+    // False: the receiver is gone, and the datagram lost. `bell` is what the caller has to ring.
+    bool publish(std::size_t length, bool has_data, std::uint64_t data, Bell &bell) noexcept
     {
         writer_.publish(length, has_data, data);
         if (writer_.state() != RingState::watching) [[unlikely]]
-            ring(place_of(data));
+            take_bell(place_of(data), bell);
         return connected_;
     }
 
@@ -95,7 +124,7 @@ private:
     {
         return static_cast<std::uint32_t>(data >> 32) % kPlaces;
     }
-    void ring(std::uint32_t place) noexcept;
+    void take_bell(std::uint32_t place, Bell &bell) noexcept;
 
     RingWriter writer_;
     bool connected_ = false;
