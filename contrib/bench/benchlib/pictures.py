@@ -2,6 +2,7 @@
 """The pictures of a result file, each as SVG and PNG. matplotlib is asked for only here: without it there are none."""
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -56,8 +57,9 @@ def heat_map(rows: list[str], columns: list[str], ratios: list[list[float]], out
     axes.set_yticks(range(len(rows)), rows, fontsize=8)
     for y, row in enumerate(ratios):
         for x, ratio in enumerate(row):
-            axes.text(x, y, f"{ratio:.2f}", ha="center", va="center", fontsize=7)
-    figure.colorbar(image, label="times the kernel's")
+            if not math.isnan(ratio):
+                axes.text(x, y, f"{ratio:.2f}", ha="center", va="center", fontsize=7, color=INK if 0.25 < ratio < 4 else "white")
+    figure.colorbar(image, label="times the kernel's", shrink=min(1.0, 12 / len(rows)))
     figure.savefig(out, bbox_inches="tight", **({"metadata": {"Date": None}} if out.suffix == ".svg" else {}))
 
 
