@@ -85,15 +85,15 @@ void what_comes_in_turns(void **)
     assert_false(habit.by_turns());
     habit.hit(true);
     assert_true(habit.by_turns());
-    assert_false(habit.shares_processor());
+    assert_false(habit.by_many_turns());
     for (int i = 0; i < 100; ++i)
         habit.hit(true);
-    assert_true(habit.shares_processor());
+    assert_true(habit.by_many_turns());
     habit.missed();
     assert_true(habit.by_turns());
     habit.hit();
     assert_false(habit.by_turns());
-    assert_false(habit.shares_processor());
+    assert_false(habit.by_many_turns());
 }
 
 void a_spin_ends_by_itself_and_counts(void **)

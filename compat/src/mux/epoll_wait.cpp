@@ -305,6 +305,7 @@ private:
         if (stays || !sock::engine_arm(rings)) {
             wake_up(set_);
             poll_engine(set_, sock::engine_drain); // who is taking what is there may need this processor
+            poll_rings();
             const int n = report();
             return n == 0 && stays ? fail(EINTR) : n;
         }

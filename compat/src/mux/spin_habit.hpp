@@ -58,7 +58,7 @@ public:
     // Who is waited for needs this processor, so a wait lets others run at once.
     bool by_turns() const { return turns_.load(std::memory_order_relaxed) != 0; }
     // It has for some time: it runs here, and not just somebody who did something for it.
-    bool shares_processor() const { return turns_.load(std::memory_order_relaxed) >= kManyTurns; }
+    bool by_many_turns() const { return turns_.load(std::memory_order_relaxed) >= kManyTurns; }
 
 private:
     static constexpr std::int64_t kSoonNs = 25'000; // two sleeps and wakings

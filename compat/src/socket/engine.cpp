@@ -397,7 +397,7 @@ unsigned engine_poll(RingMask rings)
 unsigned engine_poll_direct(udp::Direct &direct, RingMask rings)
 {
     if (rings != kMainRing) [[unlikely]]
-        return poll_rings_directly(rings, direct);
+        return poll_more_rings(rings, &direct);
     return poll_if_free([&direct] {
         udp::g_main_arrivals.direct = &direct;
         const unsigned n = poll_locked();

@@ -282,11 +282,12 @@ void explain(Socket &s)
         read_addresses(s.any_fd.load(std::memory_order_relaxed), s.addresses);
     s.told = true;
     char name[kNameMax];
+    const std::uint32_t wanted = is_udp(s) ? config::params().lift_after : calls_before_lift(s);
     if (const char *const reason = s.kernel_reason; reason != nullptr)
         VMA_LOG(kDebug, "%s: not accelerated: %s", connection_name(s, name), reason);
-    else if (operations < config::params().lift_after)
+    else if (operations < wanted)
         VMA_LOG(kDebug, "%s: not accelerated: closed after %u sends and receives, VMA_LIFT_AFTER is %u",
-                connection_name(s, name), operations, config::params().lift_after);
+                connection_name(s, name), operations, wanted);
     else
         VMA_LOG(kDebug, "%s: not accelerated: no accelerated peer was found", connection_name(s, name));
 }

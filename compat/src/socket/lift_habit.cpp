@@ -46,8 +46,7 @@ void LiftHabit::ended(std::uint64_t calls, std::uint32_t first)
         return;
     const LockGuard guard(lock_);
     shared_ -= shared_ / kForget;
-    const auto counted =
-        std::min<std::int64_t>(static_cast<std::int64_t>(std::min<std::uint64_t>(calls, kMost)), kMost);
+    const auto counted = static_cast<std::int64_t>(std::min<std::uint64_t>(calls, kMost));
     const std::int64_t cost = shared_ > kAll / 2 ? kSharedCost : kCost;
     std::size_t best = 0;
     for (std::size_t i = 0; i < kChoices; ++i) {
@@ -77,7 +76,7 @@ void note_end_of_stream(const Socket &s)
                                 stats::get(counted.rx.os_packets) + stats::get(counted.tx.os_packets);
     if (s.was_accelerated &&
         calls >= 2 * std::uint64_t{config::params().lift_after}) // the helper threads' turns are over
-        habit_of(s).learn_cost(s.receive_spins.shares_processor());
+        habit_of(s).learn_cost(s.receive_spins.by_many_turns());
     habit_of(s).ended(calls, config::params().lift_after);
 }
 

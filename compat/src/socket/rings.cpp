@@ -121,17 +121,10 @@ int open_ring(Ring &r)
     return 0;
 }
 
-unsigned poll_more_rings(RingMask rings)
+unsigned poll_more_rings(RingMask rings, udp::Direct *direct)
 {
     unsigned n = 0;
-    each_ring(rings, [&n](Ring &r) { n += poll_ring(r, nullptr); });
-    return n;
-}
-
-unsigned poll_rings_directly(RingMask rings, udp::Direct &direct)
-{
-    unsigned n = 0;
-    each_ring(rings, [&](Ring &r) { n += poll_ring(r, &direct); });
+    each_ring(rings, [&n, direct](Ring &r) { n += poll_ring(r, direct); });
     return n;
 }
 

@@ -39,8 +39,7 @@ struct RingClaim {
 
 // ---- for the engine: as its functions of those names, and only about the rings that are open and in `rings`
 extern std::atomic<RingMask> g_more_rings; // the open ones, without the engine's own
-unsigned poll_more_rings(RingMask rings);
-unsigned poll_rings_directly(RingMask rings, udp::Direct &direct);
+unsigned poll_more_rings(RingMask rings, udp::Direct *direct = nullptr);
 unsigned drain_more_rings(RingMask rings, unsigned most);
 bool arm_more_rings(RingMask rings);
 void count_sleepers(RingMask rings, bool more);

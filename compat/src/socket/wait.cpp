@@ -152,9 +152,9 @@ int sleep_once(Socket &s, int fd, short events, const Wait &wait)
                      ? sleep_at_place(wait, *frame->sleeper)
                      : sleep_in_kernel(s, fd, events, wait, *frame->sleeper, ring, std::min(turn, turn_of(s, events)));
     frame->release();
+    // Who is taking what is there may need this processor: a look that passes it by would only come back here.
     if (stays)
-        engine_drain(
-            ring); // who is taking what is there may need this processor: a look that passes it by would only come back here
+        engine_drain(ring);
     else
         engine_poll(ring);
     return result;

@@ -33,8 +33,8 @@ inline constexpr Parameter kTransmitRows[] = {
          "from then on. Worth it where several threads poll each for connections of their own. A socket's "
          "SO_VMA_RING_ALLOC_LOGIC comes before it. Where neither says it, the connections and UDP sockets that are in "
          "an epoll set when they leave the kernel have that set's ring, those that a thread has in a poll() or "
-         "select() "
-         "with others have that thread's, and all others one, which the first set and the first such thread have too. "
+         "select() with others have that thread's, and all others one, which the first set and the first such thread "
+         "have too. "
          "RDMA devices and Ethernet ports have one ring a device whatever this says."},
     {.name = "VMA_RING_MIGRATION_RATIO_TX",
      .label = "Ring migration ratio TX",
