@@ -25,7 +25,8 @@ LOGS = BUILD / "check-logs"
 PASS, FAIL, SKIP = "passed", "failed", "skipped"
 STAGE_TIMEOUT = 2400  # seconds, several times what a stage takes: one that hangs must not hang the machine it runs on
 SANITIZED = "-O1 -g1"  # lines are all that a report names; full debug information takes a quarter more time to compile
-TAIL = 40  # lines of a failed case's or stage's log that are shown
+TAIL = 40  # lines of a failed stage's log that are shown
+CASE_HEAD, CASE_TAIL = 60, 140  # lines of a failed case's own output that are: what was wrong, and what its processes said
 
 
 @dataclasses.dataclass
@@ -302,11 +303,16 @@ def count(cases):
     return ", ".join(f"{sum(c.status == s for c in cases)} {s}" for s in (PASS, FAIL, SKIP))
 
 
+def shorten(lines):
+    left_out = len(lines) - CASE_HEAD - CASE_TAIL
+    return lines if left_out <= 0 else [*lines[:CASE_HEAD], f"[{left_out} lines left out]", *lines[-CASE_TAIL:]]
+
+
 def show_failures(stage, failed):
     shown = {case.output: case.name for case in reversed(failed)}  # cases of one program share its log
     for output, name in reversed(shown.items()):
         print(f"    {name}:")
-        for line in (output or stage.text()).rstrip().splitlines()[-TAIL:]:
+        for line in shorten(output.rstrip().splitlines()) if output else stage.text().rstrip().splitlines()[-TAIL:]:
             print(f"    | {line}")
     print(f"    the whole log: {stage.log.relative_to(ROOT)}")
 

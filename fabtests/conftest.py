@@ -91,7 +91,7 @@ def pytest_runtest_makereport(item, call):
     report = outcome.get_result()
     runner = item.stash.get(RUNNERS, None)
     if report.failed and call.when == "call" and runner is not None:
-        report.sections.append(("processes", runner.report()))
+        report.longrepr.addsection("processes", runner.report())  # JUnit's XML has it, too
 
 
 @pytest.fixture

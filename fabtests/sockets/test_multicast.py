@@ -2,12 +2,11 @@
 """Multicast between sockets of one process, of one host, and over a wire: every member gets each datagram once, and
 nobody else any. The members and senders are nodes (programs/datagrams/multicast.cpp) on two hosts of our own."""
 
-import itertools
-
 import pytest
 
 from lib import build, datagrams, netns
 from lib.multicast import GROUP, PORT, Node
+from lib.wire import PATIENCE
 
 OTHER, SIX = "239.1.2.4", "ff15::1234"
 LEFT, RIGHT = "10.99.0.1", "10.99.0.2"
@@ -52,12 +51,13 @@ class Stage:
 
     def warm(self, sender, members, group=GROUP, port=PORT, out="out"):
         """Enough traffic for acceleration, and until it is there where it is to come."""
-        for number in itertools.count():
+        def is_warm():
             self.burst(sender, members, group, port, out)
             self.nothing(members)
-            if number >= 4 and (not self.expected() or self.accelerated(sender, members, group)):
-                return
-            assert number < 2000, "not accelerated"
+            return not self.expected() or self.accelerated(sender, members, group)
+        for _ in range(4):
+            is_warm()
+        self.run.wait_until(is_warm, "acceleration", PATIENCE, sender.proc)
 
     def nothing(self, members):
         for node, name in members:
