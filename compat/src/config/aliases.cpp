@@ -26,11 +26,11 @@ enum class Meaning {
     kSilent   // as VMA's own later releases do
 };
 
-struct Alias {
-    const char *name;
+struct Alias { // no pointers: each program that starts would have a copy of their page
+    char name[40];
     Meaning meaning;
-    const char *target = nullptr;
-    const char *note = nullptr;
+    char target[32] = "";
+    char note[72] = "";
 };
 
 constexpr Alias kAliases[] = {
@@ -45,17 +45,17 @@ constexpr Alias kAliases[] = {
     {"VMA_RX_OFFLOAD", Meaning::kSame, "VMA_OFFLOADED_SOCKETS"},
     {"VMA_RX_SOCKET_MAX", Meaning::kPackets, "VMA_RX_BYTES_MIN"},
     {"VMA_SKIP_OS_CALL", Meaning::kSame, "VMA_SELECT_SKIP_OS"},
-    {"VMA_HUGETBL", Meaning::kGone, nullptr, "no longer supported: VMA_MEM_ALLOC_TYPE says which memory is used"},
-    {"VMA_TX_BLOCK", Meaning::kGone, nullptr, "the program itself says whether a call waits"},
-    {"VMA_TX_IP_CHECKSUM", Meaning::kGone, nullptr, "checksums are always there where the network needs them"},
-    {"VMA_CHECKSUM", Meaning::kGone, nullptr, "checksums are always there where the network needs them"},
-    {"VMA_TX_DROP_MODE", Meaning::kGone, nullptr, "nothing is dropped for tests"},
-    {"VMA_RX_DRAIN_CQ", Meaning::kGone, nullptr, "see VMA_RX_CQ_DRAIN_RATE_NSEC"},
-    {"VMA_SELECT_IB_INTR", Meaning::kGone, nullptr, "VMA_SELECT_POLL=-1 waits without interrupts"},
-    {"VMA_IGMP", Meaning::kGone, nullptr, "the kernel is the member of groups, and speaks IGMP for them"},
-    {"VMA_FORCE_QP_MC_ATTACH", Meaning::kGone, nullptr, "the kernel is the member of groups"},
-    {"VMA_QP_LOGIC", Meaning::kGone, nullptr, "see VMA_RING_ALLOCATION_LOGIC_RX"},
-    {"VMA_IPERF", Meaning::kGone, nullptr, "iperf needs nothing of its own"},
+    {"VMA_HUGETBL", Meaning::kGone, "", "no longer supported: VMA_MEM_ALLOC_TYPE says which memory is used"},
+    {"VMA_TX_BLOCK", Meaning::kGone, "", "the program itself says whether a call waits"},
+    {"VMA_TX_IP_CHECKSUM", Meaning::kGone, "", "checksums are always there where the network needs them"},
+    {"VMA_CHECKSUM", Meaning::kGone, "", "checksums are always there where the network needs them"},
+    {"VMA_TX_DROP_MODE", Meaning::kGone, "", "nothing is dropped for tests"},
+    {"VMA_RX_DRAIN_CQ", Meaning::kGone, "", "see VMA_RX_CQ_DRAIN_RATE_NSEC"},
+    {"VMA_SELECT_IB_INTR", Meaning::kGone, "", "VMA_SELECT_POLL=-1 waits without interrupts"},
+    {"VMA_IGMP", Meaning::kGone, "", "the kernel is the member of groups, and speaks IGMP for them"},
+    {"VMA_FORCE_QP_MC_ATTACH", Meaning::kGone, "", "the kernel is the member of groups"},
+    {"VMA_QP_LOGIC", Meaning::kGone, "", "see VMA_RING_ALLOCATION_LOGIC_RX"},
+    {"VMA_IPERF", Meaning::kGone, "", "iperf needs nothing of its own"},
     {"VMA_IPOIB", Meaning::kSilent},
     {"VMA_TSO", Meaning::kSilent},
     {"VMA_TX_BUF_SIZE", Meaning::kSilent},
@@ -68,13 +68,13 @@ constexpr Alias kAliases[] = {
 };
 
 // Known, but no rows: read where they are needed.
-constexpr const char *kElsewhere[] = {
+constexpr char kElsewhere[][24] = {
     "VMA_LOG_CB_FUNC_PTR",
     "VMA_BUILD",
 };
-constexpr const char *kTestPrefixes[] = {"VMA_TEST_", "VMA_SIM_"}; // of this project's own tests
+constexpr char kTestPrefixes[][12] = {"VMA_TEST_", "VMA_SIM_"}; // of this project's own tests
 
-constexpr const char *kOurs = "VMA_";
+constexpr char kOurs[] = "VMA_"; // not among the other texts: each program looks for it
 constexpr std::size_t kNameMax = 64;
 constexpr int kMostWarnings = 16;
 
@@ -210,7 +210,7 @@ void warn_about_unknown(const char *name)
 const char *older_value(const Row &row, char (&text)[kAliasText])
 {
     for (const Alias &alias : kAliases) {
-        if (alias.target == nullptr || std::strcmp(alias.target, row.name) != 0)
+        if (std::strcmp(alias.target, row.name) != 0)
             continue;
         if (const char *const value = variable(alias.name))
             if (const char *const meant = translate(alias, value, text))

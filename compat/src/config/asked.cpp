@@ -13,7 +13,8 @@ namespace vma::config {
 
 namespace {
 
-constexpr const char *kName = "libvma.so";
+// Not among the other texts, which are on pages of their own.
+constexpr char kName[] = "libvma.so", kSigaction[] = "sigaction";
 
 // The program itself is the first in the list.
 [[VMA_AT_STARTUP]] bool is_linked()
@@ -35,7 +36,7 @@ constexpr const char *kName = "libvma.so";
 
 [[VMA_AT_STARTUP]] bool is_opened()
 {
-    const char *const found = static_cast<const char *>(::dlsym(RTLD_DEFAULT, "sigaction"));
+    const char *const found = static_cast<const char *>(::dlsym(RTLD_DEFAULT, kSigaction));
     return found < __ehdr_start || found >= _end;
 }
 

@@ -20,7 +20,7 @@
 
 namespace vma::config {
 
-constinit int g_log_level = static_cast<int>(Level::kWarn);
+[[VMA_STARTUP_DATA]] constinit int g_log_level = static_cast<int>(Level::kWarn);
 
 namespace {
 
@@ -37,7 +37,7 @@ struct Log {
     bool bare = false; // no system call but write()
     timespec start = {};
 };
-constinit Log g_log;
+[[VMA_STARTUP_DATA]] constinit Log g_log;
 
 struct Look {
     const char *name;

@@ -18,11 +18,11 @@ using Number = std::uint32_t Params::*;
 
 // `field` is at least `factor` times `other`, or at most half of it if `factor` is 0.
 struct Limit {
-    const char *name;
+    char name[32];
     Number field;
     std::uint32_t factor;
     Number other;
-    const char *other_name;
+    char other_name[32];
 };
 
 constexpr Limit kLimits[] = {

@@ -7,6 +7,7 @@
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/extra/calls.hpp"
+#include "compat/src/libc/sections.hpp"
 
 namespace vma::extra {
 
@@ -19,7 +20,7 @@ constexpr std::uint64_t kAlways =
     VMA_EXTRA_API_GET_SOCKET_NETWORK_HEADER | VMA_EXTRA_API_ADD_RING_PROFILE | VMA_EXTRA_API_REGISTER_MEMORY_ON_RING |
     VMA_EXTRA_API_DEREGISTER_MEMORY_ON_RING | VMA_EXTRA_API_MODIFY_RING | VMA_EXTRA_API_IOCTL;
 
-constinit vma_api_t g_api = {
+[[VMA_STARTUP_DATA]] constinit vma_api_t g_api = {
     .register_recv_callback = register_recv_callback,
     .recvfrom_zcopy = recvfrom_zcopy,
     .free_packets = free_packets,

@@ -45,7 +45,7 @@ constinit std::size_t g_turn = 0;
 [[VMA_TABLE]] alignas(64) std::uint8_t g_room[kMostBytes + 1]; // for what the kernel brings
 constinit Arrival g_arrival;
 constinit Packet *g_spare = nullptr;
-constinit AcceptCall g_accept = nullptr;
+[[VMA_STARTUP_DATA]] constinit AcceptCall g_accept = nullptr;
 
 epoll_event wish_of(const sock::Socket &s, int fd)
 {

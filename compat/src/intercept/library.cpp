@@ -37,6 +37,9 @@ namespace {
     vma::extra::set_accept(vma::intercept::accept_tracked);
 }
 
+// DT_FINI, which the compiler's _fini() is else: it does nothing either, at the other end of the code, on a page that nobody needs.
+extern "C" [[gnu::visibility("hidden")]] [[VMA_AT_STARTUP]] void vma_fini() {}
+
 [[gnu::destructor]] void process_ends()
 {
     if (!vma::libc::in_vfork_child() && !vma::sock::sandboxed()) { // there is nothing left to end in a sandbox

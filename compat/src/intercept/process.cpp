@@ -8,6 +8,7 @@
 #include <cstdarg>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/socket/fork_handlers.hpp"
 #include "compat/src/socket/sandbox.hpp"
 #include "compat/src/stats/region.hpp"
@@ -292,7 +293,8 @@ VMA_ALIAS(vfork) pid_t __vfork() noexcept;
 // ---- copies of this process
 
 // What pthread_atfork() is, in each object by itself. Ours are to be the first, also where a constructor comes before our own.
-VMA_EXPORT int __register_atfork(void (*prepare)(), void (*parent)(), void (*child)(), void *object) noexcept
+VMA_EXPORT [[VMA_AT_STARTUP]] int __register_atfork(void (*prepare)(), void (*parent)(), void (*child)(),
+                                                    void *object) noexcept
 {
     sock::register_fork_handlers();
     if (sock::keep_fork_handlers(prepare, parent, child))

@@ -6,6 +6,10 @@
 // Of a function that runs when the library is loaded or the process ends, with or without a socket.
 #define VMA_AT_STARTUP gnu::section(".text.startup")
 
+// Of a small variable that such a function touches, or that the loader has to write to: they end the initialised data, on the page that the
+// loader writes to anyway, where the zeros begin.
+#define VMA_STARTUP_DATA gnu::section(".data1")
+
 // Of a variable of a page or more that is zero at first: behind all small ones, which so share few pages.
 #define VMA_TABLE gnu::section(".bss.tables")
 

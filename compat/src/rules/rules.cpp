@@ -103,7 +103,7 @@ void tell(const Rule &rule)
 
 [[VMA_AT_STARTUP]] void load()
 {
-    static std::atomic_flag loaded;
+    [[VMA_STARTUP_DATA]] static constinit std::atomic_flag loaded;
     if (loaded.test_and_set(std::memory_order_acq_rel))
         return;
     const int saved = errno;

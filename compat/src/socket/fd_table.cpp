@@ -42,11 +42,11 @@ constexpr std::uint32_t kMaxChunks = kMaxTracked / kChunkSockets;
 struct Pool {
     Mutex lock;
     Socket *free_list = nullptr;
-    std::atomic<std::uint32_t> size{0};
     std::atomic<Socket *> chunks[kMaxChunks] = {};
     std::atomic<int> above_fds{0}; // of those that are tracked, or were
 };
 [[VMA_TABLE]] constinit Pool g_pool;
+[[VMA_STARTUP_DATA]] constinit std::atomic<std::uint32_t> g_pool_size{0};
 
 // For the sockets from this index on; nullptr if there is no memory for them, or may be no more of them.
 Socket *chunk_for(std::uint32_t index)
@@ -67,7 +67,7 @@ Socket *chunk_for(std::uint32_t index)
 
 bool grow_pool() // pool lock held
 {
-    const std::uint32_t size = g_pool.size.load(std::memory_order_relaxed);
+    const std::uint32_t size = g_pool_size.load(std::memory_order_relaxed);
     if (size == 0) { // not in programs that have no socket of ours
         libc::catch_faults();
         remember_inherited_filters();
@@ -84,7 +84,7 @@ bool grow_pool() // pool lock held
         s->next_free = g_pool.free_list;
         g_pool.free_list = s;
     }
-    g_pool.size.store(size + kStep, std::memory_order_release);
+    g_pool_size.store(size + kStep, std::memory_order_release);
     return true;
 }
 
@@ -349,14 +349,14 @@ const char *connection_name(const Socket &s, char (&out)[kNameMax])
 
 Socket *socket_by_index(std::uint32_t index)
 {
-    if (index >= g_pool.size.load(std::memory_order_acquire))
+    if (index >= g_pool_size.load(std::memory_order_acquire))
         return nullptr;
     return &g_pool.chunks[index / kChunkSockets].load(std::memory_order_acquire)[index % kChunkSockets];
 }
 
 [[VMA_AT_STARTUP]] std::uint32_t pool_size()
 {
-    return g_pool.size.load(std::memory_order_acquire);
+    return g_pool_size.load(std::memory_order_acquire);
 }
 
 int highest_descriptor()

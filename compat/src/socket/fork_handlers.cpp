@@ -5,7 +5,6 @@
 #include "compat/src/socket/fork_handlers.hpp"
 
 #include <dlfcn.h>
-#include <pthread.h>
 
 #include <atomic>
 
@@ -18,6 +17,8 @@
 #include "compat/src/socket/retired.hpp"
 #include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/socket.hpp"
+
+extern "C" [[gnu::visibility("hidden")]] void *__dso_handle;
 
 namespace vma::sock {
 
@@ -88,7 +89,8 @@ template <int kNumber> struct Registration {
         fork_ends_in_child();
         t_by = kNobody;
     }
-    [[VMA_AT_STARTUP]] static void make() { ::pthread_atfork(&prepare, &parent, &child); }
+    // As pthread_atfork() does, which is code of libc's in this file, on a page of its own when a program starts.
+    [[VMA_AT_STARTUP]] static void make() { libc::real.__register_atfork(&prepare, &parent, &child, &__dso_handle); }
 };
 
 // The library was opened at run time, or is a part of a test: libc's function is the first of the name.
@@ -144,7 +146,7 @@ void fork_ends_in_child()
 
 [[VMA_AT_STARTUP]] void register_fork_handlers()
 {
-    static constinit std::atomic<bool> made{false};
+    [[VMA_STARTUP_DATA]] static constinit std::atomic<bool> made{false};
     if (!made.exchange(true, std::memory_order_acq_rel))
         Registration<0>::make();
 }

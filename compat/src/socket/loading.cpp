@@ -10,6 +10,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/futex.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/mux/clock.hpp"
 #include "compat/src/socket/helper_thread.hpp"
 #include "compat/src/socket/provider.hpp"
@@ -28,7 +29,7 @@ struct Load {
     std::atomic<bool> to_join{false};
 };
 
-constinit Load g_loads[] = {
+[[VMA_STARTUP_DATA]] constinit Load g_loads[] = {
     // by Part
     {load_provider, "the provider was being loaded when the process was copied by fork(); all connections of the copy "
                     "stay on the kernel"},

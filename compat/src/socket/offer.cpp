@@ -41,7 +41,7 @@ struct Directory {
     std::uint32_t id = 0;                            // of the words below
     std::atomic<Generations *> generations{nullptr}; // set with the lift lock, read by every call
 };
-constinit Directory g_directory;
+[[VMA_STARTUP_DATA]] constinit Directory g_directory;
 constinit Generations g_no_generations;
 
 struct Name {
@@ -74,10 +74,10 @@ Name offer_name(const sockaddr_in6 &connector, const sockaddr_in6 &acceptor, std
     return name;
 }
 
-[[VMA_AT_STARTUP]] bool is_of_another_user(const char *path)
+[[VMA_AT_STARTUP]] bool is_of_another(const char *path, uid_t user)
 {
     struct stat st = {};
-    return ::lstat(path, &st) == 0 && st.st_uid != ::geteuid();
+    return ::lstat(path, &st) == 0 && st.st_uid != user;
 }
 
 // As the provider has it. Everybody may make the first name; the second one is in a folder that is this user's alone, where he has one.
@@ -87,7 +87,7 @@ Name offer_name(const sockaddr_in6 &connector, const sockaddr_in6 &acceptor, std
     char number[std::numeric_limits<uid_t>::digits10 + 1];
     const char *const end = std::to_chars(std::begin(number), std::end(number), user).ptr;
     const std::size_t length = libc::join(out, sizeof out, {"/dev/shm/vma-", {number, end}});
-    if (!is_of_another_user(out))
+    if (!is_of_another(out, user))
         return static_cast<int>(length);
     return user == 0 ? std::snprintf(out, sizeof out, "/run/vma-0")
                      : std::snprintf(out, sizeof out, "/run/user/%u/vma", user);

@@ -260,7 +260,7 @@ RingMask rings_of(const Socket &s)
 
 const char *name_of_ring(unsigned ring)
 {
-    static constexpr const char *kNames[] = {
+    static constexpr char kNames[][16] = {
         "local",         "local ring 1",  "local ring 2",  "local ring 3",  "local ring 4",  "local ring 5",
         "local ring 6",  "local ring 7",  "local ring 8",  "local ring 9",  "local ring 10", "local ring 11",
         "local ring 12", "local ring 13", "local ring 14", "local ring 15", "local ring 16", "local ring 17",

@@ -5,6 +5,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/seccomp.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/mux/crowd.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/src/socket/engine_objects.hpp"
@@ -15,7 +16,7 @@
 
 namespace vma::sock {
 
-constinit std::atomic<bool> g_sandboxed{false};
+[[VMA_STARTUP_DATA]] constinit std::atomic<bool> g_sandboxed{false};
 
 namespace {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The process's file: made where others can write, mapped over the memory that was counted in until then, and taken away.
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -29,6 +30,8 @@ const char *wanted_folder()
 }
 
 namespace {
+
+[[VMA_TABLE]] constinit char g_path[PATH_MAX] = {}; // of the file; the region's lock
 
 // No cancellation points: the lock is held. For its user alone: it tells with whom the process talks.
 int open_new(const char *path)
@@ -123,19 +126,19 @@ void refuse()
 {
     VMA_LOG(kWarn,
             "VMA_STATS_SHMEM_DIR: %s: %s (expected a folder where it can be made): vma_stats does not see this process",
-            g_region.path, strerror(errno));
+            g_path, strerror(errno));
 }
 
 // The folder with the process's id in place of its first %d. False: too long.
 bool name_file(const char *folder)
 {
-    char where[sizeof g_region.path];
+    char where[sizeof g_path];
     if (!config::expand_process_id(folder, where, sizeof where))
         return false;
     const std::size_t end = strlen(where);
     const char *const slash = end != 0 && where[end - 1] == '/' ? "" : "/";
-    const int length = std::snprintf(g_region.path, sizeof g_region.path, "%s%svmastat.%d", where, slash, ::getpid());
-    return length < static_cast<int>(sizeof g_region.path);
+    const int length = std::snprintf(g_path, sizeof g_path, "%s%svmastat.%d", where, slash, ::getpid());
+    return length < static_cast<int>(sizeof g_path);
 }
 
 void make_file() // lock held
@@ -144,7 +147,7 @@ void make_file() // lock held
     if (where == nullptr)
         return;
     errno = ENAMETOOLONG;
-    const int fd = name_file(where) ? open_fresh(g_region.path) : -1;
+    const int fd = name_file(where) ? open_fresh(g_path) : -1;
     if (fd < 0) {
         refuse();
         return;
@@ -159,7 +162,7 @@ void make_file() // lock held
         g_asked.store(&header().requests.count, std::memory_order_relaxed);
     } else {
         refuse();
-        ::unlink(g_region.path);
+        ::unlink(g_path);
     }
     libc::real.syscall(SYS_close, fd);
 }
@@ -183,8 +186,8 @@ void make_due_file()
         return;
     const int saved = errno;
     struct stat there = {};
-    if (::lstat(g_region.path, &there) == 0 && there.st_dev == g_region.device && there.st_ino == g_region.inode)
-        ::unlink(g_region.path);
+    if (::lstat(g_path, &there) == 0 && there.st_dev == g_region.device && there.st_ino == g_region.inode)
+        ::unlink(g_path);
     errno = saved;
 }
 

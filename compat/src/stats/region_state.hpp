@@ -2,7 +2,6 @@
 // What region.cpp and file.cpp share. Private to compat/src/stats.
 #pragma once
 
-#include <limits.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 #include <time.h>
@@ -31,7 +30,6 @@ struct Region {
     pid_t owner = 0;
     dev_t device = 0;
     ino_t inode = 0;
-    char path[PATH_MAX] = {};
 };
 extern Region g_region;
 

@@ -232,9 +232,9 @@ const char *name_of(Way way)
 
 const char *name_of_tcp_state(std::uint8_t state)
 {
-    static constexpr const char *kNames[] = {"",           "ESTABLISHED", "SYN_SENT",  "SYN_RECV",
-                                             "FIN_WAIT1",  "FIN_WAIT2",   "TIME_WAIT", "CLOSE",
-                                             "CLOSE_WAIT", "LAST_ACK",    "LISTEN",    "CLOSING"};
+    static constexpr char kNames[][12] = {"",           "ESTABLISHED", "SYN_SENT",  "SYN_RECV",
+                                          "FIN_WAIT1",  "FIN_WAIT2",   "TIME_WAIT", "CLOSE",
+                                          "CLOSE_WAIT", "LAST_ACK",    "LISTEN",    "CLOSING"};
     return state < std::size(kNames) ? kNames[state] : "";
 }
 
