@@ -225,15 +225,20 @@ void Run::inject(Tracee &tracee)
     ::kill(victim, SIGKILL);
 }
 
+// An execve() undoes a stop that another thread of the process has begun (the kernel's zap_other_threads()), so it is asked again.
 void Run::wait_until_stopped(pid_t victim)
 {
     int status = 0;
-    while (!is_over()) {
-        const pid_t pid = ::waitpid(victim, &status, WUNTRACED);
+    for (double asked = now(); !is_over(); ::usleep(100)) {
+        const pid_t pid = ::waitpid(victim, &status, WUNTRACED | WNOHANG);
         if (pid == victim && !WIFSTOPPED(status))
             ended_[pid] = status;
         if (pid == victim || (pid < 0 && errno != EINTR))
             return;
+        if (now() - asked < kSettled)
+            continue;
+        ::kill(victim, SIGSTOP);
+        asked = now();
     }
 }
 
