@@ -57,6 +57,10 @@ void refused_hints(void **)
         [](fi_info &h) { h.addr_format = FI_ADDR_STR; },
         [](fi_info &h) { h.addr_format = FI_SOCKADDR_IB; },
         [](fi_info &h) { h.ep_attr->type = FI_EP_RDM; },
+        [](fi_info &h) {
+            h.ep_attr->type = FI_EP_DGRAM;
+            h.ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT; // connections share receives, datagram endpoints don't
+        },
         [](fi_info &h) { h.ep_attr->protocol = FI_PROTO_SOCK_TCP; },
         [](fi_info &h) { h.ep_attr->protocol_version = ofi::kProtocolVersion + 1; },
         [](fi_info &h) { h.ep_attr->max_msg_size = ofi::kMaxMessageSize + 1; },
@@ -150,6 +154,18 @@ void directions_are_filled_in(void **)
     assert_true((info->caps & (FI_SEND | FI_RECV)) == (FI_SEND | FI_RECV));
     assert_true((info->caps & FI_RMA) == 0);
     assert_true((info->tx_attr->caps & FI_RECV) == 0);
+}
+
+// fi_getinfo(3): to send to groups is a capability of who sends.
+void groups_are_sent_to(void **)
+{
+    fi_ep_attr datagrams{};
+    datagrams.type = FI_EP_DGRAM;
+    fi_info hints{};
+    hints.ep_attr = &datagrams;
+    const ofi::InfoPtr info = ask(nullptr, nullptr, 0, &hints);
+    assert_true((info->caps & info->tx_attr->caps & FI_MULTICAST) != 0);
+    assert_int_equal(info->rx_attr->caps & FI_MULTICAST, 0);
 }
 
 void some_are_only_for_who_asks(void **)
@@ -290,6 +306,7 @@ int main()
         cmocka_unit_test(accepted_hints),
         cmocka_unit_test(what_is_offered_is_accepted_as_hints),
         cmocka_unit_test(directions_are_filled_in),
+        cmocka_unit_test(groups_are_sent_to),
         cmocka_unit_test(some_are_only_for_who_asks),
         cmocka_unit_test(old_programs_get_an_old_mr_mode),
         cmocka_unit_test(names_are_there_and_the_provider_s_is_not),

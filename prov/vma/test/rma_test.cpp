@@ -27,6 +27,8 @@ struct Registered {
     Registered &operator=(const Registered &) = delete;
 };
 
+constexpr int kLong = 10'000; // milliseconds
+
 // The completion of an operation of `from`, with `target` making progress.
 fi_cq_err_entry finish(Side &from, Side &target)
 {
@@ -373,6 +375,74 @@ void counters_of_both_sides(void **)
     }
 }
 
+// fi_mr_bind(): of each registration, whatever way its accesses take, and also where the counter comes after a peer has been told of it.
+void counters_of_registrations(void **)
+{
+    for (const bool cma : {true, false}) {
+        Setup setup;
+        setup.cma = cma;
+        Pair pair(setup);
+        Registered counted(pair.b, 100'000, 1);
+        Registered other(pair.b, 100'000, 2);
+        std::vector<char> bytes(100'000);
+        assert_int_equal(fi_read(pair.a.ep, bytes.data(), bytes.size(), nullptr, 0, 0, 1, nullptr), 0);
+        (void)finish(pair.a, pair.b); // granted
+        fi_cntr_attr attr{};
+        fid_cntr *writes = nullptr;
+        fid_cntr *reads = nullptr;
+        fid_cntr *elsewhere = nullptr;
+        assert_int_equal(fi_cntr_open(pair.b.domain, &attr, &writes, nullptr), 0);
+        assert_int_equal(fi_cntr_open(pair.b.domain, &attr, &reads, nullptr), 0);
+        assert_int_equal(fi_cntr_open(pair.a.domain, &attr, &elsewhere, nullptr), 0);
+        assert_int_equal(fi_mr_bind(counted.mr, &writes->fid, 0), -FI_EBADFLAGS);
+        assert_int_equal(fi_mr_bind(counted.mr, &writes->fid, FI_WRITE), -FI_EBADFLAGS);
+        assert_int_equal(fi_mr_bind(counted.mr, &pair.b.cq->fid, FI_REMOTE_WRITE), -FI_EINVAL);
+        assert_int_equal(fi_mr_bind(counted.mr, &elsewhere->fid, FI_REMOTE_WRITE), -FI_EINVAL);
+        assert_int_equal(fi_mr_bind(counted.mr, &writes->fid, FI_REMOTE_WRITE), 0);
+        assert_int_equal(fi_mr_bind(counted.mr, &reads->fid, FI_REMOTE_WRITE), -FI_EINVAL);
+        assert_int_equal(fi_mr_bind(counted.mr, &reads->fid, FI_REMOTE_READ), 0);
+        for (const std::size_t length : {std::size_t{10}, std::size_t{3000}, bytes.size()}) {
+            assert_int_equal(fi_write(pair.a.ep, bytes.data(), length, nullptr, 0, 0, 1, nullptr), 0);
+            (void)finish(pair.a, pair.b);
+            assert_int_equal(fi_write(pair.a.ep, bytes.data(), length, nullptr, 0, 0, 2, nullptr), 0);
+            (void)finish(pair.a, pair.b);
+            assert_int_equal(fi_read(pair.a.ep, bytes.data(), length, nullptr, 0, 0, 1, nullptr), 0);
+            (void)finish(pair.a, pair.b);
+        }
+        assert_int_equal(fi_cntr_wait(writes, 3, kLong), 0);
+        assert_int_equal(fi_cntr_wait(reads, 3, kLong), 0);
+        assert_true(no_entry(pair.b.cq));
+        assert_int_equal(fi_cntr_read(writes), 3);
+        assert_int_equal(fi_cntr_read(reads), 3);
+        assert_int_equal(fi_close(&writes->fid), -FI_EBUSY);
+        assert_int_equal(fi_close(&counted.mr->fid), 0);
+        counted.mr = nullptr;
+        for (fid_cntr *counter : {writes, reads, elsewhere})
+            assert_int_equal(fi_close(&counter->fid), 0);
+    }
+}
+
+// fi_cq(3): a write's data consume nothing that was posted, so there is no context. ofi_rxm takes one for a buffer of its own.
+void written_data_have_no_context(void **)
+{
+    for (const bool cma : {true, false}) {
+        Setup setup;
+        setup.cma = cma;
+        Pair pair(setup);
+        Registered target(pair.b, 100'000, 1);
+        std::vector<char> bytes(100'000);
+        std::uint64_t data = 0;
+        for (const std::size_t length : {std::size_t{0}, std::size_t{10}, std::size_t{3000}, bytes.size()}) {
+            assert_int_equal(fi_writedata(pair.a.ep, bytes.data(), length, nullptr, ++data, 0, 0, 1, nullptr), 0);
+            (void)finish(pair.a, pair.b);
+            const fi_cq_data_entry entry = next_entry(pair.b.cq);
+            assert_null(entry.op_context);
+            assert_int_equal(entry.data, data);
+            assert_true((entry.flags & FI_REMOTE_CQ_DATA) != 0);
+        }
+    }
+}
+
 void fences_and_zero_length_operations(void **)
 {
     Pair pair;
@@ -414,6 +484,8 @@ int main()
         cmocka_unit_test(virtual_addresses),
         cmocka_unit_test(order_is_kept),
         cmocka_unit_test(counters_of_both_sides),
+        cmocka_unit_test(counters_of_registrations),
+        cmocka_unit_test(written_data_have_no_context),
         cmocka_unit_test(fences_and_zero_length_operations),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -119,19 +119,55 @@ int Endpoint::enable() noexcept
         return error;
     if (receiver.remote_write_counter || receiver.remote_read_counter)
         receiver.slots.control().rma_notify.store(1, std::memory_order_relaxed);
+    if ((error = accompany()))
+        return error;
     {
         const core::SpinGuard guard(receiver.queue->lock);
-        if ((error = receiver.queue->add(*this)))
-            return error;
-        ++receiver.queue->endpoints;
+        error = receiver.queue->add(*this);
+        if (error == 0)
+            ++receiver.queue->endpoints;
+    }
+    if (error != 0) {
+        part();
+        return error;
     }
     {
         const core::SpinGuard guard(sender.queue->lock);
         ++sender.queue->endpoints;
     }
     for_counters(&ofi::Cntr::add_source);
+    mrs_->add_source(receiver.queue->source());
     enabled_ = true;
     return 0;
+}
+
+// Who reads one of its queues makes progress on both.
+int Endpoint::accompany() noexcept
+{
+    if (sender.queue == receiver.queue)
+        return 0;
+    const auto add = [](Queue &to, Queue &other) {
+        const core::SpinGuard guard(to.lock);
+        return to.companions.add(other);
+    };
+    int error = add(*sender.queue, *receiver.queue);
+    if (error == 0 && (error = add(*receiver.queue, *sender.queue)) != 0) {
+        const core::SpinGuard guard(sender.queue->lock);
+        sender.queue->companions.remove(*receiver.queue);
+    }
+    return error;
+}
+
+void Endpoint::part() noexcept
+{
+    if (sender.queue == receiver.queue)
+        return;
+    const auto remove = [](Queue &from, Queue &other) {
+        const core::SpinGuard guard(from.lock);
+        from.companions.remove(other);
+    };
+    remove(*sender.queue, *receiver.queue);
+    remove(*receiver.queue, *sender.queue);
 }
 
 int Endpoint::open_timer() noexcept
@@ -451,6 +487,7 @@ Endpoint::~Endpoint()
         sender.disconnect(FI_ECANCELED);
         mrs_->forget(mr_observer_);
         receiver.receives->forget(*this);
+        part();
         {
             const core::SpinGuard guard(receiver.queue->lock);
             receiver.queue->remove(*this);
@@ -463,6 +500,7 @@ Endpoint::~Endpoint()
             --sender.queue->endpoints;
         }
         for_counters(&ofi::Cntr::remove_source);
+        mrs_->remove_source(receiver.queue->source());
     }
     if (shared_)
         shared_->refs.fetch_sub(1, std::memory_order_relaxed);

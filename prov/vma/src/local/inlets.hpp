@@ -30,6 +30,7 @@ public:
     explicit Inlets(Queue &queue) noexcept : queue_(queue) {}
 
     bool used() const noexcept { return handlers_ != 0; }
+    bool any_active() const noexcept { return active_count_ != 0; }
     // A bit for the handler. 0 or a negative fi_errno.
     int add(BellHandler &handler, std::uint32_t &bit) noexcept;
     void remove(BellHandler &handler, std::uint32_t bit) noexcept;

@@ -361,7 +361,7 @@ bool Sender::issue_cma(TxOp &op) noexcept
     if (op.error || !note)
         return true;
     Slot *slot = claim();
-    const RmaBounce rma{op.rma[0].key, op.length, 0, 0};
+    const RmaBounce rma{op.rma[op.rma_count - 1].key, op.length, 0, 0};
     std::memcpy(slot->payload, &rma, sizeof rma);
     publish(op, op.kind == TxKind::read ? SlotOp::read_note : SlotOp::write_note,
             kSlotLast | (op.has_data ? kSlotData : 0), 0, op.rma[0].addr);

@@ -182,7 +182,7 @@ template <fi_cq_format Format> void Queue::poll(Sink &sink) noexcept
     if (!paced.wheel.empty()) [[unlikely]]
         collect_due();
     if (waiting)
-        advance_senders(nullptr);
+        advance_senders(nullptr, Tell::nobody);
 }
 
 template <fi_cq_format Format> ssize_t Queue::read(fid_cq *fid, void *buffer, std::size_t count) noexcept
@@ -197,8 +197,7 @@ template <fi_cq_format Format>
     Queue &queue = *this;
     Sink sink{count ? static_cast<std::byte *>(buffer) : nullptr, count};
     queue.lock.lock();
-    if (queue.armed) [[unlikely]]
-        queue.disarm();
+    const bool was_armed = queue.suspend();
     if (!queue.entries.empty()) {
         sink.taken = queue.take<Format>(sink.out, sink.room, sources);
         sink.room -= sink.taken;
@@ -213,12 +212,17 @@ template <fi_cq_format Format>
     const bool left = !queue.entries.empty();
     const bool look_at_cm = (!sink.taken && !left && (queue.note_idle() % kCmInterval) == 0) ||
                             (queue.inlets.used() && (queue.reads % kNewSenders) == 0);
+    if (was_armed) [[unlikely]]
+        queue.end_armed_read(sink.taken || left || error || failures);
+    const bool others = !sink.taken && queue.companions.any();
     queue.lock.unlock();
 
     if (failures) [[unlikely]]
         queue.report_failures();
     if (look_at_cm) [[unlikely]]
         queue.domain.fabric.cm_progress();
+    if (others) [[unlikely]]
+        queue.progress_companions();
     if (sink.taken)
         return static_cast<ssize_t>(sink.taken);
     if (error)
@@ -226,14 +230,44 @@ template <fi_cq_format Format>
     return !count && left ? 0 : -FI_EAGAIN;
 }
 
+// What is done while the queue is read is not for sleepers. Who counts them has the bell off from the first read on.
+bool Queue::suspend() noexcept
+{
+    if (!armed) [[likely]]
+        return false;
+    if (sleepers != nullptr)
+        disarm();
+    return std::exchange(armed, false);
+}
+
+void Queue::progress_companions() noexcept
+{
+    companions.each([](Queue &other) {
+        other.progress_alone();
+        return true;
+    });
+}
+
 void Queue::progress() noexcept
+{
+    progress_alone();
+    lock.lock();
+    const bool others = companions.any();
+    lock.unlock();
+    if (others)
+        progress_companions();
+}
+
+void Queue::progress_alone() noexcept
 {
     lock.lock();
     Sink sink{nullptr, 0};
-    if (armed)
-        disarm();
+    const std::size_t before = entries.size();
+    const bool was_armed = suspend();
     poll<FI_CQ_FORMAT_CONTEXT>(sink);
     const bool failures = failed != nullptr;
+    if (was_armed)
+        end_armed_read(failures || entries.size() != before);
     const bool look_at_cm = inlets.used() && (reads % kNewSenders) == 0;
     lock.unlock();
     if (failures)
@@ -274,11 +308,11 @@ bool sleep_once(Queue &queue, int milliseconds) noexcept
             queue.signalled = false;
             return false;
         }
-        bool due = false;
-        if (!queue.arm(&due))
-            return !due;
     }
-    pollfd fds[] = {{queue.doorbell.wake_fd(), POLLIN, 0},
+    bool due = false;
+    if (!queue.arm_all(Entries::count, &due))
+        return !due;
+    pollfd fds[] = {{queue.wait_fd(), POLLIN, 0},
                     {queue.domain.fabric.device->wait_fd(), POLLIN, 0},
                     {queue.paced.timer.get(), POLLIN, 0}}; // poll() passes over -1
     if (core::kernel::poll(fds, std::size(fds), milliseconds) == 0) {
@@ -391,8 +425,7 @@ int trywait(ofi::Cq &cq) noexcept
         return -FI_EOPBADSTATE;
     if (queue.sleepers == nullptr)
         queue.domain.fabric.cm_progress();
-    const core::SpinGuard guard(queue.lock);
-    return queue.arm() ? 0 : -FI_EAGAIN;
+    return queue.arm_all() ? 0 : -FI_EAGAIN;
 }
 
 } // namespace

@@ -43,7 +43,7 @@ int Queue::open_wait_set() noexcept
             return -errno;
     }
     wait_set = std::move(set);
-    return 0;
+    return companions.watch_all() ? 0 : -errno;
 }
 
 // A timer may join the set at any time, but not a bare eventfd that the program has already.
@@ -249,12 +249,13 @@ void Queue::ring_all() noexcept
     inlets.ring_all();
 }
 
-bool Queue::anything() noexcept
+bool Queue::anything(Entries which) noexcept
 {
-    return !entries.empty() || rung_count || failed || signalled || doorbell.rung();
+    const bool unread = which == Entries::count && !entries.empty();
+    return unread || rung_count || failed || signalled || doorbell.rung();
 }
 
-bool Queue::arm(bool *due) noexcept
+bool Queue::arm(Entries which, Tell tell, bool *due) noexcept
 {
     if (armed && armed_by != this_thread())
         many_sleepers = true;
@@ -274,10 +275,11 @@ bool Queue::arm(bool *due) noexcept
     News news;
     if (!paced.wheel.empty())
         collect_due();
-    advance_senders(&news);
-    if (std::exchange(paced.refused_is_due, false))
-        news.due = true;
-    if (!news.some && !news.due && !anything()) {
+    advance_senders(&news, tell);
+    news.due |= paced.refused_is_due;
+    if (tell == Tell::caller)
+        paced.refused_is_due = false;
+    if (!news.some && !news.due && !anything(which)) {
         set_timer();
         return true;
     }
@@ -288,8 +290,46 @@ bool Queue::arm(bool *due) noexcept
     return false;
 }
 
+// A read that found nothing leaves the queue armed: libfabric's own waits ask fi_trywait(), read once more, and then sleep. It is armed anew
+// where something has rung, as who has rung for a sleep does it once. Who counts its sleepers has asked for the opposite (read_with_sources()).
+void Queue::end_armed_read(bool found) noexcept
+{
+    const void *const by = armed_by;
+    armed = true;
+    if (!found && active_count == 0 && !inlets.any_active() && !doorbell.readable())
+        return;
+    disarm();
+    if (found)
+        return;
+    if (!arm(Entries::count, Tell::nobody))
+        doorbell.wake_self(); // for who sleeps
+    else
+        armed_by = by;
+}
+
+bool Queue::arm_all(Entries which, bool *due) noexcept
+{
+    bool some = false;
+    {
+        const core::SpinGuard guard(lock);
+        if (!arm(which, Tell::caller, due))
+            return false;
+        some = companions.any();
+    }
+    const auto arm_one = [](Queue &other) {
+        const core::SpinGuard guard(other.lock);
+        return other.arm(Entries::pass, Tell::nobody);
+    };
+    if (!some || companions.each(arm_one))
+        return true;
+    const core::SpinGuard guard(lock);
+    if (armed)
+        disarm();
+    return false;
+}
+
 // The senders that wait for their peers.
-void Queue::advance_senders(News *news) noexcept
+void Queue::advance_senders(News *news, Tell tell) noexcept
 {
     for (Sender **at = &waiting; *at;) {
         Sender &sender = **at;
@@ -300,8 +340,11 @@ void Queue::advance_senders(News *news) noexcept
             continue;
         }
         sender.advance(true);
-        if (news && sender.fed())
-            (std::exchange(sender.refused, false) ? news->due : news->some) = true;
+        if (news && sender.may_try_again()) {
+            (sender.refused ? news->due : news->some) = true;
+            if (tell == Tell::caller)
+                sender.starved = sender.refused = false;
+        }
         const bool rests = sender.idle() || sender.only_paced();
         if (sender.held_until && !sender.idle())
             wait_until(sender.timer, sender.held_until);
@@ -361,9 +404,7 @@ ofi::ProgressSource Queue::source() noexcept
         .arm =
             [](void *object) noexcept {
                 Queue &queue = *static_cast<Queue *>(object);
-                const core::SpinGuard guard(queue.lock);
-                // Entries are for fi_cq_read(); who waits for a counter doesn't care.
-                return queue.arm() || !queue.entries.empty() ? queue.wait_fd() : -1;
+                return queue.arm_all(Entries::pass) ? queue.wait_fd() : -1;
             },
     };
 }

@@ -9,6 +9,7 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_eq.h>
 
+#include "local/companions.hpp"
 #include "local/doorbell.hpp"
 #include "local/inlets.hpp"
 #include "local/pacing.hpp"
@@ -27,6 +28,12 @@ struct Sink {
     std::size_t room;
     std::size_t taken = 0;
 };
+
+// Whether completions that wait to be read keep who asks from sleeping: not who waits for a counter, or reads another queue.
+enum class Entries { count, pass };
+
+// Whom the answer reaches: that a sender may try again, which is said once, is kept for who asked to send.
+enum class Tell { caller, nobody };
 
 struct Queue : ofi::Cq {
     static constexpr unsigned kActive = 4;
@@ -66,13 +73,17 @@ struct Queue : ofi::Cq {
     // `sources` may be nullptr.
     template <fi_cq_format Format>
     ssize_t read_with_sources(void *buffer, std::size_t count, fi_addr_t *sources) noexcept;
-    // Reads nothing: arrivals go to the queue. Takes the lock.
+    // Reads nothing: arrivals go to the queue, and to its companions. Takes the lock.
     void progress() noexcept;
+    void progress_alone() noexcept; // not to them
+    void progress_companions() noexcept;
 
     // Whether a sleeper would miss nothing. After `true` the wait descriptor becomes readable with the next event, unless all who sleep
     // do so at places, where they are woken; after `false`, `due` says whether it is (also) what a rate limit has refused that may go now.
-    bool arm(bool *due = nullptr) noexcept;
+    bool arm(Entries which, Tell tell, bool *due = nullptr) noexcept;
     void disarm() noexcept;
+    // The same for the queue and its companions, whose entries don't count: they are for who reads those. Takes the locks.
+    bool arm_all(Entries which = Entries::count, bool *due = nullptr) noexcept;
     void wake_sleepers() noexcept;
     // All that an endpoint's peer has published, for its end, and what others published before.
     void drain(Endpoint &endpoint) noexcept;
@@ -117,6 +128,7 @@ struct Queue : ofi::Cq {
     // The doorbell's descriptor, in a domain of datagrams what brings new senders, and the timer of rate limits.
     core::UniqueFd wait_set;
     bool untimed = false; // FI_VMA_UNTIMED
+    Companions companions{*this};
     PacedWork paced;
 
     bool rings_often(std::uint32_t bit) noexcept;
@@ -151,13 +163,15 @@ private:
     void take_out(Endpoint &endpoint) noexcept;
     void order(bool wanted) noexcept;
     bool grow(std::uint32_t bit) noexcept;
-    bool anything() noexcept;
+    bool anything(Entries which) noexcept;
+    bool suspend() noexcept;
+    void end_armed_read(bool found) noexcept;
     void activate(Endpoint &endpoint) noexcept;
     void touch(unsigned index) noexcept;
     bool others_sleep() noexcept;
     bool sleeps_by_descriptor() const noexcept;
     void deactivate(unsigned index) noexcept;
-    void advance_senders(News *news) noexcept;
+    void advance_senders(News *news, Tell tell) noexcept;
     void collect_due() noexcept;
     void enlist(Sender &sender) noexcept;
     void set_timer() noexcept;

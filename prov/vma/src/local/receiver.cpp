@@ -227,11 +227,12 @@ Consumed Receiver::on_region(const SlotHeader &header) noexcept
     std::uint64_t length = 0;
     if (!apply_region(header, length))
         return Consumed::lie;
-    return remote_written(header, 0, length);
+    return remote_written(header, 0, length, context);
 }
 
-// A peer's write has ended: completion if there is data with it, and the counter.
-Consumed Receiver::remote_written(const SlotHeader &header, int error, std::uint64_t length) noexcept
+// A peer's write has ended: completion if there is data with it, and the counter. No operation of the program's has `op_context`, which is
+// nullptr then (fi_cq(3)), but in a region, whose owner has asked for it.
+Consumed Receiver::remote_written(const SlotHeader &header, int error, std::uint64_t length, void *op_context) noexcept
 {
     if (error && !(header.flags & kSlotWantAck)) {
         // It was allowed when the peer asked; the program closed the registration under it. A queue pair would
@@ -244,7 +245,7 @@ Consumed Receiver::remote_written(const SlotHeader &header, int error, std::uint
         remote_write_counter->count();
     if (header.flags & kSlotData) {
         ofi::Completion completion;
-        completion.context = context;
+        completion.context = op_context;
         completion.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
         completion.length = length;
         completion.data = header.data;
@@ -266,6 +267,8 @@ Consumed Receiver::on_write_inline(const SlotHeader &header) noexcept
     std::memcpy(&key, copy, sizeof key);
     const int error = endpoint->mrs().write(key, header.addr, copy + sizeof key, header.length);
     answer(header, error);
+    if (error == 0)
+        endpoint->mrs().count(key, FI_REMOTE_WRITE);
     return remote_written(header, error, header.length);
 }
 
@@ -280,6 +283,8 @@ Consumed Receiver::on_write_bounce(const SlotHeader &header) noexcept
     answer(header, error);
     if (!error && !(header.flags & kSlotLast))
         return Consumed::done;
+    if (error == 0)
+        endpoint->mrs().count(rma.key, FI_REMOTE_WRITE);
     return remote_written(header, error, rma.total);
 }
 
@@ -289,6 +294,7 @@ Consumed Receiver::on_write_note(const SlotHeader &header) noexcept
         return Consumed::later;
     const auto rma = payload<RmaBounce>();
     answer(header, 0);
+    endpoint->mrs().count(rma.key, FI_REMOTE_WRITE);
     return remote_written(header, 0, rma.total);
 }
 
@@ -300,15 +306,21 @@ Consumed Receiver::on_read_bounce(const SlotHeader &header) noexcept
     const int error = endpoint->mrs().read(rma.key, header.addr, bounce + rma.offset, rma.length);
     answer(header, error);
     if (!error && (header.flags & kSlotLast))
-        return on_read_note(header);
+        count_read(rma.key);
     return Consumed::done;
 }
 
 Consumed Receiver::on_read_note(const SlotHeader &) noexcept
 {
+    count_read(payload<RmaBounce>().key);
+    return Consumed::done;
+}
+
+void Receiver::count_read(std::uint64_t key) noexcept
+{
+    endpoint->mrs().count(key, FI_REMOTE_READ);
     if (remote_read_counter)
         remote_read_counter->count();
-    return Consumed::done;
 }
 
 Consumed Receiver::on_key_query(const SlotHeader &header) noexcept
@@ -320,6 +332,8 @@ Consumed Receiver::on_key_query(const SlotHeader &header) noexcept
     reply.error = endpoint->mrs().grant(query.key, endpoint->mr_observer(), [&](const ofi::Mr &mr) {
         reply.generation = slots.control().mr_generation.load(std::memory_order_relaxed);
         reply.access = mr.access;
+        if (mr.counts())
+            slots.control().rma_notify.store(1, std::memory_order_relaxed); // before it may go past the slots
         reply.base = mr.base;
         reply.count = mr.iov_count;
         for (unsigned i = 0; i < mr.iov_count; ++i)

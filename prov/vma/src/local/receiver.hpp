@@ -35,7 +35,7 @@ struct Receiver {
     SlotReader slots;
     std::byte *region = nullptr;
     std::uint64_t region_length = 0;
-    void *context = nullptr; // op_context of remote writes
+    void *context = nullptr; // op_context of writes to the region
     ofi::Cntr *remote_write_counter = nullptr;
     std::atomic<bool> open{false}; // slots may be consumed: the peer is attached and has kept the rules
     bool ended = false;            // the peer will publish nothing more
@@ -109,7 +109,9 @@ private:
         return copy;
     }
     Consumed deliver(const SlotHeader &header, const std::byte *from, std::uint64_t length) noexcept;
-    Consumed remote_written(const SlotHeader &header, int error, std::uint64_t length) noexcept;
+    void count_read(std::uint64_t key) noexcept;
+    Consumed remote_written(const SlotHeader &header, int error, std::uint64_t length,
+                            void *op_context = nullptr) noexcept;
     bool start(std::uint64_t total) noexcept;
     void finish(const SlotHeader &header, int error, int provider_error) noexcept;
     void answer(const SlotHeader &header, int error) noexcept;

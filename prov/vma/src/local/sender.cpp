@@ -364,14 +364,9 @@ ssize_t Sender::try_again() noexcept
     return -FI_EAGAIN;
 }
 
-bool Sender::fed() noexcept
+bool Sender::may_try_again() noexcept
 {
-    if (!starved || ops.full() || issue_at != ops.size() || !slots.claim())
-        return false;
-    if (held_until)
-        return false;
-    starved = false;
-    return true;
+    return starved && !ops.full() && issue_at == ops.size() && slots.claim() && !held_until;
 }
 
 void Sender::disconnect(int error) noexcept

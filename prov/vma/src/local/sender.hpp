@@ -135,8 +135,8 @@ struct Sender {
     bool only_paced() const noexcept { return held_until != 0 && issue_at == 0; }
     // See FI_OPT_VMA_RATE_LIMIT; a valid one.
     void set_limit(const fi_vma_rate_limit &limit) noexcept;
-    // Whether a starved caller should try again; says so once.
-    bool fed() noexcept;
+    // Whether a starved caller should try again.
+    bool may_try_again() noexcept;
 
     // No more operations; those that the peer didn't take end with `error`.
     void disconnect(int error) noexcept;

@@ -41,7 +41,7 @@ inline constexpr std::uint64_t kCaps = kTxCaps | kRxCaps | kDomainCaps;
 inline constexpr std::size_t kMaxDatagramSize = 65507; // as UDP over IPv4
 
 inline constexpr std::uint64_t kDgramTxCaps = FI_MSG | FI_SEND | FI_MULTICAST;
-inline constexpr std::uint64_t kDgramRxCaps = FI_MSG | FI_RECV | FI_SOURCE | FI_MULTICAST;
+inline constexpr std::uint64_t kDgramRxCaps = FI_MSG | FI_RECV | FI_SOURCE;
 inline constexpr std::uint64_t kDgramCaps = kDgramTxCaps | kDgramRxCaps | kDomainCaps;
 inline constexpr std::uint64_t kAskedDgramCaps = FI_SOURCE_ERR; // only for who asks: they change what a program sees
 inline constexpr std::uint64_t kDgramTxOpFlags = FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE;

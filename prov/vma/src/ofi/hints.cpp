@@ -85,7 +85,8 @@ bool ep_fits(Verdict &verdict, const fi_ep_attr &offer, const fi_ep_attr *hint)
 {
     if (hint == nullptr)
         return true;
-    const bool shared_receive = hint->rx_ctx_cnt == FI_SHARED_CONTEXT;
+    const bool shared_receive = hint->rx_ctx_cnt == FI_SHARED_CONTEXT &&
+                                endpoint_type(&offer) == FI_EP_MSG; // datagram endpoints have their own
     return verdict.one_of("ep_attr->type", endpoint_type(hint), endpoint_type(&offer)) &&
            verdict.one_of("ep_attr->protocol", hint->protocol, offer.protocol) &&
            verdict.at_most("ep_attr->protocol_version", hint->protocol_version, offer.protocol_version) &&

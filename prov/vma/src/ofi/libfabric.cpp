@@ -92,6 +92,7 @@ struct Libfabric {
     decltype(&::fi_log_enabled) log_enabled;
     decltype(&::fi_param_define) param_define;
     decltype(&::fi_dupinfo) dupinfo;
+    decltype(&::fi_version) version;
 };
 
 constinit Libfabric g_libfabric{};
@@ -129,7 +130,8 @@ template <typename Function> bool find(void *handle, const char *name, Function 
 bool find_all(void *handle, const void *base, Libfabric &found)
 {
     return find(handle, "fi_log", found.log, base) && find(handle, "fi_log_enabled", found.log_enabled, base) &&
-           find(handle, "fi_param_define", found.param_define, base) && find(handle, "fi_dupinfo", found.dupinfo, base);
+           find(handle, "fi_param_define", found.param_define, base) &&
+           find(handle, "fi_dupinfo", found.dupinfo, base) && find(handle, "fi_version", found.version, base);
 }
 
 } // namespace
@@ -164,6 +166,11 @@ void detach_libfabric() noexcept
 bool libfabric_attached() noexcept
 {
     return g_attached.load(std::memory_order_acquire);
+}
+
+std::uint32_t libfabric_version() noexcept
+{
+    return libfabric_attached() ? g_libfabric.version() : FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION);
 }
 
 fi_info *allocate_info() noexcept

@@ -3,6 +3,8 @@
 // structures may be larger than those we were built with. Without it everything here has an answer of its own.
 #pragma once
 
+#include <cstdint>
+
 #include <rdma/fabric.h>
 #include <rdma/providers/fi_prov.h>
 
@@ -12,6 +14,8 @@ namespace vma::ofi {
 void attach_libfabric(const fi_provider *provider, const void *caller) noexcept;
 void detach_libfabric() noexcept;
 bool libfabric_attached() noexcept;
+// The newest interface that the libfabric which has loaded us speaks; without one, that of the headers we are made with.
+std::uint32_t libfabric_version() noexcept;
 
 // All attribute structures are there, zeroed. nullptr without memory. For fi_freeinfo() or free_info().
 fi_info *allocate_info() noexcept;

@@ -2,6 +2,7 @@
 // Registering, finding and closing memory regions.
 #include "ofi/mr.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -125,10 +126,74 @@ int MrTable::add(Mr &mr, std::uint64_t key, bool choose) noexcept
 
 void MrTable::remove(Mr &mr) noexcept
 {
+    {
+        const std::lock_guard guard(mutex_);
+        by_key_.erase(mr.fid.key);
+        if (mr.granted)
+            revoke_all();
+    }
+    release(mr.write_counter);
+    release(mr.read_counter);
+}
+
+void MrTable::bind(Mr &mr, Cntr &counter, std::uint64_t accesses) noexcept
+{
+    const int bindings = ((accesses & FI_REMOTE_WRITE) != 0 ? 1 : 0) + ((accesses & FI_REMOTE_READ) != 0 ? 1 : 0);
+    {
+        const std::lock_guard guard(counters_mutex_);
+        for (int i = 0; i < bindings; ++i) {
+            counters_.push_back(&counter);
+            counter.refs.fetch_add(1, std::memory_order_relaxed);
+            for (const ProgressSource &source : sources_)
+                counter.add_source(source);
+        }
+    }
+    counted_.store(true, std::memory_order_relaxed);
     const std::lock_guard guard(mutex_);
-    by_key_.erase(mr.fid.key);
+    if ((accesses & FI_REMOTE_WRITE) != 0)
+        mr.write_counter = &counter;
+    if ((accesses & FI_REMOTE_READ) != 0)
+        mr.read_counter = &counter;
     if (mr.granted)
         revoke_all();
+    mr.granted = false;
+}
+
+void MrTable::release(Cntr *counter) noexcept
+{
+    if (counter == nullptr)
+        return;
+    const std::lock_guard guard(counters_mutex_);
+    counters_.erase(std::find(counters_.begin(), counters_.end(), counter));
+    for (const ProgressSource &source : sources_)
+        counter->remove_source(source);
+    counter->refs.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void MrTable::add_source(const ProgressSource &source) noexcept
+{
+    const std::lock_guard guard(counters_mutex_);
+    sources_.push_back(source);
+    for (Cntr *counter : counters_)
+        counter->add_source(source);
+}
+
+void MrTable::remove_source(const ProgressSource &source) noexcept
+{
+    const std::lock_guard guard(counters_mutex_);
+    sources_.erase(std::find(sources_.begin(), sources_.end(), source));
+    for (Cntr *counter : counters_)
+        counter->remove_source(source);
+}
+
+void MrTable::count_in(std::uint64_t key, std::uint64_t access) noexcept
+{
+    const std::lock_guard guard(mutex_);
+    const Mr *const mr = find(key);
+    if (mr == nullptr)
+        return;
+    if (Cntr *const counter = access == FI_REMOTE_WRITE ? mr->write_counter : mr->read_counter; counter != nullptr)
+        counter->count();
 }
 
 void MrTable::refresh(Mr &mr) noexcept
@@ -176,6 +241,25 @@ int close_mr(fid *fid)
     return 0;
 }
 
+// FI_RMA_EVENT: fi_mr(3).
+int bind_mr(fid *fid, struct fid *what, std::uint64_t flags)
+{
+    Mr &mr = *reinterpret_cast<Mr *>(fid);
+    if (mr.domain.fabric.orphaned())
+        return -FI_EOPBADSTATE;
+    if (what == nullptr || what->fclass != FI_CLASS_CNTR)
+        return -FI_EINVAL;
+    if (flags == 0 || (flags & ~(FI_REMOTE_READ | FI_REMOTE_WRITE)) != 0)
+        return -FI_EBADFLAGS;
+    Cntr &counter = cntr_of(what);
+    const bool has_one = ((flags & FI_REMOTE_WRITE) != 0 && mr.write_counter != nullptr) ||
+                         ((flags & FI_REMOTE_READ) != 0 && mr.read_counter != nullptr);
+    if (&counter.domain != &mr.domain || has_one)
+        return -FI_EINVAL;
+    mr_table(mr.domain)->bind(mr, counter, flags);
+    return 0;
+}
+
 int control_mr(fid *fid, int command, void *)
 {
     if (command != FI_REFRESH)
@@ -188,7 +272,7 @@ int control_mr(fid *fid, int command, void *)
 fi_ops mr_fid_ops = {
     .size = sizeof(fi_ops),
     .close = close_mr,
-    .bind = noop<decltype(fi_ops::bind)>,
+    .bind = bind_mr,
     .control = control_mr,
     .ops_open = noop<decltype(fi_ops::ops_open)>,
     .tostr = nullptr,

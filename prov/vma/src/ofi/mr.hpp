@@ -3,17 +3,20 @@
 // a device asks here for each access that a peer wants, and is told when an access that it granted ends.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <sys/uio.h>
 #include <unordered_map>
+#include <vector>
 
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_errno.h>
 
 #include "ofi/attr.hpp"
+#include "ofi/cntr.hpp"
 
 namespace vma::ofi {
 
@@ -28,6 +31,11 @@ struct Mr {
     std::uint64_t access = 0;
     std::uint64_t base = 0; // what a peer's addresses count from
     bool granted = false;   // described to a peer, which may access it on its own
+    // fi_mr_bind(): of the accesses by peers, FI_RMA_EVENT.
+    Cntr *write_counter = nullptr;
+    Cntr *read_counter = nullptr;
+
+    bool counts() const noexcept { return write_counter != nullptr || read_counter != nullptr; }
 
     explicit Mr(Domain &owner) noexcept : domain(owner) {}
 };
@@ -50,6 +58,18 @@ public:
     int read(std::uint64_t key, std::uint64_t address, std::byte *to, std::uint64_t length) noexcept;
     // Only the checks.
     int check(std::uint64_t key, std::uint64_t address, std::uint64_t length, std::uint64_t access) noexcept;
+
+    // An access has ended, FI_REMOTE_READ or FI_REMOTE_WRITE, of which this was the last registration: for its counter.
+    void count(std::uint64_t key, std::uint64_t access) noexcept
+    {
+        if (counted_.load(std::memory_order_relaxed)) [[unlikely]]
+            count_in(key, access);
+    }
+    // From now on `counter` counts accesses to the registration. Those that were granted end.
+    void bind(Mr &mr, Cntr &counter, std::uint64_t accesses) noexcept;
+    // What carries accesses out in this domain: reading a registration's counter makes progress on it.
+    void add_source(const ProgressSource &source) noexcept;
+    void remove_source(const ProgressSource &source) noexcept;
 
     // Calls describe(const Mr &) with the registration, under the table's lock, and notes that `observer` knows it.
     template <typename Describe> int grant(std::uint64_t key, MrObserver &observer, Describe &&describe) noexcept
@@ -80,11 +100,18 @@ private:
     int locate(std::uint64_t key, std::uint64_t address, std::uint64_t length, std::uint64_t access, Mr *&mr,
                std::uint64_t &offset) noexcept;
     void revoke_all() noexcept;
+    void count_in(std::uint64_t key, std::uint64_t access) noexcept;
+    void release(Cntr *counter) noexcept;
 
     std::mutex mutex_; // held while a peer's access is carried out, so that fi_close() waits for it
     std::unordered_map<std::uint64_t, Mr *> by_key_;
     MrObserver *observers_ = nullptr;
     std::uint64_t next_key_ = 1;
+    std::atomic<bool> counted_{false}; // a registration has had a counter
+    // Never taken with the other one, under which a counter's progress may be.
+    std::mutex counters_mutex_;
+    std::vector<Cntr *> counters_; // one for each binding
+    std::vector<ProgressSource> sources_;
 };
 
 // The domain's table, made at the first use; nullptr without memory.

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "local/companions.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+
+#include <rdma/fi_errno.h>
+
+#include "core/fd.hpp"
+#include "core/kernel.hpp"
+#include "local/queue.hpp"
+
+namespace vma::local {
+
+bool Companions::enter() noexcept
+{
+    const core::SpinGuard guard(owner_.lock);
+    if (count_ == 0 || changing_ != 0)
+        return false;
+    ++visitors_;
+    return true;
+}
+
+void Companions::leave() noexcept
+{
+    const core::SpinGuard guard(owner_.lock);
+    --visitors_;
+}
+
+void Companions::wait_for_visitors() noexcept
+{
+    ++changing_;
+    while (visitors_ != 0) {
+        owner_.lock.unlock();
+        core::cpu_relax();
+        owner_.lock.lock();
+    }
+    --changing_;
+}
+
+bool Companions::watch_all() noexcept
+{
+    return std::all_of(list_.get(), list_.get() + count_, [this](const One &one) {
+        return core::watch_fd(owner_.wait_set.get(), one.queue->doorbell.wake_fd());
+    });
+}
+
+int Companions::add(Queue &queue) noexcept
+{
+    wait_for_visitors();
+    One *const end = list_.get() + count_;
+    if (One *const found = std::find_if(list_.get(), end, [&](const One &one) { return one.queue == &queue; });
+        found != end) {
+        ++found->endpoints;
+        return 0;
+    }
+    if (count_ == room_) {
+        const std::uint32_t wanted = std::max(4U, room_ * 2);
+        std::unique_ptr<One[]> bigger(new (std::nothrow) One[wanted]);
+        if (!bigger)
+            return -FI_ENOMEM;
+        std::copy_n(list_.get(), count_, bigger.get());
+        list_ = std::move(bigger);
+        room_ = wanted;
+    }
+    if (owner_.wait_set && !core::watch_fd(owner_.wait_set.get(), queue.doorbell.wake_fd()))
+        return -errno;
+    list_[count_++] = {&queue, 1};
+    return owner_.open_wait_set();
+}
+
+void Companions::remove(Queue &queue) noexcept
+{
+    wait_for_visitors();
+    One *const end = list_.get() + count_;
+    One *const found = std::find_if(list_.get(), end, [&](const One &one) { return one.queue == &queue; });
+    if (found == end || --found->endpoints != 0)
+        return;
+    core::kernel::epoll_ctl(owner_.wait_set.get(), EPOLL_CTL_DEL, queue.doorbell.wake_fd(), nullptr);
+    *found = list_[--count_];
+}
+
+} // namespace vma::local
