@@ -23,8 +23,8 @@ constexpr unsigned kVisits = 1024;      // of endpoints, in one read
 constexpr unsigned kSpaceCheck = 16;    // slots given back before we look whether the writer waits for one
 constexpr unsigned kCmInterval = 65536; // empty reads between looks at connection management
 constexpr unsigned kLookAtWriters = 64; // reads, where there always is something to take
-constexpr unsigned kCompanions = 4;     // reads that found nothing between looks at the other queues of the same endpoints
-constexpr unsigned kNewSenders = 1024;  // reads between looks for those whose first datagrams wait
+constexpr unsigned kCompanions = 4; // reads that found nothing between looks at the other queues of the same endpoints
+constexpr unsigned kNewSenders = 1024; // reads between looks for those whose first datagrams wait
 
 } // namespace
 
@@ -215,6 +215,8 @@ template <fi_cq_format Format>
                             (queue.inlets.used() && (queue.reads % kNewSenders) == 0);
     if (was_armed) [[unlikely]]
         queue.end_armed_read(sink.taken || left || error || failures);
+    const bool tired =
+        queue.sleepers == nullptr && queue.turns.note(sink.taken || left); // else it is his to say how he spins
     const bool others = !sink.taken && queue.companions.any() && queue.reads % kCompanions == 0;
     queue.lock.unlock();
 
@@ -224,6 +226,8 @@ template <fi_cq_format Format>
         queue.domain.fabric.cm_progress();
     if (others) [[unlikely]]
         queue.progress_companions();
+    if (tired) [[unlikely]]
+        queue.turns.yield();
     if (sink.taken)
         return static_cast<ssize_t>(sink.taken);
     if (error)

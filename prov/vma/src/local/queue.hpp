@@ -14,6 +14,7 @@
 #include "local/inlets.hpp"
 #include "local/pacing.hpp"
 #include "local/stamp.hpp"
+#include "local/turns.hpp"
 #include "ofi/cntr.hpp"
 #include "ofi/cq.hpp"
 
@@ -117,6 +118,7 @@ struct Queue : ofi::Cq {
     Endpoint *failed = nullptr;
     Endpoint *reporting = nullptr;
     unsigned reads = 0;
+    Turns turns;
     const void *armed_by = nullptr; // the thread
     Doorbell doorbell;
     std::uint32_t recent[kActive] = {}; // bits that rang last: with more than can be active, none of them is
