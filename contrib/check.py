@@ -236,11 +236,11 @@ SIDE_BY_SIDE = (
      "ether/test_sockets_udp.py", "ether/test_sockets_members.py", "ether/test_tcp_matrix.py", "ether/test_raw_packets.py",
      "ether/test_jumbo.py", "ether/test_frames.py",
      "sockets/test_datagrams.py", "sockets/test_multicast.py", "sockets/test_semantics.py",
-     "posix/test_openssh.py", "posix/test_openssl.py", "posix/test_languages.py", "sockets/test_conserve.py"),
-    ("fabric", "sockets/test_datagram_traffic.py", "sockets/test_faults.py", "sockets/test_stream_forms.py", "util",
-     "posix/test_haproxy.py", "posix/test_messages.py", "posix/test_postgresql.py", "posix/test_cpython.py",
-     "sockets/test_bad_pointers.py", "sockets/test_sandbox.py", "sockets/test_hardened.py",
+     "posix/test_openssh.py", "posix/test_openssl.py", "posix/test_languages.py", "posix/test_haproxy.py", "sockets/test_conserve.py",
      "steps", "extra"),
+    ("fabric", "sockets/test_datagram_traffic.py", "sockets/test_faults.py", "sockets/test_stream_forms.py", "util",
+     "posix/test_messages.py", "posix/test_postgresql.py", "posix/test_cpython.py",
+     "sockets/test_bad_pointers.py", "sockets/test_sandbox.py", "sockets/test_hardened.py"),
 )
 
 
