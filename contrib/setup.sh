@@ -12,6 +12,8 @@ PACKAGES=(
     # tests and checks
     libcmocka-dev libfabric-bin clang clang-format clang-tidy python3 python3-pytest
     binutils util-linux procps iproute2 iputils-ping ethtool strace valgrind spin
+    # MPI over libvma-fi.so; libopenmpi-dev has what mpicc compiles with
+    openmpi-bin libopenmpi-dev
     # programs that are run, unmodified, over libvma.so
     sockperf redis-server redis-tools nginx-light wrk iperf3 netcat-openbsd socat memcached curl openssl
     openssh-client openssh-server openssh-sftp-server rsync postgresql-15 haproxy nodejs openjdk-17-jre-headless

@@ -13,10 +13,13 @@ PROGRAM = pathlib.Path(__file__).parent / "programs" / "unittest_results.py"
 PYTHON = "/usr/bin/python3"
 MODULES = ["socket", "select", "poll", "epoll", "socketserver", "httpservers", "ftplib", "smtplib", "telnetlib", "httplib",
            "urllib2_localnet", "asyncore", "asynchat", "asyncio.test_sock_lowlevel", "asyncio.test_server",
-           "asyncio.test_streams", "asyncio.test_buffered_proto", "asyncio.test_unix_events"]
-SLOW = ["selectors", "ssl", "poplib", "imaplib", "xmlrpc", "subprocess", "signal", "wait3", "wait4", "fork1", "eintr",
-        "asyncio.test_events", "asyncio.test_sendfile", "asyncio.test_sslproto", "asyncio.test_subprocess",
-        "multiprocessing_fork", "multiprocessing_spawn", "multiprocessing_forkserver"]
+           "asyncio.test_streams", "asyncio.test_buffered_proto", "asyncio.test_unix_events",
+           "selectors", "ssl", "poplib", "imaplib", "xmlrpc", "subprocess", "signal", "wait3", "wait4", "fork1", "eintr",
+           "asyncio.test_events", "asyncio.test_sendfile", "asyncio.test_sslproto", "asyncio.test_subprocess"]
+# Of these, which take minutes, the check runs what has to do with connections; FABTESTS_LONG=1 runs all of them.
+SLOW = ["multiprocessing_fork", "multiprocessing_spawn", "multiprocessing_forkserver"]
+CONNECTIONS = ["*TestListener*", "*TestConnection*", "*TestPicklingConnections*", "*TestPoll.*", "*TestPollEintr*", "*TestWait*",
+               "*TestRemoteManager*"]
 RESOURCES = {"socketserver": ["network"]}  # it means this host's
 LIMIT = 140  # seconds for the three runs
 NOT_RUN = ["*VSOCK*"]  # hang in a virtual machine whose host has no such device, over the kernel as well
@@ -30,19 +33,16 @@ def suite_is_there(run):
 
 def start(run, place, mode, module):
     vma, spec = suite.MODES[mode]
+    only = CONNECTIONS if module in SLOW and "FABTESTS_LONG" not in os.environ else []
     return run.start(mode, [PYTHON, "-B", PROGRAM, run.work / f"{mode}.results", f"test.test_{module}",
+                            *(f"--only={pattern}" for pattern in only),
                             *(f"--without={pattern}" for pattern in NOT_RUN),
                             *(f"--resource={name}" for name in RESOURCES.get(module, []))],
                      vma=vma, mode=spec, timeout=LIMIT, cwd="/", netns=place.file,
                      env={"VMA_TRACELEVEL": "error", "VMA_LOG_FILE": "", "HOME": str(run.work)})
 
 
-def slow(module):
-    return pytest.param(module, marks=pytest.mark.skipif("FABTESTS_LONG" not in os.environ,
-                                                         reason="takes minutes: FABTESTS_LONG=1 runs it"))
-
-
-@pytest.mark.parametrize("module", MODULES + [slow(module) for module in SLOW])
+@pytest.mark.parametrize("module", MODULES + SLOW)
 def test_as_over_the_kernel(run, places, module):
     if build.sanitized():
         pytest.skip("the suite judges the memory and the descriptors of the process")

@@ -28,9 +28,9 @@ class Some(unittest.TestCase):
 """
 
 
-def results(run, name, **environment):
+def results(run, name, *options, **environment):
     (run.work / "some_tests.py").write_text(TESTS)
-    proc = run.start(name, [sys.executable, "-B", PROGRAM, run.work / name, "some_tests"],
+    proc = run.start(name, [sys.executable, "-B", PROGRAM, run.work / name, "some_tests", *options],
                      env={"PYTHONPATH": str(run.work), **environment})
     proc.may_fail = True
     proc.wait()
@@ -53,6 +53,11 @@ def test_end(run):
     found = suite.differences(results(run, "kernel"), results(run, "other", END="1"))
     assert found[-1] == "the suite did not come to its end"
     assert any("test_end: passed over the kernel, started" in line for line in found)
+
+
+def test_choice(run):
+    some = results(run, "some", "--only=*.test_p*", "--only=*.test_wish", "--without=*parts")
+    assert [name.rsplit(".", 1)[1] for name in some.outcomes] == ["test_plain", "test_wish"] and some.whole
 
 
 def test_reasons():

@@ -58,11 +58,8 @@ def test_nobody_spins(run, pair, kind, style):
 
 
 @pytest.mark.pairs(pairing.VMA_DEFAULT)
-@pytest.mark.parametrize("mbit", [1, 1000, 10_000])
-@pytest.mark.parametrize("kind", ["tcp", "udp"])
+@pytest.mark.parametrize("kind, mbit", [("tcp", 1), ("tcp", 1000), ("tcp", 10_000), ("udp", 1), ("udp", 1000)])  # no receiver takes 10 Gbit/s of UDP
 def test_other_rates(run, pair, kind, mbit):
-    if mbit == 10_000 and kind == "udp":
-        pytest.skip("more than a receiver takes here")
     chunk = 1000 if mbit == 1 else 8192 if kind == "udp" else 262_144
     spins = 1.1 if mbit == 10_000 else 1.0  # its turns are shorter than a sleep
     holds(run, pair, mbit * MBIT, kind, "blocking", 1000, chunk, busy=spins)

@@ -65,13 +65,17 @@ def load(name):
     return unittest.defaultTestLoader.loadTestsFromModule(module)
 
 
-def without(tests, patterns):
-    """The suite but for the tests that a pattern names."""
+def matches(test, patterns):
+    return any(fnmatch.fnmatchcase(test.id(), pattern) for pattern in patterns)
+
+
+def chosen(tests, only, without):
+    """Of the suite the tests that a pattern of `only` names, or all when there is none, but for those that one of `without` names."""
     kept = unittest.TestSuite()
     for test in tests:
         if isinstance(test, unittest.TestSuite):
-            kept.addTest(without(test, patterns))
-        elif not any(fnmatch.fnmatchcase(test.id(), pattern) for pattern in patterns):
+            kept.addTest(chosen(test, only, without))
+        elif (not only or matches(test, only)) and not matches(test, without):
             kept.addTest(test)
     return kept
 
@@ -90,6 +94,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results")
     parser.add_argument("module")
+    parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="tests that are run, instead of all")
     parser.add_argument("--without", action="append", default=[], metavar="PATTERN", help="tests that are not run")
     parser.add_argument("--resource", action="append", default=[], help="of test.support, that tests may use")
     options = parser.parse_args()
@@ -97,7 +102,8 @@ def main():
     with open(options.results, "w", encoding="utf-8") as out, tempfile.TemporaryDirectory() as place:
         Lines.out = out
         os.chdir(place)
-        unittest.TextTestRunner(sys.stderr, verbosity=2, resultclass=Lines).run(without(load(options.module), options.without))
+        tests = chosen(load(options.module), options.only, options.without)
+        unittest.TextTestRunner(sys.stderr, verbosity=2, resultclass=Lines).run(tests)
         os.chdir("/")
         out.write("ended\n")
 
