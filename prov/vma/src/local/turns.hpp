@@ -36,7 +36,8 @@ public:
     }
 
 private:
-    static constexpr std::uint64_t kOthersRan = 2000;      // ns: two switches; a call that gives nothing to anybody takes some 300
+    static constexpr std::uint64_t kOthersRan =
+        2000; // ns: two switches; a call that gives nothing to anybody takes some 300
     static constexpr unsigned kSoon = 16, kAlone = 1024; // reads that find nothing, of some 50 ns
 
     std::atomic<unsigned> row_{0}; // reads that found nothing since one that did
