@@ -195,19 +195,32 @@ def mpi_ranks(work):
     return program
 
 
+def mpirun(run, env, program, ranks, mca, variables):
+    """On two processors, however many ranks. All that was said."""
+    processors = ",".join(str(n) for n in sorted(os.sched_getaffinity(0))[:2])
+    proc = run.run("mpirun", [build.tool("taskset"), "-c", processors, build.tool("mpirun.openmpi"), "--allow-run-as-root", "--oversubscribe",
+                              "--timeout", 100, "-np", ranks, *(word for variable in variables for word in ("-x", variable)),
+                              *(word for name, value in mca.items() for word in ("--mca", name, value)), program],
+                   env={**env, "TMPDIR": str(run.work)}, timeout=120)
+    assert f"{ranks} of {ranks} ranks: all as sent" in proc.stdout()
+    return proc.output()
+
+
 @pytest.mark.parametrize("include", ["vma", "vma;ofi_rxm"])  # the first one: whatever of ours is tagged, as the manual has it
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_open_mpi(run, env, mpi_ranks, ranks, include):
-    """On two processors, however many ranks. Nothing but the provider can carry a message: `btl self` reaches no other rank, and `osc pt2pt`
-    makes messages of windows. What was chosen each rank says in the stream of mtl_ofi_verbose; mtl_base_verbose has only the domain's name."""
-    processors = ",".join(str(n) for n in sorted(os.sched_getaffinity(0))[:2])
+    """Nothing but the provider can carry a message: `btl self` reaches no other rank, and `osc pt2pt` makes messages of windows. What was chosen
+    each rank says in the stream of mtl_ofi_verbose; mtl_base_verbose has only the domain's name."""
     mca = {"pml": "cm", "mtl": "ofi", "btl": "self", "osc": "pt2pt", "mtl_ofi_provider_include": include, "mtl_ofi_verbose": 1,
            "mtl_base_verbose": 1}
-    proc = run.run("mpirun", [build.tool("taskset"), "-c", processors, build.tool("mpirun.openmpi"), "--allow-run-as-root", "--oversubscribe",
-                              "--timeout", 100, "-np", ranks, "-x", "FI_PROVIDER_PATH", "-x", "FI_PROVIDER=vma",
-                              *(word for name, value in mca.items() for word in ("--mca", name, value)), mpi_ranks],
-                   env={**env, "TMPDIR": str(run.work)}, timeout=120)
-    assert f"{ranks} of {ranks} ranks: all as sent" in proc.stdout()
-    chosen = re.findall(r"mtl:ofi:prov: (\S+)$", proc.output(), re.M)
+    said = mpirun(run, env, mpi_ranks, ranks, mca, ["FI_PROVIDER_PATH", "FI_PROVIDER=vma"])
+    chosen = re.findall(r"mtl:ofi:prov: (\S+)$", said, re.M)
     assert len(chosen) == ranks and len(set(chosen)) == 1 and chosen[0].startswith(include), f"Open MPI took {chosen}"
-    assert len(re.findall(r"mtl:ofi:provider: local$", proc.output(), re.M)) == ranks
+    assert len(re.findall(r"mtl:ofi:provider: local$", said, re.M)) == ranks
+
+
+def test_open_mpi_is_not_asked(run, env, mpi_ranks):
+    """Where libfabric finds the provider, Open MPI goes on with what it has for one host."""
+    said = mpirun(run, env, mpi_ranks, 2, {"pml_base_verbose": 10, "mtl_ofi_verbose": 1}, ["FI_PROVIDER_PATH"])
+    assert re.findall(r"selected (\w+) best priority", said) == ["ob1", "ob1"]
+    assert "mtl:ofi:prov: vma" not in said
