@@ -24,10 +24,10 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             try:
+                self._tell_size(0)  # before it can ask: of a later one it hears only when it listens for SIGWINCH
                 os.execvpe(argv[0], [str(a) for a in argv], {**os.environ, "TERM": "vt100", **(env or {})})
             finally:
                 os._exit(127)
-        self.resize(lines, columns)
         self.settings = termios.tcgetattr(self.fd)
 
     def _clear(self):
@@ -38,7 +38,10 @@ class Terminal:
     def resize(self, lines, columns):
         self.lines, self.columns = lines, columns
         self._clear()
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self._tell_size(self.fd)
+
+    def _tell_size(self, fd):
+        fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", self.lines, self.columns, 0, 0))
 
     def text(self):
         return "\n".join("".join(line).rstrip() for line in self.screen)

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "compat/src/socket/sandbox.hpp"
 
+#include <malloc.h>
+#include <stdlib.h>
+
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/seccomp.hpp"
@@ -44,6 +49,16 @@ void begin_sandbox()
 {
     g_sandboxed.store(true, std::memory_order_seq_cst);
     mux::g_crowded_until.store(mux::kNoTurns, std::memory_order_release);
+}
+
+// What the library has taken of the heap, and has just given back, must not make the program's next malloc() or free() call the kernel: a filter
+// may refuse brk(), which a program that needs little memory never comes to. So nothing is given back from here on, and there is some at hand.
+void settle_heap()
+{
+    constexpr std::size_t kAtHand = std::size_t{120} * 1024; // less than what malloc() maps by itself
+    ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+    void *volatile taken = ::malloc(kAtHand);
+    ::free(taken);
 }
 
 bool look()
@@ -112,6 +127,8 @@ void sandbox_comes(const char *how)
     stay_in_sandbox();
     engine_end();
     stats::give_up_file();
+    if (pool_size() != 0)
+        settle_heap();
 }
 
 bool may_forget(int fd)
