@@ -46,7 +46,7 @@ def _microseconds(value: float, _: object = None) -> str:
     return f"{value / 1000:g} ms" if value >= 1000 else f"{value:g}"
 
 
-def heat_map(rows: list[str], columns: list[str], ratios: list[list[float]], out: Path) -> None:
+def heat_map(rows: list[str], columns: list[str], ratios: list[list[float]], out: Path, what: str = "times the kernel's") -> None:
     """Blue is less than one, red is more; what was not measured has no colour."""
     pyplot = _pyplot()
     from matplotlib.colors import LogNorm
@@ -59,7 +59,7 @@ def heat_map(rows: list[str], columns: list[str], ratios: list[list[float]], out
         for x, ratio in enumerate(row):
             if not math.isnan(ratio):
                 axes.text(x, y, f"{ratio:.2f}", ha="center", va="center", fontsize=7, color=INK if 0.25 < ratio < 4 else "white")
-    figure.colorbar(image, label="times the kernel's", shrink=min(1.0, 12 / len(rows)))
+    figure.colorbar(image, label=what, shrink=min(1.0, 12 / len(rows)))
     figure.savefig(out, bbox_inches="tight", **({"metadata": {"Date": None}} if out.suffix == ".svg" else {}))
 
 
