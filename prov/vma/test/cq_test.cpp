@@ -513,6 +513,27 @@ void an_empty_read_leaves_the_queue_armed(void **)
     }
 }
 
+// Nor does what was read then keep a sleeper from the next: it was not what he waits for, a part of a message say.
+void a_sleeper_hears_of_what_comes_after_a_read(void **)
+{
+    Setup setup;
+    setup.region = 4096;
+    Pair pair(setup);
+    pollfd wait{wait_fd(pair.b.cq), POLLIN, 0};
+    for (std::uint64_t round = 1; round <= 200; ++round) {
+        fi_cq_data_entry entry{};
+        while (trywait(pair.b.cq) != 0)
+            assert_int_equal(fi_cq_read(pair.b.cq, &entry, 1), -FI_EAGAIN);
+        assert_int_equal(fi_inject_writedata(pair.a.ep, nullptr, 0, 2 * round, 0, 0, FI_VMA_REGION_KEY), 0);
+        assert_int_equal(next_entry(pair.b.cq).data, 2 * round);
+        if (round % 2 != 0)
+            assert_int_equal(fi_cq_read(pair.b.cq, &entry, 1), -FI_EAGAIN);
+        assert_int_equal(fi_inject_writedata(pair.a.ep, nullptr, 0, 2 * round + 1, 0, 0, FI_VMA_REGION_KEY), 0);
+        assert_int_equal(poll(&wait, 1, kTooLong), 1);
+        assert_int_equal(next_entry(pair.b.cq).data, 2 * round + 1);
+    }
+}
+
 // Both ends read, or sleep on, nothing but the queues that they send by; what they receive makes progress all the same.
 void who_waits_for_his_sends_receives(void **)
 {
@@ -565,6 +586,7 @@ int main()
         cmocka_unit_test(posting_a_receive_wakes_a_sleeper),
         cmocka_unit_test(a_starved_sender_sleeps),
         cmocka_unit_test(an_empty_read_leaves_the_queue_armed),
+        cmocka_unit_test(a_sleeper_hears_of_what_comes_after_a_read),
         cmocka_unit_test(who_waits_for_his_sends_receives),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

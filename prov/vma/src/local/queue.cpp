@@ -290,17 +290,22 @@ bool Queue::arm(Entries which, Tell tell, bool *due) noexcept
     return false;
 }
 
-// A read that found nothing leaves the queue armed: libfabric's own waits ask fi_trywait(), read once more, and then sleep. It is armed anew
-// where something has rung, as who has rung for a sleep does it once. Who counts its sleepers has asked for the opposite (read_with_sources()).
+// libfabric's own waits ask fi_trywait(), read once more, and then sleep, whatever that read found: it may not have been what they wait for. So
+// after one that found something the descriptor is readable until the queue is armed again; one that found nothing leaves it armed. It is
+// armed anew where something has rung, as who has rung for a sleep does it once. Who counts its sleepers has asked for the opposite (suspend()).
 void Queue::end_armed_read(bool found) noexcept
 {
     const void *const by = armed_by;
-    armed = true;
-    if (!found && active_count == 0 && !inlets.any_active() && !doorbell.readable())
+    armed = !found;
+    if (found) {
+        wakes += doorbell.disarm() ? 0 : 1;
+        if (others_sleep() || !doorbell.readable())
+            doorbell.wake_self();
+        return;
+    }
+    if (active_count == 0 && !inlets.any_active() && !doorbell.readable())
         return;
     disarm();
-    if (found)
-        return;
     if (!arm(Entries::count, Tell::nobody))
         doorbell.wake_self(); // for who sleeps
     else
