@@ -142,17 +142,20 @@ void many_sockets_and_many_receivers(void **)
     assert_int_equal(by_kernel, 0);
 }
 
+// Until a watcher has been told of a datagram: on a busy machine all may be over before one has had a processor.
 void batches_peeks_and_waits(void **)
 {
-    const UdpSocket to;
-    const UdpSocket from[2];
-    Traffic traffic(to, 4);
-    const std::uint32_t by_kernel = run(traffic, {.from = {&from[0], &from[0], &from[1], &from[1]},
-                                                  .sending = {send_in_batches, send_singly},
-                                                  .receiving = {receive_in_batches, receive_singly},
-                                                  .beside = {watch_by_poll, watch_by_epoll}});
-    assert_int_equal(by_kernel, 0);
-    assert_true(traffic.looks.load() > 0);
+    for (bool looked = false; !looked;) {
+        const UdpSocket to;
+        const UdpSocket from[2];
+        Traffic traffic(to, 4);
+        const std::uint32_t by_kernel = run(traffic, {.from = {&from[0], &from[0], &from[1], &from[1]},
+                                                      .sending = {send_in_batches, send_singly},
+                                                      .receiving = {receive_in_batches, receive_singly},
+                                                      .beside = {watch_by_poll, watch_by_epoll}});
+        assert_int_equal(by_kernel, 0);
+        looked = traffic.looks.load() > 0;
+    }
 }
 
 // ---- event loops
