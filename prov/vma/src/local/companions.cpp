@@ -39,19 +39,16 @@ void Companions::wait_for_visitors() noexcept
     --changing_;
 }
 
-bool Companions::watch_all() noexcept
+Companions::One *Companions::find(const Queue &queue) noexcept
 {
-    return std::all_of(list_.get(), list_.get() + count_, [this](const One &one) {
-        return core::watch_fd(owner_.wait_set.get(), one.queue->doorbell.wake_fd());
-    });
+    return std::find_if(list_.get(), list_.get() + count_, [&](const One &one) { return one.queue == &queue; });
 }
 
 int Companions::add(Queue &queue) noexcept
 {
+    const core::SpinGuard guard(owner_.lock);
     wait_for_visitors();
-    One *const end = list_.get() + count_;
-    if (One *const found = std::find_if(list_.get(), end, [&](const One &one) { return one.queue == &queue; });
-        found != end) {
+    if (One *const found = find(queue); found != list_.get() + count_) {
         ++found->endpoints;
         return 0;
     }
@@ -64,18 +61,20 @@ int Companions::add(Queue &queue) noexcept
         list_ = std::move(bigger);
         room_ = wanted;
     }
-    if (owner_.wait_set && !core::watch_fd(owner_.wait_set.get(), queue.doorbell.wake_fd()))
+    if (const int error = owner_.open_wait_set())
+        return error;
+    if (!core::watch_fd(owner_.wait_set.get(), queue.doorbell.wake_fd()))
         return -errno;
     list_[count_++] = {&queue, 1};
-    return owner_.open_wait_set();
+    return 0;
 }
 
-void Companions::remove(Queue &queue) noexcept
+void Companions::remove(const Queue &queue) noexcept
 {
+    const core::SpinGuard guard(owner_.lock);
     wait_for_visitors();
-    One *const end = list_.get() + count_;
-    One *const found = std::find_if(list_.get(), end, [&](const One &one) { return one.queue == &queue; });
-    if (found == end || --found->endpoints != 0)
+    One *const found = find(queue);
+    if (found == list_.get() + count_ || --found->endpoints != 0)
         return;
     core::kernel::epoll_ctl(owner_.wait_set.get(), EPOLL_CTL_DEL, queue.doorbell.wake_fd(), nullptr);
     *found = list_[--count_];

@@ -15,17 +15,14 @@ class Companions
 public:
     explicit Companions(Queue &owner) noexcept : owner_(owner) {}
 
-    // Both with the owner's lock held, which they may let go of meanwhile. 0, -FI_ENOMEM or -errno.
+    // Both take the owner's lock. 0, -FI_ENOMEM or -errno, and then nothing has changed.
     int add(Queue &queue) noexcept;
-    void remove(Queue &queue) noexcept;
+    void remove(const Queue &queue) noexcept;
 
     bool any() const noexcept { return count_ != 0; } // the owner's lock is held
 
     // Without any queue's lock: does something with each. Stops where that gives false, which it returns.
     template <typename Action> bool each(Action &&action) noexcept;
-
-    // The owner's wait set is there now. False: errno says why one of them can't be in it.
-    bool watch_all() noexcept;
 
 private:
     struct One {
@@ -33,6 +30,7 @@ private:
         unsigned endpoints; // that both have
     };
 
+    One *find(const Queue &queue) noexcept;
     void wait_for_visitors() noexcept;
     bool enter() noexcept;
     void leave() noexcept;

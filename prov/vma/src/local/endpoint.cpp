@@ -146,15 +146,9 @@ int Endpoint::accompany() noexcept
 {
     if (sender.queue == receiver.queue)
         return 0;
-    const auto add = [](Queue &to, Queue &other) {
-        const core::SpinGuard guard(to.lock);
-        return to.companions.add(other);
-    };
-    int error = add(*sender.queue, *receiver.queue);
-    if (error == 0 && (error = add(*receiver.queue, *sender.queue)) != 0) {
-        const core::SpinGuard guard(sender.queue->lock);
+    int error = sender.queue->companions.add(*receiver.queue);
+    if (error == 0 && (error = receiver.queue->companions.add(*sender.queue)) != 0)
         sender.queue->companions.remove(*receiver.queue);
-    }
     return error;
 }
 
@@ -162,12 +156,8 @@ void Endpoint::part() noexcept
 {
     if (sender.queue == receiver.queue)
         return;
-    const auto remove = [](Queue &from, Queue &other) {
-        const core::SpinGuard guard(from.lock);
-        from.companions.remove(other);
-    };
-    remove(*sender.queue, *receiver.queue);
-    remove(*receiver.queue, *sender.queue);
+    sender.queue->companions.remove(*receiver.queue);
+    receiver.queue->companions.remove(*sender.queue);
 }
 
 int Endpoint::open_timer() noexcept

@@ -256,11 +256,7 @@ void Queue::progress_companions() noexcept
 void Queue::progress() noexcept
 {
     progress_alone();
-    lock.lock();
-    const bool others = companions.any();
-    lock.unlock();
-    if (others)
-        progress_companions();
+    progress_companions();
 }
 
 void Queue::progress_alone() noexcept

@@ -43,7 +43,7 @@ int Queue::open_wait_set() noexcept
             return -errno;
     }
     wait_set = std::move(set);
-    return companions.watch_all() ? 0 : -errno;
+    return 0;
 }
 
 // A timer may join the set at any time, but not a bare eventfd that the program has already.
@@ -229,15 +229,14 @@ bool Queue::sleeps_by_descriptor() const noexcept
 
 // With several threads that may sleep on the descriptor, it is unreadable only while the queue is armed: then none of
 // them is forgotten when another has read the queue.
-void Queue::disarm() noexcept
+void Queue::disarm(bool readable) noexcept
 {
     armed = false;
     wakes += doorbell.disarm() ? 0 : 1;
-    if (others_sleep()) {
+    if (others_sleep() || (readable && !doorbell.readable()))
         doorbell.wake_self();
-    } else if (doorbell.readable()) {
+    else if (!readable && doorbell.readable())
         doorbell.drain();
-    }
 }
 
 void Queue::ring_all() noexcept
@@ -296,11 +295,9 @@ bool Queue::arm(Entries which, Tell tell, bool *due) noexcept
 void Queue::end_armed_read(bool found) noexcept
 {
     const void *const by = armed_by;
-    armed = !found;
+    armed = true;
     if (found) {
-        wakes += doorbell.disarm() ? 0 : 1;
-        if (others_sleep() || !doorbell.readable())
-            doorbell.wake_self();
+        disarm(true);
         return;
     }
     if (active_count == 0 && !inlets.any_active() && !doorbell.readable())

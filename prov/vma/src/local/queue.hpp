@@ -82,7 +82,7 @@ struct Queue : ofi::Cq {
     // Whether a sleeper would miss nothing. After `true` the wait descriptor becomes readable with the next event, unless all who sleep
     // do so at places, where they are woken; after `false`, `due` says whether it is (also) what a rate limit has refused that may go now.
     bool arm(Entries which, Tell tell, bool *due = nullptr) noexcept;
-    void disarm() noexcept;
+    void disarm(bool readable = false) noexcept; // whether the wait descriptor stays so until the queue is armed again
     // The same for the queue and its companions, whose entries don't count: they are for who reads those. Takes the locks.
     bool arm_all(Entries which = Entries::count, bool *due = nullptr) noexcept;
     void wake_sleepers() noexcept;

@@ -255,6 +255,14 @@ Consumed Receiver::remote_written(const SlotHeader &header, int error, std::uint
     return Consumed::done;
 }
 
+Consumed Receiver::registered_written(const SlotHeader &header, std::uint64_t key, int error,
+                                      std::uint64_t length) noexcept
+{
+    if (error == 0)
+        endpoint->mrs().count(key, FI_REMOTE_WRITE);
+    return remote_written(header, error, length, nullptr);
+}
+
 Consumed Receiver::on_write_inline(const SlotHeader &header) noexcept
 {
     if (header.length > kWriteInline)
@@ -267,9 +275,7 @@ Consumed Receiver::on_write_inline(const SlotHeader &header) noexcept
     std::memcpy(&key, copy, sizeof key);
     const int error = endpoint->mrs().write(key, header.addr, copy + sizeof key, header.length);
     answer(header, error);
-    if (error == 0)
-        endpoint->mrs().count(key, FI_REMOTE_WRITE);
-    return remote_written(header, error, header.length);
+    return registered_written(header, key, error, header.length);
 }
 
 Consumed Receiver::on_write_bounce(const SlotHeader &header) noexcept
@@ -283,9 +289,7 @@ Consumed Receiver::on_write_bounce(const SlotHeader &header) noexcept
     answer(header, error);
     if (!error && !(header.flags & kSlotLast))
         return Consumed::done;
-    if (error == 0)
-        endpoint->mrs().count(rma.key, FI_REMOTE_WRITE);
-    return remote_written(header, error, rma.total);
+    return registered_written(header, rma.key, error, rma.total);
 }
 
 Consumed Receiver::on_write_note(const SlotHeader &header) noexcept
@@ -294,8 +298,7 @@ Consumed Receiver::on_write_note(const SlotHeader &header) noexcept
         return Consumed::later;
     const auto rma = payload<RmaBounce>();
     answer(header, 0);
-    endpoint->mrs().count(rma.key, FI_REMOTE_WRITE);
-    return remote_written(header, 0, rma.total);
+    return registered_written(header, rma.key, 0, rma.total);
 }
 
 Consumed Receiver::on_read_bounce(const SlotHeader &header) noexcept

@@ -110,8 +110,8 @@ private:
     }
     Consumed deliver(const SlotHeader &header, const std::byte *from, std::uint64_t length) noexcept;
     void count_read(std::uint64_t key) noexcept;
-    Consumed remote_written(const SlotHeader &header, int error, std::uint64_t length,
-                            void *op_context = nullptr) noexcept;
+    Consumed registered_written(const SlotHeader &header, std::uint64_t key, int error, std::uint64_t length) noexcept;
+    Consumed remote_written(const SlotHeader &header, int error, std::uint64_t length, void *op_context) noexcept;
     bool start(std::uint64_t total) noexcept;
     void finish(const SlotHeader &header, int error, int provider_error) noexcept;
     void answer(const SlotHeader &header, int error) noexcept;
