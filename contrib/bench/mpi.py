@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchlib import find, pictures, stats, tables
+from benchlib import find, pictures, tables, turns
 
 OFI = ["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include"]
 WAYS = {
@@ -44,13 +44,6 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
-def compile_bench(folder: Path) -> Path:
-    program = folder / "mpi_bench"
-    source = Path(__file__).with_name("mpi_bench.c")
-    subprocess.run(["mpicc.openmpi", "-O2", "-std=c99", "-o", program, source], check=True)
-    return program
-
-
 def run(program: Path, way: str, ranks: int, seconds: float, folder: Path) -> dict[str, float]:
     """The figures of one run; none of those that it did not come to."""
     works = (TWO if ranks == 2 else []) + ALL
@@ -68,9 +61,7 @@ def run(program: Path, way: str, ranks: int, seconds: float, folder: Path) -> di
 
 def title(work: str, ranks: int) -> str:
     name, size = work.split(":")
-    units = [(1 << 20, "MiB"), (1024, "KiB"), (1, "B")]
-    number, unit = next((int(size) // factor, unit) for factor, unit in units if int(size) >= factor)
-    return f"{name} {number} {unit}, {ranks} ranks"
+    return f"{name} {tables.size(int(size))}, {ranks} ranks"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,16 +72,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"mpi.py: {', '.join(missing)}: install openmpi-bin and libopenmpi-dev" if missing else "mpi.py: no library: build first, or name one with --lib",
               file=sys.stderr)
         return 1
-    seen: dict[tuple[str, int], dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory() as name:
-        program = compile_bench(Path(name))
-        for number in range(args.rounds):
-            for ranks in args.ranks:
-                for way in args.ways:
-                    print(f"round {number + 1} of {args.rounds}: {ranks} ranks, {way}   ", end="\r", file=sys.stderr, flush=True)
-                    for work, value in run(program, way, ranks, args.seconds, library.parent).items():
-                        seen.setdefault((work, ranks), {}).setdefault(way, []).append(value)
-    middle = {key: {way: stats.median(values) for way, values in ways.items()} for key, ways in sorted(seen.items(), key=lambda item: item[0][1])}
+        source = Path(__file__).with_name("mpi_bench.c")
+        program = find.compiled("mpi_bench", Path(name), "mpicc.openmpi", "-O2", "-std=c99", str(source))
+
+        def once(ranks: int, way: str) -> dict[tuple[str, int], float]:
+            found = run(program, way, ranks, args.seconds, library.parent)
+            return {(work, ranks): value for work, value in found.items()}
+
+        seen = turns.measure(args.rounds, args.ranks, args.ways, once, lambda ranks: f"{ranks} ranks")
+    middle = dict(sorted(turns.medians(seen).items(), key=lambda item: item[0][1]))
     rows = [["microseconds", *args.ways]]
     rows += [[title(*key), *(f"{ways[way]:.2f}" if way in ways else "-" for way in args.ways)] for key, ways in middle.items()]
     print(tables.text(rows))

@@ -6,6 +6,7 @@ there twice.
     core        nothing else of ours
     ofi         core
     a device    ofi and core; ether also inet, and the verbs device's table of functions
+    rdm         the local device, on whose rings it is; that one opens its endpoints by rdm/open.hpp
     compat      its own, never the provider's
     util        compat/src/stats, and the tool's own folder; vmad also inet, core and what ether tells it; vma_stats
                 the table of parameters; libvma-check only compat/src/rules
@@ -39,7 +40,8 @@ RULES = {
     PROV + "inet/": [PROV + "inet/", PROV + "core/"],
     PROV + "core/": [PROV + "core/"],
     PROV + "ofi/": [PROV + "ofi/", PROV + "core/", "include/"],
-    PROV + "local/": [PROV + "local/", PROV + "ofi/", PROV + "core/", "include/"],
+    PROV + "local/": [PROV + "local/", PROV + "rdm/open.hpp", PROV + "ofi/", PROV + "core/", "include/"],
+    PROV + "rdm/": [PROV + "rdm/", PROV + "local/", PROV + "ofi/", PROV + "core/", "include/"],
     PROV + "verbs/": [PROV + "verbs/", PROV + "ofi/", PROV + "core/", "include/"],
     PROV + "ether/": [PROV + "ether/", PROV + "inet/", PROV + "ofi/", PROV + "core/", PROV + "verbs/table.hpp", "include/"],
     "prov/vma/test/": ["prov/vma/", "include/", SIM, UNIT, SEED],

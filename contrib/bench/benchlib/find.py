@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[3]
@@ -31,6 +32,14 @@ def helper(name: str, lib: Path | None) -> Path | None:
             if path.is_file() and os.access(path, os.X_OK):
                 return path
     return None
+
+
+def compiled(name: str, folder: Path, *command: str) -> Path:
+    """A program of contrib/bench that is not in the build tree, as only its own benchmark needs it. `command` is a
+    compiler with the files and options."""
+    path = folder / name
+    subprocess.run([*command, "-I", str(TOP), "-o", str(path)], check=True)
+    return path
 
 
 def program(name: str) -> Path | None:

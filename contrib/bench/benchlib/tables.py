@@ -20,6 +20,12 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}"
 
 
+def size(count: int) -> str:
+    """So many bytes, in whole units."""
+    units = [(1 << 20, "MiB"), (1024, "KiB"), (1, "B")]
+    return next((f"{count // factor} {unit}" for factor, unit in units if count >= factor), "0 B")
+
+
 def _short(value: float | None) -> str:
     """A limit: no digits that nobody wrote."""
     return "-" if value is None else f"{round(value, 3):g}"

@@ -4,6 +4,8 @@
 
 #include <functional>
 
+#include <rdma/fi_atomic.h>
+
 #include "ofi/attr.hpp"
 
 using namespace vma;
@@ -49,14 +51,30 @@ void hints_without_attributes_fit(void **)
 void refused_hints(void **)
 {
     const Change refused[] = {
-        [](fi_info &h) { h.caps = FI_TAGGED; },
-        [](fi_info &h) { h.caps = FI_MSG | FI_ATOMIC; },
+        [](fi_info &h) {
+            h.ep_attr->type = FI_EP_MSG;
+            h.caps = FI_TAGGED;
+        },
+        [](fi_info &h) {
+            h.ep_attr->type = FI_EP_MSG;
+            h.caps = FI_MSG | FI_ATOMIC;
+        },
+        [](fi_info &h) {
+            h.ep_attr->type = FI_EP_DGRAM;
+            h.caps = FI_TAGGED;
+        },
         [](fi_info &h) { h.caps = FI_MSG | FI_REMOTE_COMM; },
+        [](fi_info &h) { h.caps = FI_TAGGED | FI_MULTICAST; },
+        [](fi_info &h) { h.caps = FI_TAGGED | FI_SOURCE | FI_SOURCE_ERR; },
         [](fi_info &h) { h.caps = FI_MSG | FI_SOURCE_ERR; },
         [](fi_info &h) { h.caps = FI_MSG | FI_RMA | FI_SOURCE | FI_SOURCE_ERR; },
         [](fi_info &h) { h.addr_format = FI_ADDR_STR; },
         [](fi_info &h) { h.addr_format = FI_SOCKADDR_IB; },
-        [](fi_info &h) { h.ep_attr->type = FI_EP_RDM; },
+        [](fi_info &h) { h.ep_attr->type = FI_EP_SOCK_STREAM; },
+        [](fi_info &h) {
+            h.ep_attr->type = FI_EP_RDM;
+            h.ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+        },
         [](fi_info &h) {
             h.ep_attr->type = FI_EP_DGRAM;
             h.ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT; // connections share receives, datagram endpoints don't
@@ -69,15 +87,28 @@ void refused_hints(void **)
         [](fi_info &h) { h.ep_attr->tx_ctx_cnt = FI_SHARED_CONTEXT; },
         [](fi_info &h) { h.ep_attr->rx_ctx_cnt = 2; },
         [](fi_info &h) { h.ep_attr->auth_key_size = 8; },
-        [](fi_info &h) { h.tx_attr->caps = FI_TAGGED; },
+        [](fi_info &h) {
+            h.ep_attr->type = FI_EP_MSG;
+            h.tx_attr->caps = FI_TAGGED;
+        },
         [](fi_info &h) { h.tx_attr->op_flags = FI_COMMIT_COMPLETE; },
         [](fi_info &h) { h.tx_attr->comp_order = FI_ORDER_DATA; },
         [](fi_info &h) { h.tx_attr->inject_size = ofi::kMaxDatagramSize + 1; },
         [](fi_info &h) { h.tx_attr->size = ofi::kMaxQueueSize + 1; },
         [](fi_info &h) { h.tx_attr->iov_limit = ofi::kIovLimit + 1; },
         [](fi_info &h) { h.tx_attr->rma_iov_limit = ofi::kRmaIovLimit + 1; },
-        [](fi_info &h) { h.tx_attr->msg_order = FI_ORDER_ATOMIC_WAW; },
-        [](fi_info &h) { h.rx_attr->op_flags = FI_MULTI_RECV; },
+        [](fi_info &h) {
+            h.ep_attr->type = FI_EP_MSG;
+            h.tx_attr->msg_order = FI_ORDER_ATOMIC_WAW;
+        },
+        [](fi_info &h) {
+            h.ep_attr->type = FI_EP_RDM;
+            h.tx_attr->comp_order = FI_ORDER_STRICT;
+        },
+        [](fi_info &h) {
+            h.ep_attr->type = FI_EP_MSG;
+            h.rx_attr->op_flags = FI_MULTI_RECV;
+        },
         [](fi_info &h) { h.rx_attr->size = ofi::kMaxQueueSize + 1; },
         [](fi_info &h) { h.rx_attr->iov_limit = ofi::kIovLimit + 1; },
         [](fi_info &h) { h.rx_attr->total_buffered_recv = 1; },
@@ -113,6 +144,16 @@ void accepted_hints(void **)
         [](fi_info &h) { h.mode = ~UINT64_C(0); },
         [](fi_info &h) { h.ep_attr->type = FI_EP_MSG; },
         [](fi_info &h) { h.ep_attr->type = FI_EP_DGRAM; },
+        [](fi_info &h) { h.ep_attr->type = FI_EP_RDM; },
+        [](fi_info &h) { h.caps = FI_TAGGED | FI_DIRECTED_RECV | FI_MULTI_RECV | FI_SOURCE; },
+        [](fi_info &h) { h.caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RMA_EVENT | FI_FENCE; },
+        [](fi_info &h) {
+            h.caps = FI_TAGGED;
+            h.ep_attr->mem_tag_format = 0x30ff; // fields, which any format of single bits has
+        },
+        [](fi_info &h) { h.tx_attr->op_flags = FI_MATCH_COMPLETE; },
+        [](fi_info &h) { h.rx_attr->op_flags = FI_MULTI_RECV; },
+        [](fi_info &h) { h.tx_attr->msg_order = FI_ORDER_ATOMIC_WAW; },
         [](fi_info &h) { h.caps = FI_MSG | FI_SOURCE | FI_MULTICAST; },
         [](fi_info &h) { h.caps = FI_MSG | FI_SOURCE | FI_SOURCE_ERR; },
         [](fi_info &h) { h.ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT; },
@@ -140,10 +181,13 @@ void accepted_hints(void **)
 void what_is_offered_is_accepted_as_hints(void **)
 {
     const ofi::InfoPtr offered = ask(nullptr, nullptr, 0, nullptr);
-    const ofi::InfoPtr again = ask(nullptr, nullptr, 0, offered.get());
-    assert_non_null(again.get());
-    assert_int_equal(again->caps, offered->caps);
-    assert_int_equal(again->tx_attr->size, offered->tx_attr->size);
+    for (const fi_info *item = offered.get(); item != nullptr; item = item->next) {
+        const ofi::InfoPtr again = ask(nullptr, nullptr, 0, item);
+        assert_non_null(again.get());
+        assert_int_equal(again->ep_attr->type, item->ep_attr->type);
+        assert_int_equal(again->caps, item->caps);
+        assert_int_equal(again->tx_attr->size, item->tx_attr->size);
+    }
 }
 
 void directions_are_filled_in(void **)
@@ -154,6 +198,65 @@ void directions_are_filled_in(void **)
     assert_true((info->caps & (FI_SEND | FI_RECV)) == (FI_SEND | FI_RECV));
     assert_true((info->caps & FI_RMA) == 0);
     assert_true((info->tx_attr->caps & FI_RECV) == 0);
+}
+
+void tags_are_for_reliable_datagrams(void **)
+{
+    fi_info hints{};
+    hints.caps = FI_TAGGED | FI_DIRECTED_RECV;
+    const ofi::InfoPtr info = ask(nullptr, nullptr, 0, &hints);
+    assert_int_equal(info->ep_attr->type, FI_EP_RDM);
+    assert_int_equal(info->ep_attr->protocol, ofi::kRdmProtocol);
+    assert_true(info->ep_attr->mem_tag_format == ofi::kTagFormat);
+    assert_true(info->caps == (FI_TAGGED | FI_DIRECTED_RECV | FI_SEND | FI_RECV | FI_LOCAL_COMM));
+    assert_true(info->tx_attr->caps == (FI_TAGGED | FI_SEND));
+    assert_true(info->rx_attr->caps == (FI_TAGGED | FI_DIRECTED_RECV | FI_RECV));
+    for (const fi_info *item = info.get(); item != nullptr; item = item->next)
+        assert_int_equal(item->ep_attr->type, FI_EP_RDM);
+}
+
+// fi_getinfo(3): without a direction, atomic operations have all of them.
+void atomics_are_for_reliable_datagrams(void **)
+{
+    fi_info hints{};
+    hints.caps = FI_ATOMIC;
+    const ofi::InfoPtr info = ask(nullptr, nullptr, 0, &hints);
+    assert_int_equal(info->ep_attr->type, FI_EP_RDM);
+    assert_true(info->tx_attr->caps == (FI_ATOMIC | FI_READ | FI_WRITE));
+    assert_true(info->rx_attr->caps == (FI_ATOMIC | FI_REMOTE_READ | FI_REMOTE_WRITE));
+    hints.caps = FI_ATOMIC | FI_WRITE;
+    const ofi::InfoPtr writer = ask(nullptr, nullptr, 0, &hints);
+    assert_true(writer->caps == (FI_ATOMIC | FI_WRITE | FI_LOCAL_COMM));
+}
+
+void a_domain_tells_its_atomics(void **)
+{
+    fi_info hints{};
+    hints.caps = FI_MSG | FI_ATOMIC;
+    Net net("127.0.0.1", &hints);
+    assert_int_equal(fi_domain(net.fabric, net.info.get(), &net.domain, nullptr), 0);
+    fi_atomic_attr attr{};
+    assert_int_equal(fi_query_atomic(net.domain, FI_INT64, FI_SUM, &attr, 0), 0);
+    assert_int_equal(attr.size, 8);
+    assert_int_equal(attr.count, ofi::kAtomicBytes / 8);
+    assert_int_equal(fi_query_atomic(net.domain, FI_LONG_DOUBLE_COMPLEX, FI_PROD, &attr, FI_FETCH_ATOMIC), 0);
+    assert_int_equal(attr.size, 2 * sizeof(long double));
+    assert_int_equal(attr.count, ofi::kAtomicBytes / (2 * sizeof(long double)));
+    assert_int_equal(fi_query_atomic(net.domain, FI_UINT8, FI_MSWAP, &attr, FI_COMPARE_ATOMIC), 0);
+    assert_int_equal(attr.count, ofi::kAtomicBytes);
+    assert_int_equal(fi_query_atomic(net.domain, FI_UINT8, FI_MSWAP, &attr, 0), -FI_EOPNOTSUPP);
+    assert_int_equal(fi_query_atomic(net.domain, FI_FLOAT, FI_BOR, &attr, 0), -FI_EOPNOTSUPP);
+    assert_int_equal(fi_query_atomic(net.domain, FI_INT64, FI_SUM, &attr, FI_TAGGED), -FI_EOPNOTSUPP);
+    assert_int_equal(fi_query_atomic(net.domain, FI_INT64, FI_SUM, &attr, FI_FETCH_ATOMIC | FI_COMPARE_ATOMIC),
+                     -FI_EINVAL);
+}
+
+void a_domain_of_connections_has_no_atomics(void **)
+{
+    Net net;
+    assert_int_equal(fi_domain(net.fabric, net.info.get(), &net.domain, nullptr), 0);
+    fi_atomic_attr attr{};
+    assert_int_equal(fi_query_atomic(net.domain, FI_INT64, FI_SUM, &attr, 0), -FI_EOPNOTSUPP);
 }
 
 // fi_getinfo(3): to send to groups is a capability of who sends.
@@ -280,7 +383,9 @@ void attributes_only(void **)
     assert_int_equal(info->ep_attr->type, FI_EP_MSG);
     assert_non_null(info->next);
     assert_int_equal(info->next->ep_attr->type, FI_EP_DGRAM);
-    assert_null(info->next->next);
+    assert_non_null(info->next->next);
+    assert_int_equal(info->next->next->ep_attr->type, FI_EP_RDM);
+    assert_null(info->next->next->next);
 }
 
 void copies_are_deep(void **)
@@ -306,6 +411,10 @@ int main()
         cmocka_unit_test(accepted_hints),
         cmocka_unit_test(what_is_offered_is_accepted_as_hints),
         cmocka_unit_test(directions_are_filled_in),
+        cmocka_unit_test(tags_are_for_reliable_datagrams),
+        cmocka_unit_test(atomics_are_for_reliable_datagrams),
+        cmocka_unit_test(a_domain_tells_its_atomics),
+        cmocka_unit_test(a_domain_of_connections_has_no_atomics),
         cmocka_unit_test(groups_are_sent_to),
         cmocka_unit_test(some_are_only_for_who_asks),
         cmocka_unit_test(old_programs_get_an_old_mr_mode),

@@ -3,6 +3,7 @@
 // once, whole and in order, whatever part it went through; and marks that make no sense lead nowhere.
 #include "prov/vma/test/local_pair.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -44,16 +45,26 @@ struct Flow {
         const std::uint64_t mixed = number * UINT64_C(0x9e3779b97f4a7c15) >> 32;
         return sizeof number + mixed % (mixed % 31 == 0 ? local::kMaxDatagram - sizeof number : std::size_t{400});
     }
+    std::size_t length(std::uint64_t number) const { return std::min(length_of(number), longest); }
     // The next one. False: no room.
     bool write(bool may_spill)
     {
-        const std::size_t length = length_of(written);
-        std::byte *place = writer.claim(length);
-        if (place == nullptr)
-            place = writer.claim_behind(length, may_spill);
+        return put(length(written), [&](std::size_t bytes) {
+            std::byte *const place = writer.claim(bytes);
+            return place != nullptr ? place : writer.claim_behind(bytes, may_spill);
+        });
+    }
+    bool write_low()
+    {
+        return put(length(written), [&](std::size_t bytes) { return writer.claim_low(bytes); });
+    }
+    template <typename Claim> bool put(std::size_t length, Claim &&claim)
+    {
+        std::byte *const place = claim(length);
         if (place == nullptr)
             return false;
         in_spill = place >= memory->spill;
+        at = static_cast<std::size_t>(place - memory->data) - sizeof(local::Record);
         std::memset(place, static_cast<int>(written & 0xff), length);
         std::memcpy(place, &written, sizeof written);
         writer.publish(length, true, ~written);
@@ -70,7 +81,7 @@ struct Flow {
             return false;
         std::uint64_t number = 0;
         std::memcpy(&number, arrived.payload, sizeof number);
-        REQUIRE(number == got && arrived.length == length_of(got) && arrived.data == ~got);
+        REQUIRE(number == got && arrived.length == length(got) && arrived.data == ~got);
         for (std::size_t i = sizeof number; i < arrived.length; ++i)
             REQUIRE(arrived.payload[i] == static_cast<std::byte>(got & 0xff));
         if (keeps && reader.may_keep(arrived)) {
@@ -111,7 +122,9 @@ struct Flow {
     RingWriter writer;
     RingReader reader;
     std::uint64_t written = 0, got = 0;
+    std::size_t longest = local::kMaxDatagram;
     bool in_spill = false;
+    std::size_t at = 0; // where the last one begins
 };
 
 void fast_and_slow(void **)
@@ -291,6 +304,64 @@ void comes_back(void **)
         REQUIRE(*at == std::byte{0});
 }
 
+// Small ones that are taken at once touch no more than the ring's start.
+void stays_low(void **)
+{
+    const Memory memory = make_memory();
+    Flow flow(memory.get());
+    flow.longest = 4000;
+    unsigned returns = 0;
+    for (std::size_t before = 0; flow.written < 50000; before = flow.at) {
+        REQUIRE(flow.write_low());
+        REQUIRE(flow.at < local::kLowBytes);
+        returns += flow.at < before ? 1 : 0;
+        flow.read_all();
+    }
+    assert_int_equal(flow.got, flow.written);
+    assert_true(returns > 200);
+    const std::byte *const used = memory->data + local::kLowBytes + local::record_bytes(flow.longest);
+    assert_true(std::all_of(used, static_cast<const std::byte *>(memory->data) + local::kRingBytes,
+                            [](std::byte byte) { return byte == std::byte{0}; }));
+}
+
+// Who is behind gets the whole ring filled, and comes back to its start, also when some records are kept.
+void low_and_slow(void **)
+{
+    for (const bool keeps : {false, true}) {
+        const Memory memory = make_memory();
+        Random random;
+        Flow flow(memory.get());
+        unsigned refused = 0, high = 0, early = 0;
+        for (std::size_t before = 0; flow.written < 60000;) {
+            for (std::uint64_t i = random.below(random.below(64) == 0 ? 2000 : 10); i > 0; --i) {
+                if (!flow.write_low()) {
+                    ++refused;
+                    break;
+                }
+                REQUIRE(!flow.in_spill);
+                high += flow.at > local::kRingBytes * 3 / 4 ? 1 : 0;
+                early += flow.at < before && before < local::kRingBytes / 2 ? 1 : 0;
+                before = flow.at;
+            }
+            for (std::uint64_t i = random.below(random.below(4) == 0 ? 3000 : 10); i > 0; --i) {
+                while (flow.loans.size() > 20 || (!flow.loans.empty() && random.below(64) == 0))
+                    flow.give_back(random.below(flow.loans.size()));
+                flow.keeps = keeps && flow.written > 30000 && random.below(8) == 0;
+                if (!flow.read())
+                    break;
+                if (random.below(3) == 0)
+                    flow.reader.publish();
+            }
+            flow.reader.publish();
+        }
+        flow.read_all();
+        assert_int_equal(flow.got, flow.written);
+        assert_true(refused > 20 && high > 1000 && early > 30);
+        while (!flow.loans.empty())
+            flow.give_back(0);
+    }
+}
+
 // As much as fits is kept, the rest is refused, and then all goes on.
 void full(void **)
 {
@@ -310,20 +381,22 @@ void full(void **)
 void two_threads(void **)
 {
     constexpr std::uint64_t kCount = 50000;
-    const Memory memory = make_memory();
-    Flow flow(memory.get());
-    std::thread writer([&flow] {
-        while (flow.written < kCount)
-            if (!flow.write(flow.written % 1000 < 500))
+    for (const bool low : {false, true}) {
+        const Memory memory = make_memory();
+        Flow flow(memory.get());
+        std::thread writer([&flow, low] {
+            while (flow.written < kCount)
+                if (!(low ? flow.write_low() : flow.write(flow.written % 1000 < 500)))
+                    std::this_thread::yield();
+        });
+        while (flow.got < kCount) {
+            if (!flow.read())
                 std::this_thread::yield();
-    });
-    while (flow.got < kCount) {
-        if (!flow.read())
-            std::this_thread::yield();
-        flow.reader.publish();
+            flow.reader.publish();
+        }
+        writer.join();
+        assert_int_equal(flow.written, kCount);
     }
-    writer.join();
-    assert_int_equal(flow.written, kCount);
 }
 
 // One thread writes, one reads and lends, one gives back when it likes.
@@ -407,6 +480,8 @@ int main()
         cmocka_unit_test(keeps_all),
         cmocka_unit_test(comes_back),
         cmocka_unit_test(full),
+        cmocka_unit_test(stays_low),
+        cmocka_unit_test(low_and_slow),
         cmocka_unit_test(two_threads),
         cmocka_unit_test(only_marks),
         cmocka_unit_test(the_head_waits_a_little),

@@ -10,7 +10,6 @@
 
 #include "core/clock.hpp"
 #include "local/cma.hpp"
-#include "local/manager.hpp"
 #include "local/slots.hpp"
 #include "ofi/attr.hpp"
 #include "ofi/av.hpp"
@@ -39,17 +38,8 @@ Outlet *DatagramEndpoint::new_outlet(fi_addr_t to) noexcept
         return nullptr;
     address = address.reachable();
     std::unique_ptr<Outlet> &outlet = outlets_[ofi::AddressText(address).c_str()];
-    if (!outlet) {
-        ofi::Address source = local_;
-        if (source.is_wildcard()) {
-            source = address;
-            source.set_port(local_.port());
-        }
-        // Another host's port is nobody's here: what is sent to it is lost, as on a wire.
-        const std::uint16_t port = address.is_local() ? address.port() : std::uint16_t{0};
-        outlet.reset(new (std::nothrow) Outlet(manager_, *directory_, source, address,
-                                               directory_->name_of(port, NameKind::datagrams), false, met_));
-    }
+    if (!outlet)
+        outlet = make_outlet(address, false);
     if (places_.size() <= to)
         places_.resize(to + 1);
     places_[to] = {generation, outlet.get()};
@@ -87,7 +77,7 @@ void DatagramEndpoint::push_sent(const Datagram &datagram, std::size_t length) n
     entry.context = datagram.context;
     entry.flags = FI_MSG | FI_SEND;
     entry.length = length;
-    entry.owner = this;
+    entry.owner = owner();
     tx_queue_->push(entry);
 }
 
@@ -113,17 +103,6 @@ ssize_t DatagramEndpoint::send(const Datagram &datagram) noexcept
     if (met) [[unlikely]]
         welcome();
     return result;
-}
-
-// Who sends to its own process has nobody but itself to tell the receiver of it: the first datagram is there when the
-// receiver's queue is read next, as the later ones are.
-void DatagramEndpoint::welcome() noexcept
-{
-    {
-        const core::SpinGuard guard(lock_);
-        met_ = false;
-    }
-    manager_.progress(true);
 }
 
 ssize_t DatagramEndpoint::send_locked(const Datagram &datagram, std::size_t length, Bell &bell) noexcept
@@ -153,8 +132,8 @@ ssize_t DatagramEndpoint::send_locked(const Datagram &datagram, std::size_t leng
         for (Outlet *member : group->members)
             write(*member, datagram, length, bell);
     }
-    if (send_counter_)
-        send_counter_->count();
+    if (counters_.send)
+        counters_.send->count();
     return 0;
 }
 
@@ -190,8 +169,8 @@ ssize_t DatagramEndpoint::send_or_tell(Outlet &outlet, const Datagram &datagram,
         const core::SpinGuard queue_guard(tx_queue_->lock);
         push_sent(datagram, length);
     }
-    if (send_counter_)
-        send_counter_->count();
+    if (counters_.send)
+        counters_.send->count();
     return 0;
 }
 
@@ -201,14 +180,23 @@ ssize_t DatagramEndpoint::post(const iovec *iov, std::size_t count, void *contex
 {
     if (!receives_)
         return has_taker() ? -FI_EOPNOTSUPP : -FI_EOPBADSTATE;
-    const bool completion = !rx_selective_ || (flags & FI_COMPLETION);
-    if (const ssize_t error = receives_->post(iov, count, context, completion))
+    if (const ssize_t error = receives_->post(iov, count, context, wants_rx_completion(flags)))
         return error;
-    if (stalled_.load(std::memory_order_relaxed)) [[unlikely]] {
-        stalled_.store(false, std::memory_order_relaxed);
-        attend_soon();
-    }
+    unstall();
     return 0;
+}
+
+RingEndpoint::Took DatagramEndpoint::take(Inlet &inlet, KeptRing &ring, const Arrived &arrived) noexcept
+{
+    if (has_taker())
+        return offer(ring, arrived) ? Took::taken : Took::later;
+    if (rx_queue_->entries.full())
+        return Took::later;
+    RxEntry entry;
+    if (!take_receive(entry))
+        return Took::stalled;
+    deliver(inlet, arrived, entry);
+    return Took::taken;
 }
 
 // Who posts after the second look, sees `stalled_`: the lock of the receives comes between.
@@ -230,7 +218,7 @@ ssize_t DatagramEndpoint::cancel(void *context) noexcept
     completion.flags = FI_MSG | FI_RECV;
     completion.buffer = entry.iov_count ? entry.iov[0].iov_base : nullptr;
     completion.error = FI_ECANCELED;
-    completion.owner = this;
+    completion.owner = owner();
     const core::SpinGuard guard(rx_queue_->lock);
     rx_queue_->push(completion);
     return 0;
@@ -247,8 +235,8 @@ bool DatagramEndpoint::offer(KeptRing &ring, const Arrived &arrived) noexcept
         return false;
     if (result == FI_VMA_KEPT && lender)
         ring.end_offer(arrived);
-    if (receive_counter_)
-        receive_counter_->count();
+    if (counters_.receive)
+        counters_.receive->count();
     return true;
 }
 
@@ -269,7 +257,7 @@ void DatagramEndpoint::deliver(Inlet &inlet, const Arrived &arrived, const RxEnt
     completion.flags = FI_MSG | FI_RECV;
     completion.length = fits;
     completion.buffer = entry.iov_count ? entry.iov[0].iov_base : nullptr;
-    completion.owner = this;
+    completion.owner = owner();
     completion.source = inlet.source();
     if (arrived.has_data) {
         completion.flags |= FI_REMOTE_CQ_DATA;
@@ -279,11 +267,11 @@ void DatagramEndpoint::deliver(Inlet &inlet, const Arrived &arrived, const RxEnt
         completion.error = FI_ETRUNC;
         completion.excess = arrived.length - entry.length;
     }
-    if (receive_counter_)
-        completion.error ? receive_counter_->count_error() : receive_counter_->count();
+    if (counters_.receive)
+        completion.error ? counters_.receive->count_error() : counters_.receive->count();
     // It has arrived all the same, say fi_cq(3) and the counter.
     const bool stranger = source_errors_ && completion.source == FI_ADDR_NOTAVAIL && !completion.error;
-    if (stranger && rx_queue_->raw_sources.push({this, inlet.raw_source()})) [[unlikely]]
+    if (stranger && rx_queue_->raw_sources.push({owner(), inlet.raw_source()})) [[unlikely]]
         completion.error = FI_EADDRNOTAVAIL;
     if (completion.error || entry.completion)
         rx_queue_->push(completion);

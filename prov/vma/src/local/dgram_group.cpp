@@ -161,7 +161,8 @@ void DatagramEndpoint::find_members(Membership &group) noexcept
     for (const std::string &name : directory_->members(key_of(group.group))) {
         std::unique_ptr<Outlet> &outlet = outlets_[name];
         if (!outlet)
-            outlet.reset(new (std::nothrow) Outlet(manager_, *directory_, local_, group.group, name, true, met_));
+            outlet.reset(new (std::nothrow)
+                             Outlet(manager_, *directory_, local_, group.group, name, true, met_, nullptr));
         if (outlet)
             found.push_back(outlet.get());
     }

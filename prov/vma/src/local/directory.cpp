@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A name is "<network namespace>-<port>", with a "d" before the port of a datagram endpoint. It is given by link(2) to a socket that listens
-// already, bound under a name of its own ("t-<random>"), so making one needs no lock, and one that nobody answers is a dead one's. The dead ones'
-// are removed under a lock on the directory itself, which nobody waits for: its holder may have been stopped (SIGSTOP, a frozen container).
+// A name is "<network namespace>-<port>", with a "d" before the port of a datagram endpoint, or an "r" if it is a reliable one. It is given
+// by link(2) to a socket that listens already, bound under a name of its own ("t-<random>"), so making one needs no lock, and one that nobody
+// answers is a dead one's. The dead ones' are removed under a lock on the directory itself, which nobody waits for: its holder may have been
+// stopped (SIGSTOP, a frozen container).
 #include "local/directory.hpp"
 
 #include <cerrno>
@@ -48,7 +49,8 @@ bool parse_name(const char *name, unsigned long &net, unsigned &port) noexcept
     int end = 0;
     if (std::sscanf(name, "t-%*8[0-9a-f]%n", &end) == 0 && end != 0 && name[end] == '\0')
         return true; // its maker died before it had a port
-    if (std::sscanf(name, "%lu-%u%n", &net, &port, &end) != 2 && std::sscanf(name, "%lu-d%u%n", &net, &port, &end) != 2)
+    if (std::sscanf(name, "%lu-%u%n", &net, &port, &end) != 2 &&
+        std::sscanf(name, "%lu-%*1[dr]%u%n", &net, &port, &end) != 2)
         return std::sscanf(name, "%lu-g%*[0-9a-f.]-%u%n", &net, &port, &end) == 2 && name[end] == '\0';
     return name[end] == '\0' && port > 0 && port <= 65535;
 }
@@ -205,7 +207,8 @@ std::shared_ptr<Directory> Directory::open_at(std::string path, int *error) noex
 
 std::string Directory::name_of(std::uint16_t port, NameKind kind) const
 {
-    return std::to_string(network_namespace()) + (kind == NameKind::datagrams ? "-d" : "-") + std::to_string(port);
+    const char *const letter = kind == NameKind::datagrams ? "-d" : kind == NameKind::reliable ? "-r" : "-";
+    return std::to_string(network_namespace()) + letter + std::to_string(port);
 }
 
 // Under a name that nobody looks for.

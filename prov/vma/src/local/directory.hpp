@@ -15,8 +15,8 @@ namespace vma::local {
 
 class Directory;
 
-// Ports of the two kinds of endpoints have nothing to do with each other, as TCP's and UDP's.
-enum class NameKind { connections, datagrams };
+// Ports of the kinds of endpoints have nothing to do with each other, as TCP's and UDP's.
+enum class NameKind { connections, datagrams, reliable };
 
 // A name in the directory with the listening socket behind it. Removed by its destructor, but never in a
 // forked child.

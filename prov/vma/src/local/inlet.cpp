@@ -8,17 +8,15 @@
 #include <sys/epoll.h>
 
 #include "core/log.hpp"
-#include "local/cma.hpp"
-#include "local/dgram.hpp"
 #include "local/fdmsg.hpp"
 #include "local/manager.hpp"
+#include "local/ring_endpoint.hpp"
 #include "ofi/av.hpp"
-#include "ofi/cntr.hpp"
 
 namespace vma::local {
 namespace {
 
-constexpr unsigned kBurst = 64; // datagrams of one sender before it is another's turn
+constexpr unsigned kBurst = 64; // records of one sender before it is another's turn
 
 } // namespace
 
@@ -31,7 +29,8 @@ Inlet::~Inlet()
 
 bool Inlet::start() noexcept
 {
-    return peer_of_our_user(socket_.get()) >= 0 && endpoint_.manager().watch(*this, socket_.get(), EPOLLIN, true);
+    pid_ = peer_of_our_user(socket_.get());
+    return pid_ >= 0 && endpoint_.manager().watch(*this, socket_.get(), EPOLLIN, true);
 }
 
 void Inlet::on_ready(std::uint32_t) noexcept
@@ -147,41 +146,55 @@ void Inlet::on_bell() noexcept
         endpoint_.rx_queue().inlets.consider(*this, bit_);
 }
 
-// Takes what is there, as far as receives are posted and the queue has room, or as the program's taker likes.
+// It may be retired in each call of the endpoint, and then has no ring any more.
 void Inlet::visit() noexcept
 {
-    Queue &queue = endpoint_.rx_queue();
-    Arrived arrived;
-    bool more = false;
+    Rest rest = Rest::more;
     stalled_ = false;
+    if (endpoint_.begin_visit(*this)) {
+        if (ring_ != nullptr) [[likely]]
+            rest = take_records();
+        endpoint_.end_visit(*this);
+    }
+    if (ring_ == nullptr) [[unlikely]]
+        return;
+    if (rest == Rest::lie) [[unlikely]] {
+        cut("a malformed message");
+        return;
+    }
+    stalled_ = rest == Rest::stalled;
+    if (rest == Rest::more && !watched_)
+        endpoint_.rx_queue().doorbell.ring_self(bit_);
+    if (rest == Rest::nothing && ended()) [[unlikely]]
+        endpoint_.attend_soon();
+}
+
+// What is there, as far as the endpoint takes it.
+Inlet::Rest Inlet::take_records() noexcept
+{
+    Arrived arrived;
+    Rest rest = Rest::nothing;
     for (unsigned done = 0;; ++done) {
         const RingReader::Peek peek = ring_->reader.peek(arrived);
         if (peek == RingReader::Peek::nothing)
             break;
-        if (peek == RingReader::Peek::lie) [[unlikely]] {
-            cut("a malformed datagram");
-            return;
-        }
-        const bool taken = endpoint_.has_taker();
-        if (done == kBurst || (taken ? !endpoint_.offer(*ring_, arrived) : queue.entries.full())) {
-            more = true;
+        if (peek == RingReader::Peek::lie) [[unlikely]]
+            return Rest::lie;
+        if (done == kBurst) {
+            rest = Rest::more;
             break;
         }
-        if (!taken) {
-            RxEntry entry;
-            if (!endpoint_.take_receive(entry)) {
-                stalled_ = true;
-                break;
-            }
-            endpoint_.deliver(*this, arrived, entry);
+        const RingEndpoint::Took took = endpoint_.take(*this, *ring_, arrived);
+        if (took == RingEndpoint::Took::lie || ring_ == nullptr) [[unlikely]]
+            return Rest::lie;
+        if (took != RingEndpoint::Took::taken) {
+            rest = took == RingEndpoint::Took::later ? Rest::more : Rest::stalled;
+            break;
         }
         ring_->reader.consume(arrived);
     }
     ring_->reader.publish();
-    if (more && !watched_)
-        queue.doorbell.ring_self(bit_);
-    if (!more && !stalled_ && ended()) [[unlikely]]
-        endpoint_.attend_soon();
+    return rest;
 }
 
 } // namespace vma::local

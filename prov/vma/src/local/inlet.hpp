@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The receiving half of a datagram endpoint towards one sender: the ring that this one made, and the socket whose end
-// tells that it is gone. Connection management makes it, and hands it to the endpoint's queue once the ring has come.
+// The receiving half of an endpoint towards one sender: the ring that this one made, and the socket whose end tells that
+// it is gone. Connection management makes it, and hands it to the endpoint's queue once the ring has come.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <sys/types.h>
 
 #include <rdma/fabric.h>
 
@@ -17,14 +18,12 @@
 
 namespace vma::local {
 
-class DatagramEndpoint;
+class RingEndpoint;
 
 class Inlet final : public EventSource, public BellHandler
 {
 public:
-    Inlet(DatagramEndpoint &endpoint, core::UniqueFd socket) noexcept : endpoint_(endpoint), socket_(std::move(socket))
-    {
-    }
+    Inlet(RingEndpoint &endpoint, core::UniqueFd socket) noexcept : endpoint_(endpoint), socket_(std::move(socket)) {}
     ~Inlet();
 
     // With the CM lock held.
@@ -45,19 +44,26 @@ public:
     bool attached() const noexcept { return attached_; }
     bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
     std::uint64_t dropped() const noexcept { return ring_ != nullptr ? ring_->reader.dropped() : 0; }
+    // Who made the ring: the process, from start() on, its name in the address vector, and that name itself.
+    pid_t pid() const noexcept { return pid_; }
     fi_addr_t source() noexcept;
     const ofi::Address &raw_source() const noexcept { return source_; }
     const ofi::Address &group() const noexcept { return group_; }
 
     Inlet *next = nullptr; // in one of the endpoint's lists
+    void *user = nullptr;  // the endpoint's own
 
 private:
+    // What a visit leaves in the ring.
+    enum class Rest { nothing, more, stalled, lie };
+
     bool take_greeting() noexcept;
+    Rest take_records() noexcept;
     void cut(const char *why) noexcept;
     void leave_socket(bool close) noexcept;
 
     KeptRing *ring_ = nullptr; // once it has come, until detach()
-    DatagramEndpoint &endpoint_;
+    RingEndpoint &endpoint_;
     bool watched_ = false; // the queue looks at it itself
     bool stalled_ = false; // waits for a receive
     bool attached_ = false;
@@ -68,6 +74,7 @@ private:
     fi_addr_t source_addr_ = FI_ADDR_NOTAVAIL;
     core::SpinLock socket_lock_; // under the CM lock and the queue's
     core::UniqueFd socket_;
+    pid_t pid_ = -1; // unknown
     ofi::Address source_;
     ofi::Address group_; // empty unless the ring is for datagrams to one
 };

@@ -60,9 +60,10 @@ void list_infos(const ofi::Query &query, ofi::InfoList &list) noexcept
 {
     if (!query.filters.admits_device(ofi::kLocalName))
         return;
-    const ofi::Offer *offers[2];
+    const ofi::Offer *offers[3];
     std::size_t count = 0;
-    for (const ofi::Offer *offer : {&ofi::kMsgOffer, &ofi::kDgramOffer}) {
+    // Who asks for nothing in particular takes the first: connections.
+    for (const ofi::Offer *offer : {&ofi::kMsgOffer, &ofi::kDgramOffer, &ofi::kRdmOffer}) {
         if (query.takes(*offer))
             offers[count++] = offer;
     }

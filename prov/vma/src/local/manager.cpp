@@ -22,6 +22,7 @@
 #include "local/srx.hpp"
 #include "ofi/attr.hpp"
 #include "ofi/mr.hpp"
+#include "rdm/open.hpp"
 
 namespace vma::ofi {
 
@@ -109,6 +110,8 @@ int ConnectionManager::endpoint(ofi::Domain &domain, fi_info *info, fid_ep **ep,
     switch (ofi::endpoint_type(info->ep_attr)) {
     case FI_EP_DGRAM:
         return open_datagram_endpoint(domain, info, ep, context);
+    case FI_EP_RDM:
+        return rdm::open_endpoint(domain, info, ep, context);
     case FI_EP_UNSPEC:
     case FI_EP_MSG:
         return open_endpoint(domain, info, ep, context);

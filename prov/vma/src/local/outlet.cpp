@@ -13,6 +13,7 @@
 #include "local/fdmsg.hpp"
 #include "local/layout.hpp"
 #include "local/manager.hpp"
+#include "local/ring_endpoint.hpp"
 
 namespace vma::local {
 namespace {
@@ -31,9 +32,11 @@ std::int64_t coarse_now() noexcept
 void Outlet::on_ready(std::uint32_t) noexcept
 {
     news_.store(true, std::memory_order_release); // one-shot: rings no more until it was looked at
+    if (told_ != nullptr)
+        told_->attend_soon();
 }
 
-bool Outlet::look_after() noexcept
+bool Outlet::look_ended() noexcept
 {
     if (connected_ && news_.exchange(false, std::memory_order_acquire)) {
         if (read_answer())
@@ -41,7 +44,12 @@ bool Outlet::look_after() noexcept
         else
             disconnect();
     }
-    return connected_ || connect();
+    return !connected_;
+}
+
+bool Outlet::look_after() noexcept
+{
+    return !look_ended() || connect();
 }
 
 int Outlet::meet() noexcept
@@ -69,6 +77,7 @@ bool Outlet::connect() noexcept
     if (peer < 0 || !hand_over(socket.get()))
         return false;
     socket_ = std::move(socket);
+    peer_ = peer;
     connected_ = manager_.watch(*this, socket_.get(), EPOLLIN | EPOLLONESHOT, true);
     next_try_ = 0; // a receiver that goes and comes back is found at once
     if (!connected_)
@@ -120,6 +129,7 @@ void Outlet::disconnect() noexcept
     memory_ = {};
     news_.store(false, std::memory_order_relaxed);
     connected_ = false;
+    peer_ = -1;
 }
 
 // Nothing yet is fine too. False: the receiver is gone, or talks nonsense.

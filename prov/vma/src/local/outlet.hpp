@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The sending half of a datagram endpoint towards one name: a ring that it made and handed over, or none while nobody has
-// the name. Everything here returns at once, and a datagram that can't be placed is dropped.
+// The sending half of an endpoint towards one name: a ring that it made and handed over, or none while nobody has the
+// name. Everything here returns at once. A datagram that can't be placed is dropped; who drops nothing has its own calls.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <sys/types.h>
 
 #include <rdma/fi_errno.h>
 
@@ -21,6 +22,7 @@ namespace vma::local {
 
 class ConnectionManager;
 class Directory;
+class RingEndpoint;
 
 // Some milliseconds late, and cheap: ns.
 std::int64_t coarse_now() noexcept;
@@ -59,11 +61,12 @@ class Outlet final : public EventSource
 {
 public:
     // `name`: whose, in the directory. A destination that is a group has no address of the receiver in it. `met` is set
-    // when it has connected to an endpoint of this process: its connection management then has something to do.
+    // when it has connected to an endpoint of this process: its connection management then has something to do. `told`: who
+    // is to attend() to news of the receiver, or nullptr: they wait until something is sent.
     Outlet(ConnectionManager &manager, Directory &directory, const ofi::Address &source,
-           const ofi::Address &destination, std::string name, bool group, bool &met) noexcept
+           const ofi::Address &destination, std::string name, bool group, bool &met, RingEndpoint *told) noexcept
         : manager_(manager), directory_(directory), source_(source), destination_(destination), name_(std::move(name)),
-          group_(group), met_(met)
+          group_(group), met_(met), told_(told)
     {
     }
     ~Outlet() { disconnect(); } // with the CM lock held
@@ -107,6 +110,19 @@ public:
     // Why a datagram could not be placed: -FI_EAGAIN or -FI_ECONNREFUSED.
     int refusal() const noexcept { return connected_ ? -FI_EAGAIN : refusal_; }
 
+    // For who drops nothing, and calls claim_kept() in place of claim(): a ring that was made stays until publish() or
+    // look_ended() finds that the receiver is gone, and what was in it may be lost then.
+
+    // 0 when there is a ring already, or now; else refusal().
+    int open() noexcept { return connected_ || connect() ? 0 : refusal_; }
+    bool connected() const noexcept { return connected_; }
+    pid_t pid() const noexcept { return peer_; } // the receiver's process; -1: not connected
+    // Room in the ring that there is; nullptr: there is none, or the receiver is behind. Nothing is counted.
+    std::byte *claim_kept(std::size_t length) noexcept { return connected_ ? writer_.claim_low(length) : nullptr; }
+    bool has_news() const noexcept { return news_.load(std::memory_order_relaxed); }
+    // Sees to the news, if there are any. True: there is no ring, or no more.
+    bool look_ended() noexcept;
+
     // The socket has an answer, or its end: whoever sends next sees to it.
     void on_ready(std::uint32_t events) noexcept override;
 
@@ -142,6 +158,8 @@ private:
     bool group_;
     bool &met_;
     int refusal_ = -FI_ECONNREFUSED; // while not connected
+    pid_t peer_ = -1;
+    RingEndpoint *told_;
 };
 
 } // namespace vma::local

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The ring in which one datagram endpoint writes to one other, seen from its two ends. The sender makes it, so it can fill
-// it before the receiver knows of it; the receiver takes no word in it for true before it has copied and checked it.
+// The ring in which one endpoint writes to one other, seen from its two ends. The sender makes it, so it can fill it
+// before the receiver knows of it; the receiver takes no word in it for true before it has copied and checked it.
 #pragma once
 
 #include <algorithm>
@@ -24,6 +24,8 @@ inline constexpr std::size_t kMaxDatagram = 65507 + 64; // max_msg_size, and wha
 inline constexpr std::size_t kRingBytes = std::size_t{256} << 10;
 inline constexpr std::size_t kSpillBytes = std::size_t{8} << 20;
 inline constexpr std::size_t kRecordAlign = 64;
+// From here on claim_low() goes back to the ring's start when it can: so much stays in the first levels of the cache.
+inline constexpr std::size_t kLowBytes = std::size_t{32} << 10;
 
 enum class RingState : std::uint32_t {
     watching = 0, // "I look at it myself", also as long as the receiver has not got it yet
@@ -96,6 +98,7 @@ public:
         keeps_ = &keeps;
         any_kept_ = false;
         next_ = freed_ = 0;
+        look_at_ = kLowBytes;
     }
     bool attached() const noexcept { return data_ != nullptr; }
 
@@ -105,11 +108,19 @@ public:
         std::size_t gap = 0;
         if (!find(length, gap))
             return nullptr;
-        if (gap != 0) [[unlikely]] {
-            clear(next_ + gap);
-            at(next_).word.store(kRecordValid | kRecordWrap | offset_of(next_ + gap), std::memory_order_release);
-        }
+        if (gap != 0) [[unlikely]]
+            wrap(gap);
         return place(length, gap);
+    }
+    // The same, but back at the part's start where it would be kLowBytes or more from there and the reader has taken
+    // everything.
+    std::byte *claim_low(std::size_t length) noexcept
+    {
+        if (next_ >= look_at_) [[unlikely]] {
+            if (std::byte *place = claim_start(length))
+                return place;
+        }
+        return claim(length);
     }
     // The same where the reader comes from the other part: it is told of the place there.
     std::byte *claim_first(std::size_t length) noexcept
@@ -161,7 +172,8 @@ public:
     void restart() noexcept { next_ = freed_ = round_up(next_, bytes_); }
 
 private:
-    static constexpr std::size_t kPrefetch = 2048; // bytes: a datagram of an Ethernet frame
+    static constexpr std::size_t kPrefetch = 2048;  // bytes: a datagram of an Ethernet frame
+    static constexpr std::size_t kLookEvery = 4096; // bytes: looks at a reader that is behind cost a cache line each
 
     bool has_room(std::size_t bytes) noexcept
     {
@@ -175,6 +187,25 @@ private:
         const std::size_t left = bytes_ - (next_ & (bytes_ - 1));
         gap = need > left ? left : 0;
         return has_room(gap + need) && (!any_kept_ || pass_kept(need, gap));
+    }
+    // The next record stands so far from here.
+    void wrap(std::size_t gap) noexcept
+    {
+        clear(next_ + gap);
+        at(next_).word.store(kRecordValid | kRecordWrap | offset_of(next_ + gap), std::memory_order_release);
+    }
+    // nullptr: not now, or there is no room yet, as the rest of this lap counts as written.
+    [[gnu::noinline]] std::byte *claim_start(std::size_t length) noexcept
+    {
+        const std::size_t offset = offset_of(next_);
+        const std::size_t gap = bytes_ - offset;
+        if (offset >= kLowBytes && drained() && !any_kept() && has_room(gap + record_bytes(length))) {
+            look_at_ = next_ + gap + kLowBytes;
+            wrap(gap);
+            return place(length, gap);
+        }
+        look_at_ = offset < kLowBytes ? next_ - offset + kLowBytes : next_ + kLookEvery; // a new lap has its own
+        return nullptr;
     }
     std::byte *place(std::size_t length, std::size_t gap) noexcept
     {
@@ -243,6 +274,7 @@ private:
     bool any_kept_ = false; // perhaps, behind freed_
     const KeptWord *kept_ = nullptr;
     const std::atomic<std::uint32_t> *keeps_ = nullptr;
+    std::uint64_t look_at_ = kLowBytes; // the position from which on claim_low() asks claim_start()
 };
 
 class RingWriter
@@ -261,6 +293,9 @@ public:
 
     // Where the payload of the next datagram goes; nullptr: ask claim_behind().
     std::byte *claim(std::size_t length) noexcept { return spilling_ ? nullptr : ring_.claim(length); }
+    // The same near the ring's start, as long as the reader keeps up, so that little memory is touched. nullptr: there
+    // is no room. Not for who asks claim_behind() too.
+    std::byte *claim_low(std::size_t length) noexcept { return spilling_ ? nullptr : ring_.claim_low(length); }
 
     // The same for a receiver that is behind; nullptr where there is no room, or only in the spill, which was not wanted.
     [[gnu::noinline]] std::byte *claim_behind(std::size_t length, bool may_spill) noexcept

@@ -84,6 +84,47 @@ constexpr fi_ep_attr kDgramEpAttr = {
     .auth_key = nullptr,
 };
 
+// Completions come in no order: a long message that its receiver copies ends after the short ones behind it.
+constexpr fi_tx_attr kRdmTxAttr = {
+    .caps = kRdmTxCaps,
+    .mode = 0,
+    .op_flags = 0,
+    .msg_order = kRdmOrder,
+    .comp_order = FI_ORDER_NONE,
+    .inject_size = kInjectSize,
+    .size = kDefaultQueueSize,
+    .iov_limit = kIovLimit,
+    .rma_iov_limit = kRmaIovLimit,
+    .tclass = FI_TC_UNSPEC,
+};
+
+constexpr fi_rx_attr kRdmRxAttr = {
+    .caps = kRdmRxCaps,
+    .mode = 0,
+    .op_flags = 0,
+    .msg_order = kRdmOrder,
+    .comp_order = FI_ORDER_NONE,
+    .total_buffered_recv = 0,
+    .size = kDefaultQueueSize,
+    .iov_limit = kIovLimit,
+};
+
+constexpr fi_ep_attr kRdmEpAttr = {
+    .type = FI_EP_RDM,
+    .protocol = kRdmProtocol,
+    .protocol_version = kProtocolVersion,
+    .max_msg_size = kMaxMessageSize,
+    .msg_prefix_size = 0,
+    .max_order_raw_size = kMaxMessageSize,
+    .max_order_war_size = kMaxMessageSize,
+    .max_order_waw_size = kMaxMessageSize,
+    .mem_tag_format = kTagFormat,
+    .tx_ctx_cnt = 1,
+    .rx_ctx_cnt = 1,
+    .auth_key_size = 0,
+    .auth_key = nullptr,
+};
+
 // Data progress is manual because no thread of ours runs: whoever reads a queue moves the data. Control progress counts
 // as automatic: all that it leads to is an event, and reading the event queue for it is what makes the progress.
 constexpr fi_domain_attr kDomainAttr = {
@@ -126,6 +167,7 @@ constinit const Offer kMsgOffer = {
     .tx_caps = kTxCaps,
     .rx_caps = kRxCaps,
     .tx_op_flags = kTxOpFlags,
+    .rx_op_flags = kRxOpFlags,
     .mode = 0,
     .most_size = kMaxQueueSize,
     .tx = kMsgTxAttr,
@@ -142,11 +184,29 @@ constinit const Offer kDgramOffer = {
     .tx_caps = kDgramTxCaps,
     .rx_caps = kDgramRxCaps | kAskedDgramCaps,
     .tx_op_flags = kDgramTxOpFlags,
+    .rx_op_flags = kRxOpFlags,
     .mode = 0,
     .most_size = kMaxQueueSize,
     .tx = kDgramTxAttr,
     .rx = kDgramRxAttr,
     .ep = kDgramEpAttr,
+    .domain = kDomainAttr,
+};
+
+constinit const Offer kRdmOffer = {
+    .fabric = kLocalName,
+    .name = kLocalName,
+    .caps = kRdmCaps,
+    .asked_caps = kAskedRdmCaps,
+    .tx_caps = kRdmTxCaps,
+    .rx_caps = kRdmRxCaps,
+    .tx_op_flags = kRdmTxOpFlags,
+    .rx_op_flags = kRdmRxOpFlags,
+    .mode = 0,
+    .most_size = kMaxQueueSize,
+    .tx = kRdmTxAttr,
+    .rx = kRdmRxAttr,
+    .ep = kRdmEpAttr,
     .domain = kDomainAttr,
 };
 

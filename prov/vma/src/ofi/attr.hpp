@@ -20,6 +20,7 @@ inline constexpr std::uint32_t kProtocol = FI_PROV_SPECIFIC | 0x564d0001U;
 inline constexpr std::uint32_t kVerbsProtocol = FI_PROV_SPECIFIC | 0x564d0002U;
 inline constexpr std::uint32_t kStreamProtocol = FI_PROV_SPECIFIC | 0x564d0003U; // TCP as on every wire
 inline constexpr std::uint32_t kUdpProtocol = FI_PROV_SPECIFIC | 0x564d0004U;    // and UDP
+inline constexpr std::uint32_t kRdmProtocol = FI_PROV_SPECIFIC | 0x564d0005U;
 inline constexpr std::uint32_t kProtocolVersion = 1;
 
 inline constexpr std::size_t kCmDataSize = 256;  // private data of connect, accept and reject, bytes
@@ -32,6 +33,7 @@ inline constexpr std::size_t kMaxMessageSize = SIZE_MAX / 2;
 inline constexpr std::size_t kMrKeySize = 8;
 inline constexpr std::size_t kMrIovLimit = 4;
 inline constexpr std::size_t kCqDataSize = 8;
+inline constexpr std::size_t kAtomicBytes = 4096; // operands of one atomic operation, at most
 
 inline constexpr std::uint64_t kTxCaps = FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE | FI_FENCE;
 inline constexpr std::uint64_t kRxCaps = FI_MSG | FI_RMA | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_RMA_EVENT;
@@ -46,12 +48,26 @@ inline constexpr std::uint64_t kDgramCaps = kDgramTxCaps | kDgramRxCaps | kDomai
 inline constexpr std::uint64_t kAskedDgramCaps = FI_SOURCE_ERR; // only for who asks: they change what a program sees
 inline constexpr std::uint64_t kDgramTxOpFlags = FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE;
 
+inline constexpr std::uint64_t kRdmTxCaps =
+    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE | FI_FENCE;
+inline constexpr std::uint64_t kRdmRxCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ |
+                                            FI_REMOTE_WRITE | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE |
+                                            FI_RMA_EVENT;
+inline constexpr std::uint64_t kRdmCaps = kRdmTxCaps | kRdmRxCaps | kDomainCaps;
+// Open MPI asks for it whatever hosts its ranks are on. Who does and then means another host is told so (rdm/peers.cpp).
+inline constexpr std::uint64_t kAskedRdmCaps = FI_REMOTE_COMM;
+inline constexpr std::uint64_t kTagFormat = 0xaaaaaaaaaaaaaaaa; // fi_endpoint(3): no field, each bit stands for itself
+
 inline constexpr std::uint64_t kTxOpFlags =
     FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
 inline constexpr std::uint64_t kRxOpFlags = FI_COMPLETION;
+inline constexpr std::uint64_t kRdmTxOpFlags = kTxOpFlags | FI_MATCH_COMPLETE;
+inline constexpr std::uint64_t kRdmRxOpFlags = kRxOpFlags | FI_MULTI_RECV;
 
 inline constexpr std::uint64_t kMessageOrder =
     FI_ORDER_STRICT | FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAR | FI_ORDER_RMA_WAW;
+inline constexpr std::uint64_t kRdmOrder =
+    kMessageOrder | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
 inline constexpr std::uint64_t kTxCompletionOrder = FI_ORDER_STRICT;
 inline constexpr std::uint64_t kRxCompletionOrder = FI_ORDER_STRICT | FI_ORDER_DATA;
 
@@ -77,6 +93,7 @@ struct Offer {
     std::uint64_t tx_caps;
     std::uint64_t rx_caps;
     std::uint64_t tx_op_flags;
+    std::uint64_t rx_op_flags;
     std::uint64_t mode;    // what the program has to do for some of it: granted to those that say they do
     std::size_t most_size; // that hints may ask for as a queue's size
     fi_tx_attr tx;
@@ -86,5 +103,6 @@ struct Offer {
 };
 extern const Offer kMsgOffer;
 extern const Offer kDgramOffer;
+extern const Offer kRdmOffer;
 
 } // namespace vma::ofi

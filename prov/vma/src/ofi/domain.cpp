@@ -8,12 +8,14 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 
+#include "ofi/atomic_apply.hpp"
 #include "ofi/attr.hpp"
 #include "ofi/av.hpp"
 #include "ofi/cntr.hpp"
 #include "ofi/eq.hpp"
 #include "ofi/mr.hpp"
 #include "ofi/noop.hpp"
+#include "ofi/poll_set.hpp"
 
 namespace vma::ofi {
 namespace {
@@ -86,6 +88,22 @@ int open_counter(fid_domain *fid, fi_cntr_attr *attr, fid_cntr **cntr, void *con
     return domain.fabric.orphaned() ? -FI_EOPBADSTATE : open_cntr(domain, attr, cntr, context);
 }
 
+// Of domains that were opened for atomic operations: no other device has them.
+int query_atomic(fid_domain *fid, fi_datatype type, fi_op op, fi_atomic_attr *attr, std::uint64_t flags)
+{
+    constexpr std::uint64_t kKinds = FI_FETCH_ATOMIC | FI_COMPARE_ATOMIC;
+    if (attr == nullptr || (flags & kKinds) == kKinds)
+        return -FI_EINVAL;
+    const AtomicKind kind = (flags & FI_FETCH_ATOMIC) != 0     ? AtomicKind::fetch
+                            : (flags & FI_COMPARE_ATOMIC) != 0 ? AtomicKind::compare
+                                                               : AtomicKind::base;
+    if ((flags & ~kKinds) != 0 || (domain_of(fid).caps & FI_ATOMIC) == 0 || !atomic_valid(kind, type, op))
+        return -FI_EOPNOTSUPP;
+    attr->size = atomic_size(type);
+    attr->count = kAtomicBytes / attr->size;
+    return 0;
+}
+
 // Utility providers ask for extensions by name; -FI_ENOSYS, and nothing else, means "not this one".
 constinit fi_ops g_fid_ops = {
     .size = sizeof(fi_ops),
@@ -104,10 +122,10 @@ constinit fi_ops_domain g_domain_ops = {
     .endpoint = open_endpoint,
     .scalable_ep = no_op,
     .cntr_open = open_counter,
-    .poll_open = no_op,
+    .poll_open = open_poll_set,
     .stx_ctx = no_op,
     .srx_ctx = open_srx,
-    .query_atomic = no_op,
+    .query_atomic = query_atomic,
     .query_collective = no_op,
     .endpoint2 = no_op,
 };
@@ -126,7 +144,8 @@ void take_promises(Domain &domain, const fi_info &info)
     domain.caps = info.caps != 0 ? info.caps : kCaps;
     if (attr.threading != FI_THREAD_UNSPEC)
         domain.threading = attr.threading;
-    domain.datagrams = endpoint_type(info.ep_attr) == FI_EP_DGRAM;
+    const std::uint32_t type = endpoint_type(info.ep_attr);
+    domain.datagrams = type == FI_EP_DGRAM || type == FI_EP_RDM;
     domain.mr_mode = attr.mr_mode;
     const bool basic = attr.mr_mode == FI_MR_BASIC;
     domain.virt_addr = basic || (attr.mr_mode & FI_MR_VIRT_ADDR) != 0;

@@ -27,7 +27,7 @@ struct Domain {
     int mr_mode = 0;        // as the program opened the domain
     bool virt_addr = false; // RMA addresses are virtual addresses, not offsets
     bool prov_key = false;  // we choose the keys
-    bool datagrams = false; // opened for FI_EP_DGRAM
+    bool datagrams = false; // opened for FI_EP_DGRAM or FI_EP_RDM: new senders come through the fabric's wait set
     Eq *eq = nullptr;       // bound for asynchronous events, or none
 
     void *mr_table = nullptr; // registrations, mr.cpp's

@@ -73,7 +73,7 @@ bool rx_fits(Verdict &verdict, const Offer &offer, const fi_rx_attr *hint)
     if (hint == nullptr)
         return true;
     return verdict.subset("rx_attr->caps", hint->caps, offer.caps) &&
-           verdict.subset("rx_attr->op_flags", hint->op_flags, kRxOpFlags) &&
+           verdict.subset("rx_attr->op_flags", hint->op_flags, offer.rx_op_flags) &&
            verdict.subset("rx_attr->msg_order", hint->msg_order, offer.rx.msg_order) &&
            verdict.subset("rx_attr->comp_order", hint->comp_order, offer.rx.comp_order) &&
            verdict.at_most("rx_attr->total_buffered_recv", hint->total_buffered_recv, 0) &&
@@ -85,8 +85,8 @@ bool ep_fits(Verdict &verdict, const fi_ep_attr &offer, const fi_ep_attr *hint)
 {
     if (hint == nullptr)
         return true;
-    const bool shared_receive = hint->rx_ctx_cnt == FI_SHARED_CONTEXT &&
-                                endpoint_type(&offer) == FI_EP_MSG; // datagram endpoints have their own
+    const bool shared_receive =
+        hint->rx_ctx_cnt == FI_SHARED_CONTEXT && endpoint_type(&offer) == FI_EP_MSG; // others have their own
     return verdict.one_of("ep_attr->type", endpoint_type(hint), endpoint_type(&offer)) &&
            verdict.one_of("ep_attr->protocol", hint->protocol, offer.protocol) &&
            verdict.at_most("ep_attr->protocol_version", hint->protocol_version, offer.protocol_version) &&
@@ -123,9 +123,9 @@ std::uint64_t granted_caps(const Offer &offer, std::uint64_t asked)
     if (asked == 0)
         return offer.caps;
     std::uint64_t caps = asked | offer.domain.caps;
-    if ((caps & FI_MSG) != 0 && (caps & kMessageDirections) == 0)
+    if ((caps & (FI_MSG | FI_TAGGED)) != 0 && (caps & kMessageDirections) == 0)
         caps |= kMessageDirections;
-    if ((caps & FI_RMA) != 0 && (caps & kRmaDirections) == 0)
+    if ((caps & (FI_RMA | FI_ATOMIC)) != 0 && (caps & kRmaDirections) == 0)
         caps |= kRmaDirections;
     return caps;
 }
@@ -143,7 +143,8 @@ bool takes_bits(std::uint32_t version)
 // What the device needs of a program with these capabilities: keys and addresses concern who lets its memory be accessed.
 int needed_mr_mode(const Offer &offer, std::uint64_t caps)
 {
-    return (caps & FI_RMA) != 0 ? offer.domain.mr_mode : offer.domain.mr_mode & FI_MR_LOCAL;
+    const bool accessed = (caps & (FI_RMA | FI_ATOMIC)) != 0;
+    return accessed ? offer.domain.mr_mode : offer.domain.mr_mode & FI_MR_LOCAL;
 }
 
 // Bits that a device doesn't need do no harm. The two values of old mean a whole mode and stand alone; before API 1.5

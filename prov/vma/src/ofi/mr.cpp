@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <span>
 
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
@@ -22,19 +23,21 @@ namespace {
 
 constexpr std::uint64_t kAccessBits = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 
-// Calls copy(address of ours, bytes) for each piece of [offset, offset + length).
-template <typename Copy> void for_pieces(const Mr &mr, std::uint64_t offset, std::uint64_t length, Copy &&copy) noexcept
+// The pieces of [offset, offset + length): how many there are.
+unsigned cut(const Mr &mr, std::uint64_t offset, std::uint64_t length, iovec (&parts)[kMrIovLimit]) noexcept
 {
+    unsigned count = 0;
     for (unsigned i = 0; i < mr.iov_count && length; ++i) {
         if (offset >= mr.iov[i].iov_len) {
             offset -= mr.iov[i].iov_len;
             continue;
         }
         const std::uint64_t part = mr.iov[i].iov_len - offset < length ? mr.iov[i].iov_len - offset : length;
-        copy(static_cast<std::byte *>(mr.iov[i].iov_base) + offset, part);
+        parts[count++] = {static_cast<std::byte *>(mr.iov[i].iov_base) + offset, part};
         offset = 0;
         length -= part;
     }
+    return count;
 }
 
 } // namespace
@@ -45,54 +48,48 @@ Mr *MrTable::find(std::uint64_t key) noexcept
     return found == by_key_.end() ? nullptr : found->second;
 }
 
-int MrTable::locate(std::uint64_t key, std::uint64_t address, std::uint64_t length, std::uint64_t access, Mr *&mr,
-                    std::uint64_t &offset) noexcept
+int MrTable::locate(std::uint64_t key, std::uint64_t address, std::uint64_t length, std::uint64_t rights,
+                    iovec (&parts)[kMrIovLimit], unsigned &count) noexcept
 {
-    mr = find(key);
+    const Mr *const mr = find(key);
     if (!mr)
         return FI_ENOKEY;
-    if ((mr->access & access) != access)
+    if ((mr->access & rights) != rights)
         return FI_EACCES;
-    offset = address - mr->base;
+    const std::uint64_t offset = address - mr->base;
     if (offset > mr->length || length > mr->length - offset)
         return FI_EINVAL;
+    count = cut(*mr, offset, length, parts);
     return 0;
 }
 
 int MrTable::write(std::uint64_t key, std::uint64_t address, const std::byte *from, std::uint64_t length) noexcept
 {
-    const std::lock_guard guard(mutex_);
-    Mr *mr = nullptr;
-    std::uint64_t offset = 0;
-    if (const int error = locate(key, address, length, FI_REMOTE_WRITE, mr, offset))
-        return error;
-    for_pieces(*mr, offset, length, [&from](std::byte *at, std::uint64_t part) {
-        std::memcpy(at, from, part);
-        from += part;
+    return access(key, address, length, FI_REMOTE_WRITE, [from](const iovec *parts, unsigned count) noexcept {
+        const std::byte *next = from;
+        for (const iovec &part : std::span(parts, count)) {
+            std::memcpy(part.iov_base, next, part.iov_len);
+            next += part.iov_len;
+        }
+        return 0;
     });
-    return 0;
 }
 
 int MrTable::read(std::uint64_t key, std::uint64_t address, std::byte *to, std::uint64_t length) noexcept
 {
-    const std::lock_guard guard(mutex_);
-    Mr *mr = nullptr;
-    std::uint64_t offset = 0;
-    if (const int error = locate(key, address, length, FI_REMOTE_READ, mr, offset))
-        return error;
-    for_pieces(*mr, offset, length, [&to](const std::byte *at, std::uint64_t part) {
-        std::memcpy(to, at, part);
-        to += part;
+    return access(key, address, length, FI_REMOTE_READ, [to](const iovec *parts, unsigned count) noexcept {
+        std::byte *next = to;
+        for (const iovec &part : std::span(parts, count)) {
+            std::memcpy(next, part.iov_base, part.iov_len);
+            next += part.iov_len;
+        }
+        return 0;
     });
-    return 0;
 }
 
-int MrTable::check(std::uint64_t key, std::uint64_t address, std::uint64_t length, std::uint64_t access) noexcept
+int MrTable::check(std::uint64_t key, std::uint64_t address, std::uint64_t length, std::uint64_t rights) noexcept
 {
-    const std::lock_guard guard(mutex_);
-    Mr *mr = nullptr;
-    std::uint64_t offset = 0;
-    return locate(key, address, length, access, mr, offset);
+    return access(key, address, length, rights, [](const iovec *, unsigned) noexcept { return 0; });
 }
 
 void MrTable::forget(MrObserver &observer) noexcept

@@ -56,8 +56,21 @@ public:
     // (rights), FI_EINVAL (bounds).
     int write(std::uint64_t key, std::uint64_t address, const std::byte *from, std::uint64_t length) noexcept;
     int read(std::uint64_t key, std::uint64_t address, std::byte *to, std::uint64_t length) noexcept;
+    // After the same checks, with `rights` those that it takes, calls use(iovec *parts, unsigned count) with the memory
+    // itself, in kMrIovLimit pieces at most; of no bytes, none. The table is locked meanwhile, so that the registration
+    // can't be closed, and `use` must not come back to it. Gives what `use` does, 0 or a positive fi_errno.
+    template <typename Use>
+    int access(std::uint64_t key, std::uint64_t address, std::uint64_t length, std::uint64_t rights, Use &&use) noexcept
+    {
+        const std::lock_guard guard(mutex_);
+        iovec parts[kMrIovLimit];
+        unsigned count = 0;
+        if (const int error = locate(key, address, length, rights, parts, count))
+            return error;
+        return use(parts, count);
+    }
     // Only the checks.
-    int check(std::uint64_t key, std::uint64_t address, std::uint64_t length, std::uint64_t access) noexcept;
+    int check(std::uint64_t key, std::uint64_t address, std::uint64_t length, std::uint64_t rights) noexcept;
 
     // An access has ended, FI_REMOTE_READ or FI_REMOTE_WRITE, of which this was the last registration: for its counter.
     void count(std::uint64_t key, std::uint64_t access) noexcept
@@ -97,8 +110,8 @@ public:
 
 private:
     Mr *find(std::uint64_t key) noexcept;
-    int locate(std::uint64_t key, std::uint64_t address, std::uint64_t length, std::uint64_t access, Mr *&mr,
-               std::uint64_t &offset) noexcept;
+    int locate(std::uint64_t key, std::uint64_t address, std::uint64_t length, std::uint64_t rights,
+               iovec (&parts)[kMrIovLimit], unsigned &count) noexcept;
     void revoke_all() noexcept;
     void count_in(std::uint64_t key, std::uint64_t access) noexcept;
     void release(Cntr *counter) noexcept;

@@ -3,6 +3,10 @@
 #include <rdma/fabric.h>
 #include <rdma/providers/fi_prov.h>
 
+#include <cstdlib>
+#include <cstring>
+
+#include "core/folder.hpp"
 #include "ofi/attr.hpp"
 #include "ofi/fabric.hpp"
 #include "ofi/getinfo.hpp"
@@ -27,11 +31,36 @@ constinit fi_provider g_provider = {
     .cleanup = cleanup,
 };
 
+// libfabric's own use of fi_provider::context, the same from 1.12 to 2.6 (struct ofi_prov_context).
+struct LibraryFlags {
+    int type;
+    bool disable_logging;
+    bool disable_layering; // ofi_rxm and ofi_rxd come over us only for who names them: "vma;ofi_rxm"
+};
+static_assert(sizeof(LibraryFlags) <= sizeof(fi_context));
+
+// libfabric lists what its utility providers make of us before what we are ourselves, so FI_EP_RDM of "vma" would be ofi_rxm's. Where there is no
+// RDMA device nothing of ours goes to another host that way, and the endpoint of the rings is the one to have. FI_PROVIDER can't hold the name of a
+// layer over another, only both names, so who has one of the layers in there wants it.
+void prefer_our_own()
+{
+    const char *const wanted = std::getenv("FI_PROVIDER");
+    if (wanted != nullptr && std::strstr(wanted, "ofi_rx") != nullptr)
+        return;
+    vma::core::Folder devices("/sys/class/infiniband");
+    if (devices.next() != nullptr)
+        return;
+    LibraryFlags flags{};
+    flags.disable_layering = true;
+    std::memcpy(&g_provider.context, &flags, sizeof flags);
+}
+
 } // namespace
 
 extern "C" FI_EXT_INI
 {
     vma::ofi::attach_libfabric(&g_provider, __builtin_return_address(0));
     g_provider.fi_version = vma::ofi::libfabric_version();
+    prefer_our_own();
     return &g_provider;
 }

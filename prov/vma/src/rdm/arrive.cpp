@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What comes out of a peer's ring into a reliable-datagram endpoint. This is the border: each length, number and offset in a packet is checked here,
+// after its header was copied, and before anything is done with it.
+#include "rdm/endpoint.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <sys/uio.h>
+
+#include <rdma/fi_errno.h>
+
+#include "core/log.hpp"
+#include "local/cma.hpp"
+#include "local/inlet.hpp"
+#include "local/slots.hpp"
+#include "ofi/cntr.hpp"
+
+namespace vma::rdm {
+
+using local::Arrived;
+using local::Inlet;
+using local::KeptRing;
+
+namespace {
+
+// Of messages that came without a receive, in one endpoint: bytes. Beyond it the peers' rings stand still, as do the peers then.
+constexpr std::uint64_t kMostHeld = std::uint64_t{64} << 20;
+
+} // namespace
+
+RdmEndpoint::Took RdmEndpoint::take(Inlet &inlet, KeptRing &, const Arrived &arrived) noexcept
+{
+    auto *const peer = static_cast<Peer *>(inlet.user);
+    if (peer == nullptr || arrived.length < sizeof(Packet) || arrived.length > kLongestPacket) [[unlikely]]
+        return Took::lie;
+    Incoming in{inlet,
+                *peer,
+                {},
+                arrived.payload + sizeof(Packet),
+                arrived.length - sizeof(Packet),
+                arrived.has_data,
+                arrived.has_data ? arrived.data : 0};
+    std::memcpy(&in.packet, arrived.payload, sizeof(Packet));
+    if ((in.packet.flags & ~kKnownFlags) != 0) [[unlikely]]
+        return Took::lie;
+    if (in.packet.op == PacketOp::message) [[likely]]
+        return take_message(in);
+    return take_packet(in);
+}
+
+RdmEndpoint::Took RdmEndpoint::take_packet(const Incoming &in) noexcept
+{
+    switch (in.packet.op) {
+    case PacketOp::hello:
+        return take_hello(in);
+    case PacketOp::greeted:
+        return take_greeted(in);
+    case PacketOp::first:
+        return take_first(in);
+    case PacketOp::piece:
+        return take_piece(in);
+    case PacketOp::offer:
+        return take_offer(in);
+    case PacketOp::write:
+        return take_write(in);
+    case PacketOp::write_offer:
+        return take_write_offer(in);
+    case PacketOp::read:
+        return take_read(in);
+    case PacketOp::atomic:
+        return take_atomic(in);
+    case PacketOp::answer:
+        return take_answer(in);
+    default:
+        return Took::lie;
+    }
+}
+
+// ---- who it is ---------------------------------------------------------------------------------------------------------
+
+// Reading the number that the peer names shows both that the kernel allows single copy, and that the process is the one that is talking.
+RdmEndpoint::Took RdmEndpoint::take_hello(const Incoming &in) noexcept
+{
+    Hello hello{};
+    if (in.length != sizeof hello)
+        return Took::lie;
+    std::memcpy(&hello, in.body, sizeof hello);
+    if (hello.magic != kHelloMagic || hello.version != kHelloVersion)
+        return Took::lie;
+    std::uint64_t seen = 0;
+    const iovec ours{&seen, sizeof seen};
+    const iovec theirs{reinterpret_cast<void *>(static_cast<std::uintptr_t>(hello.probe_address)), sizeof seen};
+    const pid_t pid = in.inlet.pid();
+    const bool reached = pid > 0 && may_reach_ &&
+                         local::cma_copy(local::CmaDirection::read, pid, &ours, 1, &theirs, 1, sizeof seen) == 0 &&
+                         seen == hello.probe_nonce;
+    in.peer.pid = pid;
+    in.peer.we_reach_it = reached ? Peer::Reach::yes : Peer::Reach::no;
+    if (!reached)
+        VMA_INFO(ep_data, "process %d can't be read from: its long messages go through the ring",
+                 static_cast<int>(pid));
+    Reply said;
+    said.packet = {PacketOp::greeted, 0, static_cast<std::uint16_t>(reached ? 0 : FI_EACCES), 0, 0, 0};
+    reply(in.peer, std::move(said));
+    return Took::taken;
+}
+
+RdmEndpoint::Took RdmEndpoint::take_greeted(const Incoming &in) noexcept
+{
+    if (in.length != 0)
+        return Took::lie;
+    in.peer.it_reaches_us = in.packet.error == 0 ? Peer::Reach::yes : Peer::Reach::no;
+    return Took::taken;
+}
+
+// ---- messages ----------------------------------------------------------------------------------------------------------
+
+Receive *RdmEndpoint::find_receive(const Incoming &in) noexcept
+{
+    return static_cast<Receive *>(matcher((in.packet.flags & kTagged) != 0).find_posted(&in.peer, in.packet.tag));
+}
+
+RdmEndpoint::Took RdmEndpoint::take_message(const Incoming &in) noexcept
+{
+    if (in.packet.size != in.length || in.length > kEager) [[unlikely]]
+        return Took::lie;
+    if (rx_queue_->entries.full()) [[unlikely]]
+        return Took::later;
+    if (Receive *const receive = find_receive(in)) [[likely]] {
+        deliver(*receive, in);
+        return Took::taken;
+    }
+    Message *const message = keep_message(in, Message::Form::whole, in.length);
+    if (message == nullptr) [[unlikely]]
+        return Took::stalled;
+    std::memcpy(message->bytes.get(), in.body, in.length);
+    matcher(message->tagged).keep(*message);
+    return Took::taken;
+}
+
+void RdmEndpoint::deliver(Receive &receive, const Incoming &in) noexcept
+{
+    Landing landing;
+    land(receive, in.length, landing);
+    if (landing.iov_count == 1) {
+        auto *const to = static_cast<std::byte *>(landing.iov[0].iov_base);
+        if (landing.room <= local::kSlotPayload)
+            local::copy_small(to, in.body, landing.room);
+        else
+            std::memcpy(to, in.body, landing.room);
+    } else {
+        local::scatter(landing.iov, landing.iov_count, 0, in.body, landing.room);
+    }
+    landed(landing, {in.length, in.packet.tag, in.data, in.inlet.source(), in.has_data}, 0);
+    if ((in.packet.flags & kAck) != 0)
+        answer(in.peer, in.packet.id, 0);
+}
+
+bool RdmEndpoint::has_room_for(std::uint64_t bytes) noexcept
+{
+    if (held_ == 0 || held_ + bytes <= kMostHeld) [[likely]]
+        return true;
+    if (!told_of_bound_)
+        VMA_WARN(ep_data, "%llu MiB of messages wait for receives: no more are taken before some are posted",
+                 static_cast<unsigned long long>(held_ >> 20));
+    told_of_bound_ = true;
+    return false;
+}
+
+// The bytes are the caller's to fill. Whoever frees some looks at `stalled_` under the same lock, so nobody is forgotten.
+Message *RdmEndpoint::keep_message(const Incoming &in, Message::Form form, std::uint64_t bytes) noexcept
+{
+    Message *const message = has_room_for(bytes + sizeof(Message)) ? messages_.take() : nullptr;
+    if (message != nullptr && bytes != 0) {
+        message->bytes.reset(static_cast<std::byte *>(std::malloc(bytes)));
+        if (!message->bytes) {
+            messages_.give_back(*message);
+            stalled_.store(true, std::memory_order_relaxed);
+            return nullptr;
+        }
+    }
+    if (message == nullptr) {
+        stalled_.store(true, std::memory_order_relaxed);
+        return nullptr;
+    }
+    message->source = &in.peer;
+    message->tag = in.packet.tag;
+    message->form = form;
+    message->tagged = (in.packet.flags & kTagged) != 0;
+    message->has_data = in.has_data;
+    message->data = in.data;
+    message->ack = (in.packet.flags & kAck) != 0;
+    message->id = in.packet.id;
+    message->length = in.packet.size;
+    message->arrived = 0;
+    message->held = bytes + sizeof(Message);
+    held_ += message->held;
+    message->peer = &in.peer;
+    message->inlet = &in.inlet;
+    message->from = in.inlet.source();
+    message->next = nullptr;
+    return message;
+}
+
+RdmEndpoint::Took RdmEndpoint::take_first(const Incoming &in) noexcept
+{
+    if (in.length == 0 || in.length > kEager || in.packet.size <= in.length || in.packet.size > ofi::kMaxMessageSize)
+        return Took::lie;
+    Receive *const receive = find_receive(in);
+    Message *const message = keep_message(in, Message::Form::stream, receive != nullptr ? 0 : in.packet.size);
+    if (message == nullptr)
+        return Took::stalled;
+    message->next = in.peer.streams;
+    in.peer.streams = message;
+    if (receive != nullptr)
+        land(*receive, message->length, message->landing);
+    else
+        matcher(message->tagged).keep(*message);
+    fill(*message, in);
+    return Took::taken;
+}
+
+// The next bytes of a stream go where they belong.
+void RdmEndpoint::fill(Message &message, const Incoming &in) noexcept
+{
+    const Landing &landing = message.landing;
+    if (landing.receive != nullptr && message.arrived < landing.room)
+        local::scatter(landing.iov, landing.iov_count, message.arrived, in.body,
+                       std::min<std::uint64_t>(in.length, landing.room - message.arrived));
+    else if (message.bytes)
+        std::memcpy(message.bytes.get() + message.arrived, in.body, in.length);
+    message.arrived += in.length;
+}
+
+RdmEndpoint::Took RdmEndpoint::take_piece(const Incoming &in) noexcept
+{
+    Message **at = &in.peer.streams;
+    while (*at != nullptr && ((*at)->id != in.packet.id || (*at)->inlet != &in.inlet))
+        at = &(*at)->next;
+    Message *const message = *at;
+    if (message == nullptr || in.packet.size != message->arrived || in.length > message->length - message->arrived ||
+        in.length == 0)
+        return Took::lie;
+    if (rx_queue_->entries.full())
+        return Took::later;
+    fill(*message, in);
+    if (message->arrived != message->length)
+        return Took::taken;
+    *at = message->next;
+    message->next = nullptr;
+    message->form = Message::Form::whole;
+    if (message->landing.receive != nullptr) {
+        landed(message->landing, message->told(), 0);
+        end_message(*message, 0);
+    } else if (message->discarded) {
+        end_message(*message, 0);
+    }
+    return Took::taken;
+}
+
+RdmEndpoint::Took RdmEndpoint::take_offer(const Incoming &in) noexcept
+{
+    BufferList list{};
+    if (!read_list(in.body, in.length, list) || in.packet.size > ofi::kMaxMessageSize || in.length != bytes_of(list) ||
+        total_of(list) != in.packet.size)
+        return Took::lie;
+    if (rx_queue_->entries.full())
+        return Took::later;
+    Receive *const receive = find_receive(in);
+    Message *const message = keep_message(in, Message::Form::offer, 0);
+    if (message == nullptr)
+        return Took::stalled;
+    std::copy_n(list.parts, list.count, message->iov);
+    message->iov_count = static_cast<std::uint32_t>(list.count);
+    if (receive != nullptr)
+        meet(*receive, *message);
+    else
+        matcher(message->tagged).keep(*message);
+    return Took::taken;
+}
+
+// ---- answers -----------------------------------------------------------------------------------------------------------
+
+// One to an operation that has ended already (its peer was gone for a while) is none of anybody's.
+RdmEndpoint::Took RdmEndpoint::take_answer(const Incoming &in) noexcept
+{
+    Operation *const operation = operations_.find(in.packet.id & 0xffff);
+    if (operation == nullptr || operation->id() != in.packet.id || operation->peer != &in.peer ||
+        operation->state != Operation::State::waiting)
+        return Took::taken;
+    const bool reads = (operation->cq_flags & FI_READ) != 0;
+    if (in.packet.error == 0 && in.length != 0) {
+        if (!reads || in.packet.size > operation->length || in.length > operation->length - in.packet.size)
+            return Took::lie;
+        local::scatter(operation->iov, operation->iov_count, in.packet.size, in.body, in.length);
+    }
+    if ((in.packet.flags & kMore) == 0 || in.packet.error != 0)
+        finish(*operation, in.packet.error);
+    return Took::taken;
+}
+
+} // namespace vma::rdm

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A reliable-datagram endpoint (FI_EP_RDM): messages with and without tags, remote memory access and atomics between the processes of a host,
+// over the rings of the local device. doc/rdm.md says how it works.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_rma.h>
+
+#include "local/ring_endpoint.hpp"
+#include "ofi/av.hpp"
+#include "ofi/mr.hpp"
+#include "rdm/match.hpp"
+#include "rdm/operation.hpp"
+#include "rdm/packet.hpp"
+#include "rdm/peer.hpp"
+#include "rdm/pool.hpp"
+#include "rdm/receive.hpp"
+
+namespace vma::rdm {
+
+// What a call sends.
+struct Outgoing {
+    const iovec *iov;
+    std::size_t count;
+    const std::uint64_t *data; // FI_REMOTE_CQ_DATA, or nullptr
+    fi_addr_t to;
+    std::uint64_t tag;
+    void *context;
+    std::uint64_t flags; // of the operation
+    bool tagged;
+    bool completion;
+};
+
+// What a call wants to receive.
+struct Wanted {
+    const iovec *iov;
+    std::size_t count;
+    fi_addr_t from;
+    std::uint64_t tag;
+    std::uint64_t ignore;
+    void *context;
+    std::uint64_t flags;
+    bool tagged;
+};
+
+// What a call does with a peer's memory.
+struct Access {
+    bool write;
+    const iovec *iov;
+    std::size_t count;
+    fi_addr_t to;
+    const fi_rma_iov *remote;
+    std::size_t remote_count;
+    const std::uint64_t *data;
+    void *context;
+    std::uint64_t flags;
+    bool completion;
+};
+
+struct AtomicAccess {
+    std::uint8_t kind; // AtomicKind
+    fi_datatype type;
+    fi_op op;
+    const fi_ioc *operand;
+    std::size_t operand_count;
+    const fi_ioc *compare;
+    std::size_t compare_count;
+    fi_ioc *result;
+    std::size_t result_count;
+    fi_addr_t to;
+    const fi_rma_ioc *remote;
+    std::size_t remote_count;
+    void *context;
+    std::uint64_t flags;
+    bool completion;
+};
+
+// All private functions with `lock_` held. It is taken before a queue's lock; who has that already only tries to, and comes again.
+class RdmEndpoint final : public local::RingEndpoint
+{
+public:
+    RdmEndpoint(ofi::Domain &domain, const fi_info &info) noexcept;
+    ~RdmEndpoint();
+    static RdmEndpoint &from(struct fid *fid) noexcept { return static_cast<RdmEndpoint &>(RingEndpoint::from(fid)); }
+    static RdmEndpoint &from(fid_ep *fid) noexcept { return from(&fid->fid); }
+
+    // The calls of the fi_ops tables: 0 or a negative fi_errno.
+    ssize_t send(const Outgoing &out) noexcept;
+    ssize_t post(const Wanted &wanted) noexcept;
+    ssize_t cancel(void *context) noexcept;
+    ssize_t access(const Access &access) noexcept;
+    ssize_t atomic(const AtomicAccess &access) noexcept;
+    int set_option(int name, const void *value, std::size_t length) noexcept;
+    int get_option(int name, void *value, std::size_t *length) noexcept;
+    // Before it is enabled, for tests: as where the kernel allows no single copy.
+    void forbid_single_copy() noexcept { may_reach_ = false; }
+
+    // For RingEndpoint, with the queue's lock held.
+    void on_bell() noexcept override;
+    bool begin_visit(local::Inlet &inlet) noexcept override;
+    void end_visit(local::Inlet &inlet) noexcept override;
+    Took take(local::Inlet &inlet, local::KeptRing &ring, const local::Arrived &arrived) noexcept override;
+
+private:
+    int prepare() noexcept override;
+    void joined(local::Inlet &inlet) noexcept override;
+    void left(local::Inlet &inlet) noexcept override;
+    void attend() noexcept override;
+
+    struct Place {
+        std::uint32_t generation = 0; // of the address vector's
+        Peer *peer = nullptr;
+    };
+    // One of a peer's packets, its header copied and its parts found.
+    struct Incoming {
+        local::Inlet &inlet;
+        Peer &peer;
+        Packet packet;
+        const std::byte *body;
+        std::size_t length; // of the body
+        bool has_data;
+        std::uint64_t data;
+    };
+
+    // Peers (peers.cpp).
+    Peer *peer_of(fi_addr_t address) noexcept
+    {
+        if (address < places_.size()) [[likely]] {
+            const Place &place = places_[address];
+            if (place.peer != nullptr && place.generation == av_->generation_of(address)) [[likely]]
+                return place.peer;
+        }
+        return new_peer(address);
+    }
+    Peer *new_peer(fi_addr_t address) noexcept;
+    Peer *peer_at(const ofi::Address &address) noexcept;
+    // Whether it can be written to now: 0, -FI_EAGAIN, or why not.
+    int ready(Peer &peer, local::Bell &bell) noexcept
+    {
+        if (peer.greeted && !peer.out->has_news() && !peer.has_work()) [[likely]]
+            return 0;
+        return make_ready(peer, bell);
+    }
+    int make_ready(Peer &peer, local::Bell &bell) noexcept;
+    int greet(Peer &peer, local::Bell &bell) noexcept;
+    void look_after(Peer &peer) noexcept;
+    void lost(Peer &peer) noexcept;
+    void fail_waiting(Peer &peer) noexcept;
+    void drop_streams(Peer &peer, const local::Inlet &inlet) noexcept;
+
+    // Writing (write.cpp).
+    ssize_t send_locked(const Outgoing &out, std::uint64_t length, local::Bell &bell) noexcept;
+    ssize_t send_eager(Peer &peer, const Outgoing &out, std::uint64_t length, local::Bell &bell) noexcept;
+    ssize_t write_eager(Peer &peer, const Outgoing &out, std::uint64_t length, local::Bell &bell) noexcept;
+    ssize_t send_operation(Peer &peer, const Outgoing &out, std::uint64_t length, local::Bell &bell) noexcept;
+    Operation *begin(Peer &peer, void *context, bool completion, std::uint64_t cq_flags, ofi::Cntr *counter) noexcept;
+    // The operation goes on, or, where its first record has no room, is gone: -FI_EAGAIN or an error.
+    ssize_t start(Operation &operation, local::Bell &bell) noexcept;
+    bool write_next(Operation &operation, local::Bell &bell) noexcept;
+    bool write_piece(Operation &operation, local::Bell &bell) noexcept;
+    bool write_whole(Operation &operation, local::Bell &bell) noexcept;
+    ssize_t refused(Peer &peer) noexcept;
+    void flush(Peer &peer, local::Bell &bell) noexcept;
+    bool write_reply(Peer &peer, Reply &reply, local::Bell &bell) noexcept;
+    bool write_read_bytes(Peer &peer, Reply &reply, local::Bell &bell) noexcept;
+    void publish(Peer &peer, std::size_t length, bool has_data, std::uint64_t data, local::Bell &bell) noexcept;
+    ssize_t access_locked(const Access &access, const TargetList &targets, std::uint64_t length,
+                          local::Bell &bell) noexcept;
+    ssize_t atomic_locked(const AtomicAccess &access, const TargetList &targets, std::size_t elements,
+                          local::Bell &bell) noexcept;
+    void reply(Peer &peer, Reply &&reply) noexcept;
+    void answer(Peer &peer, std::uint32_t id, int error) noexcept { answer_with(peer, id, error, nullptr, 0); }
+    void answer_with(Peer &peer, std::uint32_t id, int error, const std::byte *bytes, std::size_t length) noexcept;
+    void make_busy(Peer &peer) noexcept;
+    void finish(Operation &operation, int error) noexcept;
+    void release(Operation &operation) noexcept;
+
+    // Receiving (receive.cpp).
+    Receive *make_receive(const Wanted &wanted, const Peer *from, std::uint64_t length) noexcept;
+    ssize_t post_new(const Wanted &wanted, const Peer *from, std::uint64_t length) noexcept;
+    ssize_t peek(const Wanted &wanted, const Peer *from) noexcept;
+    ssize_t take_claimed(const Wanted &wanted) noexcept;
+    void tell_found(const Message &message, const Wanted &wanted) noexcept;
+    void discard(Message &message) noexcept;
+    // Brings what a message has, or will have, into a receive; where it is complete by that, it is gone.
+    void meet(Receive &receive, Message &message) noexcept;
+    void land(Receive &receive, std::uint64_t length, Landing &landing) noexcept;
+    void landed(const Landing &landing, const Told &what, int error) noexcept;
+    int pull(const Message &message, const Landing &landing) noexcept;
+    void end_message(Message &message, int error) noexcept;
+    void let_go(Message &message) noexcept; // of what it holds
+    void free_message(Message &message) noexcept;
+    Matcher &matcher(bool tagged) noexcept { return tagged ? tagged_ : untagged_; }
+
+    // What arrives (arrive.cpp).
+    Took take_packet(const Incoming &in) noexcept;
+    Took take_hello(const Incoming &in) noexcept;
+    Took take_greeted(const Incoming &in) noexcept;
+    Took take_message(const Incoming &in) noexcept;
+    // nullptr: there is no room for it now.
+    Message *keep_message(const Incoming &in, Message::Form form, std::uint64_t bytes) noexcept;
+    Took take_first(const Incoming &in) noexcept;
+    Took take_piece(const Incoming &in) noexcept;
+    Took take_offer(const Incoming &in) noexcept;
+    Took take_answer(const Incoming &in) noexcept;
+    void deliver(Receive &receive, const Incoming &in) noexcept;
+    void fill(Message &message, const Incoming &in) noexcept;
+    Receive *find_receive(const Incoming &in) noexcept;
+    bool has_room_for(std::uint64_t bytes) noexcept;
+
+    // What peers do with our memory (target.cpp).
+    Took take_write(const Incoming &in) noexcept;
+    Took take_write_offer(const Incoming &in) noexcept;
+    Took take_read(const Incoming &in) noexcept;
+    Took take_atomic(const Incoming &in) noexcept;
+    void written(const Incoming &in, const TargetList &targets, int error) noexcept;
+    void count_access(const TargetList &targets, std::uint64_t access) noexcept;
+    int copy_targets(const TargetList &targets, const Peer &peer, const BufferList &theirs, bool to_them) noexcept;
+
+    // Completions.
+    void push_rx(const ofi::Completion &completion) noexcept;
+    void push_tx(const ofi::Completion &completion) noexcept;
+    void push_deferred() noexcept;
+
+    std::vector<Place> places_; // by fi_addr_t
+    Matcher untagged_;
+    Matcher tagged_;
+    Pool<Receive> receives_;
+    Pool<Message> messages_;
+    Pool<Operation> operations_;
+    unsigned visits_ = 0; // > 0: the thread that has `lock_` has the receiving queue's lock too
+    bool closing_ = false;
+    std::size_t rx_size_;
+    std::size_t tx_size_;
+    std::size_t least_multi_; // FI_OPT_MIN_MULTI_RECV
+    std::uint64_t held_ = 0;  // bytes of messages without a receive
+    bool told_of_bound_ = false;
+    bool directed_;            // FI_DIRECTED_RECV
+    bool may_reach_ = true;    // single copy is tried
+    bool accompanied_ = false; // the queues know each other
+    std::vector<std::unique_ptr<Peer>> peers_;
+    std::map<std::uint16_t, Peer *> by_port_;
+    std::vector<Peer *> busy_; // something is left to write to them
+    std::vector<Message *> claimed_;
+    core::Fifo<ofi::Completion> deferred_; // of the transmit queue, whose lock another has
+    ofi::MrTable *mrs_ = nullptr;
+    std::uint64_t nonce_; // what peers read to see that they reach us
+};
+
+} // namespace vma::rdm

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What reliable-datagram endpoints write into each other's rings: a header of 24 bytes, so that a message of 24 bytes more takes one cache line
+// with the ring's own header. Everything in it is the peer's word until arrive.cpp has checked it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <sys/uio.h>
+#include <type_traits>
+
+#include "local/ring.hpp"
+#include "ofi/attr.hpp"
+
+namespace vma::rdm {
+
+enum class PacketOp : std::uint8_t {
+    hello = 1,   // first in each ring: Hello
+    greeted,     // answer to it: `error` is 0 where the receiver can reach the sender's memory by single copy
+    message,     // all of a message is behind the header
+    first,       // the beginning of a message of `size` bytes is
+    piece,       // more of message `id`, from offset `size` on
+    offer,       // a message of `size` bytes that the receiver copies itself: BufferList
+    write,       // TargetList, then bytes
+    write_offer, // TargetList, then BufferList: the target copies
+    read,        // TargetList, then BufferList: the target copies, or answers with the bytes
+    atomic,      // AtomicHead, TargetList, operands, and what they are compared with
+    answer, // operation `id` of the receiver's has ended, or, with kMore, a part of what it reads is here, from offset `size` on
+};
+
+inline constexpr std::uint8_t kTagged = 1;
+inline constexpr std::uint8_t kAck = 2;  // the sender wants an answer once the message is in the program's memory
+inline constexpr std::uint8_t kMore = 4; // of an answer, or of a write that goes on: this one ends nothing
+inline constexpr std::uint8_t kKnownFlags = 7;
+
+struct Packet {
+    PacketOp op;
+    std::uint8_t flags;
+    std::uint16_t error; // of answers: a positive fi_errno
+    std::uint32_t id;    // the sender's number of the operation; of answers, the receiver's
+    std::uint64_t tag;   // of messages; 0 where they have none
+    std::uint64_t size;
+};
+static_assert(sizeof(Packet) == 24 && std::is_trivially_copyable_v<Packet>);
+
+// Of who makes the ring: where its memory can be read to prove that the process id is its own.
+struct Hello {
+    std::uint32_t magic;
+    std::uint32_t version;
+    std::uint64_t probe_address;
+    std::uint64_t probe_nonce;
+};
+inline constexpr std::uint32_t kHelloMagic = 0x564d4152; // "VMAR"
+inline constexpr std::uint32_t kHelloVersion = 1;
+
+// In the sender's memory.
+struct BufferList {
+    std::uint64_t count; // to ofi::kIovLimit
+    iovec parts[ofi::kIovLimit];
+};
+
+// In the target's memory: what a key and an address say.
+struct Target {
+    std::uint64_t address;
+    std::uint64_t length;
+    std::uint64_t key;
+};
+struct TargetList {
+    std::uint64_t count; // 1 to ofi::kRmaIovLimit
+    Target targets[ofi::kRmaIovLimit];
+};
+constexpr std::size_t bytes_of(const TargetList &list) noexcept
+{
+    return sizeof(std::uint64_t) + list.count * sizeof(Target);
+}
+constexpr std::size_t bytes_of(const BufferList &list) noexcept
+{
+    return sizeof(std::uint64_t) + list.count * sizeof(iovec);
+}
+
+// Copies a list out of shared memory. False: it is longer than what there is, or than lists are. (`parts` and `targets` come right behind `count`.)
+template <typename List> bool read_list(const std::byte *from, std::size_t length, List &list) noexcept
+{
+    if (length < sizeof list.count)
+        return false;
+    std::memcpy(&list.count, from, sizeof list.count);
+    if (list.count > ofi::kIovLimit || length < bytes_of(list))
+        return false;
+    std::memcpy(reinterpret_cast<std::byte *>(&list) + sizeof list.count, from + sizeof list.count,
+                bytes_of(list) - sizeof list.count);
+    return true;
+}
+static_assert(ofi::kIovLimit == ofi::kRmaIovLimit);
+
+// Their bytes; UINT64_MAX where they are more than can be.
+inline std::uint64_t total_of(const TargetList &list) noexcept
+{
+    std::uint64_t sum = 0;
+    for (std::uint64_t i = 0; i < list.count; ++i) {
+        if (__builtin_add_overflow(sum, list.targets[i].length, &sum))
+            return UINT64_MAX;
+    }
+    return sum;
+}
+inline std::uint64_t total_of(const BufferList &list) noexcept
+{
+    std::uint64_t sum = 0;
+    for (std::uint64_t i = 0; i < list.count; ++i) {
+        if (__builtin_add_overflow(sum, list.parts[i].iov_len, &sum))
+            return UINT64_MAX;
+    }
+    return sum;
+}
+
+struct AtomicHead {
+    std::uint8_t kind; // AtomicKind
+    std::uint8_t type; // fi_datatype
+    std::uint8_t op;   // fi_op
+    std::uint8_t unused;
+    std::uint32_t count; // elements, over all targets
+};
+
+inline constexpr std::size_t kEager = 8192;                          // bytes of a message in one record, and of a piece
+inline constexpr std::uint64_t kStreamed = std::uint64_t{128} << 10; // to here messages go through the ring
+inline constexpr std::size_t kLongestPacket = sizeof(Packet) + sizeof(AtomicHead) + sizeof(TargetList) + 2 * kEager;
+static_assert(kLongestPacket <= local::kMaxDatagram);
+
+} // namespace vma::rdm

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The two things that meet in a reliable-datagram endpoint: a receive that the program has posted, and a message that came without one or is not
+// whole yet. Who matches whom is match.hpp's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <sys/uio.h>
+
+#include <rdma/fabric.h>
+
+#include "ofi/attr.hpp"
+#include "rdm/match.hpp"
+
+namespace vma::local {
+class Inlet;
+}
+
+namespace vma::rdm {
+
+struct Peer;
+
+struct Receive : Posted {
+    iovec iov[ofi::kIovLimit]{};
+    std::uint32_t iov_count = 0;
+    bool completion = false;
+    bool multi = false;   // FI_MULTI_RECV: it stays until less than FI_OPT_MIN_MULTI_RECV is left
+    bool used_up = false; // a multiple one that takes no more
+    bool tagged = false;
+    bool posted = false;     // in the list of the endpoint
+    std::uint32_t users = 0; // messages that are on their way into a multiple one
+    std::uint64_t length = 0;
+    std::uint64_t used = 0; // bytes of a multiple one
+    void *context = nullptr;
+    Receive *next_free = nullptr;
+    std::uint32_t index = 0;
+};
+
+// What a completion says of a message.
+struct Told {
+    std::uint64_t length;
+    std::uint64_t tag;
+    std::uint64_t data;
+    fi_addr_t from;
+    bool has_data;
+};
+
+// Where in a receive a message goes.
+struct Landing {
+    Receive *receive = nullptr;
+    iovec iov[ofi::kIovLimit]{};
+    std::uint32_t iov_count = 0;
+    std::uint64_t room = 0; // bytes, at most the message's length
+};
+
+struct FreeBytes {
+    void operator()(std::byte *bytes) const noexcept { std::free(bytes); }
+};
+using Bytes = std::unique_ptr<std::byte[], FreeBytes>;
+
+struct Message : Arrival {
+    enum class Form : std::uint8_t {
+        whole,  // `bytes` has all of it
+        stream, // more of it is to come: to `landing` once a receive has it, else to `bytes`
+        offer,  // it is in the sender's memory, at `iov`
+    };
+    Form form = Form::whole;
+    bool tagged = false;
+    bool has_data = false;
+    bool ack = false;       // the sender waits for an answer
+    bool discarded = false; // of a stream: what comes of it is dropped
+    std::uint32_t id = 0;   // the sender's number
+    std::uint64_t length = 0;
+    std::uint64_t data = 0;
+    std::uint64_t arrived = 0; // bytes, of a stream
+    Bytes bytes;
+    std::uint64_t held = 0; // bytes that `bytes` counts for in the endpoint's bound
+    Landing landing;
+    iovec iov[ofi::kIovLimit]{};
+    std::uint32_t iov_count = 0;
+    Peer *peer = nullptr;
+    const local::Inlet *inlet = nullptr; // that it comes through, as long as it is a stream
+    fi_addr_t from = FI_ADDR_NOTAVAIL;
+    void *claimed_by = nullptr; // the context of FI_CLAIM
+    Message *next = nullptr;    // of the peer's streams
+    Message *next_free = nullptr;
+    std::uint32_t index = 0;
+
+    Told told() const noexcept { return {length, tag, data, from, has_data}; }
+};
+
+} // namespace vma::rdm

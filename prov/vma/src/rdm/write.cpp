@@ -1,0 +1,520 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What a reliable-datagram endpoint writes into its peers' rings: messages, the records of operations that take several, and answers.
+#include "rdm/endpoint.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include <rdma/fi_errno.h>
+
+#include "local/cma.hpp"
+#include "local/slots.hpp"
+#include "ofi/cntr.hpp"
+
+namespace vma::rdm {
+
+using local::Bell;
+
+namespace {
+
+constexpr std::uint64_t kDelivery = FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE;
+
+// Fills a record from its start to its end.
+class RecordWriter
+{
+public:
+    explicit RecordWriter(std::byte *place) noexcept : at_(place) {}
+    void put(const void *from, std::size_t length) noexcept
+    {
+        std::memcpy(at_, from, length);
+        at_ += length;
+    }
+    void put_from(const iovec *iov, unsigned count, std::uint64_t offset, std::size_t length) noexcept
+    {
+        local::gather(at_, iov, count, offset, length);
+        at_ += length;
+    }
+
+private:
+    std::byte *at_;
+};
+
+// False: more than any message may have, or a list without a place.
+bool sum_up(const iovec *iov, std::size_t count, std::uint64_t &length) noexcept
+{
+    length = 0;
+    if (count > ofi::kIovLimit || (count != 0 && iov == nullptr))
+        return false;
+    for (std::size_t i = 0; i < count; ++i) {
+        if (__builtin_add_overflow(length, iov[i].iov_len, &length) || length > ofi::kMaxMessageSize)
+            return false;
+    }
+    return true;
+}
+
+void keep_buffers(Operation &operation, const iovec *iov, std::size_t count) noexcept
+{
+    std::copy_n(iov, count, operation.iov);
+    operation.iov_count = static_cast<std::uint32_t>(count);
+}
+
+BufferList buffers_of(const Operation &operation) noexcept
+{
+    BufferList list{};
+    list.count = operation.iov_count;
+    std::copy_n(operation.iov, operation.iov_count, list.parts);
+    return list;
+}
+
+// The part of a list of targets that `length` bytes from `offset` on go to.
+TargetList part_of(const TargetList &all, std::uint64_t offset, std::uint64_t length) noexcept
+{
+    TargetList part{};
+    for (std::uint64_t i = 0; i < all.count && length != 0; ++i) {
+        const Target &target = all.targets[i];
+        if (offset >= target.length) {
+            offset -= target.length;
+            continue;
+        }
+        const std::uint64_t here = std::min(target.length - offset, length);
+        part.targets[part.count++] = {target.address + offset, here, target.key};
+        length -= here;
+        offset = 0;
+    }
+    return part;
+}
+
+} // namespace
+
+// ---- messages ----------------------------------------------------------------------------------------------------------
+
+ssize_t RdmEndpoint::send(const Outgoing &out) noexcept
+{
+    std::uint64_t length = 0;
+    if (!sum_up(out.iov, out.count, length)) [[unlikely]]
+        return -FI_EINVAL;
+    if ((out.flags & FI_INJECT) != 0 && length > ofi::kInjectSize) [[unlikely]]
+        return -FI_EMSGSIZE;
+    ssize_t result;
+    bool met;
+    Bell bell; // rings when the lock is free
+    {
+        const core::SpinGuard guard(lock_);
+        result = send_locked(out, length, bell);
+        met = met_;
+    }
+    if (met) [[unlikely]]
+        welcome();
+    return result;
+}
+
+ssize_t RdmEndpoint::send_locked(const Outgoing &out, std::uint64_t length, Bell &bell) noexcept
+{
+    if (!enabled_) [[unlikely]]
+        return -FI_EOPBADSTATE;
+    Peer *const peer = peer_of(out.to);
+    if (peer == nullptr) [[unlikely]]
+        return -FI_EINVAL;
+    if (const int error = ready(*peer, bell)) [[unlikely]]
+        return error;
+    if ((out.flags & FI_FENCE) != 0 && peer->outstanding != 0) [[unlikely]]
+        return -FI_EAGAIN;
+    if (length <= kEager && (out.flags & kDelivery) == 0) [[likely]]
+        return send_eager(*peer, out, length, bell);
+    return send_operation(*peer, out, length, bell);
+}
+
+ssize_t RdmEndpoint::send_eager(Peer &peer, const Outgoing &out, std::uint64_t length, Bell &bell) noexcept
+{
+    if (!out.completion)
+        return write_eager(peer, out, length, bell);
+    const core::SpinGuard guard(tx_queue_->lock);
+    if (tx_queue_->entries.full()) [[unlikely]]
+        return -FI_EAGAIN;
+    if (const ssize_t error = write_eager(peer, out, length, bell)) [[unlikely]]
+        return error;
+    ofi::Completion entry;
+    entry.context = out.context;
+    entry.flags = FI_SEND | (out.tagged ? FI_TAGGED : FI_MSG);
+    entry.owner = this;
+    tx_queue_->push(entry);
+    return 0;
+}
+
+ssize_t RdmEndpoint::write_eager(Peer &peer, const Outgoing &out, std::uint64_t length, Bell &bell) noexcept
+{
+    std::byte *const place = peer.out->claim_kept(sizeof(Packet) + length);
+    if (place == nullptr) [[unlikely]]
+        return refused(peer);
+    const Packet packet{PacketOp::message, out.tagged ? kTagged : std::uint8_t{0}, 0, 0, out.tag, length};
+    std::memcpy(place, &packet, sizeof packet);
+    std::byte *const body = place + sizeof packet;
+    if (out.count == 1 && length <= local::kSlotPayload)
+        local::copy_small(body, static_cast<const std::byte *>(out.iov[0].iov_base), length);
+    else if (out.count == 1)
+        std::memcpy(body, out.iov[0].iov_base, length);
+    else
+        local::gather(body, out.iov, static_cast<unsigned>(out.count), 0, length);
+    publish(peer, sizeof packet + length, out.data != nullptr, out.data != nullptr ? *out.data : 0, bell);
+    if (counters_.send != nullptr)
+        counters_.send->count();
+    return 0;
+}
+
+// What doesn't end by being written into the ring at once.
+ssize_t RdmEndpoint::send_operation(Peer &peer, const Outgoing &out, std::uint64_t length, Bell &bell) noexcept
+{
+    // How a long one goes depends on what the peer has found out about our memory.
+    if (length > kStreamed && peer.it_reaches_us == Peer::Reach::unknown)
+        return -FI_EAGAIN;
+    const std::uint64_t flags = FI_SEND | (out.tagged ? FI_TAGGED : FI_MSG);
+    Operation *const operation = begin(peer, out.context, out.completion, flags, counters_.send);
+    if (operation == nullptr)
+        return -FI_EAGAIN;
+    const bool offered = length > kStreamed && peer.it_reaches_us == Peer::Reach::yes;
+    keep_buffers(*operation, out.iov, out.count);
+    operation->answered = offered || (out.flags & kDelivery) != 0;
+    operation->length = length;
+    operation->has_data = out.data != nullptr;
+    operation->data = out.data != nullptr ? *out.data : 0;
+    operation->packet = {length <= kEager ? PacketOp::message
+                         : offered        ? PacketOp::offer
+                                          : PacketOp::first,
+                         static_cast<std::uint8_t>((out.tagged ? kTagged : 0) | (operation->answered ? kAck : 0)),
+                         0,
+                         operation->id(),
+                         out.tag,
+                         length};
+    return start(*operation, bell);
+}
+
+// ---- operations --------------------------------------------------------------------------------------------------------
+
+Operation *RdmEndpoint::begin(Peer &peer, void *context, bool completion, std::uint64_t cq_flags,
+                              ofi::Cntr *counter) noexcept
+{
+    Operation *const operation = operations_.used() < tx_size_ ? operations_.take() : nullptr;
+    if (operation == nullptr)
+        return nullptr;
+    operation->state = Operation::State::writing;
+    operation->completion = completion;
+    operation->answered = true;
+    operation->has_data = false;
+    operation->cq_flags = cq_flags;
+    operation->length = operation->done = 0;
+    operation->context = context;
+    operation->counter = counter;
+    operation->peer = &peer;
+    operation->iov_count = 0;
+    operation->targets.count = 0;
+    operation->next = nullptr;
+    ++peer.outstanding;
+    return operation;
+}
+
+ssize_t RdmEndpoint::start(Operation &operation, Bell &bell) noexcept
+{
+    Peer &peer = *operation.peer;
+    if (!write_next(operation, bell)) {
+        release(operation);
+        return refused(peer);
+    }
+    if (operation.done < operation.length) {
+        (peer.last_writing != nullptr ? peer.last_writing->next : peer.first_writing) = &operation;
+        peer.last_writing = &operation;
+        flush(peer, bell);
+        if (peer.has_work())
+            make_busy(peer);
+    } else if (operation.answered) {
+        operation.state = Operation::State::waiting;
+    } else {
+        finish(operation, 0);
+    }
+    return 0;
+}
+
+// One record more. False: there is no room.
+bool RdmEndpoint::write_next(Operation &operation, Bell &bell) noexcept
+{
+    const PacketOp op = operation.packet.op;
+    const bool pieces =
+        op == PacketOp::first || op == PacketOp::piece || (op == PacketOp::write && operation.length > kEager);
+    return pieces ? write_piece(operation, bell) : write_whole(operation, bell);
+}
+
+bool RdmEndpoint::write_piece(Operation &operation, Bell &bell) noexcept
+{
+    Peer &peer = *operation.peer;
+    const std::uint64_t part = std::min<std::uint64_t>(operation.length - operation.done, kEager);
+    const bool last = operation.done + part == operation.length;
+    Packet packet = operation.packet;
+    TargetList targets{};
+    std::size_t head = sizeof packet;
+    if (packet.op == PacketOp::write) {
+        targets = part_of(operation.targets, operation.done, part);
+        head += bytes_of(targets);
+        packet.flags = last ? packet.flags : packet.flags | kMore;
+    }
+    std::byte *const place = peer.out->claim_kept(head + part);
+    if (place == nullptr)
+        return false;
+    RecordWriter record(place);
+    if (packet.op == PacketOp::piece)
+        packet.size = operation.done;
+    record.put(&packet, sizeof packet);
+    if (packet.op == PacketOp::write)
+        record.put(&targets, bytes_of(targets));
+    record.put_from(operation.iov, operation.iov_count, operation.done, part);
+    // Data goes with what the receiver hears of first, or last.
+    const bool with_data = operation.has_data && (packet.op == PacketOp::write ? last : packet.op == PacketOp::first);
+    publish(peer, head + part, with_data, with_data ? operation.data : 0, bell);
+    operation.done += part;
+    if (packet.op == PacketOp::first)
+        operation.packet.op = PacketOp::piece;
+    return true;
+}
+
+bool RdmEndpoint::write_whole(Operation &operation, Bell &bell) noexcept
+{
+    Peer &peer = *operation.peer;
+    const PacketOp op = operation.packet.op;
+    const bool has_targets = op == PacketOp::write || op == PacketOp::write_offer || op == PacketOp::read;
+    const bool has_buffers = op == PacketOp::offer || op == PacketOp::write_offer || op == PacketOp::read;
+    const BufferList buffers = has_buffers ? buffers_of(operation) : BufferList{};
+    const std::size_t body = has_buffers ? bytes_of(buffers) : operation.length;
+    const std::size_t head = sizeof(Packet) + (has_targets ? bytes_of(operation.targets) : 0);
+    std::byte *const place = peer.out->claim_kept(head + body);
+    if (place == nullptr)
+        return false;
+    RecordWriter record(place);
+    record.put(&operation.packet, sizeof(Packet));
+    if (has_targets)
+        record.put(&operation.targets, bytes_of(operation.targets));
+    if (has_buffers)
+        record.put(&buffers, body);
+    else
+        record.put_from(operation.iov, operation.iov_count, 0, body);
+    publish(peer, head + body, operation.has_data, operation.data, bell);
+    operation.done = operation.length;
+    return true;
+}
+
+// The peer is behind, or gone.
+ssize_t RdmEndpoint::refused(Peer &peer) noexcept
+{
+    peer.out->look_for_end();
+    look_after(peer);
+    return peer.greeted ? -FI_EAGAIN : -FI_ECONNRESET;
+}
+
+void RdmEndpoint::flush(Peer &peer, Bell &bell) noexcept
+{
+    while (!peer.replies.empty() && write_reply(peer, peer.replies.front(), bell))
+        peer.replies.pop_front();
+    if (!peer.replies.empty())
+        return;
+    while (Operation *const operation = peer.first_writing) {
+        while (operation->done < operation->length) {
+            if (!write_next(*operation, bell))
+                return;
+        }
+        peer.first_writing = operation->next;
+        if (peer.first_writing == nullptr)
+            peer.last_writing = nullptr;
+        operation->state = Operation::State::waiting;
+        if (!operation->answered)
+            finish(*operation, 0);
+    }
+}
+
+// What the receiver is gone before it could read, attend() finds out.
+void RdmEndpoint::publish(Peer &peer, std::size_t length, bool has_data, std::uint64_t data, Bell &bell) noexcept
+{
+    if (!peer.out->publish(length, has_data, data, bell)) [[unlikely]]
+        attend_soon();
+}
+
+void RdmEndpoint::finish(Operation &operation, int error) noexcept
+{
+    if (operation.counter != nullptr)
+        error != 0 ? operation.counter->count_error() : operation.counter->count();
+    if (error != 0 || operation.completion) {
+        ofi::Completion entry;
+        entry.context = operation.context;
+        entry.flags = operation.cq_flags;
+        entry.error = error;
+        entry.owner = this;
+        push_tx(entry);
+    }
+    release(operation);
+}
+
+void RdmEndpoint::release(Operation &operation) noexcept
+{
+    --operation.peer->outstanding;
+    operation.state = Operation::State::free;
+    ++operation.turn;
+    operation.peer = nullptr;
+    operations_.give_back(operation);
+}
+
+// ---- answers -----------------------------------------------------------------------------------------------------------
+
+// Without an allocation where the ring has room.
+void RdmEndpoint::answer_with(Peer &peer, std::uint32_t id, int error, const std::byte *bytes,
+                              std::size_t length) noexcept
+{
+    const Packet packet{PacketOp::answer, 0, static_cast<std::uint16_t>(error), id, 0, 0};
+    if (peer.greeted && !peer.has_work()) [[likely]] {
+        if (std::byte *const place = peer.out->claim_kept(sizeof packet + length)) [[likely]] {
+            Bell bell;
+            RecordWriter record(place);
+            record.put(&packet, sizeof packet);
+            if (length != 0)
+                record.put(bytes, length);
+            publish(peer, sizeof packet + length, false, 0, bell);
+            return;
+        }
+    }
+    Reply said;
+    said.packet = packet;
+    if (length != 0) {
+        said.bytes.reset(static_cast<std::byte *>(std::malloc(length)));
+        if (said.bytes) {
+            std::memcpy(said.bytes.get(), bytes, length);
+            said.length = length;
+        } else {
+            said.packet.error = FI_ENOMEM;
+        }
+    }
+    reply(peer, std::move(said));
+}
+
+// Written at once where the ring has room, else when it has.
+void RdmEndpoint::reply(Peer &peer, Reply &&said) noexcept
+{
+    Bell bell;
+    look_after(peer);
+    const bool first = peer.replies.empty();
+    if (!peer.greeted && first && greet(peer, bell) != 0 && peer.out->refusal() != -FI_EAGAIN)
+        return; // there is nobody to be told
+    if (peer.greeted && first && write_reply(peer, said, bell))
+        return;
+    peer.replies.push_back(std::move(said));
+    make_busy(peer);
+}
+
+// False: there is no room, or more of it is to come.
+bool RdmEndpoint::write_reply(Peer &peer, Reply &said, Bell &bell) noexcept
+{
+    if (said.streams)
+        return write_read_bytes(peer, said, bell);
+    std::byte *const place = peer.out->claim_kept(sizeof(Packet) + said.length);
+    if (place == nullptr)
+        return false;
+    RecordWriter record(place);
+    record.put(&said.packet, sizeof(Packet));
+    if (said.length != 0)
+        record.put(said.bytes.get(), said.length);
+    publish(peer, sizeof(Packet) + said.length, false, 0, bell);
+    return true;
+}
+
+// What a peer reads and can't be written into its memory: piece by piece, each with the registration looked up again, as it may be closed meanwhile.
+bool RdmEndpoint::write_read_bytes(Peer &peer, Reply &said, Bell &bell) noexcept
+{
+    std::uint64_t total = 0;
+    for (std::uint64_t i = 0; i < said.source.count; ++i)
+        total += said.source.targets[i].length;
+    for (;;) {
+        const std::uint64_t part = std::min<std::uint64_t>(total - said.packet.size, kEager);
+        std::byte *const place = peer.out->claim_kept(sizeof(Packet) + part);
+        if (place == nullptr)
+            return false;
+        const TargetList targets = part_of(said.source, said.packet.size, part);
+        const bool last = said.packet.size + part == total;
+        std::byte *at = place + sizeof(Packet);
+        int error = 0;
+        for (std::uint64_t i = 0; i < targets.count && error == 0; ++i) {
+            error = mrs_->read(targets.targets[i].key, targets.targets[i].address, at, targets.targets[i].length);
+            at += targets.targets[i].length;
+        }
+        Packet packet = said.packet;
+        packet.flags = last || error != 0 ? 0 : kMore;
+        packet.error = static_cast<std::uint16_t>(error);
+        std::memcpy(place, &packet, sizeof packet);
+        publish(peer, sizeof(Packet) + part, false, 0, bell); // what was claimed is published, whatever it is worth
+        said.packet.size += part;
+        if (last || error != 0) {
+            if (error == 0)
+                count_access(said.source, FI_REMOTE_READ);
+            return true;
+        }
+    }
+}
+
+// ---- remote memory -----------------------------------------------------------------------------------------------------
+
+ssize_t RdmEndpoint::access(const Access &access) noexcept
+{
+    std::uint64_t length = 0;
+    if (!sum_up(access.iov, access.count, length) || access.remote == nullptr || access.remote_count == 0 ||
+        access.remote_count > ofi::kRmaIovLimit)
+        return -FI_EINVAL;
+    TargetList targets{};
+    std::uint64_t there = 0;
+    for (std::size_t i = 0; i < access.remote_count; ++i) {
+        if (__builtin_add_overflow(there, access.remote[i].len, &there))
+            return -FI_EINVAL;
+        targets.targets[targets.count++] = {access.remote[i].addr, access.remote[i].len, access.remote[i].key};
+    }
+    if (there != length || ((access.flags & FI_INJECT) != 0 && (!access.write || length > ofi::kInjectSize)))
+        return -FI_EINVAL;
+    ssize_t result;
+    bool met;
+    Bell bell;
+    {
+        const core::SpinGuard guard(lock_);
+        result = access_locked(access, targets, length, bell);
+        met = met_;
+    }
+    if (met) [[unlikely]]
+        welcome();
+    return result;
+}
+
+ssize_t RdmEndpoint::access_locked(const Access &access, const TargetList &targets, std::uint64_t length,
+                                   Bell &bell) noexcept
+{
+    if (!enabled_)
+        return -FI_EOPBADSTATE;
+    Peer *const peer = peer_of(access.to);
+    if (peer == nullptr)
+        return -FI_EINVAL;
+    if (const int error = ready(*peer, bell))
+        return error;
+    const bool unknown = length > kEager && peer->it_reaches_us == Peer::Reach::unknown;
+    if (unknown || ((access.flags & FI_FENCE) != 0 && peer->outstanding != 0))
+        return -FI_EAGAIN;
+    const std::uint64_t flags = FI_RMA | (access.write ? FI_WRITE : FI_READ);
+    Operation *const operation =
+        begin(*peer, access.context, access.completion, flags, access.write ? counters_.write : counters_.read);
+    if (operation == nullptr)
+        return -FI_EAGAIN;
+    keep_buffers(*operation, access.iov, access.count);
+    operation->length = length;
+    operation->targets = targets;
+    operation->has_data = access.data != nullptr;
+    operation->data = access.data != nullptr ? *access.data : 0;
+    const bool offered = length > kEager && peer->it_reaches_us == Peer::Reach::yes;
+    operation->packet = {access.write ? (offered ? PacketOp::write_offer : PacketOp::write) : PacketOp::read,
+                         0,
+                         0,
+                         operation->id(),
+                         0,
+                         length};
+    return start(*operation, bell);
+}
+
+} // namespace vma::rdm
