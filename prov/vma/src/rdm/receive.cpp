@@ -98,7 +98,7 @@ ssize_t RdmEndpoint::peek(const Wanted &wanted, const Peer *from) noexcept
         entry.context = wanted.context;
         entry.flags = FI_RECV | (wanted.tagged ? FI_TAGGED : FI_MSG);
         entry.error = FI_ENOMSG;
-        entry.owner = this;
+        entry.owner = owner();
         push_rx(entry);
         return 0;
     }
@@ -125,7 +125,7 @@ void RdmEndpoint::tell_found(const Message &message, const Wanted &wanted) noexc
     entry.data = message.data;
     entry.tag = message.tag;
     entry.source = message.from;
-    entry.owner = this;
+    entry.owner = owner();
     push_rx(entry);
 }
 
@@ -175,7 +175,7 @@ ssize_t RdmEndpoint::cancel(void *context) noexcept
             entry.flags = FI_RECV | (receive.tagged ? FI_TAGGED : FI_MSG);
             entry.buffer = receive.iov_count != 0 ? receive.iov[0].iov_base : nullptr;
             entry.error = FI_ECANCELED;
-            entry.owner = this;
+            entry.owner = owner();
             push_rx(entry);
             receives_.give_back(receive);
             return 0;
@@ -218,7 +218,7 @@ void RdmEndpoint::landed(const Landing &landing, const Told &what, int error) no
     entry.data = what.data;
     entry.tag = what.tag;
     entry.source = what.from;
-    entry.owner = this;
+    entry.owner = owner();
     if (error == 0 && what.length > landing.room)
         error = FI_ETRUNC;
     if (error != 0) [[unlikely]] {

@@ -59,7 +59,7 @@ void RdmEndpoint::written(const Incoming &in, const TargetList &targets, int err
             entry.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
             entry.length = in.packet.size;
             entry.data = in.data;
-            entry.owner = this;
+            entry.owner = owner();
             entry.source = in.inlet.source();
             push_rx(entry);
         }

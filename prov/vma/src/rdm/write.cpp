@@ -137,7 +137,7 @@ ssize_t RdmEndpoint::send_eager(Peer &peer, const Outgoing &out, std::uint64_t l
     ofi::Completion entry;
     entry.context = out.context;
     entry.flags = FI_SEND | (out.tagged ? FI_TAGGED : FI_MSG);
-    entry.owner = this;
+    entry.owner = owner();
     tx_queue_->push(entry);
     return 0;
 }
@@ -344,7 +344,7 @@ void RdmEndpoint::finish(Operation &operation, int error) noexcept
         entry.context = operation.context;
         entry.flags = operation.cq_flags;
         entry.error = error;
-        entry.owner = this;
+        entry.owner = owner();
         push_tx(entry);
     }
     release(operation);
