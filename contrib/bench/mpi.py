@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Open MPI over the vma provider, beside what a user would take instead: the same libfabric over TCP, Open MPI's own shared memory (vader), UCX.
-Round by round each way runs once, so all see the same machine; medians. Microseconds: half a round trip, one message of a window of 64 (rate), one
+"""Open MPI over the vma provider, its own reliable datagrams and through ofi_rxm, beside what a user would take instead: the same libfabric over TCP,
+Open MPI's own shared memory (vader), UCX. Round by round each way runs once, so all see the same machine; medians. Microseconds: half a round trip, one message of a window of 64 (rate), one
 collective call."""
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from benchlib import find, pictures, tables, turns
 
 OFI = ["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include"]
 WAYS = {
-    "vma": [*OFI, "vma"],
+    "vma": [*OFI, "vma", "-x", "FI_PROVIDER=vma"],
+    "rxm": [*OFI, "vma;ofi_rxm", "-x", "FI_PROVIDER=vma,ofi_rxm"],
     "tcp": [*OFI, "tcp;ofi_rxm"],
     "vader": ["--mca", "pml", "ob1", "--mca", "btl", "self,vader"],
     "ucx": ["--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any"],

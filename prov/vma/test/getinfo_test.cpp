@@ -63,7 +63,7 @@ void refused_hints(void **)
             h.ep_attr->type = FI_EP_DGRAM;
             h.caps = FI_TAGGED;
         },
-        [](fi_info &h) { h.caps = FI_MSG | FI_REMOTE_COMM; },
+        [](fi_info &h) { h.caps = FI_MSG | FI_REMOTE_COMM, h.ep_attr->type = FI_EP_MSG; },
         [](fi_info &h) { h.caps = FI_TAGGED | FI_MULTICAST; },
         [](fi_info &h) { h.caps = FI_TAGGED | FI_SOURCE | FI_SOURCE_ERR; },
         [](fi_info &h) { h.caps = FI_MSG | FI_SOURCE_ERR; },
@@ -213,6 +213,8 @@ void tags_are_for_reliable_datagrams(void **)
     assert_true(info->rx_attr->caps == (FI_TAGGED | FI_DIRECTED_RECV | FI_RECV));
     for (const fi_info *item = info.get(); item != nullptr; item = item->next)
         assert_int_equal(item->ep_attr->type, FI_EP_RDM);
+    hints.caps |= FI_LOCAL_COMM | FI_REMOTE_COMM; // as Open MPI asks, wherever its ranks are
+    assert_true(ask(nullptr, nullptr, 0, &hints)->caps & FI_REMOTE_COMM);
 }
 
 // fi_getinfo(3): without a direction, atomic operations have all of them.

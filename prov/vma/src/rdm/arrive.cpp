@@ -111,6 +111,9 @@ RdmEndpoint::Took RdmEndpoint::take_greeted(const Incoming &in) noexcept
     if (in.length != 0)
         return Took::lie;
     in.peer.it_reaches_us = in.packet.error == 0 ? Peer::Reach::yes : Peer::Reach::no;
+    VMA_INFO(ep_ctrl, "port %u: to %zu KiB in one record, to %llu KiB in several, beyond %s",
+             static_cast<unsigned>(in.peer.port), kEager >> 10, static_cast<unsigned long long>(kStreamed >> 10),
+             in.packet.error == 0 ? "by single copy" : "likewise, as it may not read our memory");
     return Took::taken;
 }
 
@@ -134,7 +137,8 @@ RdmEndpoint::Took RdmEndpoint::take_message(const Incoming &in) noexcept
     Message *const message = keep_message(in, Message::Form::whole, in.length);
     if (message == nullptr) [[unlikely]]
         return Took::stalled;
-    std::memcpy(message->bytes.get(), in.body, in.length);
+    if (in.length != 0)
+        std::memcpy(message->bytes.get(), in.body, in.length);
     matcher(message->tagged).keep(*message);
     return Took::taken;
 }

@@ -82,6 +82,8 @@ int RdmEndpoint::greet(Peer &peer, Bell &bell) noexcept
     std::memcpy(place + sizeof packet, &hello, sizeof hello);
     peer.greeted = true;
     peer.it_reaches_us = Peer::Reach::unknown;
+    VMA_INFO(ep_ctrl, "port %u: a ring of %zu KiB to process %d", static_cast<unsigned>(peer.port),
+             local::kRingBytes >> 10, static_cast<int>(peer.out->pid()));
     publish(peer, sizeof packet + sizeof hello, false, 0, bell);
     return 0;
 }

@@ -13,8 +13,6 @@
 
 namespace vma::rdm {
 
-using local::Inlet;
-
 // ---- the calls ---------------------------------------------------------------------------------------------------------
 
 ssize_t RdmEndpoint::post(const Wanted &wanted) noexcept
