@@ -380,6 +380,42 @@ void more_than_fits(void **)
     }
 }
 
+// One endpoint holds as many messages without receives as it may: their sender waits, and only it does.
+void what_nobody_receives(void **)
+{
+    OwnDirectory directory;
+    Rdm a;
+    Rdm b;
+    Rdm c;
+    const fi_addr_t a_to_b = to(a, b);
+    const fi_addr_t c_to_b = to(c, b);
+    const std::vector<std::byte> block = pattern(4096, 1);
+    std::uint64_t sent = 0;
+    for (int refused = 0; refused < 1000;) {
+        const ssize_t result = fi_tinject(a.ep, block.data(), block.size(), a_to_b, 9);
+        REQUIRE(result == 0 || result == -FI_EAGAIN);
+        refused = result == 0 ? 0 : refused + 1;
+        sent += result == 0 ? 1 : 0;
+        REQUIRE(fi_cq_read(b.cq, nullptr, 0) <= 0);
+        REQUIRE(sent < 40000);
+    }
+    REQUIRE(sent > 10000);
+    for (const std::size_t length : {std::size_t{16}, std::size_t{50000}, std::size_t{300000}}) {
+        const std::vector<std::byte> bytes = pattern(length, 2);
+        std::vector<std::byte> got(length);
+        REQUIRE(fi_trecv(b.ep, got.data(), length, nullptr, FI_ADDR_UNSPEC, 1, 0, &got) == 0);
+        REQUIRE(send_tagged(c, c_to_b, bytes, 1, nullptr, b) == 0);
+        assert_ptr_equal(next_of(b.cq, {c.cq}).told.op_context, &got);
+        REQUIRE(got == bytes);
+    }
+    std::vector<std::byte> got(block.size());
+    for (std::uint64_t i = 0; i < sent; ++i) {
+        REQUIRE(fi_trecv(b.ep, got.data(), got.size(), nullptr, FI_ADDR_UNSPEC, 9, 0, nullptr) == 0);
+        REQUIRE(next_of(b.cq).error.err == 0);
+    }
+    REQUIRE(fi_tinject(a.ep, block.data(), block.size(), a_to_b, 9) == 0); // and it goes on
+}
+
 // Two processes that throw all they can at each other and wait for the other's answer to each: two full rings must not wait for each other.
 void both_at_once(void **)
 {
@@ -485,6 +521,7 @@ int main()
         cmocka_unit_test(one_buffer_for_many),
         cmocka_unit_test(delivered),
         cmocka_unit_test(more_than_fits),
+        cmocka_unit_test(what_nobody_receives),
         cmocka_unit_test(both_at_once),
         cmocka_unit_test(the_descriptor_becomes_readable),
     };

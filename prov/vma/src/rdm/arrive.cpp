@@ -26,6 +26,8 @@ namespace {
 
 // Of messages that came without a receive, in one endpoint: bytes. Beyond it the peers' rings stand still, as do the peers then.
 constexpr std::uint64_t kMostHeld = std::uint64_t{64} << 20;
+// Answers to a peer that its ring has no room for. Who has more operations under way than an endpoint can have, never reads them.
+constexpr std::size_t kMostReplies = 3 * ofi::kMaxQueueSize;
 
 } // namespace
 
@@ -42,16 +44,24 @@ RdmEndpoint::Took RdmEndpoint::take(Inlet &inlet, KeptRing &, const Arrived &arr
                 arrived.has_data,
                 arrived.has_data ? arrived.data : 0};
     std::memcpy(&in.packet, arrived.payload, sizeof(Packet));
+    if ((in.packet.flags & kPadded) != 0) {
+        if (in.length < kPadding) [[unlikely]]
+            return Took::lie;
+        in.body += kPadding;
+        in.length -= kPadding;
+    }
     if ((in.packet.flags & ~kKnownFlags) != 0) [[unlikely]]
         return Took::lie;
-    if (in.packet.op == PacketOp::message) [[likely]]
+    if (in.packet.op == PacketOp::message && (in.packet.flags & kAck) == 0) [[likely]]
         return take_message(in);
-    return take_packet(in);
+    return peer->replies.size() < kMostReplies ? take_packet(in) : Took::lie;
 }
 
 RdmEndpoint::Took RdmEndpoint::take_packet(const Incoming &in) noexcept
 {
     switch (in.packet.op) {
+    case PacketOp::message:
+        return take_message(in);
     case PacketOp::hello:
         return take_hello(in);
     case PacketOp::greeted:
@@ -175,7 +185,9 @@ bool RdmEndpoint::has_room_for(std::uint64_t bytes) noexcept
 // The bytes are the caller's to fill. Whoever frees some looks at `stalled_` under the same lock, so nobody is forgotten.
 Message *RdmEndpoint::keep_message(const Incoming &in, Message::Form form, std::uint64_t bytes) noexcept
 {
-    Message *const message = has_room_for(bytes + sizeof(Message)) ? messages_.take() : nullptr;
+    // What a receive waits for, and an offer, of which a peer has as many as it has operations, are not held up by what waits for receives.
+    const bool bound = form == Message::Form::whole || bytes != 0;
+    Message *const message = !bound || has_room_for(bytes + sizeof(Message)) ? messages_.take() : nullptr;
     if (message != nullptr && bytes != 0) {
         message->bytes.reset(static_cast<std::byte *>(std::malloc(bytes)));
         if (!message->bytes) {

@@ -29,9 +29,10 @@ enum class PacketOp : std::uint8_t {
 };
 
 inline constexpr std::uint8_t kTagged = 1;
-inline constexpr std::uint8_t kAck = 2;  // the sender wants an answer once the message is in the program's memory
-inline constexpr std::uint8_t kMore = 4; // of an answer, or of a write that goes on: this one ends nothing
-inline constexpr std::uint8_t kKnownFlags = 7;
+inline constexpr std::uint8_t kAck = 2;    // the sender wants an answer once the message is in the program's memory
+inline constexpr std::uint8_t kMore = 4;   // of an answer, or of a write that goes on: this one ends nothing
+inline constexpr std::uint8_t kPadded = 8; // kPadding bytes stand before what is behind the header
+inline constexpr std::uint8_t kKnownFlags = 15;
 
 struct Packet {
     PacketOp op;
@@ -42,6 +43,13 @@ struct Packet {
     std::uint64_t size;
 };
 static_assert(sizeof(Packet) == 24 && std::is_trivially_copyable_v<Packet>);
+
+// Long payload begins with a cache line, which both sides copy by.
+inline constexpr std::size_t kPadding = local::kRecordAlign - sizeof(local::Record) - sizeof(Packet);
+constexpr std::size_t padding_of(std::size_t length) noexcept
+{
+    return length >= 2048 ? kPadding : 0; // shorter ones gain nothing
+}
 
 // Of who makes the ring: where its memory can be read to prove that the process id is its own.
 struct Hello {
@@ -122,7 +130,8 @@ struct AtomicHead {
 
 inline constexpr std::size_t kEager = 8192;                          // bytes of a message in one record, and of a piece
 inline constexpr std::uint64_t kStreamed = std::uint64_t{128} << 10; // to here messages go through the ring
-inline constexpr std::size_t kLongestPacket = sizeof(Packet) + sizeof(AtomicHead) + sizeof(TargetList) + 2 * kEager;
+inline constexpr std::size_t kLongestPacket =
+    sizeof(Packet) + kPadding + sizeof(AtomicHead) + sizeof(TargetList) + 2 * kEager;
 static_assert(kLongestPacket <= local::kMaxDatagram);
 
 } // namespace vma::rdm

@@ -30,6 +30,7 @@ public:
         std::memcpy(at_, from, length);
         at_ += length;
     }
+    void skip(std::size_t length) noexcept { at_ += length; }
     void put_from(const iovec *iov, unsigned count, std::uint64_t offset, std::size_t length) noexcept
     {
         local::gather(at_, iov, count, offset, length);
@@ -144,19 +145,21 @@ ssize_t RdmEndpoint::send_eager(Peer &peer, const Outgoing &out, std::uint64_t l
 
 ssize_t RdmEndpoint::write_eager(Peer &peer, const Outgoing &out, std::uint64_t length, Bell &bell) noexcept
 {
-    std::byte *const place = peer.out->claim_kept(sizeof(Packet) + length);
+    const std::size_t head = sizeof(Packet) + padding_of(length);
+    std::byte *const place = peer.out->claim_kept(head + length);
     if (place == nullptr) [[unlikely]]
         return refused(peer);
-    const Packet packet{PacketOp::message, out.tagged ? kTagged : std::uint8_t{0}, 0, 0, out.tag, length};
+    const unsigned flags = (out.tagged ? kTagged : 0U) | (head != sizeof(Packet) ? kPadded : 0U);
+    const Packet packet{PacketOp::message, static_cast<std::uint8_t>(flags), 0, 0, out.tag, length};
     std::memcpy(place, &packet, sizeof packet);
-    std::byte *const body = place + sizeof packet;
+    std::byte *const body = place + head;
     if (out.count == 1 && length <= local::kSlotPayload)
         local::copy_small(body, static_cast<const std::byte *>(out.iov[0].iov_base), length);
     else if (out.count == 1)
         std::memcpy(body, out.iov[0].iov_base, length);
     else
         local::gather(body, out.iov, static_cast<unsigned>(out.count), 0, length);
-    publish(peer, sizeof packet + length, out.data != nullptr, out.data != nullptr ? *out.data : 0, bell);
+    publish(peer, head + length, out.data != nullptr, out.data != nullptr ? *out.data : 0, bell);
     if (counters_.send != nullptr)
         counters_.send->count();
     return 0;
@@ -255,6 +258,9 @@ bool RdmEndpoint::write_piece(Operation &operation, Bell &bell) noexcept
         targets = part_of(operation.targets, operation.done, part);
         head += bytes_of(targets);
         packet.flags = last ? packet.flags : packet.flags | kMore;
+    } else if (padding_of(part) != 0) {
+        head += kPadding;
+        packet.flags |= kPadded;
     }
     std::byte *const place = peer.out->claim_kept(head + part);
     if (place == nullptr)
@@ -265,6 +271,8 @@ bool RdmEndpoint::write_piece(Operation &operation, Bell &bell) noexcept
     record.put(&packet, sizeof packet);
     if (packet.op == PacketOp::write)
         record.put(&targets, bytes_of(targets));
+    else if ((packet.flags & kPadded) != 0)
+        record.skip(kPadding);
     record.put_from(operation.iov, operation.iov_count, operation.done, part);
     // Data goes with what the receiver hears of first, or last.
     const bool with_data = operation.has_data && (packet.op == PacketOp::write ? last : packet.op == PacketOp::first);
