@@ -201,14 +201,23 @@ def test_peer_is_killed(run, env, waiting):
 # ---- MPI ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def mpi_ranks(work):
-    program = work / "mpi_ranks"
-    made = subprocess.run([build.tool("mpicc.openmpi"), "-O1", "-o", program, SOURCES / "mpi_ranks.c"], capture_output=True, text=True)
+def mpi_program(work, name):
+    program = work / name
+    made = subprocess.run([build.tool("mpicc.openmpi"), "-O1", "-o", program, SOURCES / (name + ".c")], capture_output=True, text=True)
     if "mpi.h" in made.stderr:
         pytest.skip("mpi.h is not installed (libopenmpi-dev)")
     assert made.returncode == 0, made.stderr
     return program
+
+
+@pytest.fixture
+def mpi_ranks(work):
+    return mpi_program(work, "mpi_ranks")
+
+
+@pytest.fixture
+def mpi_windows(work):
+    return mpi_program(work, "mpi_windows")
 
 
 def mpirun(run, env, program, ranks, mca, variables):
@@ -233,6 +242,27 @@ def test_open_mpi(run, env, mpi_ranks, ranks, include):
     chosen = re.findall(r"mtl:ofi:prov: (\S+)$", said, re.M)
     assert len(chosen) == ranks and set(chosen) == {include}, f"Open MPI took {chosen}"
     assert len(re.findall(r"mtl:ofi:provider: local$", said, re.M)) == ranks
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_open_mpi_windows(run, env, mpi_windows, ranks):
+    """One-sided: writes, reads and atomics of the provider, as `osc rdma` has no other transport than `btl ofi` between ranks."""
+    mca = {"pml": "cm", "mtl": "ofi", "btl": "self,ofi", "osc": "rdma", "mtl_ofi_provider_include": "vma", "btl_ofi_provider_include": "vma",
+           "btl_base_verbose": 20}
+    said = mpirun(run, env, mpi_windows, ranks, mca, ["FI_PROVIDER_PATH", "FI_PROVIDER=vma"])
+    assert len(re.findall(r"init of component ofi returned success", said)) == ranks
+
+
+def test_open_mpi_loses_a_rank(run, env, work):
+    """One that is killed ends the others, which would wait for it."""
+    program = mpi_program(work, "mpi_killed")
+    processors = ",".join(str(n) for n in sorted(os.sched_getaffinity(0))[:2])
+    proc = run.start("mpirun", [build.tool("taskset"), "-c", processors, build.tool("mpirun.openmpi"), "--allow-run-as-root", "--oversubscribe",
+                                "--timeout", 100, "-np", 4, "-x", "FI_PROVIDER_PATH", "-x", "FI_PROVIDER=vma", "--mca", "pml", "cm", "--mca", "mtl",
+                                "ofi", "--mca", "btl", "self", "--mca", "osc", "pt2pt", program],
+                     env={**env, "TMPDIR": str(run.work)}, timeout=120)
+    proc.fails()
+    assert "signal 9" in proc.output() and "--timeout" not in proc.output()
 
 
 def test_open_mpi_is_not_asked(run, env, mpi_ranks):
