@@ -112,6 +112,48 @@ void nobody_there(void **)
     assert_int_equal(next_of(b.cq).told.len, 4);
 }
 
+// Who takes the port of one that has gone is a new peer: nothing of the old one's is in the way, in either direction.
+void another_has_the_port(void **)
+{
+    OwnDirectory directory;
+    Rdm a;
+    char port[8];
+    sockaddr_in name{};
+    char got[8] = {};
+    {
+        Rdm b;
+        name = b.name;
+        std::snprintf(port, sizeof port, "%u", static_cast<unsigned>(ntohs(name.sin_port)));
+        REQUIRE(fi_recv(b.ep, got, sizeof got, nullptr, FI_ADDR_UNSPEC, nullptr) == 0);
+        REQUIRE(again([&] { return fi_inject(a.ep, "first", 5, a.insert(name)); }, {b.cq}) == 0);
+        REQUIRE(next_of(b.cq).error.err == 0);
+        REQUIRE(again([&] { return fi_inject(b.ep, "unread", 6, b.insert(a.name)); }, {a.cq}) == 0);
+        REQUIRE(no_entry(a.cq));
+    }
+    Rdm c({.port = port});
+    const fi_addr_t to_c = a.insert(name);
+    const fi_addr_t c_to_a = c.insert(a.name);
+    REQUIRE(fi_recv(c.ep, got, sizeof got, nullptr, FI_ADDR_UNSPEC, nullptr) == 0);
+    ssize_t result;
+    while ((result = fi_inject(a.ep, "second", 6, to_c)) != 0) {
+        REQUIRE(result == -FI_EAGAIN || result == -FI_ECONNRESET || result == -FI_ECONNREFUSED);
+        REQUIRE(fi_cq_read(a.cq, nullptr, 0) <= 0);
+    }
+    REQUIRE(next_of(c.cq, {a.cq}).error.err == 0);
+    assert_memory_equal(got, "second", 6);
+    const std::vector<std::byte> bytes = pattern(300000, 1);
+    std::vector<std::byte> back(bytes.size());
+    REQUIRE(fi_trecv(a.ep, back.data(), back.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, nullptr) == 0);
+    REQUIRE(again([&] { return fi_tsend(c.ep, bytes.data(), bytes.size(), nullptr, c_to_a, 1, nullptr); },
+                  {a.cq, c.cq}) == 0);
+    REQUIRE(next_of(a.cq, {c.cq}).error.err == 0);
+    REQUIRE(next_of(c.cq, {a.cq}).error.err == 0);
+    REQUIRE(back == bytes);
+    REQUIRE(fi_recv(a.ep, got, sizeof got, nullptr, FI_ADDR_UNSPEC, nullptr) ==
+            0); // what the first had sent is still there
+    REQUIRE(next_of(a.cq).told.len == 6);
+}
+
 // What is offered to one that is killed before it takes it.
 void killed_before_it_takes(void **)
 {
@@ -315,13 +357,10 @@ void lies(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_there),
-        cmocka_unit_test(killed_before_it_takes),
-        cmocka_unit_test(killed_while_it_sends),
-        cmocka_unit_test(killed_target),
-        cmocka_unit_test(stopped_peer),
-        cmocka_unit_test(closed_after_sending),
-        cmocka_unit_test(lies),
+        cmocka_unit_test(nobody_there),           cmocka_unit_test(another_has_the_port),
+        cmocka_unit_test(killed_before_it_takes), cmocka_unit_test(killed_while_it_sends),
+        cmocka_unit_test(killed_target),          cmocka_unit_test(stopped_peer),
+        cmocka_unit_test(closed_after_sending),   cmocka_unit_test(lies),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

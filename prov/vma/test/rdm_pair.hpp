@@ -22,6 +22,7 @@ struct RdmSetup {
     std::size_t rx_size = ofi::kMaxQueueSize;
     std::uint64_t bind_flags = 0;
     bool two_queues = false;
+    bool queue = true; // bound; else counters alone
     bool single_copy = true;
 };
 
@@ -33,6 +34,8 @@ struct Rdm {
     fid_cq *tx_cq = nullptr; // the same, or another one
     fid_av *av = nullptr;
     fid_cntr *counter = nullptr; // of remote writes
+    fid_cntr *sends = nullptr;
+    fid_cntr *receives = nullptr;
     fid_ep *ep = nullptr;
     sockaddr_in name{};
 
@@ -51,15 +54,18 @@ struct Rdm {
         fi_av_attr av_attr{};
         av_attr.type = FI_AV_TABLE;
         REQUIRE(fi_av_open(domain, &av_attr, &av, nullptr) == 0);
-        REQUIRE(fi_cntr_open(domain, nullptr, &counter, nullptr) == 0);
+        for (fid_cntr **one : {&counter, &sends, &receives})
+            REQUIRE(fi_cntr_open(domain, nullptr, one, nullptr) == 0);
         REQUIRE(fi_endpoint(domain, info.get(), &ep, this) == 0);
         if (setup.two_queues) {
             REQUIRE(fi_ep_bind(ep, &cq->fid, FI_RECV | setup.bind_flags) == 0);
             REQUIRE(fi_ep_bind(ep, &tx_cq->fid, FI_TRANSMIT | setup.bind_flags) == 0);
-        } else {
+        } else if (setup.queue) {
             REQUIRE(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV | setup.bind_flags) == 0);
         }
         REQUIRE(fi_ep_bind(ep, &counter->fid, FI_REMOTE_WRITE) == 0);
+        REQUIRE(fi_ep_bind(ep, &sends->fid, FI_SEND) == 0);
+        REQUIRE(fi_ep_bind(ep, &receives->fid, FI_RECV) == 0);
         REQUIRE(fi_ep_bind(ep, &av->fid, 0) == 0);
         if (!setup.single_copy)
             rdm::RdmEndpoint::from(ep).forbid_single_copy();
@@ -72,7 +78,8 @@ struct Rdm {
     ~Rdm()
     {
         REQUIRE(fi_close(&ep->fid) == 0);
-        REQUIRE(fi_close(&counter->fid) == 0);
+        for (fid_cntr *one : {counter, sends, receives})
+            REQUIRE(fi_close(&one->fid) == 0);
         REQUIRE(fi_close(&av->fid) == 0);
         if (tx_cq != cq)
             REQUIRE(fi_close(&tx_cq->fid) == 0);

@@ -44,6 +44,7 @@ public:
         --size_;
     }
     void pop_back() noexcept { --size_; }
+    void clear() noexcept { size_ = 0; }
 
     // Keeps the order of the others.
     template <typename Predicate> std::size_t erase_if(Predicate &&predicate) noexcept

@@ -269,6 +269,8 @@ void Queue::progress_alone() noexcept
     const std::size_t before = entries.size();
     const bool was_armed = suspend();
     poll<FI_CQ_FORMAT_CONTEXT>(sink);
+    if (nobody_reads)
+        entries.clear();
     const bool failures = failed != nullptr;
     if (was_armed)
         end_armed_read(failures || entries.size() != before);

@@ -76,6 +76,7 @@ int own_queue(Domain &domain, Open &&open, std::unique_ptr<Queue> &hidden, Queue
         if (const int error = open(domain, nullptr, &opened, nullptr))
             return error;
         hidden.reset(&static_cast<Queue &>(cq_of(opened)));
+        hidden->nobody_reads = true;
         domain.refs.fetch_sub(1, std::memory_order_relaxed); // nobody but us knows it
     }
     queue = hidden.get();

@@ -83,6 +83,7 @@ struct Cq {
     fi_cq_format format = FI_CQ_FORMAT_CONTEXT;
     fi_wait_obj wait_obj = FI_WAIT_NONE;
     fi_cq_wait_cond wait_cond = FI_CQ_COND_NONE;
+    bool nobody_reads = false; // it is an endpoint's with counters alone: what is in it is dropped with each progress
     std::atomic<unsigned> idle_reads{0}; // that found nothing; written with the lock held
 
     core::SpinLock lock;            // protects what follows

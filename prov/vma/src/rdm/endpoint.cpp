@@ -35,8 +35,11 @@ RdmEndpoint::RdmEndpoint(ofi::Domain &domain, const fi_info &info) noexcept
 
 RdmEndpoint::~RdmEndpoint()
 {
-    closing_ = true;
     if (accompanied_) {
+        { // who reads the queue for another endpoint looks at it
+            const core::SpinGuard guard(rx_queue_->lock);
+            closing_ = true;
+        }
         mrs_->remove_source(rx_queue_->source());
         if (tx_queue_ != rx_queue_) {
             tx_queue_->companions.remove(*rx_queue_);

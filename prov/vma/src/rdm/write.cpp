@@ -160,6 +160,8 @@ ssize_t RdmEndpoint::write_eager(Peer &peer, const Outgoing &out, std::uint64_t 
     else
         local::gather(body, out.iov, static_cast<unsigned>(out.count), 0, length);
     publish(peer, head + length, out.data != nullptr, out.data != nullptr ? *out.data : 0, bell);
+    if (!peer.out->connected()) [[unlikely]]
+        return -FI_ECONNRESET; // who read the ring has left it before
     if (counters_.send != nullptr)
         counters_.send->count();
     return 0;
@@ -336,7 +338,7 @@ void RdmEndpoint::flush(Peer &peer, Bell &bell) noexcept
     }
 }
 
-// What the receiver is gone before it could read, attend() finds out.
+// Where the receiver has left the ring, attend() ends what is under way to it.
 void RdmEndpoint::publish(Peer &peer, std::size_t length, bool has_data, std::uint64_t data, Bell &bell) noexcept
 {
     if (!peer.out->publish(length, has_data, data, bell)) [[unlikely]]

@@ -113,6 +113,8 @@ void Queue::progress() noexcept
 {
     lock.lock();
     drain();
+    if (nobody_reads)
+        entries.clear();
     const bool failures = broken != nullptr;
     lock.unlock();
     if (failures)
