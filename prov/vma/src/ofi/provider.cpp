@@ -44,7 +44,7 @@ static_assert(sizeof(LibraryFlags) <= sizeof(fi_context));
 // layer over another, only both names, so who has one of the layers in there wants it.
 void prefer_our_own()
 {
-    const char *const wanted = std::getenv("FI_PROVIDER");
+    const char *const wanted = ::secure_getenv("FI_PROVIDER");
     if (wanted != nullptr && std::strstr(wanted, "ofi_rx") != nullptr)
         return;
     vma::core::Folder devices("/sys/class/infiniband");
