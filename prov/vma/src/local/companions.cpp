@@ -80,4 +80,22 @@ void Companions::remove(const Queue &queue) noexcept
     *found = list_[--count_];
 }
 
+int accompany(Queue &one, Queue &other) noexcept
+{
+    if (&one == &other)
+        return 0;
+    int error = one.companions.add(other);
+    if (error == 0 && (error = other.companions.add(one)) != 0)
+        one.companions.remove(other);
+    return error;
+}
+
+void part(Queue &one, Queue &other) noexcept
+{
+    if (&one == &other)
+        return;
+    one.companions.remove(other);
+    other.companions.remove(one);
+}
+
 } // namespace vma::local

@@ -42,6 +42,11 @@ private:
     unsigned changing_ = 0; // who waits until nobody does: nobody else begins to
 };
 
+// Of an endpoint that sends by one queue and receives by another: who reads either makes progress on both. Takes both locks, one after the other.
+// Nothing where they are one. 0, -FI_ENOMEM or -errno, and then nothing has changed.
+int accompany(Queue &one, Queue &other) noexcept;
+void part(Queue &one, Queue &other) noexcept;
+
 template <typename Action> bool Companions::each(Action &&action) noexcept
 {
     if (!enter())

@@ -88,17 +88,10 @@ int DatagramEndpoint::meet(const void *value, std::size_t length) noexcept
     std::memcpy(&to, value, sizeof to);
     if (!enabled_)
         return -FI_EOPBADSTATE;
-    int result;
-    bool met;
-    {
-        const core::SpinGuard guard(lock_);
+    return write_locked([&](Bell &) {
         Outlet *const outlet = membership_of(to) ? nullptr : outlet_of(to);
-        result = outlet ? outlet->meet() : -FI_EINVAL;
-        met = met_;
-    }
-    if (met)
-        welcome();
-    return result;
+        return outlet ? outlet->meet() : -FI_EINVAL;
+    });
 }
 
 int DatagramEndpoint::warm(const void *value, std::size_t length) noexcept

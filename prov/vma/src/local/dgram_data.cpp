@@ -92,17 +92,7 @@ ssize_t DatagramEndpoint::send(const Datagram &datagram) noexcept
     }
     if (length > (datagram.tell ? kMaxDatagram : ofi::kMaxDatagramSize)) [[unlikely]]
         return -FI_EMSGSIZE;
-    ssize_t result;
-    bool met;
-    Bell bell; // rings when the lock is free
-    {
-        const core::SpinGuard guard(lock_);
-        result = send_locked(datagram, length, bell);
-        met = met_;
-    }
-    if (met) [[unlikely]]
-        welcome();
-    return result;
+    return write_locked([&](Bell &bell) { return send_locked(datagram, length, bell); });
 }
 
 ssize_t DatagramEndpoint::send_locked(const Datagram &datagram, std::size_t length, Bell &bell) noexcept

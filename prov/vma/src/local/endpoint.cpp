@@ -119,7 +119,7 @@ int Endpoint::enable() noexcept
         return error;
     if (receiver.remote_write_counter || receiver.remote_read_counter)
         receiver.slots.control().rma_notify.store(1, std::memory_order_relaxed);
-    if ((error = accompany()))
+    if ((error = accompany(*sender.queue, *receiver.queue)))
         return error;
     {
         const core::SpinGuard guard(receiver.queue->lock);
@@ -128,7 +128,7 @@ int Endpoint::enable() noexcept
             ++receiver.queue->endpoints;
     }
     if (error != 0) {
-        part();
+        part(*sender.queue, *receiver.queue);
         return error;
     }
     {
@@ -139,25 +139,6 @@ int Endpoint::enable() noexcept
     mrs_->add_source(receiver.queue->source());
     enabled_ = true;
     return 0;
-}
-
-// Who reads one of its queues makes progress on both.
-int Endpoint::accompany() noexcept
-{
-    if (sender.queue == receiver.queue)
-        return 0;
-    int error = sender.queue->companions.add(*receiver.queue);
-    if (error == 0 && (error = receiver.queue->companions.add(*sender.queue)) != 0)
-        sender.queue->companions.remove(*receiver.queue);
-    return error;
-}
-
-void Endpoint::part() noexcept
-{
-    if (sender.queue == receiver.queue)
-        return;
-    sender.queue->companions.remove(*receiver.queue);
-    receiver.queue->companions.remove(*sender.queue);
 }
 
 int Endpoint::open_timer() noexcept
@@ -477,7 +458,7 @@ Endpoint::~Endpoint()
         sender.disconnect(FI_ECANCELED);
         mrs_->forget(mr_observer_);
         receiver.receives->forget(*this);
-        part();
+        part(*sender.queue, *receiver.queue);
         {
             const core::SpinGuard guard(receiver.queue->lock);
             receiver.queue->remove(*this);

@@ -106,8 +106,6 @@ private:
     friend struct Queue;
     int check_offer(const EndpointOffer &peer) const noexcept;
     int open_timer() noexcept;
-    int accompany() noexcept;
-    void part() noexcept;
     int set_limit(const void *value, std::size_t length) noexcept;
     int warm(const void *value, std::size_t length) noexcept;
     int give_view(void *value, std::size_t *length) noexcept;

@@ -129,6 +129,22 @@ protected:
     std::unique_ptr<Outlet> make_outlet(const ofi::Address &address, bool told) noexcept;
     // Without locks, when met_ was found to be set.
     [[gnu::cold]] void welcome() noexcept;
+    // A call that may write: `call(Bell &)` with the sending lock held. Who sleeps for it is woken, and one of this process is met, when the lock is
+    // free again.
+    template <typename Call> auto write_locked(Call &&call) noexcept
+    {
+        bool met = false;
+        Bell bell; // rings last
+        const auto result = [&] {
+            const core::SpinGuard guard(lock_);
+            const auto done = call(bell);
+            met = met_;
+            return done;
+        }();
+        if (met) [[unlikely]]
+            welcome();
+        return result;
+    }
     // A receive was posted.
     void unstall() noexcept
     {

@@ -69,17 +69,7 @@ ssize_t RdmEndpoint::atomic(const AtomicAccess &access) noexcept
         return -FI_EINVAL;
     if (elements * size > ofi::kAtomicBytes)
         return -FI_EMSGSIZE;
-    ssize_t result;
-    bool met;
-    Bell bell;
-    {
-        const core::SpinGuard guard(lock_);
-        result = atomic_locked(access, targets, elements, bell);
-        met = met_;
-    }
-    if (met) [[unlikely]]
-        welcome();
-    return result;
+    return write_locked([&](Bell &bell) { return atomic_locked(access, targets, elements, bell); });
 }
 
 ssize_t RdmEndpoint::atomic_locked(const AtomicAccess &access, const TargetList &targets, std::size_t elements,

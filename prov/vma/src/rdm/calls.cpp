@@ -3,14 +3,12 @@
 // RdmEndpoint's.
 #include "rdm/calls.hpp"
 
-#include <new>
-
 #include <rdma/fi_cm.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_tagged.h>
 
+#include "local/ring_calls.hpp"
 #include "ofi/noop.hpp"
-#include "ofi/op_flags.hpp"
 #include "rdm/endpoint.hpp"
 #include "rdm/open.hpp"
 
@@ -20,71 +18,13 @@ namespace {
 
 // ---- the endpoint ------------------------------------------------------------------------------------------------------
 
-int close_endpoint(fid *fid)
-{
-    RdmEndpoint &endpoint = RdmEndpoint::from(fid);
-    ofi::Domain &domain = endpoint.domain();
-    if (domain.fabric.orphaned())
-        return 0; // its memory is not mapped in a forked child
-    delete &endpoint;
-    domain.refs.fetch_sub(1, std::memory_order_relaxed);
-    return 0;
-}
-
-int bind(fid *fid, struct fid *what, std::uint64_t flags)
-{
-    return what ? RdmEndpoint::from(fid).bind(what, flags) : -FI_EINVAL;
-}
-
-int control(fid *fid, int command, void *argument)
-{
-    RdmEndpoint &endpoint = RdmEndpoint::from(fid);
-    switch (command) {
-    case FI_ENABLE:
-        return endpoint.domain().fabric.orphaned() ? -FI_EOPBADSTATE : endpoint.enable();
-    case FI_GETOPSFLAG:
-    case FI_SETOPSFLAG:
-        return ofi::control_op_flags(endpoint.tx_flags, endpoint.rx_flags, command,
-                                     static_cast<std::uint64_t *>(argument));
-    default:
-        return -FI_ENOSYS;
-    }
-}
-
-ssize_t cancel(fid_t fid, void *context)
-{
-    return RdmEndpoint::from(fid).cancel(context);
-}
-
-int getopt(fid_t fid, int level, int name, void *value, std::size_t *length)
-{
-    return level == FI_OPT_ENDPOINT ? RdmEndpoint::from(fid).get_option(name, value, length) : -FI_ENOPROTOOPT;
-}
-
-int setopt(fid_t fid, int level, int name, const void *value, std::size_t length)
-{
-    return level == FI_OPT_ENDPOINT ? RdmEndpoint::from(fid).set_option(name, value, length) : -FI_ENOPROTOOPT;
-}
-
-int setname(fid_t fid, void *addr, std::size_t length)
-{
-    ofi::Address wanted;
-    if (!wanted.assign(addr, length))
-        return -FI_EINVAL;
-    RdmEndpoint &endpoint = RdmEndpoint::from(fid);
-    return endpoint.domain().fabric.orphaned() ? -FI_EOPBADSTATE : endpoint.set_name(wanted);
-}
-
-int getname(fid_t fid, void *addr, std::size_t *length)
-{
-    return RdmEndpoint::from(fid).get_name(addr, length);
-}
+using Calls = local::RingCalls<RdmEndpoint>;
 
 constinit fi_ops g_fid_ops = {
     .size = sizeof(fi_ops),
-    .close = close_endpoint,
-    .bind = bind,
-    .control = control,
+    .close = Calls::close,
+    .bind = Calls::bind,
+    .control = Calls::control,
     .ops_open = ofi::no_op,
     .tostr = ofi::no_op,
     .ops_set = ofi::no_op,
@@ -92,9 +32,9 @@ constinit fi_ops g_fid_ops = {
 
 constinit fi_ops_ep g_ep_ops = {
     .size = sizeof(fi_ops_ep),
-    .cancel = cancel,
-    .getopt = getopt,
-    .setopt = setopt,
+    .cancel = Calls::cancel,
+    .getopt = Calls::getopt,
+    .setopt = Calls::setopt,
     .tx_ctx = ofi::no_op,
     .rx_ctx = ofi::no_op,
     .rx_size_left = ofi::no_op,
@@ -103,8 +43,8 @@ constinit fi_ops_ep g_ep_ops = {
 
 constinit fi_ops_cm g_cm_ops = {
     .size = sizeof(fi_ops_cm),
-    .setname = setname,
-    .getname = getname,
+    .setname = Calls::setname,
+    .getname = Calls::getname,
     .getpeer = ofi::no_op,
     .connect = ofi::no_op,
     .listen = ofi::no_op,
@@ -285,27 +225,15 @@ constinit fi_ops_tagged g_tagged_ops = {
 
 int open_endpoint(ofi::Domain &domain, const fi_info *info, fid_ep **ep, void *context) noexcept
 {
-    std::unique_ptr<RdmEndpoint> endpoint(new (std::nothrow) RdmEndpoint(domain, *info));
-    if (!endpoint)
-        return -FI_ENOMEM;
-    if (info->src_addr) {
-        ofi::Address wanted;
-        if (!wanted.assign(info->src_addr, info->src_addrlen))
-            return -FI_EINVAL;
-        if (const int error = endpoint->propose_name(wanted))
-            return error;
-    }
-    fid_ep &fid = endpoint->handle.fid;
-    fid.fid = {FI_CLASS_EP, context, &g_fid_ops};
-    fid.ops = &g_ep_ops;
-    fid.cm = &g_cm_ops;
-    fid.msg = &g_msg_ops;
-    fid.tagged = &g_tagged_ops;
-    fid.rma = &rma_ops;
-    fid.atomic = &atomic_ops;
-    domain.refs.fetch_add(1, std::memory_order_relaxed);
-    *ep = &endpoint.release()->handle.fid;
-    return 0;
+    return Calls::open(domain, *info, ep, context, [](fid_ep &fid) {
+        fid.fid.ops = &g_fid_ops;
+        fid.ops = &g_ep_ops;
+        fid.cm = &g_cm_ops;
+        fid.msg = &g_msg_ops;
+        fid.tagged = &g_tagged_ops;
+        fid.rma = &rma_ops;
+        fid.atomic = &atomic_ops;
+    });
 }
 
 } // namespace vma::rdm

@@ -41,30 +41,22 @@ RdmEndpoint::~RdmEndpoint()
             closing_ = true;
         }
         mrs_->remove_source(rx_queue_->source());
-        if (tx_queue_ != rx_queue_) {
-            tx_queue_->companions.remove(*rx_queue_);
-            rx_queue_->companions.remove(*tx_queue_);
-        }
+        local::part(*tx_queue_, *rx_queue_);
     }
     const std::lock_guard guard(manager_.mutex());
     close();
     peers_.clear(); // and their outlets
 }
 
-// Who reads one of the queues makes progress on both: what is sent by one ends with what comes through the other.
+// What is sent by one queue ends with what comes through the other.
 int RdmEndpoint::prepare() noexcept
 {
     if (accompanied_)
         return 0;
     if (mrs_ == nullptr)
         return -FI_ENOMEM;
-    if (tx_queue_ != rx_queue_) {
-        int error = tx_queue_->companions.add(*rx_queue_);
-        if (error == 0 && (error = rx_queue_->companions.add(*tx_queue_)) != 0)
-            tx_queue_->companions.remove(*rx_queue_);
-        if (error != 0)
-            return error;
-    }
+    if (const int error = local::accompany(*tx_queue_, *rx_queue_))
+        return error;
     mrs_->add_source(rx_queue_->source());
     accompanied_ = true;
     return 0;

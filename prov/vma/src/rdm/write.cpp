@@ -97,17 +97,7 @@ ssize_t RdmEndpoint::send(const Outgoing &out) noexcept
         return -FI_EINVAL;
     if ((out.flags & FI_INJECT) != 0 && length > ofi::kInjectSize) [[unlikely]]
         return -FI_EMSGSIZE;
-    ssize_t result;
-    bool met;
-    Bell bell; // rings when the lock is free
-    {
-        const core::SpinGuard guard(lock_);
-        result = send_locked(out, length, bell);
-        met = met_;
-    }
-    if (met) [[unlikely]]
-        welcome();
-    return result;
+    return write_locked([&](Bell &bell) { return send_locked(out, length, bell); });
 }
 
 ssize_t RdmEndpoint::send_locked(const Outgoing &out, std::uint64_t length, Bell &bell) noexcept
@@ -481,17 +471,7 @@ ssize_t RdmEndpoint::access(const Access &access) noexcept
     }
     if (there != length || ((access.flags & FI_INJECT) != 0 && (!access.write || length > ofi::kInjectSize)))
         return -FI_EINVAL;
-    ssize_t result;
-    bool met;
-    Bell bell;
-    {
-        const core::SpinGuard guard(lock_);
-        result = access_locked(access, targets, length, bell);
-        met = met_;
-    }
-    if (met) [[unlikely]]
-        welcome();
-    return result;
+    return write_locked([&](Bell &bell) { return access_locked(access, targets, length, bell); });
 }
 
 ssize_t RdmEndpoint::access_locked(const Access &access, const TargetList &targets, std::uint64_t length,
