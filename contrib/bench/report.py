@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Prints what a result file of bench.py says: as text or as the Markdown of the README, and draws pictures anew."""
+"""Prints what a result file of bench.py says: as text or as the Markdown of doc/figures.md, and draws pictures anew."""
 from __future__ import annotations
 
 import argparse
@@ -24,8 +24,8 @@ def put_between_marks(text: str, table: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path, nargs="?", default=Path("bench-out/bench.json"), help="default %(default)s")
-    parser.add_argument("--readme", action="store_true", help="the Markdown table for the README")
-    parser.add_argument("--write", type=Path, metavar="README", help="put that table between the marks of this file")
+    parser.add_argument("--markdown", action="store_true", help="the table of doc/figures.md")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="put that table between the marks of this file")
     parser.add_argument("--pictures", type=Path, metavar="DIR", help="draw the pictures into DIR")
     args = parser.parse_args()
     try:
@@ -34,11 +34,11 @@ def main() -> int:
         sys.exit(f"report.py: {error}")
     if args.write:
         try:
-            args.write.write_text(put_between_marks(args.write.read_text(), tables.readme(result)))
+            args.write.write_text(put_between_marks(args.write.read_text(), tables.page(result)))
         except (OSError, ValueError) as error:
             sys.exit(f"report.py: {args.write}: {error}")
     else:
-        print(tables.readme(result) if args.readme else tables.report(result))
+        print(tables.page(result) if args.markdown else tables.report(result))
     if args.pictures:
         for picture in pictures.draw(result, args.pictures):
             print(f"picture: {picture}", file=sys.stderr)

@@ -247,11 +247,11 @@ def test_report_of_an_accelerated_run():
     assert "NOT" not in said
     assert result["cases"][0]["targets"][0]["met"] is True
     assert "10.0x" in tables.report(result) and ">= 8x (aim 15x)" in tables.report(result)
-    assert "medians of 2 rounds" in tables.readme(result)
-    assert "| two modes: p50 | 20.0 us | 2.00 us | 10.0x | >= 8x (aim 15x) | met |" in tables.readme(result)
+    assert "medians of 2 rounds" in tables.page(result)
+    assert "| two modes: p50 | 20.0 us | 2.00 us | 10.0x | >= 8x (aim 15x) | met |" in tables.page(result)
 
 
-def test_table_is_put_between_the_marks_of_the_readme():
+def test_table_is_put_between_the_marks_of_the_page():
     text = "before\n<!-- figures begin: how -->\nold\n<!-- figures end -->\nafter\n"
     assert report.put_between_marks(text, "new") == text.replace("old", "new")
     with pytest.raises(ValueError, match="marks"):

@@ -119,8 +119,8 @@ def report(result: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def readme(result: dict[str, Any]) -> str:
-    """The table of the README, with the command that makes each figure."""
+def page(result: dict[str, Any]) -> str:
+    """The table of doc/figures.md, with the command that makes each figure."""
     rows: list[Row] = [["work", "kernel or rival", "accelerated", "measured", "asked", "", "command"]]
     for case in result["cases"]:
         command = f"`contrib/bench/bench.py --only {case['name']}`"
