@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a stream does besides between hosts (doc/stream-protocol.md), told to two sockets of this process that the local device
+// What a stream does besides between hosts (doc/between-hosts.md), told to two sockets of this process that the local device
 // joins: the words that order two networks, closing, the reset when bytes may be lost, and loans of what has arrived.
 #include "fabtests/unit.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // How long a wait spins where nobody has said it: what spinning has brought lately decides, and whether others want this processor
-// (doc/multiplexing.md, "How long a wait spins"). A look costs no system call and next to no time.
+// (doc/waiting.md, "How long a wait spins"). A look costs no system call and next to no time.
 #pragma once
 
 #include <algorithm>

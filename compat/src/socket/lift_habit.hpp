@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // After how many calls a connection leaves the kernel where nobody has said it. To leave costs what some ten exchanges gain, so where connections end
-// just behind VMA_LIFT_AFTER the next ones wait longer: how long earlier ones were says what would have been best. doc/stream-protocol.md
+// just behind VMA_LIFT_AFTER the next ones wait longer: how long earlier ones were says what would have been best. doc/rendezvous.md
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // How a connector tells the acceptor of its connection where to attach: a symlink named after the four addresses in a
-// directory of the user (doc/stream-protocol.md, "Finding each other"). All that is read there is checked.
+// directory of the user (doc/rendezvous.md). All that is read there is checked.
 #pragma once
 
 #include <netinet/in.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What a stream does besides when its peer is on another host: two networks carry it that know nothing of each other's order,
-// and a device can fail while the TCP connection lives (doc/stream-protocol.md, "Between hosts").
+// and a device can fail while the TCP connection lives (doc/between-hosts.md).
 #include <errno.h>
 #include <poll.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What a time by one clock is by another, from moments at which both were read: VMA_HW_TS_CONVERSION. No clock is read here,
-// nothing is allocated. doc/raw-ethernet.md, "By which clock".
+// nothing is allocated. doc/time-stamps.md, "By which clock".
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Proof that the process at the other end of a link holds the other end of a TCP connection, without a privilege and without a gift: what is
-// shown lets nobody read, write or keep open anything (doc/stream-protocol.md, "Finding each other").
+// shown lets nobody read, write or keep open anything (doc/rendezvous.md).
 #pragma once
 
 #include "local/sock_diag.hpp"
