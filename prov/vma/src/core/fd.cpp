@@ -170,4 +170,9 @@ bool watch_fd(int set, int fd) noexcept
     return kernel::epoll_ctl(set, EPOLL_CTL_ADD, fd, &interest) == 0;
 }
 
+void unwatch_fd(int set, int fd) noexcept
+{
+    static_cast<void>(kernel::epoll_ctl(set, EPOLL_CTL_DEL, fd, nullptr));
+}
+
 } // namespace vma::core

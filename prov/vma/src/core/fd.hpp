@@ -75,6 +75,7 @@ template <typename Create> [[nodiscard]] UniqueFd make_fd(Create &&create) noexc
 
 // Puts a descriptor into an epoll set, for EPOLLIN. False, with errno, where it fails.
 [[nodiscard]] bool watch_fd(int set, int fd) noexcept;
+void unwatch_fd(int set, int fd) noexcept; // out of it, while it is open
 
 // A second number for the same open file, for us. errno is set where it fails.
 [[nodiscard]] UniqueFd duplicate_fd(int fd) noexcept;

@@ -14,13 +14,15 @@
 
 namespace vma::local {
 
-inline constexpr std::uint32_t kGreetingMagic = 0x564d4434; // "VMD4"
+inline constexpr std::uint32_t kGreetingMagic = 0x564d4435; // "VMD5"
 inline constexpr std::size_t kMaxPacketFds = 2;
 
 // From the sender, with the ring's memory.
 struct RingGreeting {
     std::uint32_t magic;
-    std::uint32_t is_group;   // 1: the ring is for datagrams to a group
+    std::uint32_t is_group; // 1: the ring is for datagrams to a group
+    std::uint32_t barriers; // 1: the sender's process takes part in them (core/barrier.hpp)
+    std::uint32_t unused;
     std::uint64_t ring_size;  // bytes, all of the memory
     sockaddr_in6 source;      // the sender's name (an IPv4 one leaves the rest zero)
     sockaddr_in6 destination; // the receiver's address, or the group's
@@ -30,6 +32,7 @@ struct RingGreeting {
 struct RingAnswer {
     std::uint32_t magic;
     std::uint32_t doorbell_bit;
+    std::uint32_t fences; // 1: the receiver executes the sender's too, who may leave them out
 };
 
 enum class Packet { whole, nothing, end };

@@ -7,6 +7,7 @@
 #include <new>
 #include <sys/epoll.h>
 
+#include "core/barrier.hpp"
 #include "core/log.hpp"
 #include "local/fdmsg.hpp"
 #include "local/manager.hpp"
@@ -69,6 +70,7 @@ bool Inlet::take_greeting() noexcept
         return false;
     }
     ring_->reader.attach(reinterpret_cast<RingMemory *>(ring_->memory.data()));
+    writer_joins_barriers_ = greeting.barriers != 0;
     if (greeting.is_group == 0)
         return endpoint_.accepts(destination);
     group_ = destination;
@@ -80,7 +82,11 @@ bool Inlet::attach() noexcept
     Queue &queue = endpoint_.rx_queue();
     if (queue.inlets.add(*this, bit_) != 0)
         return false;
-    const RingAnswer answer{kGreetingMagic, bit_};
+    // Where nobody sleeps on the queue, it is seldom that one is no longer looked at, and worth the barrier to save each sender's fences.
+    const bool fences = writer_joins_barriers_ && queue.wait_obj == FI_WAIT_NONE && core::barrier_everywhere();
+    if (fences)
+        ring_->reader.fence_for_writer();
+    const RingAnswer answer{kGreetingMagic, bit_, fences ? 1U : 0U};
     const std::array fds{queue.doorbell.memory_fd(), queue.doorbell.wake_fd()};
     if (!send_packet(socket_.get(), &answer, sizeof(answer), fds)) {
         // Dead already, most likely. What it wrote is still delivered.
@@ -88,7 +94,7 @@ bool Inlet::attach() noexcept
         endpoint_.attend_soon();
     }
     attached_ = true;
-    ring_->reader.set_state(RingState::ring);
+    ask_for_ring();
     return true;
 }
 
@@ -119,7 +125,17 @@ void Inlet::leave_socket(bool close) noexcept
 void Inlet::set_watched(bool watched) noexcept
 {
     watched_ = watched;
-    ring_->reader.set_state(watched ? RingState::watching : RingState::ring);
+    if (watched)
+        ring_->reader.set_state(RingState::watching);
+    else
+        ask_for_ring();
+}
+
+// Who calls it looks at the ring afterwards, or has it rung for.
+void Inlet::ask_for_ring() noexcept
+{
+    if (!ring_->reader.set_state(RingState::ring)) [[unlikely]]
+        endpoint_.rx_queue().doorbell.ring_self(bit_);
 }
 
 void Inlet::cut(const char *why) noexcept
@@ -154,6 +170,8 @@ void Inlet::visit() noexcept
     if (endpoint_.begin_visit(*this)) {
         if (ring_ != nullptr) [[likely]]
             rest = take_records();
+        if (ring_ != nullptr && ring_->reader.writer_starves()) [[unlikely]]
+            endpoint_.made_room(*this);
         endpoint_.end_visit(*this);
     }
     if (ring_ == nullptr) [[unlikely]]

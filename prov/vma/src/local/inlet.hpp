@@ -59,6 +59,7 @@ private:
 
     bool take_greeting() noexcept;
     Rest take_records() noexcept;
+    void ask_for_ring() noexcept;
     void cut(const char *why) noexcept;
     void leave_socket(bool close) noexcept;
 
@@ -67,7 +68,8 @@ private:
     bool watched_ = false; // the queue looks at it itself
     bool stalled_ = false; // waits for a receive
     bool attached_ = false;
-    bool greeted_ = false;           // protected by the CM lock
+    bool greeted_ = false; // protected by the CM lock
+    bool writer_joins_barriers_ = false;
     std::atomic<bool> ended_{false}; // the sender is gone
     std::uint32_t bit_ = 0;
     std::uint32_t source_generation_ = 0;

@@ -68,14 +68,32 @@ void Inlets::poll() noexcept
         if (i != 0 && i < active_count_)
             std::swap(active_[i], active_[i - 1]);
     }
+    for (std::size_t i = 0; i < pollers_.size(); ++i)
+        pollers_[i]->poll();
+}
+
+void Inlets::add(Poller &poller) noexcept
+{
+    pollers_.push_back(&poller);
+}
+
+void Inlets::remove(const Poller &poller) noexcept
+{
+    std::erase(pollers_, &poller);
+}
+
+unsigned Inlets::limit() const noexcept
+{
+    return queue_.wait_obj == FI_WAIT_NONE ? kActive : kActiveBeforeSleep;
 }
 
 void Inlets::consider(Inlet &inlet, std::uint32_t bit) noexcept
 {
-    if (queue_.armed || (active_count_ == kActive && !queue_.rings_often(bit)))
+    const unsigned most = limit();
+    if (queue_.armed || (active_count_ == most && !queue_.rings_often(bit)))
         return;
-    if (active_count_ == kActive)
-        deactivate(kActive - 1);
+    if (active_count_ == most)
+        deactivate(most - 1);
     std::copy_backward(active_, active_ + active_count_, active_ + active_count_ + 1);
     active_[0] = &inlet;
     ++active_count_;

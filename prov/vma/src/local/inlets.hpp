@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The datagram side of a completion queue: the rings it looks at itself, and who is meant by a bit of its doorbell that
-// belongs to no connected endpoint. The same scheme as for those: four are looked at, the others ring.
+// belongs to no connected endpoint. The same scheme as for those: some are looked at, the others ring.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace vma::local {
 
@@ -21,11 +23,24 @@ protected:
     ~BellHandler() = default;
 };
 
+// Who has to be asked, as nothing rings for it: an endpoint that another provider carries to other hosts.
+class Poller
+{
+public:
+    virtual void poll() noexcept = 0;      // with the queue's lock held, in each read
+    virtual bool may_sleep() noexcept = 0; // likewise: the descriptor it has added wakes whoever sleeps then
+
+protected:
+    ~Poller() = default;
+};
+
 // Everything with the queue's lock held.
 class Inlets
 {
 public:
-    static constexpr unsigned kActive = 4;
+    // How many are looked at: each costs a look in each read, and, where somebody may sleep, a change of mind before each sleep.
+    static constexpr unsigned kActive = 16;
+    static constexpr unsigned kActiveBeforeSleep = 4;
 
     explicit Inlets(Queue &queue) noexcept : queue_(queue) {}
 
@@ -48,7 +63,15 @@ public:
     void deactivate_all() noexcept;
     void ring_all() noexcept;
 
+    void add(Poller &poller) noexcept;
+    void remove(const Poller &poller) noexcept;
+    bool may_sleep() noexcept
+    {
+        return std::all_of(pollers_.begin(), pollers_.end(), [](Poller *poller) { return poller->may_sleep(); });
+    }
+
 private:
+    unsigned limit() const noexcept;
     bool grow(std::uint32_t bit) noexcept;
     void deactivate(unsigned index) noexcept;
 
@@ -58,6 +81,7 @@ private:
     unsigned handlers_ = 0;
     std::unique_ptr<BellHandler *[]> by_bit_;
     std::uint32_t size_ = 0;
+    std::vector<Poller *> pollers_;
 };
 
 } // namespace vma::local

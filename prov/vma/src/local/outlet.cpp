@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "core/barrier.hpp"
 #include "core/log.hpp"
 #include "local/directory.hpp"
 #include "local/fdmsg.hpp"
@@ -97,6 +98,8 @@ bool Outlet::hand_over(int socket) noexcept
     RingGreeting greeting{};
     greeting.magic = kGreetingMagic;
     greeting.is_group = group_ ? 1 : 0;
+    // Not for datagrams: their programs may be in a sandbox that ends who makes a call it doesn't know.
+    greeting.barriers = told_ != nullptr && core::join_barriers() ? 1 : 0;
     greeting.ring_size = memory_.mapping.size();
     std::memcpy(&greeting.source, &source_.v6, source_.size());
     std::memcpy(&greeting.destination, &destination_.v6, destination_.size());
@@ -143,6 +146,8 @@ bool Outlet::read_answer() noexcept
     if (packet == Packet::end || doorbell_ || answer.magic != kGreetingMagic || answer.doorbell_bit >= kDoorbellBits)
         return false;
     bit_ = answer.doorbell_bit;
+    if (answer.fences != 0)
+        writer_.leave_fences_to_reader();
     return open_peer_doorbell(peer_of_our_user(socket_.get()), std::move(fds[0]), std::move(fds[1]), doorbell_) == 0;
 }
 

@@ -119,6 +119,8 @@ public:
     pid_t pid() const noexcept { return peer_; } // the receiver's process; -1: not connected
     // Room in the ring that there is; nullptr: there is none, or the receiver is behind. Nothing is counted.
     std::byte *claim_kept(std::size_t length) noexcept { return connected_ ? writer_.claim_low(length) : nullptr; }
+    // True: news of room will be rung for (RingWriter::wait_for_room()).
+    bool wait_for_room() noexcept { return connected_ && writer_.wait_for_room(); }
     bool has_news() const noexcept { return news_.load(std::memory_order_relaxed); }
     // Sees to the news, if there are any. True: there is no ring, or no more.
     bool look_ended() noexcept;

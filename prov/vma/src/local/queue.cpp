@@ -46,6 +46,13 @@ int Queue::open_wait_set() noexcept
     return 0;
 }
 
+int Queue::watch_fd(int fd) noexcept
+{
+    if (const int error = open_wait_set())
+        return error;
+    return core::watch_fd(wait_set.get(), fd) ? 0 : -errno;
+}
+
 // A timer may join the set at any time, but not a bare eventfd that the program has already.
 int Queue::give_wait_fd(int &fd) noexcept
 {
@@ -278,7 +285,7 @@ bool Queue::arm(Entries which, Tell tell, bool *due) noexcept
     news.due |= paced.refused_is_due;
     if (tell == Tell::caller)
         paced.refused_is_due = false;
-    if (!news.some && !news.due && !anything(which)) {
+    if (!news.some && !news.due && !anything(which) && inlets.may_sleep()) {
         set_timer();
         return true;
     }

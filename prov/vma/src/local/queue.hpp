@@ -136,6 +136,9 @@ struct Queue : ofi::Cq {
     bool rings_often(std::uint32_t bit) noexcept;
     void push_rung(Endpoint &endpoint) noexcept;
     int open_wait_set() noexcept;
+    // A descriptor that wakes who sleeps on the queue, too: 0 or a negative errno.
+    int watch_fd(int fd) noexcept;
+    void unwatch_fd(int fd) noexcept { core::unwatch_fd(wait_set.get(), fd); }
     int give_wait_fd(int &fd) noexcept;                  // to the program. 0 or a negative errno
     int count_by(const std::uint32_t *counter) noexcept; // FI_VMA_SLEEPERS. 0 or a negative errno
     int wait_fd() const noexcept { return wait_set ? wait_set.get() : doorbell.wake_fd(); }

@@ -12,6 +12,7 @@
 #include <new>
 #include <utility>
 
+#include "core/barrier.hpp"
 #include "core/spinlock.hpp"
 #include "local/kept_part.hpp"
 #include "local/layout.hpp"
@@ -33,14 +34,16 @@ enum class RingState : std::uint32_t {
     closed = 2,   // the receiver is gone
 };
 
-// Each group of words has one writer and lines of its own.
+// Each group of words has one writer, but for `starves`, and lines of its own.
 struct RingControl {
     alignas(128) std::atomic<std::uint32_t> state;     // the receiver's
     alignas(128) std::atomic<std::uint64_t> head;      // the receiver's: bytes of the ring consumed since the beginning
     alignas(64) std::atomic<std::uint64_t> spill_head; // and of the spill
     alignas(128) std::atomic<std::uint64_t> dropped;   // the sender's: datagrams that found no room
     alignas(128) std::atomic<std::uint32_t> keeps;     // the receiver's: 1 once it has set bits in the two arrays
-    std::byte unused[124];
+    alignas(64) std::atomic<
+        std::uint32_t> starves; // 1: the sender sleeps until there is room; the receiver makes it 0, and tells it
+    std::byte unused[60];
 };
 static_assert(sizeof(RingControl) == kControlSize);
 
@@ -154,6 +157,12 @@ public:
 
     // The reader has taken everything, and gone to the other part if it was told to.
     bool drained() noexcept { return refresh() && freed_ == next_; }
+    // Whether the reader has given something back since the last claim that failed.
+    bool freed_more() noexcept
+    {
+        const std::uint64_t before = freed_;
+        return refresh() && freed_ != before;
+    }
     // The other part goes on, at its `offset`, after what was published here.
     void turn(std::uint64_t offset) noexcept
     {
@@ -289,6 +298,7 @@ public:
         spill_ = {};
         spill_payload_.reset();
         spilling_ = false;
+        fences_ = true;
     }
 
     // Where the payload of the next datagram goes; nullptr: ask claim_behind().
@@ -324,11 +334,25 @@ public:
         __builtin_prefetch(&memory_->control.state);
     }
 
+    // The reader executes the fence of state() whenever it changes its mind (core/barrier.hpp).
+    void leave_fences_to_reader() noexcept { fences_ = false; }
+
     // After publish(): what the reader wants.
     RingState state() const noexcept
     {
-        core::full_fence();
+        if (fences_)
+            core::full_fence();
+        else
+            std::atomic_signal_fence(std::memory_order_seq_cst);
         return static_cast<RingState>(memory_->control.state.load(std::memory_order_relaxed));
+    }
+
+    // After a claim_low() that failed, for who has nothing else to do. True: the reader tells us when it gives something back. The reader looks after
+    // each visit, without a fence, so the barrier is here. False: there is room, or it can't be told.
+    bool wait_for_room() noexcept
+    {
+        memory_->control.starves.store(1, std::memory_order_seq_cst);
+        return core::barrier_everywhere() && !ring_.freed_more();
     }
 
     void count_drop() noexcept
@@ -359,6 +383,7 @@ private:
 
     PartWriter ring_;
     bool spilling_ = false; // what comes next goes to the spill
+    bool fences_ = true;
     PartWriter spill_;
     RingMemory *memory_ = nullptr;
     std::array<std::uint64_t, kRingBytes / kRecordAlign / 64> payload_{};
@@ -447,12 +472,23 @@ public:
             now_.head->store(now_.published = free, std::memory_order_release);
     }
 
-    // After RingState::ring look at ready() once more.
-    void set_state(RingState state) noexcept
+    // After publish(). True once for each wait_for_room() of the writer's.
+    bool writer_starves() noexcept
+    {
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        std::atomic<std::uint32_t> &starves = memory_->control.starves;
+        return starves.load(std::memory_order_relaxed) != 0 && starves.exchange(0, std::memory_order_seq_cst) != 0;
+    }
+    // From the attachment on the writer leaves its fences to us.
+    void fence_for_writer() noexcept { fences_for_writer_ = true; }
+    // After RingState::ring look at ready() once more. False: do so again, soon, as the writer may not have seen it yet.
+    bool set_state(RingState state) noexcept
     {
         memory_->control.state.store(static_cast<std::uint32_t>(state), std::memory_order_relaxed);
-        if (state != RingState::watching)
-            core::full_fence();
+        if (state == RingState::watching)
+            return true;
+        core::full_fence();
+        return !fences_for_writer_ || core::barrier_everywhere();
     }
     std::uint64_t dropped() const noexcept { return memory_->control.dropped.load(std::memory_order_relaxed); }
 
@@ -500,6 +536,7 @@ private:
     Part now_; // read at the moment
     Part other_;
     RingMemory *memory_ = nullptr;
+    bool fences_for_writer_ = false;
     KeptPart kept_[2];                    // of ring and spill
     std::atomic<std::uint32_t> users_{1}; // who reads it, and each record that is marked
 };

@@ -163,6 +163,24 @@ int RingEndpoint::join_queues() noexcept
     return 0;
 }
 
+int RingEndpoint::ensure_name() noexcept
+{
+    if (name_)
+        return 0;
+    ofi::Address wanted = local_;
+    if (wanted.empty()) {
+        wanted.sa.sa_family = AF_INET;
+        wanted = wanted.reachable();
+    }
+    return take_name(wanted);
+}
+
+void RingEndpoint::drop_name() noexcept
+{
+    name_.reset();
+    local_.set_port(0);
+}
+
 int RingEndpoint::enable() noexcept
 {
     if (enabled_)
@@ -180,16 +198,7 @@ int RingEndpoint::enable() noexcept
     if ((error = prepare()))
         return error;
     const std::lock_guard guard(manager_.mutex());
-    if (!name_) {
-        ofi::Address wanted = local_;
-        if (wanted.empty()) {
-            wanted.sa.sa_family = AF_INET;
-            wanted = wanted.reachable();
-        }
-        if ((error = take_name(wanted)))
-            return error;
-    }
-    if ((error = join_queues()))
+    if ((error = ensure_name()) || (error = join_queues()))
         return error;
     enabled_ = true;
     return manager_.watch(*this, name_.socket(), EPOLLIN | EPOLLET, true) ? 0 : -errno;
@@ -238,6 +247,8 @@ bool RingEndpoint::begin_visit(Inlet &) noexcept
 }
 
 void RingEndpoint::end_visit(Inlet &) noexcept {}
+
+void RingEndpoint::made_room(Inlet &) noexcept {}
 
 void RingEndpoint::joined(Inlet &) noexcept {}
 

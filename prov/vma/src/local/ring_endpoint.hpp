@@ -90,6 +90,8 @@ public:
     virtual void end_visit(Inlet &inlet) noexcept;
     // The record that stands in front in the inlet's ring. Where it is and how long was checked; the rest is the peer's word.
     virtual Took take(Inlet &inlet, KeptRing &ring, const Arrived &arrived) noexcept = 0;
+    // It sleeps until it is told that there is room in its ring, which there is by now.
+    virtual void made_room(Inlet &inlet) noexcept;
     // Nothing of it is taken any more.
     void cut(Inlet &inlet) noexcept { retire(inlet); }
 
@@ -119,6 +121,10 @@ protected:
     virtual void left(Inlet &inlet) noexcept;
     // Likewise. attend_soon() was called, and who came and went has been seen to.
     virtual void attend() noexcept;
+
+    // With the CM lock held. A name is taken if there is none yet: 0 or a negative fi_errno. And given back again, for another one.
+    int ensure_name() noexcept;
+    void drop_name() noexcept;
 
     // Each derived class's destructor calls it, with the CM lock held, before it lets go of what the calls above need: nobody
     // comes from then on, and all inlets have left. The outlets are freed after it, with that lock still held.
