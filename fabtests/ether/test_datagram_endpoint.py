@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from lib import build
-from lib.wire import LEFT, LEFT6, PATIENCE, RIGHT, RIGHT6, Asked, inside, udp_socket, xdp_of
+from lib.wire import LEFT, LEFT6, PATIENCE, RIGHT, RIGHT6, Asked, inside, is_listening, udp_socket, xdp_of
 
 PORT, PEER_PORT = 7100, 7200
 FAMILIES = [(socket.AF_INET, LEFT, RIGHT, "239.1.2.3", "239.1.2.4"),
@@ -132,8 +132,3 @@ def reaches(sock, data, address) -> bool:
             raise
         return False
     return True
-
-
-def is_listening(host, port) -> bool:
-    with inside(host), open("/proc/thread-self/net/tcp", encoding="ascii") as table:
-        return any(line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A" for line in list(table)[1:])

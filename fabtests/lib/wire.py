@@ -30,6 +30,12 @@ def inside(host):
                 raise OSError(ctypes.get_errno(), "setns")
 
 
+def is_listening(host, port) -> bool:
+    """True once a TCP socket of the host listens on the port, IPv4."""
+    with inside(host), open("/proc/thread-self/net/tcp", encoding="ascii") as table:
+        return any(line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A" for line in list(table)[1:])
+
+
 def udp_socket(host, family=socket.AF_INET):
     with inside(host):
         made = socket.socket(family, socket.SOCK_DGRAM)

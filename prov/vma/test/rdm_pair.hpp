@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Reliable-datagram endpoints of the local device for tests, any number in one process, or one each side of a fork(). Everything goes through the
-// fi_* calls, but for switching single copy off.
+// fi_* calls, but for switching single copy off, and for taking others for remote ones.
 #pragma once
 
 #include "prov/vma/test/dgram_pair.hpp"
 
+#include <dlfcn.h>
 #include <vector>
 
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_tagged.h>
 
+#include "ofi/libfabric.hpp"
 #include "rdm/endpoint.hpp"
 
 namespace vma::test {
@@ -24,7 +26,18 @@ struct RdmSetup {
     bool two_queues = false;
     bool queue = true; // bound; else counters alone
     bool single_copy = true;
+    fi_wait_obj wait = FI_WAIT_FD; // of the queues
+    bool network = false;          // as if the others were on other hosts, by libfabric's tcp;ofi_rxm
 };
+
+// libfabric itself, through which the provider reaches others: tests call the provider without it.
+inline void attach_real_libfabric()
+{
+    void *const library = ::dlopen("libfabric.so.1", RTLD_NOW);
+    REQUIRE(library != nullptr);
+    ofi::attach_libfabric(fi_prov_ini(), ::dlsym(library, "fi_getinfo"));
+    REQUIRE(ofi::libfabric_calls() != nullptr);
+}
 
 struct Rdm {
     ofi::InfoPtr info;
@@ -49,8 +62,8 @@ struct Rdm {
         info->rx_attr->size = setup.rx_size;
         REQUIRE(fi_prov_ini()->fabric(info->fabric_attr, &fabric, nullptr) == 0);
         REQUIRE(fi_domain(fabric, info.get(), &domain, nullptr) == 0);
-        cq = open_queue(setup.cq_size);
-        tx_cq = setup.two_queues ? open_queue(setup.cq_size) : cq;
+        cq = open_queue(setup.cq_size, setup.wait);
+        tx_cq = setup.two_queues ? open_queue(setup.cq_size, setup.wait) : cq;
         fi_av_attr av_attr{};
         av_attr.type = FI_AV_TABLE;
         REQUIRE(fi_av_open(domain, &av_attr, &av, nullptr) == 0);
@@ -69,7 +82,12 @@ struct Rdm {
         REQUIRE(fi_ep_bind(ep, &av->fid, 0) == 0);
         if (!setup.single_copy)
             rdm::RdmEndpoint::from(ep).forbid_single_copy();
+        if (setup.network) {
+            attach_real_libfabric();
+            rdm::RdmEndpoint::from(ep).take_all_for_remote();
+        }
         REQUIRE(fi_enable(ep) == 0);
+        REQUIRE(rdm::RdmEndpoint::from(ep).has_network() == setup.network);
         std::size_t length = sizeof name;
         REQUIRE(fi_getname(&ep->fid, &name, &length) == 0 && length == sizeof name);
     }
@@ -88,12 +106,12 @@ struct Rdm {
         REQUIRE(fi_close(&fabric->fid) == 0);
     }
 
-    fid_cq *open_queue(std::size_t size)
+    fid_cq *open_queue(std::size_t size, fi_wait_obj wait)
     {
         fi_cq_attr attr{};
         attr.format = FI_CQ_FORMAT_TAGGED;
         attr.size = size;
-        attr.wait_obj = FI_WAIT_FD;
+        attr.wait_obj = wait;
         fid_cq *queue = nullptr;
         REQUIRE(fi_cq_open(domain, &attr, &queue, nullptr) == 0);
         return queue;

@@ -53,6 +53,10 @@ void memory_by_two_queues(void **)
 {
     to_and_from_memory({.two_queues = true});
 }
+void memory_of_other_hosts(void **)
+{
+    to_and_from_memory({.network = true});
+}
 
 // Several parts on both sides, cut at different places.
 void several_parts(void **)
@@ -267,10 +271,15 @@ void nothing_is_counted_twice(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(memory_by_single_copy),    cmocka_unit_test(memory_through_the_ring),
-        cmocka_unit_test(memory_by_two_queues),     cmocka_unit_test(several_parts),
-        cmocka_unit_test(what_is_refused),          cmocka_unit_test(one_bad_piece_is_told),
-        cmocka_unit_test(counters_alone),           cmocka_unit_test(counts),
+        cmocka_unit_test(memory_by_single_copy),
+        cmocka_unit_test(memory_through_the_ring),
+        cmocka_unit_test(memory_by_two_queues),
+        cmocka_unit_test(memory_of_other_hosts),
+        cmocka_unit_test(several_parts),
+        cmocka_unit_test(what_is_refused),
+        cmocka_unit_test(one_bad_piece_is_told),
+        cmocka_unit_test(counters_alone),
+        cmocka_unit_test(counts),
         cmocka_unit_test(nothing_is_counted_twice),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

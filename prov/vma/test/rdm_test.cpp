@@ -130,6 +130,15 @@ void every_length_without_locks(void **)
     every_length({.threading = FI_THREAD_DOMAIN});
 }
 
+void every_length_between_hosts(void **)
+{
+    every_length({.network = true});
+}
+void every_length_between_hosts_by_two_queues(void **)
+{
+    every_length({.two_queues = true, .network = true});
+}
+
 // What matches is the oldest that fits, on both sides, also where a long message is between short ones.
 void order_is_kept(void **)
 {
@@ -502,6 +511,41 @@ void the_descriptor_becomes_readable(void **)
     }
 }
 
+// Who has more to write than the ring holds may sleep until the peer has made room, and then goes on.
+void sleeps_while_a_ring_is_full(void **)
+{
+    OwnDirectory directory;
+    const RdmSetup setup{.single_copy = false};
+    Rdm a(setup);
+    Rdm b(setup);
+    const fi_addr_t to_b = to(a, b);
+    const std::vector<std::byte> bytes = pattern(std::size_t{4} << 20, 9);
+    std::vector<std::byte> got(bytes.size());
+    REQUIRE(fi_trecv(b.ep, got.data(), got.size(), nullptr, FI_ADDR_UNSPEC, kTag, 0, &got) == 0);
+    REQUIRE(send_tagged(a, to_b, bytes, kTag, &a, b) == 0);
+    int fd = -1;
+    REQUIRE(fi_control(&a.cq->fid, FI_GETWAIT, &fd) == 0);
+    fid *waits[] = {&a.cq->fid};
+    int sleeps = 0;
+    for (bool received = false, sent = false; !received || !sent;) {
+        Entry entry;
+        // Its ring is full, or on the way: nobody reads it meanwhile.
+        for (int i = 0; !sent && fi_trywait(a.fabric, waits, 1) != 0; ++i) {
+            REQUIRE(i < 1000);
+            sent = read_entry(a.cq, entry);
+        }
+        pollfd waiting{fd, POLLIN, 0};
+        sleeps += !sent && poll(&waiting, 1, 0) == 0;
+        received |= read_entry(b.cq, entry); // makes room
+        if (!sent && !received)
+            REQUIRE(poll(&waiting, 1, kPatience) == 1);
+        if (!sent)
+            sent = read_entry(a.cq, entry);
+    }
+    assert_true(sleeps > 8);
+    REQUIRE(got == bytes);
+}
+
 } // namespace
 
 int main()
@@ -513,6 +557,8 @@ int main()
         cmocka_unit_test(every_length_through_the_ring),
         cmocka_unit_test(every_length_by_two_queues),
         cmocka_unit_test(every_length_without_locks),
+        cmocka_unit_test(every_length_between_hosts),
+        cmocka_unit_test(every_length_between_hosts_by_two_queues),
         cmocka_unit_test(order_is_kept),
         cmocka_unit_test(only_from_one),
         cmocka_unit_test(too_long_for_the_receive),
@@ -524,6 +570,7 @@ int main()
         cmocka_unit_test(what_nobody_receives),
         cmocka_unit_test(both_at_once),
         cmocka_unit_test(the_descriptor_becomes_readable),
+        cmocka_unit_test(sleeps_while_a_ring_is_full),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What fi_getinfo says of the local device: an address of another host gives no info, so that other devices and providers
-// get their turn.
+// What fi_getinfo says of the local device: an address of another host gives no info, so that other devices and providers get their turn, but for
+// reliable datagrams that another provider carries there.
 #include "local/list.hpp"
 
-#include <ifaddrs.h>
-#include <memory>
-#include <net/if.h>
+#include <vector>
 
 #include "core/log.hpp"
 #include "ofi/attr.hpp"
 #include "ofi/getinfo.hpp"
+#include "ofi/host_addresses.hpp"
+#include "rdm/open.hpp"
 
 namespace vma::local {
 namespace {
@@ -17,25 +17,15 @@ namespace {
 using ofi::Address;
 using ofi::AddressPair;
 
-// Addresses of the interfaces that are up, IPv4 first. Link-local ones need a scope that their holders lose.
-void add_interfaces(const ofi::Query &query, std::vector<AddressPair> &pairs)
+// Those of this host that the hints take.
+std::vector<AddressPair> pairs_of(const ofi::Query &query, const std::vector<Address> &addresses)
 {
-    ifaddrs *list = nullptr;
-    if (::getifaddrs(&list) != 0)
-        return;
-    const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
-    for (const int family : {AF_INET, AF_INET6}) {
-        for (const ifaddrs *item = list; item != nullptr; item = item->ifa_next) {
-            if (item->ifa_addr == nullptr || item->ifa_addr->sa_family != family || (item->ifa_flags & IFF_UP) == 0)
-                continue;
-            AddressPair pair;
-            if (!pair.source.assign(item->ifa_addr, sizeof(sockaddr_in6)) || !query.takes(pair.source))
-                continue;
-            if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&pair.source.v6.sin6_addr))
-                continue;
-            pairs.push_back(pair);
-        }
+    std::vector<AddressPair> pairs;
+    for (const Address &address : addresses) {
+        if (query.takes(address))
+            pairs.push_back({address, {}});
     }
+    return pairs;
 }
 
 // The source of a connection to this host is the address it goes to, as the kernel's would be.
@@ -54,31 +44,40 @@ bool complete(AddressPair &pair)
     return pair.destination.empty() || pair.destination.sa.sa_family == pair.source.sa.sa_family;
 }
 
+// Reliable datagrams reach other hosts too, where another provider carries them.
+bool complete_beyond(AddressPair &pair)
+{
+    if (pair.destination.empty() || pair.destination.is_local())
+        return complete(pair);
+    if (pair.source.empty())
+        pair.source = ofi::route_source(pair.destination);
+    return !pair.source.empty() && pair.source.is_local() && rdm::reaches_other_hosts(pair.source);
+}
+
+void list_offer(const ofi::Query &query, const ofi::Offer &offer, ofi::InfoList &list)
+{
+    const bool beyond = &offer == &ofi::kRdmOffer;
+    std::vector<AddressPair> pairs = query.pairs;
+    if (query.attributes_only)
+        pairs.emplace_back();
+    else if (pairs.empty())
+        pairs = pairs_of(query, beyond ? ofi::reachable_addresses() : ofi::host_addresses());
+    else
+        std::erase_if(pairs, [&](AddressPair &pair) { return !(beyond ? complete_beyond(pair) : complete(pair)); });
+    for (const AddressPair &pair : pairs)
+        list.add(query, offer, pair);
+}
+
 } // namespace
 
 void list_infos(const ofi::Query &query, ofi::InfoList &list) noexcept
 {
     if (!query.filters.admits_device(ofi::kLocalName))
         return;
-    const ofi::Offer *offers[3];
-    std::size_t count = 0;
     // Who asks for nothing in particular takes the first: connections.
     for (const ofi::Offer *offer : {&ofi::kMsgOffer, &ofi::kDgramOffer, &ofi::kRdmOffer}) {
         if (query.takes(*offer))
-            offers[count++] = offer;
-    }
-    if (count == 0)
-        return;
-    std::vector<AddressPair> pairs = query.pairs;
-    if (query.attributes_only)
-        pairs.emplace_back();
-    else if (pairs.empty())
-        add_interfaces(query, pairs);
-    else
-        std::erase_if(pairs, [](AddressPair &pair) { return !complete(pair); });
-    for (std::size_t i = 0; i < count; ++i) {
-        for (const AddressPair &pair : pairs)
-            list.add(query, *offers[i], pair);
+            list_offer(query, *offer, list);
     }
 }
 

@@ -43,6 +43,13 @@ void Address::set_port(std::uint16_t port) noexcept
         v6.sin6_port = htons(port);
 }
 
+bool Address::is_loopback() const noexcept
+{
+    if (sa.sa_family == AF_INET)
+        return (ntohl(v4.sin_addr.s_addr) >> 24) == IN_LOOPBACKNET;
+    return sa.sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
+}
+
 bool Address::is_wildcard() const noexcept
 {
     if (sa.sa_family == AF_INET)
@@ -73,11 +80,7 @@ bool Address::same_host(const Address &other) const noexcept
 
 bool Address::is_local() const noexcept
 {
-    if (is_wildcard())
-        return true;
-    if (sa.sa_family == AF_INET && (ntohl(v4.sin_addr.s_addr) >> 24) == IN_LOOPBACKNET)
-        return true;
-    if (sa.sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr))
+    if (is_wildcard() || is_loopback())
         return true;
     // Whether the kernel lets a socket have it is cheaper to ask than the list of interfaces.
     // By its number: the preload library's own socket() is not meant for us.

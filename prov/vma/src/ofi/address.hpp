@@ -30,6 +30,7 @@ struct Address {
     std::uint16_t port() const noexcept;
     void set_port(std::uint16_t port) noexcept;
     bool is_wildcard() const noexcept;
+    bool is_loopback() const noexcept; // 127.0.0.0/8 or ::1
     bool same_host(const Address &other) const noexcept;
     // Whether the host part is an address of this host (a wildcard counts as loopback).
     bool is_local() const noexcept;

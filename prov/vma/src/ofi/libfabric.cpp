@@ -81,6 +81,10 @@ constexpr ParamEntry kParams[] = {
      "The memory of an Ethernet port's frames (AF_XDP): auto: huge pages if there are any, else ordinary ones; yes: "
      "likewise, with a warning if there are none; no: ordinary ones, which the kernel may make huge; never: ordinary "
      "ones (default: auto)."},
+    {"network", "FI_VMA_NETWORK", nullptr,
+     "Provider of libfabric's by which reliable-datagram endpoints reach other hosts (vma;ofi_rxm, tcp;ofi_rxm, ...); "
+     "auto: vma;ofi_rxm where there is an RDMA device, else tcp;ofi_rxm where FI_PROVIDER leaves tcp in; off: none "
+     "(default: auto)."},
 };
 
 constinit std::atomic<const char *> g_overrides[std::size(kParams)] = {};
@@ -91,8 +95,8 @@ struct Libfabric {
     decltype(&::fi_log) log;
     decltype(&::fi_log_enabled) log_enabled;
     decltype(&::fi_param_define) param_define;
-    decltype(&::fi_dupinfo) dupinfo;
     decltype(&::fi_version) version;
+    LibfabricCalls calls;
 };
 
 constinit Libfabric g_libfabric{};
@@ -131,7 +135,11 @@ bool find_all(void *handle, const void *base, Libfabric &found)
 {
     return find(handle, "fi_log", found.log, base) && find(handle, "fi_log_enabled", found.log_enabled, base) &&
            find(handle, "fi_param_define", found.param_define, base) &&
-           find(handle, "fi_dupinfo", found.dupinfo, base) && find(handle, "fi_version", found.version, base);
+           find(handle, "fi_version", found.version, base) && find(handle, "fi_getinfo", found.calls.getinfo, base) &&
+           find(handle, "fi_freeinfo", found.calls.freeinfo, base) &&
+           find(handle, "fi_dupinfo", found.calls.dupinfo, base) &&
+           find(handle, "fi_fabric", found.calls.fabric, base) &&
+           find(handle, "fi_strerror", found.calls.strerror, base);
 }
 
 } // namespace
@@ -173,10 +181,15 @@ std::uint32_t libfabric_version() noexcept
     return libfabric_attached() ? g_libfabric.version() : FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION);
 }
 
+const LibfabricCalls *libfabric_calls() noexcept
+{
+    return libfabric_attached() ? &g_libfabric.calls : nullptr;
+}
+
 fi_info *allocate_info() noexcept
 {
-    if (g_attached.load(std::memory_order_acquire))
-        return g_libfabric.dupinfo(nullptr);
+    if (libfabric_attached())
+        return g_libfabric.calls.dupinfo(nullptr);
     auto *info = static_cast<fi_info *>(std::calloc(1, sizeof(fi_info)));
     if (info == nullptr)
         return nullptr;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <rdma/fabric.h>
+#include <rdma/fi_errno.h>
 #include <rdma/providers/fi_prov.h>
 
 namespace vma::ofi {
@@ -16,6 +17,17 @@ void detach_libfabric() noexcept;
 bool libfabric_attached() noexcept;
 // The newest interface that the libfabric which has loaded us speaks; without one, that of the headers we are made with.
 std::uint32_t libfabric_version() noexcept;
+
+// What we need of it as a program does, to use other providers.
+struct LibfabricCalls {
+    decltype(&::fi_getinfo) getinfo;
+    decltype(&::fi_freeinfo) freeinfo;
+    decltype(&::fi_dupinfo) dupinfo;
+    decltype(&::fi_fabric) fabric;
+    decltype(&::fi_strerror) strerror;
+};
+// nullptr: it hasn't loaded us.
+const LibfabricCalls *libfabric_calls() noexcept;
 
 // All attribute structures are there, zeroed. nullptr without memory. For fi_freeinfo() or free_info().
 fi_info *allocate_info() noexcept;
@@ -41,6 +53,7 @@ enum class Param : int {
     ethernet_xdp,
     gro_streams_max,
     huge_pages,
+    network,
 };
 // The value of FI_VMA_<NAME>, else of its other name, else nullptr.
 const char *param(Param which) noexcept;

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/folder.hpp"
 #include "ofi/attr.hpp"
 #include "ofi/fabric.hpp"
 #include "ofi/getinfo.hpp"
@@ -39,16 +38,13 @@ struct LibraryFlags {
 };
 static_assert(sizeof(LibraryFlags) <= sizeof(fi_context));
 
-// libfabric lists what its utility providers make of us before what we are ourselves, so FI_EP_RDM of "vma" would be ofi_rxm's. Where there is no
-// RDMA device nothing of ours goes to another host that way, and the endpoint of the rings is the one to have. FI_PROVIDER can't hold the name of a
-// layer over another, only both names, so who has one of the layers in there wants it.
+// libfabric lists what its utility providers make of us before what we are ourselves, so FI_EP_RDM of "vma" would be ofi_rxm's, which takes a
+// connection to each process of this host too, and is what our own endpoint goes by to other hosts. FI_PROVIDER can't hold the name of a layer over
+// another, only both names, so who has one of the layers in there wants it.
 void prefer_our_own()
 {
     const char *const wanted = ::secure_getenv("FI_PROVIDER");
     if (wanted != nullptr && std::strstr(wanted, "ofi_rx") != nullptr)
-        return;
-    vma::core::Folder devices("/sys/class/infiniband");
-    if (devices.next() != nullptr)
         return;
     LibraryFlags flags{};
     flags.disable_layering = true;

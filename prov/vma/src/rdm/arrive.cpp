@@ -36,7 +36,7 @@ RdmEndpoint::Took RdmEndpoint::take(Inlet &inlet, KeptRing &, const Arrived &arr
     auto *const peer = static_cast<Peer *>(inlet.user);
     if (peer == nullptr || arrived.length < sizeof(Packet) || arrived.length > kLongestPacket) [[unlikely]]
         return Took::lie;
-    Incoming in{inlet,
+    Incoming in{&inlet,
                 *peer,
                 {},
                 arrived.payload + sizeof(Packet),
@@ -44,6 +44,11 @@ RdmEndpoint::Took RdmEndpoint::take(Inlet &inlet, KeptRing &, const Arrived &arr
                 arrived.has_data,
                 arrived.has_data ? arrived.data : 0};
     std::memcpy(&in.packet, arrived.payload, sizeof(Packet));
+    return take_from(in);
+}
+
+RdmEndpoint::Took RdmEndpoint::take_from(Incoming &in) noexcept
+{
     if ((in.packet.flags & kPadded) != 0) {
         if (in.length < kPadding) [[unlikely]]
             return Took::lie;
@@ -54,7 +59,7 @@ RdmEndpoint::Took RdmEndpoint::take(Inlet &inlet, KeptRing &, const Arrived &arr
         return Took::lie;
     if (in.packet.op == PacketOp::message && (in.packet.flags & kAck) == 0) [[likely]]
         return take_message(in);
-    return peer->replies.size() < kMostReplies ? take_packet(in) : Took::lie;
+    return in.peer.replies.size() < kMostReplies ? take_packet(in) : Took::lie;
 }
 
 RdmEndpoint::Took RdmEndpoint::take_packet(const Incoming &in) noexcept
@@ -82,6 +87,14 @@ RdmEndpoint::Took RdmEndpoint::take_packet(const Incoming &in) noexcept
         return take_atomic(in);
     case PacketOp::answer:
         return take_answer(in);
+    case PacketOp::announce:
+        return take_announced(in);
+    case PacketOp::go:
+        return take_go(in);
+    case PacketOp::ping:
+        return Took::taken;
+    case PacketOp::broken:
+        return take_broken(in);
     default:
         return Took::lie;
     }
@@ -93,7 +106,7 @@ RdmEndpoint::Took RdmEndpoint::take_packet(const Incoming &in) noexcept
 RdmEndpoint::Took RdmEndpoint::take_hello(const Incoming &in) noexcept
 {
     Hello hello{};
-    if (in.length != sizeof hello)
+    if (in.length != sizeof hello || in.inlet == nullptr)
         return Took::lie;
     std::memcpy(&hello, in.body, sizeof hello);
     if (hello.magic != kHelloMagic || hello.version != kHelloVersion)
@@ -101,7 +114,7 @@ RdmEndpoint::Took RdmEndpoint::take_hello(const Incoming &in) noexcept
     std::uint64_t seen = 0;
     const iovec ours{&seen, sizeof seen};
     const iovec theirs{reinterpret_cast<void *>(static_cast<std::uintptr_t>(hello.probe_address)), sizeof seen};
-    const pid_t pid = in.inlet.pid();
+    const pid_t pid = in.inlet->pid();
     const bool reached = pid > 0 && may_reach_ &&
                          local::cma_copy(local::CmaDirection::read, pid, &ours, 1, &theirs, 1, sizeof seen) == 0 &&
                          seen == hello.probe_nonce;
@@ -118,7 +131,7 @@ RdmEndpoint::Took RdmEndpoint::take_hello(const Incoming &in) noexcept
 
 RdmEndpoint::Took RdmEndpoint::take_greeted(const Incoming &in) noexcept
 {
-    if (in.length != 0)
+    if (in.length != 0 || in.inlet == nullptr)
         return Took::lie;
     in.peer.it_reaches_us = in.packet.error == 0 ? Peer::Reach::yes : Peer::Reach::no;
     VMA_INFO(ep_ctrl, "port %u: to %zu KiB in one record, to %llu KiB in several, beyond %s",
@@ -166,7 +179,7 @@ void RdmEndpoint::deliver(Receive &receive, const Incoming &in) noexcept
     } else {
         local::scatter(landing.iov, landing.iov_count, 0, in.body, landing.room);
     }
-    landed(landing, {in.length, in.packet.tag, in.data, in.inlet.source(), in.has_data}, 0);
+    landed(landing, {in.length, in.packet.tag, in.data, in.source(), in.has_data}, 0);
     if ((in.packet.flags & kAck) != 0)
         answer(in.peer, in.packet.id, 0);
 }
@@ -185,8 +198,9 @@ bool RdmEndpoint::has_room_for(std::uint64_t bytes) noexcept
 // The bytes are the caller's to fill. Whoever frees some looks at `stalled_` under the same lock, so nobody is forgotten.
 Message *RdmEndpoint::keep_message(const Incoming &in, Message::Form form, std::uint64_t bytes) noexcept
 {
-    // What a receive waits for, and an offer, of which a peer has as many as it has operations, are not held up by what waits for receives.
-    const bool bound = form == Message::Form::whole || bytes != 0;
+    // What a receive waits for, and an offer, of which a peer has as many as it has operations, are not held up by what waits for receives. Nor is
+    // what comes from other hosts, all by one way: the next one there may be what the program waits for. Long messages are announced there.
+    const bool bound = in.inlet != nullptr && (form == Message::Form::whole || bytes != 0);
     Message *const message = !bound || has_room_for(bytes + sizeof(Message)) ? messages_.take() : nullptr;
     if (message != nullptr && bytes != 0) {
         message->bytes.reset(static_cast<std::byte *>(std::malloc(bytes)));
@@ -213,15 +227,16 @@ Message *RdmEndpoint::keep_message(const Incoming &in, Message::Form form, std::
     message->held = bytes + sizeof(Message);
     held_ += message->held;
     message->peer = &in.peer;
-    message->inlet = &in.inlet;
-    message->from = in.inlet.source();
+    message->inlet = in.inlet;
+    message->from = in.source();
     message->next = nullptr;
     return message;
 }
 
 RdmEndpoint::Took RdmEndpoint::take_first(const Incoming &in) noexcept
 {
-    if (in.length == 0 || in.length > kEager || in.packet.size <= in.length || in.packet.size > ofi::kMaxMessageSize)
+    if (in.length == 0 || in.length > kEager || in.packet.size <= in.length ||
+        in.packet.size > (in.inlet != nullptr ? ofi::kMaxMessageSize : kStreamed))
         return Took::lie;
     Receive *const receive = find_receive(in);
     Message *const message = keep_message(in, Message::Form::stream, receive != nullptr ? 0 : in.packet.size);
@@ -252,11 +267,11 @@ void RdmEndpoint::fill(Message &message, const Incoming &in) noexcept
 RdmEndpoint::Took RdmEndpoint::take_piece(const Incoming &in) noexcept
 {
     Message **at = &in.peer.streams;
-    while (*at != nullptr && ((*at)->id != in.packet.id || (*at)->inlet != &in.inlet))
+    while (*at != nullptr && ((*at)->id != in.packet.id || (*at)->inlet != in.inlet))
         at = &(*at)->next;
     Message *const message = *at;
-    if (message == nullptr || in.packet.size != message->arrived || in.length > message->length - message->arrived ||
-        in.length == 0)
+    if (message == nullptr || message->announced || in.packet.size != message->arrived ||
+        in.length > message->length - message->arrived || in.length == 0)
         return Took::lie;
     if (rx_queue_->entries.full())
         return Took::later;
@@ -296,6 +311,26 @@ RdmEndpoint::Took RdmEndpoint::take_offer(const Incoming &in) noexcept
     return Took::taken;
 }
 
+// A long one from another host: it is asked for once a receive has it, so that it takes neither our memory nor the place of what comes behind it.
+RdmEndpoint::Took RdmEndpoint::take_announced(const Incoming &in) noexcept
+{
+    if (in.inlet != nullptr || in.length != 0 || in.packet.size <= kStreamed || in.packet.size > ofi::kMaxMessageSize ||
+        (in.packet.flags & kAck) == 0)
+        return Took::lie;
+    Receive *const receive = find_receive(in);
+    Message *const message = keep_message(in, Message::Form::stream, 0);
+    if (message == nullptr)
+        return Took::stalled;
+    message->announced = true;
+    message->next = in.peer.streams;
+    in.peer.streams = message;
+    if (receive != nullptr)
+        meet(*receive, *message);
+    else
+        matcher(message->tagged).keep(*message);
+    return Took::taken;
+}
+
 // ---- answers -----------------------------------------------------------------------------------------------------------
 
 // One to an operation that has ended already (its peer was gone for a while) is none of anybody's.
@@ -313,6 +348,30 @@ RdmEndpoint::Took RdmEndpoint::take_answer(const Incoming &in) noexcept
     }
     if ((in.packet.flags & kMore) == 0 || in.packet.error != 0)
         finish(*operation, in.packet.error);
+    return Took::taken;
+}
+
+// The receiver wants what was announced; or no more, as the operation has ended.
+RdmEndpoint::Took RdmEndpoint::take_go(const Incoming &in) noexcept
+{
+    Operation *const operation = operations_.find(in.packet.id & 0xffff);
+    if (operation == nullptr || operation->id() != in.packet.id || operation->peer != &in.peer ||
+        operation->state != Operation::State::waiting || operation->packet.op != PacketOp::announce)
+        return Took::taken;
+    operation->packet.op = PacketOp::piece;
+    operation->state = Operation::State::writing;
+    operation->next = nullptr;
+    local::Bell bell;
+    append(*operation, bell);
+    return Took::taken;
+}
+
+RdmEndpoint::Took RdmEndpoint::take_broken(const Incoming &in) noexcept
+{
+    if (in.inlet != nullptr)
+        return Took::lie;
+    if (in.peer.greeted && in.packet.size == in.peer.net->epoch)
+        lost(in.peer);
     return Took::taken;
 }
 

@@ -94,7 +94,7 @@ ssize_t RdmEndpoint::atomic_locked(const AtomicAccess &access, const TargetList 
         return -FI_EAGAIN;
     const std::size_t operands = (access.op != FI_ATOMIC_READ ? bytes : 0) + (compares ? bytes : 0);
     const std::size_t length = sizeof(Packet) + sizeof(AtomicHead) + bytes_of(targets) + operands;
-    std::byte *at = peer->out->claim_kept(length);
+    std::byte *at = peer->claim(length);
     if (at == nullptr) {
         release(*operation);
         return refused(*peer);

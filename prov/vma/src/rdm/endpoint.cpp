@@ -35,10 +35,12 @@ RdmEndpoint::RdmEndpoint(ofi::Domain &domain, const fi_info &info) noexcept
 
 RdmEndpoint::~RdmEndpoint()
 {
+    close_network();
     if (accompanied_) {
         { // who reads the queue for another endpoint looks at it
             const core::SpinGuard guard(rx_queue_->lock);
             closing_ = true;
+            set_polled(false);
         }
         mrs_->remove_source(rx_queue_->source());
         local::part(*tx_queue_, *rx_queue_);
@@ -59,7 +61,7 @@ int RdmEndpoint::prepare() noexcept
         return error;
     mrs_->add_source(rx_queue_->source());
     accompanied_ = true;
-    return 0;
+    return open_network();
 }
 
 int RdmEndpoint::set_option(int name, const void *value, std::size_t length) noexcept

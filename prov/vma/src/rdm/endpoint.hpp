@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A reliable-datagram endpoint (FI_EP_RDM): messages with and without tags, remote memory access and atomics between the processes of a host,
-// over the rings of the local device. doc/rdm.md says how it works.
+// A reliable-datagram endpoint (FI_EP_RDM): messages with and without tags, remote memory access and atomics, between the processes of a host over
+// the rings of the local device, with other hosts over another provider's endpoint. doc/rdm.md says how it works.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <rdma/fabric.h>
@@ -17,6 +19,7 @@
 #include "ofi/av.hpp"
 #include "ofi/mr.hpp"
 #include "rdm/match.hpp"
+#include "rdm/network.hpp"
 #include "rdm/operation.hpp"
 #include "rdm/packet.hpp"
 #include "rdm/peer.hpp"
@@ -83,7 +86,7 @@ struct AtomicAccess {
 };
 
 // All private functions with `lock_` held. It is taken before a queue's lock; who has that already only tries to, and comes again.
-class RdmEndpoint final : public local::RingEndpoint
+class RdmEndpoint final : public local::RingEndpoint, public local::Poller
 {
 public:
     RdmEndpoint(ofi::Domain &domain, const fi_info &info) noexcept;
@@ -101,12 +104,19 @@ public:
     int get_option(int name, void *value, std::size_t *length) noexcept;
     // Before it is enabled, for tests: as where the kernel allows no single copy.
     void forbid_single_copy() noexcept { may_reach_ = false; }
+    // Likewise: as if each address, this host's own and loopback's too, were another host's.
+    void take_all_for_remote() noexcept { all_remote_ = true; }
+    // Whether other hosts are reached.
+    bool has_network() const noexcept { return network_ != nullptr; }
 
     // For RingEndpoint, with the queue's lock held.
     void on_bell() noexcept override;
     bool begin_visit(local::Inlet &inlet) noexcept override;
     void end_visit(local::Inlet &inlet) noexcept override;
     Took take(local::Inlet &inlet, local::KeptRing &ring, const local::Arrived &arrived) noexcept override;
+    void made_room(local::Inlet &inlet) noexcept override;
+    void poll() noexcept override;
+    bool may_sleep() noexcept override;
 
 private:
     int prepare() noexcept override;
@@ -120,13 +130,15 @@ private:
     };
     // One of a peer's packets, its header copied and its parts found.
     struct Incoming {
-        local::Inlet &inlet;
+        local::Inlet *inlet; // nullptr: it is from another host
         Peer &peer;
         Packet packet;
         const std::byte *body;
         std::size_t length; // of the body
         bool has_data;
         std::uint64_t data;
+
+        fi_addr_t source() const noexcept { return inlet != nullptr ? inlet->source() : peer.net->source; }
     };
 
     // Peers (peers.cpp).
@@ -144,16 +156,35 @@ private:
     // Whether it can be written to now: 0, -FI_EAGAIN, or why not.
     int ready(Peer &peer, local::Bell &bell) noexcept
     {
-        if (peer.greeted && !peer.out->has_news() && !peer.has_work()) [[likely]]
+        if (peer.greeted && !peer.has_news() && !peer.has_work()) [[likely]]
             return 0;
         return make_ready(peer, bell);
     }
     int make_ready(Peer &peer, local::Bell &bell) noexcept;
     int greet(Peer &peer, local::Bell &bell) noexcept;
+    // Greets it if that was not done yet. True: there is nobody at its address.
+    bool is_nobody(Peer &peer, local::Bell &bell) noexcept
+    {
+        const int error = peer.greeted ? 0 : greet(peer, bell);
+        return error != 0 && error != -FI_EAGAIN;
+    }
     void look_after(Peer &peer) noexcept;
     void lost(Peer &peer) noexcept;
     void fail_waiting(Peer &peer) noexcept;
-    void drop_streams(Peer &peer, const local::Inlet &inlet) noexcept;
+    void drop_streams(Peer &peer, const local::Inlet *inlet) noexcept;
+
+    // Other hosts (network_peers.cpp).
+    int open_network() noexcept;
+    void close_network() noexcept;
+    Peer *network_peer(const ofi::Address &address) noexcept;
+    int greet_network(Peer &peer) noexcept;
+    Peer *network_sender(const NetworkHead &head) noexcept;
+    bool is_next(const NetworkHead &head, Peer &peer) noexcept;
+    void tell(Peer &peer, PacketOp op, std::uint64_t size) noexcept;
+    Took take_from_network(NetworkBuffer &buffer) noexcept;
+    void lose_network(Peer &peer) noexcept;
+    void ask_after_silent() noexcept;
+    void progress_network() noexcept;
 
     // Writing (write.cpp).
     ssize_t send_locked(const Outgoing &out, std::uint64_t length, local::Bell &bell) noexcept;
@@ -163,6 +194,7 @@ private:
     Operation *begin(Peer &peer, void *context, bool completion, std::uint64_t cq_flags, ofi::Cntr *counter) noexcept;
     // The operation goes on, or, where its first record has no room, is gone: -FI_EAGAIN or an error.
     ssize_t start(Operation &operation, local::Bell &bell) noexcept;
+    void append(Operation &operation, local::Bell &bell) noexcept;
     bool write_next(Operation &operation, local::Bell &bell) noexcept;
     bool write_piece(Operation &operation, local::Bell &bell) noexcept;
     bool write_whole(Operation &operation, local::Bell &bell) noexcept;
@@ -179,6 +211,8 @@ private:
     void answer(Peer &peer, std::uint32_t id, int error) noexcept { answer_with(peer, id, error, nullptr, 0); }
     void answer_with(Peer &peer, std::uint32_t id, int error, const std::byte *bytes, std::size_t length) noexcept;
     void make_busy(Peer &peer) noexcept;
+    void flush_busy() noexcept;
+    void set_polled(bool wanted) noexcept;
     void finish(Operation &operation, int error) noexcept;
     void release(Operation &operation) noexcept;
 
@@ -194,12 +228,15 @@ private:
     void land(Receive &receive, std::uint64_t length, Landing &landing) noexcept;
     void landed(const Landing &landing, const Told &what, int error) noexcept;
     int pull(const Message &message, const Landing &landing) noexcept;
+    void ask_for(Message &message) noexcept; // its sender announced it
+    void unlink_stream(Message &message) noexcept;
     void end_message(Message &message, int error) noexcept;
     void let_go(Message &message) noexcept; // of what it holds
     void free_message(Message &message) noexcept;
     Matcher &matcher(bool tagged) noexcept { return tagged ? tagged_ : untagged_; }
 
     // What arrives (arrive.cpp).
+    Took take_from(Incoming &in) noexcept;
     Took take_packet(const Incoming &in) noexcept;
     Took take_hello(const Incoming &in) noexcept;
     Took take_greeted(const Incoming &in) noexcept;
@@ -210,6 +247,9 @@ private:
     Took take_piece(const Incoming &in) noexcept;
     Took take_offer(const Incoming &in) noexcept;
     Took take_answer(const Incoming &in) noexcept;
+    Took take_announced(const Incoming &in) noexcept;
+    Took take_go(const Incoming &in) noexcept;
+    Took take_broken(const Incoming &in) noexcept;
     void deliver(Receive &receive, const Incoming &in) noexcept;
     void fill(Message &message, const Incoming &in) noexcept;
     Receive *find_receive(const Incoming &in) noexcept;
@@ -242,12 +282,22 @@ private:
     std::size_t least_multi_; // FI_OPT_MIN_MULTI_RECV
     std::uint64_t held_ = 0;  // bytes of messages without a receive
     bool told_of_bound_ = false;
-    bool directed_;            // FI_DIRECTED_RECV
-    bool may_reach_ = true;    // single copy is tried
+    bool told_of_strangers_ = false;
+    bool directed_;         // FI_DIRECTED_RECV
+    bool may_reach_ = true; // single copy is tried
+    bool all_remote_ = false;
     bool accompanied_ = false; // the queues know each other
     std::vector<std::unique_ptr<Peer>> peers_;
     std::map<std::uint16_t, Peer *> by_port_;
-    std::vector<Peer *> busy_; // something is left to write to them
+    std::unique_ptr<Network> network_;                // nullptr: no other host is reached
+    std::map<std::string, Peer *> by_address_;        // those on other hosts
+    std::unordered_map<std::uint64_t, Peer *> by_id_; // of them, those that have said hello
+    std::uint64_t asked_after_ = 0;                   // ns: when ask_after_silent() last went round
+    // Protected by the receiving queue's lock.
+    unsigned idle_polls_ = 0; // of the network, in a row
+    bool flushing_ = false;   // somebody is busy
+    bool polled_ = false;
+    std::vector<Peer *> busy_; // something is left to write to them: with each read, as long as there is one
     std::vector<Message *> claimed_;
     core::Fifo<ofi::Completion> deferred_; // of the transmit queue, whose lock another has
     ofi::MrTable *mrs_ = nullptr;

@@ -26,6 +26,10 @@ enum class PacketOp : std::uint8_t {
     read,        // TargetList, then BufferList: the target copies, or answers with the bytes
     atomic,      // AtomicHead, TargetList, operands, and what they are compared with
     answer, // operation `id` of the receiver's has ended, or, with kMore, a part of what it reads is here, from offset `size` on
+    announce, // from another host, a message of `size` bytes whose pieces come once they are asked for
+    go,       // they are, of the receiver's operation `id`
+    ping,     // nothing; who waits for a silent peer learns by it whether it can be sent anything
+    broken,   // from another host: packets of the receiver's `epoch` in `size` are missing, and no more of it are taken
 };
 
 inline constexpr std::uint8_t kTagged = 1;
@@ -59,7 +63,7 @@ struct Hello {
     std::uint64_t probe_nonce;
 };
 inline constexpr std::uint32_t kHelloMagic = 0x564d4152; // "VMAR"
-inline constexpr std::uint32_t kHelloVersion = 1;
+inline constexpr std::uint32_t kHelloVersion = 2;
 
 // In the sender's memory.
 struct BufferList {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One endpoint that ours talks with: the ring to it, the ring from it, and what is under way in both directions. It is made at the first word in
-// either direction and stays; the rings go with the process behind them.
+// One endpoint that ours talks with: the ring to it and the ring from it, or the network to it, and what is under way in both directions. It is made
+// at the first word in either direction and stays; the rings go with the process behind them.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "local/outlet.hpp"
+#include "rdm/network.hpp"
 #include "rdm/operation.hpp"
 #include "rdm/receive.hpp"
 
@@ -29,10 +30,12 @@ struct Reply {
 struct Peer {
     enum class Reach : std::uint8_t { unknown, yes, no };
 
+    // One of the two: on this host, or on another one.
     std::unique_ptr<local::Outlet> out;
+    std::unique_ptr<NetworkPeer> net;
     local::Inlet *inlet = nullptr;
     std::uint16_t port = 0;
-    bool greeted = false;                 // our hello is in the ring that we write
+    bool greeted = false;                 // our hello is in the ring that we write, or was sent
     bool busy = false;                    // in the endpoint's list of those with something left to write
     Reach it_reaches_us = Reach::unknown; // by single copy, it says
     Reach we_reach_it = Reach::unknown;
@@ -46,6 +49,23 @@ struct Peer {
     Message *streams = nullptr; // messages of which more is to come
 
     bool has_work() const noexcept { return first_writing != nullptr || !replies.empty(); }
+
+    // Where the next packet to it is to be written; nullptr: there is no room.
+    std::byte *claim(std::size_t length) noexcept
+    {
+        return net == nullptr ? out->claim_kept(length) : net->network.claim(*net);
+    }
+    // False: it is gone, and the packet lost.
+    bool publish(std::size_t length, bool has_data, std::uint64_t data, local::Bell &bell) noexcept
+    {
+        if (net == nullptr) [[likely]]
+            return out->publish(length, has_data, data, bell);
+        net->network.publish(*net, length, has_data, data);
+        return !net->lost;
+    }
+    bool connected() const noexcept { return net == nullptr ? out->connected() : !net->lost; }
+    // There is something to look_after().
+    bool has_news() const noexcept { return net == nullptr ? out->has_news() : net->lost; }
 };
 
 } // namespace vma::rdm

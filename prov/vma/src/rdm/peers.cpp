@@ -17,6 +17,13 @@ namespace vma::rdm {
 using local::Bell;
 using local::Inlet;
 
+namespace {
+
+constexpr unsigned kRestAfter = 256; // polls of the network that found nothing before most are left out
+constexpr unsigned kRestFor = 32;
+
+} // namespace
+
 Peer *RdmEndpoint::new_peer(fi_addr_t address) noexcept
 {
     const std::uint32_t generation = av_->generation_of(address);
@@ -32,15 +39,18 @@ Peer *RdmEndpoint::new_peer(fi_addr_t address) noexcept
     return peer;
 }
 
-// One port is one endpoint, whatever address of the host it goes by. Another host's is nobody's here.
+// One port is one endpoint, whatever address of the host it goes by. Another host's is the network's, or else nobody's.
 Peer *RdmEndpoint::peer_at(const ofi::Address &address) noexcept
 {
     const ofi::Address reachable = address.reachable();
-    const std::uint16_t port = reachable.is_local() ? reachable.port() : std::uint16_t{0};
-    if (port == 0)
+    const bool here = !all_remote_ && reachable.is_local();
+    if (!here && network_ != nullptr)
+        return network_peer(reachable);
+    const std::uint16_t port = here ? reachable.port() : std::uint16_t{0};
+    if (!here)
         VMA_WARN(ep_ctrl,
-                 "%s is not of this host, beyond which this endpoint doesn't reach: ofi_rxm over an RDMA device does "
-                 "(FI_PROVIDER=vma,ofi_rxm)",
+                 "%s is not of this host, beyond which this endpoint doesn't reach: for that it takes an address that "
+                 "others can reach, and an RDMA device there or the provider tcp beside vma in FI_PROVIDER",
                  ofi::AddressText(address).c_str());
     Peer *&place = by_port_[port];
     if (place != nullptr)
@@ -71,9 +81,11 @@ int RdmEndpoint::make_ready(Peer &peer, Bell &bell) noexcept
 
 int RdmEndpoint::greet(Peer &peer, Bell &bell) noexcept
 {
+    if (peer.net != nullptr)
+        return greet_network(peer);
     if (const int error = peer.out->open())
         return error;
-    std::byte *const place = peer.out->claim_kept(sizeof(Packet) + sizeof(Hello));
+    std::byte *const place = peer.claim(sizeof(Packet) + sizeof(Hello));
     if (place == nullptr)
         return -FI_EAGAIN;
     const Packet packet{.op = PacketOp::hello, .flags = 0, .error = 0, .id = 0, .tag = 0, .size = sizeof(Hello)};
@@ -88,13 +100,17 @@ int RdmEndpoint::greet(Peer &peer, Bell &bell) noexcept
     return 0;
 }
 
-// Whether the ring to it has come to its end.
+// Whether the ring to it has come to its end, or the network has lost it.
 void RdmEndpoint::look_after(Peer &peer) noexcept
 {
-    if (peer.out->has_news())
+    if (peer.net == nullptr && peer.out->has_news())
         static_cast<void>(peer.out->look_ended());
-    if (peer.greeted && !peer.out->connected())
+    if (peer.connected())
+        return;
+    if (peer.greeted)
         lost(peer);
+    else if (peer.net != nullptr)
+        network_->forget(*peer.net);
 }
 
 // Nobody reads our ring any more. What the peer has said before it went may still be to be read in its own ring, so what waits for an answer does so
@@ -103,8 +119,12 @@ void RdmEndpoint::lost(Peer &peer) noexcept
 {
     VMA_INFO(ep_data, "the endpoint at port %u is gone", static_cast<unsigned>(peer.port));
     peer.greeted = false;
-    peer.it_reaches_us = Peer::Reach::unknown;
-    peer.out->disconnect();
+    if (peer.net != nullptr) {
+        network_->forget(*peer.net);
+    } else {
+        peer.it_reaches_us = Peer::Reach::unknown;
+        peer.out->disconnect();
+    }
     peer.replies.clear();
     while (Operation *const operation = peer.first_writing) {
         peer.first_writing = operation->next;
@@ -140,7 +160,7 @@ void RdmEndpoint::left(Inlet &inlet) noexcept
     Peer *const peer = static_cast<Peer *>(inlet.user);
     if (peer == nullptr || closing_)
         return;
-    drop_streams(*peer, inlet);
+    drop_streams(*peer, &inlet);
     if (peer->inlet != &inlet)
         return; // another process has its port by now
     peer->inlet = nullptr;
@@ -151,11 +171,11 @@ void RdmEndpoint::left(Inlet &inlet) noexcept
 }
 
 // Messages of which nothing more comes.
-void RdmEndpoint::drop_streams(Peer &peer, const Inlet &inlet) noexcept
+void RdmEndpoint::drop_streams(Peer &peer, const Inlet *inlet) noexcept
 {
     for (Message **at = &peer.streams; *at != nullptr;) {
         Message &message = **at;
-        if (message.inlet != &inlet) {
+        if (message.inlet != inlet) {
             at = &message.next;
             continue;
         }
@@ -189,17 +209,71 @@ void RdmEndpoint::attend() noexcept
         push_deferred();
     for (const std::unique_ptr<Peer> &peer : peers_)
         look_after(*peer);
+    flush_busy();
+}
+
+void RdmEndpoint::flush_busy() noexcept
+{
     Bell bell;
     std::erase_if(busy_, [&](Peer *peer) {
-        if (!peer->greeted && !peer->replies.empty() && greet(*peer, bell) != 0 && peer->out->refusal() != -FI_EAGAIN)
+        if (!peer->replies.empty() && is_nobody(*peer, bell))
             peer->replies.clear(); // there is nobody to be told
         if (peer->greeted)
             flush(*peer, bell);
         peer->busy = peer->has_work();
         return !peer->busy;
     });
-    if (!busy_.empty())
-        attend_soon();
+    flushing_ = !busy_.empty();
+    set_polled(flushing_ || network_ != nullptr);
+}
+
+// A peer whose ring to us is empty again has slept for it.
+void RdmEndpoint::made_room(Inlet &inlet) noexcept
+{
+    auto *const peer = static_cast<Peer *>(inlet.user);
+    if (peer == nullptr)
+        return;
+    tell(*peer, PacketOp::ping, 0);
+}
+
+// ---- in each read of the queue, with its lock held ----------------------------------------------------------------------
+
+void RdmEndpoint::set_polled(bool wanted) noexcept
+{
+    if (polled_ == wanted)
+        return;
+    polled_ = wanted;
+    if (wanted)
+        rx_queue_->inlets.add(*this);
+    else
+        rx_queue_->inlets.remove(*this);
+}
+
+void RdmEndpoint::poll() noexcept
+{
+    const bool rests = !flushing_ && idle_polls_ > kRestAfter && ++idle_polls_ % kRestFor != 0;
+    if (rests || (visits_ == 0 && !lock_.try_lock())) // whoever has it may wait for the queue's
+        return;
+    ++visits_;
+    if (network_ != nullptr)
+        progress_network();
+    if (flushing_)
+        flush_busy();
+    if (--visits_ == 0)
+        lock_.unlock();
+}
+
+// Whoever has our lock may change what is looked at: then the queue is read again first.
+bool RdmEndpoint::may_sleep() noexcept
+{
+    if (!lock_.try_lock())
+        return false;
+    const auto waits_for_room = [](Peer *peer) { return peer->net != nullptr || peer->out->wait_for_room(); };
+    const bool may = (network_ == nullptr || network_->may_sleep(operations_.used() != 0)) &&
+                     std::all_of(busy_.begin(), busy_.end(), waits_for_room);
+    lock_.unlock();
+    idle_polls_ = 0;
+    return may;
 }
 
 } // namespace vma::rdm

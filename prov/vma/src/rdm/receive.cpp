@@ -255,9 +255,13 @@ void RdmEndpoint::meet(Receive &receive, Message &message) noexcept
         return;
     }
     case Message::Form::stream:
-        local::scatter(landing.iov, landing.iov_count, 0, message.bytes.get(), std::min(message.arrived, landing.room));
+        if (message.arrived != 0)
+            local::scatter(landing.iov, landing.iov_count, 0, message.bytes.get(),
+                           std::min(message.arrived, landing.room));
         message.landing = landing;
         let_go(message);
+        if (message.announced)
+            ask_for(message);
         return;
     }
 }
@@ -276,12 +280,32 @@ int RdmEndpoint::pull(const Message &message, const Landing &landing) noexcept
 
 void RdmEndpoint::discard(Message &message) noexcept
 {
-    if (message.form != Message::Form::stream) {
+    if (message.announced)
+        unlink_stream(message);
+    if (message.form != Message::Form::stream || message.announced) {
         end_message(message, 0);
         return;
     }
     message.discarded = true; // its pieces are still to come
     let_go(message);
+}
+
+void RdmEndpoint::ask_for(Message &message) noexcept
+{
+    message.announced = false;
+    Reply said;
+    said.packet = {PacketOp::go, 0, 0, message.id, 0, 0};
+    reply(*message.peer, std::move(said));
+}
+
+void RdmEndpoint::unlink_stream(Message &message) noexcept
+{
+    for (Message **at = &message.peer->streams; *at != nullptr; at = &(*at)->next) {
+        if (*at == &message) {
+            *at = message.next;
+            return;
+        }
+    }
 }
 
 void RdmEndpoint::end_message(Message &message, int error) noexcept
@@ -304,7 +328,7 @@ void RdmEndpoint::free_message(Message &message) noexcept
     let_go(message);
     message.landing.receive = nullptr;
     message.claimed_by = nullptr;
-    message.discarded = false;
+    message.discarded = message.announced = false;
     messages_.give_back(message);
 }
 

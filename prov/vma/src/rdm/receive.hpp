@@ -71,6 +71,7 @@ struct Message : Arrival {
     bool has_data = false;
     bool ack = false;       // the sender waits for an answer
     bool discarded = false; // of a stream: what comes of it is dropped
+    bool announced = false; // of a stream: nothing comes before it was asked for
     std::uint32_t id = 0;   // the sender's number
     std::uint64_t length = 0;
     std::uint64_t data = 0;

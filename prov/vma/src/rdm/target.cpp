@@ -60,7 +60,7 @@ void RdmEndpoint::written(const Incoming &in, const TargetList &targets, int err
             entry.length = in.packet.size;
             entry.data = in.data;
             entry.owner = owner();
-            entry.source = in.inlet.source();
+            entry.source = in.source();
             push_rx(entry);
         }
     }

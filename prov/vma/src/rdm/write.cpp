@@ -136,7 +136,7 @@ ssize_t RdmEndpoint::send_eager(Peer &peer, const Outgoing &out, std::uint64_t l
 ssize_t RdmEndpoint::write_eager(Peer &peer, const Outgoing &out, std::uint64_t length, Bell &bell) noexcept
 {
     const std::size_t head = sizeof(Packet) + padding_of(length);
-    std::byte *const place = peer.out->claim_kept(head + length);
+    std::byte *const place = peer.claim(head + length);
     if (place == nullptr) [[unlikely]]
         return refused(peer);
     const unsigned flags = (out.tagged ? kTagged : 0U) | (head != sizeof(Packet) ? kPadded : 0U);
@@ -150,7 +150,7 @@ ssize_t RdmEndpoint::write_eager(Peer &peer, const Outgoing &out, std::uint64_t 
     else
         local::gather(body, out.iov, static_cast<unsigned>(out.count), 0, length);
     publish(peer, head + length, out.data != nullptr, out.data != nullptr ? *out.data : 0, bell);
-    if (!peer.out->connected()) [[unlikely]]
+    if (!peer.connected()) [[unlikely]]
         return -FI_ECONNRESET; // who read the ring has left it before
     if (counters_.send != nullptr)
         counters_.send->count();
@@ -169,12 +169,15 @@ ssize_t RdmEndpoint::send_operation(Peer &peer, const Outgoing &out, std::uint64
         return -FI_EAGAIN;
     const bool offered = length > kStreamed && peer.it_reaches_us == Peer::Reach::yes;
     keep_buffers(*operation, out.iov, out.count);
-    operation->answered = offered || (out.flags & kDelivery) != 0;
+    // Within a host it is pushed through the ring, which holds up nobody but this peer when it is full.
+    const bool announced = length > kStreamed && peer.net != nullptr;
+    operation->answered = offered || announced || (out.flags & kDelivery) != 0;
     operation->length = length;
     operation->has_data = out.data != nullptr;
     operation->data = out.data != nullptr ? *out.data : 0;
     operation->packet = {length <= kEager ? PacketOp::message
                          : offered        ? PacketOp::offer
+                         : announced      ? PacketOp::announce
                                           : PacketOp::first,
                          static_cast<std::uint8_t>((out.tagged ? kTagged : 0) | (operation->answered ? kAck : 0)),
                          0,
@@ -215,18 +218,27 @@ ssize_t RdmEndpoint::start(Operation &operation, Bell &bell) noexcept
         release(operation);
         return refused(peer);
     }
-    if (operation.done < operation.length) {
-        (peer.last_writing != nullptr ? peer.last_writing->next : peer.first_writing) = &operation;
-        peer.last_writing = &operation;
-        flush(peer, bell);
-        if (peer.has_work())
-            make_busy(peer);
+    if (operation.packet.op == PacketOp::announce) {
+        operation.state = Operation::State::waiting;
+    } else if (operation.done < operation.length) {
+        append(operation, bell);
     } else if (operation.answered) {
         operation.state = Operation::State::waiting;
     } else {
         finish(operation, 0);
     }
     return 0;
+}
+
+// What is left of it is written as soon as there is room.
+void RdmEndpoint::append(Operation &operation, Bell &bell) noexcept
+{
+    Peer &peer = *operation.peer;
+    (peer.last_writing != nullptr ? peer.last_writing->next : peer.first_writing) = &operation;
+    peer.last_writing = &operation;
+    flush(peer, bell);
+    if (peer.has_work())
+        make_busy(peer);
 }
 
 // One record more. False: there is no room.
@@ -254,7 +266,7 @@ bool RdmEndpoint::write_piece(Operation &operation, Bell &bell) noexcept
         head += kPadding;
         packet.flags |= kPadded;
     }
-    std::byte *const place = peer.out->claim_kept(head + part);
+    std::byte *const place = peer.claim(head + part);
     if (place == nullptr)
         return false;
     RecordWriter record(place);
@@ -282,9 +294,10 @@ bool RdmEndpoint::write_whole(Operation &operation, Bell &bell) noexcept
     const bool has_targets = op == PacketOp::write || op == PacketOp::write_offer || op == PacketOp::read;
     const bool has_buffers = op == PacketOp::offer || op == PacketOp::write_offer || op == PacketOp::read;
     const BufferList buffers = has_buffers ? buffers_of(operation) : BufferList{};
-    const std::size_t body = has_buffers ? bytes_of(buffers) : operation.length;
+    const bool bare = op == PacketOp::announce;
+    const std::size_t body = has_buffers ? bytes_of(buffers) : bare ? 0 : operation.length;
     const std::size_t head = sizeof(Packet) + (has_targets ? bytes_of(operation.targets) : 0);
-    std::byte *const place = peer.out->claim_kept(head + body);
+    std::byte *const place = peer.claim(head + body);
     if (place == nullptr)
         return false;
     RecordWriter record(place);
@@ -296,14 +309,15 @@ bool RdmEndpoint::write_whole(Operation &operation, Bell &bell) noexcept
     else
         record.put_from(operation.iov, operation.iov_count, 0, body);
     publish(peer, head + body, operation.has_data, operation.data, bell);
-    operation.done = operation.length;
+    operation.done = bare ? 0 : operation.length;
     return true;
 }
 
 // The peer is behind, or gone.
 ssize_t RdmEndpoint::refused(Peer &peer) noexcept
 {
-    peer.out->look_for_end();
+    if (peer.net == nullptr)
+        peer.out->look_for_end();
     look_after(peer);
     return peer.greeted ? -FI_EAGAIN : -FI_ECONNRESET;
 }
@@ -331,7 +345,7 @@ void RdmEndpoint::flush(Peer &peer, Bell &bell) noexcept
 // Where the receiver has left the ring, attend() ends what is under way to it.
 void RdmEndpoint::publish(Peer &peer, std::size_t length, bool has_data, std::uint64_t data, Bell &bell) noexcept
 {
-    if (!peer.out->publish(length, has_data, data, bell)) [[unlikely]]
+    if (!peer.publish(length, has_data, data, bell)) [[unlikely]]
         attend_soon();
 }
 
@@ -367,7 +381,7 @@ void RdmEndpoint::answer_with(Peer &peer, std::uint32_t id, int error, const std
 {
     const Packet packet{PacketOp::answer, 0, static_cast<std::uint16_t>(error), id, 0, 0};
     if (peer.greeted && !peer.has_work()) [[likely]] {
-        if (std::byte *const place = peer.out->claim_kept(sizeof packet + length)) [[likely]] {
+        if (std::byte *const place = peer.claim(sizeof packet + length)) [[likely]] {
             Bell bell;
             RecordWriter record(place);
             record.put(&packet, sizeof packet);
@@ -397,7 +411,7 @@ void RdmEndpoint::reply(Peer &peer, Reply &&said) noexcept
     Bell bell;
     look_after(peer);
     const bool first = peer.replies.empty();
-    if (!peer.greeted && first && greet(peer, bell) != 0 && peer.out->refusal() != -FI_EAGAIN)
+    if (first && is_nobody(peer, bell))
         return; // there is nobody to be told
     if (peer.greeted && first && write_reply(peer, said, bell))
         return;
@@ -410,7 +424,7 @@ bool RdmEndpoint::write_reply(Peer &peer, Reply &said, Bell &bell) noexcept
 {
     if (said.streams)
         return write_read_bytes(peer, said, bell);
-    std::byte *const place = peer.out->claim_kept(sizeof(Packet) + said.length);
+    std::byte *const place = peer.claim(sizeof(Packet) + said.length);
     if (place == nullptr)
         return false;
     RecordWriter record(place);
@@ -429,7 +443,7 @@ bool RdmEndpoint::write_read_bytes(Peer &peer, Reply &said, Bell &bell) noexcept
         total += said.source.targets[i].length;
     for (;;) {
         const std::uint64_t part = std::min<std::uint64_t>(total - said.packet.size, kEager);
-        std::byte *const place = peer.out->claim_kept(sizeof(Packet) + part);
+        std::byte *const place = peer.claim(sizeof(Packet) + part);
         if (place == nullptr)
             return false;
         const TargetList targets = part_of(said.source, said.packet.size, part);

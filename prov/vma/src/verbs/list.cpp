@@ -5,13 +5,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <sys/syscall.h>
-#include <unistd.h>
 #include <vector>
 
 #include "core/choose.hpp"
 #include "core/sysfs.hpp"
 #include "ofi/getinfo.hpp"
+#include "ofi/host_addresses.hpp"
 #include "verbs/describe.hpp"
 #include "verbs/nic.hpp"
 
@@ -20,26 +19,6 @@ namespace {
 
 using ofi::Address;
 using ofi::AddressPair;
-
-// The address that the kernel's routes choose; empty without a route. By the numbers of the calls: the preload library's
-// own socket() is not meant for us.
-Address route_source(const Address &destination)
-{
-    Address source;
-    const auto fd = static_cast<int>(::syscall(SYS_socket, destination.sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    if (fd < 0)
-        return source;
-    Address target = destination;
-    target.set_port(9); // any but 0; nothing is sent
-    Address found;
-    socklen_t length = sizeof found.v6;
-    if (::syscall(SYS_connect, fd, &target.sa, static_cast<socklen_t>(target.size())) == 0 &&
-        ::syscall(SYS_getsockname, fd, &found.sa, &length) == 0)
-        source = found;
-    ::syscall(SYS_close, fd);
-    source.set_port(0);
-    return source;
-}
 
 // Hints that name another device or fabric: nothing has to be asked for.
 bool is_meant(const fi_info *hints)
@@ -65,7 +44,7 @@ void find_choices(const std::vector<Place> &places, const AddressPair &asked, st
 {
     AddressPair pair = asked;
     if (pair.source.empty())
-        pair.source = route_source(pair.destination);
+        pair.source = ofi::route_source(pair.destination);
     if (pair.source.empty() || (!pair.destination.empty() && pair.destination.sa.sa_family != pair.source.sa.sa_family))
         return;
     const bool anywhere = pair.source.is_wildcard();

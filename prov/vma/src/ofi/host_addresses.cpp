@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "ofi/host_addresses.hpp"
+
+#include <algorithm>
+#include <ifaddrs.h>
+#include <memory>
+#include <net/if.h>
+#include <string>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/sysfs.hpp"
+
+namespace vma::ofi {
+namespace {
+
+struct HostAddress {
+    Address address;
+    std::string interface;
+};
+
+std::vector<HostAddress> list_interfaces()
+{
+    std::vector<HostAddress> found;
+    ifaddrs *list = nullptr;
+    if (::getifaddrs(&list) != 0)
+        return found;
+    const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
+    for (const int family : {AF_INET, AF_INET6}) {
+        for (const ifaddrs *item = list; item != nullptr; item = item->ifa_next) {
+            if (item->ifa_addr == nullptr || item->ifa_addr->sa_family != family || (item->ifa_flags & IFF_UP) == 0)
+                continue;
+            Address address;
+            if (!address.assign(item->ifa_addr, sizeof(sockaddr_in6)))
+                continue;
+            if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&address.v6.sin6_addr))
+                continue;
+            found.push_back({address, item->ifa_name});
+        }
+    }
+    return found;
+}
+
+int rank_of(const HostAddress &one)
+{
+    if (one.address.is_loopback())
+        return 2;
+    return core::rdma_port_of(one.interface) ? 0 : 1;
+}
+
+std::vector<Address> addresses_of(const std::vector<HostAddress> &list)
+{
+    std::vector<Address> addresses;
+    for (const HostAddress &one : list)
+        addresses.push_back(one.address);
+    return addresses;
+}
+
+} // namespace
+
+std::vector<Address> host_addresses()
+{
+    return addresses_of(list_interfaces());
+}
+
+std::vector<Address> reachable_addresses()
+{
+    std::vector<HostAddress> list = list_interfaces();
+    std::stable_sort(list.begin(), list.end(),
+                     [](const HostAddress &one, const HostAddress &other) { return rank_of(one) < rank_of(other); });
+    return addresses_of(list);
+}
+
+// By the numbers of the calls: the preload library's own socket() is not meant for us.
+Address route_source(const Address &destination) noexcept
+{
+    Address source;
+    const auto fd = static_cast<int>(::syscall(SYS_socket, destination.sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (fd < 0)
+        return source;
+    Address target = destination;
+    target.set_port(9); // any but 0; nothing is sent
+    Address found;
+    socklen_t length = sizeof found.v6;
+    if (::syscall(SYS_connect, fd, &target.sa, static_cast<socklen_t>(target.size())) == 0 &&
+        ::syscall(SYS_getsockname, fd, &found.sa, &length) == 0)
+        source = found;
+    ::syscall(SYS_close, fd);
+    source.set_port(0);
+    return source;
+}
+
+} // namespace vma::ofi
