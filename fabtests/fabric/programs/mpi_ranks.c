@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* MPI between all ranks, of which there may be any number from two on: messages of many sizes both ways between each two, messages that are
  * taken by another order than they came in, from anybody, and after the sender knows of it; collective operations. Every byte
- * is checked. The harness compiles it with mpicc; it is not part of the build. */
+ * is checked. "mpi_ranks [LARGEST [ROUNDS]]": up to so many bytes a message, 32 KiB at least; so often each size. The harness
+ * compiles it with mpicc; it is not part of the build. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { kLargest = 4 << 20, kRounds = 4, kTags = 32, kFew = 1000 };
+enum { kTags = 32, kFew = 1000, kLeast = 32 << 10 };
 
-static int g_rank, g_ranks;
+static int g_rank, g_ranks, g_largest = 4 << 20, g_rounds = 4;
 static unsigned char *g_out, *g_in;
 
 static void check(int right, const char *what)
@@ -37,18 +38,21 @@ static int holds(const unsigned char *bytes, int from, int to, int size)
     return 1;
 }
 
+/* The last one is the largest. */
+static int larger(int size) { return size < g_largest && size * 3 + 1 > g_largest ? g_largest : size * 3 + 1; }
+
 /* Both ways at once, with the rank `step` further and the one `step` back. */
 static void exchange(int step)
 {
     const int to = (g_rank + step) % g_ranks, from = (g_rank + g_ranks - step) % g_ranks;
-    for (int size = 1; size <= kLargest; size = size * 3 + 1) {
+    for (int size = 1; size <= g_largest; size = larger(size)) {
         fill(g_out, g_rank, to, size);
-        for (int round = 0; round < kRounds; ++round) {
+        for (int round = 0; round < g_rounds; ++round) {
             memset(g_in, 0, (size_t)size);
             MPI_Request requests[2];
             MPI_Status statuses[2];
             int count;
-            MPI_Irecv(g_in, kLargest, MPI_BYTE, from, round, MPI_COMM_WORLD, &requests[0]);
+            MPI_Irecv(g_in, g_largest, MPI_BYTE, from, round, MPI_COMM_WORLD, &requests[0]);
             MPI_Isend(g_out, size, MPI_BYTE, to, round, MPI_COMM_WORLD, &requests[1]);
             MPI_Waitall(2, requests, statuses);
             MPI_Get_count(&statuses[0], MPI_BYTE, &count);
@@ -93,20 +97,20 @@ static void collectives(MPI_Comm all)
     MPI_Comm_size(all, &ranks);
     for (int root = 0; root < ranks; ++root) {
         if (rank == root)
-            fill(g_out, root, 0, kLargest);
+            fill(g_out, root, 0, g_largest);
         else
-            memset(g_out, 0, kLargest);
-        MPI_Bcast(g_out, kLargest, MPI_BYTE, root, all);
-        check(holds(g_out, root, 0, kLargest), "MPI_Bcast");
+            memset(g_out, 0, (size_t)g_largest);
+        MPI_Bcast(g_out, g_largest, MPI_BYTE, root, all);
+        check(holds(g_out, root, 0, g_largest), "MPI_Bcast");
     }
-    for (int size = 1; size * ranks <= kLargest; size = size * 15 + 1) {
+    for (int size = 1; size * ranks <= g_largest; size = size * 15 + 1) {
         for (int to = 0; to < ranks; ++to)
             fill(g_out + to * size, rank, to, size);
         MPI_Alltoall(g_out, size, MPI_BYTE, g_in, size, MPI_BYTE, all);
         for (int from = 0; from < ranks; ++from)
             check(holds(g_in + from * size, from, rank, size), "MPI_Alltoall");
     }
-    const int many = kLargest / (int)sizeof(int);
+    const int many = g_largest / (int)sizeof(int);
     int *out = (int *)g_out, *in = (int *)g_in;
     for (int i = 0; i < many; ++i)
         out[i] = i + rank;
@@ -121,15 +125,15 @@ static void windows(void)
     const int next = (g_rank + 1) % g_ranks, last = (g_rank + g_ranks - 1) % g_ranks;
     unsigned char *window;
     MPI_Win win;
-    MPI_Win_allocate(kLargest, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window, &win);
-    fill(g_out, g_rank, next, kLargest);
+    MPI_Win_allocate(g_largest, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window, &win);
+    fill(g_out, g_rank, next, g_largest);
     MPI_Win_fence(0, win);
-    MPI_Put(g_out, kLargest, MPI_BYTE, next, 0, kLargest, MPI_BYTE, win);
+    MPI_Put(g_out, g_largest, MPI_BYTE, next, 0, g_largest, MPI_BYTE, win);
     MPI_Win_fence(0, win);
-    check(holds(window, last, g_rank, kLargest), "MPI_Put");
-    MPI_Get(g_in, kLargest, MPI_BYTE, next, 0, kLargest, MPI_BYTE, win);
+    check(holds(window, last, g_rank, g_largest), "MPI_Put");
+    MPI_Get(g_in, g_largest, MPI_BYTE, next, 0, g_largest, MPI_BYTE, win);
     MPI_Win_fence(0, win);
-    check(holds(g_in, g_rank, next, kLargest), "MPI_Get");
+    check(holds(g_in, g_rank, next, g_largest), "MPI_Get");
     MPI_Win_free(&win);
 }
 
@@ -138,8 +142,13 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &g_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &g_ranks);
-    g_out = malloc(kLargest);
-    g_in = malloc(kLargest);
+    if (argc > 1)
+        g_largest = atoi(argv[1]);
+    if (argc > 2)
+        g_rounds = atoi(argv[2]);
+    check(g_largest >= kLeast && g_rounds > 0, "the arguments");
+    g_out = malloc((size_t)g_largest);
+    g_in = malloc((size_t)g_largest);
     for (int step = 1; step < g_ranks; ++step)
         exchange(step);
     by_tag();

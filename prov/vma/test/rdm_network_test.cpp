@@ -138,6 +138,30 @@ void another_has_its_address(void **)
     assert_memory_equal(got, "3", 1);
 }
 
+// Once a program was told that a message is sent, it may do something else for ever: the message arrives.
+void leaves_by_itself(void **)
+{
+    OwnDirectory directory;
+    Rdm a(kRemote);
+    Rdm b(kRemote);
+    const fi_addr_t to_b = a.insert(b.name);
+    for (const std::size_t length : {std::size_t{8}, std::size_t{100000}, std::size_t{4} << 20}) {
+        const std::vector<std::byte> bytes = pattern(length, length);
+        std::vector<std::byte> got(length);
+        REQUIRE(fi_trecv(b.ep, got.data(), length, nullptr, FI_ADDR_UNSPEC, kTag, 0, &got) == 0);
+        REQUIRE(send_tagged(a, to_b, bytes.data(), length, &a, b) == 0);
+        Entry received;
+        bool arrived = false;
+        for (Entry sent; !read_entry(a.cq, sent);) {
+            if (!arrived)
+                arrived = read_entry(b.cq, received);
+        }
+        while (!arrived)
+            arrived = read_entry(b.cq, received);
+        REQUIRE(received.error.err == 0 && got == bytes);
+    }
+}
+
 // Who waits for an answer from an endpoint that is gone hears of it, also one that sleeps meanwhile; and later calls say so too.
 void somebody_is_gone(void **)
 {
@@ -259,9 +283,13 @@ void names_in_packets(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(knows_who_sends),  cmocka_unit_test(many_at_once),
-        cmocka_unit_test(wakes_who_sleeps), cmocka_unit_test(another_has_its_address),
-        cmocka_unit_test(somebody_is_gone), cmocka_unit_test(strangers_are_not_believed),
+        cmocka_unit_test(knows_who_sends),
+        cmocka_unit_test(many_at_once),
+        cmocka_unit_test(wakes_who_sleeps),
+        cmocka_unit_test(another_has_its_address),
+        cmocka_unit_test(leaves_by_itself),
+        cmocka_unit_test(somebody_is_gone),
+        cmocka_unit_test(strangers_are_not_believed),
         cmocka_unit_test(names_in_packets),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -61,7 +61,7 @@ void list_offer(const ofi::Query &query, const ofi::Offer &offer, ofi::InfoList 
     if (query.attributes_only)
         pairs.emplace_back();
     else if (pairs.empty())
-        pairs = pairs_of(query, beyond ? ofi::reachable_addresses() : ofi::host_addresses());
+        pairs = pairs_of(query, beyond ? ofi::reachable_addresses(query.family()) : ofi::host_addresses());
     else
         std::erase_if(pairs, [&](AddressPair &pair) { return !(beyond ? complete_beyond(pair) : complete(pair)); });
     for (const AddressPair &pair : pairs)

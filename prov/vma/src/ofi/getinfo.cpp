@@ -119,16 +119,14 @@ InfoPtr build(const Query &query, const Offer &offer, const AddressPair &pair)
 
 } // namespace
 
+int Query::family() const noexcept
+{
+    return hints != nullptr ? family_of(hints->addr_format) : AF_UNSPEC;
+}
+
 bool Query::takes(const Address &address) const noexcept
 {
-    switch (hints != nullptr ? hints->addr_format : std::uint32_t{FI_FORMAT_UNSPEC}) {
-    case FI_SOCKADDR_IN:
-        return address.sa.sa_family == AF_INET;
-    case FI_SOCKADDR_IN6:
-        return address.sa.sa_family == AF_INET6;
-    default:
-        return !address.empty();
-    }
+    return family() == AF_UNSPEC ? !address.empty() : address.sa.sa_family == family();
 }
 
 bool Query::takes(const Offer &offer) const noexcept

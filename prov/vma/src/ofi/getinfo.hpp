@@ -31,6 +31,7 @@ struct Query {
 
     bool takes(const Offer &offer) const noexcept;     // where the hints don't fit, a debug line names the one
     bool takes(const Address &address) const noexcept; // its family
+    int family() const noexcept;                       // of the addresses that the hints take; AF_UNSPEC: any
 };
 
 // The answer, in the order of the devices.

@@ -63,11 +63,22 @@ std::vector<Address> host_addresses()
     return addresses_of(list_interfaces());
 }
 
-std::vector<Address> reachable_addresses()
+std::vector<Address> reachable_addresses(int family)
 {
     std::vector<HostAddress> list = list_interfaces();
+    std::erase_if(list, [=](const HostAddress &one) {
+        return family != AF_UNSPEC && one.address.sa.sa_family != family;
+    });
     std::stable_sort(list.begin(), list.end(),
                      [](const HostAddress &one, const HostAddress &other) { return rank_of(one) < rank_of(other); });
+    if (list.empty())
+        return {};
+    const HostAddress best = list.front();
+    const bool rdma = rank_of(best) == 0;
+    std::erase_if(list, [&](const HostAddress &one) {
+        return rdma ? rank_of(one) != 0 || one.address.sa.sa_family != best.address.sa.sa_family
+                    : !one.address.same_host(best.address);
+    });
     return addresses_of(list);
 }
 

@@ -12,8 +12,10 @@ namespace vma::ofi {
 // that their holders lose.
 std::vector<Address> host_addresses();
 
-// The same, but first those of interfaces that an RDMA device has, and last those of the loopback interface, which nobody else can use.
-std::vector<Address> reachable_addresses();
+// Those by which other hosts reach this one best, of one family, or AF_UNSPEC: any, which is the same for all then. All of the interfaces that RDMA
+// devices have; else the first of another interface; else the first of all, which is the loopback interface's. MPI libraries hand what they are given
+// out to the processes of a host in turns, so each has to do for all of them.
+std::vector<Address> reachable_addresses(int family);
 
 // Without a port; empty where there is no route.
 Address route_source(const Address &destination) noexcept;

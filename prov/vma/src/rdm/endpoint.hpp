@@ -184,6 +184,7 @@ private:
     Took take_from_network(NetworkBuffer &buffer) noexcept;
     void lose_network(Peer &peer) noexcept;
     void ask_after_silent() noexcept;
+    void finish_left(Peer &peer) noexcept;
     void progress_network() noexcept;
 
     // Writing (write.cpp).
@@ -195,6 +196,7 @@ private:
     // The operation goes on, or, where its first record has no room, is gone: -FI_EAGAIN or an error.
     ssize_t start(Operation &operation, local::Bell &bell) noexcept;
     void append(Operation &operation, local::Bell &bell) noexcept;
+    void written(Operation &operation) noexcept;
     bool write_next(Operation &operation, local::Bell &bell) noexcept;
     bool write_piece(Operation &operation, local::Bell &bell) noexcept;
     bool write_whole(Operation &operation, local::Bell &bell) noexcept;

@@ -167,7 +167,7 @@ void Network::forget(NetworkPeer &to) noexcept
     to.waits = to.lost = false;
     to.waits_since = 0;
     to.probe.reset();
-    to.sent = 0;
+    to.sent = to.left = 0;
     ++to.epoch;
 }
 
@@ -210,6 +210,8 @@ void Network::take(NetworkBuffer &buffer, std::size_t length) noexcept
     if (buffer.to != nullptr) {
         --in_flight_;
         --buffer.to->in_flight;
+        if (buffer.epoch == buffer.to->epoch)
+            ++buffer.to->left;
         free_.push(buffer);
         return;
     }

@@ -160,6 +160,7 @@ struct NetworkPeer {
     std::uint64_t id = 0;                 // that it has given itself; 0: it has not said
     std::uint32_t epoch = 1;              // goes up when it is forgotten
     std::uint32_t sent = 0;               // packets of the epoch
+    std::uint32_t left = 0;               // of them, those that the provider has no more to do with
     std::uint32_t its_epoch = 0;          // of the packets that come from it; 0: none has come
     std::uint32_t taken = 0;              // packets of that
     bool broken = false;                  // some of them are missing

@@ -34,14 +34,12 @@ static bool network_address(const ofi::Address &local, ofi::Address &address)
     address = local;
     if (!local.is_wildcard())
         return !local.is_loopback();
-    for (const ofi::Address &one : ofi::reachable_addresses()) {
-        if (one.sa.sa_family != local.sa.sa_family || one.is_loopback())
-            continue;
-        address = one;
-        address.set_port(local.port());
-        return true;
-    }
-    return false;
+    const std::vector<ofi::Address> best = ofi::reachable_addresses(local.sa.sa_family);
+    if (best.empty() || best.front().is_loopback())
+        return false;
+    address = best.front();
+    address.set_port(local.port());
+    return true;
 }
 
 // The same port as within the host, as that is all that others know of us. One that we have chosen ourselves may be another's out there.
@@ -100,7 +98,7 @@ void RdmEndpoint::close_network() noexcept
         network_->forget(*peer->net);
         peer->greeted = false;
         peer->replies.clear();
-        peer->first_writing = peer->last_writing = nullptr;
+        peer->first_writing = peer->last_writing = peer->first_leaving = peer->last_leaving = nullptr;
         std::erase(busy_, peer.get());
     }
     network_.reset();
@@ -244,8 +242,11 @@ void RdmEndpoint::progress_network() noexcept
         ++idle_polls_;
     while (NetworkPeer *const net = network_->take_lost())
         look_after(net->peer);
-    if (operations_.used() != 0)
+    if (operations_.used() != 0) {
+        for (const std::unique_ptr<Peer> &peer : peers_)
+            finish_left(*peer);
         ask_after_silent();
+    }
     for (unsigned done = 0; done < kBurst && network_->front() != nullptr; ++done) {
         NetworkBuffer &buffer = *network_->front();
         const Took took = take_from_network(buffer);
@@ -258,6 +259,17 @@ void RdmEndpoint::progress_network() noexcept
                      "unknown sender");
         }
         network_->pop();
+    }
+}
+
+void RdmEndpoint::finish_left(Peer &peer) noexcept
+{
+    while (Operation *const operation = peer.first_leaving) {
+        if (static_cast<std::int32_t>(peer.net->left - operation->leaves_by) < 0)
+            return;
+        if ((peer.first_leaving = operation->next) == nullptr)
+            peer.last_leaving = nullptr;
+        finish(*operation, 0);
     }
 }
 

@@ -18,7 +18,12 @@ namespace vma::rdm {
 struct Peer;
 
 struct Operation {
-    enum class State : std::uint8_t { free, writing, waiting };
+    enum class State : std::uint8_t {
+        free,
+        writing,
+        leaving, // to another host: written, but the network still has some of it
+        waiting,
+    };
 
     State state = State::free;
     bool completion = false;
@@ -34,8 +39,9 @@ struct Operation {
     Peer *peer = nullptr;
     iovec iov[ofi::kIovLimit]{}; // where it comes from, or, of what reads, goes to
     std::uint32_t iov_count = 0;
-    TargetList targets{};      // of what is written in pieces
-    Operation *next = nullptr; // of those that the peer's ring has no room for
+    TargetList targets{};        // of what is written in pieces
+    std::uint32_t leaves_by = 0; // packets of the peer's that have left when all of this one have
+    Operation *next = nullptr;   // of those that the peer's ring has no room for, or that are leaving
     Operation *next_free = nullptr;
     std::uint32_t index = 0;
     std::uint16_t turn = 0; // how often its place was taken, so that an old answer is none of it

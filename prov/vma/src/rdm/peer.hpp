@@ -45,6 +45,8 @@ struct Peer {
     std::uint32_t outstanding = 0; // operations that have not ended
     Operation *first_writing = nullptr;
     Operation *last_writing = nullptr;
+    Operation *first_leaving = nullptr;
+    Operation *last_leaving = nullptr;
     std::deque<Reply> replies;
     Message *streams = nullptr; // messages of which more is to come
 

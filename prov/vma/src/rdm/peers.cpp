@@ -137,10 +137,11 @@ void RdmEndpoint::lost(Peer &peer) noexcept
 
 void RdmEndpoint::fail_waiting(Peer &peer) noexcept
 {
+    peer.first_leaving = peer.last_leaving = nullptr;
     if (peer.outstanding == 0)
         return;
     operations_.for_each([&](Operation &operation) {
-        if (operation.peer == &peer && operation.state == Operation::State::waiting)
+        if (operation.peer == &peer && operation.state >= Operation::State::leaving)
             finish(operation, FI_ECONNRESET);
     });
 }

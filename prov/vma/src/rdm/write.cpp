@@ -111,7 +111,9 @@ ssize_t RdmEndpoint::send_locked(const Outgoing &out, std::uint64_t length, Bell
         return error;
     if ((out.flags & FI_FENCE) != 0 && peer->outstanding != 0) [[unlikely]]
         return -FI_EAGAIN;
-    if (length <= kEager && (out.flags & kDelivery) == 0) [[likely]]
+    // What another host is sent has to leave by itself once the program was told that it is sent.
+    const bool eager = peer->net == nullptr || (!out.completion && counters_.send == nullptr);
+    if (length <= kEager && (out.flags & kDelivery) == 0 && eager) [[likely]]
         return send_eager(*peer, out, length, bell);
     return send_operation(*peer, out, length, bell);
 }
@@ -225,9 +227,24 @@ ssize_t RdmEndpoint::start(Operation &operation, Bell &bell) noexcept
     } else if (operation.answered) {
         operation.state = Operation::State::waiting;
     } else {
-        finish(operation, 0);
+        written(operation);
     }
     return 0;
+}
+
+// One that ends with its last record.
+void RdmEndpoint::written(Operation &operation) noexcept
+{
+    Peer &peer = *operation.peer;
+    if (peer.net == nullptr) {
+        finish(operation, 0);
+        return;
+    }
+    operation.state = Operation::State::leaving;
+    operation.leaves_by = peer.net->sent;
+    operation.next = nullptr;
+    (peer.last_leaving != nullptr ? peer.last_leaving->next : peer.first_leaving) = &operation;
+    peer.last_leaving = &operation;
 }
 
 // What is left of it is written as soon as there is room.
@@ -338,7 +355,7 @@ void RdmEndpoint::flush(Peer &peer, Bell &bell) noexcept
             peer.last_writing = nullptr;
         operation->state = Operation::State::waiting;
         if (!operation->answered)
-            finish(*operation, 0);
+            written(*operation);
     }
 }
 
