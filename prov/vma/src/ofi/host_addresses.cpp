@@ -66,9 +66,8 @@ std::vector<Address> host_addresses()
 std::vector<Address> reachable_addresses(int family)
 {
     std::vector<HostAddress> list = list_interfaces();
-    std::erase_if(list, [=](const HostAddress &one) {
-        return family != AF_UNSPEC && one.address.sa.sa_family != family;
-    });
+    std::erase_if(list,
+                  [=](const HostAddress &one) { return family != AF_UNSPEC && one.address.sa.sa_family != family; });
     std::stable_sort(list.begin(), list.end(),
                      [](const HostAddress &one, const HostAddress &other) { return rank_of(one) < rank_of(other); });
     if (list.empty())
