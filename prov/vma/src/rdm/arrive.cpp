@@ -134,9 +134,8 @@ RdmEndpoint::Took RdmEndpoint::take_greeted(const Incoming &in) noexcept
     if (in.length != 0 || in.inlet == nullptr)
         return Took::lie;
     in.peer.it_reaches_us = in.packet.error == 0 ? Peer::Reach::yes : Peer::Reach::no;
-    VMA_INFO(ep_ctrl, "port %u: to %zu KiB in one record, to %llu KiB in several, beyond %s",
-             static_cast<unsigned>(in.peer.port), kEager >> 10, static_cast<unsigned long long>(kStreamed >> 10),
-             in.packet.error == 0 ? "by single copy" : "likewise, as it may not read our memory");
+    VMA_INFO(ep_ctrl, "port %u: to %zu KiB in one record, beyond %s", static_cast<unsigned>(in.peer.port), kEager >> 10,
+             in.packet.error == 0 ? "by single copy" : "in several, as it may not read our memory");
     return Took::taken;
 }
 
@@ -236,7 +235,7 @@ Message *RdmEndpoint::keep_message(const Incoming &in, Message::Form form, std::
 RdmEndpoint::Took RdmEndpoint::take_first(const Incoming &in) noexcept
 {
     if (in.length == 0 || in.length > kEager || in.packet.size <= in.length ||
-        in.packet.size > (in.inlet != nullptr ? ofi::kMaxMessageSize : kStreamed))
+        in.packet.size > (in.inlet != nullptr ? ofi::kMaxMessageSize : kAnnounced))
         return Took::lie;
     Receive *const receive = find_receive(in);
     Message *const message = keep_message(in, Message::Form::stream, receive != nullptr ? 0 : in.packet.size);
@@ -314,7 +313,7 @@ RdmEndpoint::Took RdmEndpoint::take_offer(const Incoming &in) noexcept
 // A long one from another host: it is asked for once a receive has it, so that it takes neither our memory nor the place of what comes behind it.
 RdmEndpoint::Took RdmEndpoint::take_announced(const Incoming &in) noexcept
 {
-    if (in.inlet != nullptr || in.length != 0 || in.packet.size <= kStreamed || in.packet.size > ofi::kMaxMessageSize ||
+    if (in.inlet != nullptr || in.length != 0 || in.packet.size <= kAnnounced || in.packet.size > ofi::kMaxMessageSize ||
         (in.packet.flags & kAck) == 0)
         return Took::lie;
     Receive *const receive = find_receive(in);

@@ -133,7 +133,8 @@ struct AtomicHead {
 };
 
 inline constexpr std::size_t kEager = 8192;                          // bytes of a message in one record, and of a piece
-inline constexpr std::uint64_t kStreamed = std::uint64_t{128} << 10; // to here messages go through the ring
+// To another host: a longer message is announced.
+inline constexpr std::uint64_t kAnnounced = std::uint64_t{128} << 10;
 inline constexpr std::size_t kLongestPacket =
     sizeof(Packet) + kPadding + sizeof(AtomicHead) + sizeof(TargetList) + 2 * kEager;
 static_assert(kLongestPacket <= local::kMaxDatagram);

@@ -163,16 +163,16 @@ ssize_t RdmEndpoint::write_eager(Peer &peer, const Outgoing &out, std::uint64_t 
 ssize_t RdmEndpoint::send_operation(Peer &peer, const Outgoing &out, std::uint64_t length, Bell &bell) noexcept
 {
     // How a long one goes depends on what the peer has found out about our memory.
-    if (length > kStreamed && peer.it_reaches_us == Peer::Reach::unknown)
+    if (length > kEager && peer.it_reaches_us == Peer::Reach::unknown)
         return -FI_EAGAIN;
     const std::uint64_t flags = FI_SEND | (out.tagged ? FI_TAGGED : FI_MSG);
     Operation *const operation = begin(peer, out.context, out.completion, flags, counters_.send);
     if (operation == nullptr)
         return -FI_EAGAIN;
-    const bool offered = length > kStreamed && peer.it_reaches_us == Peer::Reach::yes;
+    const bool offered = length > kEager && peer.it_reaches_us == Peer::Reach::yes;
     keep_buffers(*operation, out.iov, out.count);
     // Within a host it is pushed through the ring, which holds up nobody but this peer when it is full.
-    const bool announced = length > kStreamed && peer.net != nullptr;
+    const bool announced = length > kAnnounced && peer.net != nullptr;
     operation->answered = offered || announced || (out.flags & kDelivery) != 0;
     operation->length = length;
     operation->has_data = out.data != nullptr;
