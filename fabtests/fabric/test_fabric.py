@@ -4,14 +4,12 @@
 import os
 import pathlib
 import re
-import subprocess
 
 import pytest
 
-from lib import build, pairing, peers
+from lib import build, mpi, pairing, peers
 
 PROGRAM = "fabric/programs/msg_endpoint"
-SOURCES = pathlib.Path(__file__).parent / "programs"
 # Libraries that Debian's libfabric drags in catch SIGSEGV and end with status 1: no crash would be seen.
 ENV = {"IPATH_NO_BACKTRACE": "1"}
 
@@ -201,23 +199,14 @@ def test_peer_is_killed(run, env, waiting):
 # ---- MPI ---------------------------------------------------------------------------------------------------------------
 
 
-def mpi_program(work, name):
-    program = work / name
-    made = subprocess.run([build.tool("mpicc.openmpi"), "-O1", "-o", program, SOURCES / (name + ".c")], capture_output=True, text=True)
-    if "mpi.h" in made.stderr:
-        pytest.skip("mpi.h is not installed (libopenmpi-dev)")
-    assert made.returncode == 0, made.stderr
-    return program
-
-
 @pytest.fixture
 def mpi_ranks(work):
-    return mpi_program(work, "mpi_ranks")
+    return mpi.program(work, "mpi_ranks")
 
 
 @pytest.fixture
 def mpi_windows(work):
-    return mpi_program(work, "mpi_windows")
+    return mpi.program(work, "mpi_windows")
 
 
 def mpirun(run, env, program, ranks, mca, variables):
@@ -255,7 +244,7 @@ def test_open_mpi_windows(run, env, mpi_windows, ranks):
 
 def test_open_mpi_loses_a_rank(run, env, work):
     """One that is killed ends the others, which would wait for it."""
-    program = mpi_program(work, "mpi_killed")
+    program = mpi.program(work, "mpi_killed")
     processors = ",".join(str(n) for n in sorted(os.sched_getaffinity(0))[:2])
     proc = run.start("mpirun", [build.tool("taskset"), "-c", processors, build.tool("mpirun.openmpi"), "--allow-run-as-root", "--oversubscribe",
                                 "--timeout", 100, "-np", 4, "-x", "FI_PROVIDER_PATH", "-x", "FI_PROVIDER=vma", "--mca", "pml", "cm", "--mca", "mtl",

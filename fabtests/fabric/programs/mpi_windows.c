@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* One-sided MPI between all ranks, in a ring: what is put into the next one's window is got back and found there, short and long, and all count in
- * the first one's. The harness compiles it with mpicc; it is not part of the build. */
+ * the first one's: "mpi_windows [COUNTS]", so often each. The harness compiles it with mpicc; it is not part of the build. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { kCounter = 0, kSum = 1, kShort = 5, kLong = 100, kLongCount = 50000, kWindow = 1 << 20, kCounts = 1000, kSums = 100 };
+enum { kCounter = 0, kSum = 1, kShort = 5, kLong = 100, kLongCount = 50000, kWindow = 1 << 20, kSums = 100 };
 
-static int g_rank, g_ranks;
+static int g_rank, g_ranks, g_counts = 1000;
 static long *g_memory;
 
 static void check(int right, const char *what)
@@ -34,7 +34,7 @@ static void count(MPI_Win window)
 {
     const long one = 1;
     long last = -1;
-    for (int i = 0; i < kCounts; ++i) {
+    for (int i = 0; i < g_counts; ++i) {
         long before = -1;
         MPI_Fetch_and_op(&one, &before, MPI_LONG, 0, kCounter, MPI_SUM, window);
         MPI_Win_flush(0, window);
@@ -51,6 +51,9 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &g_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &g_ranks);
+    if (argc > 1)
+        g_counts = atoi(argv[1]);
+    check(g_counts > 0, "the argument");
     MPI_Win window;
     MPI_Win_allocate(kWindow, sizeof(long), MPI_INFO_NULL, MPI_COMM_WORLD, &g_memory, &window);
     for (long i = 0; i < kWindow / (long)sizeof(long); ++i)
@@ -74,7 +77,7 @@ int main(int argc, char **argv)
     for (long i = 0; i < kLongCount; ++i)
         check(g_memory[kLong + i] == i * 3 + before, "what another put here, a long one");
     if (g_rank == 0) {
-        check(g_memory[kCounter] == (long)kCounts * g_ranks, "the counter");
+        check(g_memory[kCounter] == (long)g_counts * g_ranks, "the counter");
         check(g_memory[kSum] == (long)kSums * g_ranks, "the sum");
     }
     MPI_Barrier(MPI_COMM_WORLD);
