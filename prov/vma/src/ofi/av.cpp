@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "ofi/av.hpp"
 
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <netdb.h>
@@ -45,10 +46,10 @@ fi_addr_t Av::place_of(const Address &address) const noexcept
 {
     const std::lock_guard guard(mutex_);
     const auto found = by_address_.find(key_of(address));
-    return found != by_address_.end() ? found->second : FI_ADDR_NOTAVAIL;
+    return found != by_address_.end() ? find(found->second)->user_id : FI_ADDR_NOTAVAIL;
 }
 
-int Av::insert(const Address &address, fi_addr_t &place) noexcept
+int Av::insert(const Address &address, fi_addr_t &place, const fi_addr_t *user_id) noexcept
 {
     const std::lock_guard guard(mutex_);
     if (!free_.empty()) {
@@ -68,6 +69,7 @@ int Av::insert(const Address &address, fi_addr_t &place) noexcept
     }
     Entry &entry = const_cast<Entry &>(*find(place));
     entry.address = address;
+    entry.user_id = user_id != nullptr ? *user_id : user_ids ? FI_ADDR_NOTAVAIL : place;
     by_address_.emplace(key_of(address), place);
     entry.generation.fetch_add(1, std::memory_order_release);
     generation.fetch_add(1, std::memory_order_release);
@@ -93,9 +95,40 @@ int Av::remove(fi_addr_t place) noexcept
     return 0;
 }
 
+// The address stays, and so does the place's generation: what was found out of it holds on.
+int Av::set_user_id(fi_addr_t place, fi_addr_t user_id) noexcept
+{
+    const std::lock_guard guard(mutex_);
+    Entry *entry = const_cast<Entry *>(find(place));
+    if (!user_ids || entry == nullptr || (entry->generation.load(std::memory_order_relaxed) & 1) == 0)
+        return -FI_EINVAL;
+    entry->user_id = user_id;
+    generation.fetch_add(1, std::memory_order_release);
+    return 0;
+}
+
+void Av::watch(const Watcher &watcher) noexcept
+{
+    const std::lock_guard guard(watchers_mutex_);
+    watchers_.push_back(watcher);
+}
+
+void Av::unwatch(const Watcher &watcher) noexcept
+{
+    const std::lock_guard guard(watchers_mutex_);
+    std::erase(watchers_, watcher);
+}
+
+void Av::tell_watchers() noexcept
+{
+    const std::lock_guard guard(watchers_mutex_);
+    for (const Watcher &watcher : watchers_)
+        watcher.named(watcher.object);
+}
+
 namespace {
 
-constexpr std::uint64_t kInsertFlags = FI_MORE | FI_SYNC_ERR;
+constexpr std::uint64_t kInsertFlags = FI_MORE | FI_SYNC_ERR | FI_AV_USER_ID;
 
 int close_av(fid_t fid)
 {
@@ -113,6 +146,7 @@ int close_av(fid_t fid)
 struct Answers {
     fi_addr_t *places; // or nullptr
     int *errors;       // with FI_SYNC_ERR, else nullptr
+    bool user_ids;     // the places are the program's numbers, before they are answers
     int inserted = 0;
 
     void add(std::size_t index, int error, fi_addr_t place)
@@ -125,13 +159,17 @@ struct Answers {
     }
 };
 
-int start(std::uint64_t flags, void *context, fi_addr_t *places, Answers &answers)
+int start(const Av &av, std::uint64_t flags, void *context, fi_addr_t *places, Answers &answers)
 {
     if ((flags & ~kInsertFlags) != 0)
         return -FI_EBADFLAGS;
     if ((flags & FI_SYNC_ERR) != 0 && context == nullptr)
         return -FI_EINVAL;
-    answers = {places, (flags & FI_SYNC_ERR) != 0 ? static_cast<int *>(context) : nullptr};
+    // Where the vector as a whole has such numbers, fi_av_set_user_id() tells them.
+    const bool user_ids = (flags & FI_AV_USER_ID) != 0;
+    if (user_ids && (places == nullptr || av.user_ids))
+        return -FI_EINVAL;
+    answers = {places, (flags & FI_SYNC_ERR) != 0 ? static_cast<int *>(context) : nullptr, user_ids};
     return 0;
 }
 
@@ -140,7 +178,7 @@ int insert_addresses(fid_av *fid, const void *addresses, std::size_t count, fi_a
 {
     Av &av = av_of(&fid->fid);
     Answers answers{};
-    if (const int error = start(flags, context, places, answers))
+    if (const int error = start(av, flags, context, places, answers))
         return error;
     if (addresses == nullptr && count != 0)
         return -FI_EINVAL;
@@ -151,11 +189,12 @@ int insert_addresses(fid_av *fid, const void *addresses, std::size_t count, fi_a
         sa_family_t family;
         std::memcpy(&family, from, sizeof family);
         const bool fits = address.assign(from, family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
-        const int error = fits ? av.insert(address, place) : FI_EINVAL;
+        const int error = fits ? av.insert(address, place, answers.user_ids ? &places[i] : nullptr) : FI_EINVAL;
         answers.add(i, error, place);
         // One that is none of ours tells no length: the first's family is that of all.
         from += family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
     }
+    av.tell_watchers();
     return answers.inserted;
 }
 
@@ -173,8 +212,9 @@ int resolve(const char *node, const char *service, Address &address)
 int insert_service(fid_av *fid, const char *node, const char *service, fi_addr_t *place, std::uint64_t flags,
                    void *context)
 {
+    Av &av = av_of(&fid->fid);
     Answers answers{};
-    if (const int error = start(flags, context, place, answers))
+    if (const int error = start(av, flags, context, place, answers))
         return error;
     if (node == nullptr || service == nullptr)
         return -FI_EINVAL;
@@ -182,8 +222,9 @@ int insert_service(fid_av *fid, const char *node, const char *service, fi_addr_t
     fi_addr_t inserted = FI_ADDR_NOTAVAIL;
     int error = resolve(node, service, address);
     if (error == 0)
-        error = av_of(&fid->fid).insert(address, inserted);
+        error = av.insert(address, inserted, answers.user_ids ? place : nullptr);
     answers.add(0, error, inserted);
+    av.tell_watchers();
     return error == 0 ? 1 : -error;
 }
 
@@ -209,6 +250,17 @@ int look_up(fid_av *fid, fi_addr_t place, void *out, std::size_t *length)
     // Unlike fi_getname's, what is too long is cut without an error.
     const int result = address.copy_to(out, length);
     return result == -FI_ETOOSMALL ? 0 : result;
+}
+
+int set_user_id(fid_av *fid, fi_addr_t place, fi_addr_t user_id, std::uint64_t flags)
+{
+    Av &av = av_of(&fid->fid);
+    if (flags != 0)
+        return -FI_EBADFLAGS;
+    const int error = av.set_user_id(place, user_id);
+    if (error == 0)
+        av.tell_watchers();
+    return error;
 }
 
 const char *address_text(fid_av *, const void *addr, char *out, std::size_t *length)
@@ -237,8 +289,24 @@ constinit fi_ops g_fid_ops = {
     .ops_set = no_op,
 };
 
-constinit fi_ops_av g_av_ops = {
-    .size = sizeof(fi_ops_av),
+// fi_ops_av has grown: older libraries and programs don't look behind `av_set`, and those since 1.20 look at the size.
+struct AvOps {
+    decltype(fi_ops_av::size) size;
+    decltype(fi_ops_av::insert) insert;
+    decltype(fi_ops_av::insertsvc) insertsvc;
+    decltype(fi_ops_av::insertsym) insertsym;
+    decltype(fi_ops_av::remove) remove;
+    decltype(fi_ops_av::lookup) lookup;
+    decltype(fi_ops_av::straddr) straddr;
+    decltype(fi_ops_av::av_set) av_set;
+    int (*insert_auth_key)(fid_av *av, const void *key, std::size_t size, fi_addr_t *place, std::uint64_t flags);
+    int (*lookup_auth_key)(fid_av *av, fi_addr_t place, void *key, std::size_t *size);
+    int (*set_user_id)(fid_av *av, fi_addr_t place, fi_addr_t user_id, std::uint64_t flags);
+};
+static_assert(offsetof(AvOps, av_set) == offsetof(fi_ops_av, av_set) && sizeof(AvOps) >= sizeof(fi_ops_av));
+
+constinit AvOps g_av_ops = {
+    .size = sizeof(AvOps),
     .insert = insert_addresses,
     .insertsvc = insert_service,
     .insertsym = no_op,
@@ -246,6 +314,9 @@ constinit fi_ops_av g_av_ops = {
     .lookup = look_up,
     .straddr = address_text,
     .av_set = no_op,
+    .insert_auth_key = no_op,
+    .lookup_auth_key = no_op,
+    .set_user_id = set_user_id,
 };
 
 } // namespace
@@ -257,8 +328,15 @@ int open_av(fid_domain *fid, fi_av_attr *attr, fid_av **av, void *context) noexc
         return -FI_EINVAL;
     if (domain.fabric.orphaned())
         return -FI_EOPBADSTATE;
+    // An owner has numbers of its own for addresses, and tells us by FI_AV_USER_ID; only offload providers share its vector.
+    if ((attr->flags & FI_PEER) != 0) {
+        VMA_WARN(av, "addresses are inserted into a vector of ours: one with FI_PEER is refused");
+        return -FI_EINVAL;
+    }
+    if ((attr->flags & FI_AV_USER_ID) != 0 && (domain.caps & FI_AV_USER_ID) == 0)
+        return -FI_EINVAL;
     // A vector shared between processes, symmetric numbers, and answers through an event queue.
-    if (attr->name != nullptr || attr->map_addr != nullptr || (attr->flags & ~FI_SYMMETRIC) != 0)
+    if (attr->name != nullptr || attr->map_addr != nullptr || (attr->flags & ~(FI_SYMMETRIC | FI_AV_USER_ID)) != 0)
         return -FI_ENOSYS;
     std::unique_ptr<Av> opened(new (std::nothrow) Av(domain));
     if (!opened)
@@ -266,8 +344,9 @@ int open_av(fid_domain *fid, fi_av_attr *attr, fid_av **av, void *context) noexc
     if (attr->type == FI_AV_UNSPEC)
         attr->type = FI_AV_TABLE;
     opened->type = attr->type;
+    opened->user_ids = (attr->flags & FI_AV_USER_ID) != 0;
     opened->fid.fid = {FI_CLASS_AV, context, &g_fid_ops};
-    opened->fid.ops = &g_av_ops;
+    opened->fid.ops = reinterpret_cast<fi_ops_av *>(&g_av_ops);
     domain.refs.fetch_add(1, std::memory_order_relaxed);
     *av = &opened.release()->fid;
     return 0;
