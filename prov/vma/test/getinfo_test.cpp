@@ -68,6 +68,8 @@ void refused_hints(void **)
         [](fi_info &h) { h.caps = FI_TAGGED | FI_SOURCE | FI_SOURCE_ERR; },
         [](fi_info &h) { h.caps = FI_MSG | FI_SOURCE_ERR; },
         [](fi_info &h) { h.caps = FI_MSG | FI_RMA | FI_SOURCE | FI_SOURCE_ERR; },
+        [](fi_info &h) { h.caps = FI_MSG | FI_PEER, h.ep_attr->type = FI_EP_MSG; },
+        [](fi_info &h) { h.domain_attr->caps = FI_PEER, h.ep_attr->type = FI_EP_DGRAM; },
         [](fi_info &h) { h.addr_format = FI_ADDR_STR; },
         [](fi_info &h) { h.addr_format = FI_SOCKADDR_IB; },
         [](fi_info &h) { h.ep_attr->type = FI_EP_SOCK_STREAM; },
@@ -165,6 +167,8 @@ void accepted_hints(void **)
         [](fi_info &h) { h.domain_attr->mr_mode = FI_MR_BASIC; },
         [](fi_info &h) { h.domain_attr->mr_mode = FI_MR_SCALABLE; },
         [](fi_info &h) { h.domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY; },
+        [](fi_info &h) { h.caps = FI_TAGGED | FI_PEER | FI_AV_USER_ID; },
+        [](fi_info &h) { h.domain_attr->caps = FI_PEER | FI_AV_USER_ID | FI_LOCAL_COMM; },
         [](fi_info &h) { h.domain_attr->av_type = FI_AV_TABLE; },
         [](fi_info &h) { h.domain_attr->name = ::strdup("local"); },
     };
@@ -215,6 +219,29 @@ void tags_are_for_reliable_datagrams(void **)
         assert_int_equal(item->ep_attr->type, FI_EP_RDM);
     hints.caps |= FI_LOCAL_COMM | FI_REMOTE_COMM; // as Open MPI asks, wherever its ranks are
     assert_true(ask(nullptr, nullptr, 0, &hints)->caps & FI_REMOTE_COMM);
+}
+
+// fi_peer(3) and FI_AV_USER_ID are there for who asks, and then at both places.
+void owners_ask_for_peers(void **)
+{
+    constexpr std::uint64_t kBoth = FI_PEER | FI_AV_USER_ID;
+    fi_info hints{};
+    fi_domain_attr domain{};
+    hints.domain_attr = &domain;
+    hints.caps = FI_TAGGED;
+    const ofi::InfoPtr nobody = ask(nullptr, nullptr, 0, &hints);
+    assert_true((nobody->caps & kBoth) == 0 && (nobody->domain_attr->caps & kBoth) == 0);
+    for (const bool of_domain : {false, true}) {
+        hints.caps = FI_TAGGED | (of_domain ? 0 : kBoth);
+        domain.caps = of_domain ? kBoth : 0;
+        const ofi::InfoPtr info = ask(nullptr, nullptr, 0, &hints);
+        assert_int_equal(info->ep_attr->type, FI_EP_RDM);
+        assert_true((info->caps & kBoth) == kBoth && (info->domain_attr->caps & kBoth) == kBoth);
+        assert_true((info->tx_attr->caps & kBoth) == 0 && (info->rx_attr->caps & kBoth) == 0);
+    }
+    hints.caps = 0;
+    domain.caps = FI_PEER;
+    assert_true((ask(nullptr, nullptr, 0, &hints)->caps & FI_PEER) != 0);
 }
 
 // fi_getinfo(3): without a direction, atomic operations have all of them.
@@ -413,6 +440,7 @@ int main()
         cmocka_unit_test(accepted_hints),
         cmocka_unit_test(what_is_offered_is_accepted_as_hints),
         cmocka_unit_test(directions_are_filled_in),
+        cmocka_unit_test(owners_ask_for_peers),
         cmocka_unit_test(tags_are_for_reliable_datagrams),
         cmocka_unit_test(atomics_are_for_reliable_datagrams),
         cmocka_unit_test(a_domain_tells_its_atomics),

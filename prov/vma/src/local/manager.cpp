@@ -122,6 +122,8 @@ int ConnectionManager::endpoint(ofi::Domain &domain, fi_info *info, fid_ep **ep,
 
 int ConnectionManager::shared_receive(ofi::Domain &domain, fi_rx_attr *attr, fid_ep **ep, void *context) noexcept
 {
+    if (attr != nullptr && (attr->op_flags & FI_PEER) != 0)
+        return rdm::open_peer_srx(domain, ep, context);
     return open_srx(domain, attr, ep, context);
 }
 

@@ -189,6 +189,8 @@ template <fi_cq_format Format> void Queue::poll(Sink &sink) noexcept
         advance_senders(nullptr, Tell::nobody);
 }
 
+template void Queue::poll<FI_CQ_FORMAT_CONTEXT>(Sink &sink) noexcept; // for an owner's (owned_queue.cpp)
+
 template <fi_cq_format Format> ssize_t Queue::read(fid_cq *fid, void *buffer, std::size_t count) noexcept
 {
     return queue_of(fid).read_with_sources<Format>(buffer, count, nullptr);
@@ -366,9 +368,11 @@ fi_ops_cq cq_ops = {
     .strerror = ofi::cq_strerror,
 };
 
-fi_ops_cq *ops_for(fi_cq_format format) noexcept
+fi_ops_cq *ops_for(const Queue &queue) noexcept
 {
-    switch (format) {
+    if (queue.owners.any())
+        return &owned_cq_ops;
+    switch (queue.format) {
     case FI_CQ_FORMAT_CONTEXT:
         return &cq_ops<FI_CQ_FORMAT_CONTEXT>;
     case FI_CQ_FORMAT_MSG:
@@ -455,7 +459,7 @@ int open_cq(ofi::Domain &domain, const fi_cq_attr *attr, fid_cq **cq, void *cont
             return error;
     }
     queue->fid.fid.ops = &cq_fid_ops;
-    queue->fid.ops = ops_for(queue->format);
+    queue->fid.ops = ops_for(*queue);
     queue->trywait = trywait;
     domain.refs.fetch_add(1, std::memory_order_relaxed);
     *cq = &queue.release()->fid;

@@ -78,6 +78,8 @@ struct Queue : ofi::Cq {
     void progress() noexcept;
     void progress_alone() noexcept; // not to them
     void progress_companions() noexcept;
+    // What reading is where the entries are an owner's: it tells of nothing.
+    void progress_for_owner() noexcept;
 
     // Whether a sleeper would miss nothing. After `true` the wait descriptor becomes readable with the next event, unless all who sleep
     // do so at places, where they are woken; after `false`, `due` says whether it is (also) what a rate limit has refused that may go now.
@@ -190,6 +192,8 @@ inline Queue &queue_of(fid_cq *fid) noexcept
 {
     return static_cast<Queue &>(ofi::cq_of(fid));
 }
+
+extern fi_ops_cq owned_cq_ops; // of one with FI_PEER
 
 int open_cq(ofi::Domain &domain, const fi_cq_attr *attr, fid_cq **cq, void *context) noexcept;
 

@@ -56,7 +56,7 @@ int RingEndpoint::bind(struct fid *what, std::uint64_t flags) noexcept
     switch (what->fclass) {
     case FI_CLASS_CQ:
         return ofi::bind_queue(domain_, static_cast<Queue &>(ofi::cq_of(what)), flags, {tx_queue_, tx_selective_},
-                               {rx_queue_, rx_selective_});
+                               {rx_queue_, rx_selective_}, kind_ == NameKind::reliable);
     case FI_CLASS_CNTR:
         if ((flags & ~counted_) != 0)
             return -FI_EINVAL;

@@ -55,7 +55,8 @@ inline constexpr std::uint64_t kRdmRxCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATO
                                             FI_RMA_EVENT;
 inline constexpr std::uint64_t kRdmCaps = kRdmTxCaps | kRdmRxCaps | kDomainCaps;
 // Open MPI asks for it whatever hosts its ranks are on. Who does and then means another host is told so (rdm/peers.cpp).
-inline constexpr std::uint64_t kAskedRdmCaps = FI_REMOTE_COMM;
+inline constexpr std::uint64_t kAskedRdmDomainCaps = FI_PEER | FI_AV_USER_ID;
+inline constexpr std::uint64_t kAskedRdmCaps = FI_REMOTE_COMM | kAskedRdmDomainCaps;
 inline constexpr std::uint64_t kTagFormat = 0xaaaaaaaaaaaaaaaa; // fi_endpoint(3): no field, each bit stands for itself
 
 inline constexpr std::uint64_t kTxOpFlags =
@@ -90,6 +91,7 @@ struct Offer {
     const char *name;   // of the domain
     std::uint64_t caps; // without those of asked_caps
     std::uint64_t asked_caps;
+    std::uint64_t asked_domain_caps; // those of them that are a domain's, where they may be asked for too
     std::uint64_t tx_caps;
     std::uint64_t rx_caps;
     std::uint64_t tx_op_flags;

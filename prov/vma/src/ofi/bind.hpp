@@ -23,14 +23,15 @@ template <typename Queue> struct QueuePlace {
     bool &selective;
 };
 
-// 0, -FI_EBADFLAGS or -FI_EINVAL, and then nothing is bound.
+// 0, -FI_EBADFLAGS or -FI_EINVAL, and then nothing is bound. `tells_owners`: the endpoint knows queues of FI_PEER.
 template <typename Queue>
-int bind_queue(const Domain &domain, Queue &queue, std::uint64_t flags, QueuePlace<Queue> tx,
-               QueuePlace<Queue> rx) noexcept
+int bind_queue(const Domain &domain, Queue &queue, std::uint64_t flags, QueuePlace<Queue> tx, QueuePlace<Queue> rx,
+               bool tells_owners = false) noexcept
 {
     if ((flags & ~(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION)) || !(flags & (FI_TRANSMIT | FI_RECV)))
         return -FI_EBADFLAGS;
-    if (&queue.domain != &domain || ((flags & FI_TRANSMIT) && tx.queue) || ((flags & FI_RECV) && rx.queue))
+    if (&queue.domain != &domain || ((flags & FI_TRANSMIT) && tx.queue) || ((flags & FI_RECV) && rx.queue) ||
+        (queue.owners.any() && !tells_owners))
         return -FI_EINVAL;
     const bool selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
     if (flags & FI_TRANSMIT) {

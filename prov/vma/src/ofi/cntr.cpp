@@ -9,6 +9,7 @@
 #include <poll.h>
 
 #include "core/kernel.hpp"
+#include "core/log.hpp"
 #include "core/spinlock.hpp"
 #include "ofi/domain.hpp"
 #include "ofi/noop.hpp"
@@ -166,12 +167,43 @@ fi_ops_cntr cntr_ops = {
     .seterr = set_errors,
 };
 
+// With FI_PEER: reading makes progress, and the count is the owner's.
+std::uint64_t read_for_owner(fid_cntr *fid)
+{
+    of(fid).progress();
+    return 0;
+}
+
+fi_ops_cntr owned_cntr_ops = {
+    .size = sizeof(fi_ops_cntr),
+    .read = read_for_owner,
+    .readerr = read_for_owner,
+    .add = noop<decltype(fi_ops_cntr::add)>,
+    .set = noop<decltype(fi_ops_cntr::set)>,
+    .wait = noop<decltype(fi_ops_cntr::wait)>,
+    .adderr = noop<decltype(fi_ops_cntr::adderr)>,
+    .seterr = noop<decltype(fi_ops_cntr::seterr)>,
+};
+
+// nullptr where it is incomplete.
+peer::Cntr *owners_counter(const void *context) noexcept
+{
+    const auto *const given = static_cast<const peer::CntrContext *>(context);
+    const bool complete = given != nullptr && given->size >= sizeof *given && given->cntr != nullptr &&
+                          given->cntr->owner_ops != nullptr &&
+                          given->cntr->owner_ops->size >= sizeof(peer::CntrOwnerOps) &&
+                          given->cntr->owner_ops->inc != nullptr && given->cntr->owner_ops->incerr != nullptr;
+    if (!complete)
+        VMA_WARN(cntr, "FI_PEER without a struct fi_peer_cntr_context of an owner: the counter is refused");
+    return complete ? given->cntr : nullptr;
+}
+
 } // namespace
 
 int open_cntr(Domain &domain, fi_cntr_attr *attr, fid_cntr **out, void *context) noexcept
 {
     if (attr) {
-        if (attr->events != FI_CNTR_EVENTS_COMP || attr->flags)
+        if (attr->events != FI_CNTR_EVENTS_COMP || (attr->flags & ~FI_PEER) != 0)
             return -FI_EINVAL;
         if (attr->wait_obj != FI_WAIT_NONE && attr->wait_obj != FI_WAIT_UNSPEC)
             return -FI_ENOSYS;
@@ -179,8 +211,14 @@ int open_cntr(Domain &domain, fi_cntr_attr *attr, fid_cntr **out, void *context)
     std::unique_ptr<Cntr> cntr(new (std::nothrow) Cntr(domain));
     if (!cntr)
         return -FI_ENOMEM;
+    if (attr && (attr->flags & FI_PEER) != 0) {
+        cntr->owners = owners_counter(context);
+        if (cntr->owners == nullptr)
+            return -FI_EINVAL;
+        context = nullptr; // the owner's is good for this call alone
+    }
     cntr->fid.fid = {FI_CLASS_CNTR, context, &cntr_fid_ops};
-    cntr->fid.ops = &cntr_ops;
+    cntr->fid.ops = cntr->owners != nullptr ? &owned_cntr_ops : &cntr_ops;
     domain.refs.fetch_add(1, std::memory_order_relaxed);
     *out = &cntr.release()->fid;
     return 0;

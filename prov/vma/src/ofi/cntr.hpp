@@ -11,6 +11,8 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_eq.h>
 
+#include "ofi/peer_abi.hpp"
+
 namespace vma::ofi {
 
 struct Domain;
@@ -32,10 +34,24 @@ struct Cntr {
     std::atomic<std::uint64_t> errors{0};
     std::atomic<int> refs{0}; // bindings
 
+    peer::Cntr *owners = nullptr; // with FI_PEER: the owner's, which counts instead
+
     explicit Cntr(Domain &owner) noexcept : domain(owner) {}
 
-    void count() noexcept { value.fetch_add(1, std::memory_order_relaxed); }
-    void count_error() noexcept { errors.fetch_add(1, std::memory_order_relaxed); }
+    void count() noexcept
+    {
+        if (owners != nullptr) [[unlikely]]
+            owners->owner_ops->inc(owners);
+        else
+            value.fetch_add(1, std::memory_order_relaxed);
+    }
+    void count_error() noexcept
+    {
+        if (owners != nullptr) [[unlikely]]
+            owners->owner_ops->incerr(owners);
+        else
+            errors.fetch_add(1, std::memory_order_relaxed);
+    }
 
     // Each binding adds its sources once and takes them away again.
     void add_source(const ProgressSource &source) noexcept;

@@ -43,6 +43,11 @@ int init_cq(Cq &cq, const fi_cq_attr *attr, void *context) noexcept
         attr = &defaults;
     if (const int error = check(*attr))
         return error;
+    if ((attr->flags & FI_PEER) != 0) {
+        if (const int error = cq.owners.attach(context))
+            return error;
+        context = nullptr; // the owner's is good for this call alone
+    }
     cq.fid.fid.fclass = FI_CLASS_CQ;
     cq.fid.fid.context = context;
     cq.format = attr->format == FI_CQ_FORMAT_UNSPEC ? kDefaultFormat : attr->format;

@@ -15,6 +15,7 @@
 #include "core/fifo.hpp"
 #include "core/spinlock.hpp"
 #include "ofi/address.hpp"
+#include "ofi/peer_cq.hpp"
 
 namespace vma::ofi {
 
@@ -85,6 +86,7 @@ struct Cq {
     fi_cq_wait_cond wait_cond = FI_CQ_COND_NONE;
     bool nobody_reads = false; // it is an endpoint's with counters alone: what is in it is dropped with each progress
     std::atomic<unsigned> idle_reads{0}; // that found nothing; written with the lock held
+    OwnersQueue owners;                  // with FI_PEER: nothing is ever in `entries`
 
     core::SpinLock lock;            // protects what follows
     core::Fifo<Completion> entries; // its limit is the queue's size: what doesn't fit waits where it comes from

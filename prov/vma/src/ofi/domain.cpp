@@ -8,6 +8,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 
+#include "core/log.hpp"
 #include "ofi/atomic_apply.hpp"
 #include "ofi/attr.hpp"
 #include "ofi/av.hpp"
@@ -63,10 +64,19 @@ int open_endpoint(fid_domain *fid, fi_info *info, fid_ep **ep, void *context)
     return domain.fabric.device->endpoint(domain, info, ep, context);
 }
 
+// An object of FI_PEER is an owner's in part (fi_peer(3)). Only domains that were asked for it know such.
+bool may_open(const Domain &domain, std::uint64_t flags, const char *what)
+{
+    if ((flags & FI_PEER) == 0 || (domain.caps & FI_PEER) != 0)
+        return true;
+    VMA_WARN(domain, "%s with FI_PEER in a domain that was opened without this capability is refused", what);
+    return false;
+}
+
 int open_srx(fid_domain *fid, fi_rx_attr *attr, fid_ep **ep, void *context)
 {
     Domain &domain = domain_of(fid);
-    if (ep == nullptr)
+    if (ep == nullptr || !may_open(domain, attr != nullptr ? attr->op_flags : 0, "a shared receive context"))
         return -FI_EINVAL;
     return domain.fabric.orphaned() ? -FI_EOPBADSTATE : domain.fabric.device->shared_receive(domain, attr, ep, context);
 }
@@ -74,7 +84,7 @@ int open_srx(fid_domain *fid, fi_rx_attr *attr, fid_ep **ep, void *context)
 int open_completion_queue(fid_domain *fid, fi_cq_attr *attr, fid_cq **cq, void *context)
 {
     Domain &domain = domain_of(fid);
-    if (cq == nullptr)
+    if (cq == nullptr || !may_open(domain, attr != nullptr ? attr->flags : 0, "a completion queue"))
         return -FI_EINVAL;
     return domain.fabric.orphaned() ? -FI_EOPBADSTATE
                                     : domain.fabric.device->completion_queue(domain, attr, cq, context);
@@ -83,7 +93,7 @@ int open_completion_queue(fid_domain *fid, fi_cq_attr *attr, fid_cq **cq, void *
 int open_counter(fid_domain *fid, fi_cntr_attr *attr, fid_cntr **cntr, void *context)
 {
     Domain &domain = domain_of(fid);
-    if (cntr == nullptr)
+    if (cntr == nullptr || !may_open(domain, attr != nullptr ? attr->flags : 0, "a counter"))
         return -FI_EINVAL;
     return domain.fabric.orphaned() ? -FI_EOPBADSTATE : open_cntr(domain, attr, cntr, context);
 }
@@ -141,7 +151,7 @@ bool info_fits(const fi_info *info)
 void take_promises(Domain &domain, const fi_info &info)
 {
     const fi_domain_attr &attr = *info.domain_attr;
-    domain.caps = info.caps != 0 ? info.caps : kCaps;
+    domain.caps = (info.caps != 0 ? info.caps : kCaps) | attr.caps;
     if (attr.threading != FI_THREAD_UNSPEC)
         domain.threading = attr.threading;
     const std::uint32_t type = endpoint_type(info.ep_attr);

@@ -238,6 +238,10 @@ int open_eq(fid_fabric *fid, fi_eq_attr *attr, fid_eq **eq, void *context)
         return -FI_EINVAL;
     if (fabric.orphaned())
         return -FI_EOPBADSTATE;
+    if (attr != nullptr && (attr->flags & FI_PEER) != 0) {
+        VMA_WARN(eq, "events don't go to an owner's queue: one with FI_PEER is refused");
+        return -FI_EINVAL;
+    }
     const fi_wait_obj asked = attr != nullptr ? attr->wait_obj : FI_WAIT_NONE;
     if (asked != FI_WAIT_NONE && asked != FI_WAIT_UNSPEC && asked != FI_WAIT_FD) {
         VMA_WARN(eq, "wait object %d is not supported", static_cast<int>(asked));

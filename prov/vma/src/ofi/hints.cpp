@@ -130,6 +130,13 @@ std::uint64_t granted_caps(const Offer &offer, std::uint64_t asked)
     return caps;
 }
 
+// What the hints ask for at either place is granted at both.
+std::uint64_t granted_domain_caps(const Offer &offer, const fi_info &hints)
+{
+    const std::uint64_t asked = hints.caps | (hints.domain_attr != nullptr ? hints.domain_attr->caps : 0);
+    return asked & offer.asked_domain_caps;
+}
+
 bool is_old_mr_mode(int mode)
 {
     return mode == FI_MR_BASIC || mode == FI_MR_SCALABLE;
@@ -174,7 +181,7 @@ bool domain_fits(Verdict &verdict, const Offer &offer, const fi_domain_attr *hin
            verdict.at_most("domain_attr->control_progress", hint->control_progress, FI_PROGRESS_MANUAL) &&
            verdict.one_of("domain_attr->data_progress", hint->data_progress, FI_PROGRESS_MANUAL) &&
            verdict.at_most("domain_attr->av_type", hint->av_type, FI_AV_TABLE) &&
-           verdict.subset("domain_attr->caps", hint->caps, offer.domain.caps) &&
+           verdict.subset("domain_attr->caps", hint->caps, offer.domain.caps | offer.asked_domain_caps) &&
            domain_counts_fit(verdict, offer.domain, *hint);
 }
 
@@ -221,7 +228,9 @@ bool hints_fit(std::uint32_t version, const Offer &offer, const fi_info &hints) 
 
 void apply_hints(std::uint32_t version, const Offer &offer, const fi_info &hints, fi_info &info) noexcept
 {
-    info.caps = granted_caps(offer, hints.caps);
+    const std::uint64_t domain_caps = granted_domain_caps(offer, hints);
+    info.caps = granted_caps(offer, hints.caps) | domain_caps;
+    info.domain_attr->caps |= domain_caps;
     info.tx_attr->caps = info.caps & offer.tx_caps;
     info.rx_attr->caps = info.caps & offer.rx_caps;
     info.handle = hints.handle;

@@ -156,6 +156,8 @@ RdmEndpoint::Took RdmEndpoint::take_message(const Incoming &in) noexcept
         deliver(*receive, in);
         return Took::taken;
     }
+    if (srx_ != nullptr) [[unlikely]]
+        return take_for_owner(in, Message::Form::whole, nullptr);
     Message *const message = keep_message(in, Message::Form::whole, in.length);
     if (message == nullptr) [[unlikely]]
         return Took::stalled;
@@ -213,6 +215,13 @@ Message *RdmEndpoint::keep_message(const Incoming &in, Message::Form form, std::
         stalled_.store(true, std::memory_order_relaxed);
         return nullptr;
     }
+    describe(message, in, form, bytes);
+    return message;
+}
+
+// It is new, and its bytes count from now on.
+void RdmEndpoint::describe(Message *message, const Incoming &in, Message::Form form, std::uint64_t bytes) noexcept
+{
     message->source = &in.peer;
     message->tag = in.packet.tag;
     message->form = form;
@@ -229,7 +238,6 @@ Message *RdmEndpoint::keep_message(const Incoming &in, Message::Form form, std::
     message->inlet = in.inlet;
     message->from = in.source();
     message->next = nullptr;
-    return message;
 }
 
 RdmEndpoint::Took RdmEndpoint::take_first(const Incoming &in) noexcept
@@ -237,6 +245,8 @@ RdmEndpoint::Took RdmEndpoint::take_first(const Incoming &in) noexcept
     if (in.length == 0 || in.length > kEager || in.packet.size <= in.length ||
         in.packet.size > (in.inlet != nullptr ? ofi::kMaxMessageSize : kAnnounced))
         return Took::lie;
+    if (srx_ != nullptr) [[unlikely]]
+        return take_for_owner(in, Message::Form::stream, nullptr);
     Receive *const receive = find_receive(in);
     Message *const message = keep_message(in, Message::Form::stream, receive != nullptr ? 0 : in.packet.size);
     if (message == nullptr)
@@ -297,6 +307,8 @@ RdmEndpoint::Took RdmEndpoint::take_offer(const Incoming &in) noexcept
         return Took::lie;
     if (rx_queue_->entries.full())
         return Took::later;
+    if (srx_ != nullptr) [[unlikely]]
+        return take_for_owner(in, Message::Form::offer, &list);
     Receive *const receive = find_receive(in);
     Message *const message = keep_message(in, Message::Form::offer, 0);
     if (message == nullptr)
@@ -316,6 +328,8 @@ RdmEndpoint::Took RdmEndpoint::take_announced(const Incoming &in) noexcept
     if (in.inlet != nullptr || in.length != 0 || in.packet.size <= kAnnounced || in.packet.size > ofi::kMaxMessageSize ||
         (in.packet.flags & kAck) == 0)
         return Took::lie;
+    if (srx_ != nullptr) [[unlikely]]
+        return take_for_owner(in, Message::Form::stream, nullptr);
     Receive *const receive = find_receive(in);
     Message *const message = keep_message(in, Message::Form::stream, 0);
     if (message == nullptr)

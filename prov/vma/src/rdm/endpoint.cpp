@@ -35,6 +35,8 @@ RdmEndpoint::RdmEndpoint(ofi::Domain &domain, const fi_info &info) noexcept
 
 RdmEndpoint::~RdmEndpoint()
 {
+    if (av_ != nullptr)
+        av_->unwatch(watcher());
     close_network();
     if (accompanied_) {
         { // who reads the queue for another endpoint looks at it
@@ -47,6 +49,7 @@ RdmEndpoint::~RdmEndpoint()
     }
     const std::lock_guard guard(manager_.mutex());
     close();
+    leave_owner();
     peers_.clear(); // and their outlets
 }
 
@@ -61,6 +64,9 @@ int RdmEndpoint::prepare() noexcept
         return error;
     mrs_->add_source(rx_queue_->source());
     accompanied_ = true;
+    by_owner_ = srx_ != nullptr || rx_queue_->owners.any();
+    if (srx_ != nullptr)
+        av_->watch(watcher());
     return open_network();
 }
 
@@ -114,6 +120,11 @@ void RdmEndpoint::end_visit(Inlet &) noexcept
 
 void RdmEndpoint::push_rx(const ofi::Completion &completion) noexcept
 {
+    tell_rx(completion, completion.error == 0 ? completion.tag : 0);
+}
+
+void RdmEndpoint::push_own_rx(const ofi::Completion &completion) noexcept
+{
     if (visits_ != 0) {
         rx_queue_->push(completion);
         return;
@@ -125,7 +136,9 @@ void RdmEndpoint::push_rx(const ofi::Completion &completion) noexcept
 // With the receiving queue's lock held the other one is not waited for: somebody may hold them the other way round.
 void RdmEndpoint::push_tx(const ofi::Completion &completion) noexcept
 {
-    if (visits_ == 0) {
+    if (tx_queue_->owners.any()) {
+        tell_owner(*tx_queue_, completion, 0);
+    } else if (visits_ == 0) {
         const core::SpinGuard guard(tx_queue_->lock);
         tx_queue_->push(completion);
     } else if (tx_queue_ == rx_queue_) {

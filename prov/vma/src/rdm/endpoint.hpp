@@ -3,6 +3,7 @@
 // the rings of the local device, with other hosts over another provider's endpoint. doc/rdm.md says how it works.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -23,6 +24,7 @@
 #include "rdm/operation.hpp"
 #include "rdm/packet.hpp"
 #include "rdm/peer.hpp"
+#include "rdm/peer_srx.hpp"
 #include "rdm/pool.hpp"
 #include "rdm/receive.hpp"
 
@@ -95,6 +97,7 @@ public:
     static RdmEndpoint &from(fid_ep *fid) noexcept { return from(&fid->fid); }
 
     // The calls of the fi_ops tables: 0 or a negative fi_errno.
+    int bind(struct fid *what, std::uint64_t flags) noexcept;
     ssize_t send(const Outgoing &out) noexcept;
     ssize_t post(const Wanted &wanted) noexcept;
     ssize_t cancel(void *context) noexcept;
@@ -108,6 +111,10 @@ public:
     void take_all_for_remote() noexcept { all_remote_ = true; }
     // Whether other hosts are reached.
     bool has_network() const noexcept { return network_ != nullptr; }
+
+    // What the owner of a shared receive context says of a message that waits with it: to be received, as the entry has buffers now, or not at all.
+    void start_waiting(ofi::peer::RxEntry *entry, Message &message) noexcept;
+    void discard_waiting(Message &message) noexcept;
 
     // For RingEndpoint, with the queue's lock held.
     void on_bell() noexcept override;
@@ -257,6 +264,26 @@ private:
     Receive *find_receive(const Incoming &in) noexcept;
     bool has_room_for(std::uint64_t bytes) noexcept;
 
+    // Matching and completions by an owner, fi_peer(3) (by_owner.cpp).
+    class Outside;
+    template <typename Call> void with_lock(Call &&call) noexcept;
+    void describe(Message *message, const Incoming &in, Message::Form form, std::uint64_t bytes) noexcept;
+    Took take_for_owner(const Incoming &in, Message::Form form, const BufferList *offered) noexcept;
+    void matched_by_owner(const Incoming &in, Message &message, ofi::peer::RxEntry *entry) noexcept;
+    void queue_with_owner(const Incoming &in, Message &message, ofi::peer::RxEntry *entry) noexcept;
+    void refused_by_owner(const Incoming &in, Message &message, int error) noexcept;
+    Receive *stand_for(ofi::peer::RxEntry *entry, bool tagged) noexcept;
+    void fail_entry(ofi::peer::RxEntry *entry, const Message &message, int error) noexcept;
+    void landed_by_owner(Receive &receive, const ofi::Completion &completion, std::uint64_t tag, bool ends) noexcept;
+    void lose_for_owner(Message &message) noexcept;
+    void tell_rx(const ofi::Completion &completion, std::uint64_t tag) noexcept;
+    void tell_owner(local::Queue &queue, const ofi::Completion &completion, std::uint64_t tag) noexcept;
+    ssize_t send_eager_for_owner(Peer &peer, const Outgoing &out, std::uint64_t length, local::Bell &bell) noexcept;
+    ofi::Av::Watcher watcher() noexcept;
+    void find_sources() noexcept;
+    fi_addr_t source_of(const ofi::peer::RxEntry *entry) noexcept;
+    void leave_owner() noexcept;
+
     // What peers do with our memory (target.cpp).
     Took take_write(const Incoming &in) noexcept;
     Took take_write_offer(const Incoming &in) noexcept;
@@ -268,6 +295,7 @@ private:
 
     // Completions.
     void push_rx(const ofi::Completion &completion) noexcept;
+    void push_own_rx(const ofi::Completion &completion) noexcept; // of who knows that the queue is no owner's
     void push_tx(const ofi::Completion &completion) noexcept;
     void push_deferred() noexcept;
 
@@ -279,6 +307,8 @@ private:
     Pool<Operation> operations_;
     unsigned visits_ = 0; // > 0: the thread that has `lock_` has the receiving queue's lock too
     bool closing_ = false;
+    bool by_owner_ = false;  // receives end with an owner, and not in our queue alone
+    PeerSrx *srx_ = nullptr; // whose owner matches
     std::size_t rx_size_;
     std::size_t tx_size_;
     std::size_t least_multi_; // FI_OPT_MIN_MULTI_RECV
@@ -301,7 +331,11 @@ private:
     bool polled_ = false;
     std::vector<Peer *> busy_; // something is left to write to them: with each read, as long as there is one
     std::vector<Message *> claimed_;
-    core::Fifo<ofi::Completion> deferred_; // of the transmit queue, whose lock another has
+    core::Fifo<ofi::Completion> deferred_;       // of the transmit queue, whose lock another has
+    MatchList<Arrival> waiting_;                 // messages that wait with the owner
+    Arrival *asked_ = nullptr;                   // which of them it is likely to ask for next
+    std::atomic<const void *> outside_{nullptr}; // the thread that has `lock_`, and is in a call of the owner's
+    bool told_of_refusal_ = false;
     ofi::MrTable *mrs_ = nullptr;
     std::uint64_t nonce_; // what peers read to see that they reach us
 };

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "local/outlet.hpp"
+#include "ofi/address.hpp"
 #include "rdm/network.hpp"
 #include "rdm/operation.hpp"
 #include "rdm/receive.hpp"
@@ -34,6 +35,7 @@ struct Peer {
     std::unique_ptr<local::Outlet> out;
     std::unique_ptr<NetworkPeer> net;
     local::Inlet *inlet = nullptr;
+    ofi::Address name; // as it calls itself, once it has sent something
     std::uint16_t port = 0;
     bool greeted = false;                 // our hello is in the ring that we write, or was sent
     bool busy = false;                    // in the endpoint's list of those with something left to write

@@ -152,8 +152,10 @@ void RdmEndpoint::joined(Inlet &inlet) noexcept
 {
     Peer *const peer = peer_at(inlet.raw_source());
     inlet.user = peer;
-    if (peer != nullptr)
-        peer->inlet = &inlet;
+    if (peer == nullptr)
+        return;
+    peer->inlet = &inlet;
+    peer->name = inlet.raw_source();
 }
 
 void RdmEndpoint::left(Inlet &inlet) noexcept
@@ -181,6 +183,10 @@ void RdmEndpoint::drop_streams(Peer &peer, const Inlet *inlet) noexcept
             continue;
         }
         *at = message.next;
+        if (message.entry != nullptr) [[unlikely]] {
+            lose_for_owner(message);
+            continue;
+        }
         if (message.landing.receive != nullptr) {
             landed(message.landing, message.told(), FI_ECONNRESET);
         } else if (!message.discarded) {

@@ -157,6 +157,8 @@ ssize_t RdmEndpoint::take_claimed(const Wanted &wanted) noexcept
 
 ssize_t RdmEndpoint::cancel(void *context) noexcept
 {
+    if (srx_ != nullptr)
+        return -FI_ENOSYS; // what is posted is with its owner
     const core::SpinGuard guard(lock_);
     for (Matcher *list : {&tagged_, &untagged_}) {
         for (Posted *posted = list->first_posted(); posted != nullptr; posted = Matcher::next(*posted)) {
@@ -232,8 +234,12 @@ void RdmEndpoint::landed(const Landing &landing, const Told &what, int error) no
         if (ends)
             entry.flags |= FI_MULTI_RECV;
     }
+    if (by_owner_) [[unlikely]] {
+        landed_by_owner(receive, entry, what.tag, ends);
+        return;
+    }
     if (receive.completion || error != 0)
-        push_rx(entry);
+        push_own_rx(entry);
     if (ends)
         receives_.give_back(receive);
 }
@@ -329,6 +335,7 @@ void RdmEndpoint::free_message(Message &message) noexcept
     message.landing.receive = nullptr;
     message.claimed_by = nullptr;
     message.discarded = message.announced = false;
+    message.failed = 0;
     messages_.give_back(message);
 }
 

@@ -12,6 +12,7 @@
 #include <rdma/fabric.h>
 
 #include "ofi/attr.hpp"
+#include "ofi/peer_abi.hpp"
 #include "rdm/match.hpp"
 
 namespace vma::local {
@@ -21,6 +22,7 @@ class Inlet;
 namespace vma::rdm {
 
 struct Peer;
+class RdmEndpoint;
 
 struct Receive : Posted {
     iovec iov[ofi::kIovLimit]{};
@@ -34,6 +36,7 @@ struct Receive : Posted {
     std::uint64_t length = 0;
     std::uint64_t used = 0; // bytes of a multiple one
     void *context = nullptr;
+    ofi::peer::RxEntry *entry = nullptr; // the owner's (fi_peer(3)) for which it stands
     Receive *next_free = nullptr;
     std::uint32_t index = 0;
 };
@@ -86,6 +89,10 @@ struct Message : Arrival {
     fi_addr_t from = FI_ADDR_NOTAVAIL;
     void *claimed_by = nullptr; // the context of FI_CLAIM
     Message *next = nullptr;    // of the peer's streams
+    // Of one that an owner matches (by_owner.cpp): its entry, as long as that waits for a receive, and what has happened to it meanwhile.
+    ofi::peer::RxEntry *entry = nullptr;
+    RdmEndpoint *at = nullptr;
+    int failed = 0; // a positive fi_errno: there is nothing to be received any more
     Message *next_free = nullptr;
     std::uint32_t index = 0;
 

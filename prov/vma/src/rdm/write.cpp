@@ -122,6 +122,8 @@ ssize_t RdmEndpoint::send_eager(Peer &peer, const Outgoing &out, std::uint64_t l
 {
     if (!out.completion)
         return write_eager(peer, out, length, bell);
+    if (tx_queue_->owners.any()) [[unlikely]]
+        return send_eager_for_owner(peer, out, length, bell);
     const core::SpinGuard guard(tx_queue_->lock);
     if (tx_queue_->entries.full()) [[unlikely]]
         return -FI_EAGAIN;

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The calls of a shared receive context with FI_PEER: it is bound, and closed.
+#include "rdm/peer_srx.hpp"
+
+#include <memory>
+#include <new>
+
+#include <rdma/fi_errno.h>
+
+#include "core/log.hpp"
+#include "ofi/domain.hpp"
+#include "ofi/libfabric.hpp"
+#include "ofi/noop.hpp"
+#include "rdm/open.hpp"
+
+namespace vma::rdm {
+
+namespace {
+
+int close(fid *fid)
+{
+    PeerSrx *const srx = reinterpret_cast<PeerSrx *>(fid);
+    if (srx->domain.fabric.orphaned())
+        return 0; // the parent's
+    if (srx->refs.load(std::memory_order_relaxed) != 0)
+        return -FI_EBUSY;
+    srx->domain.refs.fetch_sub(1, std::memory_order_relaxed);
+    delete srx;
+    return 0;
+}
+
+int control(fid *, int command, void *)
+{
+    return command == FI_ENABLE ? 0 : -FI_ENOSYS;
+}
+
+constinit fi_ops g_fid_ops = {
+    .size = sizeof(fi_ops),
+    .close = close,
+    .bind = ofi::no_op,
+    .control = control,
+    .ops_open = ofi::no_op,
+    .tostr = ofi::no_op,
+    .ops_set = ofi::no_op,
+};
+
+constinit fi_ops_ep g_ep_ops = {
+    .size = sizeof(fi_ops_ep),
+    .cancel = ofi::no_op,
+    .getopt = ofi::no_op,
+    .setopt = ofi::no_op,
+    .tx_ctx = ofi::no_op,
+    .rx_ctx = ofi::no_op,
+    .rx_size_left = ofi::no_op,
+    .tx_size_left = ofi::no_op,
+};
+
+constinit fi_ops_msg g_msg_ops = {
+    .size = sizeof(fi_ops_msg),
+    .recv = ofi::no_op,
+    .recvv = ofi::no_op,
+    .recvmsg = ofi::no_op,
+    .send = ofi::no_op,
+    .sendv = ofi::no_op,
+    .sendmsg = ofi::no_op,
+    .inject = ofi::no_op,
+    .senddata = ofi::no_op,
+    .injectdata = ofi::no_op,
+};
+
+constinit fi_ops_tagged g_tagged_ops = {
+    .size = sizeof(fi_ops_tagged),
+    .recv = ofi::no_op,
+    .recvv = ofi::no_op,
+    .recvmsg = ofi::no_op,
+    .send = ofi::no_op,
+    .sendv = ofi::no_op,
+    .sendmsg = ofi::no_op,
+    .inject = ofi::no_op,
+    .senddata = ofi::no_op,
+    .injectdata = ofi::no_op,
+};
+
+} // namespace
+
+PeerSrx *peer_srx_of(struct fid *fid) noexcept
+{
+    return fid->ops == &g_fid_ops ? reinterpret_cast<PeerSrx *>(fid) : nullptr;
+}
+
+int open_peer_srx(ofi::Domain &domain, std::uint32_t version, fid_ep **srx, const void *context) noexcept
+{
+    const auto *const given = static_cast<const ofi::peer::SrxContext *>(context);
+    std::unique_ptr<PeerSrx> opened(new (std::nothrow) PeerSrx(domain));
+    if (!opened)
+        return -FI_ENOMEM;
+    if (given == nullptr || given->size < sizeof *given || given->srx == nullptr ||
+        !opened->owner.attach(*given->srx, version)) {
+        VMA_WARN(ep_ctrl, "FI_PEER without a struct fi_peer_srx_context of an owner, or one that lacks calls: refused");
+        return -FI_EINVAL;
+    }
+    // A class of its own: endpoints of other types take it for no shared receive context of theirs.
+    opened->fid.fid = {FI_CLASS_PEER_SRX, nullptr, &g_fid_ops};
+    opened->fid.ops = &g_ep_ops;
+    opened->fid.msg = &g_msg_ops;
+    opened->fid.tagged = &g_tagged_ops;
+    given->srx->peer_ops = &peer_ops(opened->owner.layout());
+    domain.refs.fetch_add(1, std::memory_order_relaxed);
+    *srx = &opened.release()->fid;
+    return 0;
+}
+
+int open_peer_srx(ofi::Domain &domain, fid_ep **srx, const void *context) noexcept
+{
+    return open_peer_srx(domain, ofi::libfabric_version(), srx, context);
+}
+
+} // namespace vma::rdm
