@@ -359,7 +359,12 @@ template <typename Age> struct PeerRdm {
         REQUIRE(fi_ep_bind(ep, &srx->fid, 0) == 0);
         if (!setup.single_copy)
             rdm::RdmEndpoint::from(ep).forbid_single_copy();
+        if (setup.network) {
+            attach_real_libfabric();
+            rdm::RdmEndpoint::from(ep).take_all_for_remote();
+        }
         REQUIRE(fi_enable(ep) == 0);
+        REQUIRE(rdm::RdmEndpoint::from(ep).has_network() == setup.network);
         std::size_t length = sizeof name;
         REQUIRE(fi_getname(&ep->fid, &name, &length) == 0);
     }

@@ -62,20 +62,23 @@ template <typename Age> struct EveryLength {
         REQUIRE(b.owner.live == 0 && b.owner.started == (posted_first ? 0 : 1));
         b.owner.started = 0;
     }
-    static void run()
+    static void run_with(const RdmSetup &setup)
     {
-        for (const bool single_copy : {true, false}) {
-            OwnDirectory directory;
-            Rdm a({.single_copy = single_copy});
-            PeerRdm<Age> b({.single_copy = single_copy});
-            b.insert(a.name, kUserId);
-            for (const std::size_t length : kLengths) {
-                for (const bool tagged : {true, false}) {
-                    for (const bool posted_first : {true, false})
-                        one(a, b, length, tagged, posted_first);
-                }
+        OwnDirectory directory;
+        Rdm a(setup);
+        PeerRdm<Age> b(setup);
+        b.insert(a.name, kUserId);
+        for (const std::size_t length : kLengths) {
+            for (const bool tagged : {true, false}) {
+                for (const bool posted_first : {true, false})
+                    one(a, b, length, tagged, posted_first);
             }
         }
+    }
+    static void run()
+    {
+        run_with({});
+        run_with({.single_copy = false});
     }
 };
 
@@ -152,25 +155,37 @@ template <typename Age> struct TooLong {
 template <typename Age> struct Discarded {
     static void run()
     {
-        for (const bool single_copy : {true, false}) {
-            OwnDirectory directory;
-            Rdm a({.single_copy = single_copy});
-            PeerRdm<Age> b({.single_copy = single_copy});
-            const fi_addr_t to_b = a.insert(b.name);
-            for (const std::size_t length : kLengths) {
-                const std::vector<std::byte> bytes = pattern(length, 5);
-                REQUIRE(send(a, to_b, bytes, true, 1, b.cq) == 0);
-                b.wait_for_unexpected(1);
-                b.owner.discard();
-                REQUIRE(next_of(a.cq, {b.cq}).error.err == 0);
-                REQUIRE(b.nothing());
-                char got[4] = {};
-                b.owner.receive(true, {{got, 4}}, FI_ADDR_UNSPEC, kTag, 0, got);
-                REQUIRE(again([&] { return fi_tinject(a.ep, "next", 4, to_b, kTag); }, {a.cq, b.cq}) == 0);
-                REQUIRE(b.next({a.cq}).told.op_context == got && std::memcmp(got, "next", 4) == 0);
-            }
-            REQUIRE(b.owner.live == 0);
+        run_with({});
+        run_with({.single_copy = false});
+    }
+    static void run_with(const RdmSetup &setup)
+    {
+        OwnDirectory directory;
+        Rdm a(setup);
+        PeerRdm<Age> b(setup);
+        const fi_addr_t to_b = a.insert(b.name);
+        for (const std::size_t length : kLengths) {
+            const std::vector<std::byte> bytes = pattern(length, 5);
+            REQUIRE(send(a, to_b, bytes, true, 1, b.cq) == 0);
+            b.wait_for_unexpected(1, {a.cq});
+            b.owner.discard();
+            REQUIRE(next_of(a.cq, {b.cq}).error.err == 0);
+            REQUIRE(b.nothing());
+            char got[4] = {};
+            b.owner.receive(true, {{got, 4}}, FI_ADDR_UNSPEC, kTag, 0, got);
+            REQUIRE(again([&] { return fi_tinject(a.ep, "next", 4, to_b, kTag); }, {a.cq, b.cq}) == 0);
+            REQUIRE(b.next({a.cq}).told.op_context == got && std::memcmp(got, "next", 4) == 0);
         }
+        REQUIRE(b.owner.live == 0);
+    }
+};
+
+// Long messages are announced there, and sent when the owner has a receive.
+template <typename Age> struct BetweenHosts {
+    static void run()
+    {
+        EveryLength<Age>::run_with({.network = true});
+        Discarded<Age>::run_with({.network = true});
     }
 };
 
@@ -368,9 +383,9 @@ template <typename Age> struct ByThreads {
 int main()
 {
     const CMUnitTest tests[] = {
-        IN_EACH_AGE(EveryLength), IN_EACH_AGE(WhatIsSent), IN_EACH_AGE(TooLong),
-        IN_EACH_AGE(Discarded),   IN_EACH_AGE(InOrder),    IN_EACH_AGE(FromWithin),
-        IN_EACH_AGE(Refused),     IN_EACH_AGE(NamedLater), IN_EACH_AGE(ByThreads),
+        IN_EACH_AGE(EveryLength), IN_EACH_AGE(WhatIsSent),   IN_EACH_AGE(TooLong), IN_EACH_AGE(Discarded),
+        IN_EACH_AGE(InOrder),     IN_EACH_AGE(FromWithin),   IN_EACH_AGE(Refused), IN_EACH_AGE(NamedLater),
+        IN_EACH_AGE(ByThreads),   IN_EACH_AGE(BetweenHosts),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
