@@ -278,7 +278,7 @@ template <typename Age> struct Refused {
             receive_one();
             REQUIRE(b.owner.get_refusals == 0);
 
-            const bool answered = length > rdm::kStreamed;
+            const bool answered = length > rdm::kEager;
             b.owner.get_answer = -FI_ENOSYS;
             b.owner.get_refusals = 1;
             REQUIRE(send(a, to_b, bytes, false, 1, b.cq) == 0);
