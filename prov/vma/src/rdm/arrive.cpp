@@ -325,8 +325,8 @@ RdmEndpoint::Took RdmEndpoint::take_offer(const Incoming &in) noexcept
 // A long one from another host: it is asked for once a receive has it, so that it takes neither our memory nor the place of what comes behind it.
 RdmEndpoint::Took RdmEndpoint::take_announced(const Incoming &in) noexcept
 {
-    if (in.inlet != nullptr || in.length != 0 || in.packet.size <= kAnnounced || in.packet.size > ofi::kMaxMessageSize ||
-        (in.packet.flags & kAck) == 0)
+    if (in.inlet != nullptr || in.length != 0 || in.packet.size <= kAnnounced ||
+        in.packet.size > ofi::kMaxMessageSize || (in.packet.flags & kAck) == 0)
         return Took::lie;
     if (srx_ != nullptr) [[unlikely]]
         return take_for_owner(in, Message::Form::stream, nullptr);

@@ -132,7 +132,7 @@ struct AtomicHead {
     std::uint32_t count; // elements, over all targets
 };
 
-inline constexpr std::size_t kEager = 8192;                          // bytes of a message in one record, and of a piece
+inline constexpr std::size_t kEager = 8192; // bytes of a message in one record, and of a piece
 // To another host: a longer message is announced.
 inline constexpr std::uint64_t kAnnounced = std::uint64_t{128} << 10;
 inline constexpr std::size_t kLongestPacket =
