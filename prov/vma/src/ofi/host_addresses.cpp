@@ -51,6 +51,7 @@ int rank_of(const HostAddress &one)
 std::vector<Address> addresses_of(const std::vector<HostAddress> &list)
 {
     std::vector<Address> addresses;
+    addresses.reserve(list.size());
     for (const HostAddress &one : list)
         addresses.push_back(one.address);
     return addresses;

@@ -427,7 +427,8 @@ fi_addr_t RdmEndpoint::source_of(const peer::RxEntry *entry) noexcept
             next = waiting_.first;
         if (message.entry == entry) {
             asked_ = next;
-            message.from = av_->place_of(message.peer->net != nullptr ? message.peer->net->name : message.peer->name);
+            const NetworkPeer *const net = message.peer->net.get();
+            message.from = av_->place_of(net != nullptr ? net->name : message.peer->name);
             return message.from;
         }
         one = next != first ? next : nullptr;

@@ -17,7 +17,6 @@
 namespace vma::verbs {
 namespace {
 
-using ofi::Address;
 using ofi::AddressPair;
 
 // Hints that name another device or fabric: nothing has to be asked for.
