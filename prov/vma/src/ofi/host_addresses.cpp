@@ -2,6 +2,7 @@
 #include "ofi/host_addresses.hpp"
 
 #include <algorithm>
+#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <memory>
 #include <net/if.h>
@@ -41,11 +42,26 @@ std::vector<HostAddress> list_interfaces()
     return found;
 }
 
+// The source of what goes to the rest of the world; empty without a route there. Addresses of documentation (RFC 5737, RFC 3849): nothing is sent.
+Address world_source(int family)
+{
+    Address world;
+    world.sa.sa_family = static_cast<sa_family_t>(family);
+    if (::inet_pton(family, family == AF_INET ? "192.0.2.1" : "2001:db8::1",
+                    family == AF_INET ? static_cast<void *>(&world.v4.sin_addr) : &world.v6.sin6_addr) != 1)
+        return {};
+    return route_source(world);
+}
+
+// The lower the better. A bridge of containers, say, has an address that each host has.
 int rank_of(const HostAddress &one)
 {
     if (one.address.is_loopback())
-        return 2;
-    return core::rdma_port_of(one.interface) ? 0 : 1;
+        return 3;
+    if (core::rdma_port_of(one.interface))
+        return 0;
+    const Address source = world_source(one.address.sa.sa_family);
+    return !source.empty() && source.same_host(one.address) ? 1 : 2;
 }
 
 std::vector<Address> addresses_of(const std::vector<HostAddress> &list)
@@ -69,11 +85,11 @@ std::vector<Address> reachable_addresses(int family)
     std::vector<HostAddress> list = list_interfaces();
     std::erase_if(list,
                   [=](const HostAddress &one) { return family != AF_UNSPEC && one.address.sa.sa_family != family; });
-    std::stable_sort(list.begin(), list.end(),
-                     [](const HostAddress &one, const HostAddress &other) { return rank_of(one) < rank_of(other); });
     if (list.empty())
         return {};
-    const HostAddress best = list.front();
+    const HostAddress best = *std::min_element(
+        list.begin(), list.end(),
+        [](const HostAddress &one, const HostAddress &other) { return rank_of(one) < rank_of(other); });
     const bool rdma = rank_of(best) == 0;
     std::erase_if(list, [&](const HostAddress &one) {
         return rdma ? rank_of(one) != 0 || one.address.sa.sa_family != best.address.sa.sa_family

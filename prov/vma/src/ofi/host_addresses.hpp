@@ -13,7 +13,7 @@ namespace vma::ofi {
 std::vector<Address> host_addresses();
 
 // Those by which other hosts reach this one best, of one family, or AF_UNSPEC: any, which is the same for all then. All of the interfaces that RDMA
-// devices have; else the first of another interface; else the first of all, which is the loopback interface's. MPI libraries hand what they are given
+// devices have; else the one by which the default route goes; else the first of another interface; else the first of all, which is the loopback interface's. MPI libraries hand what they are given
 // out to the processes of a host in turns, so each has to do for all of them.
 std::vector<Address> reachable_addresses(int family);
 
