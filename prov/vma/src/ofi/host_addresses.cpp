@@ -87,9 +87,10 @@ std::vector<Address> reachable_addresses(int family)
                   [=](const HostAddress &one) { return family != AF_UNSPEC && one.address.sa.sa_family != family; });
     if (list.empty())
         return {};
-    const HostAddress best = *std::min_element(
-        list.begin(), list.end(),
-        [](const HostAddress &one, const HostAddress &other) { return rank_of(one) < rank_of(other); });
+    const HostAddress best =
+        *std::min_element(list.begin(), list.end(), [](const HostAddress &one, const HostAddress &other) {
+            return rank_of(one) < rank_of(other);
+        });
     const bool rdma = rank_of(best) == 0;
     std::erase_if(list, [&](const HostAddress &one) {
         return rdma ? rank_of(one) != 0 || one.address.sa.sa_family != best.address.sa.sa_family
