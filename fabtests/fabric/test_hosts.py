@@ -36,7 +36,8 @@ def sources(run, env, host):
 def test_the_address_that_others_reach(run, env, hosts):
     """One alone, as Open MPI hands out what it finds to the ranks of a host in turns; the default route's, if there is one."""
     assert sources(run, env, hosts.left) == ["10.99.0.1"]
-    hosts.left.ip("link", "add", "other", "type", "dummy")
+    hosts.left.ip("link", "add", "other", "type", "veth", "peer", "name", "there")
+    hosts.left.ip("link", "set", "there", "up")
     hosts.left.ip("addr", "add", "10.98.0.1/24", "dev", "other")
     hosts.left.ip("link", "set", "other", "up")
     assert sources(run, env, hosts.left) == ["10.99.0.1"]
