@@ -20,7 +20,8 @@ using local::Inlet;
 namespace {
 
 constexpr unsigned kRestAfter = 256; // polls of the network that found nothing before most are left out
-constexpr unsigned kRestFor = 32;
+constexpr unsigned kRestFor =
+    1024; // reads: some tens of microseconds, as asking another provider may take a system call
 
 } // namespace
 
