@@ -103,6 +103,11 @@ int net_numa_node(std::string_view interface, const char *root) noexcept
     return numa_node(path_of(interface, root, "/class/net/"));
 }
 
+bool has_rdma_devices(const char *root) noexcept
+{
+    return !entries(std::string(root) + "/class/infiniband").empty();
+}
+
 std::optional<RdmaPort> rdma_port_of(std::string_view interface, const char *root) noexcept
 {
     if (!is_file_name(interface))

@@ -38,6 +38,9 @@ int rdma_numa_node(std::string_view device, const char *root = kSysfs) noexcept;
 // The same of a network interface.
 int net_numa_node(std::string_view interface, const char *root = kSysfs) noexcept;
 
+// Whether there is any RDMA device.
+bool has_rdma_devices(const char *root = kSysfs) noexcept;
+
 struct RdmaPort {
     std::string device;
     std::uint8_t port = 0; // from 1 on

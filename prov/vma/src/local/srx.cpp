@@ -9,6 +9,7 @@
 
 #include "ofi/domain.hpp"
 #include "ofi/noop.hpp"
+#include "ofi/shared_receive.hpp"
 
 namespace vma::local {
 
@@ -40,31 +41,13 @@ ssize_t rx_size_left(fid_ep *ep)
     return static_cast<ssize_t>(from(ep).receives.left());
 }
 
-int close(fid *fid)
-{
-    auto *shared = reinterpret_cast<SharedReceive *>(fid);
-    if (shared->domain.fabric.orphaned())
-        return 0; // the parent's
-    if (shared->refs.load(std::memory_order_relaxed))
-        return -FI_EBUSY;
-    shared->domain.refs.fetch_sub(1, std::memory_order_relaxed);
-    delete shared;
-    return 0;
-}
-
-// Some programs enable every endpoint-like object they have.
-int control(fid *, int command, void *)
-{
-    return command == FI_ENABLE ? 0 : -FI_ENOSYS;
-}
-
 template <typename Function> constexpr Function none = ofi::noop<Function>;
 
 fi_ops srx_fid_ops = {
     .size = sizeof(fi_ops),
-    .close = close,
+    .close = ofi::close_shared<SharedReceive>,
     .bind = none<decltype(fi_ops::bind)>,
-    .control = control,
+    .control = ofi::control_shared,
     .ops_open = none<decltype(fi_ops::ops_open)>,
     .tostr = nullptr,
     .ops_set = none<decltype(fi_ops::ops_set)>,

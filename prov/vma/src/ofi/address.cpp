@@ -43,6 +43,19 @@ void Address::set_port(std::uint16_t port) noexcept
         v6.sin6_port = htons(port);
 }
 
+std::string Address::key() const
+{
+    const bool v6_host = sa.sa_family == AF_INET6;
+    std::string key(1, v6_host ? '6' : '4');
+    const std::uint16_t number = port();
+    key.append(reinterpret_cast<const char *>(&number), sizeof number);
+    if (v6_host)
+        key.append(reinterpret_cast<const char *>(&v6.sin6_addr), sizeof(in6_addr));
+    else
+        key.append(reinterpret_cast<const char *>(&v4.sin_addr), sizeof(in_addr));
+    return key;
+}
+
 bool Address::is_loopback() const noexcept
 {
     if (sa.sa_family == AF_INET)

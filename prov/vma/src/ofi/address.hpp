@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -32,6 +33,8 @@ struct Address {
     bool is_wildcard() const noexcept;
     bool is_loopback() const noexcept; // 127.0.0.0/8 or ::1
     bool same_host(const Address &other) const noexcept;
+    // Family, host and port, which make two addresses one; not what else a sockaddr has. For maps.
+    std::string key() const;
     // Whether the host part is an address of this host (a wildcard counts as loopback).
     bool is_local() const noexcept;
     // 127.0.0.1 or ::1 in the place of a wildcard.

@@ -14,23 +14,6 @@
 #include "ofi/noop.hpp"
 
 namespace vma::ofi {
-namespace {
-
-// What makes two addresses one: family, port and host.
-std::string key_of(const Address &address)
-{
-    std::string key(1, address.sa.sa_family == AF_INET6 ? '6' : '4');
-    const std::uint16_t port = address.port();
-    key.append(reinterpret_cast<const char *>(&port), sizeof port);
-    if (address.sa.sa_family == AF_INET6)
-        key.append(reinterpret_cast<const char *>(&address.v6.sin6_addr), sizeof(in6_addr));
-    else
-        key.append(reinterpret_cast<const char *>(&address.v4.sin_addr), sizeof(in_addr));
-    return key;
-}
-
-} // namespace
-
 bool Av::address_of(fi_addr_t place, Address &address) const noexcept
 {
     const std::lock_guard guard(mutex_);
@@ -45,7 +28,7 @@ bool Av::address_of(fi_addr_t place, Address &address) const noexcept
 fi_addr_t Av::place_of(const Address &address) const noexcept
 {
     const std::lock_guard guard(mutex_);
-    const auto found = by_address_.find(key_of(address));
+    const auto found = by_address_.find(address.key());
     return found != by_address_.end() ? find(found->second)->user_id : FI_ADDR_NOTAVAIL;
 }
 
@@ -70,7 +53,7 @@ int Av::insert(const Address &address, fi_addr_t &place, const fi_addr_t *user_i
     Entry &entry = const_cast<Entry &>(*find(place));
     entry.address = address;
     entry.user_id = user_id != nullptr ? *user_id : user_ids ? FI_ADDR_NOTAVAIL : place;
-    by_address_.emplace(key_of(address), place);
+    by_address_.emplace(address.key(), place);
     entry.generation.fetch_add(1, std::memory_order_release);
     generation.fetch_add(1, std::memory_order_release);
     return 0;
@@ -82,7 +65,7 @@ int Av::remove(fi_addr_t place) noexcept
     Entry *entry = const_cast<Entry *>(find(place));
     if (entry == nullptr || (entry->generation.load(std::memory_order_relaxed) & 1) == 0)
         return -FI_EINVAL;
-    const auto [first, last] = by_address_.equal_range(key_of(entry->address));
+    const auto [first, last] = by_address_.equal_range(entry->address.key());
     for (auto at = first; at != last; ++at) {
         if (at->second == place) {
             by_address_.erase(at);

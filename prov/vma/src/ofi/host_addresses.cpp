@@ -18,6 +18,7 @@ namespace {
 struct HostAddress {
     Address address;
     std::string interface;
+    int rank = 0; // of reachable_addresses()
 };
 
 std::vector<HostAddress> list_interfaces()
@@ -36,7 +37,7 @@ std::vector<HostAddress> list_interfaces()
                 continue;
             if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&address.v6.sin6_addr))
                 continue;
-            found.push_back({address, item->ifa_name});
+            found.push_back({address, item->ifa_name, 0});
         }
     }
     return found;
@@ -53,15 +54,19 @@ Address world_source(int family)
     return route_source(world);
 }
 
-// The lower the better. A bridge of containers, say, has an address that each host has.
-int rank_of(const HostAddress &one)
+// The lower the better: RDMA devices', the default route's, others, loopback's. A bridge of containers, say, has an address that each host has.
+void rank(std::vector<HostAddress> &list)
 {
-    if (one.address.is_loopback())
-        return 3;
-    if (core::rdma_port_of(one.interface))
-        return 0;
-    const Address source = world_source(one.address.sa.sa_family);
-    return !source.empty() && source.same_host(one.address) ? 1 : 2;
+    const Address world[] = {world_source(AF_INET), world_source(AF_INET6)};
+    for (HostAddress &one : list) {
+        const Address &source = world[one.address.sa.sa_family == AF_INET6 ? 1 : 0];
+        if (one.address.is_loopback())
+            one.rank = 3;
+        else if (core::rdma_port_of(one.interface))
+            one.rank = 0;
+        else
+            one.rank = !source.empty() && source.same_host(one.address) ? 1 : 2;
+    }
 }
 
 std::vector<Address> addresses_of(const std::vector<HostAddress> &list)
@@ -87,14 +92,11 @@ std::vector<Address> reachable_addresses(int family)
                   [=](const HostAddress &one) { return family != AF_UNSPEC && one.address.sa.sa_family != family; });
     if (list.empty())
         return {};
-    const HostAddress best =
-        *std::min_element(list.begin(), list.end(), [](const HostAddress &one, const HostAddress &other) {
-            return rank_of(one) < rank_of(other);
-        });
-    const bool rdma = rank_of(best) == 0;
+    rank(list);
+    const HostAddress best = *std::ranges::min_element(list, {}, &HostAddress::rank);
     std::erase_if(list, [&](const HostAddress &one) {
-        return rdma ? rank_of(one) != 0 || one.address.sa.sa_family != best.address.sa.sa_family
-                    : !one.address.same_host(best.address);
+        return best.rank == 0 ? one.rank != 0 || one.address.sa.sa_family != best.address.sa.sa_family
+                              : !one.address.same_host(best.address);
     });
     return addresses_of(list);
 }

@@ -251,8 +251,7 @@ RdmEndpoint::Took RdmEndpoint::take_first(const Incoming &in) noexcept
     Message *const message = keep_message(in, Message::Form::stream, receive != nullptr ? 0 : in.packet.size);
     if (message == nullptr)
         return Took::stalled;
-    message->next = in.peer.streams;
-    in.peer.streams = message;
+    link_stream(*message);
     if (receive != nullptr)
         land(*receive, message->length, message->landing);
     else
@@ -335,8 +334,7 @@ RdmEndpoint::Took RdmEndpoint::take_announced(const Incoming &in) noexcept
     if (message == nullptr)
         return Took::stalled;
     message->announced = true;
-    message->next = in.peer.streams;
-    in.peer.streams = message;
+    link_stream(*message);
     if (receive != nullptr)
         meet(*receive, *message);
     else
@@ -346,12 +344,19 @@ RdmEndpoint::Took RdmEndpoint::take_announced(const Incoming &in) noexcept
 
 // ---- answers -----------------------------------------------------------------------------------------------------------
 
-// One to an operation that has ended already (its peer was gone for a while) is none of anybody's.
-RdmEndpoint::Took RdmEndpoint::take_answer(const Incoming &in) noexcept
+// Of ours, that the packet answers. nullptr: it has ended already, as its peer was gone for a while, or is none.
+Operation *RdmEndpoint::waiting_operation(const Incoming &in) noexcept
 {
     Operation *const operation = operations_.find(in.packet.id & 0xffff);
-    if (operation == nullptr || operation->id() != in.packet.id || operation->peer != &in.peer ||
-        operation->state != Operation::State::waiting)
+    const bool meant = operation != nullptr && operation->id() == in.packet.id && operation->peer == &in.peer &&
+                       operation->state == Operation::State::waiting;
+    return meant ? operation : nullptr;
+}
+
+RdmEndpoint::Took RdmEndpoint::take_answer(const Incoming &in) noexcept
+{
+    Operation *const operation = waiting_operation(in);
+    if (operation == nullptr)
         return Took::taken;
     const bool reads = (operation->cq_flags & FI_READ) != 0;
     if (in.packet.error == 0 && in.length != 0) {
@@ -367,9 +372,8 @@ RdmEndpoint::Took RdmEndpoint::take_answer(const Incoming &in) noexcept
 // The receiver wants what was announced; or no more, as the operation has ended.
 RdmEndpoint::Took RdmEndpoint::take_go(const Incoming &in) noexcept
 {
-    Operation *const operation = operations_.find(in.packet.id & 0xffff);
-    if (operation == nullptr || operation->id() != in.packet.id || operation->peer != &in.peer ||
-        operation->state != Operation::State::waiting || operation->packet.op != PacketOp::announce)
+    Operation *const operation = waiting_operation(in);
+    if (operation == nullptr || operation->packet.op != PacketOp::announce)
         return Took::taken;
     operation->packet.op = PacketOp::piece;
     operation->state = Operation::State::writing;

@@ -166,10 +166,8 @@ RdmEndpoint::Took RdmEndpoint::take_for_owner(const Incoming &in, Message::Form 
         message->iov_count = static_cast<std::uint32_t>(offered->count);
     }
     message->announced = in.packet.op == PacketOp::announce;
-    if (form == Message::Form::stream) {
-        message->next = in.peer.streams;
-        in.peer.streams = message;
-    }
+    if (form == Message::Form::stream)
+        link_stream(*message);
     if (answered == 0) [[likely]]
         matched_by_owner(in, *message, entry);
     else if (answered == -FI_ENOENT)

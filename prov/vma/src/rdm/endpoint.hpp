@@ -237,7 +237,8 @@ private:
     void land(Receive &receive, std::uint64_t length, Landing &landing) noexcept;
     void landed(const Landing &landing, const Told &what, int error) noexcept;
     int pull(const Message &message, const Landing &landing) noexcept;
-    void ask_for(Message &message) noexcept; // its sender announced it
+    void ask_for(Message &message) noexcept;     // its sender announced it
+    void link_stream(Message &message) noexcept; // into its peer's
     void unlink_stream(Message &message) noexcept;
     void end_message(Message &message, int error) noexcept;
     void let_go(Message &message) noexcept; // of what it holds
@@ -255,6 +256,7 @@ private:
     Took take_first(const Incoming &in) noexcept;
     Took take_piece(const Incoming &in) noexcept;
     Took take_offer(const Incoming &in) noexcept;
+    Operation *waiting_operation(const Incoming &in) noexcept;
     Took take_answer(const Incoming &in) noexcept;
     Took take_announced(const Incoming &in) noexcept;
     Took take_go(const Incoming &in) noexcept;

@@ -75,7 +75,7 @@ std::unique_ptr<NetworkPeer> Network::meet(const ofi::Address &address, Peer &pe
 
 std::byte *Network::claim(NetworkPeer &to) noexcept
 {
-    const bool may = !free_.empty() && !to.waits && !to.lost && to.in_flight < kMostInFlight;
+    const bool may = !free_.empty() && to.unsent.empty() && !to.lost && to.in_flight < kMostInFlight;
     return may ? free_.first->packet() : nullptr;
 }
 
@@ -95,9 +95,7 @@ void Network::publish(NetworkPeer &to, std::size_t length, bool has_data, std::u
     if (try_send(buffer))
         return;
     to.unsent.push(buffer);
-    to.waits = true;
     waiting_.push_back(&to);
-    has_work_ = true;
 }
 
 // False: later. What can't be sent at all is dropped, and its peer lost.
@@ -131,7 +129,6 @@ void Network::send_waiting_to(NetworkPeer &peer) noexcept
         if ((peer.unsent.first = following) == nullptr)
             peer.unsent.last = nullptr;
     }
-    peer.waits = false;
 }
 
 // Nothing can be sent to it: because it is busy, or since it is gone?
@@ -153,8 +150,7 @@ bool Network::send_waiting() noexcept
     const std::size_t before = waiting_.size();
     for (NetworkPeer *peer : waiting_)
         send_waiting_to(*peer);
-    std::erase_if(waiting_, [](const NetworkPeer *peer) { return !peer->waits; });
-    has_work_ = !waiting_.empty() || !unposted_.empty();
+    std::erase_if(waiting_, [](const NetworkPeer *peer) { return peer->unsent.empty(); });
     return waiting_.size() != before;
 }
 
@@ -164,7 +160,7 @@ void Network::forget(NetworkPeer &to) noexcept
         free_.push(*buffer);
     std::erase(waiting_, &to);
     std::erase(lost_, &to);
-    to.waits = to.lost = false;
+    to.lost = false;
     to.waits_since = 0;
     to.probe.reset();
     to.sent = to.left = 0;
@@ -197,7 +193,6 @@ void Network::receive_into(NetworkBuffer &buffer) noexcept
     if (fi_recv(ep_.get(), buffer.bytes, sizeof buffer.bytes, nullptr, FI_ADDR_UNSPEC, &buffer.context) == 0)
         return;
     unposted_.push(buffer);
-    has_work_ = true;
 }
 
 void Network::pop() noexcept
@@ -256,7 +251,7 @@ bool Network::progress() noexcept
 {
     alarm_.stop();
     bool any = read_completions();
-    if (has_work_) [[unlikely]] {
+    if (!waiting_.empty() || !unposted_.empty()) [[unlikely]] {
         for (NetworkBuffers again = std::exchange(unposted_, {}); NetworkBuffer *const buffer = again.pop();)
             receive_into(*buffer);
         any |= send_waiting();
@@ -285,8 +280,8 @@ bool Network::may_sleep(bool waits) noexcept
     if (!unposted_.empty() || !lost_.empty())
         return false;
     // Not every provider wakes for it that a connection has come about.
-    if (waits || has_work_)
-        alarm_.start(has_work_ ? kRetry : kSilence);
+    if (waits || !waiting_.empty())
+        alarm_.start(waiting_.empty() ? kSilence : kRetry);
     fid *objects[] = {&cq_->fid};
     return fi_trywait(fabric_.get(), objects, 1) == 0;
 }

@@ -148,7 +148,6 @@ private:
     std::vector<NetworkPeer *> waiting_; // that have something to be sent
     std::vector<NetworkPeer *> lost_;
     std::size_t in_flight_ = 0; // sends that have not completed
-    bool has_work_ = false;     // something waits for the next progress(), whatever the provider says
 };
 
 // Of a peer, what it is to the network.
@@ -165,7 +164,6 @@ struct NetworkPeer {
     std::uint32_t taken = 0;              // packets of that
     bool broken = false;                  // some of them are missing
     bool lost = false;
-    bool waits = false; // in the network's list
     NetworkBuffers unsent;
     std::size_t in_flight = 0;     // sends of this peer's that have not completed
     std::uint64_t waits_since = 0; // ns; 0: nothing is unsent

@@ -10,9 +10,9 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_errno.h>
 
-#include "core/folder.hpp"
 #include "core/kernel.hpp"
 #include "core/log.hpp"
+#include "core/sysfs.hpp"
 #include "ofi/attr.hpp"
 #include "ofi/info.hpp"
 #include "ofi/libfabric.hpp"
@@ -29,12 +29,6 @@ constexpr std::size_t kReceives = 64;
 // What reaches other hosts with the order that we need, the best first. Over RDMA devices it is our own FI_EP_MSG.
 constexpr const char *kOverRdma = "vma;ofi_rxm";
 constexpr const char *kOverTcp = "tcp;ofi_rxm";
-
-bool has_rdma_device() noexcept
-{
-    core::Folder devices("/sys/class/infiniband");
-    return devices.next() != nullptr;
-}
 
 // What we want of it: messages in order, by socket addresses, from this one.
 ofi::InfoPtr make_hints(const char *provider, const ofi::Address &local) noexcept
@@ -91,7 +85,7 @@ fi_info *choose(const ofi::Address &local) noexcept
     const char *const asked = ofi::param(ofi::Param::network);
     if (asked != nullptr && std::string_view(asked) != "auto")
         return std::string_view(asked) != "off" ? find_info(asked, local) : nullptr;
-    fi_info *info = has_rdma_device() ? find_info(kOverRdma, local) : nullptr;
+    fi_info *info = core::has_rdma_devices() ? find_info(kOverRdma, local) : nullptr;
     return info != nullptr ? info : find_info(kOverTcp, local);
 }
 

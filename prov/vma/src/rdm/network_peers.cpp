@@ -108,7 +108,7 @@ void RdmEndpoint::close_network() noexcept
 
 Peer *RdmEndpoint::network_peer(const ofi::Address &address) noexcept
 {
-    Peer *&place = by_address_[std::string(reinterpret_cast<const char *>(&address.v6), address.size())];
+    Peer *&place = by_address_[address.key()];
     if (place != nullptr)
         return place;
     std::unique_ptr<Peer> peer(new (std::nothrow) Peer);

@@ -11,34 +11,18 @@
 #include "ofi/domain.hpp"
 #include "ofi/libfabric.hpp"
 #include "ofi/noop.hpp"
+#include "ofi/shared_receive.hpp"
 #include "rdm/open.hpp"
 
 namespace vma::rdm {
 
 namespace {
 
-int close(fid *fid)
-{
-    PeerSrx *const srx = reinterpret_cast<PeerSrx *>(fid);
-    if (srx->domain.fabric.orphaned())
-        return 0; // the parent's
-    if (srx->refs.load(std::memory_order_relaxed) != 0)
-        return -FI_EBUSY;
-    srx->domain.refs.fetch_sub(1, std::memory_order_relaxed);
-    delete srx;
-    return 0;
-}
-
-int control(fid *, int command, void *)
-{
-    return command == FI_ENABLE ? 0 : -FI_ENOSYS;
-}
-
 constinit fi_ops g_fid_ops = {
     .size = sizeof(fi_ops),
-    .close = close,
+    .close = ofi::close_shared<PeerSrx>,
     .bind = ofi::no_op,
-    .control = control,
+    .control = ofi::control_shared,
     .ops_open = ofi::no_op,
     .tostr = ofi::no_op,
     .ops_set = ofi::no_op,

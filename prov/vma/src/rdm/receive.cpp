@@ -304,6 +304,12 @@ void RdmEndpoint::ask_for(Message &message) noexcept
     reply(*message.peer, std::move(said));
 }
 
+void RdmEndpoint::link_stream(Message &message) noexcept
+{
+    message.next = message.peer->streams;
+    message.peer->streams = &message;
+}
+
 void RdmEndpoint::unlink_stream(Message &message) noexcept
 {
     for (Message **at = &message.peer->streams; *at != nullptr; at = &(*at)->next) {

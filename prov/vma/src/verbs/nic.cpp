@@ -9,8 +9,8 @@
 #include <net/if.h>
 #include <new>
 
-#include "core/folder.hpp"
 #include "core/log.hpp"
+#include "core/sysfs.hpp"
 
 namespace vma::verbs {
 namespace {
@@ -190,11 +190,7 @@ bool may_have_devices() noexcept
 {
     if (is_replaced())
         return table() != nullptr;
-    core::Folder folder("/sys/class/infiniband");
-    bool found = false;
-    while (const char *const name = folder.next())
-        found |= name[0] != '.';
-    return found;
+    return core::has_rdma_devices();
 }
 
 std::vector<Place> places() noexcept

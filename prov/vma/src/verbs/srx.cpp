@@ -8,6 +8,7 @@
 #include <rdma/fi_errno.h>
 
 #include "ofi/noop.hpp"
+#include "ofi/shared_receive.hpp"
 #include "verbs/endpoint.hpp"
 
 namespace vma::verbs {
@@ -95,29 +96,11 @@ ssize_t rx_size_left(fid_ep *ep)
     return static_cast<ssize_t>(from(ep).left());
 }
 
-int close(fid *fid)
-{
-    auto *shared = reinterpret_cast<SharedReceive *>(fid);
-    if (shared->domain.fabric.orphaned())
-        return 0;
-    if (shared->refs.load(std::memory_order_relaxed) != 0)
-        return -FI_EBUSY;
-    shared->domain.refs.fetch_sub(1, std::memory_order_relaxed);
-    delete shared;
-    return 0;
-}
-
-// Some programs enable every endpoint-like object they have.
-int control(fid *, int command, void *)
-{
-    return command == FI_ENABLE ? 0 : -FI_ENOSYS;
-}
-
 constinit fi_ops g_fid_ops = {
     .size = sizeof(fi_ops),
-    .close = close,
+    .close = ofi::close_shared<SharedReceive>,
     .bind = ofi::no_op,
-    .control = control,
+    .control = ofi::control_shared,
     .ops_open = ofi::no_op,
     .tostr = ofi::no_op,
     .ops_set = ofi::no_op,
