@@ -178,26 +178,27 @@ void queues_have_the_sizes_asked_for(void **)
     fi_info info = {};
     info.tx_attr = &tx;
     info.rx_attr = &rx;
+    const auto socket = std::make_unique<sock::Socket>();
     const Changed tx_default(config::g_params.tx_wre, 2048);
     const Changed rx_default(config::g_params.rx_wre, 16000);
-    sock::ask_queues(info);
+    sock::kRemoteRing.prepare(*socket, info);
     assert_int_equal(tx.size + rx.size, 0);
     const Changed tx_asked(config::g_params.tx_wre, 1000);
     const Changed rx_asked(config::g_params.rx_wre, 300);
-    sock::ask_queues(info);
+    sock::kRemoteRing.prepare(*socket, info);
     assert_int_equal(tx.size, 1000);
     assert_int_equal(rx.size, 300);
     const Changed tx_least(config::g_params.tx_wre, 1);
-    sock::ask_queues(info);
+    sock::kRemoteRing.prepare(*socket, info);
     assert_int_equal(tx.size, 16);
     tx.inject_size = 256; // of the device
-    sock::ask_queues(info);
+    sock::kRemoteRing.prepare(*socket, info);
     assert_int_equal(tx.inject_size, 256);
     const Changed too_much_inline(config::g_params.tx_max_inline, 800);
-    sock::ask_queues(info);
+    sock::kRemoteRing.prepare(*socket, info);
     assert_int_equal(tx.inject_size, 256);
     const Changed no_inline(config::g_params.tx_max_inline, 0);
-    sock::ask_queues(info);
+    sock::kRemoteRing.prepare(*socket, info);
     assert_int_equal(tx.inject_size, 0);
 }
 
@@ -219,11 +220,12 @@ void an_endpoint_is_asked_for_device_memory(void **)
     ops.size = sizeof ops;
     ops.setopt = note_option;
     endpoint.ops = &ops;
+    const auto socket = std::make_unique<sock::Socket>();
     const Changed none(config::g_params.ring_dev_mem_tx, 0);
-    assert_int_equal(sock::ask_device_memory(endpoint), 0);
+    assert_int_equal(sock::kRemoteRing.prepared(*socket, endpoint), 0);
     assert_int_equal(g_device_memory, 0);
     const Changed some(config::g_params.ring_dev_mem_tx, 5000);
-    assert_int_equal(sock::ask_device_memory(endpoint), 0);
+    assert_int_equal(sock::kRemoteRing.prepared(*socket, endpoint), 0);
     assert_int_equal(g_device_memory, 5000);
 }
 
@@ -253,14 +255,14 @@ void what_device_memory_carried_is_told(void **)
     const stats::Ring &ring = stats::header().rings[socket->record.load()->facts.ring - 1];
     const Changed some(config::g_params.ring_dev_mem_tx, 5000);
     g_carried = {5000, 70, 7, 1};
-    sock::tell_device_memory(*socket);
-    sock::tell_device_memory(*socket);
+    sock::kRemoteRing.publish(*socket);
+    sock::kRemoteRing.publish(*socket);
     assert_true(ring.device_memory == 5000 && ring.memory_bytes == 70 && ring.memory_packets == 7);
     g_carried = {5000, 100, 10, 1};
-    sock::log_device_memory(*socket, endpoint);
+    sock::kRemoteRing.leave(*socket);
     assert_true(ring.memory_bytes == 100 && ring.memory_packets == 10 && ring.memory_oob == 1);
     g_carried = {4000, 30, 3, 2}; // of the next connection
-    sock::tell_device_memory(*socket);
+    sock::kRemoteRing.publish(*socket);
     assert_true(ring.memory_bytes == 130 && ring.memory_packets == 13 && ring.memory_oob == 3);
     stats::give_back(*socket->record.load());
     socket->endpoint = nullptr;

@@ -158,14 +158,22 @@ ssize_t read_some(std::size_t len)
 {
     char bytes[64];
     assert_true(len <= sizeof bytes);
-    return sock::port_receive(g_port->socket, bytes, len);
+    iovec part = {bytes, len};
+    msghdr message = {};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    return sock::transport(g_port->socket).receive(g_port->socket, -1, &message, 0, 0);
 }
 
 ssize_t send_some(std::size_t len)
 {
-    static const char bytes[64] = {};
+    static char bytes[64] = {};
     assert_true(len <= sizeof bytes);
-    return sock::port_send(g_port->socket, bytes, len, false);
+    iovec part = {bytes, len};
+    msghdr message = {};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    return sock::transport(g_port->socket).send(g_port->socket, -1, &message, 0, 0);
 }
 
 int open_port(void **)
@@ -183,8 +191,7 @@ int open_port(void **)
     p.endpoint.ops = &ops;
     p.endpoint.msg = &messages;
     p.socket.endpoint = &p.endpoint;
-    p.socket.on_port = true;
-    p.socket.tx.ring = sock::kPortRing;
+    p.socket.transport = &sock::kPort;
     p.socket.tx.path = sock::Path::kEndpoint;
     p.socket.rx.path = sock::Path::kEndpoint;
     p.socket.mode = sock::Mode::kDual;
@@ -206,7 +213,7 @@ void told_of_what_comes(void **)
     bytes_come(1);
     poll();
     assert_true(readable());
-    assert_true(sock::is_port_readable(g_port->socket));
+    assert_true(sock::transport(g_port->socket).confirm_input(g_port->socket));
     assert_int_equal(read_some(1), 1);
     assert_false(readable());
     bytes_come(3);
@@ -226,7 +233,7 @@ void looked_at_by_two(void **)
     bytes_come(1);
     poll();
     g_port->hooks = {look_for_bytes, look_for_bytes};
-    assert_true(sock::is_port_readable(g_port->socket));
+    assert_true(sock::transport(g_port->socket).confirm_input(g_port->socket));
     assert_int_equal(g_port->calls, 1);
     assert_true(g_looks_ready);
     assert_true(readable());
@@ -241,14 +248,14 @@ void some_are_left(void **)
     assert_int_equal(read_some(1), 1);
     assert_true(g_looks_ready);
     assert_true(readable());
-    const sock::Loan loan = sock::port_lend(g_port->socket, 1);
+    const sock::Loan loan = sock::lend(g_port->socket, 1);
     assert_int_equal(loan.length(), 1);
     assert_true(g_looks_ready);
     assert_true(readable());
     g_port->hooks = {};
-    assert_int_equal(sock::port_lend(g_port->socket, 1).length(), 1);
+    assert_int_equal(sock::lend(g_port->socket, 1).length(), 1);
     assert_false(readable());
-    assert_int_equal(sock::port_lend(g_port->socket, 1).length(), 0);
+    assert_int_equal(sock::lend(g_port->socket, 1).length(), 0);
     assert_false(readable());
 }
 
@@ -267,7 +274,7 @@ void come_behind_a_call(void **)
     assert_true(readable());
     assert_int_equal(read_some(1), 1);
     g_port->hooks.after = bytes_come_and_are_told;
-    assert_false(sock::is_port_readable(g_port->socket));
+    assert_false(sock::transport(g_port->socket).confirm_input(g_port->socket));
     assert_true(readable());
     assert_int_equal(read_some(1), 1);
     bytes_come(1);
@@ -285,7 +292,7 @@ void late_entry(void **)
     assert_false(readable());
     poll();
     assert_true(readable());
-    assert_false(sock::is_port_readable(g_port->socket));
+    assert_false(sock::transport(g_port->socket).confirm_input(g_port->socket));
     assert_false(readable());
     bytes_come(1);
     poll();
@@ -307,7 +314,7 @@ void early_call(void **)
 void no_end_of_a_span(void **)
 {
     bytes_come(3);
-    assert_int_equal(sock::port_lend(g_port->socket, 1).length(), 1); // before an entry was read
+    assert_int_equal(sock::lend(g_port->socket, 1).length(), 1); // before an entry was read
     sock::settle(g_port->socket);
     assert_true(g_port->socket.rx.path == sock::Path::kEndpoint);
     assert_true(readable());

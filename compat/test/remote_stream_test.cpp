@@ -149,7 +149,7 @@ void kernel_waits_until_start_is_seen(void **)
     assert_int_equal(sock::send(*pair.a.s, pair.a.fd, &byte, 1, MSG_DONTWAIT), -1);
     assert_int_equal(errno, EAGAIN);
     pair.b.s->rx_lock.lock();
-    sock::answer_seen(*pair.b.s);
+    sock::kRemoteRing.start_came(*pair.b.s);
     pair.b.s->rx_lock.unlock();
     while (tx.unseen.load() != 0)
         sock::engine_poll();
@@ -179,7 +179,7 @@ public:
         {
             const sock::LockGuard guard(to_.s->rx_lock);
             sock::settle(*to_.s);
-            loan = sock::lend_stream(*to_.s, most);
+            loan = sock::lend(*to_.s, most);
         }
         if (loan.lender == nullptr) {
             receive_some(to_, from_, most, 0);

@@ -156,8 +156,10 @@ inline bool lift(Pair &pair)
         receive_some(pair.a, pair.b, 100, 0);
         receive_some(pair.b, pair.a, 100, 0);
         if (lifted(pair.a) && lifted(pair.b)) {
-            for (End *end : {&pair.a, &pair.b})
+            for (End *end : {&pair.a, &pair.b}) {
                 end->s->remote = pair.remote;
+                end->s->transport = pair.remote ? &sock::kRemoteRing : &sock::kSharedRing;
+            }
             return true;
         }
         sched_yield();

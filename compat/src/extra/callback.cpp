@@ -78,7 +78,7 @@ int ask_of_packet(sock::Socket &s, State &state, int fd, Packet &packet, const s
 {
     Names names;
     iovec part = {packet.bytes(), packet.size()};
-    const bool datagram = sock::is_udp(s);
+    const bool datagram = sock::protocol(s).messages;
     if (datagram)
         write_name(names.from, about.source, about.source_port);
     else
@@ -112,7 +112,7 @@ ssize_t take_ready(sock::Socket &s, State &state, msghdr &message, int flags)
     const iovec bytes = {static_cast<char *>(packet->bytes()) + packet->offset, left};
     sock::udp::scatter(message, &bytes, 1);
     message.msg_flags = 0;
-    if (sock::is_udp(s)) {
+    if (sock::protocol(s).messages) {
         message.msg_flags = fits < left ? MSG_TRUNC : 0;
         sock::udp::describe(s, packet->about, &message);
     } else {
@@ -122,7 +122,7 @@ ssize_t take_ready(sock::Socket &s, State &state, msghdr &message, int flags)
     if ((flags & MSG_PEEK) != 0)
         return static_cast<ssize_t>(fits);
     packet->offset += fits;
-    if (!sock::is_udp(s) && packet->offset < packet->size()) {
+    if (!sock::protocol(s).messages && packet->offset < packet->size()) {
         state.ready_bytes = state.ready_bytes - static_cast<std::uint32_t>(fits);
         return static_cast<ssize_t>(fits);
     }
@@ -151,7 +151,7 @@ bool judge(sock::Socket &s, State &state, int fd, sock::Loan &loan, const sock::
 void name_source(const sock::Socket &s, int fd, const msghdr &message, sockaddr_storage &from)
 {
     socklen_t size = sizeof from;
-    if (!sock::is_udp(s))
+    if (!sock::protocol(s).messages)
         libc::real.getpeername(sock::live_fd(s, fd), reinterpret_cast<sockaddr *>(&from), &size);
     else if (message.msg_name != nullptr)
         memcpy(&from, message.msg_name, std::min<std::size_t>(message.msg_namelen, sizeof from));
@@ -292,13 +292,13 @@ std::size_t bytes_ready(const sock::Socket &s)
     if (state == nullptr)
         return 0;
     const sock::LockGuard guard(state->ready_lock);
-    return !sock::is_udp(s) || state->first_ready == nullptr ? std::size_t{state->ready_bytes}
-                                                             : state->first_ready->size();
+    return !sock::protocol(s).messages || state->first_ready == nullptr ? std::size_t{state->ready_bytes}
+                                                                        : state->first_ready->size();
 }
 
 ssize_t receive_screened(sock::Socket &s, int fd, msghdr &message, int flags)
 {
-    const bool one = sock::is_udp(s) || (flags & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB)) != 0;
+    const bool one = sock::protocol(s).messages || (flags & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB)) != 0;
     return one || sock::total_length(message) == 0 ? receive_one(s, fd, message, flags)
                                                    : receive_bytes(s, fd, message, flags);
 }

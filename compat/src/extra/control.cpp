@@ -40,7 +40,7 @@ void dump(const sock::Socket &s, int fd, config::Level level)
                      sock::dual(s) ? "accelerated" : "on the kernel",
                      s.nonblocking.load(std::memory_order_relaxed) ? "non-blocking" : "blocking",
                      reason != nullptr ? reason : "");
-    if (!sock::is_udp(s) && !s.on_port) // whose TCP counts them
+    if (!sock::protocol(s).messages && sock::transport(s).spans) // whose TCP counts them
         config::log_line(level, "fd=%d: by the endpoint: sent %llu, arrived %llu, read %llu bytes", fd,
                          static_cast<unsigned long long>(s.tx.position),
                          static_cast<unsigned long long>(s.rx.written.load(std::memory_order_relaxed)),

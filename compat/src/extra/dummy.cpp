@@ -20,16 +20,15 @@ namespace {
 
 bool is_accelerated(const sock::Socket &s)
 {
-    return sock::is_udp(s) ? !sock::udp::only_kernel_sends(s) : sock::dual(s);
+    return sock::protocol(s).messages ? !sock::udp::only_kernel_sends(s) : sock::dual(s);
 }
 
-// Where the next bytes would go, in the ring of a peer on this host.
+// Where the next bytes would go.
 void warm_stream(sock::Socket &s, std::size_t length)
 {
     s.tx_lock.lock();
-    const fi_vma_warm wanted = {FI_ADDR_UNSPEC, s.tx.position & (s.tx.ring - 1), length};
-    if (sock::can_transmit(s) && s.endpoint != nullptr && !s.on_port && !sock::is_remote(s))
-        fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_WARM), &wanted, sizeof wanted);
+    if (s.endpoint != nullptr && sock::can_transmit(s))
+        sock::transport(s).warm(s, length);
     sock::unlock_tx(s);
 }
 
@@ -42,7 +41,7 @@ ssize_t send_nothing(sock::Socket *s, std::size_t length, const sockaddr *to, so
         errno = EINVAL;
         return -1;
     }
-    if (sock::is_udp(*s))
+    if (sock::protocol(*s).messages)
         sock::udp::warm(*s, length, to, to_length);
     else
         warm_stream(*s, length);

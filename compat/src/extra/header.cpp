@@ -58,8 +58,8 @@ Way way_of(sock::Socket &s, int fd)
     Way way;
     if (!read_ends(fd, way.to))
         return way;
-    if (!sock::is_udp(s)) {
-        way.port = s.on_port ? s.device : nullptr;
+    if (!sock::protocol(s).messages) {
+        way.port = sock::transport(s).spans ? nullptr : s.device;
         return way;
     }
     sock::udp::Route *const route = sock::udp::state_of(s).routes.find({});
@@ -89,7 +89,7 @@ std::size_t write_transport(bool datagram, const fi_vma_udp_to &to, std::uint8_t
 // Its length; 0: it has none.
 std::size_t write_header(sock::Socket &s, int fd, std::uint8_t *out)
 {
-    const bool datagram = sock::is_udp(s);
+    const bool datagram = sock::protocol(s).messages;
     const sock::LockGuard guard(s.tx_lock); // the port stays open
     const Way way = way_of(s, fd);
     if (way.port == nullptr || way.port->udp == nullptr)

@@ -12,7 +12,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
-#include "compat/src/socket/stream_loans.hpp"
+#include "compat/src/socket/stream.hpp"
 
 namespace vma::extra {
 
@@ -37,7 +37,7 @@ ssize_t borrow(sock::Socket &s, Arrival &arrival)
     std::size_t bytes = 0;
     sock::settle(s);
     while (arrival.count < arrival.most) {
-        const sock::Loan loan = sock::lend_stream(s, arrival.most_bytes);
+        const sock::Loan loan = sock::lend(s, arrival.most_bytes);
         if (loan.lender == nullptr)
             break;
         bytes += loan.length();
@@ -106,15 +106,15 @@ ssize_t receive_stream(sock::Socket &s, int fd, msghdr &message, int flags, bool
 
 ssize_t receive(sock::Socket &s, int fd, msghdr &message, int flags, bool force, Arrival &arrival)
 {
-    return sock::is_udp(s) ? receive_datagram(s, fd, message, flags, force, arrival)
-                           : receive_stream(s, fd, message, flags, force, arrival);
+    return sock::protocol(s).messages ? receive_datagram(s, fd, message, flags, force, arrival)
+                                      : receive_stream(s, fd, message, flags, force, arrival);
 }
 
 ssize_t glance(sock::Socket &s, int fd, msghdr &message, Arrival &arrival)
 {
-    if (!sock::dual(s) || s.on_port)
+    if (!sock::dual(s) || !sock::transport(s).spans)
         return -EAGAIN;
-    if (sock::is_udp(s)) {
+    if (sock::protocol(s).messages) {
         const ssize_t n = sock::udp::glance(s, fd, &message, arrival.copied, arrival.loans[0], arrival.about);
         arrival.count = n >= 0 && arrival.loans[0].lender != nullptr ? 1 : 0;
         return n;

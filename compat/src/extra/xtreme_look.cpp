@@ -50,7 +50,7 @@ constinit Packet *g_spare = nullptr;
 epoll_event wish_of(const sock::Socket &s, int fd)
 {
     epoll_event event = {};
-    event.events = EPOLLET | EPOLLIN | (sock::is_udp(s) ? 0U : EPOLLOUT | EPOLLRDHUP);
+    event.events = EPOLLET | EPOLLIN | (sock::protocol(s).messages ? 0U : EPOLLOUT | EPOLLRDHUP);
     event.data.u64 =
         static_cast<std::uint64_t>(s.generation.load(std::memory_order_acquire)) << 32 | static_cast<std::uint32_t>(fd);
     return event;
@@ -137,7 +137,7 @@ Served put_bytes(Output &out, sock::Socket &s, int fd, std::size_t length)
 // One packet of it, if there is one.
 Served serve(Output &out, sock::Socket &s, int fd, bool look_at_kernel)
 {
-    const bool datagram = sock::is_udp(s);
+    const bool datagram = sock::protocol(s).messages;
     iovec part = {g_room, kMostBytes};
     sockaddr_in6 from = {};
     msghdr message = {};
@@ -225,9 +225,9 @@ bool is_open(const Hot &hot)
 bool may_have_something(const Hot &hot)
 {
     const sock::Socket &s = *hot.socket;
-    if (hot.by_kernel || !sock::dual(s) || s.on_port || sock::ring_of(s) != sock::kMainRing)
+    if (hot.by_kernel || !sock::dual(s) || !sock::transport(s).spans || sock::ring_of(s) != sock::kMainRing)
         return true;
-    return sock::is_udp(s) ? !sock::udp::state_of(s).queue.empty() : sock::has_input(s);
+    return sock::protocol(s).has_input(s);
 }
 
 bool kernel_has_something(int fd)
@@ -241,7 +241,7 @@ Served serve_one(Output &out, Hot &hot)
     if (!is_open(hot))
         return Served::kOver;
     // Or one that never runs out of datagrams by the endpoint would never be found to have none by the kernel.
-    if (hot.by_kernel && sock::is_udp(*hot.socket) && sock::dual(*hot.socket))
+    if (hot.by_kernel && sock::protocol(*hot.socket).messages && sock::dual(*hot.socket))
         hot.by_kernel = kernel_has_something(hot.fd);
     return may_have_something(hot) ? serve(out, *hot.socket, hot.fd, hot.by_kernel) : Served::kNothing;
 }
@@ -256,7 +256,8 @@ void serve_hot(Output &out)
         const Served served = serve_one(out, hot);
         hot.idle = served == Served::kSomething ? 0 : hot.idle + 1;
         hot.by_kernel &= served == Served::kSomething;
-        const bool edge_tells = served == Served::kNothing && (sock::is_udp(*hot.socket) || !sock::dual(*hot.socket));
+        const bool edge_tells =
+            served == Served::kNothing && (sock::protocol(*hot.socket).messages || !sock::dual(*hot.socket));
         if (served == Served::kOver || edge_tells || hot.idle > kIdleMost)
             hot = g_hot[--count]; // an edge of the set brings it back
         else
@@ -281,7 +282,7 @@ void put_edge(Output &out, const epoll_event &edge)
         again(*s, fd);
         return;
     }
-    const bool datagram = sock::is_udp(*s);
+    const bool datagram = sock::protocol(*s).messages;
     if (!datagram && is_listener(fd)) {
         bool more = true;
         while (!out.is_full() && (more = accept_one(out, fd))) {

@@ -98,8 +98,8 @@ int recvfrom_zcopy(int fd, void *buffer, size_t length, int *flags, sockaddr *fr
     message.msg_name = from_length != nullptr ? from : nullptr;
     message.msg_namelen = message.msg_name != nullptr ? *from_length : 0;
     bool lent = false;
-    const int n = sock::is_udp(*s) ? receive_datagram(*s, *state, fd, message, wanted, force, lent)
-                                   : receive_stream(*s, *state, fd, message, wanted, force, lent);
+    const int n = sock::protocol(*s).messages ? receive_datagram(*s, *state, fd, message, wanted, force, lent)
+                                              : receive_stream(*s, *state, fd, message, wanted, force, lent);
     if (n >= 0 && from != nullptr && from_length != nullptr)
         *from_length = message.msg_namelen;
     if (lent)

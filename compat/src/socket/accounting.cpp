@@ -46,20 +46,12 @@ void write_end(Facts &f, std::uint32_t flag, std::uint8_t (&address)[16], std::u
 
 const char *device_of(const Socket &s)
 {
-    if (is_udp(s)) {
-        const udp::State &u = udp::state_of(s);
-        return udp::is_on_port(u) ? u.ports[0].device->name : "local";
-    }
-    return s.device != nullptr ? s.device->name : "";
+    return protocol(s).device_name(s);
 }
 
 Way way_of(const Socket &s)
 {
-    if (is_udp(s))
-        return udp::is_on_port(udp::state_of(s)) ? Way::kPort : Way::kLocal;
-    if (s.on_port)
-        return Way::kPort;
-    return s.remote ? Way::kRdma : Way::kLocal;
+    return protocol(s).way(s);
 }
 
 stats::RingKind kind_of(Way way)
@@ -195,17 +187,6 @@ void tell_loop(const Socket &s, bool on)
 void tell_blocking(const Socket &s, bool blocking)
 {
     raise_flag(record_of(s).facts, stats::kNonblocking, !blocking);
-}
-
-void tell_port(Socket &s)
-{
-    fi_vma_tcp_state state = {};
-    if (!s.on_port || !read_port_state(s, state))
-        return;
-    stats::Counters &c = record_of(s).now;
-    stats::set(c.tx.retransmits, std::uint64_t{state.retransmissions});
-    stats::set(c.tx.waiting, std::uint64_t{state.unacknowledged});
-    stats::set(c.in.bytes, stats::get(c.rx.bytes) + state.readable);
 }
 
 // ---- groups --------------------------------------------------------------------------------------------------------------

@@ -64,7 +64,6 @@ void tell_local_address(const Socket &s, int fd);              // by system call
 void tell_sender(const Socket &s, int fd, bool by_port,
                  const char *device);                // of UDP: a destination is reached by a device
 void tell_limit(const Socket &s, std::size_t bytes); // of what may wait for its reader
-void tell_port(Socket &s);                           // of a stream on a port; no lock but lift's held
 void tell_option(const Socket &s, int level, int name, const void *value, socklen_t len); // of UDP, the kernel took it
 void tell_loop(const Socket &s, bool on);
 void tell_blocking(const Socket &s, bool blocking);

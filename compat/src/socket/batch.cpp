@@ -9,7 +9,6 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/stream.hpp"
-#include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock {
 
@@ -48,7 +47,7 @@ int receive_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int f
         return -1;
     }
     int n = 0;
-    if (is_udp(s) && !is_screened(s) && udp::receive_messages_plain(s, fd, messages, count, flags, timeout, n))
+    if (!is_screened(s) && protocol(s).receive_messages_at_once(s, fd, messages, count, flags, timeout, n))
         return n;
     Remaining remaining(timeout);
     unsigned done = 0;
@@ -63,7 +62,7 @@ int receive_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int f
             flags |= MSG_DONTWAIT;
         if (remaining.used_up())
             break;
-        if (is_udp(s) && !is_screened(s) && done < wanted && udp::only_kernel_brings(s)) {
+        if (!is_screened(s) && done < wanted && protocol(s).only_kernel_brings(s)) {
             n = libc::real.recvmmsg(fd, messages + done, wanted - done, flags | MSG_DONTWAIT, nullptr);
             if (n > 0)
                 done += static_cast<unsigned>(by_os_received(s, messages + done, n));
@@ -74,8 +73,9 @@ int receive_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int f
 
 int send_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags)
 {
-    if (is_udp(s) && udp::only_kernel_sends(s))
-        return udp::send_messages_plain(s, fd, messages, count, flags);
+    int n = 0;
+    if (protocol(s).send_messages_at_once(s, fd, messages, count, flags, n))
+        return n;
     const unsigned wanted = std::min(count, kMostMessages);
     for (unsigned done = 0; done < wanted; ++done) {
         const ssize_t length = send_msg(s, fd, &messages[done].msg_hdr, flags);

@@ -122,8 +122,8 @@ Carrier carrier_of(const Socket &s)
     switch (s.mode.load(std::memory_order_acquire)) {
     case Mode::kKernel:
         return Carrier::kKernel;
-    case Mode::kPlain: // a port takes the connection away from under a call
-        return is_udp(s) || s.port != nullptr ? Carrier::kOurs : Carrier::kStream;
+    case Mode::kPlain:
+        return protocol(s).plain_carrier(s);
     case Mode::kFree:
     case Mode::kDual:
         break;

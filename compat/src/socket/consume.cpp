@@ -18,10 +18,9 @@
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/kernel_counts.hpp"
-#include "compat/src/socket/port_stream.hpp"
+#include "compat/src/socket/ring_transport.hpp"
 #include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
-#include "compat/src/socket/stream_loans.hpp"
 
 namespace vma::sock {
 
@@ -148,6 +147,8 @@ bool fin_came(int fd)
     return info.tcpi_state != TCP_ESTABLISHED && info.tcpi_state != TCP_FIN_WAIT1 && info.tcpi_state != TCP_FIN_WAIT2;
 }
 
+} // namespace
+
 // The kernel's side has ended: FIN, RST or an error. poll() leaves a pending error for the program's own call.
 bool kernel_ended(const Socket &s, int fd)
 {
@@ -157,6 +158,8 @@ bool kernel_ended(const Socket &s, int fd)
     return (p.revents & (POLLHUP | POLLERR)) != 0 ||
            ((p.revents & POLLRDHUP) != 0 && (!s.receive_shut.load(std::memory_order_relaxed) || fin_came(fd)));
 }
+
+namespace {
 
 // What the kernel has may lie behind a span of the endpoint that we have not heard of. The sender publishes START before
 // the bytes that follow the span, so: see how much there is, hear all that was published before, and take what comes first.
@@ -174,7 +177,7 @@ ssize_t consume_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
     settle(s);
     if (rx.path.load(std::memory_order_relaxed) == Path::kEndpoint || (queued == 0 && !ended))
         return -EAGAIN; // on the endpoint the caller looks again
-    if (ended && rx.start_at.load(std::memory_order_acquire) == kNone && waits_for_final(s))
+    if (ended && rx.start_at.load(std::memory_order_acquire) == kNone && transport(s).may_bring_more(s))
         return -EAGAIN;
     if (queued == 0)
         find_start(s);
@@ -206,22 +209,26 @@ void settle_unanswered(Socket &s, int fd)
     settle(s);
 }
 
+} // namespace
+
+bool shared_ring_peer_is_gone(Socket &s, int fd)
+{
+    return s.endpoint_down.load(std::memory_order_acquire) || kernel_ended(s, fd);
+}
+
+namespace {
+
 bool peer_gone(Socket &s, int fd)
 {
     s.kernel_news.store(false, std::memory_order_relaxed);
-    if (is_remote(s) && s.endpoint != nullptr && !s.endpoint_down.load(std::memory_order_acquire)) {
-        if (kernel_ended(s, fd)) // its last bytes may still be on their way
-            waits_for_final(s);
-        return false;
-    }
-    return s.endpoint_down.load(std::memory_order_acquire) || kernel_ended(s, fd);
+    return transport(s).peer_is_gone(s, fd);
 }
 
 // A span is under way, and the kernel has bytes: its sender said END before it used the kernel again, so they are another's.
 void look_for_others(Socket &s, int fd)
 {
     int queued = 0;
-    if (is_remote(s) || s.rx.returning.load(std::memory_order_acquire) ||
+    if (!transport(s).ordered || s.rx.returning.load(std::memory_order_acquire) ||
         libc::real.ioctl(fd, FIONREAD, &queued) != 0 || queued == 0)
         return;
     engine_drain(ring_of(s));
@@ -241,7 +248,7 @@ void look_at_kernel(Socket &s, int fd)
         look_for_others(s, fd);
     if (!gone || rx.path.load(std::memory_order_relaxed) != Path::kEndpoint)
         return;
-    if (rx.returning.load(std::memory_order_acquire) && is_remote(s)) {
+    if (rx.returning.load(std::memory_order_acquire) && !transport(s).ordered) {
         rx.returning.store(false, std::memory_order_release); // what is in the ring is right, and then comes the reset
         return;
     }
@@ -257,7 +264,7 @@ void look_at_kernel(Socket &s, int fd)
 
 } // namespace
 
-bool has_input(const Socket &s)
+bool ring_has_input(const Socket &s)
 {
     const Receiver &rx = s.rx;
     if (rx.returning.load(std::memory_order_relaxed))
@@ -268,10 +275,8 @@ bool has_input(const Socket &s)
     return available(s) != 0;
 }
 
-ssize_t consume_simple(Socket &s, void *out, std::size_t len)
+ssize_t ring_receive_small(Socket &s, void *out, std::size_t len)
 {
-    if (s.on_port)
-        return libc::can_update(out, 1) ? std::max<ssize_t>(port_receive(s, out, len), 0) : 0;
     const Receiver &rx = s.rx;
     const std::uint64_t left = available(s);
     if (left == 0 || rx.path.load(std::memory_order_relaxed) != Path::kEndpoint ||
@@ -393,10 +398,8 @@ ssize_t consume_now(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
 
 } // namespace
 
-ssize_t consume(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
+ssize_t ring_receive(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
 {
-    if (s.on_port)
-        return port_consume(s, msg, skip, flags);
     ssize_t n = consume_now(s, fd, msg, skip, flags);
     if (n != -EAGAIN || !s.receive_shut.load(std::memory_order_relaxed))
         return n;

@@ -21,10 +21,9 @@
 #include "compat/src/socket/exception.hpp"
 #include "compat/src/socket/mapped_receive.hpp"
 #include "compat/src/socket/peek_offset.hpp"
-#include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
-#include "compat/src/socket/udp/state.hpp"
+#include "compat/src/socket/stream_calls.hpp"
 
 namespace vma::sock {
 
@@ -133,8 +132,7 @@ void pin_to_kernel(Socket &s, const char *reason, Heir heir)
 
 int shut_down(Socket &s, int fd, int how)
 {
-    if (is_udp(s) || s.on_port)
-        pin_to_kernel(s, "shutdown()");
+    protocol(s).before_shutdown(s);
     const bool ends_sending = how == SHUT_WR || how == SHUT_RDWR;
     if (ends_sending) {
         s.send_shut.store(true, std::memory_order_seq_cst); // before it is seen that the socket is not dual yet
@@ -155,17 +153,6 @@ int shut_down(Socket &s, int fd, int how)
     }
     return result;
 }
-
-namespace {
-
-void note_quickack(Socket &s, const void *value) // an int: the kernel has taken it
-{
-    int on = 0;
-    memcpy(&on, value, sizeof on);
-    s.quickack = on != 0;
-}
-
-} // namespace
 
 namespace {
 
@@ -195,39 +182,16 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
         return set_pacing_rate(s, fd, value, len);
     if (extra::is_option(level, name))
         return extra::set_option(s, fd, name, value, len);
-    const char *const reason = is_udp(s) ? nullptr : needs_kernel(level, name);
-    const bool known = is_udp(s) || is_known_stream_option(level, name); // UDP's are looked at there
-    if ((reason != nullptr || !known) && !admit_option(s, level, name, reason))
+    if (!protocol(s).admits_option(s, level, name))
         return -1;
-    if (level == SOL_SOCKET && name == SO_KEEPALIVE && s.on_port)
-        return set_keepalive(s, fd, value, len);
-    const int result =
-        is_udp(s) ? udp::set_option(s, fd, level, name, value, len) : set_in_kernel(s, fd, level, name, value, len);
+    const int result = protocol(s).set_option(s, fd, level, name, value, len);
     if (result != 0)
         return allow_hint(s, level, name) ? 0 : result;
     if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
         note_timeout(s, name, value, len);
-    if (s.on_port) {
-        if (level == IPPROTO_TCP && name == TCP_QUICKACK)
-            note_quickack(s, value);
-        settle_port(s, fd);
-    }
+    transport(s).option_was_set(s, fd, level, name, value);
     return result;
 }
-
-namespace {
-
-// What the kernel doesn't know of a stream on a port.
-void correct_option(Socket &s, int level, int name, void *value, socklen_t len)
-{
-    const int keepalive = s.keepalive ? 1 : 0;
-    if (level == IPPROTO_TCP && name == TCP_INFO)
-        overlay_tcp_info(s, value, len);
-    else if (level == SOL_SOCKET && name == SO_KEEPALIVE && len == sizeof keepalive)
-        memcpy(value, &keepalive, sizeof keepalive);
-}
-
-} // namespace
 
 int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *len)
 {
@@ -235,19 +199,47 @@ int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *l
         return get_pacing_rate(s, fd, value, len);
     if (extra::is_option(level, name))
         return extra::get_option(s, name, value, len);
-    if (is_mapped_receive(level, name) && !is_udp(s) && dual(s)) [[unlikely]]
-        return receive_mapped(s, fd, value, len);
-    const int result = is_udp(s) ? udp::get_option(s, fd, level, name, value, len)
-                                 : libc::real.getsockopt(fd, level, name, value, len);
+    const int result = protocol(s).get_option(s, fd, level, name, value, len);
     if (result == 0 && level == SOL_SOCKET && name == SO_ERROR && *len == sizeof(int))
         if (const int error = take_owed_error(s))
             memcpy(value, &error, sizeof error);
     if (result == 0 && level == SOL_SOCKET && name == SO_PEEK_OFF)
         correct_peek_offset(s, value, *len);
-    if (result == 0 && s.on_port)
-        correct_option(s, level, name, value, *len);
+    if (result == 0)
+        transport(s).correct_option(s, level, name, value, *len);
     return result;
 }
+
+namespace tcp {
+
+void before_shutdown(Socket &s)
+{
+    if (!transport(s).spans)
+        pin_to_kernel(s, "shutdown()");
+}
+
+bool admits_option(Socket &s, int level, int name)
+{
+    const char *const reason = needs_kernel(level, name);
+    return (reason == nullptr && is_known_stream_option(level, name)) || admit_option(s, level, name, reason);
+}
+
+int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len)
+{
+    int result = 0;
+    return transport(s).set_option(s, fd, level, name, value, len, result)
+               ? result
+               : set_in_kernel(s, fd, level, name, value, len);
+}
+
+int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *len)
+{
+    if (is_mapped_receive(level, name) && dual(s)) [[unlikely]]
+        return receive_mapped(s, fd, value, len);
+    return libc::real.getsockopt(fd, level, name, value, len);
+}
+
+} // namespace tcp
 
 // The kernel moves pipe pages by itself: the socket is given to it.
 ssize_t splice_to(Socket &s, int fd, int pipe_fd, off64_t *in_offset, std::size_t len, unsigned flags)

@@ -14,14 +14,13 @@
 #include "compat/src/socket/engine_objects.hpp"
 #include "compat/src/socket/exception.hpp"
 #include "compat/src/socket/pacing.hpp"
-#include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/reach.hpp"
 #include "compat/src/socket/retired.hpp"
 #include "compat/src/socket/rings.hpp"
 #include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/stream_calls.hpp"
 #include "compat/src/socket/stream_loans.hpp"
-#include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock {
 
@@ -91,8 +90,7 @@ void begin_anew(Socket &s)
 int open_endpoint(Socket &s, fi_info *info, Device &device)
 {
     fid_ep *ep = nullptr;
-    if (is_remote(s))
-        ask_queues(*info);
+    transport(s).prepare(s, *info);
     int result = fi_endpoint(device.domain, info, &ep, &s);
     if (result != 0)
         return result;
@@ -100,8 +98,8 @@ int open_endpoint(Socket &s, fi_info *info, Device &device)
     fi_vma_region region = {};
     std::size_t size = sizeof region;
     result = fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_REGION), &ring, sizeof ring);
-    if (result == 0 && is_remote(s))
-        result = ask_device_memory(*ep);
+    if (result == 0)
+        result = transport(s).prepared(s, *ep);
     if (result == 0)
         result = fi_ep_bind(ep, &device.eq->fid, 0);
     const bool local = &device == &engine_device();
@@ -143,19 +141,19 @@ void close_endpoint(Socket &s, bool keep_unread, Closing closing = Closing::kNow
                 s.rx.final_seen.load(), s.tx.unseen.load(), s.endpoint_down.load() ? "down" : "up");
         abort_stream(s, "the peer does not answer");
     }
-    tell_port(s);
+    transport(s).publish(s);
     s.tx_lock.lock();
     s.rx_lock.lock();
     fid_ep *const ep = s.endpoint;
-    const bool by_port = ep != nullptr && s.on_port;
-    if (keep_unread && ep != nullptr && !by_port && was_dual)
+    const bool spans = ep != nullptr && was_dual && transport(s).spans;
+    if (keep_unread && spans)
         finish_resend(s);
     const RingMask rings = ring_of(s);
     engine_exclude_polling(true, rings);
     part_from_loans(s);
-    const bool stashed = ep != nullptr && !by_port && was_dual && keep_unread && stash_unread(s);
-    if (by_port)
-        land(s);
+    const bool stashed = spans && keep_unread && stash_unread(s);
+    if (ep != nullptr)
+        transport(s).leave(s);
     const bool later = closing == Closing::kBehindFork && !stashed && s.rx.cut && ep != nullptr && retire(s, *ep);
     clear_transmit(s);
     if (!stashed) {
@@ -164,8 +162,6 @@ void close_endpoint(Socket &s, bool keep_unread, Closing closing = Closing::kNow
             s.mode.store(mode_without_endpoint(s), std::memory_order_release);
     }
     if (ep != nullptr && !later) {
-        if (is_remote(s) && !by_port)
-            log_device_memory(s, *ep);
         fi_close(&ep->fid);
         --s.device->users;
     }
@@ -204,7 +200,7 @@ bool is_left(Socket &s)
 {
     s.tx_lock.lock();
     s.rx_lock.lock();
-    const bool left = s.endpoint == nullptr || !dual(s) || s.on_port || (s.tx.final && s.rx.leaving);
+    const bool left = s.endpoint == nullptr || !dual(s) || !transport(s).spans || (s.tx.final && s.rx.leaving);
     s.rx_lock.unlock();
     unlock_tx(s);
     return left;
@@ -212,22 +208,32 @@ bool is_left(Socket &s)
 
 void tear_down_locked(Socket &s, bool keep_unread, Closing closing = Closing::kNow)
 {
-    if (is_udp(s)) {
-        udp::unlift(s, keep_unread);
-        return;
-    }
+    protocol(s).tear_down(s, keep_unread, closing);
+}
+
+} // namespace
+
+namespace tcp {
+
+void tear_down(Socket &s, bool keep_unread, Closing closing)
+{
     withdraw_offer(s);
     end_attempt(s);
     close_endpoint(s, keep_unread, closing);
 }
 
-} // namespace
+void stop_lifting(Socket &s)
+{
+    if (!dual(s))
+        tear_down(s, true, Closing::kNow);
+}
+
+} // namespace tcp
 
 void stop_lifting(Socket &s)
 {
     const LockGuard guard(g_lift_lock);
-    if (!dual(s) && !is_udp(s))
-        tear_down_locked(s, true);
+    protocol(s).stop_lifting(s);
 }
 
 void tear_down(Socket &s, bool keep_unread)
@@ -239,7 +245,7 @@ void tear_down(Socket &s, bool keep_unread)
 bool close_left(Socket &s, Closing closing)
 {
     const LockGuard guard(g_lift_lock);
-    if (!is_udp(s) && !is_left(s))
+    if (!is_left(s))
         return false;
     tear_down_locked(s, true, closing);
     return true;

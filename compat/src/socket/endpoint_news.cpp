@@ -47,8 +47,7 @@ void on_connected(fid_ep *endpoint)
         discard_endpoint(*s);
         return;
     }
-    if (is_remote(*s))
-        attempt_succeeded(*s);
+    transport(*s).connected(*s);
     s->tx.ring = ring;
     s->connecting = false;
     // Only what may be lifted still: who has given the socket to another process, or to the kernel for good, meanwhile, counts on it.
@@ -93,30 +92,22 @@ void on_down(fid_ep *endpoint, const char *why)
     if (s == nullptr)
         return;
     notify(*s, 0);
+    transport(*s).went_down(*s, why);
+}
+
+void ring_went_down(Socket &s, const char *why)
+{
     char name[kNameMax];
-    if (s->on_port) {
-        const bool urgent = is_port_urgent(*s);
-        if (urgent) {
-            s->kernel_reason = "urgent data";
-            s->pinned.store(true, std::memory_order_release);
-        }
-        VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(*s, name),
-                urgent ? "urgent data" : "the peer has finished, or is not reached by the port any more");
-        discard_endpoint(*s);
+    VMA_LOG(kDebug, "%s: endpoint ended: %s", connection_name(s, name), why);
+    if (!dual(s)) { // refused: the offer was stale
+        discard_endpoint(s);
+        attempt_failed(s);
         return;
     }
-    VMA_LOG(kDebug, "%s: endpoint ended: %s", connection_name(*s, name), why);
-    if (!dual(*s)) { // refused: the offer was stale
-        discard_endpoint(*s);
-        attempt_failed(*s);
-        return;
-    }
-    engine_drain(ring_of(*s));
-    if (is_remote(*s) && !is_settled(*s))
-        abort_stream(*s, why);
-    s->endpoint_down.store(true, std::memory_order_release);
-    try_tx_work(*s);
-    notify(*s, POLLIN | POLLOUT | POLLRDHUP);
+    engine_drain(ring_of(s));
+    s.endpoint_down.store(true, std::memory_order_release);
+    try_tx_work(s);
+    notify(s, POLLIN | POLLOUT | POLLRDHUP);
 }
 
 namespace {

@@ -10,9 +10,8 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/engine.hpp"
-#include "compat/src/socket/port_stream.hpp"
+#include "compat/src/socket/ring_transport.hpp"
 #include "compat/src/socket/stream.hpp"
-#include "compat/src/socket/udp/state.hpp"
 
 namespace vma::sock {
 
@@ -82,40 +81,6 @@ void on_end(Socket &s, std::uint64_t total)
     notify(s, POLLIN | POLLOUT);
 }
 
-// The kernel may carry bytes again.
-void on_seen(Socket &s)
-{
-    std::uint32_t unseen = s.tx.unseen.load(std::memory_order_relaxed);
-    while (unseen != 0 && !s.tx.unseen.compare_exchange_weak(unseen, unseen - 1, std::memory_order_acq_rel)) {
-    }
-    if (s.tx.path.load(std::memory_order_relaxed) == Path::kEndpoint)
-        return;
-    try_tx_work(s);
-    notify(s, POLLOUT);
-}
-
-// What only a peer on another host says. False: it is none of these.
-bool handle_remote_tag(Socket &s, Tag tag)
-{
-    switch (tag) {
-    case Tag::kFinal:
-        s.rx.final_seen.store(true, std::memory_order_release);
-        answer_seen(s);
-        notify(s, POLLIN);
-        return true;
-    case Tag::kSeen:
-        on_seen(s);
-        return true;
-    case Tag::kLeave:
-        s.tx.leave.store(true, std::memory_order_release);
-        s.tx_work.store(true, std::memory_order_release);
-        try_tx_work(s);
-        return true;
-    default:
-        return false;
-    }
-}
-
 } // namespace
 
 void handle_tag(Socket &s, std::uint64_t tag, std::size_t len)
@@ -142,8 +107,7 @@ void handle_tag(Socket &s, std::uint64_t tag, std::size_t len)
         }
         s.rx.start_at.store(value, std::memory_order_release);
         g_due.add(s.index); // until it is known where it is
-        if (is_remote(s))
-            answer_seen(s);
+        transport(s).start_came(s);
         return;
     case Tag::kEnd:
         on_end(s, value);
@@ -157,13 +121,13 @@ void handle_tag(Socket &s, std::uint64_t tag, std::size_t len)
     default:
         break;
     }
-    if (!is_remote(s) || !handle_remote_tag(s, static_cast<Tag>(tag)))
+    if (!transport(s).handle_tag(s, static_cast<Tag>(tag)))
         violation(s, "unknown tag");
 }
 
 bool tells_what_came_before(const Socket &s)
 {
-    return !is_udp(s) && !s.on_port;
+    return protocol(s).tells_what_came_before(s);
 }
 
 void notify(Socket &s, std::uint32_t events)
@@ -234,7 +198,9 @@ bool cut_receiver(Socket &s)
     return true;
 }
 
-void return_receiver(Socket &s) // rx_lock held
+} // namespace
+
+void return_receiver(Socket &s)
 {
     settle(s);
     Receiver &rx = s.rx;
@@ -253,38 +219,36 @@ void return_receiver(Socket &s) // rx_lock held
         rx.returning.store(false, std::memory_order_release);
 }
 
-} // namespace
-
 void start_leaving(Socket &s, Heir heir)
 {
-    if (is_udp(s)) {
-        udp::withdraw(s);
-        return;
-    }
-    if (s.on_port)
-        return;               // land() needs no answer
+    protocol(s).start_leaving(s, heir);
+}
+
+void shared_ring_start_leaving(Socket &s, Heir heir)
+{
     engine_drain(ring_of(s)); // an END that is already published decides instead of our RETURN
     s.tx_lock.lock();
-    if (dual(s))
+    if (dual(s)) {
         end_transmit(s, true);
-    if (dual(s) && !is_remote(s))
         finish_resend(s);
+    }
     unlock_tx(s);
     const LockGuard guard(s.rx_lock);
     if (!dual(s)) // it has ended meanwhile: nothing of this is for the next one
         return;
-    if (is_remote(s) || (heir == Heir::kAnybody && !s.endpoint_down.load(std::memory_order_acquire)))
+    if (heir == Heir::kAnybody && !s.endpoint_down.load(std::memory_order_acquire))
         return_receiver(s);
     else
         cut_receiver(s);
-    if (is_remote(s))
-        say_leave(s);
 }
 
 void give_up_waiting(Socket &s)
 {
-    if (is_udp(s) || is_remote(s) || s.on_port)
-        return;
+    transport(s).give_up_waiting(s);
+}
+
+void shared_ring_give_up_waiting(Socket &s)
+{
     const auto unanswered = [&s] {
         return s.rx.returning.load(std::memory_order_acquire) && s.rx.end_at.load(std::memory_order_acquire) == kNone;
     };
@@ -298,8 +262,8 @@ namespace {
 // What the peer gave back has not all found room in the kernel yet.
 bool is_giving_back(const Socket &s)
 {
-    return !s.on_port && (s.tx.resend_from.load(std::memory_order_relaxed) != kNone ||
-                          s.tx.return_at.load(std::memory_order_relaxed) != kNone);
+    return transport(s).spans && (s.tx.resend_from.load(std::memory_order_relaxed) != kNone ||
+                                  s.tx.return_at.load(std::memory_order_relaxed) != kNone);
 }
 
 } // namespace
@@ -318,10 +282,9 @@ void tick(Socket &s)
 {
     if (s.tx_work.load(std::memory_order_acquire))
         try_tx_work(s);
-    if (!s.on_port && s.tx.slots_blocked.exchange(false, std::memory_order_acq_rel))
+    if (s.tx.slots_blocked.exchange(false, std::memory_order_acq_rel))
         notify(s, POLLOUT);
-    if (is_remote(s))
-        tick_remote(s);
+    transport(s).tick(s);
     if (!s.rx_lock.try_lock())
         return;
     if (s.rx.credit_due.load(std::memory_order_relaxed))

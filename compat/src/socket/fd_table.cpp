@@ -5,6 +5,7 @@
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/stream_calls.hpp"
 
 #include <sys/mman.h>
 
@@ -173,8 +174,9 @@ Socket *take_from_pool()
     s->attempt.again_at = 0;
     s->attempt.tries = 0;
     s->port = nullptr;
-    s->on_port = false;
-    s->port_over = false;
+    s->protocol = &kStreamProtocol;
+    s->transport = &kSharedRing;
+    s->transport_over = false;
     s->keepalive = false;
     s->aborted = false;
     s->lingers_until_ns = 0;
@@ -220,7 +222,7 @@ Socket *track(int fd, Role role, bool nonblocking, int protocol = IPPROTO_TCP, i
 // Bytes that arrived on the endpoint and were never read: TCP answers such a close with RST.
 void reset_if_unread(Socket &s, int fd)
 {
-    if (!dual(s) || s.on_port || !has_input(s) || s.lingers_until_ns.load(std::memory_order_relaxed) != 0 ||
+    if (!dual(s) || !transport(s).spans || !has_input(s) || s.lingers_until_ns.load(std::memory_order_relaxed) != 0 ||
         !may_reset(s))
         return;
     const linger abort_now = {1, 0};
@@ -273,16 +275,12 @@ void explain(Socket &s)
 {
     if (s.told || !config::log_enabled(config::Level::kDebug))
         return;
+    if (!protocol(s).has_to_explain(s))
+        return;
     const std::uint32_t operations = s.operations.load(std::memory_order_relaxed);
-    if (is_udp(s) && operations == 0 && s.kernel_reason == nullptr)
-        return; // it was not used
-    if (!is_udp(s) && s.role == Role::kUnknown)
-        return explain_listener(s);
-    if (!is_udp(s) && !s.evaluated)
-        read_addresses(s.any_fd.load(std::memory_order_relaxed), s.addresses);
     s.told = true;
     char name[kNameMax];
-    const std::uint32_t wanted = is_udp(s) ? config::params().lift_after : calls_before_lift(s);
+    const std::uint32_t wanted = protocol(s).calls_before_lift(s);
     if (const char *const reason = s.kernel_reason; reason != nullptr)
         VMA_LOG(kDebug, "%s: not accelerated: %s", connection_name(s, name), reason);
     else if (operations < wanted)
@@ -292,35 +290,37 @@ void explain(Socket &s)
         VMA_LOG(kDebug, "%s: not accelerated: no accelerated peer was found", connection_name(s, name));
 }
 
-namespace {
+bool tcp::has_to_explain(Socket &s)
+{
+    if (s.role == Role::kUnknown) {
+        explain_listener(s);
+        return false;
+    }
+    if (!s.evaluated)
+        read_addresses(s.any_fd.load(std::memory_order_relaxed), s.addresses);
+    return true;
+}
 
-void end_stream(Socket &s, int fd)
+void tcp::end(Socket &s, int fd)
 {
     reset_if_unread(s, fd);
     if (s.evaluated)
-        stop_lifting(s);
+        sock::stop_lifting(s);
     if (dual(s)) {
         start_leaving(s, Heir::kLibrary); // what the peer writes from now on is the kernel's to refuse
         reset_if_unread(s, fd);           // what it wrote since
     }
-    if (is_remote(s) && s.lingers_until_ns.load(std::memory_order_relaxed) == 0)
+    if (transport(s).lingers && s.lingers_until_ns.load(std::memory_order_relaxed) == 0)
         wait_returned(s, return_deadline()); // a device's writes die with the endpoint
     explain(s);
     if (s.evaluated)
-        tear_down(s, false);
+        sock::tear_down(s, false);
+    note_end_of_stream(s);
 }
-
-} // namespace
 
 void release(Socket &s, int fd)
 {
-    if (is_udp(s)) {
-        explain(s);
-        udp::end(s);
-    } else {
-        end_stream(s, fd);
-        note_end_of_stream(s);
-    }
+    protocol(s).end(s, fd);
     extra::end(s);
     close_record(s);
     leave_holders(s);
@@ -338,8 +338,11 @@ void release(Socket &s, int fd)
 
 const char *connection_name(const Socket &s, char (&out)[kNameMax])
 {
-    if (is_udp(s))
-        return udp::name_of(s.any_fd.load(std::memory_order_relaxed), out);
+    return protocol(s).print_name(s, out);
+}
+
+const char *tcp::print_name(const Socket &s, char (&out)[kNameMax])
+{
     char local[kAddressText];
     char peer[kAddressText];
     std::snprintf(out, sizeof out, "fd=%d %s -> %s", s.any_fd.load(std::memory_order_relaxed),
@@ -443,7 +446,7 @@ int connect_datagram(Socket &s, int fd, const sockaddr *address, socklen_t lengt
 
 bool is_datagram(const Socket &s)
 {
-    return is_udp(s);
+    return protocol(s).messages;
 }
 
 void forget(int fd)

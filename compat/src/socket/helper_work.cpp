@@ -123,7 +123,7 @@ void drain_for_program(std::uint64_t &polls_seen)
 
 bool is_live(const Socket &s)
 {
-    return s.endpoint != nullptr && dual(s) && !is_udp(s);
+    return s.endpoint != nullptr && dual(s); // no datagram socket has an endpoint of its own
 }
 
 // Something could not be done now, or nothing tells of what there is to do.
@@ -134,7 +134,7 @@ bool is_due_again(const Socket &s)
            s.endpoint_down.load(std::memory_order_acquire) ||
            (s.rx.start_at.load(std::memory_order_acquire) != kNone &&
             s.rx.path.load(std::memory_order_relaxed) == Path::kKernel) ||
-           s.remote || s.on_port || s.lingers_until_ns.load(std::memory_order_relaxed) != 0 ||
+           transport(s).needs_ticks || s.lingers_until_ns.load(std::memory_order_relaxed) != 0 ||
            s.ring_claim.move.load(std::memory_order_relaxed) != RingMove::kNone;
 }
 
@@ -157,8 +157,7 @@ bool tick_all(bool counts, std::uint32_t turns)
             tick(s);
             move_if_due(s);
             if (counts) {
-                tell_port(s);
-                tell_device_memory(s);
+                transport(s).publish(s);
             }
             const bool is_over = linger_is_over(s);
             if (is_over && count < kMostOver)

@@ -116,32 +116,6 @@ void leave_holders(Socket &s)
             family::leave(cell);
 }
 
-namespace {
-
-bool in_bare_call(const Socket &s)
-{
-    return s.bare_receivers.load(std::memory_order_seq_cst) != 0 || s.bare_senders.load(std::memory_order_seq_cst) != 0;
-}
-
-// What the others sent and read is in the kernel's counts alone. A call of ours adds what it moved before it is over: one that has moved
-// something since the first look is seen at the last one, and one that begins later adds to what is set here.
-bool take_kernel_counts(Socket &s)
-{
-    const std::uint64_t sent = s.tx.kernel_bytes.load(std::memory_order_seq_cst);
-    const std::uint64_t read = s.rx.kernel_bytes.load(std::memory_order_seq_cst);
-    std::uint64_t all_sent = 0;
-    std::uint64_t all_read = 0;
-    if (in_bare_call(s) || !kernel_sent(s, all_sent) || !kernel_read(s, all_read) || in_bare_call(s) ||
-        s.tx.kernel_bytes.load(std::memory_order_seq_cst) != sent ||
-        s.rx.kernel_bytes.load(std::memory_order_seq_cst) != read)
-        return false;
-    s.tx.kernel_bytes.fetch_add(all_sent - sent);
-    s.rx.kernel_bytes.fetch_add(all_read - read);
-    return true;
-}
-
-} // namespace
-
 bool hold_alone(Socket &s)
 {
     const std::uint32_t cell = held(s).load(std::memory_order_relaxed);
@@ -151,7 +125,7 @@ bool hold_alone(Socket &s)
         say_reason(s, has_cell(cell) ? kHeld : kTooMany);
         return false;
     }
-    if (!is_udp(s) && s.port == nullptr && !take_kernel_counts(s))
+    if (!protocol(s).take_alone(s))
         return false; // perhaps the next time: bytes may have been under way
     say_reason(s, nullptr);
     leave_holders(s);

@@ -81,8 +81,8 @@ void give_back_read(Socket &s)
 
 bool is_connected(const Socket &s)
 {
-    return s.endpoint != nullptr && !s.connecting && dual(s) && !is_udp(s) && !s.remote && !s.on_port &&
-           s.device == &engine_device() && !s.endpoint_down.load(std::memory_order_relaxed);
+    return s.endpoint != nullptr && !s.connecting && dual(s) && transport(s).shrinks && s.device == &engine_device() &&
+           !s.endpoint_down.load(std::memory_order_relaxed);
 }
 
 } // namespace

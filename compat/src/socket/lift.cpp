@@ -25,6 +25,7 @@
 #include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/socket_sets.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/stream_calls.hpp"
 #include "compat/src/socket/udp/state.hpp"
 #include "compat/src/socket/uring.hpp"
 
@@ -56,6 +57,7 @@ bool is_candidate(Socket &s, int fd)
         return false; // not connected (any more): ask again later
     s.remote = !on_this_host(s.addresses);
     tell_addresses(s);
+    s.transport.store(s.remote ? &kRemoteRing : &kSharedRing, std::memory_order_relaxed);
     if (s.remote && !may_reach_host(s))
         return false;
     s.evaluated = true;
@@ -277,10 +279,11 @@ void remove_live(Socket *&list, Socket &s)
 
 void try_ready(Socket &s)
 {
-    if (is_udp(s)) {
-        udp::publish_if_due(s);
-        return;
-    }
+    protocol(s).try_ready(s);
+}
+
+void tcp::try_ready(Socket &s)
+{
     if (s.bare_receivers.load(std::memory_order_seq_cst) != 0 || s.bare_polls.load(std::memory_order_seq_cst) != 0 ||
         !s.ready_due.exchange(false, std::memory_order_acq_rel))
         return;

@@ -130,7 +130,7 @@ std::uint64_t kernel_rate(int fd)
 void set_endpoint_limit(Socket &s, std::uint32_t max_burst)
 {
     const Pacing &p = s.pacing;
-    if (s.endpoint == nullptr || s.on_port) // whose TCP keeps it: settle_port()
+    if (s.endpoint == nullptr || !transport(s).spans) // whose TCP keeps it: Transport::option_was_set()
         return;
     const fi_vma_rate_limit limit = {p.rate, max_burst, p.typical_packet};
     const int result =
@@ -179,8 +179,7 @@ int set_pacing_rate(Socket &s, int fd, const void *value, socklen_t len)
     s.tx_lock.lock();
     apply(s, kernel_rate(fd), wanted);
     unlock_tx(s);
-    if (s.on_port)
-        settle_port(s, fd);
+    transport(s).option_was_set(s, fd, SOL_SOCKET, SO_MAX_PACING_RATE, value);
     return 0;
 }
 
@@ -213,7 +212,7 @@ void adopt_pacing_rate(Socket &s, int fd)
 void begin_paced_span(Socket &s)
 {
     if (!s.pacing.limited.load(std::memory_order_relaxed) || !s.tx.started.load(std::memory_order_relaxed) ||
-        is_remote(s)) [[likely]]
+        !transport(s).ordered) [[likely]]
         return;
     set_endpoint_limit(s, 1); // empties the bucket
     limit_endpoint(s);
@@ -262,7 +261,7 @@ void note_refusal(Socket &s)
         note_wait(s, due, now());
         hold(s, due);
         // The next send comes when the peer has read: what is late then is not the processor's fault.
-        if (is_ring_full(s))
+        if (!transport(s).has_room(s))
             limit_endpoint(s);
     }
 }
@@ -280,8 +279,7 @@ bool is_held(const Socket &s)
     const std::uint64_t until = s.pacing.held_until.load(std::memory_order_seq_cst);
     if (until == 0) [[likely]]
         return false;
-    const bool by_endpoint = is_udp(s) || s.tx.path.load(std::memory_order_acquire) == Path::kEndpoint;
-    return by_endpoint && now() < until;
+    return protocol(s).sends_by_endpoint(s) && now() < until;
 }
 
 std::int64_t held_until(const Socket &s)

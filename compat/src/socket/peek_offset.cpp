@@ -28,8 +28,9 @@ int set_peek_offset(Socket &s, int fd, const void *value, socklen_t len)
         return libc::real.setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, value, len);
     memcpy(&offset, value, sizeof offset);
     const auto place = static_cast<std::uint64_t>(std::max(offset, 0));
-    const std::uint64_t here = is_udp(s) ? place : std::min<std::uint64_t>(place, unread_left(*u));
-    const int rest = is_udp(s) ? offset : offset - static_cast<int>(here);
+    const bool messages = protocol(s).messages; // each has its own place
+    const std::uint64_t here = messages ? place : std::min<std::uint64_t>(place, unread_left(*u));
+    const int rest = messages ? offset : offset - static_cast<int>(here);
     const int result = libc::real.setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &rest, sizeof rest);
     if (result == 0)
         set_peek_place(*u, here);
@@ -55,7 +56,7 @@ void correct_peek_offset(const Socket &s, void *value, socklen_t len)
     memcpy(&offset, value, sizeof offset);
     if (offset < 0)
         return;
-    const int kernel = is_udp(s) ? 0 : offset;
+    const int kernel = protocol(s).messages ? 0 : offset;
     offset =
         kernel + static_cast<int>(std::min<std::uint64_t>(peek_place(*u), static_cast<unsigned>(INT_MAX - kernel)));
     memcpy(value, &offset, sizeof offset);

@@ -115,25 +115,12 @@ bool hears_of_kernel(Socket &s, int fd)
 // Nothing but its endpoint brings what the thread waits for, as far as is known. rx_lock held.
 bool comes_by_endpoint(const Socket &s)
 {
-    if (is_udp(s)) {
-        const udp::State &u = udp::state_of(s);
-        const bool last_by_kernel = u.kernel_brings.load(std::memory_order_relaxed) && u.since_turn == 0;
-        return !u.has_groups && u.port_count == 0 && !last_by_kernel;
-    }
-    return s.endpoint != nullptr && !s.remote && !s.on_port && !waits_for_kernel(s, POLLIN);
+    return protocol(s).receives_by_endpoint(s);
 }
 
 std::uint32_t place_of(const Socket &s, std::uint32_t count)
 {
-    if (is_udp(s))
-        return s.index % count;
-    std::uint32_t place = kNoPlace;
-    std::size_t size = sizeof place;
-    fid_ep *const endpoint = s.endpoint;
-    if (endpoint == nullptr ||
-        fi_getopt(&endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_PLACE), &place, &size) != 0)
-        return kNoPlace;
-    return place;
+    return protocol(s).place(s, count);
 }
 
 } // namespace

@@ -14,8 +14,7 @@
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/socket/port_stream.hpp"
-#include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/accounting.hpp"
 
 namespace vma::sock {
 
@@ -132,19 +131,22 @@ void end_port_options(Socket &s, int fd)
         let_kernel_keep_alive(fd, true);
 }
 
+namespace {
+
 void settle_port(Socket &s, int fd)
 {
     const LockGuard guard(s.tx_lock);
-    if (s.on_port)
+    if (is_on_port(s))
         tell(s, fd);
 }
 
+// SO_KEEPALIVE, which the kernel must not do meanwhile.
 int set_keepalive(Socket &s, int fd, const void *value, socklen_t len)
 {
     int on = 0;
     {
         const LockGuard guard(s.tx_lock);
-        if (s.on_port && static_cast<int>(len) >= static_cast<int>(sizeof on) && value != nullptr) {
+        if (is_on_port(s) && static_cast<int>(len) >= static_cast<int>(sizeof on) && value != nullptr) {
             memcpy(&on, value, sizeof on);
             s.keepalive = on != 0;
             tell(s, fd);
@@ -154,13 +156,41 @@ int set_keepalive(Socket &s, int fd, const void *value, socklen_t len)
     return libc::real.setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, value, len);
 }
 
-bool read_port_state(Socket &s, fi_vma_tcp_state &state)
+void note_quickack(Socket &s, const void *value) // an int: the kernel has taken it
+{
+    int on = 0;
+    memcpy(&on, value, sizeof on);
+    s.quickack = on != 0;
+}
+
+} // namespace
+
+bool set_port_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len, int &result)
+{
+    if (level != SOL_SOCKET || name != SO_KEEPALIVE)
+        return false;
+    result = set_keepalive(s, fd, value, len);
+    return true;
+}
+
+void port_option_was_set(Socket &s, int fd, int level, int name, const void *value)
+{
+    if (level == IPPROTO_TCP && name == TCP_QUICKACK)
+        note_quickack(s, value);
+    settle_port(s, fd);
+}
+
+namespace {
+
+bool read_port_state(Socket &s, fi_vma_tcp_state &state) // false: it isn't on a port any more
 {
     std::size_t size = sizeof state;
     const LockGuard guard(s.tx_lock);
-    return s.on_port &&
+    return is_on_port(s) &&
            fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TCP_STATE), &state, &size) == 0;
 }
+
+} // namespace
 
 bool is_port_urgent(Socket &s)
 {
@@ -168,16 +198,27 @@ bool is_port_urgent(Socket &s)
     return read_port_state(s, state) && state.urgent != 0;
 }
 
-bool count_port(Socket &s, std::uint32_t *readable, std::uint32_t *unacknowledged, std::uint32_t *unsent)
+bool count_port(Socket &s, QueuedBytes &bytes)
 {
     fi_vma_tcp_state state = {};
     if (!read_port_state(s, state))
         return false;
-    *readable = state.readable;
-    *unacknowledged = state.unacknowledged;
-    *unsent = state.unsent;
+    bytes = {state.readable, state.unacknowledged, state.unsent};
     return true;
 }
+
+void publish_port(Socket &s)
+{
+    fi_vma_tcp_state state = {};
+    if (!read_port_state(s, state))
+        return;
+    stats::Counters &c = record_of(s).now;
+    stats::set(c.tx.retransmits, std::uint64_t{state.retransmissions});
+    stats::set(c.tx.waiting, std::uint64_t{state.unacknowledged});
+    stats::set(c.in.bytes, stats::get(c.rx.bytes) + state.readable);
+}
+
+namespace {
 
 // The program may have asked for the first fields only.
 void overlay_tcp_info(Socket &s, void *value, socklen_t len)
@@ -206,6 +247,17 @@ void overlay_tcp_info(Socket &s, void *value, socklen_t len)
     info.tcpi_rcv_space = state.receive_window;
     info.tcpi_snd_wnd = state.peer_window;
     memcpy(value, &info, size);
+}
+
+} // namespace
+
+void correct_port_option(Socket &s, int level, int name, void *value, socklen_t len)
+{
+    const int keepalive = s.keepalive ? 1 : 0;
+    if (level == IPPROTO_TCP && name == TCP_INFO)
+        overlay_tcp_info(s, value, len);
+    else if (level == SOL_SOCKET && name == SO_KEEPALIVE && len == sizeof keepalive)
+        memcpy(value, &keepalive, sizeof keepalive);
 }
 
 } // namespace vma::sock

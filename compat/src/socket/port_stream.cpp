@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The life of a stream on a port, and its bytes. Readiness stands where other streams keep it, in numbers of entries instead of bytes.
+// The transport of a stream on a port: its life, and its bytes.
 #include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/exception.hpp"
@@ -27,16 +27,13 @@
 #include "compat/src/socket/port_options.hpp"
 #include "compat/src/socket/ports.hpp"
 #include "compat/src/socket/provider.hpp"
+#include "compat/src/socket/ring_transport.hpp"
 #include "compat/src/socket/stream.hpp"
 
 namespace vma::sock {
 
 namespace {
 
-// So far before tx.credit there is no room by can_transmit(), until the next entry.
-constexpr std::uint64_t kRefused = kPortRing - kPortRing / 8 + 1;
-// So far before rx.written there is something to read: neither a count of entries nor kNone, where a span of other streams ends.
-constexpr std::uint64_t kMore = kPortRing;
 constexpr std::size_t kPiece = 16384;             // on the stack
 constexpr std::uint32_t kOperationsUntilNext = 8; // attempt, twice as many after each
 constexpr std::uint32_t kMostDoublings = 3;
@@ -45,33 +42,6 @@ bool in_call(const Socket &s)
 {
     return s.bare_receivers.load(std::memory_order_seq_cst) != 0 || s.bare_polls.load(std::memory_order_seq_cst) != 0 ||
            s.bare_senders.load(std::memory_order_seq_cst) != 0;
-}
-
-// ---- readiness
-//
-// An entry comes at the edge: of bytes, after a call that has found no more of them; of room, after a call that was refused. Who polls
-// counts them, in rx.written and tx.credit. A call notes how many there were when it began: in rx.consumed if it has found no more bytes,
-// in tx.position if it was refused. So "nothing to read" and "no room" stand here only of what a call has found so, and with an entry to
-// come. Another thread looks in the middle of a call too, and goes by what it sees: an epoll set takes the socket off its list.
-
-// How many entries have told of bytes. For note_empty(), from before the call.
-std::uint64_t told_of_bytes(const Socket &s)
-{
-    return s.rx.written.load(std::memory_order_acquire);
-}
-
-// A call has found no more bytes than it took. rx_lock held.
-void note_empty(Socket &s, std::uint64_t told)
-{
-    s.rx.consumed.store(told, std::memory_order_release);
-}
-
-// There are more, or the end is to be heard, whether an entry has been read that tells of it or not. rx_lock held.
-void note_readable(Socket &s)
-{
-    const std::uint64_t told = told_of_bytes(s);
-    if (s.rx.consumed.load(std::memory_order_relaxed) == told)
-        s.rx.consumed.store(told - kMore, std::memory_order_release);
 }
 
 } // namespace
@@ -124,17 +94,19 @@ void become_port(Socket &s, Device &d, fid_ep *ep)
     put_endpoint(s, ep);
     s.device = &d;
     ++d.users;
-    s.on_port = true;
-    s.port_over = false;
+    s.transport.store(&kPort, std::memory_order_relaxed);
+    s.transport_over = false;
     s.quickack = false;
-    s.tx.ring = kPortRing;
-    s.tx.position = 0;
-    s.tx.credit = 0;
+    s.port_ready.reset();
     s.tx.path = Path::kEndpoint;
     s.rx.path = Path::kEndpoint;
-    s.rx.written = 0;
-    s.rx.consumed = 0;
     s.mode.store(Mode::kDual, std::memory_order_seq_cst);
+}
+
+void leave_transport(Socket &s)
+{
+    s.transport.store(s.remote ? &kRemoteRing : &kSharedRing, std::memory_order_relaxed);
+    s.transport_over = false;
 }
 
 // The way back from that; with `ep` closed the caller is done.
@@ -142,7 +114,7 @@ void become_plain(Socket &s, fid_ep *ep)
 {
     put_endpoint(s, nullptr);
     --s.device->users;
-    s.on_port = false;
+    leave_transport(s);
     s.tx.path = Path::kKernel;
     s.rx.path = Path::kKernel;
     s.mode.store(mode_without_endpoint(s), std::memory_order_release);
@@ -216,13 +188,15 @@ void lift_to_port(Socket &s, int fd)
     kick_sleepers();
 }
 
+namespace {
+
+// The connection is the kernel's again, as the peer left it.
 void land(Socket &s)
 {
     const int fd = live_fd(s, s.any_fd.load(std::memory_order_relaxed));
     const int result = fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_LAND), &fd, sizeof fd);
     end_port_options(s, fd);
-    s.on_port = false;
-    s.port_over = false;
+    leave_transport(s);
     if (result == 0)
         return;
     char name[kNameMax];
@@ -231,15 +205,30 @@ void land(Socket &s)
     s.pending_error.store(-result, std::memory_order_relaxed);
 }
 
+void went_down(Socket &s, const char *)
+{
+    char name[kNameMax];
+    const bool urgent = is_port_urgent(s);
+    if (urgent) {
+        s.kernel_reason = "urgent data";
+        s.pinned.store(true, std::memory_order_release);
+    }
+    VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(s, name),
+            urgent ? "urgent data" : "the peer has finished, or is not reached by the port any more");
+    discard_endpoint(s);
+}
+
+} // namespace
+
 void handle_port_entry(Socket &s, const fi_cq_data_entry &entry)
 {
     if ((entry.flags & FI_RECV) != 0 && entry.len == 0)
         return; // the end: landing tells it, as only the kernel's socket says all of it
     if ((entry.flags & FI_RECV) != 0) {
-        s.rx.written.fetch_add(1, std::memory_order_release);
+        s.port_ready.tell_bytes();
         notify(s, POLLIN);
     } else {
-        s.tx.credit.fetch_add(1, std::memory_order_release);
+        s.port_ready.tell_room();
         notify(s, POLLOUT);
     }
 }
@@ -267,31 +256,28 @@ ssize_t counted(const Socket &s, ssize_t n) // bytes sent
 ssize_t refused(Socket &s, ssize_t result)
 {
     if (result != -EAGAIN)
-        s.port_over.store(true, std::memory_order_release);
+        s.transport_over.store(true, std::memory_order_release);
     return -EAGAIN;
 }
 
-} // namespace
-
+// Bytes taken, or -EAGAIN. An end of the connection is -EAGAIN with transport_over set: tear_down() gives it to the kernel,
+// which says how it ended. tx_lock held.
 ssize_t port_send(Socket &s, const void *bytes, std::size_t len, bool more)
 {
     std::size_t sent = 0;
     for (;;) {
-        const std::uint64_t told = s.tx.credit.load(std::memory_order_acquire);
+        const std::uint64_t told = s.port_ready.told_of_room();
         const ssize_t n = post(s, static_cast<const std::uint8_t *>(bytes) + sent, len - sent, more);
         sent += static_cast<std::size_t>(std::max<ssize_t>(n, 0));
         if (n >= 0 && sent == len) [[likely]]
             return counted(s, static_cast<ssize_t>(len));
         if (n >= 0 || n == -EAGAIN) { // part of it is a refusal, too
-            s.tx.position = told + kRefused;
-            if (s.tx.credit.load(std::memory_order_acquire) != told)
+            if (!s.port_ready.note_refused(told))
                 continue; // the entry has come already, or an older one
         }
         return sent != 0 ? counted(s, static_cast<ssize_t>(sent)) : refused(s, n);
     }
 }
-
-namespace {
 
 // How many bytes from `skip` on can be sent: all, or what the kernel takes before it finds that some are not there.
 std::size_t whole_pieces(const msghdr *msg, std::size_t skip)
@@ -315,9 +301,7 @@ std::size_t whole_pieces(const msghdr *msg, std::size_t skip)
     return SIZE_MAX;
 }
 
-} // namespace
-
-ssize_t port_transmit(Socket &s, const msghdr *msg, std::size_t skip, int flags)
+ssize_t port_send_message(Socket &s, int, const msghdr *msg, std::size_t skip, int flags)
 {
     ssize_t total = 0;
     std::size_t whole = whole_pieces(msg, skip);
@@ -343,9 +327,14 @@ ssize_t port_transmit(Socket &s, const msghdr *msg, std::size_t skip, int flags)
     return total != 0 ? total : -EAGAIN;
 }
 
-// ---- receiving: hot path -----------------------------------------------------------------------------------------------
+std::size_t port_send_small(Socket &s, const void *bytes, std::size_t len)
+{
+    return libc::can_read(bytes, std::min(len, libc::kMostTouched))
+               ? static_cast<std::size_t>(std::max<ssize_t>(port_send(s, bytes, len, false), 0))
+               : 0;
+}
 
-namespace {
+// ---- receiving: hot path -----------------------------------------------------------------------------------------------
 
 ssize_t peek(Socket &s, void *out, std::size_t len)
 {
@@ -353,12 +342,12 @@ ssize_t peek(Socket &s, void *out, std::size_t len)
     fi_msg message = {};
     message.msg_iov = &part;
     message.iov_count = 1;
-    const std::uint64_t told = told_of_bytes(s);
+    const std::uint64_t told = s.port_ready.told_of_bytes();
     const ssize_t n = fi_recvmsg(s.endpoint, &message, FI_PEEK);
     if (n == -EAGAIN)
-        note_empty(s, told);
+        s.port_ready.note_empty(told);
     else
-        note_readable(s);
+        s.port_ready.note_readable();
     return n;
 }
 
@@ -405,10 +394,8 @@ bool leads_nowhere(Socket &s, const msghdr *msg, std::size_t skip)
             continue;
         }
         if (!libc::can_update(static_cast<std::uint8_t *>(v.iov_base) + skip, 1)) [[unlikely]] {
-            std::uint32_t readable = 0;
-            std::uint32_t queued = 0;
-            std::uint32_t unsent = 0;
-            return before == 0 || (count_port(s, &readable, &queued, &unsent) && readable > before);
+            QueuedBytes queued;
+            return before == 0 || (count_port(s, queued) && queued.readable > before);
         }
         before += v.iov_len - skip;
         skip = 0;
@@ -427,12 +414,11 @@ ssize_t consume_peek(Socket &s, const msghdr *msg, std::size_t skip)
     return msg->msg_iovlen == 1 ? n : scatter(msg, skip, bytes, static_cast<std::size_t>(n));
 }
 
-} // namespace
-
+// An entry may be read after its bytes were: true is what is left of them.
 bool is_port_readable(Socket &s)
 {
     const LockGuard guard(s.rx_lock);
-    if (!s.on_port)
+    if (!is_on_port(s))
         return true;
     char byte;
     return peek(s, &byte, sizeof byte) > 0; // the end is told by landing
@@ -440,14 +426,14 @@ bool is_port_readable(Socket &s)
 
 ssize_t port_receive(Socket &s, void *out, std::size_t len)
 {
-    const std::uint64_t told = told_of_bytes(s);
+    const std::uint64_t told = s.port_ready.told_of_bytes();
     const ssize_t n = fi_recv(s.endpoint, out, len, nullptr, FI_ADDR_UNSPEC, nullptr);
     if (n == static_cast<ssize_t>(len))
         look_for_more(s);
     else if (n > 0 || n == -EAGAIN)
-        note_empty(s, told);
+        s.port_ready.note_empty(told);
     else
-        note_readable(s);
+        s.port_ready.note_readable();
     if (n > 0) [[likely]] {
         stats::received(record_of(s), static_cast<std::uint64_t>(n));
         return n;
@@ -459,19 +445,19 @@ Loan port_lend(Socket &s, std::size_t most)
 {
     fi_vma_loan loan = {nullptr, nullptr, std::min<std::size_t>(most, UINT32_MAX), 0};
     std::size_t size = sizeof loan;
-    const std::uint64_t told = told_of_bytes(s);
+    const std::uint64_t told = s.port_ready.told_of_bytes();
     const int result = fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_LEND), &loan, &size);
     if (result == -FI_EAGAIN || (result == 0 && loan.lender != nullptr && loan.left == 0))
-        note_empty(s, told);
+        s.port_ready.note_empty(told);
     else
-        note_readable(s); // the end and errors are port_receive()'s to find
+        s.port_ready.note_readable(); // the end and errors are port_receive()'s to find
     if (result != 0 || loan.lender == nullptr)
         return {};
     stats::received(record_of(s), loan.length);
     return {loan.lender, static_cast<const std::uint8_t *>(loan.payload), static_cast<std::uint32_t>(loan.length), 0};
 }
 
-ssize_t port_consume(Socket &s, msghdr *msg, std::size_t skip, int flags)
+ssize_t port_receive_message(Socket &s, int, msghdr *msg, std::size_t skip, int flags)
 {
     ssize_t total = 0;
     msg->msg_namelen = 0;
@@ -494,7 +480,7 @@ ssize_t port_consume(Socket &s, msghdr *msg, std::size_t skip, int flags)
         const ssize_t n = libc::can_update(out, 1) ? port_receive(s, out, want) : refuse_memory(s);
         if (n < 0) {
             if (total != 0)
-                s.port_over.store(false, std::memory_order_release); // the next call tells it
+                s.transport_over.store(false, std::memory_order_release); // the next call tells it
             return total != 0 ? total : n;
         }
         total += n;
@@ -504,5 +490,57 @@ ssize_t port_consume(Socket &s, msghdr *msg, std::size_t skip, int flags)
     }
     return total;
 }
+
+ssize_t port_receive_small(Socket &s, void *out, std::size_t len)
+{
+    return libc::can_update(out, 1) ? std::max<ssize_t>(port_receive(s, out, len), 0) : 0;
+}
+
+} // namespace
+
+constinit const Transport kPort = {
+    .name = "port",
+    .way = stats::Way::kPort,
+    .spans = false,
+    .ordered = true,
+    .ends_with_process = true,
+    .lingers = false,
+    .wakes_sleepers = false,
+    .shrinks = false,
+    .needs_ticks = true,
+    .send_small = port_send_small,
+    .send = port_send_message,
+    .send_nothing = [](Socket &s) { return port_send(s, nullptr, 0, false) == 0; },
+    .warm = [](Socket &, std::size_t) {},
+    .receive_small = port_receive_small,
+    .receive = port_receive_message,
+    .lend = port_lend,
+    .has_input = [](const Socket &s) { return s.port_ready.readable(); },
+    .has_room = [](const Socket &s) { return s.port_ready.writable(); },
+    .confirm_input = is_port_readable,
+    .room_mark = [](const Socket &s) { return s.port_ready.told_of_room(); },
+    .count = count_port,
+    .publish = publish_port,
+    .set_option = set_port_option,
+    .option_was_set = port_option_was_set,
+    .correct_option = correct_port_option,
+    .prepare = [](Socket &, fi_info &) {},
+    .prepared = [](Socket &, fid_ep &) { return 0; },
+    .connected = [](Socket &) {},
+    .went_down = went_down,
+    .may_close = [](const Socket &) { return true; },
+    .leave = land,
+    .post_tag = post_tag,
+    .end_not_told = [](Socket &) {},
+    .ended_for_good = [](Socket &) {},
+    .endpoint_failed = [](Socket &) {},
+    .handle_tag = [](Socket &, Tag) { return false; },
+    .start_came = [](Socket &) {},
+    .peer_is_gone = shared_ring_peer_is_gone,
+    .may_bring_more = [](Socket &) { return false; },
+    .start_leaving = [](Socket &, Heir) {}, // land() needs no answer
+    .give_up_waiting = [](Socket &) {},
+    .tick = [](Socket &) {},
+};
 
 } // namespace vma::sock

@@ -99,7 +99,7 @@ void share(Socket &s)
 {
     if (dual(s))
         share_stash(s, false);
-    if (dual(s) && !is_udp(s) && s.rx.unread.load(std::memory_order_relaxed) == nullptr)
+    if (dual(s) && !protocol(s).messages && s.rx.unread.load(std::memory_order_relaxed) == nullptr)
         s.pinned.store(true, std::memory_order_release); // each has a copy: there was no memory that both could have
 }
 
@@ -112,8 +112,7 @@ void hand_over(Socket &s)
 // An endpoint, or somebody may be about to connect one.
 bool is_lifted(const Socket &s)
 {
-    return s.endpoint != nullptr || s.cookie != 0 || s.attempt.open ||
-           (is_udp(s) && dual(s) && udp::state_of(s).cookie.load() != 0);
+    return s.endpoint != nullptr || protocol(s).is_offered(s);
 }
 
 bool any_lifted()
@@ -143,8 +142,7 @@ void begin_anew_in_child(Socket &s)
     if (s.pacing.turn.waits())
         s.pacing.turn = {};
     set_if_other(s.pacing.held_until, std::uint64_t{0});
-    if (is_udp(s))
-        udp::after_fork_in_child(s);
+    protocol(s).begin_in_child(s);
 }
 
 } // namespace
@@ -232,10 +230,7 @@ void after_fork_in_child()
     for (std::uint32_t i = 0; any_kept && i < count; ++i)
         release_if_unused(*socket_by_index(i));
     mux::fork_child();
-    each_noted([](Socket &s) {
-        if (is_udp(s) && s.rx.unread.load(std::memory_order_relaxed) == nullptr)
-            udp::unlift(s, false); // the datagrams that are left are the parent's
-    });
+    each_noted([](Socket &s) { protocol(s).leave_in_child(s); });
     libc::restore_critical(g_depth_before_fork);
 }
 
@@ -262,7 +257,7 @@ void explain_all()
 void finish_resends()
 {
     each_noted([](Socket &s) {
-        if (s.tx.resend_from.load(std::memory_order_relaxed) == kNone || is_remote(s))
+        if (s.tx.resend_from.load(std::memory_order_relaxed) == kNone || !transport(s).ordered)
             return;
         s.tx_lock.lock();
         finish_resend(s);
@@ -282,7 +277,7 @@ void finish_resends()
     each_noted(end_stash);
     udp::withdraw_all();
     if (g_remote_devices.load(std::memory_order_relaxed) != 0)
-        return_sockets([](const Socket &s) { return is_remote(s) || s.on_port; }, "exit", Heir::kLibrary);
+        return_sockets([](const Socket &s) { return transport(s).ends_with_process; }, "exit", Heir::kLibrary);
 }
 
 void process_ends_at_once()
@@ -292,7 +287,7 @@ void process_ends_at_once()
     finish_resends();
     each_noted(end_stash);
     if (ports_are_named() && g_remote_devices.load(std::memory_order_relaxed) != 0)
-        return_sockets([](const Socket &s) -> bool { return s.on_port; }, "exit", Heir::kLibrary);
+        return_sockets([](const Socket &s) -> bool { return !transport(s).spans; }, "exit", Heir::kLibrary);
 }
 
 void return_surviving_exec()
@@ -301,7 +296,8 @@ void return_surviving_exec()
     const Survivors survivors(
         [](std::uint32_t index) { return g_noted.has(static_cast<int>(index)) || g_held[index] != 0; });
     // A port goes with the process, and the kernel has to end what it carried.
-    return_sockets([&survivors](const Socket &s) { return s.on_port || survivors.has(s); }, "exec", Heir::kAnybody);
+    return_sockets([&survivors](const Socket &s) { return !transport(s).spans || survivors.has(s); }, "exec",
+                   Heir::kAnybody);
     each_noted([&survivors](Socket &s) {
         if (survivors.has(s))
             hand_over(s);
@@ -335,7 +331,7 @@ void return_for_spawn(bool has_file_actions)
 
 void given_to_child(Socket &s)
 {
-    if (is_udp(s))
+    if (protocol(s).messages)
         return;
     s.pinned.store(true, std::memory_order_release); // where another thread has lifted it since it was given back
     stay_on_kernel(s);

@@ -6,10 +6,9 @@
 
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
-#include "compat/src/socket/udp/state.hpp"
+#include "compat/src/socket/stream_calls.hpp"
 
 namespace vma::sock {
 
@@ -64,10 +63,17 @@ bool is_dual(const Socket &s)
 
 bool waits_for_kernel(const Socket &s, std::uint32_t interest)
 {
-    if (is_udp(s))
-        return false; // its own look sees to both ways
+    return protocol(s).waits_for_kernel(s, interest);
+}
+
+namespace tcp {
+
+bool waits_for_kernel(const Socket &s, std::uint32_t interest)
+{
     return ((interest & kIn) != 0 && !receives_by_endpoint(s)) || ((interest & kOut) != 0 && !sends_by_endpoint(s));
 }
+
+} // namespace tcp
 
 namespace {
 
@@ -82,8 +88,13 @@ std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest)
 {
     if (const std::uint32_t kept = kept_in(s, interest)) [[unlikely]]
         return kept;
-    if (is_udp(s))
-        return udp::ready_events_fast(s, interest);
+    return protocol(s).ready_events_fast(s, interest);
+}
+
+namespace tcp {
+
+std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest)
+{
     std::uint32_t events = endpoint_in(s);
     if (sends_by_endpoint(s) && can_transmit(s))
         events |= kOut;
@@ -93,6 +104,8 @@ std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest)
         events |= s.kernel_state.load(std::memory_order_relaxed);
     return events & (interest | kAlways);
 }
+
+} // namespace tcp
 
 namespace {
 
@@ -106,12 +119,12 @@ bool has_room(Socket &s)
     return can_transmit(s);
 }
 
-std::uint32_t ready_events_of_both(Socket &s, int fd, std::uint32_t interest)
+} // namespace
+
+namespace tcp {
+
+std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
 {
-    if (!dual(s))
-        return kernel_events(s, fd, interest) & (interest | kAlways);
-    if (is_udp(s))
-        return udp::ready_events(s, fd, interest);
     if ((interest & kOut) != 0 && sends_blocked(s)) { // perhaps only for the moment in which another thread sees to it
         const LockGuard guard(s.tx_lock);
     }
@@ -119,7 +132,7 @@ std::uint32_t ready_events_of_both(Socket &s, int fd, std::uint32_t interest)
     const bool rx_endpoint = receives_by_endpoint(s);
     const bool tx_endpoint = sends_by_endpoint(s);
     std::uint32_t events = endpoint_in(s);
-    if (events != 0 && s.on_port && !is_port_readable(s))
+    if (events != 0 && !transport(s).confirm_input(s))
         events = 0;
     std::uint32_t ask = interest & (POLLRDHUP | POLLPRI);
     if ((interest & kIn) != 0 && (!rx_endpoint || (events == 0 && news)))
@@ -137,6 +150,15 @@ std::uint32_t ready_events_of_both(Socket &s, int fd, std::uint32_t interest)
     }
     events |= s.kernel_state.load(std::memory_order_relaxed);
     return events & (interest | kAlways);
+}
+
+} // namespace tcp
+
+namespace {
+
+std::uint32_t ready_events_of_both(Socket &s, int fd, std::uint32_t interest)
+{
+    return dual(s) ? protocol(s).ready_events(s, fd, interest) : kernel_events(s, fd, interest) & (interest | kAlways);
 }
 
 } // namespace
@@ -157,9 +179,9 @@ std::uint32_t screen_events(Socket &s, int fd, std::uint32_t events)
 
 void note_kernel_events(Socket &s, std::uint32_t events)
 {
-    if (s.on_port)
-        return;     // its socket in the kernel is a shell
-    if (!is_udp(s)) // whose errors are over with the call that tells them
+    if (!transport(s).spans)
+        return;                // its socket in the kernel is a shell
+    if (!protocol(s).messages) // whose errors are over with the call that tells them
         s.kernel_state.fetch_or(events & kSticky, std::memory_order_relaxed);
     if ((events & (kIn | kSticky | POLLPRI)) != 0)
         s.kernel_news.store(true, std::memory_order_release);

@@ -18,11 +18,10 @@
 #include "compat/src/socket/arguments.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
-#include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/stash.hpp"
 #include "compat/src/socket/stream.hpp"
-#include "compat/src/socket/udp/state.hpp"
+#include "compat/src/socket/stream_calls.hpp"
 
 namespace vma::sock {
 
@@ -95,7 +94,7 @@ int fail(const Socket &s, ssize_t result)
 bool next_is_urgent(const Socket &s, int fd)
 {
     int mark = 0;
-    return !s.on_port && !has_input(s) && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
+    return transport(s).spans && !has_input(s) && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
            libc::real.ioctl(fd, SIOCATMARK, &mark) == 0 && mark != 0;
 }
 
@@ -112,10 +111,10 @@ ssize_t consume_span(Socket &s, int fd, msghdr *msg, std::size_t done, int flags
     rest.msg_control = nullptr;
     rest.msg_controllen = 0;
     const ssize_t n = consume(s, fd, done != 0 ? &rest : msg, done, flags);
-    if (n < 0 && done != 0 && !s.on_port)
+    if (n < 0 && done != 0 && transport(s).spans)
         keep_error(s, static_cast<int>(-n));
     const bool was_ring = had_shared || s.rx.consumed.load(std::memory_order_relaxed) != consumed;
-    more = n > 0 && (flags & MSG_PEEK) == 0 && !s.on_port &&
+    more = n > 0 && (flags & MSG_PEEK) == 0 && transport(s).spans &&
            (has_input(s) || (was_ring && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel));
     return n;
 }
@@ -213,7 +212,7 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
             done += static_cast<std::size_t>(n);
         if (more && done < room)
             continue; // an error that comes next is for the next call, which has to find the socket as it is
-        const bool over = s.port_over.load(std::memory_order_acquire);
+        const bool over = s.transport_over.load(std::memory_order_acquire);
         if (over && dual(s))
             tear_down(s, true); // the kernel says how it ended
         else if (used_up && dual(s))
@@ -270,8 +269,13 @@ ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
 
 ssize_t receive_unscreened(Socket &s, int fd, msghdr *msg, int flags)
 {
-    if (is_udp(s))
-        return udp::receive_msg(s, fd, msg, flags);
+    return protocol(s).receive_msg(s, fd, msg, flags);
+}
+
+namespace tcp {
+
+ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
+{
     if ((flags & kKernelOnly) != 0 || s.mode.load(std::memory_order_acquire) == Mode::kKernel) [[unlikely]]
         return by_os_received(s, libc::real.recvmsg(fd, msg, flags));
     const int error = refused_message(*msg);
@@ -284,6 +288,8 @@ ssize_t receive_unscreened(Socket &s, int fd, msghdr *msg, int flags)
         return receive_nowhere(s, fd, flags);
     return receive_dual(s, fd, msg, flags);
 }
+
+} // namespace tcp
 
 namespace {
 
@@ -302,20 +308,38 @@ namespace {
     return n;
 }
 
+// rx_lock held.
+inline ssize_t receive_small(Socket &s, void *out, std::size_t len)
+{
+    return by_shared_ring(s) ? ring_receive_small(s, out, len) : transport(s).receive_small(s, out, len);
+}
+
 } // namespace
 
 ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags)
 {
     if (is_screened(s)) [[unlikely]]
         return receive_screened(s, fd, buf, len, flags, nullptr, nullptr);
-    if (is_udp(s))
-        return udp::receive(s, fd, buf, len, flags, nullptr, nullptr);
+    return protocol(s).receive(s, fd, buf, len, flags);
+}
+
+ssize_t receive_from(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len)
+{
+    if (is_screened(s)) [[unlikely]]
+        return receive_screened(s, fd, buf, len, flags, from, from_len);
+    return protocol(s).receive_from(s, fd, buf, len, flags, from, from_len);
+}
+
+namespace tcp {
+
+ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags)
+{
     const Mode mode = s.mode.load(std::memory_order_acquire);
     if (config::params().rx_cq_drain_rate_nsec != 0 && mode == Mode::kDual) [[unlikely]]
         drain_at_rate(s);
     if (mode == Mode::kDual && (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) == 0 && has_input(s) && !is_nowhere(buf) &&
         s.rx_lock.try_lock()) {
-        const ssize_t n = consume_simple(s, buf, len);
+        const ssize_t n = receive_small(s, buf, len);
         s.rx_lock.unlock();
         if (n != 0) [[likely]] {
             if (s.counts_access.load(std::memory_order_relaxed)) [[unlikely]]
@@ -332,16 +356,12 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags)
     msghdr msg = {};
     msg.msg_iov = &v;
     msg.msg_iovlen = 1;
-    return receive_msg(s, fd, &msg, flags);
+    return tcp::receive_msg(s, fd, &msg, flags);
 }
 
 ssize_t receive_from(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len)
 {
-    if (is_screened(s)) [[unlikely]]
-        return receive_screened(s, fd, buf, len, flags, from, from_len);
-    if (is_udp(s))
-        return udp::receive(s, fd, buf, len, flags, from, from_len);
-    const ssize_t n = receive(s, fd, buf, len, flags);
+    const ssize_t n = tcp::receive(s, fd, buf, len, flags);
     if (n < 0 || from == nullptr)
         return n;
     if (is_nowhere(from_len) || !libc::can_update(from_len, sizeof *from_len))
@@ -352,6 +372,8 @@ ssize_t receive_from(Socket &s, int fd, void *buf, std::size_t len, int flags, s
     *from_len = 0; // TCP has no sender's address to give: the kernel says so with a length of 0
     return n;
 }
+
+} // namespace tcp
 
 namespace {
 
@@ -388,13 +410,23 @@ int bytes_readable(Socket &s, int fd, int *count)
         *count = static_cast<int>(extra::bytes_ready(s)); // what comes behind them a callback may drop
         return 0;
     }
-    if (is_udp(s))
-        return udp::bytes_readable(s, fd, count);
+    return protocol(s).bytes_readable(s, fd, count);
+}
+
+int at_mark(Socket &s, int fd, int *mark)
+{
+    return protocol(s).at_mark(s, fd, mark);
+}
+
+namespace tcp {
+
+int bytes_readable(Socket &s, int fd, int *count)
+{
     if (!dual(s))
         return libc::real.ioctl(fd, FIONREAD, count);
     engine_look(ring_of(s));
-    if (std::uint32_t readable, queued, unsent; s.on_port && count_port(s, &readable, &queued, &unsent)) {
-        *count = static_cast<int>(readable);
+    if (QueuedBytes bytes; transport(s).count(s, bytes)) {
+        *count = static_cast<int>(bytes.readable);
         return 0;
     }
     LockGuard guard(s.rx_lock);
@@ -414,7 +446,7 @@ int bytes_readable(Socket &s, int fd, int *count)
 
 int at_mark(Socket &s, int fd, int *mark)
 {
-    if (!is_udp(s) && dual(s) && !s.on_port) {
+    if (dual(s) && transport(s).spans) {
         engine_look(ring_of(s));
         LockGuard guard(s.rx_lock);
         settle(s);
@@ -425,5 +457,7 @@ int at_mark(Socket &s, int fd, int *mark)
     }
     return libc::real.ioctl(fd, SIOCATMARK, mark);
 }
+
+} // namespace tcp
 
 } // namespace vma::sock

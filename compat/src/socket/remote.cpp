@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a stream does besides when its peer is on another host: two networks carry it that know nothing of each other's order,
-// and a device can fail while the TCP connection lives (doc/between-hosts.md).
+// The transport of a stream whose peer is on another host: two networks carry it that know nothing of each other's order,
+// and a device can fail while the TCP connection lives (doc/between-hosts.md). Its ring is the shared ring's otherwise.
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -17,6 +17,8 @@
 #include "compat/src/socket/accounting.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
+#include "compat/src/socket/reach.hpp"
+#include "compat/src/socket/ring_transport.hpp"
 #include "compat/src/socket/stream.hpp"
 
 namespace vma::sock {
@@ -64,6 +66,9 @@ void abort_stream(Socket &s, const char *why)
     notify(s, ~0U);
 }
 
+namespace {
+
+// Nothing is lost if the endpoint ends now.
 bool is_settled(const Socket &s)
 {
     const bool received =
@@ -72,11 +77,9 @@ bool is_settled(const Socket &s)
     return received && sent;
 }
 
-bool may_close(const Socket &s)
+bool remote_may_close(const Socket &s)
 {
-    if (!is_remote(s) || s.aborted.load(std::memory_order_acquire))
-        return true;
-    if (!has_endpoint(s))
+    if (s.aborted.load(std::memory_order_acquire) || !has_endpoint(s))
         return true;
     if (s.endpoint_down.load(std::memory_order_acquire))
         return is_settled(s);
@@ -97,17 +100,16 @@ void say_leave(Socket &s)
     send_due(s);
 }
 
+// The kernel is at its end: FINAL is not here, but may come.
 bool waits_for_final(Socket &s)
 {
-    if (!is_remote(s) || s.endpoint == nullptr || s.endpoint_down.load(std::memory_order_acquire) ||
+    if (s.endpoint == nullptr || s.endpoint_down.load(std::memory_order_acquire) ||
         s.rx.final_seen.load(std::memory_order_acquire) || !s.rx.ready_sent.load(std::memory_order_acquire))
         return false;
     if (s.rx.ended_at_ns.load(std::memory_order_relaxed) == 0)
         s.rx.ended_at_ns.store(now_ns(), std::memory_order_relaxed);
     return true;
 }
-
-namespace {
 
 // A program that spins on the endpoint doesn't look at the kernel, and the device's own news of a death may be lost.
 void look_for_end(Socket &s)
@@ -122,8 +124,6 @@ void look_for_end(Socket &s)
     notify(s, POLLIN | POLLRDHUP);
 }
 
-} // namespace
-
 void tick_remote(Socket &s)
 {
     send_due(s);
@@ -133,10 +133,120 @@ void tick_remote(Socket &s)
         abort_stream(s, "the peer's process has ended in the middle of a span");
 }
 
+// ---- our turns
+
+// A tag that the peer answers with SEEN, which may be here before we are back.
+ssize_t post_to_be_seen(Socket &s, Tag type, std::uint64_t value)
+{
+    s.tx.unseen.fetch_add(1, std::memory_order_relaxed);
+    const ssize_t result = post_tag(s, type, value);
+    if (result != 0)
+        s.tx.unseen.fetch_sub(1, std::memory_order_relaxed);
+    return result;
+}
+
+void say_final(Socket &s)
+{
+    Sender &tx = s.tx;
+    if (tx.final_sent.load(std::memory_order_relaxed) || tx.path != Path::kKernel || tx.resend_from != kNone ||
+        tx.end_pending != kNone)
+        return;
+    const ssize_t result = post_to_be_seen(s, Tag::kFinal, 0);
+    if (result == 0)
+        tx.final_sent.store(true, std::memory_order_release);
+    else if (result == -FI_EAGAIN)
+        s.tx_work.store(true, std::memory_order_release);
+}
+
+void end_not_told(Socket &s)
+{
+    abort_stream(s, "the end of a span can't be told");
+}
+
+void endpoint_failed(Socket &s)
+{
+    abort_stream(s, "the endpoint failed");
+}
+
+void start_leaving_remote(Socket &s, Heir)
+{
+    engine_drain(ring_of(s)); // an END that is already published decides instead of our RETURN
+    s.tx_lock.lock();
+    if (dual(s))
+        end_transmit(s, true);
+    unlock_tx(s);
+    const LockGuard guard(s.rx_lock);
+    if (!dual(s)) // it has ended meanwhile: nothing of this is for the next one
+        return;
+    return_receiver(s);
+    say_leave(s);
+}
+
+// ---- the peer's
+
+// The kernel may carry bytes again.
+void on_seen(Socket &s)
+{
+    std::uint32_t unseen = s.tx.unseen.load(std::memory_order_relaxed);
+    while (unseen != 0 && !s.tx.unseen.compare_exchange_weak(unseen, unseen - 1, std::memory_order_acq_rel)) {
+    }
+    if (s.tx.path.load(std::memory_order_relaxed) == Path::kEndpoint)
+        return;
+    try_tx_work(s);
+    notify(s, POLLOUT);
+}
+
+bool handle_remote_tag(Socket &s, Tag tag)
+{
+    switch (tag) {
+    case Tag::kFinal:
+        s.rx.final_seen.store(true, std::memory_order_release);
+        answer_seen(s);
+        notify(s, POLLIN);
+        return true;
+    case Tag::kSeen:
+        on_seen(s);
+        return true;
+    case Tag::kLeave:
+        s.tx.leave.store(true, std::memory_order_release);
+        s.tx_work.store(true, std::memory_order_release);
+        try_tx_work(s);
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool remote_peer_is_gone(Socket &s, int fd)
+{
+    if (s.endpoint == nullptr || s.endpoint_down.load(std::memory_order_acquire))
+        return shared_ring_peer_is_gone(s, fd);
+    if (kernel_ended(s, fd)) // its last bytes may still be on their way
+        waits_for_final(s);
+    return false;
+}
+
+void remote_went_down(Socket &s, const char *why)
+{
+    if (dual(s)) {
+        engine_drain(ring_of(s));
+        if (!is_settled(s))
+            abort_stream(s, why);
+    }
+    ring_went_down(s, why);
+}
+
+} // namespace
+
+bool may_close(const Socket &s)
+{
+    return transport(s).may_close(s);
+}
+
 // close() does not wait: the kernel's connection and the endpoint stay until the peer has all and says so.
 bool begin_linger(Socket &s, int fd)
 {
-    if (is_udp(s) || !is_remote(s) || !dual(s) || has_input(s)) // what is not read is answered with a reset
+    if (!transport(s).lingers || !dual(s) || has_input(s)) // what is not read is answered with a reset
         return false;
     start_leaving(s, Heir::kLibrary);
     engine_poll(ring_of(s));
@@ -175,9 +285,8 @@ constexpr std::uint32_t kDefaultSends = 2048; // VMA's own: nobody has chosen it
 constexpr std::uint32_t kDefaultReceives = 16000;
 constexpr std::uint32_t kDefaultInline = 204;
 
-} // namespace
-
-void ask_queues(fi_info &info)
+// VMA_TX_WRE, VMA_RX_WRE, VMA_TX_MAX_INLINE; the provider takes what the device has.
+void ask_queues(Socket &, fi_info &info)
 {
     const config::Params &p = config::params();
     if (p.tx_wre != kDefaultSends)
@@ -188,7 +297,8 @@ void ask_queues(fi_info &info)
         info.tx_attr->inject_size = std::min<std::size_t>(p.tx_max_inline, info.tx_attr->inject_size);
 }
 
-int ask_device_memory(fid_ep &endpoint)
+// VMA_RING_DEV_MEM_TX.
+int ask_device_memory(Socket &, fid_ep &endpoint)
 {
     const std::size_t bytes = config::params().ring_dev_mem_tx;
     if (bytes == 0)
@@ -197,8 +307,6 @@ int ask_device_memory(fid_ep &endpoint)
         fi_setopt(&endpoint.fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_DEVICE_MEMORY), &bytes, sizeof bytes);
     return result == -FI_ENOPROTOOPT ? 0 : result; // a device that knows nothing of it has none
 }
-
-namespace {
 
 bool read_device_memory(fid_ep &endpoint, fi_vma_device_memory &memory)
 {
@@ -215,19 +323,17 @@ void tell(Socket &s, const fi_vma_device_memory &memory)
     told = {memory.packets, memory.bytes, memory.out_of_buffer};
 }
 
-} // namespace
-
 void tell_device_memory(Socket &s)
 {
-    if (fi_vma_device_memory memory = {};
-        s.endpoint != nullptr && is_remote(s) && read_device_memory(*s.endpoint, memory))
+    if (fi_vma_device_memory memory = {}; s.endpoint != nullptr && read_device_memory(*s.endpoint, memory))
         tell(s, memory);
 }
 
-void log_device_memory(Socket &s, fid_ep &endpoint)
+// Its endpoint is about to end.
+void log_device_memory(Socket &s)
 {
     fi_vma_device_memory memory = {};
-    if (!read_device_memory(endpoint, memory))
+    if (!read_device_memory(*s.endpoint, memory))
         return;
     tell(s, memory);
     s.told_memory = {};
@@ -239,5 +345,52 @@ void log_device_memory(Socket &s, fid_ep &endpoint)
         static_cast<unsigned long long>(memory.bytes), static_cast<unsigned long long>(memory.packets),
         static_cast<unsigned long long>(memory.out_of_buffer));
 }
+
+} // namespace
+
+constinit const Transport kRemoteRing = {
+    .name = "remote ring",
+    .way = stats::Way::kRdma,
+    .spans = true,
+    .ordered = false,
+    .ends_with_process = true,
+    .lingers = true,
+    .wakes_sleepers = false,
+    .shrinks = false,
+    .needs_ticks = true,
+    .send_small = ring_send_small,
+    .send = ring_send,
+    .send_nothing = [](Socket &) { return false; },
+    .warm = [](Socket &, std::size_t) {},
+    .receive_small = ring_receive_small,
+    .receive = ring_receive,
+    .lend = ring_lend,
+    .has_input = ring_has_input,
+    .has_room = ring_has_room,
+    .confirm_input = [](Socket &) { return true; },
+    .room_mark = ring_room_mark,
+    .count = [](Socket &, QueuedBytes &) { return false; },
+    .publish = tell_device_memory,
+    .set_option = [](Socket &, int, int, int, const void *, socklen_t, int &) { return false; },
+    .option_was_set = [](Socket &, int, int, int, const void *) {},
+    .correct_option = [](Socket &, int, int, void *, socklen_t) {},
+    .prepare = ask_queues,
+    .prepared = ask_device_memory,
+    .connected = attempt_succeeded,
+    .went_down = remote_went_down,
+    .may_close = remote_may_close,
+    .leave = log_device_memory,
+    .post_tag = post_to_be_seen,
+    .end_not_told = end_not_told,
+    .ended_for_good = say_final,
+    .endpoint_failed = endpoint_failed,
+    .handle_tag = handle_remote_tag,
+    .start_came = answer_seen,
+    .peer_is_gone = remote_peer_is_gone,
+    .may_bring_more = waits_for_final,
+    .start_leaving = start_leaving_remote,
+    .give_up_waiting = [](Socket &) {},
+    .tick = tick_remote,
+};
 
 } // namespace vma::sock

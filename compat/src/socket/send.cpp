@@ -17,9 +17,8 @@
 #include "compat/src/socket/arguments.hpp"
 #include "compat/src/socket/calls.hpp"
 #include "compat/src/socket/engine.hpp"
-#include "compat/src/socket/port_stream.hpp"
 #include "compat/src/socket/stream.hpp"
-#include "compat/src/socket/udp/state.hpp"
+#include "compat/src/socket/stream_calls.hpp"
 
 namespace vma::sock {
 
@@ -62,7 +61,7 @@ inline void poll_after_send(const Socket &s)
 // The peer has not made room for a while: what follows goes by the kernel, whose buffers are larger.
 int wait_for_room(Socket &s, int fd, Wait &wait)
 {
-    if (is_held(s) || s.on_port || s.tx.told_full.load(std::memory_order_relaxed))
+    if (is_held(s) || !transport(s).spans || s.tx.told_full.load(std::memory_order_relaxed))
         return wait_for(s, fd, POLLOUT, wait);
     Wait brief = wait;
     brief.deadline_ns = std::min(wait.deadline_ns, now_ns() + kSpillAfterUs * 1000);
@@ -80,11 +79,11 @@ int wait_for_room(Socket &s, int fd, Wait &wait)
 ssize_t send_nothing(Socket &s, int fd, const msghdr *msg, int flags)
 {
     s.tx_lock.lock();
-    const bool sent = s.on_port && port_send(s, nullptr, 0, false) == 0;
+    const bool sent = transport(s).send_nothing(s);
     unlock_tx(s);
     if (sent)
         return 0;
-    if (s.port_over.load(std::memory_order_acquire))
+    if (s.transport_over.load(std::memory_order_acquire))
         tear_down(s, true);
     return libc::real.sendmsg(fd, msg, flags);
 }
@@ -97,13 +96,13 @@ int fail(const Socket &s, ssize_t result)
 
 // What the sending direction knew of the peer when it found no room.
 struct Room {
-    std::uint64_t credit;
+    std::uint64_t mark;
     Path path;
 };
 
 Room room_of(const Socket &s)
 {
-    return {s.tx.credit.load(std::memory_order_acquire), s.tx.path.load(std::memory_order_acquire)};
+    return {transport(s).room_mark(s), s.tx.path.load(std::memory_order_acquire)};
 }
 
 // Another thread has taken a CREDIT or a RETURN out of the queue after this one had found no room, and before this one looked there: the
@@ -111,13 +110,13 @@ Room room_of(const Socket &s)
 bool has_changed(const Socket &s, const Room &before)
 {
     const Room now = room_of(s);
-    return now.credit != before.credit || now.path != before.path;
+    return now.mark != before.mark || now.path != before.path;
 }
 
 ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
 {
     const std::size_t wanted = total_length(*msg);
-    if (s.on_port && (flags & MSG_ZEROCOPY) != 0)
+    if (!transport(s).spans && (flags & MSG_ZEROCOPY) != 0)
         pin_to_kernel(s, "a send that only the kernel does", Heir::kLibrary);
     if (wanted == 0)
         return send_nothing(s, fd, msg, flags);
@@ -137,7 +136,7 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
         const Room room = room_of(s);
         n = transmit(s, fd, msg, done, flags);
         unlock_tx(s);
-        if (s.port_over.load(std::memory_order_acquire)) [[unlikely]]
+        if (s.transport_over.load(std::memory_order_acquire)) [[unlikely]]
             tear_down(s, true); // the kernel says how it ended
         if (n > 0) {
             done += static_cast<std::size_t>(n);
@@ -173,10 +172,35 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
 
 } // namespace
 
+ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags)
+{
+    return protocol(s).send(s, fd, buf, len, flags);
+}
+
+ssize_t send_to(Socket &s, int fd, const void *buf, std::size_t len, int flags, const sockaddr *to, socklen_t to_len)
+{
+    return protocol(s).send_to(s, fd, buf, len, flags, to, to_len);
+}
+
 ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
 {
-    if (is_udp(s))
-        return udp::send_msg(s, fd, msg, flags);
+    return protocol(s).send_msg(s, fd, msg, flags);
+}
+
+ssize_t send_file(Socket &s, int fd, int in_fd, off64_t *offset, std::size_t count)
+{
+    return protocol(s).send_file(s, fd, in_fd, offset, count);
+}
+
+int bytes_unsent(Socket &s, int fd, unsigned long request, int *count)
+{
+    return protocol(s).bytes_unsent(s, fd, request, count);
+}
+
+namespace tcp {
+
+ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
+{
     // Its place is among the kernel's bytes, which the receiver does not count as the sender does: it stays there for good.
     if ((flags & MSG_OOB) != 0) [[unlikely]]
         pin_to_kernel(s, "urgent data", Heir::kLibrary);
@@ -199,6 +223,8 @@ ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
     return n;
 }
 
+} // namespace tcp
+
 namespace {
 
 // Behind `sent` bytes: an error is for the next call.
@@ -209,22 +235,30 @@ namespace {
     msg.msg_iov = &v;
     msg.msg_iovlen = 1;
     const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
-    const ssize_t more = blocking ? send_msg(s, fd, &msg, flags) : 0;
+    const ssize_t more = blocking ? tcp::send_msg(s, fd, &msg, flags) : 0;
     if (more < 0)
         keep_error(s, errno);
     return static_cast<ssize_t>(sent) + std::max<ssize_t>(more, 0);
 }
 
+// By the transport, now: what it has room for. 0: not so simple. tx_lock held.
+inline std::size_t send_small(Socket &s, const void *bytes, std::size_t len)
+{
+    if (s.endpoint == nullptr)
+        return 0;
+    return by_shared_ring(s) ? ring_send_small(s, bytes, len) : transport(s).send_small(s, bytes, len);
+}
+
 } // namespace
+
+namespace tcp {
 
 ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags)
 {
-    if (is_udp(s))
-        return udp::send(s, fd, buf, len, flags, nullptr, 0);
     const Mode mode = s.mode.load(std::memory_order_acquire);
     if (mode == Mode::kDual && (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE)) == 0 && len != 0 &&
         !is_nowhere(buf) && s.tx_lock.try_lock()) {
-        const std::size_t sent = s.endpoint != nullptr ? transmit_small(s, buf, len) : 0;
+        const std::size_t sent = send_small(s, buf, len);
         unlock_tx(s);
         if (sent != 0)
             poll_after_send(s);
@@ -242,8 +276,10 @@ ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags)
     msghdr msg = {};
     msg.msg_iov = &v;
     msg.msg_iovlen = 1;
-    return send_msg(s, fd, &msg, flags);
+    return tcp::send_msg(s, fd, &msg, flags);
 }
+
+} // namespace tcp
 
 namespace {
 
@@ -258,7 +294,7 @@ ssize_t send_file_pieces(Socket &s, int fd, int in_fd, off64_t *offset, std::siz
             offset != nullptr ? ::pread64(in_fd, buffer, piece, *offset) : libc::real.read(in_fd, buffer, piece);
         if (got <= 0)
             return done != 0 || got == 0 ? static_cast<ssize_t>(done) : -1;
-        const ssize_t sent = send(s, fd, buffer, static_cast<std::size_t>(got), 0);
+        const ssize_t sent = tcp::send(s, fd, buffer, static_cast<std::size_t>(got), 0);
         const ssize_t moved = std::max<ssize_t>(sent, 0);
         if (offset != nullptr)
             *offset += moved;
@@ -273,10 +309,10 @@ ssize_t send_file_pieces(Socket &s, int fd, int in_fd, off64_t *offset, std::siz
 
 } // namespace
 
+namespace tcp {
+
 ssize_t send_file(Socket &s, int fd, int in_fd, off64_t *offset, std::size_t count)
 {
-    if (is_udp(s))
-        return libc::real.sendfile(fd, in_fd, offset, count);
     if (dual(s))
         return send_file_pieces(s, fd, in_fd, offset, count);
     ssize_t n = 0;
@@ -295,19 +331,16 @@ ssize_t send_file(Socket &s, int fd, int in_fd, off64_t *offset, std::size_t cou
 
 ssize_t send_to(Socket &s, int fd, const void *buf, std::size_t len, int flags, const sockaddr *to, socklen_t to_len)
 {
-    if (is_udp(s))
-        return udp::send(s, fd, buf, len, flags, to, to_len);
     if (const int error = refused_name(to, to_len)) [[unlikely]]
         return fail(s, error);
-    return send(s, fd, buf, len, flags); // TCP takes no notice of the address
+    return tcp::send(s, fd, buf, len, flags); // TCP takes no notice of the address
 }
 
 int bytes_unsent(Socket &s, int fd, unsigned long request, int *count)
 {
     const int result = libc::real.ioctl(fd, request, count);
-    if (std::uint32_t readable, queued, unsent;
-        result == 0 && s.on_port && count_port(s, &readable, &queued, &unsent)) {
-        *count = static_cast<int>(request == SIOCOUTQ ? queued : unsent);
+    if (QueuedBytes bytes; result == 0 && transport(s).count(s, bytes)) {
+        *count = static_cast<int>(request == SIOCOUTQ ? bytes.unacknowledged : bytes.unsent);
         return result;
     }
     if (result == 0 && dual(s)) { // what is in the peer's ring has arrived: TCP would have had it acknowledged
@@ -318,5 +351,7 @@ int bytes_unsent(Socket &s, int fd, unsigned long request, int *count)
     }
     return result;
 }
+
+} // namespace tcp
 
 } // namespace vma::sock

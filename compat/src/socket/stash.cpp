@@ -20,6 +20,7 @@
 #include "compat/src/socket/sandbox.hpp"
 #include "compat/src/socket/socket_sets.hpp"
 #include "compat/src/socket/stream.hpp"
+#include "compat/src/socket/stream_calls.hpp"
 #include "compat/src/socket/udp/state.hpp"
 #include "compat/src/socket/unread.hpp"
 
@@ -47,7 +48,7 @@ std::uint64_t bytes_before(const Receiver &rx)
 bool is_unanswered(const Socket &s)
 {
     return s.rx.returning.load(std::memory_order_relaxed) && s.endpoint_down.load(std::memory_order_acquire) &&
-           !is_remote(s);
+           transport(s).ordered;
 }
 
 bool wait_readable(int fd, std::int64_t until_ns)
@@ -188,13 +189,16 @@ void drop_stash(Socket &s)
     leave_unread(u);
 }
 
+void tcp::share_unread(Socket &s)
+{
+    if (s.rx.stash != nullptr)
+        move_to_shared(s);
+}
+
 void share_stash(Socket &s, bool handed)
 {
     const LockGuard rx(s.rx_lock);
-    if (is_udp(s))
-        udp::share_queue(s);
-    else if (s.rx.stash != nullptr)
-        move_to_shared(s);
+    protocol(s).share_unread(s);
     Unread *const u = s.rx.unread.load(std::memory_order_relaxed);
     if (u != nullptr && handed)
         unread_handed(*u);

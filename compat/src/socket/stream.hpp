@@ -21,8 +21,11 @@
 #include "compat/src/socket/lock.hpp"
 #include "compat/src/socket/offer.hpp"
 #include "compat/src/socket/pacing.hpp"
+#include "compat/src/socket/port_readiness.hpp"
+#include "compat/src/socket/protocol.hpp"
 #include "compat/src/socket/rings.hpp"
 #include "compat/src/socket/socket.hpp"
+#include "compat/src/socket/transport.hpp"
 #include "compat/src/stats/region.hpp"
 
 namespace vma::extra {
@@ -181,8 +184,10 @@ class Socket
 public:
     // Who we are. Set while the socket is made, or under the table's lock.
     std::atomic<Mode> mode{Mode::kFree};
-    std::atomic<stats::Slot *> record{&stats::g_sink}; // what it counts in (accounting.hpp)
-    std::atomic<udp::State *> udp{nullptr};            // of a UDP socket: what is said of streams below is not for it
+    std::atomic<const Protocol *> protocol{&kStreamProtocol};
+    std::atomic<const Transport *> transport{&kSharedRing}; // of a stream; changed with lift, tx, rx and poll lock held
+    std::atomic<stats::Slot *> record{&stats::g_sink};      // what it counts in (accounting.hpp)
+    std::atomic<udp::State *> udp{nullptr}; // of a UDP socket: what is said of streams below is not for it
     Role role = Role::kUnknown;
     Glimpsed<bool> evaluated = false;       // addresses were looked at: it is a candidate
     Glimpsed<bool> remote = false;          // once evaluated: the peer is on another host
@@ -253,8 +258,8 @@ public:
     RingClaim ring_claim;
     Attempt attempt;
     Device *port = nullptr;                        // that leads to the peer, once it was found. Lift lock
-    Glimpsed<bool> on_port = false;                // `endpoint` is a stream of an Ethernet port (port_stream.hpp)
-    std::atomic<bool> port_over{false};            // it has ended: tear_down() is due
+    PortReadiness port_ready;                      // of a stream that it carries
+    std::atomic<bool> transport_over{false};       // the transport has ended: tear_down() is due
     Glimpsed<bool> keepalive = false;              // SO_KEEPALIVE, which the kernel's socket doesn't have meanwhile
     Glimpsed<bool> quickack = false;               // TCP_QUICKACK was set since then
     std::atomic<bool> aborted{false};              // by abort_stream()
@@ -271,9 +276,20 @@ public:
     std::uint32_t index = 0; // in the pool
 };
 
-inline bool is_udp(const Socket &s)
+inline const Protocol &protocol(const Socket &s)
 {
-    return s.udp.load(std::memory_order_relaxed) != nullptr;
+    return *s.protocol.load(std::memory_order_relaxed);
+}
+
+inline const Transport &transport(const Socket &s)
+{
+    return *s.transport.load(std::memory_order_relaxed);
+}
+
+// The shared ring is asked without a call: it is what the hot paths and spinning loops meet.
+inline bool by_shared_ring(const Socket &s)
+{
+    return s.transport.load(std::memory_order_relaxed) == &kSharedRing;
 }
 
 // rings_of() on the hot paths.
@@ -336,7 +352,6 @@ inline std::size_t total_length(const msghdr &msg)
 // ---- operations --------------------------------------------------------------------------------------------------------
 
 // fd_table.cpp
-inline constexpr std::size_t kNameMax = 160;
 void release(Socket &s, int fd);                 // it is free again after this; no lock held
 Socket *track_foreign(int fd, bool nonblocking); // another process has made it; nullptr: no memory
 void explain(Socket &s);                         // at debug, once: that it was never accelerated, and why
@@ -348,19 +363,19 @@ void lock_pool_for_fork();
 void unlock_pool_after_fork();
 
 // transmit.cpp: the sending direction. tx_lock held unless said otherwise.
-ssize_t transmit(Socket &s, int fd, const msghdr *msg, std::size_t skip, int flags); // bytes, or -errno; never blocks
-// By the endpoint, now: all of it, or what a port's stream has room for. 0: not so simple.
-std::size_t transmit_small(Socket &s, const void *bytes, std::size_t len);
+// Bytes, or -errno; never blocks.
+inline ssize_t transmit(Socket &s, int fd, const msghdr *msg, std::size_t skip, int flags)
+{
+    return transport(s).send(s, fd, msg, skip, flags);
+}
 bool send_tag(Socket &s, Tag type, std::uint64_t value); // false: no slot or endpoint down
 void end_transmit(Socket &s, bool final);                // END now; back on the kernel
 void finish_resend(
     Socket &s); // what the peer gave back and the kernel has no room for: now or never, as the endpoint goes
 void do_tx_work(Socket &s);
-void unlock_tx(Socket &s);   // unlocks, and does the work that came meanwhile
-void try_tx_work(Socket &s); // no lock held: does it unless somebody else holds the lock (who will then)
-// Less than an eighth of the peer's ring is free: who wants to send waits for it. No lock needed.
-bool is_ring_full(const Socket &s);
-bool can_transmit(const Socket &s); // room in the peer's ring; no lock needed
+void unlock_tx(Socket &s);          // unlocks, and does the work that came meanwhile
+void try_tx_work(Socket &s);        // no lock held: does it unless somebody else holds the lock (who will then)
+bool can_transmit(const Socket &s); // there is room, and the rate limit allows it; no lock needed
 
 // may_close() looks without a lock, while the helper thread may be opening or closing it.
 inline void put_endpoint(Socket &s, fid_ep *endpoint)
@@ -372,22 +387,10 @@ inline bool has_endpoint(const Socket &s)
     return __atomic_load_n(&s.endpoint, __ATOMIC_ACQUIRE) != nullptr;
 }
 
-// remote.cpp: what is different when the peer is on another host. Any lock may be held but watch_lock.
-inline bool is_remote(const Socket &s)
-{
-    return s.remote && !s.on_port;
-}
-void abort_stream(Socket &s, const char *why); // bytes may be lost: both programs get a reset
-bool is_settled(const Socket &s);              // nothing is lost if the endpoint ends now
-bool may_close(const Socket &s);               // nor if we end it
-void answer_seen(Socket &s);                   // START or FINAL came
-void say_leave(Socket &s);                     // the peer's FINAL is wanted
-void ask_queues(fi_info &info); // VMA_TX_WRE, VMA_RX_WRE, VMA_TX_MAX_INLINE; the provider takes what the device has
-int ask_device_memory(fid_ep &endpoint);             // VMA_RING_DEV_MEM_TX; 0 or a negative fi_errno
-void tell_device_memory(Socket &s);                  // vma_stats, what was sent from there. Lift lock
-void log_device_memory(Socket &s, fid_ep &endpoint); // likewise at the endpoint's end, and the log
-bool waits_for_final(Socket &s);                     // the kernel is at its end: FINAL is not here, but may come
-void tick_remote(Socket &s);
+// remote.cpp
+bool may_close(const Socket &s); // nothing is lost if we end the endpoint now
+void abort_stream(Socket &s,
+                  const char *why); // bytes may be lost: both programs get a reset. Any lock but watch_lock may be held
 // The last descriptor is about to be closed, no lock is held. True: the helper thread releases the socket, once the peer has
 // answered or did not within 5 s.
 bool begin_linger(Socket &s, int fd);
@@ -395,14 +398,28 @@ bool linger_is_over(const Socket &s);
 void end_linger(Socket &s); // no lock held
 
 // consume.cpp: the receiving direction. rx_lock held unless said otherwise.
-ssize_t consume(Socket &s, int fd, msghdr *msg, std::size_t skip,
-                int flags);                                    // bytes, 0 at EOF, or -errno; never blocks
-ssize_t consume_simple(Socket &s, void *out, std::size_t len); // ring bytes, at least one; 0: not so simple
-void settle(Socket &s);                                        // spans that are used up
+// Bytes, 0 at EOF, or -errno; never blocks.
+inline ssize_t consume(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
+{
+    return transport(s).receive(s, fd, msg, skip, flags);
+}
+void settle(Socket &s); // spans that are used up
 void find_start(
     Socket &s); // START is known, and the kernel's bytes before it may have been read by somebody who doesn't count
 void send_credit(Socket &s);
-bool has_input(const Socket &s); // endpoint bytes the program can read now; no lock needed
+bool ring_has_input(const Socket &s); // the shared ring's and the remote ring's; no lock needed
+
+// Bytes of the endpoint that the program can read now; no lock needed.
+inline bool has_input(const Socket &s)
+{
+    return by_shared_ring(s) ? ring_has_input(s) : transport(s).has_input(s);
+}
+
+// By the transport, in one piece; no lender: nothing is there, or it can't be lent. rx_lock held.
+inline Loan lend(Socket &s, std::size_t most)
+{
+    return s.endpoint == nullptr ? Loan{} : transport(s).lend(s, most);
+}
 
 // receive.cpp: past the program's callback.
 ssize_t receive_unscreened(Socket &s, int fd, msghdr *msg, int flags);
@@ -419,7 +436,6 @@ void try_ready(Socket &s); // rx_lock or the poll lock held
 // Takes the offer back, and an endpoint that is being connected. A socket that is dual by now stays so: its peer may have sent
 // bytes, which only RETURN brings back. No lock held.
 void stop_lifting(Socket &s);
-enum class Closing { kNow, kBehindFork }; // of what costs time and nobody waits for (retired.hpp)
 // Closes the endpoint; the socket is plain again, or will be once what is left is read. No lock held.
 void tear_down(Socket &s, bool keep_unread);
 // The endpoint that start_leaving() has left. False: it has ended meanwhile and another one is there, whose peer may be writing: that one is to

@@ -82,13 +82,11 @@ std::uint64_t creditable(const Socket &s)
     return std::min(s.rx.consumed.load(std::memory_order_acquire), s.rx.lent_from.load(std::memory_order_acquire));
 }
 
-Loan lend_stream(Socket &s, std::size_t most)
+Loan ring_lend(Socket &s, std::size_t most)
 {
     Receiver &rx = s.rx;
     const std::uint64_t position = rx.consumed.load(std::memory_order_relaxed);
     const std::uint64_t left = rx.written.load(std::memory_order_acquire) - position;
-    if (s.endpoint != nullptr && s.on_port)
-        return port_lend(s, most);
     if (s.endpoint == nullptr || rx.path.load(std::memory_order_relaxed) != Path::kEndpoint ||
         rx.returning.load(std::memory_order_acquire) || left == 0 || most == 0)
         return {};

@@ -34,7 +34,7 @@ struct StreamLoans final : fi_vma_lender {
 };
 
 // rx_lock held. Up to `most` bytes that can be read now, in one piece. No lender: they can't be lent.
-Loan lend_stream(Socket &s, std::size_t most);
+Loan ring_lend(Socket &s, std::size_t most);
 
 std::uint64_t creditable(const Socket &s); // so far the ring may be written again; no lock needed
 void part_from_loans(Socket &s);           // before the endpoint is closed; rx_lock and poll lock held

@@ -21,7 +21,7 @@
 #include "compat/src/socket/engine.hpp"
 #include "compat/src/socket/kernel_counts.hpp"
 #include "compat/src/socket/pacing.hpp"
-#include "compat/src/socket/port_stream.hpp"
+#include "compat/src/socket/ring_transport.hpp"
 #include "compat/src/socket/stream.hpp"
 
 namespace vma::sock {
@@ -202,7 +202,9 @@ bool is_unseen(const Socket &s)
     return s.tx.unseen.load(std::memory_order_acquire) != 0 && !s.endpoint_down.load(std::memory_order_acquire);
 }
 
-ssize_t post_tag(Socket &s, Tag type, std::uint64_t value) // 0, -FI_EAGAIN: no slot, or -FI_ENOTCONN
+} // namespace
+
+ssize_t post_tag(Socket &s, Tag type, std::uint64_t value)
 {
     if (s.endpoint == nullptr || s.endpoint_down.load(std::memory_order_acquire))
         return -FI_ENOTCONN;
@@ -211,17 +213,7 @@ ssize_t post_tag(Socket &s, Tag type, std::uint64_t value) // 0, -FI_EAGAIN: no 
     return fi_inject_writedata(s.endpoint, &value, 0, make_tag(type, value), 0, 0, FI_VMA_REGION_KEY);
 }
 
-// A tag that a peer on another host answers with SEEN, which may be here before we are back.
-ssize_t post_to_be_seen(Socket &s, Tag type, std::uint64_t value)
-{
-    if (!is_remote(s))
-        return post_tag(s, type, value);
-    s.tx.unseen.fetch_add(1, std::memory_order_relaxed);
-    const ssize_t result = post_tag(s, type, value);
-    if (result != 0)
-        s.tx.unseen.fetch_sub(1, std::memory_order_relaxed);
-    return result;
-}
+namespace {
 
 void maybe_start(Socket &s)
 {
@@ -239,7 +231,7 @@ void maybe_start(Socket &s)
     }
     begin_paced_span(s);
     const bool before = tx.started.exchange(true, std::memory_order_relaxed);
-    if (post_to_be_seen(s, Tag::kStart, tx.kernel_bytes.load(std::memory_order_relaxed)) != 0) {
+    if (transport(s).post_tag(s, Tag::kStart, tx.kernel_bytes.load(std::memory_order_relaxed)) != 0) {
         tx.started.store(before, std::memory_order_relaxed);
         return;
     }
@@ -346,23 +338,21 @@ void answer_return(Socket &s, std::uint64_t consumed)
 
 } // namespace
 
-bool is_ring_full(const Socket &s)
+// Less than an eighth of it free is no room: who wants to send waits for more.
+bool ring_has_room(const Socket &s)
 {
-    return s.tx.position - s.tx.credit.load(std::memory_order_acquire) > s.tx.ring - s.tx.ring / 8;
+    return !s.tx.slots_blocked.load(std::memory_order_acquire) &&
+           s.tx.position - s.tx.credit.load(std::memory_order_acquire) <= s.tx.ring - s.tx.ring / 8;
 }
 
 bool can_transmit(const Socket &s)
 {
-    return !s.tx.slots_blocked.load(std::memory_order_acquire) && !is_held(s) && !is_ring_full(s);
+    return (by_shared_ring(s) ? ring_has_room(s) : transport(s).has_room(s)) && !is_held(s);
 }
 
-std::size_t transmit_small(Socket &s, const void *bytes, std::size_t len)
+std::size_t ring_send_small(Socket &s, const void *bytes, std::size_t len)
 {
     const Sender &tx = s.tx;
-    if (s.on_port)
-        return libc::can_read(bytes, std::min(len, libc::kMostTouched))
-                   ? static_cast<std::size_t>(std::max<ssize_t>(port_send(s, bytes, len, false), 0))
-                   : 0;
     if (tx.path.load(std::memory_order_relaxed) != Path::kEndpoint || s.tx_work.load(std::memory_order_acquire) ||
         s.endpoint_down.load(std::memory_order_acquire))
         return 0;
@@ -385,19 +375,6 @@ void answer_leave(Socket &s)
     tx.end_pending = tx.position;
 }
 
-void say_final(Socket &s)
-{
-    Sender &tx = s.tx;
-    if (tx.final_sent.load(std::memory_order_relaxed) || tx.path != Path::kKernel || tx.resend_from != kNone ||
-        tx.end_pending != kNone)
-        return;
-    const ssize_t result = post_to_be_seen(s, Tag::kFinal, 0);
-    if (result == 0)
-        tx.final_sent.store(true, std::memory_order_release);
-    else if (result == -FI_EAGAIN)
-        s.tx_work.store(true, std::memory_order_release);
-}
-
 } // namespace
 
 bool send_tag(Socket &s, Tag type, std::uint64_t value)
@@ -405,18 +382,14 @@ bool send_tag(Socket &s, Tag type, std::uint64_t value)
     return post_tag(s, type, value) == 0;
 }
 
-namespace {
-
-// The endpoint has ended while it carried our bytes. Who closed it has said by RETURN, which may still be in the queue, how many it
-// has taken: the rest goes by the kernel first.
+// The endpoint has ended while it carried our bytes. Who closed it has said by RETURN, which may still be in the queue, how
+// many it has taken: the rest goes by the kernel first.
 void heed_last_return(Socket &s)
 {
     engine_drain(ring_of(s));
     if (s.tx.return_at.load(std::memory_order_acquire) != kNone)
         do_tx_work(s);
 }
-
-} // namespace
 
 void end_transmit(Socket &s, bool final)
 {
@@ -427,7 +400,7 @@ void end_transmit(Socket &s, bool final)
     if (tx.path == Path::kEndpoint) {
         tx.path = Path::kKernel;
         tx.end_pending = tx.position;
-    } else if (!final || !is_remote(s)) {
+    } else if (!final) {
         return;
     }
     do_tx_work(s);
@@ -451,14 +424,14 @@ void do_tx_work(Socket &s)
         if (result != -FI_EAGAIN) { // sent, or nobody is left to hear it
             tx.position = end;      // what stood behind was taken back
             tx.end_pending = kNone;
-            if (result != 0 && is_remote(s))
-                abort_stream(s, "the end of a span can't be told");
+            if (result != 0)
+                transport(s).end_not_told(s);
         } else {
             s.tx_work.store(true, std::memory_order_release);
         }
     }
-    if (is_remote(s) && tx.final) [[unlikely]]
-        say_final(s);
+    if (tx.final) [[unlikely]]
+        transport(s).ended_for_good(s);
     maybe_start(s);
 }
 
@@ -538,11 +511,9 @@ void try_tx_work(Socket &s)
     s.tx_lock.unlock();
 }
 
-ssize_t transmit(Socket &s, int fd, const msghdr *msg, std::size_t skip, int flags)
+ssize_t ring_send(Socket &s, int fd, const msghdr *msg, std::size_t skip, int flags)
 {
     Sender &tx = s.tx;
-    if (s.on_port)
-        return port_transmit(s, msg, skip, flags);
     if (tx.path == Path::kKernel || s.tx_work.load(std::memory_order_acquire)) [[unlikely]]
         do_late_tx_work(s);
     if (is_blocked(s))
@@ -557,10 +528,7 @@ ssize_t transmit(Socket &s, int fd, const msghdr *msg, std::size_t skip, int fla
         }
         if (n >= 0 || !failure.of_endpoint)
             return n;
-        if (is_remote(s))
-            abort_stream(s, "the endpoint failed");
-        else
-            heed_last_return(s);
+        transport(s).endpoint_failed(s);
         if (is_blocked(s))
             return -EAGAIN;
         tx.path = Path::kKernel; // the peer is gone: the kernel says how

@@ -114,8 +114,7 @@ int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, Sleeper &
         note_kernel_events(s, static_cast<std::uint32_t>(fds[0].revents));
     sleeper.told(fds[2].revents);
     engine_woken(ring);
-    const bool by_kernel =
-        s.udp.load(std::memory_order_relaxed) != nullptr || waits_for_kernel(s, static_cast<std::uint32_t>(events));
+    const bool by_kernel = protocol(s).messages || waits_for_kernel(s, static_cast<std::uint32_t>(events));
     if ((fds[0].revents & events) != 0 && by_kernel)
         return 1;
     return is_over(wait) ? -EAGAIN : 0;
@@ -227,7 +226,7 @@ int wait_for(Socket &s, int fd, short events, Wait &wait)
         if (is_over(wait))
             return -EAGAIN;
     }
-    wait.plain = !is_udp(s) && !dual(s);
+    wait.plain = !protocol(s).messages && !dual(s);
     int result = check(s, events, wait);
     if (result == 0)
         result = wait_longer(s, fd, events, wait, time_to_spin(s, events, wait));

@@ -322,6 +322,7 @@ void begin(Socket &s, int fd, int family)
     }
     take_loop_from_variable(*u, fd);
     s.udp.store(u, std::memory_order_release);
+    s.protocol.store(&kProtocol, std::memory_order_release);
     tell_loop(s, u->loops[place_of(*u)]);
 }
 
@@ -342,6 +343,7 @@ void end(Socket &s)
         release_senders(state_of(s));
     }
     s.udp.store(nullptr, std::memory_order_release);
+    s.protocol.store(&kStreamProtocol, std::memory_order_release);
 }
 
 namespace {

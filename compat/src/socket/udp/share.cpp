@@ -103,7 +103,7 @@ Socket *begin_foreign(int fd, int family, Unread *u)
 {
     track_datagram(fd, family, (libc::real.fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
     Socket *const s = lookup(fd);
-    if (s == nullptr || !is_udp(*s))
+    if (s == nullptr || s->udp.load(std::memory_order_relaxed) == nullptr)
         return nullptr;
     read_timeouts(*s, fd);
     read_options(*s, fd);
