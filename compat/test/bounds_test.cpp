@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "compat/src/socket/bounds.hpp"
-#include "compat/src/socket/stream.hpp"
+#include "compat/src/base/bounds.hpp"
+#include "compat/src/table/stream.hpp"
 #include "compat/test/stream_pair.hpp"
 
 using namespace vma;

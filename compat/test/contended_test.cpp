@@ -14,8 +14,8 @@
 #include <cstring>
 #include <thread>
 
+#include "compat/src/engine/objects.hpp"
 #include "compat/src/mux/mux.hpp"
-#include "compat/src/socket/engine_objects.hpp"
 #include "compat/test/stream_pair.hpp"
 
 using namespace vma;

@@ -10,9 +10,9 @@
 #include <limits>
 #include <thread>
 
-#include "compat/src/mux/clock.hpp"
-#include "compat/src/mux/crowd.hpp"
-#include "compat/src/mux/spin_time.hpp"
+#include "compat/src/base/clock.hpp"
+#include "compat/src/base/crowd.hpp"
+#include "compat/src/base/spin_time.hpp"
 
 namespace {
 

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "compat/src/config/params.hpp"
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
-#include "compat/src/socket/engine.hpp"
 #include "compat/test/fake_socket.hpp"
 
 namespace {

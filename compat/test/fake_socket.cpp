@@ -14,10 +14,10 @@
 #include <thread>
 #include <utility>
 
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/mux/mux.hpp"
-#include "compat/src/socket/engine.hpp"
 
 namespace vma::fake {
 

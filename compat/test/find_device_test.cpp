@@ -16,9 +16,9 @@
 #include <string>
 
 #include "compat/src/config/params.hpp"
+#include "compat/src/engine/provider.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/socket/offer.hpp"
-#include "compat/src/socket/provider.hpp"
+#include "compat/src/rendezvous/offer.hpp"
 
 using namespace vma;
 

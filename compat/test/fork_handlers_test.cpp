@@ -14,7 +14,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
-#include "compat/src/socket/fork_handlers.hpp"
+#include "compat/src/engine/fork_handlers.hpp"
 
 using namespace vma;
 

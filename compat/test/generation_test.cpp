@@ -15,7 +15,7 @@
 #include <string>
 
 #include "compat/src/libc/real.hpp"
-#include "compat/src/socket/generation.hpp"
+#include "compat/src/rendezvous/generation.hpp"
 
 using namespace vma;
 

@@ -5,10 +5,10 @@
 #include <poll.h>
 #include <sched.h>
 
-#include "compat/src/socket/due.hpp"
-#include "compat/src/socket/helper_rest.hpp"
-#include "compat/src/socket/helper_thread.hpp"
-#include "compat/src/socket/stream.hpp"
+#include "compat/src/engine/helper_rest.hpp"
+#include "compat/src/engine/helper_thread.hpp"
+#include "compat/src/table/due.hpp"
+#include "compat/src/table/stream.hpp"
 #include "compat/test/stream_pair.hpp"
 
 using namespace vma;

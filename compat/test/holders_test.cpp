@@ -13,11 +13,11 @@
 #include <memory>
 #include <vector>
 
+#include "compat/src/engine/objects.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/socket/engine_objects.hpp"
-#include "compat/src/socket/family.hpp"
-#include "compat/src/socket/holders.hpp"
-#include "compat/src/socket/stream.hpp"
+#include "compat/src/sharing/family.hpp"
+#include "compat/src/sharing/holders.hpp"
+#include "compat/src/table/stream.hpp"
 #include "compat/test/stream_pair.hpp"
 
 using namespace vma;

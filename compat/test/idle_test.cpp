@@ -8,11 +8,11 @@
 #include <random>
 #include <vector>
 
-#include "compat/src/socket/engine_objects.hpp"
-#include "compat/src/socket/idle.hpp"
-#include "compat/src/socket/idle_streams.hpp"
-#include "compat/src/socket/lift_habit.hpp"
-#include "compat/src/socket/stream.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/offload/lift_habit.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/src/transport/idle.hpp"
+#include "compat/src/transport/idle_streams.hpp"
 #include "compat/test/stream_pair.hpp"
 
 using namespace vma;

@@ -7,8 +7,8 @@
 
 #include <array>
 
-#include "compat/src/socket/engine_objects.hpp"
-#include "compat/src/socket/stream.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/table/stream.hpp"
 #include "compat/test/stream_pair.hpp"
 
 using namespace vma;

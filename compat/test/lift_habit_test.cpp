@@ -2,7 +2,7 @@
 // How long connections lived decides how long the next ones wait before they leave the kernel.
 #include "fabtests/unit.hpp"
 
-#include "compat/src/socket/lift_habit.hpp"
+#include "compat/src/offload/lift_habit.hpp"
 
 using vma::sock::LiftHabit;
 

@@ -13,8 +13,8 @@
 #include <array>
 #include <vector>
 
+#include "compat/src/base/clock.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/mux/clock.hpp"
 #include "compat/src/mux/mux.hpp"
 #include "compat/test/fake_socket.hpp"
 

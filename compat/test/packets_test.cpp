@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "compat/src/extra/packets.hpp"
-#include "compat/src/socket/stream.hpp"
+#include "compat/src/table/stream.hpp"
 
 using namespace vma;
 

@@ -13,12 +13,12 @@
 #include <type_traits>
 #include <utility>
 
-#include "compat/src/socket/engine.hpp"
-#include "compat/src/socket/engine_objects.hpp"
-#include "compat/src/socket/helper_thread.hpp"
-#include "compat/src/socket/moderation.hpp"
-#include "compat/src/socket/stream.hpp"
+#include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/helper_thread.hpp"
+#include "compat/src/engine/moderation.hpp"
+#include "compat/src/engine/objects.hpp"
 #include "compat/src/stats/region.hpp"
+#include "compat/src/table/stream.hpp"
 #include "compat/test/stream_pair.hpp"
 
 using namespace vma;

@@ -17,10 +17,10 @@
 #include <thread>
 #include <vector>
 
+#include "compat/src/base/lock.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
-#include "compat/src/socket/lock.hpp"
 #include "compat/test/fake_socket.hpp"
 
 namespace {

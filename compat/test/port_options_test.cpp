@@ -15,8 +15,8 @@
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/socket/port_options.hpp"
-#include "compat/src/socket/stream.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/src/transport/port_options.hpp"
 
 using namespace vma;
 

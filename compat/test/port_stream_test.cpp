@@ -17,8 +17,8 @@
 #include <utility>
 
 #include "compat/src/libc/real.hpp"
-#include "compat/src/socket/port_stream.hpp"
-#include "compat/src/socket/stream.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/src/transport/port.hpp"
 
 using namespace vma;
 

@@ -10,11 +10,11 @@
 #include <atomic>
 #include <thread>
 
-#include "compat/src/socket/engine.hpp"
-#include "compat/src/socket/engine_objects.hpp"
-#include "compat/src/socket/reach.hpp"
-#include "compat/src/socket/stream.hpp"
-#include "compat/src/socket/stream_loans.hpp"
+#include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/offload/reach.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/src/transport/loans.hpp"
 #include "compat/test/stream_pair.hpp"
 
 using namespace vma;

@@ -6,10 +6,10 @@
 
 #include <array>
 
-#include "compat/src/socket/engine_objects.hpp"
-#include "compat/src/socket/fork_handlers.hpp"
-#include "compat/src/socket/retired.hpp"
-#include "compat/src/socket/stream.hpp"
+#include "compat/src/engine/fork_handlers.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/engine/retired.hpp"
+#include "compat/src/table/stream.hpp"
 #include "compat/test/stream_pair.hpp"
 
 using namespace vma;

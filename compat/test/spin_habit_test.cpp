@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "compat/src/mux/spin_habit.hpp"
-#include "compat/src/mux/spin_time.hpp"
+#include "compat/src/base/spin_habit.hpp"
+#include "compat/src/base/spin_time.hpp"
 
 using namespace vma::mux;
 

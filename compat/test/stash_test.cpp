@@ -20,10 +20,10 @@
 #include <rdma/fi_ext_vma.h>
 
 #include "compat/src/libc/real.hpp"
-#include "compat/src/socket/offer.hpp"
-#include "compat/src/socket/stash.hpp"
-#include "compat/src/socket/stream.hpp"
-#include "compat/src/socket/unread.hpp"
+#include "compat/src/rendezvous/offer.hpp"
+#include "compat/src/sharing/stash.hpp"
+#include "compat/src/sharing/unread.hpp"
+#include "compat/src/table/stream.hpp"
 #include "compat/test/stream_pair.hpp"
 
 using namespace vma;

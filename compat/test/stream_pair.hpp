@@ -21,7 +21,7 @@
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/socket/stream.hpp"
+#include "compat/src/table/stream.hpp"
 #include "fabtests/seed.hpp"
 
 namespace vma::test {

@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include "compat/src/socket/engine.hpp"
-#include "compat/src/socket/engine_objects.hpp"
-#include "compat/src/socket/helper_thread.hpp"
-#include "compat/src/socket/stream.hpp"
+#include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/helper_thread.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/table/stream.hpp"
 #include "compat/test/stream_pair.hpp"
 
 using namespace vma;

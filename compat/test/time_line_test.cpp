@@ -8,8 +8,8 @@
 #include <initializer_list>
 #include <random>
 
-#include "compat/src/socket/device_time.hpp"
-#include "compat/src/socket/time_line.hpp"
+#include "compat/src/base/time_line.hpp"
+#include "compat/src/engine/device_time.hpp"
 #include "fabtests/seed.hpp"
 
 using namespace vma::sock;

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "compat/src/socket/udp/backlog.hpp"
+#include "compat/src/udp/backlog.hpp"
 
 using vma::sock::udp::tells_backlog;
 

@@ -9,7 +9,7 @@
 
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
-#include "compat/src/socket/udp/state.hpp"
+#include "compat/src/udp/state.hpp"
 
 using namespace vma;
 using namespace vma::test;

@@ -17,10 +17,10 @@
 #include "fabtests/unit.hpp"
 
 #include "compat/src/config/params.hpp"
+#include "compat/src/engine/loading.hpp"
+#include "compat/src/engine/objects.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/socket/engine_objects.hpp"
-#include "compat/src/socket/loading.hpp"
-#include "compat/src/socket/udp/state.hpp"
+#include "compat/src/udp/state.hpp"
 
 using namespace vma;
 using namespace vma::sock::udp;

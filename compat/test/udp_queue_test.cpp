@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "compat/src/extra/memory.hpp"
-#include "compat/src/socket/udp/queue.hpp"
-#include "compat/src/socket/udp/wire.hpp"
+#include "compat/src/udp/queue.hpp"
+#include "compat/src/udp/wire.hpp"
 
 using namespace vma::sock::udp;
 

@@ -21,10 +21,10 @@
 #include <string>
 
 #include "compat/src/config/params.hpp"
+#include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/objects.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/socket/engine.hpp"
-#include "compat/src/socket/engine_objects.hpp"
-#include "compat/src/socket/udp/state.hpp"
+#include "compat/src/udp/state.hpp"
 
 namespace vma::test {
 

@@ -12,7 +12,7 @@
 #include <memory>
 #include <optional>
 
-#include "compat/src/socket/udp/state.hpp"
+#include "compat/src/udp/state.hpp"
 
 using namespace vma::sock;
 using namespace vma::sock::udp;

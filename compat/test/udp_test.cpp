@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // UDP sockets over the real provider, to another socket of this process and by shared memory to another process: that they are
 // accelerated, and that the datagrams of one sender keep their order whichever way they go. For ThreadSanitizer too.
-#include "compat/src/socket/udp/backlog.hpp"
+#include "compat/src/udp/backlog.hpp"
 #include "compat/test/udp_socket.hpp"
 #include "fabtests/seed.hpp"
 

@@ -15,7 +15,7 @@
 #include "compat/src/extra/receive.hpp"
 #include "compat/src/extra/state.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/socket/calls.hpp"
+#include "compat/src/table/calls.hpp"
 
 namespace vma::extra {
 

@@ -8,7 +8,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/fail.hpp"
-#include "compat/src/socket/socket.hpp"
+#include "compat/src/table/socket.hpp"
 
 namespace vma::extra {
 

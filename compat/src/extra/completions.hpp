@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "compat/src/engine/sink.hpp"
 #include "compat/src/extra/packets.hpp"
-#include "compat/src/socket/udp/sink.hpp"
 
 namespace vma::extra {
 

@@ -10,8 +10,8 @@
 #include "compat/src/extra/state.hpp"
 #include "compat/src/extra/threads.hpp"
 #include "compat/src/rules/rules.hpp"
-#include "compat/src/socket/stream.hpp"
-#include "compat/src/socket/udp/state.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/src/udp/state.hpp"
 
 namespace vma::extra {
 

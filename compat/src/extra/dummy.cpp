@@ -10,9 +10,9 @@
 #include <rdma/fi_ext_vma.h>
 
 #include "compat/src/extra/state.hpp"
-#include "compat/src/socket/accounting.hpp"
-#include "compat/src/socket/stream.hpp"
-#include "compat/src/socket/udp/state.hpp"
+#include "compat/src/table/accounting.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/src/udp/state.hpp"
 
 namespace vma::extra {
 

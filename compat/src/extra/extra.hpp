@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "compat/src/socket/socket.hpp"
+#include "compat/src/table/socket.hpp"
 
 namespace vma::extra {
 

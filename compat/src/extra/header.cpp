@@ -10,10 +10,10 @@
 
 #include <algorithm>
 
+#include "compat/src/engine/device.hpp"
 #include "compat/src/extra/calls.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/socket/device.hpp"
-#include "compat/src/socket/udp/state.hpp"
+#include "compat/src/udp/state.hpp"
 
 namespace vma::extra {
 

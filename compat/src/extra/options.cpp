@@ -7,7 +7,7 @@
 #include "compat/src/extra/calls.hpp"
 #include "compat/src/extra/state.hpp"
 #include "compat/src/extra/threads.hpp"
-#include "compat/src/socket/stream.hpp"
+#include "compat/src/table/stream.hpp"
 
 namespace vma::extra {
 

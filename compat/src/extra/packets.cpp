@@ -6,9 +6,9 @@
 
 #include <new>
 
-#include "compat/src/extra/spin.hpp"
+#include "compat/src/base/spin_lock.hpp"
 #include "compat/src/extra/state.hpp"
-#include "compat/src/socket/stream.hpp"
+#include "compat/src/table/stream.hpp"
 
 namespace vma::extra {
 

@@ -12,9 +12,9 @@
 
 #include <mellanox/vma_extra.h>
 
-#include "compat/src/socket/loan.hpp"
-#include "compat/src/socket/socket.hpp"
-#include "compat/src/socket/udp/wire.hpp"
+#include "compat/src/base/loan.hpp"
+#include "compat/src/table/socket.hpp"
+#include "compat/src/udp/wire.hpp"
 
 namespace vma::extra {
 

@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/socket/calls.hpp"
-#include "compat/src/socket/engine.hpp"
-#include "compat/src/socket/stream.hpp"
+#include "compat/src/table/calls.hpp"
+#include "compat/src/table/stream.hpp"
 
 namespace vma::extra {
 

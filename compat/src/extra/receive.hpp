@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-#include "compat/src/socket/udp/state.hpp"
+#include "compat/src/udp/state.hpp"
 
 namespace vma::extra {
 

@@ -4,15 +4,15 @@
 #include <rdma/fi_domain.h>
 #include <sys/epoll.h>
 
+#include "compat/src/engine/moderation.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/engine/registrations.hpp"
 #include "compat/src/extra/calls.hpp"
 #include "compat/src/extra/ring.hpp"
 #include "compat/src/extra/threads.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/mux.hpp"
-#include "compat/src/socket/engine_objects.hpp"
-#include "compat/src/socket/moderation.hpp"
-#include "compat/src/socket/registrations.hpp"
 
 namespace vma::extra {
 

@@ -9,7 +9,7 @@
 #include "compat/src/extra/ring.hpp"
 #include "compat/src/extra/threads.hpp"
 #include "compat/src/libc/sections.hpp"
-#include "compat/src/socket/stream.hpp"
+#include "compat/src/table/stream.hpp"
 
 namespace vma::extra {
 

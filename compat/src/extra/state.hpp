@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "compat/src/extra/extra.hpp"
-#include "compat/src/socket/stream.hpp"
+#include "compat/src/table/stream.hpp"
 #include <mellanox/vma_extra.h>
 
 namespace vma::extra {

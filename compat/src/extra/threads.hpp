@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "compat/src/socket/lock.hpp"
+#include "compat/src/base/lock.hpp"
 
 namespace vma::extra {
 

@@ -8,12 +8,12 @@
 #include <algorithm>
 
 #include "compat/src/config/params.hpp"
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/extra/calls.hpp"
 #include "compat/src/extra/completions.hpp"
 #include "compat/src/extra/packets.hpp"
 #include "compat/src/extra/xtreme_look.hpp"
 #include "compat/src/mux/mux.hpp"
-#include "compat/src/socket/engine.hpp"
 
 namespace vma::extra {
 

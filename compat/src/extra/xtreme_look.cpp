@@ -11,11 +11,11 @@
 
 #include <algorithm>
 
+#include "compat/src/base/spin_lock.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/extra/receive.hpp"
 #include "compat/src/extra/ring.hpp"
-#include "compat/src/extra/spin.hpp"
 #include "compat/src/extra/state.hpp"
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/real.hpp"

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "compat/src/socket/exception.hpp"
+#include "compat/src/engine/exception.hpp"
 
 namespace vma::intercept {
 

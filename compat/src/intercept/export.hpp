@@ -8,14 +8,14 @@
 
 #include <cerrno>
 
+#include "compat/src/engine/fork_handlers.hpp"
+#include "compat/src/engine/sandbox.hpp"
 #include "compat/src/libc/kernel_acts.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/vfork.hpp"
 #include "compat/src/mux/mux.hpp"
-#include "compat/src/socket/fork_handlers.hpp"
-#include "compat/src/socket/sandbox.hpp"
-#include "compat/src/socket/socket.hpp"
+#include "compat/src/table/socket.hpp"
 
 // libc's declarations promise what programs give us (nonnull); we make no use of it.
 #ifndef __clang__

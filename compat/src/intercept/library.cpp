@@ -6,15 +6,15 @@
 #include "compat/src/config/asked.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/engine/fork_handlers.hpp"
+#include "compat/src/engine/sandbox.hpp"
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/crash.hpp"
 #include "compat/src/libc/handlers.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/rules/rules.hpp"
-#include "compat/src/socket/fork_handlers.hpp"
-#include "compat/src/socket/sandbox.hpp"
-#include "compat/src/socket/stash.hpp"
+#include "compat/src/sharing/stash.hpp"
 #include "compat/src/stats/region.hpp"
 
 namespace {

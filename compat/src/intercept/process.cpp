@@ -8,9 +8,9 @@
 #include <cstdarg>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/engine/fork_handlers.hpp"
+#include "compat/src/engine/sandbox.hpp"
 #include "compat/src/libc/sections.hpp"
-#include "compat/src/socket/fork_handlers.hpp"
-#include "compat/src/socket/sandbox.hpp"
 #include "compat/src/stats/region.hpp"
 
 namespace vma::intercept {

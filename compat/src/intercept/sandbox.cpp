@@ -12,8 +12,8 @@
 #include <atomic>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/engine/sandbox.hpp"
 #include "compat/src/libc/fault.hpp"
-#include "compat/src/socket/sandbox.hpp"
 
 namespace vma::intercept {
 

@@ -5,7 +5,7 @@
 #include <bit>
 
 #include "compat/src/intercept/export.hpp"
-#include "compat/src/socket/stash.hpp"
+#include "compat/src/sharing/stash.hpp"
 
 namespace vma::intercept {
 

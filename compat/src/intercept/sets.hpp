@@ -6,9 +6,9 @@
 #include <poll.h>
 #include <sys/select.h>
 
+#include "compat/src/base/spin_mask.hpp"
 #include "compat/src/intercept/export.hpp"
 #include "compat/src/libc/fault.hpp"
-#include "compat/src/mux/spin_mask.hpp"
 
 namespace vma::intercept {
 

@@ -7,7 +7,7 @@
 #include "compat/src/intercept/sets.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/provider_text.hpp"
-#include "compat/src/socket/uring.hpp"
+#include "compat/src/table/uring.hpp"
 
 #include <linux/sched.h> // clone_args
 #include <sched.h>

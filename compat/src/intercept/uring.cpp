@@ -5,7 +5,7 @@
 
 #include <dlfcn.h>
 
-#include "compat/src/socket/uring.hpp"
+#include "compat/src/table/uring.hpp"
 
 namespace vma::intercept {
 

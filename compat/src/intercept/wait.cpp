@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // select, poll and epoll. A set without anything of ours goes to the kernel as it came; mux/ does the others.
+#include "compat/src/engine/sandbox.hpp"
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/intercept/export.hpp"
 #include "compat/src/intercept/sandboxed_wait.hpp"
 #include "compat/src/intercept/sets.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/mux/epoll_set.hpp"
-#include "compat/src/socket/sandbox.hpp"
 
 #include <string.h>
 #include <time.h>

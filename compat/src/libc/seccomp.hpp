@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What the kernel says of the filters of system calls (seccomp(2)) that a thread is under. They are never taken off, and what a thread
-// makes (threads, processes, programs) has them too. What the library makes of it is in socket/sandbox.hpp.
+// makes (threads, processes, programs) has them too. What the library makes of it is in engine/sandbox.hpp.
 #pragma once
 
 namespace vma::libc {

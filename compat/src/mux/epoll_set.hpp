@@ -12,14 +12,14 @@
 #include <atomic>
 #include <cstdint>
 
-#include "compat/src/mux/clock.hpp"
-#include "compat/src/mux/fence.hpp"
-#include "compat/src/mux/spin_habit.hpp"
-#include "compat/src/mux/stable_pool.hpp"
-#include "compat/src/socket/engine.hpp"
-#include "compat/src/socket/lock.hpp"
-#include "compat/src/socket/socket.hpp"
+#include "compat/src/base/clock.hpp"
+#include "compat/src/base/fence.hpp"
+#include "compat/src/base/lock.hpp"
+#include "compat/src/base/spin_habit.hpp"
+#include "compat/src/base/stable_pool.hpp"
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/stats/layout.hpp"
+#include "compat/src/table/socket.hpp"
 
 namespace vma::mux {
 

@@ -6,20 +6,20 @@
 #include <algorithm>
 #include <climits>
 
+#include "compat/src/base/clock.hpp"
+#include "compat/src/base/spin_mask.hpp"
+#include "compat/src/base/spin_time.hpp"
+#include "compat/src/base/wait_count.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/fail.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
-#include "compat/src/mux/clock.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/mux/kernel_wait.hpp"
 #include "compat/src/mux/mux.hpp"
-#include "compat/src/mux/spin_mask.hpp"
-#include "compat/src/mux/spin_time.hpp"
 #include "compat/src/mux/thread_record.hpp"
-#include "compat/src/mux/wait_count.hpp"
-#include "compat/src/socket/engine.hpp"
 
 namespace vma::mux {
 

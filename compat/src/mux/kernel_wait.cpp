@@ -8,8 +8,8 @@
 #include <climits>
 #include <cstdint>
 
+#include "compat/src/base/clock.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/mux/clock.hpp"
 
 namespace vma::mux {
 

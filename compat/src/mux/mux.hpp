@@ -10,7 +10,7 @@
 #include <sys/select.h>
 #include <time.h>
 
-#include "compat/src/socket/socket.hpp"
+#include "compat/src/table/socket.hpp"
 
 namespace vma::mux {
 

@@ -7,12 +7,12 @@
 
 #include <algorithm>
 
+#include "compat/src/base/spin_mask.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/fail.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/epoll_set.hpp"
-#include "compat/src/mux/spin_mask.hpp"
-#include "compat/src/socket/engine.hpp"
 
 namespace vma::mux {
 

@@ -7,12 +7,12 @@
 
 #include <cstdint>
 
+#include "compat/src/base/clock.hpp"
+#include "compat/src/base/spin_time.hpp"
+#include "compat/src/base/wait_count.hpp"
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/signals.hpp"
-#include "compat/src/mux/clock.hpp"
-#include "compat/src/mux/spin_time.hpp"
 #include "compat/src/mux/thread_record.hpp"
-#include "compat/src/mux/wait_count.hpp"
-#include "compat/src/socket/engine.hpp"
 
 namespace vma::mux {
 

@@ -4,9 +4,9 @@
 // next event, and who leaves wakes the next sleeper while the list isn't empty.
 #include <algorithm>
 
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/epoll_set.hpp"
-#include "compat/src/socket/engine.hpp"
 
 namespace vma::mux {
 

@@ -5,13 +5,13 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
+#include "compat/src/base/clock.hpp"
 #include "compat/src/config/log.hpp"
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/mux/clock.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/mux/thread_record.hpp"
-#include "compat/src/socket/engine.hpp"
 
 namespace vma::mux {
 

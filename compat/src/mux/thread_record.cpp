@@ -11,10 +11,10 @@
 #include <iterator>
 #include <new>
 
+#include "compat/src/engine/sandbox.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/libc/thread_key.hpp"
 #include "compat/src/mux/epoll_set.hpp"
-#include "compat/src/socket/sandbox.hpp"
 #include "compat/src/stats/layout.hpp"
 
 namespace vma::mux {

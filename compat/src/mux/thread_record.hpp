@@ -10,12 +10,12 @@
 #include <cstdint>
 #include <optional>
 
-#include "compat/src/mux/clock.hpp"
-#include "compat/src/mux/crowd.hpp"
-#include "compat/src/mux/fence.hpp"
-#include "compat/src/mux/spin_habit.hpp"
-#include "compat/src/socket/engine.hpp"
-#include "compat/src/socket/socket.hpp"
+#include "compat/src/base/clock.hpp"
+#include "compat/src/base/crowd.hpp"
+#include "compat/src/base/fence.hpp"
+#include "compat/src/base/spin_habit.hpp"
+#include "compat/src/engine/engine.hpp"
+#include "compat/src/table/socket.hpp"
 
 namespace vma::mux {
 

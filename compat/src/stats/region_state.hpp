@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "compat/src/socket/lock.hpp"
+#include "compat/src/base/lock.hpp"
 #include "compat/src/stats/region.hpp"
 
 namespace vma::stats {

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "compat/src/base/arguments.hpp"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+namespace vma::sock {
+
+int refused_message(const msghdr &message)
+{
+    if (message.msg_name != nullptr && static_cast<int>(message.msg_namelen) < 0)
+        return -EINVAL;
+    if (message.msg_iovlen > IOV_MAX)
+        return -EMSGSIZE;
+    if (message.msg_iovlen != 0 && is_nowhere(message.msg_iov))
+        return -EFAULT;
+    for (std::size_t i = 0; i < message.msg_iovlen; ++i)
+        if (message.msg_iov[i].iov_len > SSIZE_MAX)
+            return -EINVAL;
+    return 0;
+}
+
+bool lies_nowhere(const msghdr &message)
+{
+    for (std::size_t i = 0; i < message.msg_iovlen; ++i)
+        if (message.msg_iov[i].iov_len != 0 && is_nowhere(message.msg_iov[i].iov_base))
+            return true;
+    return false;
+}
+
+namespace {
+
+// Visits each header as for_each_cmsghdr() of the kernel does; false as soon as one is wrong, or `visit` says so.
+template <typename Visit> bool each_control(const msghdr &message, Visit visit)
+{
+    const auto *const bytes = static_cast<const char *>(message.msg_control);
+    std::size_t at = 0;
+    while (message.msg_controllen - at >= sizeof(cmsghdr)) {
+        cmsghdr header;
+        memcpy(&header, bytes + at, sizeof header);
+        if (header.cmsg_len < sizeof header || header.cmsg_len > message.msg_controllen - at || !visit(header))
+            return false;
+        at += CMSG_ALIGN(header.cmsg_len);
+        if (at > message.msg_controllen)
+            break;
+    }
+    return true;
+}
+
+} // namespace
+
+int refused_control(const msghdr &message)
+{
+    if (message.msg_controllen == 0)
+        return 0;
+    if (message.msg_controllen > INT_MAX)
+        return -ENOBUFS;
+    if (is_nowhere(message.msg_control))
+        return -EFAULT;
+    return each_control(message, [](const cmsghdr &) { return true; }) ? 0 : -EINVAL;
+}
+
+bool asks_kernel(const msghdr &message)
+{
+    return message.msg_controllen != 0 && !each_control(message, [](const cmsghdr &header) {
+               return header.cmsg_level != SOL_SOCKET || header.cmsg_type == SCM_RIGHTS ||
+                      header.cmsg_type == SCM_CREDENTIALS;
+           });
+}
+
+int refused_name(const sockaddr *name, socklen_t length)
+{
+    if (name == nullptr || length == 0)
+        return 0;
+    if (length > sizeof(sockaddr_storage))
+        return -EINVAL;
+    return is_nowhere(name) ? -EFAULT : 0;
+}
+
+} // namespace vma::sock

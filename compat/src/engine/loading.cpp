@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "compat/src/engine/loading.hpp"
+
+#include <errno.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "compat/src/base/clock.hpp"
+#include "compat/src/config/log.hpp"
+#include "compat/src/engine/helper_thread.hpp"
+#include "compat/src/engine/provider.hpp"
+#include "compat/src/libc/futex.hpp"
+#include "compat/src/libc/sections.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+enum : std::uint32_t { kUntried, kWanted, kLoading, kTried, kLost };
+
+struct Load {
+    void (*run)();
+    const char *what_is_lost;
+    std::atomic<std::uint32_t> state{kUntried};
+    pthread_t thread = {}; // who takes the word below joins it
+    std::atomic<bool> to_join{false};
+};
+
+[[VMA_STARTUP_DATA]] constinit Load g_loads[] = {
+    // by Part
+    {load_provider, "the provider was being loaded when the process was copied by fork(); all connections of the copy "
+                    "stay on the kernel"},
+    {open_rdma_libraries, "rdma-core was being loaded when the process was copied by fork(); connections of the copy "
+                          "to other hosts stay on the kernel"},
+};
+
+// Loading takes some milliseconds. On a machine that is busy the first connections may be accelerated a little later.
+#if defined(__SANITIZE_ADDRESS__) // whose allocator keeps the locks of the loading thread in the child of a fork
+constexpr std::int64_t kPatienceNs = 60'000'000'000;
+#else
+constexpr std::int64_t kPatienceNs = 500'000'000;
+#endif
+
+void *load(void *wanted)
+{
+    Load &l = *static_cast<Load *>(wanted);
+    l.run();
+    l.state.store(kTried, std::memory_order_release);
+    libc::futex_wake(l.state);
+    return nullptr;
+}
+
+bool start_loader(Load &l)
+{
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    const bool started = start_quiet_thread(l.thread, attributes, load, &l) == 0;
+    pthread_attr_destroy(&attributes);
+    if (started)
+        l.to_join.store(true, std::memory_order_release);
+    return started;
+}
+
+// A thread that ends frees memory: who forks in that moment may leave the allocator locked in the child.
+void join_loader(Load &l)
+{
+    int before = 0;
+    if (!l.to_join.exchange(false, std::memory_order_acquire))
+        return;
+    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    ::pthread_join(l.thread, nullptr);
+    ::pthread_setcancelstate(before, nullptr);
+}
+
+// False: it is still at it.
+bool wait_for_a_while(Load &l)
+{
+    const std::int64_t until = mux::now_ns() + kPatienceNs;
+    while (l.state.load(std::memory_order_acquire) == kLoading) {
+        const std::int64_t left = until - mux::now_ns();
+        if (left <= 0)
+            return false;
+        const timespec limit = mux::to_timespec(left);
+        libc::futex_wait(l.state, kLoading, &limit);
+    }
+    join_loader(l);
+    return true;
+}
+
+bool load_if_wanted(Load &l)
+{
+    std::uint32_t wanted = kWanted;
+    if (l.state.load(std::memory_order_relaxed) != kWanted ||
+        !l.state.compare_exchange_strong(wanted, kLoading, std::memory_order_acquire))
+        return false;
+    const int saved = errno;
+    if (!start_loader(l))
+        load(&l); // no thread is to be had: whoever is in the loader's way now has to go out of it
+    const bool done = wait_for_a_while(l);
+    if (!done)
+        VMA_LOG(kDebug, "a library is not loaded yet, as another thread opens one: connections are accelerated when it "
+                        "is");
+    errno = saved;
+    return done;
+}
+
+} // namespace
+
+Loaded loaded(Part part)
+{
+    Load &l = g_loads[static_cast<std::size_t>(part)];
+    std::uint32_t state = l.state.load(std::memory_order_acquire);
+    if (state == kUntried)
+        l.state.compare_exchange_strong(state, kWanted, std::memory_order_relaxed);
+    if (state == kLost)
+        return Loaded::kLost;
+    return state == kTried ? Loaded::kTried : Loaded::kNotYet;
+}
+
+bool load_what_is_wanted()
+{
+    bool any = false;
+    for (Load &l : g_loads)
+        any = load_if_wanted(l) || any;
+    return any;
+}
+
+void wait_for_loads()
+{
+    for (Load &l : g_loads)
+        wait_for_a_while(l);
+}
+
+void loading_after_fork_in_child()
+{
+    for (Load &l : g_loads) {
+        std::uint32_t loading = kLoading;
+        l.to_join.store(false, std::memory_order_relaxed);
+        if (l.state.compare_exchange_strong(loading, kLost, std::memory_order_relaxed))
+            VMA_LOG(kWarn, "%s", l.what_is_lost);
+    }
+}
+
+} // namespace vma::sock

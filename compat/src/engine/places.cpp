@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "compat/src/engine/places.hpp"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+
+#include <atomic>
+
+#include <rdma/fi_endpoint.h>
+
+#include "compat/src/base/clock.hpp"
+#include "compat/src/engine/helper_rest.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/engine/sandbox.hpp"
+#include "compat/src/libc/futex.hpp"
+#include "compat/src/libc/private_fd.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/libc/signals.hpp"
+#include "compat/src/mux/mux.hpp"
+#include "compat/src/table/calls.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/src/udp/state.hpp"
+
+namespace vma::sock {
+
+constinit std::atomic<std::uint32_t> g_at_places{0};
+
+namespace {
+
+constinit std::atomic<fi_vma_place *> g_places{nullptr};
+constinit std::atomic<std::uint32_t> g_place_count{0};
+constinit std::atomic<bool> g_places_open{false};
+constinit std::atomic<int> g_news{-1}; // an epoll set of sockets that somebody sleeps for, each until it has told once
+
+constinit std::atomic<std::uint32_t> g_news_number{1}; // of the set: a child's is another one than its parent's
+
+constinit std::atomic<std::uint64_t> g_sleeps{0};
+constinit std::atomic<std::uint64_t> g_wakes{0};
+
+constexpr std::uint64_t kOneSleep = (std::uint64_t{1} << 32) + 1;
+// After news of the kernel more may come, and the helper thread is a detour: the next sleeps are on the descriptor. One, as at first the peer
+// has its last messages there; many where news keep coming.
+constexpr std::uint8_t kFewNews = 8;
+constexpr std::uint8_t kManySleeps = 16;
+
+// Who sleeps there looks again.
+void wake_at(fi_vma_place &place)
+{
+    __atomic_fetch_add(&place.turn, 1, __ATOMIC_SEQ_CST);
+    libc::futex_wake_shared(place.turn);
+}
+
+// A cancellation point, as the call is that it is part of. The thread may end between any two instructions of this function: it owns nothing.
+[[gnu::noinline]] void wait_cancellably(const std::uint32_t &word, std::uint32_t value, const timespec *limit)
+{
+    int before = 0;
+    ::pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &before);
+    libc::futex_wait_shared(word, value, limit);
+    ::pthread_setcanceltype(before, nullptr);
+}
+
+std::uint64_t mark_of(const Socket &s)
+{
+    return std::uint64_t{s.generation.load(std::memory_order_acquire)} << 32 | s.index;
+}
+
+int open_news()
+{
+    int fd = g_news.load(std::memory_order_acquire);
+    if (fd >= 0)
+        return fd;
+    fd = libc::real.epoll_create1(EPOLL_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    fd = libc::make_private(fd);
+    int none = -1;
+    if (!g_news.compare_exchange_strong(none, fd, std::memory_order_acq_rel)) {
+        libc::close_private(fd);
+        return none;
+    }
+    wake_resting_helper(); // it polls that, too
+    return fd;
+}
+
+// False: the thread is to hear of the kernel itself.
+bool hears_of_kernel(Socket &s, int fd)
+{
+    const std::uint32_t number = g_news_number.load(std::memory_order_relaxed);
+    if (s.kernel_told.load(std::memory_order_acquire) == number) {
+        if (const std::uint8_t news = s.news_of_kernel.load(std::memory_order_relaxed); news != 0)
+            s.news_of_kernel.store(news - 1, std::memory_order_relaxed);
+        return true;
+    }
+    if (const std::uint8_t left = s.descriptor_sleeps.load(std::memory_order_relaxed); left != 0) {
+        s.descriptor_sleeps.store(left - 1, std::memory_order_relaxed);
+        return false;
+    }
+    const int news = open_news();
+    if (news < 0 || s.kernel_told.exchange(number, std::memory_order_acq_rel) == number)
+        return news >= 0;
+    epoll_event event = {};
+    event.events = EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET | EPOLLONESHOT;
+    event.data.u64 = mark_of(s);
+    const int live = live_fd(s, fd);
+    if (libc::real.epoll_ctl(news, EPOLL_CTL_ADD, live, &event) == 0 ||
+        (errno == EEXIST && libc::real.epoll_ctl(news, EPOLL_CTL_MOD, live, &event) == 0))
+        return true;
+    s.kernel_told.store(0, std::memory_order_relaxed);
+    s.descriptor_sleeps.store(UINT8_MAX, std::memory_order_relaxed);
+    return false;
+}
+
+// Nothing but its endpoint brings what the thread waits for, as far as is known. rx_lock held.
+bool comes_by_endpoint(const Socket &s)
+{
+    return protocol(s).receives_by_endpoint(s);
+}
+
+std::uint32_t place_of(const Socket &s, std::uint32_t count)
+{
+    return protocol(s).place(s, count);
+}
+
+} // namespace
+
+void open_places(const fi_vma_places &places)
+{
+    constexpr std::size_t kStride = sizeof(fi_vma_place) / sizeof(fi_vma_place::turn);
+    libc::set_signal_turns(&places.places->turn, kStride);
+    g_place_count.store(places.count, std::memory_order_relaxed);
+    g_places.store(places.places, std::memory_order_release);
+    g_places_open.store(true, std::memory_order_seq_cst);
+}
+
+bool close_places()
+{
+    constexpr int kMostLooks = 1000; // a second: who has left its sleep by a jump may be counted until its thread ends
+    g_places_open.store(false, std::memory_order_seq_cst);
+    for (int i = 0; i < kMostLooks && g_at_places.load(std::memory_order_seq_cst) != 0; ++i) {
+        kick_sleepers();
+        libc::real.poll(nullptr, 0, 1);
+    }
+    if (g_at_places.load(std::memory_order_seq_cst) != 0)
+        return false;
+    libc::set_signal_turns(nullptr, 0);
+    g_places.store(nullptr, std::memory_order_release);
+    return true;
+}
+
+void places_after_fork_in_child()
+{
+    libc::set_signal_turns(nullptr, 0);
+    g_places_open.store(false, std::memory_order_relaxed);
+    g_places.store(nullptr, std::memory_order_relaxed);
+    g_news_number.fetch_add(1, std::memory_order_relaxed);
+    g_at_places.store(0, std::memory_order_relaxed);
+    g_sleeps.store(0, std::memory_order_relaxed);
+    g_wakes.store(0, std::memory_order_relaxed);
+    if (const int fd = g_news.exchange(-1, std::memory_order_relaxed); fd >= 0)
+        libc::close_private(fd); // the parent's
+}
+
+std::uint32_t place_for_input(Socket &s, int fd)
+{
+    const std::uint32_t count = g_place_count.load(std::memory_order_relaxed);
+    if (!g_places_open.load(std::memory_order_acquire) || ring_of(s) != kMainRing || sandboxed() || !dual(s) ||
+        g_remote_devices.load(std::memory_order_relaxed) != 0)
+        return kNoPlace;
+    const LockGuard guard(s.rx_lock); // its endpoint stays
+    const std::uint32_t place = comes_by_endpoint(s) ? place_of(s, count) : kNoPlace;
+    return place < count && hears_of_kernel(s, fd) ? place : kNoPlace;
+}
+
+PlaceSleeps sleeps_at_places()
+{
+    return {g_sleeps.load(std::memory_order_relaxed), g_wakes.load(std::memory_order_relaxed)};
+}
+
+int kernel_news_fd()
+{
+    return g_news.load(std::memory_order_acquire);
+}
+
+void tell_kernel_news()
+{
+    constexpr int kMost = 64;
+    epoll_event events[kMost];
+    const int n = libc::real.epoll_wait(kernel_news_fd(), events, kMost, 0);
+    const LockGuard guard(g_lift_lock); // none becomes another one meanwhile
+    for (int i = 0; i < n; ++i) {
+        Socket &s = *socket_by_index(static_cast<std::uint32_t>(events[i].data.u64));
+        if (mark_of(s) != events[i].data.u64)
+            continue; // closed, while another descriptor of it is open somewhere
+        const std::uint8_t news = s.news_of_kernel.load(std::memory_order_relaxed);
+        s.descriptor_sleeps.store(news < kFewNews ? 1 : kManySleeps, std::memory_order_relaxed);
+        if (news < kFewNews)
+            s.news_of_kernel.store(news + 1, std::memory_order_relaxed);
+        s.kernel_told.store(0, std::memory_order_release);
+        note_kernel_events(s, events[i].events);
+        notify(s, events[i].events);
+    }
+}
+
+// Counted first: who closes the queue waits until nobody is (engine_end()). Where it is closed, this is a sleep that ends at once.
+void Sleeper::enter_place(std::uint32_t place)
+{
+    g_at_places.fetch_add(1, std::memory_order_seq_cst);
+    if (!g_places_open.load(std::memory_order_seq_cst)) {
+        g_at_places.fetch_sub(1, std::memory_order_relaxed);
+        return;
+    }
+    place_ = g_places.load(std::memory_order_acquire) + place;
+    turn_ = __atomic_load_n(&place_->turn, __ATOMIC_SEQ_CST);
+    __atomic_fetch_add(&place_->asleep, kOneSleep, __ATOMIC_SEQ_CST);
+    libc::set_signal_wake_fd(libc::kTurnAtPlace - static_cast<int>(place));
+}
+
+// In a child that a handler has made meanwhile, it is the parent's.
+void Sleeper::leave_place() const
+{
+    const fi_vma_place *const places = g_places.load(std::memory_order_acquire);
+    if (places == nullptr || place_ < places || place_ >= places + g_place_count.load(std::memory_order_relaxed))
+        return;
+    __atomic_fetch_sub(&place_->asleep, 1, __ATOMIC_SEQ_CST);
+    g_at_places.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Sleeper::sleep_at_place(std::int64_t until_ns) const
+{
+    timespec limit = {};
+    if (place_ == nullptr)
+        return;
+    if (until_ns != kForever) {
+        const std::int64_t left = until_ns - now_ns();
+        if (left <= 0)
+            return;
+        limit = mux::to_timespec(left);
+    }
+    g_sleeps.fetch_add(1, std::memory_order_relaxed);
+    wait_cancellably(place_->turn, turn_, until_ns != kForever ? &limit : nullptr);
+    if (__atomic_load_n(&place_->turn, __ATOMIC_RELAXED) != turn_)
+        g_wakes.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Sleeper::wake() const
+{
+    if (place_ != nullptr)
+        return wake_at(*place_);
+    if (fd_ < 0)
+        return;
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = libc::uncancelled::write(fd_, &one, sizeof one);
+}
+
+} // namespace vma::sock

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Threads that wait each for a socket of its own sleep at its place by futex(2) (FI_VMA_PLACES of the provider): what comes for the socket wakes them and
+// nobody else, by one system call on each side. What the kernel has for the socket meanwhile, the helper thread hears and tells.
+#pragma once
+
+#include <rdma/fi_ext_vma.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "compat/src/engine/engine.hpp"
+
+namespace vma::sock {
+
+// Of the main ring's queue, until they are closed; lift lock held. No socket has an endpoint then. False: somebody is there still, who needs the
+// queue's memory.
+void open_places(const fi_vma_places &places);
+bool close_places();
+void places_after_fork_in_child();
+
+extern std::atomic<std::uint32_t> g_at_places; // threads that sleep at one, or are about to
+
+// By the counters.
+struct PlaceSleeps {
+    std::uint64_t begun = 0;
+    std::uint64_t woken = 0; // of those, by somebody who had something
+};
+PlaceSleeps sleeps_at_places();
+
+// What is heard for it; the helper thread polls the descriptor, -1 while nobody has slept so, and then tells.
+int kernel_news_fd();
+void tell_kernel_news();
+
+} // namespace vma::sock

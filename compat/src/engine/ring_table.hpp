@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The rings of this process. Private to rings.cpp and ring_choice.cpp.
+#pragma once
+
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "compat/src/base/lock.hpp"
+#include "compat/src/engine/arrivals.hpp"
+#include "compat/src/engine/rings.hpp"
+
+namespace vma::sock {
+
+struct alignas(64) Ring {
+    Mutex poll_lock;
+    std::atomic<std::uint32_t> asleep{0}; // threads that armed the queue and sleep
+    std::atomic<std::uint64_t> polls{0};  // written with the poll lock held
+    std::uint64_t hits = 0;               // likewise, and below: polls that found something
+    std::uint64_t most = 0;               // that one found
+    fid_cq *cq = nullptr;                 // once it is in g_more_rings
+    int fd = -1;
+    fid_ep *datagrams = nullptr;     // that come for its sockets, once there was one. Lift lock
+    std::uint16_t datagram_port = 0; // of it, host byte order; 0: there is none
+    udp::Arrivals arrivals;          // of it
+    std::uint64_t polls_seen = 0;    // helper thread
+    RingKey key;                     // whose it is, while it has users. Lift lock
+    std::uint32_t users = 0;         // endpoints. Lift lock
+};
+
+extern Ring g_rings[kMostRings]; // of the first, the engine's own, only `users` counts
+
+int open_ring(Ring &r); // lift lock held. 0 or a negative fi_errno, with nothing open
+
+} // namespace vma::sock

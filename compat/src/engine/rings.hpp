@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Rings besides the engine's own one: completion queues of the local device, each with a poll lock of its own, and the connections
+// and UDP sockets that are bound to it. VMA_RING_ALLOCATION_LOGIC_RX says who shares one. A ring that was opened stays open, and goes to another
+// key when nobody uses it any more. doc/rings.md
+#pragma once
+
+#include <rdma/fi_eq.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "compat/src/engine/engine.hpp"
+
+namespace vma::sock {
+
+class Socket;
+
+inline constexpr unsigned kMostRings = 32; // the engine's own among them
+
+// Two sockets with the same key share a ring. Logic 0: the engine's own.
+struct RingKey {
+    std::int32_t logic = 0;
+    std::uint64_t first = 0;
+    std::uint64_t second = 0;
+    bool operator==(const RingKey &) const = default;
+};
+
+enum class RingMove : std::uint8_t { kNone, kWanted, kReturning };
+
+// Whose a socket is, and who else reads from it.
+struct RingClaim {
+    RingKey key;                               // lift lock
+    std::atomic<std::int32_t> logic{0};        // of the key
+    std::atomic<std::uint64_t> owner{0};       // the thread or core that it is for
+    std::atomic<std::uint64_t> stranger{0};    // who else has received last
+    std::atomic<std::uint32_t> by_stranger{0}; // so often in turn
+    std::atomic<RingMove> move{RingMove::kNone};
+};
+
+// ---- for the engine: as its functions of those names, and only about the rings that are open and in `rings`
+extern std::atomic<RingMask> g_more_rings; // the open ones, without the engine's own
+unsigned poll_more_rings(RingMask rings, udp::Direct *direct = nullptr);
+unsigned drain_more_rings(RingMask rings, unsigned most);
+bool arm_more_rings(RingMask rings);
+void count_sleepers(RingMask rings, bool more);
+void leave_more_rings(RingMask rings);
+void exclude_polling_of_more(RingMask rings, bool exclude);
+Looks looks_at_more_rings();
+void drain_unpolled_rings(unsigned most); // helper thread: those that the program has not polled since the last call
+int more_rings_fd(unsigned ring);
+// VMA_INTERNAL_THREAD_ARM_CQ: readable with any queue; `first` is the engine's own. -1: not to be had.
+int fd_of_all_rings(int first);
+void rings_after_fork_in_child();
+
+// ---- for lifting; lift lock held
+// By the thread of the program that uses the socket, before there is an endpoint: whose it is.
+void claim_ring(Socket &s);
+// The ring for a new endpoint of the local device. It counts as used until leave_ring().
+unsigned enter_ring(Socket &s);
+void leave_ring(Socket &s);
+// The ring for what a UDP socket gets, and the port of that ring's endpoint. engine_start_datagrams() has been true. Likewise until leave_ring().
+void enter_datagram_ring(Socket &s);
+std::uint16_t datagram_port_of(const Socket &s);
+struct Objects;
+fid_cq *queue_of_ring(const Objects &objects, unsigned ring);
+// Helper thread: back to the kernel, if another thread's ring would be the right one. The next lift takes that one.
+void move_if_due(Socket &s);
+const char *name_of_ring(unsigned ring);
+const char *name_of_ring(const Socket &s); // for the counters: "local", "local ring 3"
+
+// ---- for receiving calls: somebody reads. `Socket::counts_access` says whether it is worth it.
+void note_access(Socket &s);
+
+} // namespace vma::sock

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "compat/src/engine/sandbox.hpp"
+
+#include <malloc.h>
+#include <stdlib.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "compat/src/base/crowd.hpp"
+#include "compat/src/config/log.hpp"
+#include "compat/src/engine/loading.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/engine/sandbox_trial.hpp"
+#include "compat/src/libc/seccomp.hpp"
+#include "compat/src/libc/sections.hpp"
+#include "compat/src/mux/mux.hpp"
+#include "compat/src/stats/region.hpp"
+#include "compat/src/table/stream.hpp"
+
+namespace vma::sock {
+
+[[VMA_STARTUP_DATA]] constinit std::atomic<bool> g_sandboxed{false};
+
+namespace {
+
+constinit libc::Seccomp g_inherited = {};
+constinit bool g_looked = false; // since then only now and then; lift lock
+
+void say(const libc::Seccomp &now, const char *refused)
+{
+    if (refused != nullptr)
+        VMA_LOG(kInfo,
+                "the filters of system calls (seccomp) that this process was started under refuse %s: all its sockets "
+                "stay on the kernel",
+                refused);
+    else if (now.mode < 0)
+        config::log_last_line(config::Level::kInfo,
+                              "/proc/thread-self/status can't be read, where filters of system calls (seccomp) are "
+                              "told of: all sockets of this process stay on the kernel");
+    else
+        config::log_last_line(config::Level::kInfo,
+                              "this process is under a filter of system calls (seccomp) that it was not started "
+                              "under: all its sockets stay on the kernel");
+}
+
+void begin_sandbox()
+{
+    g_sandboxed.store(true, std::memory_order_seq_cst);
+    mux::g_crowded_until.store(mux::kNoTurns, std::memory_order_release);
+}
+
+// What the library has taken of the heap, and has just given back, must not make the program's next malloc() or free() call the kernel: a filter
+// may refuse brk(), which a program that needs little memory never comes to. So nothing is given back from here on, and there is some at hand.
+void settle_heap()
+{
+    constexpr std::size_t kAtHand = std::size_t{120} * 1024; // less than what malloc() maps by itself
+    ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+    void *volatile taken = ::malloc(kAtHand);
+    ::free(taken);
+}
+
+bool look()
+{
+    const libc::Seccomp now = libc::seccomp_of_thread();
+    if (now.mode == 0)
+        return true;
+    const bool inherited = now == g_inherited && now.filters > 0;
+    const char *const refused = inherited ? refused_call() : nullptr;
+    if (inherited && refused == nullptr)
+        return true;
+    begin_sandbox();
+    say(now, refused);
+    return false;
+}
+
+} // namespace
+
+void remember_inherited_filters()
+{
+    g_inherited = libc::seccomp_of_thread();
+}
+
+bool filters_allow()
+{
+    if (sandboxed())
+        return false;
+    if (!g_looked)
+        g_looked = look();
+    return g_looked;
+}
+
+bool meets_filter()
+{
+    static constinit std::uint32_t looks = 0;
+    constexpr std::uint32_t kFirst = 8;
+    if (sandboxed())
+        return true;
+    const bool first = !g_looked;
+    if (!filters_allow())
+        return true;
+    ++looks;
+    return !first && (looks <= kFirst || (looks & (looks - 1)) == 0) && !look();
+}
+
+void stay_in_sandbox()
+{
+    const std::uint32_t count = pool_size();
+    for (std::uint32_t i = 0; i < count; ++i) {
+        Socket &s = *socket_by_index(i);
+        const Mode mode = s.mode.load(std::memory_order_acquire);
+        if (mode == Mode::kPlain || mode == Mode::kDual)
+            pin_to_kernel(s, "system call filter");
+    }
+    mux::leave_sets();
+}
+
+void sandbox_comes(const char *how)
+{
+    const config::Level level = pool_size() != 0 ? config::Level::kInfo : config::Level::kDebug;
+    if (config::log_enabled(level)) // the last line: what a log needs may be refused soon
+        config::log_line(level, "%s: this process sets a filter of system calls: all its sockets stay on the kernel",
+                         how);
+    begin_sandbox();
+    wait_for_loads();
+    stay_in_sandbox();
+    engine_end();
+    stats::give_up_file();
+    if (pool_size() != 0)
+        settle_heap();
+}
+
+bool may_forget(int fd)
+{
+    const Socket *const s = lookup(fd);
+    return s == nullptr || (!dual(*s) && s->extra.load(std::memory_order_acquire) == nullptr);
+}
+
+} // namespace vma::sock

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The endpoint of a stream: how it is opened and bound, and how it is closed, by which the socket is plain again, or will be once what is left is
+// read. Who has one made is lift.cpp.
+#include <poll.h>
+
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_ext_vma.h>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/exception.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/engine/retired.hpp"
+#include "compat/src/engine/rings.hpp"
+#include "compat/src/mux/mux.hpp"
+#include "compat/src/offload/reach.hpp"
+#include "compat/src/sharing/stash.hpp"
+#include "compat/src/table/accounting.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/src/tcp/calls.hpp"
+#include "compat/src/transport/loans.hpp"
+#include "compat/src/transport/pacing.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+void clear_transmit(Socket &s) // tx_lock, rx_lock, poll lock held
+{
+    put_endpoint(s, nullptr);
+    s.connecting = false;
+    s.tx.path = Path::kKernel;
+    s.tx.final = false;
+    s.tx.peer_ready = false;
+    s.tx.position = 0;
+    s.tx.credit = 0;
+    s.tx.slots_left = 0;
+    s.tx.kernel_acts = 0;
+    s.tx.told_full = false;
+    s.tx.slots_blocked = false;
+    s.tx.resend_from = kNone;
+    s.tx.guarded = false;
+    s.tx.end_pending = kNone;
+    s.tx.return_at = kNone;
+    s.tx.forget_remote();
+    forget_pacing_turn(s);
+    s.ready_due = false;
+    s.tx_work = false;
+}
+
+void clear_receive(Socket &s)
+{
+    s.rx.path = Path::kKernel;
+    s.rx.final = false;
+    s.rx.written = 0;
+    s.rx.consumed = 0;
+    s.rx.credited = 0;
+    s.rx.uncredited_writes = 0;
+    s.rx.start_at = kNone;
+    s.rx.end_at = kNone;
+    s.rx.returning = false;
+    s.rx.credit_due = false;
+    s.rx.leaving = false;
+    s.rx.cut = false;
+    s.rx.forget_remote();
+    forget_unread(s);
+    drop_stash(s);
+    s.endpoint_down = false;
+    s.kernel_news = false;
+    s.kernel_state = 0;
+}
+
+// What a call that came too late has left behind, while there was no endpoint, is not the next one's.
+void begin_anew(Socket &s)
+{
+    s.tx_lock.lock();
+    s.rx_lock.lock();
+    engine_exclude_polling(true, ring_of(s));
+    clear_transmit(s);
+    clear_receive(s);
+    engine_exclude_polling(false, ring_of(s));
+    s.rx_lock.unlock();
+    s.tx_lock.unlock();
+}
+
+} // namespace
+
+// Opens, binds and enables an endpoint with a region. 0, or the provider's negative error with nothing left open.
+int open_endpoint(Socket &s, fi_info *info, Device &device)
+{
+    fid_ep *ep = nullptr;
+    transport(s).prepare(s, *info);
+    int result = fi_endpoint(device.domain, info, &ep, &s);
+    if (result != 0)
+        return result;
+    const std::size_t ring = config::params().stream_ring;
+    fi_vma_region region = {};
+    std::size_t size = sizeof region;
+    result = fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_REGION), &ring, sizeof ring);
+    if (result == 0)
+        result = transport(s).prepared(s, *ep);
+    if (result == 0)
+        result = fi_ep_bind(ep, &device.eq->fid, 0);
+    const bool local = &device == &engine_device();
+    fid_cq *const cq = local ? queue_of_ring(engine_objects(), enter_ring(s)) : device.cq;
+    if (result == 0)
+        result = fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION);
+    if (result == 0)
+        result = fi_enable(ep);
+    if (result == 0)
+        result = fi_getopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_REGION), &region, &size);
+    if (result != 0) {
+        fi_close(&ep->fid);
+        if (local)
+            leave_ring(s);
+        return result;
+    }
+    begin_anew(s);
+    s.rx.base = static_cast<const std::uint8_t *>(region.base);
+    s.rx.ring = region.len;
+    put_endpoint(s, ep);
+    s.connecting = true;
+    s.device = &device;
+    ++device.users;
+    const LockGuard guard(s.tx_lock);
+    adopt_pacing_rate(s, s.any_fd.load(std::memory_order_relaxed));
+    return 0;
+}
+
+namespace {
+
+// lift lock held. `keep_unread`: the program will go on reading.
+void close_endpoint(Socket &s, bool keep_unread, Closing closing = Closing::kNow)
+{
+    const bool was_dual = dual(s);
+    if (s.endpoint == nullptr && (!was_dual || (keep_unread && holds_stash(s))))
+        return; // nothing is open, or another call has closed it and the rest is still to be read
+    if (was_dual && !may_close(s)) {
+        VMA_LOG(kDebug, "ending: FINAL sent %d, seen %d, %u tags unanswered, endpoint %s", s.tx.final_sent.load(),
+                s.rx.final_seen.load(), s.tx.unseen.load(), s.endpoint_down.load() ? "down" : "up");
+        abort_stream(s, "the peer does not answer");
+    }
+    transport(s).publish(s);
+    s.tx_lock.lock();
+    s.rx_lock.lock();
+    fid_ep *const ep = s.endpoint;
+    const bool spans = ep != nullptr && was_dual && transport(s).spans;
+    if (keep_unread && spans)
+        finish_resend(s);
+    const RingMask rings = ring_of(s);
+    engine_exclude_polling(true, rings);
+    part_from_loans(s);
+    const bool stashed = spans && keep_unread && stash_unread(s);
+    if (ep != nullptr)
+        transport(s).leave(s);
+    const bool later = closing == Closing::kBehindFork && !stashed && s.rx.cut && ep != nullptr && retire(s, *ep);
+    clear_transmit(s);
+    if (!stashed) {
+        clear_receive(s);
+        if (was_dual)
+            s.mode.store(mode_without_endpoint(s), std::memory_order_release);
+    }
+    if (ep != nullptr && !later) {
+        fi_close(&ep->fid);
+        --s.device->users;
+    }
+    engine_exclude_polling(false, rings);
+    if (ep != nullptr && s.device == &engine_device())
+        leave_ring(s);
+    s.rx_lock.unlock();
+    s.tx_lock.unlock();
+    if (!was_dual)
+        return;
+    if (!stashed)
+        tell_migration(s);
+    if (ep != nullptr)
+        remove_live(g_live_sockets, s);
+    engine_update_active();
+    s.operations.store(0, std::memory_order_relaxed);
+    s.ask_holders_after.store(0, std::memory_order_relaxed);
+    s.attempt.again_at = 0;
+    if (stashed)
+        notify(s, POLLIN | POLLOUT);
+    else
+        mux::became_plain(s);
+}
+
+} // namespace
+
+void discard_endpoint(Socket &s)
+{
+    close_endpoint(s, true);
+}
+
+namespace {
+
+// Lift lock held: no other endpoint comes.
+bool is_left(Socket &s)
+{
+    s.tx_lock.lock();
+    s.rx_lock.lock();
+    const bool left = s.endpoint == nullptr || !dual(s) || !transport(s).spans || (s.tx.final && s.rx.leaving);
+    s.rx_lock.unlock();
+    unlock_tx(s);
+    return left;
+}
+
+void tear_down_locked(Socket &s, bool keep_unread, Closing closing = Closing::kNow)
+{
+    protocol(s).tear_down(s, keep_unread, closing);
+}
+
+} // namespace
+
+namespace tcp {
+
+void tear_down(Socket &s, bool keep_unread, Closing closing)
+{
+    withdraw_offer(s);
+    end_attempt(s);
+    close_endpoint(s, keep_unread, closing);
+}
+
+void stop_lifting(Socket &s)
+{
+    if (!dual(s))
+        tear_down(s, true, Closing::kNow);
+}
+
+} // namespace tcp
+
+void stop_lifting(Socket &s)
+{
+    const LockGuard guard(g_lift_lock);
+    protocol(s).stop_lifting(s);
+}
+
+void tear_down(Socket &s, bool keep_unread)
+{
+    const LockGuard guard(g_lift_lock);
+    tear_down_locked(s, keep_unread);
+}
+
+bool close_left(Socket &s, Closing closing)
+{
+    const LockGuard guard(g_lift_lock);
+    if (!is_left(s))
+        return false;
+    tear_down_locked(s, true, closing);
+    return true;
+}
+
+bool discard_left(Socket &s)
+{
+    const bool left = is_left(s);
+    if (left)
+        discard_endpoint(s);
+    return left;
+}
+
+void drop_rest(Socket &s)
+{
+    const LockGuard guard(g_lift_lock);
+    if (s.endpoint == nullptr) // another thread may have done it, and the socket have been lifted again
+        tear_down_locked(s, false);
+}
+
+} // namespace vma::sock

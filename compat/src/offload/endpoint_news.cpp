@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the event queue says of an endpoint: it is connected, it has ended; and what follows when both directions have. The helper thread alone
+// calls this, with the lift lock held.
+#include <poll.h>
+
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_ext_vma.h>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/exception.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/mux/mux.hpp"
+#include "compat/src/offload/reach.hpp"
+#include "compat/src/table/accounting.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/src/transport/port.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::size_t kMinRing = 4096;
+
+Socket *socket_of(fid_ep *endpoint)
+{
+    auto *const s = static_cast<Socket *>(endpoint->fid.context);
+    return s != nullptr && s->endpoint == endpoint ? s : nullptr;
+}
+
+} // namespace
+
+void on_connected(fid_ep *endpoint)
+{
+    Socket *const s = socket_of(endpoint);
+    if (s == nullptr)
+        return;
+    std::size_t ring = 0;
+    std::size_t size = sizeof ring;
+    if (fi_getopt(&endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_PEER_REGION), &ring, &size) != 0 ||
+        ring < kMinRing || (ring & (ring - 1)) != 0) {
+        VMA_LOG(kWarn,
+                "the peer's process offers a ring of %zu bytes, expected a power of two from %zu; the connection stays "
+                "on the kernel",
+                ring, kMinRing);
+        discard_endpoint(*s);
+        return;
+    }
+    transport(*s).connected(*s);
+    s->tx.ring = ring;
+    s->connecting = false;
+    // Only what may be lifted still: who has given the socket to another process, or to the kernel for good, meanwhile, counts on it.
+    Mode plain = Mode::kPlain;
+    if (s->pinned.load(std::memory_order_acquire) ||
+        !s->mode.compare_exchange_strong(plain, Mode::kDual, std::memory_order_seq_cst)) {
+        discard_endpoint(*s);
+        return;
+    }
+    add_live(g_live_sockets, *s);
+    g_due.add(s->index);
+    engine_update_active();
+    if (!mux::became_dual(*s)) {
+        discard_endpoint(*s);
+        refuse_offload(*s, "an epoll set of it can't follow");
+        return;
+    }
+    s->told = true;
+    s->was_accelerated = true;
+    tell_migration(*s);
+    char name[kNameMax];
+    VMA_LOG(kDebug, "%s: accelerated: device %s, ring %zu bytes, after %u sends and receives",
+            connection_name(*s, name), s->device->name, ring, s->operations.load(std::memory_order_relaxed));
+    if (s->ring != 0)
+        VMA_LOG(kDebug, "%s: on ring %u", connection_name(*s, name), unsigned{s->ring});
+    kick_sleepers();
+    if (s->send_shut.load(std::memory_order_seq_cst)) { // while it was plain: nothing is sent any more
+        s->tx_lock.lock();
+        end_transmit(*s, true);
+        unlock_tx(*s);
+    } else {
+        try_tx_work(*s); // READY may have come before
+    }
+    LockGuard rx(s->rx_lock);
+    s->ready_due.store(true, std::memory_order_seq_cst);
+    try_ready(*s);
+}
+
+void on_down(fid_ep *endpoint, const char *why)
+{
+    Socket *const s = socket_of(endpoint);
+    if (s == nullptr)
+        return;
+    notify(*s, 0);
+    transport(*s).went_down(*s, why);
+}
+
+void ring_went_down(Socket &s, const char *why)
+{
+    char name[kNameMax];
+    VMA_LOG(kDebug, "%s: endpoint ended: %s", connection_name(s, name), why);
+    if (!dual(s)) { // refused: the offer was stale
+        discard_endpoint(s);
+        attempt_failed(s);
+        return;
+    }
+    engine_drain(ring_of(s));
+    s.endpoint_down.store(true, std::memory_order_release);
+    try_tx_work(s);
+    notify(s, POLLIN | POLLOUT | POLLRDHUP);
+}
+
+namespace {
+
+// The kernel has bytes, or the peer's have ended as well: what was told of them once would be told again by the kernel's own set.
+bool stays_for_edges(Socket &s)
+{
+    if (!mux::tells_edges(s))
+        return false;
+    pollfd p = {s.any_fd.load(std::memory_order_relaxed), POLLIN | POLLRDHUP, 0};
+    return libc::uncancelled::poll_now(&p, 1) > 0;
+}
+
+} // namespace
+
+// lift lock held by the helper thread
+void finish_if_done(Socket &s)
+{
+    if (!s.endpoint_down.load(std::memory_order_acquire) || !s.tx_lock.try_lock())
+        return;
+    do_tx_work(s);
+    bool done = s.tx.resend_from == kNone;
+    s.tx_lock.unlock();
+    if (!done || !s.rx_lock.try_lock())
+        return;
+    settle(s);
+    done = s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
+           !s.rx.returning.load(std::memory_order_relaxed) &&
+           (s.rx.start_at.load(std::memory_order_relaxed) == kNone || s.rx.final) &&
+           s.pending_error.load(std::memory_order_relaxed) == 0; // the kernel would not say that there is one
+    s.rx_lock.unlock();
+    if (done && !stays_for_edges(s))
+        discard_endpoint(s);
+}
+
+} // namespace vma::sock

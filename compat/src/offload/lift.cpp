@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// How a socket gets its endpoint: offers, attaching (endpoint.cpp: opened and closed; endpoint_news.cpp: what happens to it meanwhile). One lift
+// lock guards all of it; it is rare work.
+#include <errno.h>
+#include <string.h>
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_ext_vma.h>
+
+#include "compat/src/base/bounds.hpp"
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/exception.hpp"
+#include "compat/src/engine/fork_handlers.hpp"
+#include "compat/src/engine/loading.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/engine/rings.hpp"
+#include "compat/src/engine/sandbox.hpp"
+#include "compat/src/offload/lift_habit.hpp"
+#include "compat/src/offload/reach.hpp"
+#include "compat/src/table/accounting.hpp"
+#include "compat/src/table/socket_sets.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/src/table/uring.hpp"
+#include "compat/src/tcp/calls.hpp"
+#include "compat/src/transport/kernel_counts.hpp"
+#include "compat/src/transport/port.hpp"
+#include "compat/src/udp/state.hpp"
+
+namespace vma::sock {
+
+constinit Mutex g_lift_lock;
+constinit Socket *g_live_sockets = nullptr;
+
+namespace {
+
+constexpr std::uint32_t kHelloMagic = 0x324d4156; // "VAM2"
+constexpr const char *kNoRoom = "too many connections are accelerated";
+
+struct Hello { // private data of the attaching side
+    std::uint32_t magic;
+    std::uint32_t socket;
+    std::uint64_t cookie;
+};
+
+bool is_candidate(Socket &s, int fd)
+{
+    if (s.evaluated)
+        return true;
+    if (s.role == Role::kUnknown) {
+        stay_on_kernel(s, "neither connected nor accepted by this process");
+        return false;
+    }
+    if (!read_addresses(fd, s.addresses))
+        return false; // not connected (any more): ask again later
+    s.remote = !on_this_host(s.addresses);
+    tell_addresses(s);
+    s.transport.store(s.remote ? &kRemoteRing : &kSharedRing, std::memory_order_relaxed);
+    if (s.remote && !may_reach_host(s))
+        return false;
+    s.evaluated = true;
+    return true;
+}
+
+} // namespace
+
+void stay_on_kernel(Socket &s, const char *reason)
+{
+    s.kernel_reason = reason;
+    s.mode.store(Mode::kKernel, std::memory_order_release);
+    tell_way(s);
+}
+
+namespace {
+
+void make_offer(Socket &s)
+{
+    if (s.cookie != 0)
+        return;
+    s.cookie = random_cookie();
+    if (!publish_offer(s.addresses, {engine_objects().port, s.index, s.cookie})) {
+        s.cookie = 0;
+        refuse_offload(s, "no offer could be left");
+    }
+}
+
+// From here on only a process that has the connection's other end can be at the endpoint's.
+bool stand_beside(const Socket &s, int fd)
+{
+    const int error =
+        fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TCP_SOCKET), &fd, sizeof fd);
+    if (error == 0)
+        return true;
+    static constinit std::atomic<bool> said{false};
+    const bool gone = error == -ENOENT || error == -ENOTCONN || error == -EBADF; // the peer's process, or the socket
+    if (!gone && !said.exchange(true))
+        VMA_LOG(kWarn,
+                "fd=%d: cannot ask the kernel who has the other end: %s; this and later such connections stay on the "
+                "kernel",
+                fd, strerror(-error));
+    return false;
+}
+
+void attach(Socket &s, int fd, const Offer &offer)
+{
+    const int result = open_endpoint(s, engine_objects().info, engine_device());
+    if (result != 0) {
+        static constinit std::atomic<bool> said{false};
+        if (!said.exchange(true))
+            VMA_LOG(kWarn, "fd=%d: cannot open an endpoint: %s; this and later such connections stay on the kernel", fd,
+                    strerror(-result));
+        refuse_offload(s, "no endpoint could be opened");
+        return;
+    }
+    if (!stand_beside(s, fd)) {
+        discard_endpoint(s);
+        return;
+    }
+    sockaddr_in peer = {};
+    peer.sin_family = AF_INET;
+    peer.sin_port = htons(offer.port);
+    peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const Hello hello = {kHelloMagic, offer.socket, offer.cookie};
+    if (fi_connect(s.endpoint, &peer, &hello, sizeof hello) != 0)
+        discard_endpoint(s);
+}
+
+// The engine starts only when there is somebody to attach to.
+void look_for_offer(Socket &s, int fd)
+{
+    if (!open_offers()) {
+        refuse_offload(s, "the directory of offers can't be used");
+        return;
+    }
+    const std::uint32_t generation = offers_generation();
+    Offer offer;
+    if (generation == s.seen_offers)
+        return;
+    s.seen_offers = generation;
+    if (!find_offer(s.addresses, offer))
+        return;
+    if (engine_start())
+        attach(s, fd, offer);
+    else {
+        s.seen_offers = generation - 1; // looks again when the provider is loaded
+        refuse_without_engine(s);
+    }
+}
+
+Socket *offered_socket(const void *data, std::size_t len)
+{
+    Hello hello;
+    if (len != sizeof hello)
+        return nullptr;
+    memcpy(&hello, data, sizeof hello);
+    Socket *const s = hello.magic == kHelloMagic ? socket_by_index(hello.socket) : nullptr;
+    const bool valid = s != nullptr && s->cookie != 0 && s->cookie == hello.cookie && s->endpoint == nullptr &&
+                       s->mode.load(std::memory_order_acquire) == Mode::kPlain;
+    return valid ? s : nullptr;
+}
+
+} // namespace
+
+namespace {
+
+void lift(Socket &s, int fd) // a candidate; lift lock held
+{
+    if (s.port != nullptr)
+        lift_to_port(s, fd);
+    else if (s.remote)
+        begin_attempt(s);
+    else if (!room_for_stream(engine_device().users))
+        stay_on_kernel(s, kNoRoom);
+    else if (claim_ring(s); s.role == Role::kAcceptor)
+        look_for_offer(s, fd);
+    else if (engine_start())
+        make_offer(s);
+    else
+        refuse_without_engine(s);
+}
+
+// Unless another thread lifts, or forks. True: the socket stays as it is, beside a ring of io_uring or under a filter of system calls that was
+// not seen before.
+bool lift_in_turn(Socket &s, int fd)
+{
+    if (ring_in_use() || sandboxed() || !g_lift_lock.try_lock())
+        return false;
+    if (!g_fork_gate.try_lock()) {
+        g_lift_lock.unlock();
+        return false;
+    }
+    note_socket(s.index);
+    bool beside_ring = false;
+    if (s.mode.load(std::memory_order_acquire) == Mode::kPlain && s.endpoint == nullptr && !s.pinned) {
+        beside_ring = meets_filter(); // first: the other looks make more calls
+        if (!beside_ring && hold_alone(s) && is_candidate(s, fd)) {
+            beside_ring = meets_ring();
+            if (!beside_ring)
+                lift(s, fd);
+        }
+    }
+    g_fork_gate.unlock();
+    g_lift_lock.unlock();
+    return beside_ring;
+}
+
+} // namespace
+
+// Lifting takes some ten microseconds: after a send they pass while the peer works, after a receive they would delay what the
+// program does with it. Who only receives is lifted a few calls later.
+void count_operation(Socket &s, int fd, bool received)
+{
+    constexpr std::uint32_t kReceivesMore = 4;
+    const std::uint32_t wanted = calls_before_lift(s) + (received ? kReceivesMore : 0);
+    const std::uint32_t operations = s.operations.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (operations < wanted || s.pinned.load(std::memory_order_relaxed))
+        return;
+    if (may_be_shared(s) && !may_ask_for_holders(s, operations)) [[unlikely]]
+        return;
+    if (s.remote) {
+        if (s.attempt.open || operations < s.attempt.again_at)
+            return;
+    } else if (s.role == Role::kAcceptor ? s.evaluated && s.seen_offers == offers_generation() : s.cookie != 0)
+        return;
+    bool beside_ring = lift_in_turn(s, fd);
+    if (load_what_is_wanted()) [[unlikely]]
+        beside_ring = lift_in_turn(s, fd);
+    if (beside_ring) [[unlikely]] {
+        const int saved = errno;
+        if (sandboxed())
+            stay_in_sandbox();
+        else
+            ring_seen("/proc/self/fd");
+        errno = saved;
+    }
+}
+
+// By the helper thread with the lift lock held.
+void on_connect_request(fi_info *info, const void *data, std::size_t len)
+{
+    Socket *const s = offered_socket(data, len);
+    const bool room = room_for_stream(engine_device().users);
+    if (s != nullptr && !room) {
+        withdraw_offer(*s);
+        stay_on_kernel(*s, kNoRoom);
+    }
+    if (s == nullptr || !room || open_endpoint(*s, info, engine_device()) != 0) {
+        fi_reject(engine_objects().pep, info->handle, nullptr, 0);
+        return;
+    }
+    if (!stand_beside(*s, s->any_fd.load(std::memory_order_relaxed)) || fi_accept(s->endpoint, nullptr, 0) != 0) {
+        discard_endpoint(*s); // the offer stays: another one may come for it
+        return;
+    }
+    withdraw_offer(*s);
+}
+
+void add_live(Socket *&list, Socket &s)
+{
+    s.prev_live = nullptr;
+    s.next_live = list;
+    if (s.next_live != nullptr)
+        s.next_live->prev_live = &s;
+    list = &s;
+}
+
+void remove_live(Socket *&list, Socket &s)
+{
+    if (s.next_live != nullptr)
+        s.next_live->prev_live = s.prev_live;
+    if (s.prev_live != nullptr)
+        s.prev_live->next_live = s.next_live;
+    else if (list == &s)
+        list = s.next_live;
+    s.next_live = s.prev_live = nullptr;
+}
+
+void try_ready(Socket &s)
+{
+    protocol(s).try_ready(s);
+}
+
+void tcp::try_ready(Socket &s)
+{
+    if (s.bare_receivers.load(std::memory_order_seq_cst) != 0 || s.bare_polls.load(std::memory_order_seq_cst) != 0 ||
+        !s.ready_due.exchange(false, std::memory_order_acq_rel))
+        return;
+    if (!kernel_agrees_on_read(s, s.rx.kernel_bytes.load(std::memory_order_relaxed))) {
+        note_uncounted(s); // and READY never goes out
+        return;
+    }
+    const bool before = s.rx.ready_sent.exchange(true, std::memory_order_acq_rel);
+    if (!send_tag(s, Tag::kReady, 0)) {
+        s.rx.ready_sent.store(before, std::memory_order_release);
+        s.ready_due.store(true, std::memory_order_release);
+    }
+}
+
+} // namespace vma::sock

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What ended connections teach, and how many calls a new one waits by that.
+#include "compat/src/offload/lift_habit.hpp"
+
+#include <algorithm>
+
+#include "compat/src/config/params.hpp"
+#include "compat/src/table/accounting.hpp"
+#include "compat/src/table/stream.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::uint32_t kCallsAgain = 32;
+constexpr std::int64_t kMost = 1024; // calls of a connection that count
+constexpr std::int32_t kAll = 256;
+constexpr std::int32_t kCostShare = 8; // of one connection in the cost of the next
+constexpr std::int32_t kForget = 128;  // so that it is tried again
+constexpr std::int32_t kShare = 16;    // of one connection in what is expected of the next
+
+constinit LiftHabit g_made;
+constinit LiftHabit g_accepted;
+
+LiftHabit &habit_of(const Socket &s)
+{
+    return s.role == Role::kAcceptor ? g_accepted : g_made;
+}
+
+bool learns(const Socket &s)
+{
+    return config::params().lift_learns && !s.let_go;
+}
+
+} // namespace
+
+void LiftHabit::learn_cost(bool shared)
+{
+    const LockGuard guard(lock_);
+    shared_ += ((shared ? kAll : 0) - shared_) / kCostShare;
+}
+
+void LiftHabit::ended(std::uint64_t calls, std::uint32_t first)
+{
+    if (calls < first)
+        return;
+    const LockGuard guard(lock_);
+    shared_ -= shared_ / kForget;
+    const auto counted = static_cast<std::int64_t>(std::min<std::uint64_t>(calls, kMost));
+    const std::int64_t cost = shared_ > kAll / 2 ? kSharedCost : kCost;
+    std::size_t best = 0;
+    for (std::size_t i = 0; i < kChoices; ++i) {
+        const std::int64_t wait = std::int64_t{first} << i;
+        const std::int64_t gain = counted < wait ? 0 : counted - wait - cost;
+        gains_[i] += (static_cast<std::int32_t>(gain) * kShare - gains_[i]) / kShare;
+        if (gains_[i] > gains_[best])
+            best = i;
+    }
+    doublings_.store(static_cast<std::uint32_t>(best), std::memory_order_relaxed);
+}
+
+std::uint32_t calls_before_lift(const Socket &s)
+{
+    const std::uint32_t calls = config::params().lift_after;
+    if (s.let_go) [[unlikely]]
+        return std::max(calls, kCallsAgain);
+    return learns(s) ? calls << habit_of(s).doublings() : calls;
+}
+
+void note_end_of_stream(const Socket &s)
+{
+    if (!learns(s) || &record_of(s) == &stats::g_sink)
+        return;
+    const stats::Counters &counted = record_of(s).now;
+    const std::uint64_t calls = stats::get(counted.rx.packets) + stats::get(counted.tx.packets) +
+                                stats::get(counted.rx.os_packets) + stats::get(counted.tx.os_packets);
+    if (s.was_accelerated &&
+        calls >= 2 * std::uint64_t{config::params().lift_after}) // the helper threads' turns are over
+        habit_of(s).learn_cost(s.receive_spins.by_many_turns());
+    habit_of(s).ended(calls, config::params().lift_after);
+}
+
+void lift_habits_after_fork_in_child()
+{
+    g_made.after_fork_in_child();
+    g_accepted.after_fork_in_child();
+}
+
+} // namespace vma::sock

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Attempts: the client's listeners, the server's connects, and the memory of hosts that refused.
+#include "compat/src/offload/reach.hpp"
+#include "compat/src/engine/exception.hpp"
+
+#include <errno.h>
+#include <string.h>
+
+#include <algorithm>
+
+#include <rdma/fi_cm.h>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/engine/device.hpp"
+#include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/loading.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/engine/ports.hpp"
+#include "compat/src/engine/provider.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/src/transport/port.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::int64_t kNsPerMs = 1'000'000;
+constexpr std::int64_t kListenNs = 8000 * kNsPerMs;  // longer than all tries of the other side
+constexpr std::int64_t kConnectNs = 4000 * kNsPerMs; // librdmacm gives up before
+constexpr std::int64_t kTryAfterNs[] = {20 * kNsPerMs, 100 * kNsPerMs, 500 * kNsPerMs, 2000 * kNsPerMs};
+constexpr std::int64_t kLeastPauseNs = 1000 * kNsPerMs;
+constexpr std::int64_t kMostPauseNs = 60000 * kNsPerMs;
+constexpr std::uint32_t kOperationsUntilNext = 1024; // of a connection whose peer has refused
+
+constexpr std::uint32_t kHelloMagic = 0x31524d56; // "VMR1"
+
+struct Hello { // private data of the host that connects back
+    std::uint32_t magic;
+    in_port_t connector; // network byte order
+    in_port_t acceptor;
+    std::uint64_t connection; // name of the TCP connection
+};
+
+// Hosts that did not answer: not asked again before.
+struct Refusal {
+    in6_addr host = {};
+    std::int64_t until_ns = 0;
+    std::int64_t pause_ns = 0; // 0: free
+};
+
+constinit Refusal g_refusals[64];
+constinit Socket *g_attempts = nullptr;
+constinit std::atomic<bool> g_attempts_open{false};
+
+// FNV-1a over both ends, in their v4-mapped form.
+std::uint64_t name_of(const sockaddr_in6 &connector, const sockaddr_in6 &acceptor)
+{
+    std::uint64_t hash = 0xcbf29ce484222325;
+    const auto add = [&hash](const void *bytes, std::size_t count) {
+        for (std::size_t i = 0; i < count; ++i)
+            hash = (hash ^ static_cast<const std::uint8_t *>(bytes)[i]) * 0x100000001b3;
+    };
+    for (const sockaddr_in6 *end : {&connector, &acceptor}) {
+        add(&end->sin6_addr, sizeof end->sin6_addr);
+        add(&end->sin6_port, sizeof end->sin6_port);
+    }
+    return hash;
+}
+
+Hello hello_of(const sockaddr_in6 &connector, const sockaddr_in6 &acceptor)
+{
+    return {kHelloMagic, connector.sin6_port, acceptor.sin6_port, name_of(connector, acceptor)};
+}
+
+bool same_host(const in6_addr &a, const in6_addr &b)
+{
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
+Refusal *refusal_of(const in6_addr &host)
+{
+    for (Refusal &r : g_refusals)
+        if (r.pause_ns != 0 && same_host(r.host, host))
+            return &r;
+    return nullptr;
+}
+
+void remember_refusal(const in6_addr &host)
+{
+    Refusal *r = refusal_of(host);
+    if (r == nullptr) {
+        r = std::min_element(std::begin(g_refusals), std::end(g_refusals),
+                             [](const Refusal &a, const Refusal &b) { return a.until_ns < b.until_ns; });
+        *r = {host, 0, 0};
+    }
+    r->pause_ns = std::clamp(2 * r->pause_ns, kLeastPauseNs, kMostPauseNs);
+    r->until_ns = now_ns() + r->pause_ns;
+}
+
+void pause(Socket &s)
+{
+    s.attempt.again_at = s.operations.load(std::memory_order_relaxed) + kOperationsUntilNext;
+}
+
+void give_up(Socket &s, const char *why)
+{
+    char name[kNameMax];
+    VMA_LOG(kDebug, "%s: no endpoint yet: %s", connection_name(s, name), why);
+    end_attempt(s);
+    remember_refusal(s.addresses.peer.sin6_addr);
+    pause(s);
+}
+
+int open_listener(Socket &s, Device &d, fi_info *info)
+{
+    sockaddr_in6 own;
+    const std::size_t size = to_sockaddr(s.addresses.local, own);
+    fid_pep *pep = nullptr;
+    int result = fi_passive_ep(d.fabric, info, &pep, &s);
+    if (result == 0)
+        result = fi_setname(&pep->fid, &own, size);
+    if (result == 0)
+        result = fi_pep_bind(pep, &d.eq->fid, 0);
+    if (result == 0)
+        result = fi_listen(pep);
+    if (result == 0) {
+        s.attempt.listener = pep;
+        s.device = &d;
+        ++d.users;
+    } else if (pep != nullptr) {
+        fi_close(&pep->fid);
+    }
+    return result;
+}
+
+int connect_back(Socket &s, Device &d, fi_info *info)
+{
+    sockaddr_in6 peer;
+    to_sockaddr(s.addresses.peer, peer);
+    const Hello hello = hello_of(s.addresses.peer, s.addresses.local);
+    int result = open_endpoint(s, info, d);
+    if (result != 0)
+        return result;
+    result = fi_connect(s.endpoint, &peer, &hello, sizeof hello);
+    if (result != 0)
+        discard_endpoint(s);
+    return result;
+}
+
+// The first step of an attempt, or its next try.
+void reach(Socket &s)
+{
+    if (!config::params().remote_streams) {
+        end_attempt(s);
+        find_port(s);
+        return;
+    }
+    fi_info *info = nullptr;
+    if (find_device(*provider(), Want::kRdmaStreams, &s.addresses, info) != 0) {
+        end_attempt(s);
+        stay_on_kernel(s, "no RDMA device reaches the peer's host");
+        return;
+    }
+    Device *const d = remote_device(*info);
+    if (d == nullptr) {
+        engine_objects().process->freeinfo(info);
+        return give_up(s, "its device is not usable now");
+    }
+    const bool connector = s.role == Role::kConnector;
+    const int result = connector ? open_listener(s, *d, info) : connect_back(s, *d, info);
+    engine_objects().process->freeinfo(info);
+    if (result == 0) {
+        s.attempt.due_ns = now_ns() + (connector ? kListenNs : kConnectNs);
+        return;
+    }
+    char name[kNameMax];
+    VMA_LOG(kDebug, "%s: device %s: cannot %s: %s", connection_name(s, name), d->name,
+            connector ? "listen" : "connect back", strerror(-result));
+    if (result != -EADDRINUSE)
+        d->failed = true; // opened anew when nobody uses it any more
+    give_up(s, "the device does not work");
+}
+
+void step(Socket &s)
+{
+    if (s.attempt.listener != nullptr)
+        give_up(s, "nobody connected back");
+    else if (s.endpoint == nullptr)
+        reach(s);
+    else {
+        discard_endpoint(s);
+        give_up(s, "the peer's host does not answer");
+    }
+}
+
+} // namespace
+
+bool may_reach_host(Socket &s)
+{
+    if (ports_are_named() && !config::params().remote_streams)
+        return true;
+    if (!config::params().remote_streams)
+        stay_on_kernel(s, "the peer is on another host");
+    else if (!rdma_is_here())
+        stay_on_kernel(s, "no RDMA device reaches the peer's host");
+    else
+        return true;
+    return false;
+}
+
+void begin_attempt(Socket &s)
+{
+    if (s.attempt.open) // another thread had its turn since this one counted its call
+        return;
+    const Refusal *const refusal = refusal_of(s.addresses.peer.sin6_addr);
+    if (refusal != nullptr && now_ns() < refusal->until_ns) {
+        pause(s);
+        return;
+    }
+    if (!engine_start()) {
+        refuse_without_engine(s);
+        return;
+    }
+    const Loaded rdma = config::params().remote_streams ? loaded(Part::kRdma) : Loaded::kTried;
+    if (rdma == Loaded::kLost)
+        stay_on_kernel(s, "rdma-core was being loaded when the process was copied");
+    if (rdma != Loaded::kTried)
+        return;
+    s.attempt.open = true;
+    s.attempt.tries = 0;
+    const bool at_once = s.role == Role::kConnector || !config::params().remote_streams; // no listener to wait for
+    s.attempt.due_ns = now_ns() + (at_once ? 0 : kTryAfterNs[0]);
+    add_live(g_attempts, s);
+    g_attempts_open.store(true, std::memory_order_release);
+    engine_wake_helper();
+}
+
+void end_attempt(Socket &s)
+{
+    if (!s.attempt.open)
+        return;
+    if (s.attempt.listener != nullptr) {
+        fi_close(&s.attempt.listener->fid);
+        s.attempt.listener = nullptr;
+        --s.device->users;
+    }
+    s.attempt.open = false;
+    remove_live(g_attempts, s);
+    g_attempts_open.store(g_attempts != nullptr, std::memory_order_release);
+}
+
+void attempt_succeeded(Socket &s)
+{
+    end_attempt(s);
+    if (Refusal *const refusal = refusal_of(s.addresses.peer.sin6_addr))
+        *refusal = {};
+}
+
+void attempt_failed(Socket &s)
+{
+    if (!s.attempt.open)
+        return;
+    if (s.role == Role::kConnector || ++s.attempt.tries >= std::size(kTryAfterNs))
+        give_up(s, "the peer's host refuses");
+    else
+        s.attempt.due_ns = now_ns() + kTryAfterNs[s.attempt.tries];
+}
+
+bool attempts_are_open()
+{
+    return g_attempts_open.load(std::memory_order_acquire);
+}
+
+void tick_attempts()
+{
+    const LockGuard guard(g_lift_lock);
+    const std::int64_t now = now_ns();
+    for (Socket *s = g_attempts; s != nullptr;) {
+        Socket *const next = s->next_live;
+        if (now >= s->attempt.due_ns)
+            step(*s);
+        s = next;
+    }
+    close_failed_devices();
+}
+
+void on_remote_request(fid_pep *listener, fi_info *info, const void *data, std::size_t len)
+{
+    auto *const s = static_cast<Socket *>(listener->fid.context);
+    Hello hello = {};
+    sockaddr_in6 from = {};
+    if (len == sizeof hello)
+        memcpy(&hello, data, sizeof hello);
+    const Hello expected = hello_of(s->addresses.local, s->addresses.peer);
+    const bool valid = s->attempt.open && s->attempt.listener == listener && s->endpoint == nullptr &&
+                       s->mode.load(std::memory_order_acquire) == Mode::kPlain && info->dest_addr != nullptr &&
+                       to_v6(info->dest_addr, from) && same_host(from.sin6_addr, s->addresses.peer.sin6_addr) &&
+                       memcmp(&hello, &expected, sizeof hello) == 0;
+    if (!valid || open_endpoint(*s, info, *s->device) != 0) {
+        fi_reject(listener, info->handle, nullptr, 0);
+        return;
+    }
+    s->attempt.due_ns = now_ns() + kListenNs;
+    if (fi_accept(s->endpoint, nullptr, 0) != 0)
+        discard_endpoint(*s);
+}
+
+void attempts_after_fork_in_child()
+{
+    g_attempts = nullptr;
+    g_attempts_open.store(false, std::memory_order_relaxed);
+}
+
+} // namespace vma::sock

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Sockets that another process is about to hold: fork, exec, spawn, descriptor passing. They go back to the kernel
+// first; what the peer had sent and we had not read comes again by the kernel (RETURN).
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/helper_rest.hpp"
+#include "compat/src/engine/helper_thread.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/engine/ports.hpp"
+#include "compat/src/engine/retired.hpp"
+#include "compat/src/extra/extra.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
+#include "compat/src/mux/mux.hpp"
+#include "compat/src/offload/lift_habit.hpp"
+#include "compat/src/offload/reach.hpp"
+#include "compat/src/process/survivors.hpp"
+#include "compat/src/sharing/stash.hpp"
+#include "compat/src/table/accounting.hpp"
+#include "compat/src/table/calls.hpp"
+#include "compat/src/table/socket_sets.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/src/udp/state.hpp"
+
+namespace vma::sock {
+
+void sleepers_after_fork_in_child();
+
+namespace {
+
+bool g_is_child = false;               // of a fork
+std::uint32_t g_depth_before_fork = 0; // of the forking thread; lift lock
+
+template <class Visit> void each_in_use(const SocketSet &set, Visit visit)
+{
+    each_index(set, [&visit](std::uint32_t i) {
+        Socket &s = *socket_by_index(i);
+        const Mode mode = s.mode.load(std::memory_order_acquire);
+        if (mode == Mode::kPlain || mode == Mode::kDual)
+            visit(s);
+    });
+}
+
+// Of the others there is nothing to give back.
+template <class Visit> void each_noted(Visit visit)
+{
+    each_in_use(g_noted, visit);
+}
+
+// Gives every socket of the pool that `chosen` says back to the kernel: all are asked first, then all are waited for. None
+// must become dual meanwhile: bytes that its peer then sent would be lost with its endpoint.
+template <class Chosen> void return_sockets(Chosen chosen, const char *why, Heir heir, Closing closing = Closing::kNow)
+{
+    bool any = false;
+    each_noted([&chosen](Socket &s) {
+        if (chosen(s))
+            stop_lifting(s);
+    });
+    each_noted([&](Socket &s) {
+        if (!dual(s) || !chosen(s))
+            return;
+        char name[kNameMax];
+        VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(s, name), why);
+        start_leaving(s, heir);
+        any = true;
+    });
+    if (!any)
+        return;
+    const std::int64_t until = return_deadline(); // for all of them
+    each_noted([&chosen, until, heir, closing](Socket &s) {
+        if (!dual(s) || !chosen(s))
+            return;
+        wait_returned(s, until);
+        give_up_waiting(s);
+        if (!close_left(s, closing))
+            return_one(s, heir);
+        if (s.lingers_until_ns.load(std::memory_order_acquire) != 0)
+            end_linger(s);
+    });
+}
+
+void stay_on_kernel(Socket &s)
+{
+    share_for_good(s);
+    Mode plain = Mode::kPlain;
+    if (s.mode.compare_exchange_strong(plain, Mode::kKernel, std::memory_order_acq_rel)) {
+        s.kernel_reason = "another program holds it too";
+        tell_way(s);
+    }
+}
+
+// Bytes that are unread are read by whoever comes first; the stream may be lifted again when all are, and this process has it alone.
+void share(Socket &s)
+{
+    if (dual(s))
+        share_stash(s, false);
+    if (dual(s) && !protocol(s).messages && s.rx.unread.load(std::memory_order_relaxed) == nullptr)
+        s.pinned.store(true, std::memory_order_release); // each has a copy: there was no memory that both could have
+}
+
+void hand_over(Socket &s)
+{
+    if (dual(s))
+        share_stash(s, true);
+}
+
+// An endpoint, or somebody may be about to connect one.
+bool is_lifted(const Socket &s)
+{
+    return s.endpoint != nullptr || protocol(s).is_offered(s);
+}
+
+bool any_lifted()
+{
+    bool any = false;
+    each_noted([&any](const Socket &s) { any |= is_lifted(s); });
+    return any;
+}
+
+template <typename T, typename Value> void set_if_other(T &word, Value value)
+{
+    if (word != value)
+        word = value;
+}
+
+// Most have nothing to change: each page that is written to is copied for the child.
+void begin_anew_in_child(Socket &s)
+{
+    for (Mutex *const lock : {&s.tx_lock, &s.rx_lock, &s.rx.unread_lock, &s.watch_lock, &s.mux.lock})
+        lock->reset();
+    set_if_other(s.watchers, nullptr);
+    for (std::atomic<std::uint32_t> *const calls : {&s.bare_receivers, &s.bare_polls, &s.bare_senders, &s.waiters})
+        set_if_other(*calls, 0U);
+    set_if_other(s.cookie, std::uint64_t{0});
+    set_if_other(s.attempt.open, false);
+    set_if_other(s.attempt.listener, nullptr);
+    if (s.pacing.turn.waits())
+        s.pacing.turn = {};
+    set_if_other(s.pacing.held_until, std::uint64_t{0});
+    protocol(s).begin_in_child(s);
+}
+
+} // namespace
+
+namespace {
+
+void return_all_for_fork(Closing closing)
+{
+    retired_must_stay();
+    return_sockets([](const Socket &) { return true; }, "fork", Heir::kLibrary, closing);
+}
+
+} // namespace
+
+void return_before_fork()
+{
+    return_all_for_fork(Closing::kBehindFork);
+    const LockGuard guard(g_lift_lock);
+    each_noted([](Socket &s) {
+        if (dual(s))
+            share_stash(s, false);
+    });
+}
+
+void return_all_shared_by_fork()
+{
+    const std::uint32_t depth = libc::t_critical.depth;
+    for (bool again = true; again;) { // where a fork goes past our wrappers, other threads may lift sockets meanwhile
+        return_all_for_fork(Closing::kNow);
+        wait_for_helper_to_begin();
+        g_helper_turn.lock();
+        g_lift_lock.lock();
+        again = any_lifted() || helper_is_beginning();
+        if (again) {
+            g_lift_lock.unlock();
+            g_helper_turn.unlock();
+        }
+    }
+    g_depth_before_fork = depth;
+    each_noted(share);
+    mux::fork_prepare();
+    lock_pool_for_fork();
+    holders_before_fork();
+    engine_exclude_polling(true, kAllRings);
+}
+
+void after_fork_in_parent()
+{
+    engine_exclude_polling(false, kAllRings);
+    unlock_pool_after_fork();
+    mux::fork_parent();
+    retired_may_go();
+    g_lift_lock.unlock();
+    g_helper_turn.unlock();
+}
+
+void after_fork_in_child()
+{
+    g_is_child = true;
+    retired_after_fork_in_child();
+    stats::after_fork_in_child();
+    accounting_after_fork_in_child();
+    engine_after_fork_in_child();
+    udp::after_fork_in_child();
+    extra::after_fork_in_child();
+    attempts_after_fork_in_child();
+    lift_habits_after_fork_in_child();
+    pacing_after_fork_in_child();
+    unlock_pool_after_fork();
+    g_lift_lock.reset();
+    g_helper_turn.reset();
+    helper_after_fork_in_child();
+    rests_after_fork_in_child();
+    g_live_sockets = nullptr;
+    sleepers_after_fork_in_child();
+    holders_after_fork_in_child();
+    const std::uint32_t count = pool_size();
+    bool any_kept = false;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        Socket &s = *socket_by_index(i);
+        begin_anew_in_child(s);
+        any_kept |= s.kept_fd.load(std::memory_order_relaxed) >= 0;
+    }
+    recount_calls();
+    for (std::uint32_t i = 0; any_kept && i < count; ++i)
+        release_if_unused(*socket_by_index(i));
+    mux::fork_child();
+    each_noted([](Socket &s) { protocol(s).leave_in_child(s); });
+    libc::restore_critical(g_depth_before_fork);
+}
+
+void forked(pid_t child)
+{
+    holders_after_fork(child);
+}
+
+namespace {
+
+// What the program leaves to the kernel to close. A child's are its parent's to explain.
+void explain_all()
+{
+    if (g_is_child || !config::log_enabled(config::Level::kDebug))
+        return;
+    for (std::uint32_t i = 0; i < pool_size(); ++i) {
+        Socket &s = *socket_by_index(i);
+        if (s.mode.load(std::memory_order_acquire) != Mode::kFree)
+            explain(s);
+    }
+}
+
+// What a peer wants to have sent again must be with the kernel before it ends the connection.
+void finish_resends()
+{
+    each_noted([](Socket &s) {
+        if (s.tx.resend_from.load(std::memory_order_relaxed) == kNone || !transport(s).ordered)
+            return;
+        s.tx_lock.lock();
+        finish_resend(s);
+        unlock_tx(s);
+    });
+}
+
+} // namespace
+
+// A device's writes die with the process: the peers are to have them, and the word that no more come.
+[[VMA_AT_STARTUP]] void process_ends()
+{
+    if (pool_size() == 0)
+        return; // it has had no socket
+    explain_all();
+    finish_resends();
+    each_noted(end_stash);
+    udp::withdraw_all();
+    if (g_remote_devices.load(std::memory_order_relaxed) != 0)
+        return_sockets([](const Socket &s) { return transport(s).ends_with_process; }, "exit", Heir::kLibrary);
+}
+
+void process_ends_at_once()
+{
+    if (libc::t_critical.depth != 0)
+        return; // by a handler of a signal that a fault of our own has raised: this thread may hold the locks
+    finish_resends();
+    each_noted(end_stash);
+    if (ports_are_named() && g_remote_devices.load(std::memory_order_relaxed) != 0)
+        return_sockets([](const Socket &s) -> bool { return !transport(s).spans; }, "exit", Heir::kLibrary);
+}
+
+void return_surviving_exec()
+{
+    finish_resends();
+    const Survivors survivors(
+        [](std::uint32_t index) { return g_noted.has(static_cast<int>(index)) || g_held[index] != 0; });
+    // A port goes with the process, and the kernel has to end what it carried.
+    return_sockets([&survivors](const Socket &s) { return !transport(s).spans || survivors.has(s); }, "exec",
+                   Heir::kAnybody);
+    each_noted([&survivors](Socket &s) {
+        if (survivors.has(s))
+            hand_over(s);
+    });
+    each_index(g_open, [&survivors](std::uint32_t index) {
+        if (g_held[index] != 0 && survivors.has(*socket_by_index(index)))
+            share_for_good(*socket_by_index(index));
+    });
+    holders_before_exec();
+}
+
+void exec_failed()
+{
+    holders_after_exec();
+}
+
+void return_for_spawn(bool has_file_actions)
+{
+    const Survivors survivors([](std::uint32_t) { return true; });
+    return_sockets([&](const Socket &s) { return has_file_actions || survivors.has(s); }, "a new process",
+                   Heir::kAnybody);
+    each_noted([&](Socket &s) {
+        if (has_file_actions || survivors.has(s))
+            hand_over(s);
+    });
+    each_in_use(g_open, [&survivors](Socket &s) {
+        if (survivors.has(s)) // the child may use it, and we don't see when it stops
+            stay_on_kernel(s);
+    });
+}
+
+void given_to_child(Socket &s)
+{
+    if (protocol(s).messages)
+        return;
+    s.pinned.store(true, std::memory_order_release); // where another thread has lifted it since it was given back
+    stay_on_kernel(s);
+}
+
+void return_passed(const msghdr *msg)
+{
+    for (cmsghdr *c = CMSG_FIRSTHDR(msg); c != nullptr; c = CMSG_NXTHDR(const_cast<msghdr *>(msg), c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(0))
+            continue;
+        const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (std::size_t i = 0; i < count; ++i) {
+            int fd = -1;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+            if (Socket *const s = lookup(fd)) {
+                pin_to_kernel(*s, "its descriptor is passed to another process");
+                hand_over(*s);
+            }
+        }
+    }
+}
+
+} // namespace vma::sock

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "compat/src/sharing/holders.hpp"
+
+#include <algorithm>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/libc/sections.hpp"
+#include "compat/src/sharing/family.hpp"
+#include "compat/src/table/accounting.hpp"
+#include "compat/src/table/socket_sets.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/src/transport/kernel_counts.hpp"
+
+namespace vma::sock {
+
+[[VMA_TABLE]] std::atomic<std::uint32_t> g_held[kMaxTracked]; // only pages that are written to take memory
+
+namespace {
+
+constexpr std::uint32_t kNoRoom = UINT32_MAX; // never alone again
+constexpr const char *kHeld = "another process holds it too";
+constexpr const char *kTooMany = "too many sockets are held by several processes";
+
+std::atomic<std::uint32_t> g_forks{0}; // of this process, from 1 on
+
+std::atomic<std::uint32_t> &held(const Socket &s)
+{
+    return g_held[s.index];
+}
+
+bool has_cell(std::uint32_t cell)
+{
+    return cell != family::kNoCell && cell != kNoRoom;
+}
+
+void say_no_room()
+{
+    static constinit std::atomic<bool> said{false};
+    if (!said.exchange(true))
+        VMA_LOG(kWarn,
+                "no room is left to note which processes hold a socket after fork(): such sockets stay on the kernel");
+}
+
+void say_reason(Socket &s, const char *reason)
+{
+    if (s.kernel_reason == reason)
+        return;
+    s.kernel_reason = reason;
+    tell_way(s);
+}
+
+} // namespace
+
+void holders_before_fork()
+{
+    g_forks.fetch_add(1, std::memory_order_relaxed);
+    bool any = false;
+    bool all = true;
+    each_index(g_open, [&](std::uint32_t index) {
+        std::atomic<std::uint32_t> &cell = g_held[index];
+        if (cell.load(std::memory_order_relaxed) == family::kNoCell) {
+            const family::Cell taken = family::take();
+            cell.store(taken != family::kNoCell ? taken : kNoRoom, std::memory_order_seq_cst);
+        }
+        any = true;
+        all = all && cell.load(std::memory_order_relaxed) != kNoRoom;
+    });
+    if (!any)
+        return family::no_fork_shares();
+    if (!family::before_fork()) {
+        all = false;
+        each_index(g_open, [](std::uint32_t index) {
+            if (const std::uint32_t cell = g_held[index].load(std::memory_order_relaxed); has_cell(cell))
+                family::keep_for_good(cell);
+        });
+    }
+    if (!all)
+        say_no_room();
+}
+
+void holders_after_fork_in_child()
+{
+    family::after_fork_in_child();
+}
+
+void holders_after_fork(pid_t child)
+{
+    family::after_fork(child);
+}
+
+void holders_before_exec()
+{
+    family::exec_begins();
+}
+
+void holders_after_exec()
+{
+    family::exec_failed();
+}
+
+bool may_be_shared(const Socket &s)
+{
+    return held(s).load(std::memory_order_relaxed) != family::kNoCell;
+}
+
+void share_for_good(Socket &s)
+{
+    if (const std::uint32_t cell = held(s).load(std::memory_order_relaxed); has_cell(cell))
+        family::keep_for_good(cell);
+}
+
+void leave_holders(Socket &s)
+{
+    if (may_be_shared(s))
+        if (const std::uint32_t cell = held(s).exchange(family::kNoCell); has_cell(cell))
+            family::leave(cell);
+}
+
+bool hold_alone(Socket &s)
+{
+    const std::uint32_t cell = held(s).load(std::memory_order_relaxed);
+    if (cell == family::kNoCell)
+        return true;
+    if (!has_cell(cell) || !family::is_alone(cell)) {
+        say_reason(s, has_cell(cell) ? kHeld : kTooMany);
+        return false;
+    }
+    if (!protocol(s).take_alone(s))
+        return false; // perhaps the next time: bytes may have been under way
+    say_reason(s, nullptr);
+    leave_holders(s);
+    return true;
+}
+
+bool may_ask_for_holders(Socket &s, std::uint32_t operations)
+{
+    constexpr std::uint32_t kMostBetween = 1024;
+    constexpr std::uint32_t kFirst = 8;
+    const std::uint32_t forks = g_forks.load(std::memory_order_relaxed);
+    const bool anew = s.ask_holders_forks.exchange(forks, std::memory_order_relaxed) != forks;
+    const std::uint32_t since = s.ask_holders_since.load(std::memory_order_relaxed);
+    const std::uint32_t after = anew ? 0 : s.ask_holders_after.load(std::memory_order_relaxed);
+    if (after != 0 && operations - since < after)
+        return false;
+    s.ask_holders_since.store(operations, std::memory_order_relaxed);
+    s.ask_holders_after.store(after != 0 ? std::min(2 * after, kMostBetween) : kFirst, std::memory_order_relaxed);
+    return after != 0;
+}
+
+void count_sent(Socket &s, std::uint64_t n)
+{
+    s.tx.kernel_bytes.fetch_add(n, std::memory_order_relaxed);
+}
+
+void count_received(Socket &s, std::uint64_t n)
+{
+    s.rx.kernel_bytes.fetch_add(n, std::memory_order_relaxed);
+}
+
+} // namespace vma::sock

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Sockets that several processes hold after a fork(). None of them may lift one before the others have gone: what they send by the kernel
+// would come among the bytes of the endpoint. A fork costs some nanoseconds a socket, and touches none (family.hpp).
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "compat/src/table/socket.hpp"
+
+namespace vma::sock {
+
+// A fork: before it, with the lift lock and the pool's held; in the child; and in the parent, when it knows the child, which may die before
+// it can say so. All by the thread that forks.
+void holders_before_fork();
+void holders_after_fork_in_child();
+void holders_after_fork(pid_t child);
+
+// An exec, once what survives it was shared for good; and if it didn't happen.
+void holders_before_exec();
+void holders_after_exec();
+
+// By the index of the socket: its number in the family, 0 as long as no fork has seen it.
+extern std::atomic<std::uint32_t> g_held[kMaxTracked];
+
+// Another process may hold it.
+bool may_be_shared(const Socket &s);
+
+// It was held by several, and somebody has it of whom we don't hear when he is done: never to be lifted again.
+void share_for_good(Socket &s);
+
+// This process has closed its last descriptor of it, or is about to.
+void leave_holders(Socket &s);
+
+// True: this process holds it alone (again), and s.tx, s.rx count all bytes. Looks at the other processes, and asks the kernel for the
+// counts: system calls. Lift lock held.
+bool hold_alone(Socket &s);
+
+// Whether it is time to ask that, after so many operations: 8 after a fork or the socket's return to the kernel, then 16 more, and so on.
+bool may_ask_for_holders(Socket &s, std::uint32_t operations);
+
+// n bytes went by the kernel in a bare call.
+void count_sent(Socket &s, std::uint64_t n);
+void count_received(Socket &s, std::uint64_t n);
+
+} // namespace vma::sock

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Calls of the program's that may take long, counted in their socket: those inside the kernel on a plain socket (it isn't
+// lifted under them), and those that wait on a dual one. A socket that is closed meanwhile goes on for them, as in the kernel.
+#pragma once
+
+#include "compat/src/table/stream.hpp"
+
+namespace vma::sock {
+
+enum class CallKind : std::uint8_t {
+    kBareReceive, // START can't come: READY waits for it
+    kBarePoll,    // the same; it counts no bytes
+    kBareSend,    // the peer isn't told of an endpoint's start: what it sends is not counted yet
+    kWait,
+};
+
+// A call may be left without the destructor, by siglongjmp or cancellation: each thread knows which it has open.
+class Call
+{
+public:
+    Call(Socket &s,
+         CallKind kind); // of calls in one frame the outer one first: functions that make one are not inlined
+    ~Call();             // keeps errno
+    Call(const Call &) = delete;
+    Call &operator=(const Call &) = delete;
+
+private:
+    Socket &s_;
+    const CallKind kind_;
+    bool listed_ = false;
+};
+
+// The descriptor to use: the program's, or our own of a socket that was closed while calls were open.
+inline int live_fd(const Socket &s, int fd)
+{
+    const int kept = s.kept_fd.load(std::memory_order_acquire);
+    return kept < 0 ? fd : kept;
+}
+
+// The last descriptor is about to be closed. True: calls are open, and the last one of them releases the socket.
+bool keep_for_calls(Socket &s, int fd);
+bool keep_descriptor(Socket &s, int fd); // of our own, instead of one that the program closes. False: none could be had
+// Releases it if it was kept and no call is open any more; in a forked child those of the parent's threads are not.
+void release_if_unused(Socket &s);
+
+void recount_calls(); // in a forked child, where the counters begin anew and this thread is the only one
+
+} // namespace vma::sock

@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Which descriptors are tracked TCP and UDP sockets, and the pool the sockets live in. Pool memory is never given back or used
+// for anything else, so a thread that still holds a pointer after close() reads a socket, and sees by its generation
+// that it is another one.
+#include "compat/src/sharing/stash.hpp"
+#include "compat/src/table/accounting.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/src/tcp/calls.hpp"
+
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <new>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/engine/sandbox.hpp"
+#include "compat/src/extra/extra.hpp"
+#include "compat/src/libc/fault.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
+#include "compat/src/mux/mux.hpp"
+#include "compat/src/offload/lift_habit.hpp"
+#include "compat/src/rendezvous/offer.hpp"
+#include "compat/src/rules/rules.hpp"
+#include "compat/src/table/calls.hpp"
+#include "compat/src/table/socket_sets.hpp"
+#include "compat/src/udp/state.hpp"
+
+namespace vma::sock {
+
+[[VMA_TABLE]] Socket *g_table[kMaxTracked];
+[[VMA_TABLE]] SocketSet g_open;
+[[VMA_TABLE]] SocketSet g_noted;
+[[VMA_TABLE]] DueSet g_due;
+
+namespace {
+
+constexpr std::uint32_t kChunkSockets = 256; // whose addresses are had at once
+constexpr std::uint32_t kStep = 16;          // that are made at once: memory is taken for as many as there are, nearly
+constexpr std::uint32_t kMaxChunks = kMaxTracked / kChunkSockets;
+
+struct Pool {
+    Mutex lock;
+    Socket *free_list = nullptr;
+    std::atomic<Socket *> chunks[kMaxChunks] = {};
+    std::atomic<int> above_fds{0}; // of those that are tracked, or were
+};
+[[VMA_TABLE]] constinit Pool g_pool;
+[[VMA_STARTUP_DATA]] constinit std::atomic<std::uint32_t> g_pool_size{0};
+
+// For the sockets from this index on; nullptr if there is no memory for them, or may be no more of them.
+Socket *chunk_for(std::uint32_t index)
+{
+    static_assert(kChunkSockets % kStep == 0);
+    if (index / kChunkSockets >= kMaxChunks)
+        return nullptr;
+    std::atomic<Socket *> &chunk = g_pool.chunks[index / kChunkSockets];
+    if (Socket *const there = chunk.load(std::memory_order_relaxed); there != nullptr)
+        return there;
+    void *const memory =
+        ::mmap(nullptr, sizeof(Socket) * kChunkSockets, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return nullptr;
+    chunk.store(static_cast<Socket *>(memory), std::memory_order_release);
+    return static_cast<Socket *>(memory);
+}
+
+bool grow_pool() // pool lock held
+{
+    const std::uint32_t size = g_pool_size.load(std::memory_order_relaxed);
+    if (size == 0) { // not in programs that have no socket of ours
+        libc::catch_faults();
+        remember_inherited_filters();
+    }
+    Socket *const sockets = chunk_for(size);
+    if (sockets == nullptr)
+        return false;
+    for (std::uint32_t i = kStep; i-- > 0;) {
+        Socket *const s = new (&sockets[size % kChunkSockets + i]) Socket;
+        s->index = size + i;
+        for (DueFlag *const flag :
+             {&s->tx.slots_blocked, &s->rx.credit_due, &s->endpoint_down, &s->ready_due, &s->tx_work})
+            flag->belongs_to(s->index);
+        s->next_free = g_pool.free_list;
+        g_pool.free_list = s;
+    }
+    g_pool_size.store(size + kStep, std::memory_order_release);
+    return true;
+}
+
+void reset(Sender &tx)
+{
+    tx.path = Path::kKernel;
+    tx.final = false;
+    tx.peer_ready = false;
+    tx.kernel_bytes = 0;
+    tx.position = 0;
+    tx.credit = 0;
+    tx.slots_left = 0;
+    tx.told_full = false;
+    tx.slots_blocked = false;
+    tx.found_full = false;
+    tx.resend_from = kNone;
+    tx.guarded = false;
+    tx.end_pending = kNone;
+    tx.return_at = kNone;
+    tx.forget_remote();
+}
+
+void reset(Receiver &rx)
+{
+    rx.path = Path::kKernel;
+    rx.final = false;
+    rx.kernel_bytes = 0;
+    rx.written = 0;
+    rx.consumed = 0;
+    rx.credited = 0;
+    rx.uncredited_writes = 0;
+    rx.start_at = kNone;
+    rx.end_at = kNone;
+    rx.returning = false;
+    rx.credit_due = false;
+    rx.leaving = false;
+    rx.base = nullptr;
+    rx.stash = nullptr;
+    rx.unread = nullptr;
+    rx.forget_remote();
+}
+
+Socket *take_from_pool()
+{
+    LockGuard guard(g_pool.lock);
+    if (g_pool.free_list == nullptr && !grow_pool())
+        return nullptr;
+    Socket *const s = g_pool.free_list;
+    g_pool.free_list = s->next_free;
+    reset(s->tx);
+    reset(s->rx);
+    forget_pacing(*s);
+    s->role = Role::kUnknown;
+    s->evaluated = false;
+    s->remote = false;
+    s->pinned = false;
+    s->told = false;
+    s->was_accelerated = false;
+    s->addresses = {};
+    s->receive_timeout_us = -1;
+    s->send_timeout_us = -1;
+    s->receive_shut = false;
+    s->send_shut = false;
+    s->kernel_reason = nullptr;
+    s->operations = 0;
+    s->let_go = false;
+    s->ask_holders_after = 0;
+    s->seen_offers = 0;
+    s->mux.poller = 0;
+    s->ring = 0;
+    s->ring_bit = kMainRing;
+    s->counts_access = false;
+    s->ring_claim.key = {};
+    s->ring_claim.move = RingMove::kNone;
+    s->connecting = false;
+    s->endpoint_down = false;
+    s->ready_due = false;
+    s->tx_work = false;
+    s->kernel_news = false;
+    s->kernel_told = 0;
+    s->descriptor_sleeps = 0;
+    s->news_of_kernel = 0;
+    s->kernel_state = 0;
+    s->pending_error = 0;
+    s->cookie = 0;
+    s->attempt.again_at = 0;
+    s->attempt.tries = 0;
+    s->port = nullptr;
+    s->protocol = &kStreamProtocol;
+    s->transport = &kSharedRing;
+    s->transport_over = false;
+    s->keepalive = false;
+    s->aborted = false;
+    s->lingers_until_ns = 0;
+    s->udp = nullptr;
+    s->screened = false;
+    s->mode.store(Mode::kPlain, std::memory_order_release);
+    g_open.add(static_cast<int>(s->index));
+    return s;
+}
+
+void note_fd(int fd)
+{
+    int above = g_pool.above_fds.load(std::memory_order_relaxed);
+    while (fd >= above && !g_pool.above_fds.compare_exchange_weak(above, fd + 1, std::memory_order_relaxed)) {
+    }
+}
+
+void enter(int fd, Socket &s)
+{
+    s.descriptors.fetch_add(1, std::memory_order_relaxed);
+    note_fd(fd);
+    table_slot(fd).store(&s, std::memory_order_release);
+}
+
+Socket *track(int fd, Role role, bool nonblocking, int protocol = IPPROTO_TCP, int family = AF_INET)
+{
+    if (static_cast<unsigned>(fd) >= static_cast<unsigned>(kMaxTracked))
+        return nullptr;
+    if (table_slot(fd).load(std::memory_order_relaxed) != nullptr)
+        forget(fd); // the number was closed behind our back
+    Socket *const s = take_from_pool();
+    if (s == nullptr)
+        return nullptr;
+    s->role = role;
+    s->nonblocking = nonblocking;
+    s->descriptors = 0;
+    s->any_fd = fd;
+    open_record(*s, fd, protocol, family);
+    enter(fd, *s);
+    return s;
+}
+
+// Bytes that arrived on the endpoint and were never read: TCP answers such a close with RST.
+void reset_if_unread(Socket &s, int fd)
+{
+    if (!dual(s) || !transport(s).spans || !has_input(s) || s.lingers_until_ns.load(std::memory_order_relaxed) != 0 ||
+        !may_reset(s))
+        return;
+    const linger abort_now = {1, 0};
+    libc::real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now);
+}
+
+bool listens(int fd)
+{
+    int on = 0;
+    socklen_t size = sizeof on;
+    return libc::real.getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &size) == 0 && on != 0;
+}
+
+// Nothing to accelerate about itself.
+void explain_listener(Socket &s)
+{
+    const int fd = s.any_fd.load(std::memory_order_relaxed);
+    char text[kAddressText];
+    if (!listens(fd))
+        return;
+    read_addresses(fd, s.addresses);
+    VMA_LOG(kDebug, "fd=%d listened on %s: the connections that it accepted have lines of their own", fd,
+            print_address(s.addresses.local, text));
+}
+
+bool read_destination(const sockaddr *to, socklen_t length, sockaddr_in6 &out)
+{
+    const std::size_t least = to->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+    return length >= least && to_v6(to, out);
+}
+
+bool rule_for_listener(int fd)
+{
+    sockaddr_in6 local = {};
+    return read_address(fd, Side::kLocal, local) && rules::says_kernel(rules::Role::kTcpServer, local);
+}
+
+int other_descriptor(const Socket &s)
+{
+    const int above = g_pool.above_fds.load(std::memory_order_relaxed);
+    for (int fd = 0; fd < above; ++fd)
+        if (table_slot(fd).load(std::memory_order_relaxed) == &s)
+            return fd;
+    return -1;
+}
+
+} // namespace
+
+void explain(Socket &s)
+{
+    if (s.told || !config::log_enabled(config::Level::kDebug))
+        return;
+    if (!protocol(s).has_to_explain(s))
+        return;
+    const std::uint32_t operations = s.operations.load(std::memory_order_relaxed);
+    s.told = true;
+    char name[kNameMax];
+    const std::uint32_t wanted = protocol(s).calls_before_lift(s);
+    if (const char *const reason = s.kernel_reason; reason != nullptr)
+        VMA_LOG(kDebug, "%s: not accelerated: %s", connection_name(s, name), reason);
+    else if (operations < wanted)
+        VMA_LOG(kDebug, "%s: not accelerated: closed after %u sends and receives, VMA_LIFT_AFTER is %u",
+                connection_name(s, name), operations, wanted);
+    else
+        VMA_LOG(kDebug, "%s: not accelerated: no accelerated peer was found", connection_name(s, name));
+}
+
+bool tcp::has_to_explain(Socket &s)
+{
+    if (s.role == Role::kUnknown) {
+        explain_listener(s);
+        return false;
+    }
+    if (!s.evaluated)
+        read_addresses(s.any_fd.load(std::memory_order_relaxed), s.addresses);
+    return true;
+}
+
+void tcp::end(Socket &s, int fd)
+{
+    reset_if_unread(s, fd);
+    if (s.evaluated)
+        sock::stop_lifting(s);
+    if (dual(s)) {
+        start_leaving(s, Heir::kLibrary); // what the peer writes from now on is the kernel's to refuse
+        reset_if_unread(s, fd);           // what it wrote since
+    }
+    if (transport(s).lingers && s.lingers_until_ns.load(std::memory_order_relaxed) == 0)
+        wait_returned(s, return_deadline()); // a device's writes die with the endpoint
+    explain(s);
+    if (s.evaluated)
+        sock::tear_down(s, false);
+    note_end_of_stream(s);
+}
+
+void release(Socket &s, int fd)
+{
+    protocol(s).end(s, fd);
+    extra::end(s);
+    close_record(s);
+    leave_holders(s);
+    forget_pacing_turn(s);
+    s.generation.fetch_add(1, std::memory_order_acq_rel);
+    s.mode.store(Mode::kFree, std::memory_order_release);
+    s.any_fd = -1;
+    notify(s, ~0U);
+    LockGuard guard(g_pool.lock);
+    g_open.remove(static_cast<int>(s.index));
+    g_noted.remove(static_cast<int>(s.index));
+    s.next_free = g_pool.free_list;
+    g_pool.free_list = &s;
+}
+
+const char *connection_name(const Socket &s, char (&out)[kNameMax])
+{
+    return protocol(s).print_name(s, out);
+}
+
+const char *tcp::print_name(const Socket &s, char (&out)[kNameMax])
+{
+    char local[kAddressText];
+    char peer[kAddressText];
+    std::snprintf(out, sizeof out, "fd=%d %s -> %s", s.any_fd.load(std::memory_order_relaxed),
+                  print_address(s.addresses.local, local), print_address(s.addresses.peer, peer));
+    return out;
+}
+
+Socket *socket_by_index(std::uint32_t index)
+{
+    if (index >= g_pool_size.load(std::memory_order_acquire))
+        return nullptr;
+    return &g_pool.chunks[index / kChunkSockets].load(std::memory_order_acquire)[index % kChunkSockets];
+}
+
+[[VMA_AT_STARTUP]] std::uint32_t pool_size()
+{
+    return g_pool_size.load(std::memory_order_acquire);
+}
+
+int highest_descriptor()
+{
+    return g_pool.above_fds.load(std::memory_order_relaxed) - 1;
+}
+
+void lock_pool_for_fork()
+{
+    g_pool.lock.lock();
+}
+
+void unlock_pool_after_fork()
+{
+    g_pool.lock.unlock();
+}
+
+void track_new(int fd, bool nonblocking)
+{
+    track(fd, Role::kUnknown, nonblocking);
+}
+
+Socket *track_foreign(int fd, bool nonblocking)
+{
+    return track(fd, Role::kUnknown, nonblocking);
+}
+
+void track_datagram(int fd, int family, bool nonblocking)
+{
+    if (Socket *const s = track(fd, Role::kUnknown, nonblocking, IPPROTO_UDP, family)) {
+        note_socket(s->index);
+        udp::begin(*s, fd, family);
+    }
+}
+
+// Those that are accepted follow the listener, who was asked for when it began to listen; or it was there before us.
+void track_accepted(int listener, int fd, bool nonblocking)
+{
+    Socket *const s = track(fd, Role::kAcceptor, nonblocking);
+    if (s == nullptr || !rules::exist())
+        return;
+    const Socket *const from = lookup(listener);
+    if (from != nullptr ? from->kernel_reason == rules::kReason : rule_for_listener(listener))
+        stay_on_kernel(*s, rules::kReason);
+}
+
+void track_dup(int old_fd, int new_fd)
+{
+    Socket *const s = lookup(old_fd);
+    if (old_fd == new_fd || static_cast<unsigned>(new_fd) >= static_cast<unsigned>(kMaxTracked))
+        return;
+    if (lookup(new_fd) != nullptr)
+        forget(new_fd);
+    if (s != nullptr)
+        enter(new_fd, *s);
+}
+
+void connecting(Socket &s, int fd, const sockaddr *to, socklen_t length)
+{
+    s.role = Role::kConnector;
+    sockaddr_in6 remote = {};
+    if (!rules::exist() || to == nullptr || !read_destination(to, length, remote))
+        return;
+    if (s.kernel_reason == rules::kReason && !s.pinned) { // of an earlier try
+        s.kernel_reason = nullptr;
+        s.mode.store(Mode::kPlain, std::memory_order_release);
+    }
+    sockaddr_in6 local = {};
+    if (s.mode.load(std::memory_order_acquire) == Mode::kPlain &&
+        rules::says_kernel(rules::Role::kTcpClient, remote, read_address(fd, Side::kLocal, local) ? &local : nullptr))
+        stay_on_kernel(s, rules::kReason);
+}
+
+void listening(Socket &s, int fd)
+{
+    if (rules::exist() && rule_for_listener(fd))
+        s.kernel_reason = rules::kReason;
+}
+
+int connect_datagram(Socket &s, int fd, const sockaddr *address, socklen_t length)
+{
+    return udp::connect(s, fd, address, length);
+}
+
+bool is_datagram(const Socket &s)
+{
+    return protocol(s).messages;
+}
+
+void forget(int fd)
+{
+    if (static_cast<unsigned>(fd) >= static_cast<unsigned>(kMaxTracked))
+        return;
+    Socket *const s = table_slot(fd).exchange(nullptr, std::memory_order_acq_rel);
+    if (s == nullptr)
+        return;
+    const bool last = s->descriptors.fetch_sub(1, std::memory_order_acq_rel) == 1;
+    if (mux::descriptor_closed(*s, fd, last))
+        pin_to_kernel(*s, "a closed descriptor of it stays in an epoll set");
+    if (last) {
+        if (!keep_for_calls(*s, fd) && !begin_linger(*s, fd))
+            release(*s, fd);
+        return;
+    }
+    if (s->any_fd.load(std::memory_order_relaxed) == fd)
+        s->any_fd.store(other_descriptor(*s), std::memory_order_relaxed);
+}
+
+MuxHook &mux_hook(Socket &s)
+{
+    return s.mux;
+}
+
+void set_nonblocking(Socket &s, bool on)
+{
+    s.nonblocking.store(on, std::memory_order_relaxed);
+    tell_blocking(s, !on);
+}
+
+} // namespace vma::sock

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "compat/src/table/uring.hpp"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/table/stream.hpp"
+
+namespace vma::sock {
+
+constinit std::atomic<bool> g_ring_in_use{false};
+
+namespace {
+
+constexpr char kLink[] = "anon_inode:[io_uring]";
+
+struct Entry { // of getdents64(2)
+    std::uint64_t inode;
+    std::int64_t offset;
+    std::uint16_t length;
+    std::uint8_t type;
+    char name[1];
+};
+
+bool is_ring(int folder, const char *name)
+{
+    char target[sizeof kLink] = {};
+    const ssize_t length = ::readlinkat(folder, name, target, sizeof target);
+    return length == sizeof kLink - 1 && memcmp(target, kLink, sizeof kLink - 1) == 0;
+}
+
+bool any_ring(int folder)
+{
+    alignas(Entry) char block[2048];
+    for (;;) {
+        const long bytes = libc::real.syscall(SYS_getdents64, folder, block, sizeof block);
+        if (bytes <= 0)
+            return false;
+        for (long at = 0; at < bytes;) {
+            const auto *const entry = reinterpret_cast<const Entry *>(block + at);
+            if (entry->name[0] != '.' && is_ring(folder, entry->name))
+                return true;
+            at += entry->length;
+        }
+    }
+}
+
+} // namespace
+
+bool finds_ring()
+{
+    const int saved = errno;
+    const int folder = libc::real.open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool found = folder >= 0 && any_ring(folder);
+    if (folder >= 0)
+        libc::real.close(folder);
+    errno = saved;
+    return found;
+}
+
+void ring_seen(const char *how)
+{
+    if (ring_in_use() || g_ring_in_use.exchange(true))
+        return;
+    VMA_LOG(kInfo,
+            "%s: this process uses io_uring, which can reach any socket unseen: all its sockets stay on the kernel",
+            how);
+    const std::uint32_t count = pool_size();
+    for (std::uint32_t i = 0; i < count; ++i) {
+        Socket &s = *socket_by_index(i);
+        const Mode mode = s.mode.load(std::memory_order_acquire);
+        if (mode == Mode::kPlain || mode == Mode::kDual)
+            pin_to_kernel(s, "io_uring");
+    }
+}
+
+namespace {
+
+// The first eight times, then at each doubling.
+bool is_look_due(std::atomic<std::uint32_t> &looks)
+{
+    constexpr std::uint32_t kFirst = 8;
+    const std::uint32_t look = looks.fetch_add(1, std::memory_order_relaxed) + 1;
+    return look <= kFirst || (look & (look - 1)) == 0;
+}
+
+} // namespace
+
+bool meets_ring()
+{
+    static constinit std::atomic<std::uint32_t> looks{0};
+    return is_look_due(looks) && finds_ring();
+}
+
+bool may_lift_beside_rings()
+{
+    static constinit std::atomic<std::uint32_t> looks{0};
+    if (ring_in_use())
+        return false;
+    if (!is_look_due(looks) || !finds_ring())
+        return true;
+    const int saved = errno;
+    ring_seen("/proc/self/fd");
+    errno = saved;
+    return false;
+}
+
+} // namespace vma::sock

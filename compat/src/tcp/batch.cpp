@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// recvmmsg() and sendmmsg(): one message after the other, and what the kernel alone can move in one call of its own.
+#include <errno.h>
+#include <limits.h>
+#include <time.h>
+
+#include <algorithm>
+
+#include "compat/src/libc/real.hpp"
+#include "compat/src/table/accounting.hpp"
+#include "compat/src/table/stream.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr unsigned kMostMessages = IOV_MAX; // the kernel's limit
+constexpr long long kSecond = 1'000'000'000;
+
+// The timeout of recvmmsg(), which is looked at after each message only and gives back what is left.
+class Remaining
+{
+public:
+    explicit Remaining(timespec *left) : left_(left), last_(left != nullptr ? now_ns() : 0) {}
+    bool used_up()
+    {
+        if (left_ == nullptr)
+            return false;
+        const long long now = now_ns();
+        const long long after = std::max(left_->tv_sec * kSecond + left_->tv_nsec - (now - last_), 0LL);
+        *left_ = {static_cast<time_t>(after / kSecond), static_cast<long>(after % kSecond)};
+        last_ = now;
+        return after == 0;
+    }
+
+private:
+    timespec *const left_;
+    long long last_;
+};
+
+} // namespace
+
+int receive_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout)
+{
+    if (timeout != nullptr && (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= kSecond)) {
+        errno = EINVAL;
+        return -1;
+    }
+    int n = 0;
+    if (!is_screened(s) && protocol(s).receive_messages_at_once(s, fd, messages, count, flags, timeout, n))
+        return n;
+    Remaining remaining(timeout);
+    unsigned done = 0;
+    const unsigned wanted = std::min(count, kMostMessages);
+    while (done < wanted) {
+        const ssize_t length = receive_msg(s, fd, &messages[done].msg_hdr, flags & ~MSG_WAITFORONE);
+        if (length < 0)
+            return done != 0 ? static_cast<int>(done) : -1;
+        messages[done].msg_len = static_cast<unsigned>(length);
+        ++done;
+        if ((flags & MSG_WAITFORONE) != 0)
+            flags |= MSG_DONTWAIT;
+        if (remaining.used_up())
+            break;
+        if (!is_screened(s) && done < wanted && protocol(s).only_kernel_brings(s)) {
+            n = libc::real.recvmmsg(fd, messages + done, wanted - done, flags | MSG_DONTWAIT, nullptr);
+            if (n > 0)
+                done += static_cast<unsigned>(by_os_received(s, messages + done, n));
+        }
+    }
+    return static_cast<int>(done);
+}
+
+int send_messages(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags)
+{
+    int n = 0;
+    if (protocol(s).send_messages_at_once(s, fd, messages, count, flags, n))
+        return n;
+    const unsigned wanted = std::min(count, kMostMessages);
+    for (unsigned done = 0; done < wanted; ++done) {
+        const ssize_t length = send_msg(s, fd, &messages[done].msg_hdr, flags);
+        if (length < 0)
+            return done != 0 ? static_cast<int>(done) : -1;
+        messages[done].msg_len = static_cast<unsigned>(length);
+        if (static_cast<std::size_t>(length) < total_length(messages[done].msg_hdr))
+            return static_cast<int>(done) + 1; // the next message would stand where the rest of this one belongs
+    }
+    return static_cast<int>(wanted);
+}
+
+} // namespace vma::sock

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Everything on a tracked socket that is neither sending nor receiving: shutdown, options, pinning to the kernel, splice.
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/time.h>
+
+#include <algorithm>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/exception.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/extra/extra.hpp"
+#include "compat/src/libc/kernel_acts.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/sharing/stash.hpp"
+#include "compat/src/table/accounting.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/src/tcp/calls.hpp"
+#include "compat/src/tcp/mapped_receive.hpp"
+#include "compat/src/tcp/peek_offset.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::int64_t kReturnWithinNs = 1'000'000'000;
+
+std::int64_t to_us(const timeval &t)
+{
+    return t.tv_sec == 0 && t.tv_usec == 0 ? -1 : t.tv_sec * 1'000'000 + t.tv_usec;
+}
+
+// SO_RCVTIMEO and SO_SNDTIMEO, in microseconds or -1 for ever.
+void note_timeout(Socket &s, int name, const void *value, socklen_t len)
+{
+    if (len < sizeof(timeval))
+        return;
+    const std::int64_t us = to_us(*static_cast<const timeval *>(value));
+    (name == SO_RCVTIMEO ? s.receive_timeout_us : s.send_timeout_us).store(us, std::memory_order_relaxed);
+}
+
+// Options whose meaning is in how the kernel itself moves the bytes; nullptr for the others.
+const char *needs_kernel(int level, int name)
+{
+    if (level == IPPROTO_TCP && name == TCP_ULP)
+        return "TCP_ULP";
+    if (level == IPPROTO_TCP && name == TCP_REPAIR)
+        return "TCP_REPAIR";
+    if (level == IPPROTO_TCP && (name == TCP_MD5SIG || name == TCP_MD5SIG_EXT))
+        return "TCP_MD5SIG";
+    if (level != SOL_SOCKET)
+        return nullptr;
+    switch (name) {
+    case SO_ZEROCOPY:
+        return "SO_ZEROCOPY";
+    case SO_TIMESTAMPING:
+    case SO_TIMESTAMP:
+    case SO_TIMESTAMPNS:
+        return "receive time stamps";
+    case SO_RCVLOWAT:
+        return "SO_RCVLOWAT";
+    case SO_PEEK_OFF:
+        return "SO_PEEK_OFF";
+    case SO_OOBINLINE:
+        return "SO_OOBINLINE";
+    default:
+        return nullptr;
+    }
+}
+
+} // namespace
+
+void read_timeouts(Socket &s, int fd)
+{
+    for (const int name : {SO_RCVTIMEO, SO_SNDTIMEO}) {
+        timeval value = {};
+        socklen_t size = sizeof value;
+        if (libc::real.getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0)
+            note_timeout(s, name, &value, size);
+    }
+}
+
+std::int64_t return_deadline()
+{
+    return now_ns() + kReturnWithinNs;
+}
+
+void wait_returned(Socket &s, std::int64_t until_ns)
+{
+    while (is_returning(s) && now_ns() < until_ns) {
+        if (s.tx_work.load(std::memory_order_acquire))
+            try_tx_work(s);
+        if (engine_poll(ring_of(s)) == 0)
+            libc::real.poll(nullptr, 0, 1);
+    }
+}
+
+void return_one(Socket &s, Heir heir)
+{
+    do {
+        start_leaving(s, heir);
+        wait_returned(s, return_deadline());
+        give_up_waiting(s);
+    } while (!close_left(s));
+}
+
+void pin_to_kernel(Socket &s, const char *reason, Heir heir)
+{
+    if (s.mode.load(std::memory_order_acquire) == Mode::kKernel)
+        return;
+    s.kernel_reason = reason;
+    share_for_good(s); // what the kernel moves by itself is not counted
+    tell_way(s);
+    if (s.pinned.exchange(true, std::memory_order_acq_rel) && s.endpoint == nullptr && dual(s))
+        return; // but for what is left to read it is there
+    stop_lifting(s);
+    if (dual(s)) {
+        char name[kNameMax];
+        VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(s, name), reason);
+        return_one(s, heir);
+    }
+    Mode plain = Mode::kPlain;
+    s.mode.compare_exchange_strong(plain, mode_without_endpoint(s), std::memory_order_acq_rel);
+    tell_way(s);
+}
+
+int shut_down(Socket &s, int fd, int how)
+{
+    protocol(s).before_shutdown(s);
+    const bool ends_sending = how == SHUT_WR || how == SHUT_RDWR;
+    if (ends_sending) {
+        s.send_shut.store(true, std::memory_order_seq_cst); // before it is seen that the socket is not dual yet
+        if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual) {
+            s.tx_lock.lock();
+            end_transmit(s, true);
+            finish_resend(s);
+            unlock_tx(s);
+        }
+    }
+    const int result = libc::by_kernel(libc::real.shutdown(fd, how));
+    if (result != 0 && ends_sending)
+        s.send_shut.store(false, std::memory_order_relaxed);
+    if (result == 0 && (how == SHUT_RD || how == SHUT_RDWR)) {
+        s.receive_shut.store(true, std::memory_order_release);
+        s.kernel_news.store(true, std::memory_order_release);
+        notify(s, POLLIN | POLLRDHUP);
+    }
+    return result;
+}
+
+namespace {
+
+// VMA_ALLOW_PRIVILEGED_SOCK_OPT: what the kernel has refused makes no difference to an accelerated socket.
+bool allow_hint(const Socket &s, int level, int name)
+{
+    if (errno != EPERM || !config::params().allow_privileged_sock_opt || !is_hint(level, name))
+        return false;
+    char text[kNameMax];
+    VMA_LOG(kDebug, "%s: setsockopt(level %d, option %d) needs rights that the process has not: it is taken for done",
+            connection_name(s, text), level, name);
+    return true;
+}
+
+} // namespace
+
+bool admit_option(Socket &s, int level, int name, const char *reason)
+{
+    char call[64];
+    snprintf(call, sizeof call, "setsockopt(level %d, option %d)", level, name);
+    return admit_call(s, call, reason, reason != nullptr && level == SOL_SOCKET ? Heir::kLibrary : Heir::kAnybody);
+}
+
+int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len)
+{
+    if (level == SOL_SOCKET && name == SO_MAX_PACING_RATE)
+        return set_pacing_rate(s, fd, value, len);
+    if (extra::is_option(level, name))
+        return extra::set_option(s, fd, name, value, len);
+    if (!protocol(s).admits_option(s, level, name))
+        return -1;
+    const int result = protocol(s).set_option(s, fd, level, name, value, len);
+    if (result != 0)
+        return allow_hint(s, level, name) ? 0 : result;
+    if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
+        note_timeout(s, name, value, len);
+    transport(s).option_was_set(s, fd, level, name, value);
+    return result;
+}
+
+int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *len)
+{
+    if (level == SOL_SOCKET && name == SO_MAX_PACING_RATE)
+        return get_pacing_rate(s, fd, value, len);
+    if (extra::is_option(level, name))
+        return extra::get_option(s, name, value, len);
+    const int result = protocol(s).get_option(s, fd, level, name, value, len);
+    if (result == 0 && level == SOL_SOCKET && name == SO_ERROR && *len == sizeof(int))
+        if (const int error = take_owed_error(s))
+            memcpy(value, &error, sizeof error);
+    if (result == 0 && level == SOL_SOCKET && name == SO_PEEK_OFF)
+        correct_peek_offset(s, value, *len);
+    if (result == 0)
+        transport(s).correct_option(s, level, name, value, *len);
+    return result;
+}
+
+namespace tcp {
+
+void before_shutdown(Socket &s)
+{
+    if (!transport(s).spans)
+        pin_to_kernel(s, "shutdown()");
+}
+
+bool admits_option(Socket &s, int level, int name)
+{
+    const char *const reason = needs_kernel(level, name);
+    return (reason == nullptr && is_known_stream_option(level, name)) || admit_option(s, level, name, reason);
+}
+
+int set_option(Socket &s, int fd, int level, int name, const void *value, socklen_t len)
+{
+    int result = 0;
+    return transport(s).set_option(s, fd, level, name, value, len, result)
+               ? result
+               : set_in_kernel(s, fd, level, name, value, len);
+}
+
+int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *len)
+{
+    if (is_mapped_receive(level, name) && dual(s)) [[unlikely]]
+        return receive_mapped(s, fd, value, len);
+    return libc::real.getsockopt(fd, level, name, value, len);
+}
+
+} // namespace tcp
+
+// The kernel moves pipe pages by itself: the socket is given to it.
+ssize_t splice_to(Socket &s, int fd, int pipe_fd, off64_t *in_offset, std::size_t len, unsigned flags)
+{
+    pin_to_kernel(s, "splice");
+    return libc::by_kernel(libc::real.splice(pipe_fd, in_offset, fd, nullptr, len, flags));
+}
+
+namespace {
+
+// While bytes are left that the peer had sent by the endpoint before it ended that itself: they, and what stands before them
+// in the kernel, go through a buffer. What the pipe doesn't take stays where it is.
+ssize_t splice_by_copy(Socket &s, int fd, int pipe_fd, std::size_t len, unsigned flags)
+{
+    constexpr std::size_t kPiece = 16384;
+    char bytes[kPiece];
+    const bool waits = (flags & SPLICE_F_NONBLOCK) == 0;
+    pollfd room = {pipe_fd, POLLOUT, 0};
+    if (!waits && libc::real.poll(&room, 1, 0) == 0) {
+        errno = EAGAIN;
+        return -1;
+    }
+    const ssize_t n = receive(s, fd, bytes, std::min(len, kPiece), MSG_PEEK | (waits ? 0 : MSG_DONTWAIT));
+    if (n <= 0)
+        return n;
+    const ssize_t written = libc::real.write(pipe_fd, bytes, static_cast<std::size_t>(n));
+    for (ssize_t taken = 0; taken < written;) {
+        const ssize_t more = receive(s, fd, bytes, static_cast<std::size_t>(written - taken), MSG_DONTWAIT);
+        if (more <= 0)
+            break;
+        taken += more;
+    }
+    return written;
+}
+
+} // namespace
+
+ssize_t splice_from(Socket &s, int fd, int pipe_fd, off64_t *out_offset, std::size_t len, unsigned flags)
+{
+    pin_to_kernel(s, "splice");
+    if (dual(s) && out_offset == nullptr && len != 0)
+        return splice_by_copy(s, fd, pipe_fd, len, flags);
+    return libc::by_kernel(libc::real.splice(fd, nullptr, pipe_fd, out_offset, len, flags));
+}
+
+} // namespace vma::sock

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What poll() would say of a tracked socket: the endpoint's side from memory, the kernel's side only where a direction
+// is on the kernel or the kernel has had news.
+#include <errno.h>
+#include <poll.h>
+
+#include "compat/src/extra/extra.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/sharing/stash.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/src/tcp/calls.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::uint32_t kIn = POLLIN | POLLRDNORM;
+constexpr std::uint32_t kOut = POLLOUT | POLLWRNORM;
+constexpr std::uint32_t kSticky = POLLRDHUP | POLLHUP | POLLERR;
+constexpr std::uint32_t kAlways = POLLHUP | POLLERR | POLLNVAL;
+
+std::uint32_t kernel_events(const Socket &s, int fd, std::uint32_t interest)
+{
+    pollfd p = {fd, static_cast<short>(interest), 0};
+    const int n = libc::uncancelled::poll_now(&p, 1);
+    const std::uint32_t untold = owes_error(s) ? POLLERR : 0;
+    return (n > 0 ? static_cast<std::uint32_t>(static_cast<unsigned short>(p.revents)) : 0) | untold;
+}
+
+// The endpoint carries what comes next: kernel bytes are not for the program yet.
+bool receives_by_endpoint(const Socket &s)
+{
+    return s.rx.path.load(std::memory_order_acquire) == Path::kEndpoint ||
+           s.rx.start_at.load(std::memory_order_acquire) == s.rx.kernel_bytes.load(std::memory_order_relaxed);
+}
+
+bool sends_by_endpoint(const Socket &s)
+{
+    return s.tx.path.load(std::memory_order_acquire) == Path::kEndpoint &&
+           !s.endpoint_down.load(std::memory_order_acquire);
+}
+
+bool sends_blocked(const Socket &s)
+{
+    return s.tx.resend_from.load(std::memory_order_relaxed) != kNone ||
+           s.tx.end_pending.load(std::memory_order_relaxed) != kNone ||
+           (s.tx.unseen.load(std::memory_order_relaxed) != 0 && !s.endpoint_down.load(std::memory_order_acquire));
+}
+
+std::uint32_t endpoint_in(const Socket &s)
+{
+    if (s.receive_shut.load(std::memory_order_relaxed)) [[unlikely]]
+        return kIn | POLLRDHUP;
+    return has_input(s) ? kIn : 0;
+}
+
+} // namespace
+
+bool is_dual(const Socket &s)
+{
+    return dual(s);
+}
+
+bool waits_for_kernel(const Socket &s, std::uint32_t interest)
+{
+    return protocol(s).waits_for_kernel(s, interest);
+}
+
+namespace tcp {
+
+bool waits_for_kernel(const Socket &s, std::uint32_t interest)
+{
+    return ((interest & kIn) != 0 && !receives_by_endpoint(s)) || ((interest & kOut) != 0 && !sends_by_endpoint(s));
+}
+
+} // namespace tcp
+
+namespace {
+
+std::uint32_t kept_in(const Socket &s, std::uint32_t interest)
+{
+    return is_screened(s) && extra::has_ready(s) ? interest & kIn : 0;
+}
+
+} // namespace
+
+std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest)
+{
+    if (const std::uint32_t kept = kept_in(s, interest)) [[unlikely]]
+        return kept;
+    return protocol(s).ready_events_fast(s, interest);
+}
+
+namespace tcp {
+
+std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest)
+{
+    std::uint32_t events = endpoint_in(s);
+    if (sends_by_endpoint(s) && can_transmit(s))
+        events |= kOut;
+    if (s.kernel_news.load(std::memory_order_relaxed) || s.endpoint_down.load(std::memory_order_acquire))
+        events |= kIn | kOut | s.kernel_state.load(std::memory_order_relaxed);
+    if (!receives_by_endpoint(s) || (interest & POLLOUT && !sends_by_endpoint(s)))
+        events |= s.kernel_state.load(std::memory_order_relaxed);
+    return events & (interest | kAlways);
+}
+
+} // namespace tcp
+
+namespace {
+
+// Room to send; if there is none, the CREDIT that makes some is news, though no send has found it full: who was told "not yet" is
+// not looked at again otherwise. (The kernel's poll() notes it for the same reason.)
+bool has_room(Socket &s)
+{
+    if (can_transmit(s))
+        return true;
+    s.tx.found_full.store(true, std::memory_order_seq_cst);
+    return can_transmit(s);
+}
+
+} // namespace
+
+namespace tcp {
+
+std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
+{
+    if ((interest & kOut) != 0 && sends_blocked(s)) { // perhaps only for the moment in which another thread sees to it
+        const LockGuard guard(s.tx_lock);
+    }
+    const bool news = s.kernel_news.load(std::memory_order_acquire) || s.endpoint_down.load(std::memory_order_acquire);
+    const bool rx_endpoint = receives_by_endpoint(s);
+    const bool tx_endpoint = sends_by_endpoint(s);
+    std::uint32_t events = endpoint_in(s);
+    if (events != 0 && !transport(s).confirm_input(s))
+        events = 0;
+    std::uint32_t ask = interest & (POLLRDHUP | POLLPRI);
+    if ((interest & kIn) != 0 && (!rx_endpoint || (events == 0 && news)))
+        ask |= interest & kIn;
+    if ((interest & kOut) != 0 && !tx_endpoint && !sends_blocked(s))
+        ask |= interest & kOut;
+    if (tx_endpoint && (interest & kOut) != 0 && has_room(s))
+        events |= kOut;
+    if (news || (ask & ~static_cast<std::uint32_t>(POLLRDHUP | POLLPRI)) != 0) {
+        const std::uint32_t kernel = kernel_events(s, fd, ask);
+        events |= kernel;
+        s.kernel_state.fetch_or(kernel & kSticky, std::memory_order_relaxed);
+        if (news && rx_endpoint && (kernel & (kIn | kSticky)) == 0)
+            s.kernel_news.store(false, std::memory_order_relaxed);
+    }
+    events |= s.kernel_state.load(std::memory_order_relaxed);
+    return events & (interest | kAlways);
+}
+
+} // namespace tcp
+
+namespace {
+
+std::uint32_t ready_events_of_both(Socket &s, int fd, std::uint32_t interest)
+{
+    return dual(s) ? protocol(s).ready_events(s, fd, interest) : kernel_events(s, fd, interest) & (interest | kAlways);
+}
+
+} // namespace
+
+std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
+{
+    if (const std::uint32_t kept = kept_in(s, interest)) [[unlikely]]
+        return kept | ready_events_of_both(s, fd, interest);
+    return ready_events_of_both(s, fd, interest);
+}
+
+std::uint32_t screen_events(Socket &s, int fd, std::uint32_t events)
+{
+    if (!is_screened(s) || (events & kIn) == 0) [[likely]]
+        return events;
+    return extra::screen(s, fd) ? events : events & ~kIn;
+}
+
+void note_kernel_events(Socket &s, std::uint32_t events)
+{
+    if (!transport(s).spans)
+        return;                // its socket in the kernel is a shell
+    if (!protocol(s).messages) // whose errors are over with the call that tells them
+        s.kernel_state.fetch_or(events & kSticky, std::memory_order_relaxed);
+    if ((events & (kIn | kSticky | POLLPRI)) != 0)
+        s.kernel_news.store(true, std::memory_order_release);
+}
+
+} // namespace vma::sock

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Waiting for a dual socket: a spin on the completion queue, then a sleep on everything that can bring news. Also the
+// list of sleeping threads.
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <time.h>
+
+#include <algorithm>
+
+#include "compat/src/base/clock.hpp"
+#include "compat/src/base/spin_time.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/engine/engine.hpp"
+#include "compat/src/libc/private_fd.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/libc/signals.hpp"
+#include "compat/src/libc/thread_key.hpp"
+#include "compat/src/mux/thread_record.hpp"
+#include "compat/src/table/accounting.hpp"
+#include "compat/src/table/calls.hpp"
+#include "compat/src/table/stream.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::int64_t kNsPerUs = 1000;
+constexpr std::int64_t kShortTurnNs = 100'000; // of a rate limit: a sleep takes longer
+constexpr unsigned kTurnsPerCancel = 64;
+constexpr unsigned kTurnsPerKernelLook = 16;
+
+constinit Mutex g_sleepers_lock;
+constinit Sleeper *g_sleepers = nullptr;
+thread_local constinit int t_wake_fd [[gnu::tls_model("initial-exec")]] = -1;
+
+std::uint32_t signals_of(const Wait &wait)
+{
+    const libc::SignalCounts counts = libc::signal_counts();
+    return wait.any_signal ? counts.all : counts.interrupting;
+}
+
+bool is_over(const Wait &wait)
+{
+    return wait.deadline_ns != kForever && now_ns() >= wait.deadline_ns;
+}
+
+bool may_be_ready(const Socket &s, short events)
+{
+    return ready_events_fast(s, static_cast<std::uint32_t>(events)) != 0;
+}
+
+// 0 go on sleeping is due, 1 ready, or a negative errno.
+int check(const Socket &s, short events, const Wait &wait)
+{
+    if (s.generation.load(std::memory_order_acquire) != wait.generation)
+        return -EBADF;
+    if (dual(s) == wait.plain || may_be_ready(s, events))
+        return 1;
+    return signals_of(wait) != wait.signals ? -EINTR : 0;
+}
+
+int spin(Socket &s, int fd, short events, Wait &wait, mux::SpinTime &time)
+{
+    const std::uint32_t yield = config::params().rx_poll_yield;
+    for (unsigned turn = 1;; ++turn) {
+        const bool polite = time.polite();
+        if (wait.look == nullptr)
+            engine_poll(ring_of(s));
+        else if ((wait.found = wait.look(wait.look_argument, polite)))
+            return 1;
+        const int result = check(s, events, wait);
+        if (result != 0)
+            return result;
+        const auto interest = static_cast<std::uint32_t>(events);
+        if ((polite || turn % kTurnsPerKernelLook == 0) && waits_for_kernel(s, interest) &&
+            ready_events(s, live_fd(s, fd), interest) != 0)
+            return 1;
+        if (time.over())
+            return now_ns() >= wait.deadline_ns ? -EAGAIN : 0;
+        if (!polite && yield != 0 && turn % yield == 0)
+            sched_yield();
+        else
+            cpu_relax();
+        if (turn % kTurnsPerCancel == 0 || polite)
+            pthread_testcancel(); // no lock is held, and no list has anything of this stack
+    }
+}
+
+// When the socket's rate lets it send, if that is waited for.
+std::int64_t turn_of(const Socket &s, short events)
+{
+    return (events & POLLOUT) != 0 ? held_until(s) : kForever;
+}
+
+// What the kernel is to tell meanwhile, until `turn` at most. 0: look again.
+int sleep_in_kernel(Socket &s, int fd, short events, const Wait &wait, Sleeper &sleeper, RingMask ring,
+                    std::int64_t turn)
+{
+    const bool kernel_carries =
+        (events & POLLOUT) == 0 || (s.tx.path.load(std::memory_order_acquire) == Path::kKernel && turn == kForever);
+    pollfd fds[] = {{live_fd(s, fd), static_cast<short>(kernel_carries ? events : 0), 0},
+                    {engine_wait_fd(static_cast<unsigned>(__builtin_ctzll(ring))), POLLIN, 0},
+                    {sleeper.wake_fd(), POLLIN, 0}};
+    timespec timeout = {};
+    const std::int64_t until = std::min(wait.deadline_ns, turn);
+    const std::int64_t left = until - now_ns();
+    if (until != kForever && left > 0)
+        timeout = mux::to_timespec(left);
+    if (libc::real.ppoll(fds, std::size(fds), until == kForever ? nullptr : &timeout, nullptr) > 0 &&
+        fds[0].revents != 0)
+        note_kernel_events(s, static_cast<std::uint32_t>(fds[0].revents));
+    sleeper.told(fds[2].revents);
+    engine_woken(ring);
+    const bool by_kernel = protocol(s).messages || waits_for_kernel(s, static_cast<std::uint32_t>(events));
+    if ((fds[0].revents & events) != 0 && by_kernel)
+        return 1;
+    return is_over(wait) ? -EAGAIN : 0;
+}
+
+// The same at its place.
+int sleep_at_place(const Wait &wait, const Sleeper &sleeper)
+{
+    sleeper.sleep_at_place(wait.deadline_ns);
+    return is_over(wait) ? -EAGAIN : 0;
+}
+
+// One sleep. 0: look again. What it leaves on lists lies in a frame on the heap: it may be left by a jump or cancellation.
+int sleep_once(Socket &s, int fd, short events, const Wait &wait)
+{
+    const std::uint32_t place = events == POLLIN ? place_for_input(s, fd) : kNoPlace;
+    mux::Frame *const frame = mux::acquire_frame();
+    if (frame == nullptr || !frame->watch_one(s, place)) { // no memory
+        if (frame != nullptr)
+            frame->release();
+        libc::real.poll(nullptr, 0, 1);
+        return 0;
+    }
+    // First: a turn that comes behind the look, and before it is asked for, is news that nobody tells.
+    const std::int64_t turn = turn_of(s, events);
+    int result = check(s, events, wait);
+    const RingMask ring = ring_of(s); // whoever changes it wakes sleepers
+    const bool at_place = place != kNoPlace && ring == kMainRing;
+    const bool stays = result == 0 && !(at_place ? engine_rest() : place == kNoPlace && engine_arm(ring));
+    if (stays)
+        result = is_over(wait) ? -EAGAIN : 0;
+    else if (result == 0)
+        result = at_place
+                     ? sleep_at_place(wait, *frame->sleeper)
+                     : sleep_in_kernel(s, fd, events, wait, *frame->sleeper, ring, std::min(turn, turn_of(s, events)));
+    frame->release();
+    // Who is taking what is there may need this processor: a look that passes it by would only come back here.
+    if (stays)
+        engine_drain(ring);
+    else
+        engine_poll(ring);
+    return result;
+}
+
+} // namespace
+
+std::int64_t now_ns()
+{
+    return mux::now_ns();
+}
+
+Wait begin_wait(const Socket &s, std::int64_t timeout_us)
+{
+    Wait wait = {};
+    wait.generation = s.generation.load(std::memory_order_acquire);
+    wait.any_signal = timeout_us >= 0;
+    wait.deadline_ns = timeout_us >= 0 ? now_ns() + timeout_us * kNsPerUs : kForever;
+    wait.signals = signals_of(wait);
+    return wait;
+}
+
+namespace {
+
+mux::SpinTime time_to_spin(Socket &s, short events, const Wait &wait)
+{
+    const config::Params &params = config::params();
+    const std::int64_t turn = turn_of(s, events);
+    if (turn != kForever && turn - now_ns() > kShortTurnNs) // nobody hastens the clock
+        return {0, wait.deadline_ns};
+    mux::ThreadRecord *const record = mux::goes_by_habit(params.rx_poll_learns) ? mux::thread_record() : nullptr;
+    if (record == nullptr) // no memory, or the user has said it
+        return {params.rx_poll, wait.deadline_ns};
+    return {(events & POLLOUT) != 0 ? s.send_spins : s.receive_spins, record->rest, wait.deadline_ns};
+}
+
+// Of what was not ready at once.
+int wait_longer(Socket &s, int fd, short events, Wait &wait, mux::SpinTime time)
+{
+    const bool receives = (events & POLLIN) != 0;
+    int result = time.spins() ? spin(s, fd, events, wait, time) : 0;
+    if (result > 0) {
+        time.hit();
+        if (receives)
+            stats::add(record_of(s).now.rx.poll_hit);
+    }
+    if (result != 0)
+        return result;
+    if (receives)
+        stats::add(record_of(s).now.rx.poll_miss);
+    while (result == 0) {
+        result = sleep_once(s, fd, events, wait);
+        if (result == 0)
+            result = check(s, events, wait);
+        if (result == 0 && s.kernel_news.load(std::memory_order_acquire))
+            result = 1;
+    }
+    time.slept();
+    return result;
+}
+
+} // namespace
+
+int wait_for(Socket &s, int fd, short events, Wait &wait)
+{
+    // Who sends has just found no room. News of what the kernel has to read would say again and again that there may be some.
+    if ((events & POLLOUT) != 0) {
+        if (signals_of(wait) != wait.signals)
+            return -EINTR;
+        if (is_over(wait))
+            return -EAGAIN;
+    }
+    wait.plain = !protocol(s).messages && !dual(s);
+    int result = check(s, events, wait);
+    if (result == 0)
+        result = wait_longer(s, fd, events, wait, time_to_spin(s, events, wait));
+    engine_leave(ring_of(s));
+    return result > 0 ? 0 : result;
+}
+
+namespace {
+
+void close_wake_fd(void *value)
+{
+    t_wake_fd = -1;
+    libc::close_private(static_cast<int>(reinterpret_cast<std::intptr_t>(value)) - 1);
+}
+
+constinit libc::ThreadKey g_wake_key(close_wake_fd);
+
+// This thread's eventfd, closed when the thread ends.
+int make_wake_fd()
+{
+    const int fd = libc::make_private(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    g_wake_key.set(reinterpret_cast<void *>(static_cast<std::intptr_t>(fd) + 1));
+    return fd;
+}
+
+} // namespace
+
+Sleeper::Sleeper(std::uint32_t place)
+{
+    if (place != kNoPlace) {
+        enter_place(place);
+    } else {
+        if (t_wake_fd < 0)
+            t_wake_fd = make_wake_fd();
+        fd_ = t_wake_fd;
+        libc::set_signal_wake_fd(fd_);
+    }
+    LockGuard guard(g_sleepers_lock);
+    next_ = g_sleepers;
+    if (next_ != nullptr)
+        next_->prev_ = this;
+    g_sleepers = this;
+}
+
+Sleeper::~Sleeper()
+{
+    libc::set_signal_wake_fd(-1);
+    {
+        LockGuard guard(g_sleepers_lock);
+        if (next_ != nullptr)
+            next_->prev_ = prev_;
+        if (prev_ != nullptr)
+            prev_->next_ = next_;
+        else
+            g_sleepers = next_;
+    }
+    if (place_ != nullptr)
+        leave_place();
+    if (fd_ < 0 || empty_)
+        return;
+    std::uint64_t count;
+    [[maybe_unused]] const ssize_t n = libc::uncancelled::read(fd_, &count, sizeof count);
+}
+
+void kick_sleepers()
+{
+    LockGuard guard(g_sleepers_lock);
+    for (const Sleeper *sleeper = g_sleepers; sleeper != nullptr; sleeper = sleeper->next_)
+        sleeper->wake();
+}
+
+void sleepers_after_fork_in_child()
+{
+    g_sleepers_lock.reset();
+    g_sleepers = nullptr;
+    if (t_wake_fd >= 0)
+        libc::close_private(t_wake_fd); // shared with the parent's thread
+    t_wake_fd = -1;
+}
+
+} // namespace vma::sock

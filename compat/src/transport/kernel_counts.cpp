@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The kernel's counters are read one by one: the pair that belongs together is known by the first one not having changed.
+#include "compat/src/transport/kernel_counts.hpp"
+
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <cstddef>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/table/stream.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr int kTries = 8; // while acknowledgements or segments come in between
+
+enum TcpState : std::uint8_t { kCloseWait = 8, kClose = 7, kTimeWait = 6, kLastAck = 9, kClosing = 11 };
+
+bool read_info(int fd, tcp_info &info)
+{
+    socklen_t size = sizeof info;
+    info = {};
+    return libc::real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+           size >= offsetof(tcp_info, tcpi_bytes_received) + sizeof info.tcpi_bytes_received &&
+           info.tcpi_state != kClose;
+}
+
+// The peer's FIN is in tcpi_bytes_received as a byte.
+std::uint64_t count_fin(const tcp_info &info)
+{
+    const std::uint8_t state = info.tcpi_state;
+    return state == kCloseWait || state == kTimeWait || state == kLastAck || state == kClosing ? 1 : 0;
+}
+
+// `counter` and what `request` says of the same moment.
+template <typename Counter> bool read_pair(int fd, Counter counter, unsigned long request, tcp_info &info, int &queued)
+{
+    for (int i = 0; i < kTries; ++i) {
+        tcp_info before;
+        if (!read_info(fd, before) || libc::real.ioctl(fd, request, &queued) != 0 || !read_info(fd, info))
+            return false;
+        if (before.*counter == info.*counter && before.tcpi_state == info.tcpi_state)
+            return true;
+    }
+    return false;
+}
+
+} // namespace
+
+bool kernel_sent(const Socket &s, std::uint64_t &bytes)
+{
+    const std::uint64_t syn =
+        s.role == Role::kConnector ? 1 : 0; // is acknowledged as a byte; an acceptor's was before it counted
+    tcp_info info;
+    int unacknowledged = 0;
+    if (s.port != nullptr || !read_pair(s.any_fd.load(std::memory_order_relaxed), &tcp_info::tcpi_bytes_acked, SIOCOUTQ,
+                                        info, unacknowledged))
+        return false;
+    bytes = info.tcpi_bytes_acked + static_cast<std::uint64_t>(unacknowledged) - syn;
+    return true;
+}
+
+bool kernel_read(const Socket &s, std::uint64_t &bytes)
+{
+    tcp_info info;
+    int queued = 0;
+    if (s.port != nullptr ||
+        !read_pair(s.any_fd.load(std::memory_order_relaxed), &tcp_info::tcpi_bytes_received, SIOCINQ, info, queued))
+        return false;
+    bytes = info.tcpi_bytes_received - count_fin(info) - static_cast<std::uint64_t>(queued);
+    return true;
+}
+
+bool kernel_agrees_on_sent(const Socket &s, std::uint64_t bytes)
+{
+    std::uint64_t counted = 0;
+    return !kernel_sent(s, counted) || counted == bytes;
+}
+
+bool kernel_agrees_on_read(const Socket &s, std::uint64_t bytes)
+{
+    std::uint64_t counted = 0;
+    return !kernel_read(s, counted) || counted == bytes;
+}
+
+void note_uncounted(Socket &s)
+{
+    char name[kNameMax];
+    s.pinned.store(true, std::memory_order_release);
+    s.kernel_reason = "bytes were moved past the library";
+    VMA_LOG(kDebug,
+            "%s: not accelerated: the kernel counts bytes that were moved past the library, by another process or call",
+            connection_name(s, name));
+}
+
+namespace {
+
+bool in_bare_call(const Socket &s)
+{
+    return s.bare_receivers.load(std::memory_order_seq_cst) != 0 || s.bare_senders.load(std::memory_order_seq_cst) != 0;
+}
+
+} // namespace
+
+// What the others sent and read is in the kernel's counts alone. A call of ours adds what it moved before it is over: one that has moved
+// something since the first look is seen at the last one, and one that begins later adds to what is set here.
+bool take_kernel_counts(Socket &s)
+{
+    const std::uint64_t sent = s.tx.kernel_bytes.load(std::memory_order_seq_cst);
+    const std::uint64_t read = s.rx.kernel_bytes.load(std::memory_order_seq_cst);
+    std::uint64_t all_sent = 0;
+    std::uint64_t all_read = 0;
+    if (in_bare_call(s) || !kernel_sent(s, all_sent) || !kernel_read(s, all_read) || in_bare_call(s) ||
+        s.tx.kernel_bytes.load(std::memory_order_seq_cst) != sent ||
+        s.rx.kernel_bytes.load(std::memory_order_seq_cst) != read)
+        return false;
+    s.tx.kernel_bytes.fetch_add(all_sent - sent);
+    s.rx.kernel_bytes.fetch_add(all_read - read);
+    return true;
+}
+
+} // namespace vma::sock

@@ -1,0 +1,546 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The transport of a stream on a port: its life, and its bytes.
+#include "compat/src/transport/port.hpp"
+#include "compat/src/engine/exception.hpp"
+#include "compat/src/table/accounting.hpp"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+#include <algorithm>
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_ext_vma.h>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/engine/device.hpp"
+#include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/engine/ports.hpp"
+#include "compat/src/engine/provider.hpp"
+#include "compat/src/libc/fault.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/mux/mux.hpp"
+#include "compat/src/table/calls.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/src/transport/port_options.hpp"
+#include "compat/src/transport/ring.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+constexpr std::size_t kPiece = 16384;             // on the stack
+constexpr std::uint32_t kOperationsUntilNext = 8; // attempt, twice as many after each
+constexpr std::uint32_t kMostDoublings = 3;
+
+bool in_call(const Socket &s)
+{
+    return s.bare_receivers.load(std::memory_order_seq_cst) != 0 || s.bare_polls.load(std::memory_order_seq_cst) != 0 ||
+           s.bare_senders.load(std::memory_order_seq_cst) != 0;
+}
+
+} // namespace
+
+// ---- life ------------------------------------------------------------------------------------------------------------
+
+bool find_port(Socket &s)
+{
+    fi_info *info = nullptr;
+    if (find_device(*provider(), Want::kPortStreams, &s.addresses, info) != 0) {
+        stay_on_kernel(s, "no Ethernet port that can be used leads to the peer");
+        return false;
+    }
+    if (!is_named_port(info->domain_attr->name)) {
+        stay_on_kernel(s, "the port that leads to the peer is not in VMA_ETHERNET");
+        engine_objects().process->freeinfo(info);
+        return false;
+    }
+    Device *const d = remote_device(*info);
+    if (d == nullptr || d->stream_info != nullptr)
+        engine_objects().process->freeinfo(info);
+    else
+        d->stream_info = info;
+    if (d == nullptr)
+        refuse_offload(s, "its port can't be used");
+    s.port = d;
+    return d != nullptr;
+}
+
+namespace {
+
+int open_stream(Socket &s, Device &d, fid_ep *&ep)
+{
+    int result = fi_endpoint(d.domain, d.stream_info, &ep, &s);
+    if (result != 0)
+        return result;
+    result = fi_ep_bind(ep, &d.eq->fid, 0);
+    if (result == 0)
+        result = fi_ep_bind(ep, &d.cq->fid, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION);
+    if (result == 0)
+        result = fi_enable(ep);
+    if (result != 0)
+        fi_close(&ep->fid);
+    return result;
+}
+
+// tx, rx and poll lock held. From here on calls on the socket go to the endpoint, and wait for these locks.
+void become_port(Socket &s, Device &d, fid_ep *ep)
+{
+    put_endpoint(s, ep);
+    s.device = &d;
+    ++d.users;
+    s.transport.store(&kPort, std::memory_order_relaxed);
+    s.transport_over = false;
+    s.quickack = false;
+    s.port_ready.reset();
+    s.tx.path = Path::kEndpoint;
+    s.rx.path = Path::kEndpoint;
+    s.mode.store(Mode::kDual, std::memory_order_seq_cst);
+}
+
+void leave_transport(Socket &s)
+{
+    s.transport.store(s.remote ? &kRemoteRing : &kSharedRing, std::memory_order_relaxed);
+    s.transport_over = false;
+}
+
+// The way back from that; with `ep` closed the caller is done.
+void become_plain(Socket &s, fid_ep *ep)
+{
+    put_endpoint(s, nullptr);
+    --s.device->users;
+    leave_transport(s);
+    s.tx.path = Path::kKernel;
+    s.rx.path = Path::kKernel;
+    s.mode.store(mode_without_endpoint(s), std::memory_order_release);
+    fi_close(&ep->fid);
+}
+
+// 0, or why the kernel keeps it.
+int lift_locked(Socket &s, int fd, Device &d, fid_ep *ep)
+{
+    const LockGuard tx(s.tx_lock);
+    const LockGuard rx(s.rx_lock);
+    become_port(s, d, ep);
+    int result = in_call(s) ? -EAGAIN : 0;
+    const bool watched = result == 0;
+    if (watched && !mux::became_dual(s))
+        result = -EMFILE;
+    if (result == 0)
+        result = begin_port_options(s, fd);
+    if (result == 0) {
+        engine_exclude_polling(true); // what is told of it from here on is for this endpoint
+        result = fi_setopt(&ep->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_LIFT), &fd, sizeof fd);
+        engine_exclude_polling(false);
+        if (result != 0)
+            end_port_options(s, fd);
+    }
+    if (result == 0)
+        return 0;
+    become_plain(s, ep);
+    if (watched)
+        mux::became_plain(s);
+    return result;
+}
+
+} // namespace
+
+void lift_to_port(Socket &s, int fd)
+{
+    Device &d = *s.port;
+    fid_ep *ep = nullptr;
+    if (in_call(s))
+        return;
+    if (s.send_shut.load(std::memory_order_seq_cst) || s.receive_shut.load(std::memory_order_seq_cst)) {
+        stay_on_kernel(s, "it is shut down");
+        return;
+    }
+    if (d.failed || d.stream_info == nullptr) {
+        refuse_offload(s, "its port can't be used");
+        return;
+    }
+    int result = open_stream(s, d, ep);
+    if (result == 0)
+        result = lift_locked(s, fd, d, ep);
+    char name[kNameMax];
+    if (result == -EAGAIN) { // somebody is in a call, or too much is queued
+        s.attempt.again_at = s.operations.load(std::memory_order_relaxed) +
+                             (kOperationsUntilNext << std::min(s.attempt.tries++, kMostDoublings));
+        return;
+    }
+    if (result != 0) {
+        VMA_LOG(kDebug, "%s: port %s does not take it: %s", connection_name(s, name), d.name, strerror(-result));
+        stay_on_kernel(s, "its port does not take it");
+        return;
+    }
+    add_live(g_live_sockets, s);
+    g_due.add(s.index);
+    engine_update_active();
+    s.told = true;
+    tell_migration(s);
+    VMA_LOG(kDebug, "%s: accelerated: port %s, after %u sends and receives", connection_name(s, name), d.name,
+            s.operations.load(std::memory_order_relaxed));
+    kick_sleepers();
+}
+
+namespace {
+
+// The connection is the kernel's again, as the peer left it.
+void land(Socket &s)
+{
+    const int fd = live_fd(s, s.any_fd.load(std::memory_order_relaxed));
+    const int result = fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_LAND), &fd, sizeof fd);
+    end_port_options(s, fd);
+    leave_transport(s);
+    if (result == 0)
+        return;
+    char name[kNameMax];
+    VMA_LOG(kDebug, "%s: the connection has ended: %s", connection_name(s, name), strerror(-result));
+    s.aborted.store(true, std::memory_order_release);
+    s.pending_error.store(-result, std::memory_order_relaxed);
+}
+
+void went_down(Socket &s, const char *)
+{
+    char name[kNameMax];
+    const bool urgent = is_port_urgent(s);
+    if (urgent) {
+        s.kernel_reason = "urgent data";
+        s.pinned.store(true, std::memory_order_release);
+    }
+    VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(s, name),
+            urgent ? "urgent data" : "the peer has finished, or is not reached by the port any more");
+    discard_endpoint(s);
+}
+
+} // namespace
+
+void handle_port_entry(Socket &s, const fi_cq_data_entry &entry)
+{
+    if ((entry.flags & FI_RECV) != 0 && entry.len == 0)
+        return; // the end: landing tells it, as only the kernel's socket says all of it
+    if ((entry.flags & FI_RECV) != 0) {
+        s.port_ready.tell_bytes();
+        notify(s, POLLIN);
+    } else {
+        s.port_ready.tell_room();
+        notify(s, POLLOUT);
+    }
+}
+
+// ---- sending: hot path -------------------------------------------------------------------------------------------------
+
+namespace {
+
+ssize_t post(Socket &s, const void *bytes, std::size_t len, bool more)
+{
+    const iovec part = {const_cast<void *>(bytes), len};
+    fi_msg message = {};
+    message.msg_iov = &part;
+    message.iov_count = 1;
+    return fi_sendmsg(s.endpoint, &message, more ? FI_MORE : 0);
+}
+
+ssize_t counted(const Socket &s, ssize_t n) // bytes sent
+{
+    stats::sent(record_of(s), static_cast<std::uint64_t>(n));
+    return n;
+}
+
+// -EAGAIN, or the connection has ended.
+ssize_t refused(Socket &s, ssize_t result)
+{
+    if (result != -EAGAIN)
+        s.transport_over.store(true, std::memory_order_release);
+    return -EAGAIN;
+}
+
+// Bytes taken, or -EAGAIN. An end of the connection is -EAGAIN with transport_over set: tear_down() gives it to the kernel,
+// which says how it ended. tx_lock held.
+ssize_t port_send(Socket &s, const void *bytes, std::size_t len, bool more)
+{
+    std::size_t sent = 0;
+    for (;;) {
+        const std::uint64_t told = s.port_ready.told_of_room();
+        const ssize_t n = post(s, static_cast<const std::uint8_t *>(bytes) + sent, len - sent, more);
+        sent += static_cast<std::size_t>(std::max<ssize_t>(n, 0));
+        if (n >= 0 && sent == len) [[likely]]
+            return counted(s, static_cast<ssize_t>(len));
+        if (n >= 0 || n == -EAGAIN) { // part of it is a refusal, too
+            if (!s.port_ready.note_refused(told))
+                continue; // the entry has come already, or an older one
+        }
+        return sent != 0 ? counted(s, static_cast<ssize_t>(sent)) : refused(s, n);
+    }
+}
+
+// How many bytes from `skip` on can be sent: all, or what the kernel takes before it finds that some are not there.
+std::size_t whole_pieces(const msghdr *msg, std::size_t skip)
+{
+    constexpr std::size_t kKernelPiece = 32768;
+    std::size_t whole = 0;
+    for (std::size_t i = 0; i < msg->msg_iovlen && whole < libc::kMostTouched; ++i) {
+        const iovec &v = msg->msg_iov[i];
+        if (skip >= v.iov_len) {
+            skip -= v.iov_len;
+            continue;
+        }
+        const std::size_t looked_at = std::min(v.iov_len - skip, libc::kMostTouched);
+        const std::size_t there =
+            libc::touch_pages(static_cast<const std::uint8_t *>(v.iov_base) + skip, looked_at, libc::touch_to_read);
+        whole += there;
+        if (there != looked_at)
+            return whole & ~(kKernelPiece - 1);
+        skip = 0;
+    }
+    return SIZE_MAX;
+}
+
+ssize_t port_send_message(Socket &s, int, const msghdr *msg, std::size_t skip, int flags)
+{
+    ssize_t total = 0;
+    std::size_t whole = whole_pieces(msg, skip);
+    if (whole == 0) [[unlikely]]
+        return -EFAULT;
+    for (std::size_t i = 0; i < msg->msg_iovlen && whole != 0; ++i) {
+        const iovec &v = msg->msg_iov[i];
+        if (skip >= v.iov_len) {
+            skip -= v.iov_len;
+            continue;
+        }
+        const std::size_t want = std::min(v.iov_len - skip, whole);
+        const bool more = (flags & MSG_MORE) != 0 || i + 1 < msg->msg_iovlen;
+        const ssize_t n = port_send(s, static_cast<const std::uint8_t *>(v.iov_base) + skip, want, more);
+        if (n < 0)
+            return total != 0 ? total : n;
+        total += n;
+        whole -= static_cast<std::size_t>(n);
+        skip = 0;
+        if (static_cast<std::size_t>(n) < want)
+            break;
+    }
+    return total != 0 ? total : -EAGAIN;
+}
+
+std::size_t port_send_small(Socket &s, const void *bytes, std::size_t len)
+{
+    return libc::can_read(bytes, std::min(len, libc::kMostTouched))
+               ? static_cast<std::size_t>(std::max<ssize_t>(port_send(s, bytes, len, false), 0))
+               : 0;
+}
+
+// ---- receiving: hot path -----------------------------------------------------------------------------------------------
+
+ssize_t peek(Socket &s, void *out, std::size_t len)
+{
+    const iovec part = {out, len};
+    fi_msg message = {};
+    message.msg_iov = &part;
+    message.iov_count = 1;
+    const std::uint64_t told = s.port_ready.told_of_bytes();
+    const ssize_t n = fi_recvmsg(s.endpoint, &message, FI_PEEK);
+    if (n == -EAGAIN)
+        s.port_ready.note_empty(told);
+    else
+        s.port_ready.note_readable();
+    return n;
+}
+
+// What is read up to the last byte may have more behind it, of which no entry tells.
+void look_for_more(Socket &s)
+{
+    char byte;
+    peek(s, &byte, sizeof byte);
+}
+
+ssize_t scatter(const msghdr *msg, std::size_t skip, const std::uint8_t *bytes, std::size_t len)
+{
+    std::size_t done = 0;
+    for (std::size_t i = 0; i < msg->msg_iovlen && done < len; ++i) {
+        const iovec &v = msg->msg_iov[i];
+        if (skip >= v.iov_len) {
+            skip -= v.iov_len;
+            continue;
+        }
+        const std::size_t n = std::min(v.iov_len - skip, len - done);
+        memcpy(static_cast<std::uint8_t *>(v.iov_base) + skip, bytes + done, n);
+        done += n;
+        skip = 0;
+    }
+    return static_cast<ssize_t>(done);
+}
+
+// The program's. Only what is there to be read can't be written.
+[[gnu::cold]] ssize_t refuse_memory(Socket &s)
+{
+    std::uint8_t byte;
+    const ssize_t n = peek(s, &byte, sizeof byte);
+    return n > 0 ? -EFAULT : refused(s, n);
+}
+
+// Is what can be read to go to memory that is not there? As the first byte of each part tells.
+bool leads_nowhere(Socket &s, const msghdr *msg, std::size_t skip)
+{
+    std::size_t before = 0;
+    for (std::size_t i = 0; i < msg->msg_iovlen; ++i) {
+        const iovec &v = msg->msg_iov[i];
+        if (skip >= v.iov_len) {
+            skip -= v.iov_len;
+            continue;
+        }
+        if (!libc::can_update(static_cast<std::uint8_t *>(v.iov_base) + skip, 1)) [[unlikely]] {
+            QueuedBytes queued;
+            return before == 0 || (count_port(s, queued) && queued.readable > before);
+        }
+        before += v.iov_len - skip;
+        skip = 0;
+    }
+    return false;
+}
+
+ssize_t consume_peek(Socket &s, const msghdr *msg, std::size_t skip)
+{
+    std::uint8_t bytes[kPiece];
+    const std::size_t room = total_length(*msg) - skip;
+    const ssize_t n = msg->msg_iovlen == 1 ? peek(s, static_cast<std::uint8_t *>(msg->msg_iov->iov_base) + skip, room)
+                                           : peek(s, bytes, std::min(room, sizeof bytes));
+    if (n <= 0)
+        return refused(s, n);
+    return msg->msg_iovlen == 1 ? n : scatter(msg, skip, bytes, static_cast<std::size_t>(n));
+}
+
+// An entry may be read after its bytes were: true is what is left of them.
+bool is_port_readable(Socket &s)
+{
+    const LockGuard guard(s.rx_lock);
+    if (!is_on_port(s))
+        return true;
+    char byte;
+    return peek(s, &byte, sizeof byte) > 0; // the end is told by landing
+}
+
+ssize_t port_receive(Socket &s, void *out, std::size_t len)
+{
+    const std::uint64_t told = s.port_ready.told_of_bytes();
+    const ssize_t n = fi_recv(s.endpoint, out, len, nullptr, FI_ADDR_UNSPEC, nullptr);
+    if (n == static_cast<ssize_t>(len))
+        look_for_more(s);
+    else if (n > 0 || n == -EAGAIN)
+        s.port_ready.note_empty(told);
+    else
+        s.port_ready.note_readable();
+    if (n > 0) [[likely]] {
+        stats::received(record_of(s), static_cast<std::uint64_t>(n));
+        return n;
+    }
+    return refused(s, n);
+}
+
+Loan port_lend(Socket &s, std::size_t most)
+{
+    fi_vma_loan loan = {nullptr, nullptr, std::min<std::size_t>(most, UINT32_MAX), 0};
+    std::size_t size = sizeof loan;
+    const std::uint64_t told = s.port_ready.told_of_bytes();
+    const int result = fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_LEND), &loan, &size);
+    if (result == -FI_EAGAIN || (result == 0 && loan.lender != nullptr && loan.left == 0))
+        s.port_ready.note_empty(told);
+    else
+        s.port_ready.note_readable(); // the end and errors are port_receive()'s to find
+    if (result != 0 || loan.lender == nullptr)
+        return {};
+    stats::received(record_of(s), loan.length);
+    return {loan.lender, static_cast<const std::uint8_t *>(loan.payload), static_cast<std::uint32_t>(loan.length), 0};
+}
+
+ssize_t port_receive_message(Socket &s, int, msghdr *msg, std::size_t skip, int flags)
+{
+    ssize_t total = 0;
+    msg->msg_namelen = 0;
+    msg->msg_controllen = 0;
+    msg->msg_flags = flags & MSG_CMSG_CLOEXEC;
+    if ((flags & MSG_TRUNC) == 0 && leads_nowhere(s, msg, skip)) [[unlikely]]
+        return refuse_memory(s);
+    if ((flags & MSG_PEEK) != 0)
+        return consume_peek(s, msg, skip);
+    for (std::size_t i = 0; i < msg->msg_iovlen; ++i) {
+        const iovec &v = msg->msg_iov[i];
+        if (skip >= v.iov_len) {
+            skip -= v.iov_len;
+            continue;
+        }
+        std::uint8_t nowhere[kPiece]; // MSG_TRUNC throws bytes away
+        const bool thrown = (flags & MSG_TRUNC) != 0;
+        const std::size_t want = thrown ? std::min(v.iov_len - skip, sizeof nowhere) : v.iov_len - skip;
+        auto *const out = thrown ? nowhere : static_cast<std::uint8_t *>(v.iov_base) + skip;
+        const ssize_t n = libc::can_update(out, 1) ? port_receive(s, out, want) : refuse_memory(s);
+        if (n < 0) {
+            if (total != 0)
+                s.transport_over.store(false, std::memory_order_release); // the next call tells it
+            return total != 0 ? total : n;
+        }
+        total += n;
+        skip = 0;
+        if (static_cast<std::size_t>(n) < want || thrown)
+            break;
+    }
+    return total;
+}
+
+ssize_t port_receive_small(Socket &s, void *out, std::size_t len)
+{
+    return libc::can_update(out, 1) ? std::max<ssize_t>(port_receive(s, out, len), 0) : 0;
+}
+
+} // namespace
+
+constinit const Transport kPort = {
+    .name = "port",
+    .way = stats::Way::kPort,
+    .spans = false,
+    .ordered = true,
+    .ends_with_process = true,
+    .lingers = false,
+    .wakes_sleepers = false,
+    .shrinks = false,
+    .needs_ticks = true,
+    .send_small = port_send_small,
+    .send = port_send_message,
+    .send_nothing = [](Socket &s) { return port_send(s, nullptr, 0, false) == 0; },
+    .warm = [](Socket &, std::size_t) {},
+    .receive_small = port_receive_small,
+    .receive = port_receive_message,
+    .lend = port_lend,
+    .has_input = [](const Socket &s) { return s.port_ready.readable(); },
+    .has_room = [](const Socket &s) { return s.port_ready.writable(); },
+    .confirm_input = is_port_readable,
+    .room_mark = [](const Socket &s) { return s.port_ready.told_of_room(); },
+    .count = count_port,
+    .publish = publish_port,
+    .set_option = set_port_option,
+    .option_was_set = port_option_was_set,
+    .correct_option = correct_port_option,
+    .prepare = [](Socket &, fi_info &) {},
+    .prepared = [](Socket &, fid_ep &) { return 0; },
+    .connected = [](Socket &) {},
+    .went_down = went_down,
+    .may_close = [](const Socket &) { return true; },
+    .leave = land,
+    .post_tag = post_tag,
+    .end_not_told = [](Socket &) {},
+    .ended_for_good = [](Socket &) {},
+    .endpoint_failed = [](Socket &) {},
+    .handle_tag = [](Socket &, Tag) { return false; },
+    .start_came = [](Socket &) {},
+    .peer_is_gone = shared_ring_peer_is_gone,
+    .may_bring_more = [](Socket &) { return false; },
+    .start_leaving = [](Socket &, Heir) {}, // land() needs no answer
+    .give_up_waiting = [](Socket &) {},
+    .tick = [](Socket &) {},
+};
+
+} // namespace vma::sock

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// How a UDP socket comes to take datagrams by the endpoint, and how it goes back to the kernel alone. It is the wish of a sender
+// that lifts it: a socket without accelerated senders stays what it was.
+#include <errno.h>
+#include <linux/net_tstamp.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/exception.hpp"
+#include "compat/src/engine/fork_handlers.hpp"
+#include "compat/src/engine/loading.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/engine/ports.hpp"
+#include "compat/src/engine/rings.hpp"
+#include "compat/src/engine/sandbox.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/mux/mux.hpp"
+#include "compat/src/table/accounting.hpp"
+#include "compat/src/table/uring.hpp"
+#include "compat/src/udp/rules.hpp"
+
+namespace vma::sock::udp {
+
+namespace {
+
+constexpr std::uint32_t kOperationsPerLook = 8; // asking for other holders costs system calls
+
+Wanted read_wanted(int fd, sa_family_t family)
+{
+    Wanted w;
+    w.timestamp = is_on(fd, SOL_SOCKET, SO_TIMESTAMP);
+    w.timestamp_ns = is_on(fd, SOL_SOCKET, SO_TIMESTAMPNS);
+    w.timestamping = is_on(fd, SOL_SOCKET, SO_TIMESTAMPING, SOF_TIMESTAMPING_SOFTWARE) &&
+                     is_on(fd, SOL_SOCKET, SO_TIMESTAMPING, SOF_TIMESTAMPING_RX_SOFTWARE);
+    w.hardware = is_on(fd, SOL_SOCKET, SO_TIMESTAMPING, SOF_TIMESTAMPING_RAW_HARDWARE);
+    w.overflows = is_on(fd, SOL_SOCKET, SO_RXQ_OVFL);
+    w.packet_info = is_on(fd, IPPROTO_IP, IP_PKTINFO);
+    w.ttl = is_on(fd, IPPROTO_IP, IP_RECVTTL);
+    w.tos = is_on(fd, IPPROTO_IP, IP_RECVTOS);
+    if (family == AF_INET6) {
+        w.packet_info6 = is_on(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO);
+        w.hop_limit6 = is_on(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT);
+        w.traffic_class6 = is_on(fd, IPPROTO_IPV6, IPV6_RECVTCLASS);
+    }
+    w.any = w.timestamp || w.timestamp_ns || w.timestamping || w.hardware || w.overflows || w.packet_info || w.ttl ||
+            w.tos || w.packet_info6 || w.hop_limit6 || w.traffic_class6;
+    return w;
+}
+
+std::size_t receive_buffer(int fd)
+{
+    const int bytes = read_option(fd, SOL_SOCKET, SO_RCVBUF, 0);
+    return std::max<std::size_t>(static_cast<std::size_t>(bytes), config::params().rx_bytes_min);
+}
+
+void read_peer(int fd, State &u)
+{
+    sockaddr_in6 peer = {};
+    u.connected = read_address(fd, Side::kPeer, peer);
+    u.peer = peer.sin6_addr;
+    u.peer_port = peer.sin6_port;
+}
+
+// What comes by ports comes on the main ring.
+void take_ring(Socket &s)
+{
+    const LockGuard rx(s.rx_lock);
+    if (ports_are_named())
+        return;
+    enter_datagram_ring(s);
+    state_of(s).on_ring = true;
+}
+
+// rx_lock held
+void give_ring_back(Socket &s)
+{
+    if (std::exchange(state_of(s).on_ring, false))
+        leave_ring(s);
+}
+
+void become_dual(Socket &s, int fd)
+{
+    take_ring(s);
+    read_options(s, fd);
+    s.kernel_news.store(true, std::memory_order_relaxed);
+    s.mode.store(Mode::kDual, std::memory_order_seq_cst);
+    if (!mux::became_dual(s)) {
+        unlift(s, true);
+        refuse_offload(s, "an epoll set of it can't follow");
+        return;
+    }
+    s.told = true;
+    list(s);
+    kick_sleepers();
+    const LockGuard rx(s.rx_lock);
+    s.ready_due.store(true, std::memory_order_seq_cst);
+    publish_if_due(s);
+}
+
+void lift_locked(Socket &s, int fd, bool asked)
+{
+    State &u = state_of(s);
+    if (s.mode.load(std::memory_order_acquire) != Mode::kPlain || s.pinned.load(std::memory_order_relaxed))
+        return;
+    if (!open_offers()) {
+        refuse_offload(s, "the directory of names can't be used");
+        return;
+    }
+    const std::uint32_t now = generation();
+    u.seen = now;
+    const bool by_port = find_ports(s);
+    if ((u.identity.inode == 0 && !identify(fd, u.identity)) || (asked && !by_port && !is_wished(u.identity)))
+        return;
+    u.is_unnamed.store(!may_come_from_here(u, fd), std::memory_order_relaxed);
+    if (u.is_unnamed.load(std::memory_order_relaxed) && !by_port)
+        return;
+    if (!hold_alone(s)) {
+        u.seen = now - 1; // ask again: nobody tells when the other holder is gone
+        return;
+    }
+    if (engine_start_datagrams())
+        become_dual(s, fd);
+    else {
+        u.seen = now - 1; // asks again when the provider is loaded
+        refuse_without_engine(s);
+    }
+    if (by_port && dual(s))
+        attach_ports(s, fd);
+    if (dual(s) && u.is_unnamed.load(std::memory_order_relaxed) && !is_on_port(u)) {
+        unlift(s, true); // the rules leave nothing to it
+        u.port_tried.store(true, std::memory_order_relaxed);
+    }
+    if (!dual(s))
+        return;
+    tell_local_address(s, fd);
+    tell_migration(s);
+}
+
+// Nothing that was sent before the name vanished is on its way any more.
+void take_the_last(const Socket &s)
+{
+    if (state_of(s).cookie.load(std::memory_order_relaxed) != 0)
+        engine_drain(ring_of(s));
+}
+
+} // namespace
+
+const char *name_of(int fd, char (&out)[kNameMax])
+{
+    sockaddr_in6 local = {};
+    char text[kAddressText];
+    read_address(fd, Side::kLocal, local);
+    std::snprintf(out, sizeof out, "fd=%d UDP %s", fd, print_address(local, text));
+    return out;
+}
+
+void read_options(Socket &s, int fd)
+{
+    State &u = state_of(s);
+    const Wanted wanted = read_wanted(fd, u.family);
+    const LockGuard rx(s.rx_lock);
+    engine_exclude_polling(true, ring_of(s));
+    u.wanted = wanted;
+    u.tells_losses = wanted.overflows;
+    u.queue.set_limit(receive_buffer(fd));
+    tell_limit(s, receive_buffer(fd));
+    read_peer(fd, u);
+    for (Verdict &verdict : u.verdicts)
+        verdict = {};
+    engine_exclude_polling(false, ring_of(s));
+}
+
+bool wants_lift(Socket &s)
+{
+    const State &u = state_of(s);
+    const std::uint32_t operations = s.operations.load(std::memory_order_relaxed);
+    return operations >= config::params().lift_after && (u.seen != generation() || may_attach_port(s)) &&
+           (!may_be_shared(s) || operations % kOperationsPerLook == 0);
+}
+
+namespace {
+
+void lift_in_turn(Socket &s, int fd, bool asked)
+{
+    if (sandboxed() || !may_lift_beside_rings() || !g_lift_lock.try_lock())
+        return;
+    bool met = false;
+    if (g_fork_gate.try_lock()) {
+        met = meets_filter();
+        if (!met)
+            lift_locked(s, fd, asked);
+        g_fork_gate.unlock();
+    }
+    g_lift_lock.unlock();
+    if (met)
+        stay_in_sandbox();
+}
+
+void try_to_lift(Socket &s, int fd, bool asked)
+{
+    const int saved = errno;
+    lift_in_turn(s, fd, asked);
+    if (load_what_is_wanted()) [[unlikely]]
+        lift_in_turn(s, fd, asked);
+    errno = saved;
+}
+
+} // namespace
+
+void lift(Socket &s, int fd)
+{
+    try_to_lift(s, fd, true);
+}
+
+bool lift_to_pace(Socket &s, int fd)
+{
+    if (!dual(s) && s.operations.load(std::memory_order_relaxed) % kOperationsPerLook == 0)
+        try_to_lift(s, fd, false);
+    return dual(s);
+}
+
+void lift_unasked(Socket &s, int fd)
+{
+    lift_locked(s, fd, false);
+}
+
+void publish_if_due(Socket &s)
+{
+    State &u = state_of(s);
+    if (s.bare_receivers.load(std::memory_order_seq_cst) != 0 ||
+        !s.ready_due.exchange(false, std::memory_order_acq_rel))
+        return;
+    const auto cookie = static_cast<std::uint32_t>(random_cookie()) | 1;
+    u.cookie.store(cookie, std::memory_order_release);
+    if (u.is_unnamed.load(std::memory_order_relaxed))
+        return;
+    const Target target = {this_process(), datagram_port_of(s), s.index, cookie};
+    u.named.store(publish_name(u.identity, target), std::memory_order_relaxed);
+    char name[kNameMax];
+    const int fd = s.any_fd.load(std::memory_order_relaxed);
+    VMA_LOG(kDebug, "%s: accelerated: device local, after %u sends and receives", name_of(fd, name),
+            s.operations.load(std::memory_order_relaxed));
+}
+
+void withdraw(Socket &s)
+{
+    State &u = state_of(s);
+    const LockGuard rx(s.rx_lock);
+    s.ready_due.store(false, std::memory_order_release);
+    if (u.named.exchange(false, std::memory_order_relaxed))
+        withdraw_name(u.identity);
+}
+
+void unlift(Socket &s, bool keep_unread)
+{
+    State &u = state_of(s);
+    if (!dual(s))
+        return;
+    withdraw(s);
+    if (keep_unread)
+        take_the_last(s);
+    s.tx_lock.lock();
+    s.rx_lock.lock();
+    const RingMask ring = ring_of(s);
+    engine_exclude_polling(true, ring);
+    detach_ports(u);
+    u.port_tried.store(false, std::memory_order_relaxed);
+    u.cookie.store(0, std::memory_order_release);
+    const bool left = keep_unread && (!u.queue.empty() || has_shared(s));
+    if (left)
+        u.queue.own_loans(); // a child has no memory of its parent's
+    if (!left) {
+        u.queue.release();
+        drop_stash(s);
+        forget_queued(s);
+        s.kernel_news = false;
+        s.mode.store(mode_without_endpoint(s), std::memory_order_release);
+    }
+    engine_exclude_polling(false, ring);
+    if (!left)
+        give_ring_back(s);
+    s.rx_lock.unlock();
+    s.tx_lock.unlock();
+    if (left)
+        return; // dual until it is read
+    s.operations.store(0, std::memory_order_relaxed);
+    tell_migration(s);
+    mux::became_plain(s);
+}
+
+void finish_unlift(Socket &s)
+{
+    const State &u = state_of(s);
+    if (!dual(s) || s.ready_due.load(std::memory_order_acquire) || u.cookie.load(std::memory_order_acquire) != 0 ||
+        !u.queue.empty() || has_shared(s))
+        return;
+    tear_down(s, true);
+}
+
+constinit Socket *g_listed = nullptr; // g_lift_lock
+
+void list(Socket &s)
+{
+    if (s.listed)
+        return;
+    s.listed = true;
+    add_live(g_listed, s);
+    engine_update_active();
+}
+
+void unlist(Socket &s)
+{
+    if (!s.listed)
+        return;
+    s.listed = false;
+    remove_live(g_listed, s);
+    engine_update_active();
+}
+
+} // namespace vma::sock::udp

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The protocol of datagrams: UDP sockets.
+#include <errno.h>
+#include <sys/ioctl.h>
+
+#include "compat/src/config/params.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/udp/state.hpp"
+
+namespace vma::sock::udp {
+
+namespace {
+
+ssize_t send_now(Socket &s, int fd, const void *buf, std::size_t len, int flags)
+{
+    return send(s, fd, buf, len, flags, nullptr, 0);
+}
+
+ssize_t receive_now(Socket &s, int fd, void *buf, std::size_t len, int flags)
+{
+    return receive(s, fd, buf, len, flags, nullptr, nullptr);
+}
+
+ssize_t send_file(Socket &, int fd, int in_fd, off64_t *offset, std::size_t count)
+{
+    return libc::real.sendfile(fd, in_fd, offset, count);
+}
+
+bool send_messages_at_once(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, int &n)
+{
+    if (!only_kernel_sends(s))
+        return false;
+    n = send_messages_plain(s, fd, messages, count, flags);
+    return true;
+}
+
+int bytes_unsent(Socket &, int fd, unsigned long request, int *count)
+{
+    return libc::real.ioctl(fd, request, count);
+}
+
+int at_mark(Socket &, int fd, int *mark)
+{
+    return libc::real.ioctl(fd, SIOCATMARK, mark);
+}
+
+void before_shutdown(Socket &s)
+{
+    pin_to_kernel(s, "shutdown()");
+}
+
+bool receives_by_endpoint(const Socket &s)
+{
+    const State &u = state_of(s);
+    const bool last_by_kernel = u.kernel_brings.load(std::memory_order_relaxed) && u.since_turn == 0;
+    return !u.has_groups && u.port_count == 0 && !last_by_kernel;
+}
+
+bool is_offered(const Socket &s)
+{
+    return dual(s) && state_of(s).cookie.load() != 0;
+}
+
+void leave_in_child(Socket &s)
+{
+    if (s.rx.unread.load(std::memory_order_relaxed) == nullptr)
+        unlift(s, false); // the datagrams that are left are the parent's
+}
+
+void end_socket(Socket &s, int)
+{
+    explain(s);
+    end(s);
+}
+
+bool has_to_explain(Socket &s)
+{
+    return s.operations.load(std::memory_order_relaxed) != 0 || s.kernel_reason != nullptr; // else it was not used
+}
+
+const char *print_name(const Socket &s, char (&out)[kNameMax])
+{
+    return name_of(s.any_fd.load(std::memory_order_relaxed), out);
+}
+
+const char *device_name(const Socket &s)
+{
+    const State &u = state_of(s);
+    return is_on_port(u) ? u.ports[0].device->name : "local";
+}
+
+stats::Way way(const Socket &s)
+{
+    return is_on_port(state_of(s)) ? stats::Way::kPort : stats::Way::kLocal;
+}
+
+} // namespace
+
+constinit const Protocol kProtocol = {
+    .name = "UDP",
+    .messages = true,
+    .send = send_now,
+    .send_to = send,
+    .send_msg = send_msg,
+    .send_file = send_file,
+    .receive = receive_now,
+    .receive_from = receive,
+    .receive_msg = receive_msg,
+    .send_messages_at_once = send_messages_at_once,
+    .receive_messages_at_once = receive_messages_plain,
+    .only_kernel_brings = only_kernel_brings,
+    .bytes_readable = bytes_readable,
+    .bytes_unsent = bytes_unsent,
+    .at_mark = at_mark,
+    .before_shutdown = before_shutdown,
+    .admits_option = [](Socket &, int, int) { return true; }, // set_option() looks at them
+    .set_option = set_option,
+    .get_option = get_option,
+    .ready_events = ready_events,
+    .ready_events_fast = ready_events_fast,
+    .has_input = [](const Socket &s) { return !state_of(s).queue.empty(); },
+    .waits_for_kernel = [](const Socket &, std::uint32_t) { return false; }, // its own look sees to both ways
+    .sends_by_endpoint = [](const Socket &) { return true; },
+    .receives_by_endpoint = receives_by_endpoint,
+    .tells_what_came_before = [](const Socket &) { return false; },
+    .plain_carrier = [](const Socket &) { return Carrier::kOurs; },
+    .place = [](const Socket &s, std::uint32_t count) { return s.index % count; },
+    .end = end_socket,
+    .start_leaving = [](Socket &s, Heir) { withdraw(s); },
+    .tear_down = [](Socket &s, bool keep_unread, Closing) { unlift(s, keep_unread); },
+    .stop_lifting = [](Socket &) {},
+    .is_offered = is_offered,
+    .try_ready = publish_if_due,
+    .share_unread = share_queue,
+    .take_alone = [](Socket &) { return true; },
+    .begin_in_child = after_fork_in_child,
+    .leave_in_child = leave_in_child,
+    .print_name = print_name,
+    .has_to_explain = has_to_explain,
+    .calls_before_lift = [](const Socket &) { return config::params().lift_after; },
+    .device_name = device_name,
+    .way = way,
+};
+
+} // namespace vma::sock::udp
