@@ -8,6 +8,7 @@
 
 #include <rdma/fi_ext_vma.h>
 
+#include "compat/src/transport/pacing.hpp"
 #include "compat/test/stream_pair.hpp"
 #include "compat/test/udp_socket.hpp"
 

@@ -21,8 +21,8 @@
 
 #include "compat/src/libc/real.hpp"
 #include "compat/src/rendezvous/offer.hpp"
+#include "compat/src/rendezvous/unread.hpp"
 #include "compat/src/sharing/stash.hpp"
-#include "compat/src/sharing/unread.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/test/stream_pair.hpp"
 

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "compat/src/extra/memory.hpp"
+#include "compat/src/base/memory.hpp"
 #include "compat/src/udp/queue.hpp"
 #include "compat/src/udp/wire.hpp"
 
@@ -157,12 +157,12 @@ void owned_loans_stay_whole(void **)
     static fi_vma_lender lender = {give_back, nullptr};
     constexpr std::size_t kLengths[] = {0, 1, 1472, 60000};
     std::vector<std::uint8_t> frame(kLengths[3], 7);
-    for (const vma::extra::Allocate allocate :
-         {vma::extra::Allocate{&::malloc}, vma::extra::Allocate{&allocate_nothing}}) {
+    for (const vma::memory::Allocate allocate :
+         {vma::memory::Allocate{&::malloc}, vma::memory::Allocate{&allocate_nothing}}) {
         Queue queue;
         queue.set_limit(kLimit);
         g_given_back = 0;
-        vma::extra::use_allocator(allocate, &::free);
+        vma::memory::use_allocator(allocate, &::free);
         for (const std::size_t length : kLengths) {
             About about = {};
             about.lost = 7;
@@ -176,7 +176,7 @@ void owned_loans_stay_whole(void **)
         }
         queue.release();
     }
-    vma::extra::use_allocator(&::malloc, &::free);
+    vma::memory::use_allocator(&::malloc, &::free);
 }
 
 } // namespace

@@ -7,7 +7,7 @@ there twice.
     ofi         core
     a device    ofi and core; ether also inet, and the verbs device's table of functions
     rdm         the local device, on whose rings it is; that one opens its endpoints by rdm/open.hpp
-    compat      its own, never the provider's
+    compat      its own, never the provider's: each folder those below it (COMPAT_FLOORS), so that they make no ring
     util        compat/src/stats, and the tool's own folder; vmad also inet, core and what ether tells it; vma_stats
                 the table of parameters; libvma-check only compat/src/rules
     the sim     the verbs device's table of functions
@@ -35,6 +35,29 @@ UNIT = "fabtests/unit.hpp"
 SEED = "fabtests/seed.hpp"
 SIM = "contrib/lab/sim/"
 
+# The folders of compat/src, from the ground up: each may include itself and those before it.
+COMPAT = "compat/src/"
+COMPAT_FLOORS = [
+    "libc",
+    "config",
+    "base",
+    "stats",
+    "rules",
+    "table",
+    "rendezvous",
+    "sharing",
+    "engine",
+    "wait",
+    "transport",
+    "offload",
+    "tcp",
+    "udp",
+    "mux",
+    "extra",
+    "process",
+    "intercept",
+]
+
 # Prefix of the including file -> prefixes of what it may include. The longest prefix that fits decides.
 RULES = {
     PROV + "inet/": [PROV + "inet/", PROV + "core/"],
@@ -45,7 +68,10 @@ RULES = {
     PROV + "verbs/": [PROV + "verbs/", PROV + "ofi/", PROV + "core/", "include/"],
     PROV + "ether/": [PROV + "ether/", PROV + "inet/", PROV + "ofi/", PROV + "core/", PROV + "verbs/table.hpp", "include/"],
     "prov/vma/test/": ["prov/vma/", "include/", SIM, UNIT, SEED],
-    "compat/src/": ["compat/src/", "include/"],
+    **{
+        f"{COMPAT}{name}/": ["include/", *(f"{COMPAT}{below}/" for below in COMPAT_FLOORS[: floor + 1])]
+        for floor, name in enumerate(COMPAT_FLOORS)
+    },
     "compat/test/": ["compat/", "include/", UNIT, SEED],
     "util/": ["compat/src/stats/", "include/"],
     "util/libvma_check/": ["compat/src/rules/"],

@@ -2,7 +2,7 @@
 """Do the manual pages say what the sources say? Compares
 
     man/libvma.7    PARAMETERS  with  compat/src/config/table.cpp     names, order, defaults, ranges, texts
-                                and   compat/src/config/rows
+                                and   compat/src/config/rows_*.hpp
     man/libvma.7    WHAT STAYS  with  compat/src                      reasons in the log for staying on the kernel
     man/fi_vma.7    FI_VMA_*    with  prov/vma/src                    names
     man/fi_vma.7    LIMITS      with  prov/vma/src/ofi/attr.hpp       numbers
@@ -142,7 +142,7 @@ def braced_after(text, start):
 def read_table():
     """The rows of the table, each a dict of what it sets; choices as [(word, value, shown)]."""
     table = TABLE.read_text(encoding="utf-8")
-    included = re.findall(r'#include "(compat/src/config/rows/\w+\.hpp)"', table)
+    included = re.findall(r'#include "(compat/src/config/rows_\w+\.hpp)"', table)
     text = "".join(uncommented(source) for source in [table] + [(tree.ROOT / path).read_text("utf-8") for path in included])
     params = uncommented(PARAMS.read_text(encoding="utf-8"))
     names = constants("".join(uncommented(path.read_text(encoding="utf-8")) for path in (LEVELS, SPECS)) + params + text)

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <new>
 
-#include "compat/src/extra/memory.hpp"
+#include "compat/src/base/memory.hpp"
 
 namespace vma::sock {
 
@@ -15,7 +15,7 @@ namespace {
 
 void free_copy(fi_vma_lender *, const void *payload, std::size_t)
 {
-    extra::release(const_cast<void *>(payload));
+    memory::release(const_cast<void *>(payload));
 }
 
 constinit fi_vma_lender g_copies = {free_copy, nullptr};
@@ -45,7 +45,7 @@ std::uint8_t *map_room(std::size_t length)
 Loan lend_room(std::size_t length)
 {
     fi_vma_lender *lender = &g_copies;
-    auto *memory = static_cast<std::uint8_t *>(extra::allocate(length != 0 ? length : 1));
+    auto *memory = static_cast<std::uint8_t *>(memory::allocate(length != 0 ? length : 1));
     if (memory == nullptr) {
         lender = &g_mapped_copies;
         memory = map_room(length);

@@ -32,7 +32,7 @@ struct Loan {
     }
 };
 
-// A copy as a loan, in memory of the program's allocator (extra/memory.hpp), or else in pages of its own; lender nullptr: none could be had.
+// A copy as a loan, in memory of the program's allocator (base/memory.hpp), or else in pages of its own; lender nullptr: none could be had.
 Loan lend_copy(const void *bytes, std::size_t length);
 Loan lend_copy(const msghdr &message, std::size_t length); // of the first bytes of its parts, which hold so many
 

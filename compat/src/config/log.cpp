@@ -16,6 +16,7 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/report.hpp"
 #include "compat/src/libc/sections.hpp"
 
 namespace vma::config {
@@ -204,18 +205,27 @@ int open_file(const char *name)
 
 } // namespace
 
-void log_line(Level level, const char *format, ...)
+namespace {
+
+__attribute__((format(printf, 2, 0))) void log_list(Level level, const char *format, std::va_list arguments)
 {
     const int saved = errno;
     Line line;
     add_prefix(line, level);
-    std::va_list arguments;
-    va_start(arguments, format);
     line.add_list(format, arguments);
-    va_end(arguments);
     line.finish(g_log.colors ? "\033[0m\n" : "\n");
     write_line(level, line);
     errno = saved;
+}
+
+} // namespace
+
+void log_line(Level level, const char *format, ...)
+{
+    std::va_list arguments;
+    va_start(arguments, format);
+    log_list(level, format, arguments);
+    va_end(arguments);
 }
 
 void log_last_line(Level level, const char *text)
@@ -278,3 +288,22 @@ void stderr_replaced()
 }
 
 } // namespace vma::config
+
+namespace vma::libc {
+
+void report_panic(const char *text)
+{
+    VMA_LOG(kPanic, "%s", text);
+}
+
+void report_error(const char *format, ...)
+{
+    if (!config::log_enabled(config::Level::kError))
+        return;
+    std::va_list arguments;
+    va_start(arguments, format);
+    config::log_list(config::Level::kError, format, arguments);
+    va_end(arguments);
+}
+
+} // namespace vma::libc

@@ -8,14 +8,14 @@
 #include <string>
 
 #include "compat/src/config/log.hpp"
-#include "compat/src/config/rows/memory.hpp"
-#include "compat/src/config/rows/own.hpp"
-#include "compat/src/config/rows/process.hpp"
-#include "compat/src/config/rows/progress.hpp"
-#include "compat/src/config/rows/receive.hpp"
-#include "compat/src/config/rows/stats.hpp"
-#include "compat/src/config/rows/tcp.hpp"
-#include "compat/src/config/rows/transmit.hpp"
+#include "compat/src/config/rows_memory.hpp"
+#include "compat/src/config/rows_own.hpp"
+#include "compat/src/config/rows_process.hpp"
+#include "compat/src/config/rows_progress.hpp"
+#include "compat/src/config/rows_receive.hpp"
+#include "compat/src/config/rows_stats.hpp"
+#include "compat/src/config/rows_tcp.hpp"
+#include "compat/src/config/rows_transmit.hpp"
 
 namespace vma::config {
 

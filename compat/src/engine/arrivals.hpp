@@ -2,7 +2,14 @@
 // What a ring has for the datagrams that its polls take. Guarded by the ring's poll lock.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+
+struct fi_vma_lender;
+
+namespace vma::sock {
+class Socket;
+}
 
 namespace vma::sock::udp {
 
@@ -14,5 +21,10 @@ struct Arrivals {
 };
 
 extern Arrivals g_main_arrivals; // those of the main ring, and of all ports
+
+// The provider calls it, with the ring's Arrivals (udp/arrive.cpp).
+int take(void *context, const void *payload, std::size_t length, std::uint64_t data, fi_vma_lender *lender);
+
+extern Socket *g_listed; // UDP sockets that the helper thread looks after (udp/life.cpp); lift lock
 
 } // namespace vma::sock::udp

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Opening devices, and waiting for several at once: their descriptors stand in an epoll set that is waited for instead.
 #include "compat/src/engine/device.hpp"
+#include "compat/src/engine/engine.hpp"
 
 #include <dirent.h>
 #include <errno.h>
@@ -13,7 +14,6 @@
 #include <rdma/fi_ext_vma.h>
 
 #include "compat/src/base/crowd.hpp"
-#include "compat/src/base/diag.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ports.hpp"
@@ -21,6 +21,7 @@
 #include "compat/src/engine/registrations.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/rendezvous/diag.hpp"
 
 namespace vma::sock {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What a process has open of a device: the local one, and besides it the RDMA devices that reach other hosts, which are opened
-// when the first connection wants them. Private to compat/src/socket.
+// when the first connection wants them.
 #pragma once
 
 #include <netinet/in.h>

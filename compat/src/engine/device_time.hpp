@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // By which clock programs are told when a device has received a datagram: VMA_HW_TS_CONVERSION, for all ports of the process alike.
-// Private to compat/src/socket.
 #pragma once
 
 #include <cstddef>

@@ -34,12 +34,8 @@
 #include "compat/src/libc/handlers.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/offload/reach.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 #include "compat/src/table/stream.hpp"
-#include "compat/src/transport/port.hpp"
-#include "compat/src/udp/memberships.hpp"
-#include "compat/src/udp/state.hpp"
 
 namespace vma::sock {
 
@@ -314,7 +310,7 @@ unsigned read_queue(const Device &d)
     const bool is_port = d.udp != nullptr;
     return read_entries(*d.cq, [is_port](Socket &s, const fi_cq_data_entry &entry) {
         if (is_port)
-            handle_port_entry(s, entry);
+            kPort.handle_entry(s, entry);
         else
             handle_tag(s, entry.data, entry.len);
     });

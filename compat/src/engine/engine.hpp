@@ -5,16 +5,13 @@
 
 #include <cstdint>
 
+#include "compat/src/table/ring_claim.hpp"
+
 struct fi_vma_place;
 
 namespace vma::sock {
 
 class Socket;
-
-// Completion queues with their poll locks, a bit each: rings.hpp. All but sockets that are accelerated within this host is on the first.
-using RingMask = std::uint64_t;
-inline constexpr RingMask kMainRing = 1;
-inline constexpr RingMask kAllRings = ~RingMask{0};
 
 // The one that the socket is on: what comes for it comes there, until it is plain again.
 RingMask rings_of(const Socket &s);

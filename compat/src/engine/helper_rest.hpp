@@ -6,19 +6,9 @@
 #include <atomic>
 #include <cstdint>
 
+#include "compat/src/base/helper_wake.hpp"
+
 namespace vma::sock {
-
-// It sleeps for longer than a turn.
-extern std::atomic<bool> g_resting;
-
-void end_rest();
-
-// Something is due that is not to wait for the end of a rest. Any thread, whatever locks it has; asks for no memory.
-inline void wake_resting_helper()
-{
-    if (g_resting.load(std::memory_order_seq_cst)) [[unlikely]]
-        end_rest();
-}
 
 enum class Sleep { kTurn, kLongTurn, kRest };
 

@@ -2,7 +2,7 @@
 // When the provider is loaded, and rdma-core for streams to other hosts: once each, when a socket first wants it. dlopen() waits for whoever is
 // in one, and for constructors of the libraries that it opens. Such a constructor may close a socket, which takes our locks, or talk to the very
 // thread that wants the library. So a thread that does nothing else loads it, with no lock of ours held; who wants it waits for that, but not for
-// long, and goes on by the kernel meanwhile. Private to compat/src/socket.
+// long, and goes on by the kernel meanwhile.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The libfabric objects of this process and what guards them. Private to compat/src/socket; everybody else sees
+// The libfabric objects of this process and what guards them. Everybody else sees
 // engine.hpp.
 #pragma once
 

@@ -18,10 +18,8 @@
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
-#include "compat/src/mux/mux.hpp"
 #include "compat/src/table/calls.hpp"
 #include "compat/src/table/stream.hpp"
-#include "compat/src/udp/state.hpp"
 
 namespace vma::sock {
 

@@ -7,9 +7,11 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_ext_vma.h>
 
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/places.hpp"
 #include "compat/src/engine/ring_table.hpp"
+#include "compat/src/engine/rings.hpp"
 #include "compat/src/stats/region.hpp"
 
 namespace vma::sock {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "compat/src/engine/ports.hpp"
+#include "compat/src/engine/engine.hpp"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The Ethernet ports that VMA_ETHERNET names. Private to compat/src/socket.
+// The Ethernet ports that VMA_ETHERNET names.
 #pragma once
 
 #include <cstdint>

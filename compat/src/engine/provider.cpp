@@ -10,6 +10,7 @@
 #include <rdma/fi_domain.h>
 #include <rdma/providers/fi_log.h>
 
+#include "compat/src/base/memory.hpp"
 #include "compat/src/config/aliases.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
@@ -18,7 +19,6 @@
 #include "compat/src/engine/fork_handlers.hpp"
 #include "compat/src/engine/helper_thread.hpp"
 #include "compat/src/engine/ports.hpp"
-#include "compat/src/extra/memory.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/provider_text.hpp"
 #include "compat/src/rendezvous/offer.hpp"
@@ -199,7 +199,7 @@ void introduce_provider(const fi_ops_vma_process &process)
     if (process.size > offsetof(fi_ops_vma_process, set_ethernet_stamps))
         process.set_ethernet_stamps(kind_of_stamps());
     if (process.size > offsetof(fi_ops_vma_process, set_frame_allocator)) {
-        const extra::Allocator chosen = extra::chosen_allocator();
+        const memory::Allocator chosen = memory::chosen_allocator();
         process.set_frame_allocator(chosen.allocate, chosen.free);
     }
     libc::g_provider_owns.store(process.owns_fd, std::memory_order_release);

@@ -11,11 +11,12 @@
 #include "compat/src/config/cpu_list.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ring_table.hpp"
-#include "compat/src/extra/extra.hpp"
+#include "compat/src/engine/rings.hpp"
 #include "compat/src/libc/sections.hpp"
-#include "compat/src/mux/mux.hpp"
+#include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
 #include <mellanox/vma_extra.h>
 
@@ -96,7 +97,7 @@ RingKey key_of(Socket &s, std::int32_t logic, std::uint32_t user_id)
         key.first = user_id;
         return key;
     case kLogicPerSet:
-        key.first = mux::ring_owner(s);
+        key.first = kMultiplexers.ring_owner(s);
         return key.first != 0 ? key : RingKey{};
     case RING_LOGIC_PER_CORE_ATTACH_THREADS:
         attach_thread();
@@ -178,7 +179,7 @@ std::int32_t logic_of(Socket &s, std::uint32_t &user_id)
 {
     const config::Params &params = config::params();
     std::int32_t logic = params.ring_per_set ? kLogicPerSet : static_cast<std::int32_t>(params.ring_logic_rx);
-    extra::ask_ring_logic(s, logic, user_id);
+    kExtraApi.ask_ring_logic(s, logic, user_id);
     return logic;
 }
 

@@ -17,26 +17,6 @@ class Socket;
 
 inline constexpr unsigned kMostRings = 32; // the engine's own among them
 
-// Two sockets with the same key share a ring. Logic 0: the engine's own.
-struct RingKey {
-    std::int32_t logic = 0;
-    std::uint64_t first = 0;
-    std::uint64_t second = 0;
-    bool operator==(const RingKey &) const = default;
-};
-
-enum class RingMove : std::uint8_t { kNone, kWanted, kReturning };
-
-// Whose a socket is, and who else reads from it.
-struct RingClaim {
-    RingKey key;                               // lift lock
-    std::atomic<std::int32_t> logic{0};        // of the key
-    std::atomic<std::uint64_t> owner{0};       // the thread or core that it is for
-    std::atomic<std::uint64_t> stranger{0};    // who else has received last
-    std::atomic<std::uint32_t> by_stranger{0}; // so often in turn
-    std::atomic<RingMove> move{RingMove::kNone};
-};
-
 // ---- for the engine: as its functions of those names, and only about the rings that are open and in `rings`
 extern std::atomic<RingMask> g_more_rings; // the open ones, without the engine's own
 unsigned poll_more_rings(RingMask rings, udp::Direct *direct = nullptr);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "compat/src/engine/sandbox.hpp"
+#include "compat/src/engine/engine.hpp"
 
 #include <malloc.h>
 #include <stdlib.h>
@@ -15,8 +16,8 @@
 #include "compat/src/engine/sandbox_trial.hpp"
 #include "compat/src/libc/seccomp.hpp"
 #include "compat/src/libc/sections.hpp"
-#include "compat/src/mux/mux.hpp"
 #include "compat/src/stats/region.hpp"
+#include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
 
 namespace vma::sock {
@@ -113,7 +114,7 @@ void stay_in_sandbox()
         if (mode == Mode::kPlain || mode == Mode::kDual)
             pin_to_kernel(s, "system call filter");
     }
-    mux::leave_sets();
+    kMultiplexers.leave_sets();
 }
 
 void sandbox_comes(const char *how)

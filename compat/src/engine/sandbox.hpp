@@ -5,30 +5,15 @@
 // kernel and nothing of the library is left that would make a call. doc/sandboxes.md
 #pragma once
 
-#include <atomic>
+#include "compat/src/base/sandboxed.hpp"
 
 namespace vma::sock {
-
-extern std::atomic<bool> g_sandboxed;
-
-// The process's sockets stay on the kernel for good, as it is under a filter or about to be. New descriptors are not tracked.
-inline bool sandboxed()
-{
-    return g_sandboxed.load(std::memory_order_relaxed);
-}
-
-// Before the first socket: the filters that the program was started under, as far as is known.
-void remember_inherited_filters();
 
 // Before the process sets a filter, by `how`; no lock is held, and it is for one thread at a time. All sockets are on the kernel when it returns, the
 // helper thread has ended, and what was opened of the provider is closed.
 void sandbox_comes(const char *how);
 bool may_forget(
     int fd); // nothing of this tracked socket is left for the library to do: not the last bytes that came by an endpoint, say
-
-// Before something is opened that acceleration needs, with the lift lock held: looks at the filters of this thread. False: not here; said in
-// the log, once.
-bool filters_allow();
 
 // The same just before a socket is accelerated, for filters that were set past libc since: the first eight times, then ever more rarely. True:
 // a new one was met, and stay_in_sandbox() is due, with no lock held.

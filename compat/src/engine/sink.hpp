@@ -7,11 +7,12 @@
 
 #include "compat/src/base/loan.hpp"
 #include "compat/src/table/socket.hpp"
-#include "compat/src/udp/wire.hpp"
 
 namespace vma::sock {
 
 namespace udp {
+
+struct About;
 
 struct Sink {
     // With the poll lock held. True: it has them, and `loan` has no lender any more if they are kept where they are. False: they are

@@ -4,9 +4,9 @@
 
 #include <rdma/fi_ext_vma.h>
 
+#include "compat/src/base/memory.hpp"
 #include "compat/src/extra/calls.hpp"
 #include "compat/src/extra/extra.hpp"
-#include "compat/src/extra/memory.hpp"
 #include "compat/src/extra/state.hpp"
 #include "compat/src/extra/threads.hpp"
 #include "compat/src/rules/rules.hpp"
@@ -91,7 +91,7 @@ int set_allocator(void *header, size_t length)
         VMA_LOG(kDebug,
                 "ioctl(): memory to send from is shared with the receiver, or the kernel's: it is not asked for");
     if ((wanted.flags & VMA_IOCTL_USER_ALLOC_RX) != 0)
-        use_allocator(wanted.memalloc, wanted.memfree);
+        memory::use_allocator(wanted.memalloc, wanted.memfree);
     return 0;
 }
 

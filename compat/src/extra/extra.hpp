@@ -18,12 +18,6 @@ struct State; // of one socket; state.hpp
 bool answer(int fd, int level, int name, void *value, socklen_t *length, int &result);
 
 // ---- options of a socket (options.cpp); as setsockopt() and getsockopt()
-inline constexpr int kFirstOption = 2800;
-inline constexpr int kLastOption = 2821;
-inline bool is_option(int level, int name)
-{
-    return level == SOL_SOCKET && name >= kFirstOption && name <= kLastOption;
-}
 int set_option(sock::Socket &s, int fd, int name, const void *value, socklen_t length);
 int get_option(sock::Socket &s, int name, void *value, socklen_t *length);
 

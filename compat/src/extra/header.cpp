@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "compat/src/base/addresses.hpp"
 #include "compat/src/engine/device.hpp"
 #include "compat/src/extra/calls.hpp"
 #include "compat/src/libc/real.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // One array, mapped at the first packet and used from its beginning, so that few packets lie in few pages.
 #include "compat/src/extra/packets.hpp"
+#include "compat/src/sharing/holders.hpp"
 
 #include <sys/mman.h>
 

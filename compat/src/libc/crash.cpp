@@ -10,9 +10,9 @@
 
 #include <cstdint>
 
-#include "compat/src/config/log.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/report.hpp"
 
 namespace vma::libc {
 
@@ -41,13 +41,13 @@ void log_frame(int number, std::uintptr_t address)
     Dl_info info = {};
     void *const at = reinterpret_cast<void *>(address); // NOLINT(performance-no-int-to-ptr): it is one
     if (::dladdr(at, &info) == 0 || info.dli_fname == nullptr)
-        VMA_LOG(kError, "[%d] %p", number, at);
+        report_error("[%d] %p", number, at);
     else if (info.dli_sname != nullptr)
-        VMA_LOG(kError, "[%d] %p %s(%s+0x%zx)", number, at, info.dli_fname, info.dli_sname,
-                static_cast<std::size_t>(address - reinterpret_cast<std::uintptr_t>(info.dli_saddr)));
+        report_error("[%d] %p %s(%s+0x%zx)", number, at, info.dli_fname, info.dli_sname,
+                     static_cast<std::size_t>(address - reinterpret_cast<std::uintptr_t>(info.dli_saddr)));
     else
-        VMA_LOG(kError, "[%d] %p %s(+0x%zx)", number, at, info.dli_fname,
-                static_cast<std::size_t>(address - reinterpret_cast<std::uintptr_t>(info.dli_fbase)));
+        report_error("[%d] %p %s(+0x%zx)", number, at, info.dli_fname,
+                     static_cast<std::size_t>(address - reinterpret_cast<std::uintptr_t>(info.dli_fbase)));
 }
 
 void crashed(int signal, siginfo_t *info, void *context)
@@ -56,7 +56,7 @@ void crashed(int signal, siginfo_t *info, void *context)
         trace_crashes(); // SA_RESETHAND
         return;
     }
-    VMA_LOG(kError, "segmentation fault of thread %d at address %p; these calls led to it:", ::gettid(), info->si_addr);
+    report_error("segmentation fault of thread %d at address %p; these calls led to it:", ::gettid(), info->si_addr);
     Trace trace;
     _Unwind_Backtrace(note_frame, &trace);
     for (int i = 0; i < trace.count; ++i)

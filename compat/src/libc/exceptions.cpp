@@ -7,7 +7,7 @@
 
 #include <cstddef>
 
-#include "compat/src/config/log.hpp"
+#include "compat/src/libc/report.hpp"
 #include "compat/src/libc/sections.hpp"
 
 namespace {
@@ -45,7 +45,7 @@ extern "C" {
 [[noreturn]] [[gnu::visibility("hidden")]] void vma_terminate() asm("_ZN9__gnu_cxx27__verbose_terminate_handlerEv");
 void vma_terminate()
 {
-    VMA_LOG(kPanic, "out of memory where nothing else can be done: the process ends");
+    vma::libc::report_panic("out of memory where nothing else can be done: the process ends");
     ::abort();
 }
 

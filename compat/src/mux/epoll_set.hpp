@@ -267,7 +267,6 @@ void drain_side_for_others(Set &set);
 bool list_ready(Set &set);   // an entry on the ready list has something to report
 bool set_readable(Set &set); // as poll() of its descriptor: does epoll_wait() have something to report?
 void watch_set(Set &set, sock::Watcher &watcher);
-void unwatch_set(Set &set, sock::Watcher &watcher);
 void tell_watchers(Set &set);
 
 } // namespace vma::mux

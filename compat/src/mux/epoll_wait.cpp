@@ -9,7 +9,6 @@
 #include "compat/src/base/clock.hpp"
 #include "compat/src/base/spin_mask.hpp"
 #include "compat/src/base/spin_time.hpp"
-#include "compat/src/base/wait_count.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/fail.hpp"
@@ -19,7 +18,8 @@
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/mux/kernel_wait.hpp"
 #include "compat/src/mux/mux.hpp"
-#include "compat/src/mux/thread_record.hpp"
+#include "compat/src/stats/wait_count.hpp"
+#include "compat/src/wait/thread_record.hpp"
 
 namespace vma::mux {
 

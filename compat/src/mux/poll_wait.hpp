@@ -9,10 +9,10 @@
 
 #include "compat/src/base/clock.hpp"
 #include "compat/src/base/spin_time.hpp"
-#include "compat/src/base/wait_count.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/signals.hpp"
-#include "compat/src/mux/thread_record.hpp"
+#include "compat/src/stats/wait_count.hpp"
+#include "compat/src/wait/thread_record.hpp"
 
 namespace vma::mux {
 

@@ -6,8 +6,8 @@
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/mux/mux.hpp"
-#include "compat/src/mux/thread_record.hpp"
 #include "compat/src/stats/region.hpp"
+#include "compat/src/wait/thread_record.hpp"
 
 namespace vma::mux {
 

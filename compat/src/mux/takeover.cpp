@@ -11,7 +11,7 @@
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/epoll_set.hpp"
-#include "compat/src/mux/thread_record.hpp"
+#include "compat/src/wait/thread_record.hpp"
 
 namespace vma::mux {
 

@@ -13,12 +13,13 @@
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/retired.hpp"
 #include "compat/src/engine/rings.hpp"
-#include "compat/src/mux/mux.hpp"
 #include "compat/src/offload/reach.hpp"
+#include "compat/src/offload/stream.hpp"
+#include "compat/src/rendezvous/offer.hpp"
 #include "compat/src/sharing/stash.hpp"
 #include "compat/src/table/accounting.hpp"
+#include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
-#include "compat/src/tcp/calls.hpp"
 #include "compat/src/transport/loans.hpp"
 #include "compat/src/transport/pacing.hpp"
 
@@ -183,7 +184,7 @@ void close_endpoint(Socket &s, bool keep_unread, Closing closing = Closing::kNow
     if (stashed)
         notify(s, POLLIN | POLLOUT);
     else
-        mux::became_plain(s);
+        kMultiplexers.became_plain(s);
 }
 
 } // namespace

@@ -11,9 +11,9 @@
 #include "compat/src/engine/exception.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/mux/mux.hpp"
 #include "compat/src/offload/reach.hpp"
 #include "compat/src/table/accounting.hpp"
+#include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/transport/port.hpp"
 
@@ -47,7 +47,8 @@ void on_connected(fid_ep *endpoint)
         discard_endpoint(*s);
         return;
     }
-    transport(*s).connected(*s);
+    if (s->remote)
+        attempt_succeeded(*s);
     s->tx.ring = ring;
     s->connecting = false;
     // Only what may be lifted still: who has given the socket to another process, or to the kernel for good, meanwhile, counts on it.
@@ -60,7 +61,7 @@ void on_connected(fid_ep *endpoint)
     add_live(g_live_sockets, *s);
     g_due.add(s->index);
     engine_update_active();
-    if (!mux::became_dual(*s)) {
+    if (!kMultiplexers.became_dual(*s)) {
         discard_endpoint(*s);
         refuse_offload(*s, "an epoll set of it can't follow");
         return;
@@ -115,7 +116,7 @@ namespace {
 // The kernel has bytes, or the peer's have ended as well: what was told of them once would be told again by the kernel's own set.
 bool stays_for_edges(Socket &s)
 {
-    if (!mux::tells_edges(s))
+    if (!kMultiplexers.tells_edges(s))
         return false;
     pollfd p = {s.any_fd.load(std::memory_order_relaxed), POLLIN | POLLRDHUP, 0};
     return libc::uncancelled::poll_now(&p, 1) > 0;

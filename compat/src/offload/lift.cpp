@@ -20,14 +20,15 @@
 #include "compat/src/engine/sandbox.hpp"
 #include "compat/src/offload/lift_habit.hpp"
 #include "compat/src/offload/reach.hpp"
+#include "compat/src/offload/stream.hpp"
+#include "compat/src/rendezvous/offer.hpp"
+#include "compat/src/sharing/holders.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/socket_sets.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/table/uring.hpp"
-#include "compat/src/tcp/calls.hpp"
 #include "compat/src/transport/kernel_counts.hpp"
 #include "compat/src/transport/port.hpp"
-#include "compat/src/udp/state.hpp"
 
 namespace vma::sock {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Attempts: the client's listeners, the server's connects, and the memory of hosts that refused.
 #include "compat/src/offload/reach.hpp"
+#include "compat/src/base/addresses.hpp"
 #include "compat/src/engine/exception.hpp"
 
 #include <errno.h>

@@ -30,6 +30,7 @@
 #include "compat/src/table/stream.hpp"
 #include "compat/src/transport/idle.hpp"
 #include "compat/src/transport/idle_streams.hpp"
+#include "compat/src/transport/pacing.hpp"
 #include "compat/src/transport/port.hpp"
 #include "compat/src/udp/memberships.hpp"
 #include "compat/src/udp/state.hpp"

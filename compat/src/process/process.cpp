@@ -13,18 +13,19 @@
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ports.hpp"
 #include "compat/src/engine/retired.hpp"
-#include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
-#include "compat/src/mux/mux.hpp"
 #include "compat/src/offload/lift_habit.hpp"
 #include "compat/src/offload/reach.hpp"
 #include "compat/src/process/survivors.hpp"
+#include "compat/src/sharing/holders.hpp"
 #include "compat/src/sharing/stash.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
+#include "compat/src/table/observers.hpp"
 #include "compat/src/table/socket_sets.hpp"
 #include "compat/src/table/stream.hpp"
+#include "compat/src/transport/pacing.hpp"
 #include "compat/src/udp/state.hpp"
 
 namespace vma::sock {
@@ -183,7 +184,7 @@ void return_all_shared_by_fork()
     }
     g_depth_before_fork = depth;
     each_noted(share);
-    mux::fork_prepare();
+    kMultiplexers.fork_prepare();
     lock_pool_for_fork();
     holders_before_fork();
     engine_exclude_polling(true, kAllRings);
@@ -193,7 +194,7 @@ void after_fork_in_parent()
 {
     engine_exclude_polling(false, kAllRings);
     unlock_pool_after_fork();
-    mux::fork_parent();
+    kMultiplexers.fork_parent();
     retired_may_go();
     g_lift_lock.unlock();
     g_helper_turn.unlock();
@@ -207,7 +208,7 @@ void after_fork_in_child()
     accounting_after_fork_in_child();
     engine_after_fork_in_child();
     udp::after_fork_in_child();
-    extra::after_fork_in_child();
+    kExtraApi.after_fork_in_child();
     attempts_after_fork_in_child();
     lift_habits_after_fork_in_child();
     pacing_after_fork_in_child();
@@ -229,7 +230,7 @@ void after_fork_in_child()
     recount_calls();
     for (std::uint32_t i = 0; any_kept && i < count; ++i)
         release_if_unused(*socket_by_index(i));
-    mux::fork_child();
+    kMultiplexers.fork_child();
     each_noted([](Socket &s) { protocol(s).leave_in_child(s); });
     libc::restore_critical(g_depth_before_fork);
 }

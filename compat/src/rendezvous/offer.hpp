@@ -9,35 +9,16 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "compat/src/base/addresses.hpp"
 #include "compat/src/rendezvous/generation.hpp"
 
 namespace vma::sock {
 
 class Socket;
 
-// The two ends of a connection; v4 addresses in their v4-mapped form.
-struct Addresses {
-    sockaddr_in6 local;
-    sockaddr_in6 peer;
-    std::uint64_t network =
-        0; // the namespace that they are of: a program may change its own (setns(2)) and has sockets of both then
-};
-
-// Of a sockaddr_in or sockaddr_in6, in that form. False: it is neither.
-bool to_v6(const void *address, sockaddr_in6 &out);
-in6_addr mapped(const in_addr &v4);
-bool is_loopback(const in6_addr &a);
-
-enum class Side : std::uint8_t { kLocal, kPeer };
-// Of a kernel socket. False: it has none, or not an internet address.
-bool read_address(int fd, Side side, sockaddr_in6 &out);
-
 // Reads both addresses of a connected kernel socket. False: not connected, or not an internet address.
 bool read_addresses(int fd, Addresses &out);
 bool on_this_host(const Addresses &a); // loopback, or both ends have the same address
-
-inline constexpr std::size_t kAddressText = 64;
-const char *print_address(const sockaddr_in6 &a, char (&out)[kAddressText]); // "127.0.0.1:80", "[::1]:80"
 
 struct Offer {
     std::uint16_t port;   // of the connector's passive endpoint

@@ -17,7 +17,7 @@
 #include <cstddef>
 
 #include "compat/src/base/lock.hpp"
-#include "compat/src/engine/sandbox.hpp"
+#include "compat/src/base/sandboxed.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/rendezvous/author.hpp"

@@ -9,7 +9,6 @@
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/socket_sets.hpp"
 #include "compat/src/table/stream.hpp"
-#include "compat/src/transport/kernel_counts.hpp"
 
 namespace vma::sock {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What is unread of a stream when its endpoint has gone: see stash.hpp.
 #include "compat/src/sharing/stash.hpp"
+#include "compat/src/rendezvous/offer.hpp"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,17 +13,15 @@
 
 #include <algorithm>
 
+#include "compat/src/base/sandboxed.hpp"
 #include "compat/src/config/log.hpp"
-#include "compat/src/engine/sandbox.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
-#include "compat/src/sharing/unread.hpp"
+#include "compat/src/rendezvous/unread.hpp"
+#include "compat/src/sharing/peek_offset.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/socket_sets.hpp"
 #include "compat/src/table/stream.hpp"
-#include "compat/src/tcp/calls.hpp"
-#include "compat/src/tcp/peek_offset.hpp"
-#include "compat/src/udp/state.hpp"
 
 namespace vma::sock {
 
@@ -283,7 +282,9 @@ int number(int fd, int option)
     return libc::real.getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 ? value : -1;
 }
 
-Socket *begin_stream(int fd, Unread *u)
+} // namespace
+
+Socket *tcp::begin_foreign(int fd, int, Unread *u)
 {
     Socket *const made = track_foreign(fd, (libc::real.fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
     if (made == nullptr)
@@ -301,6 +302,8 @@ Socket *begin_stream(int fd, Unread *u)
     return made;
 }
 
+namespace {
+
 } // namespace
 
 bool adopt(int fd, bool handed)
@@ -312,8 +315,8 @@ bool adopt(int fd, bool handed)
     if (u == nullptr)
         return false;
     const std::size_t left = unread_left(*u);
-    const Socket *const s =
-        protocol == IPPROTO_TCP ? begin_stream(fd, u) : udp::begin_foreign(fd, number(fd, SO_DOMAIN), u);
+    const Protocol &of = protocol == IPPROTO_TCP ? kStreamProtocol : udp::kProtocol;
+    const Socket *const s = of.begin_foreign(fd, number(fd, SO_DOMAIN), u);
     if (s == nullptr) {
         leave_unread(u);
         return false;

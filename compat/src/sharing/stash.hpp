@@ -41,4 +41,9 @@ void adopt_inherited(void (*adopted)(int fd));
 // Those in a message that a UNIX socket has received.
 void adopt_passed(const msghdr &msg, bool peeked, void (*adopted)(int fd));
 
+namespace tcp {
+void share_unread(Socket &s);                         // Protocol::share_unread
+Socket *begin_foreign(int fd, int family, Unread *u); // Protocol::begin_foreign
+} // namespace tcp
+
 } // namespace vma::sock

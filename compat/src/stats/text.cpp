@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "compat/src/stats/text.hpp"
+#include "compat/src/base/addresses.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "compat/src/table/accounting.hpp"
+#include "compat/src/base/addresses.hpp"
 
 #include <netinet/in.h>
 #include <string.h>
 
 #include <algorithm>
-
-#include "compat/src/engine/device.hpp"
-#include "compat/src/transport/port.hpp"
-#include "compat/src/udp/state.hpp"
 
 namespace vma::sock {
 
@@ -125,7 +122,7 @@ void tell_way(Socket &s)
     const Way way = dual(s) ? way_of(s) : pinned ? Way::kPinned : Way::kKernel;
     stats::set(f.way, way);
     if (dual(s))
-        stats::use_ring(record, kind_of(way), way == Way::kLocal ? name_of_ring(s) : device_of(s));
+        stats::use_ring(record, kind_of(way), protocol(s).queue_name(s));
 }
 
 void tell_migration(Socket &s)
@@ -282,8 +279,6 @@ void tell_option(const Socket &s, int level, int name, const void *value, sockle
     Facts &f = record_of(s).facts;
     if (level == IPPROTO_IP && name == IP_MULTICAST_IF)
         tell_interface(f, value, len);
-    if ((level == IPPROTO_IP && name == IP_MULTICAST_LOOP) || (level == IPPROTO_IPV6 && name == IPV6_MULTICAST_LOOP))
-        tell_loop(s, udp::state_of(s).loops[level == IPPROTO_IP ? 0 : 1]);
     Membership m;
     const bool v4 = level == IPPROTO_IP;
     if (read_either(name, value, len, m) || (v4 ? read_v4(name, value, len, m) : read_v6(name, value, len, m)))

@@ -8,7 +8,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "compat/src/engine/helper_rest.hpp"
+#include "compat/src/base/helper_wake.hpp"
 #include "compat/src/table/socket.hpp"
 
 namespace vma::sock {

@@ -2,30 +2,25 @@
 // Which descriptors are tracked TCP and UDP sockets, and the pool the sockets live in. Pool memory is never given back or used
 // for anything else, so a thread that still holds a pointer after close() reads a socket, and sees by its generation
 // that it is another one.
-#include "compat/src/sharing/stash.hpp"
+#include "compat/src/table/fd_table.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/stream.hpp"
-#include "compat/src/tcp/calls.hpp"
 
 #include <sys/mman.h>
 
 #include <cstdio>
 #include <new>
 
+#include "compat/src/base/sandboxed.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
-#include "compat/src/engine/sandbox.hpp"
-#include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
-#include "compat/src/mux/mux.hpp"
-#include "compat/src/offload/lift_habit.hpp"
-#include "compat/src/rendezvous/offer.hpp"
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/table/calls.hpp"
+#include "compat/src/table/observers.hpp"
 #include "compat/src/table/socket_sets.hpp"
-#include "compat/src/udp/state.hpp"
 
 namespace vma::sock {
 
@@ -201,7 +196,9 @@ void enter(int fd, Socket &s)
     table_slot(fd).store(&s, std::memory_order_release);
 }
 
-Socket *track(int fd, Role role, bool nonblocking, int protocol = IPPROTO_TCP, int family = AF_INET)
+} // namespace
+
+Socket *track(int fd, Role role, bool nonblocking, int protocol, int family)
 {
     if (static_cast<unsigned>(fd) >= static_cast<unsigned>(kMaxTracked))
         return nullptr;
@@ -219,46 +216,7 @@ Socket *track(int fd, Role role, bool nonblocking, int protocol = IPPROTO_TCP, i
     return s;
 }
 
-// Bytes that arrived on the endpoint and were never read: TCP answers such a close with RST.
-void reset_if_unread(Socket &s, int fd)
-{
-    if (!dual(s) || !transport(s).spans || !has_input(s) || s.lingers_until_ns.load(std::memory_order_relaxed) != 0 ||
-        !may_reset(s))
-        return;
-    const linger abort_now = {1, 0};
-    libc::real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now);
-}
-
-bool listens(int fd)
-{
-    int on = 0;
-    socklen_t size = sizeof on;
-    return libc::real.getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &size) == 0 && on != 0;
-}
-
-// Nothing to accelerate about itself.
-void explain_listener(Socket &s)
-{
-    const int fd = s.any_fd.load(std::memory_order_relaxed);
-    char text[kAddressText];
-    if (!listens(fd))
-        return;
-    read_addresses(fd, s.addresses);
-    VMA_LOG(kDebug, "fd=%d listened on %s: the connections that it accepted have lines of their own", fd,
-            print_address(s.addresses.local, text));
-}
-
-bool read_destination(const sockaddr *to, socklen_t length, sockaddr_in6 &out)
-{
-    const std::size_t least = to->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-    return length >= least && to_v6(to, out);
-}
-
-bool rule_for_listener(int fd)
-{
-    sockaddr_in6 local = {};
-    return read_address(fd, Side::kLocal, local) && rules::says_kernel(rules::Role::kTcpServer, local);
-}
+namespace {
 
 int other_descriptor(const Socket &s)
 {
@@ -290,40 +248,11 @@ void explain(Socket &s)
         VMA_LOG(kDebug, "%s: not accelerated: no accelerated peer was found", connection_name(s, name));
 }
 
-bool tcp::has_to_explain(Socket &s)
-{
-    if (s.role == Role::kUnknown) {
-        explain_listener(s);
-        return false;
-    }
-    if (!s.evaluated)
-        read_addresses(s.any_fd.load(std::memory_order_relaxed), s.addresses);
-    return true;
-}
-
-void tcp::end(Socket &s, int fd)
-{
-    reset_if_unread(s, fd);
-    if (s.evaluated)
-        sock::stop_lifting(s);
-    if (dual(s)) {
-        start_leaving(s, Heir::kLibrary); // what the peer writes from now on is the kernel's to refuse
-        reset_if_unread(s, fd);           // what it wrote since
-    }
-    if (transport(s).lingers && s.lingers_until_ns.load(std::memory_order_relaxed) == 0)
-        wait_returned(s, return_deadline()); // a device's writes die with the endpoint
-    explain(s);
-    if (s.evaluated)
-        sock::tear_down(s, false);
-    note_end_of_stream(s);
-}
-
 void release(Socket &s, int fd)
 {
     protocol(s).end(s, fd);
-    extra::end(s);
+    kExtraApi.end(s);
     close_record(s);
-    leave_holders(s);
     forget_pacing_turn(s);
     s.generation.fetch_add(1, std::memory_order_acq_rel);
     s.mode.store(Mode::kFree, std::memory_order_release);
@@ -339,15 +268,6 @@ void release(Socket &s, int fd)
 const char *connection_name(const Socket &s, char (&out)[kNameMax])
 {
     return protocol(s).print_name(s, out);
-}
-
-const char *tcp::print_name(const Socket &s, char (&out)[kNameMax])
-{
-    char local[kAddressText];
-    char peer[kAddressText];
-    std::snprintf(out, sizeof out, "fd=%d %s -> %s", s.any_fd.load(std::memory_order_relaxed),
-                  print_address(s.addresses.local, local), print_address(s.addresses.peer, peer));
-    return out;
 }
 
 Socket *socket_by_index(std::uint32_t index)
@@ -391,19 +311,8 @@ void track_datagram(int fd, int family, bool nonblocking)
 {
     if (Socket *const s = track(fd, Role::kUnknown, nonblocking, IPPROTO_UDP, family)) {
         note_socket(s->index);
-        udp::begin(*s, fd, family);
+        udp::kProtocol.begin(*s, fd, family);
     }
-}
-
-// Those that are accepted follow the listener, who was asked for when it began to listen; or it was there before us.
-void track_accepted(int listener, int fd, bool nonblocking)
-{
-    Socket *const s = track(fd, Role::kAcceptor, nonblocking);
-    if (s == nullptr || !rules::exist())
-        return;
-    const Socket *const from = lookup(listener);
-    if (from != nullptr ? from->kernel_reason == rules::kReason : rule_for_listener(listener))
-        stay_on_kernel(*s, rules::kReason);
 }
 
 void track_dup(int old_fd, int new_fd)
@@ -415,33 +324,6 @@ void track_dup(int old_fd, int new_fd)
         forget(new_fd);
     if (s != nullptr)
         enter(new_fd, *s);
-}
-
-void connecting(Socket &s, int fd, const sockaddr *to, socklen_t length)
-{
-    s.role = Role::kConnector;
-    sockaddr_in6 remote = {};
-    if (!rules::exist() || to == nullptr || !read_destination(to, length, remote))
-        return;
-    if (s.kernel_reason == rules::kReason && !s.pinned) { // of an earlier try
-        s.kernel_reason = nullptr;
-        s.mode.store(Mode::kPlain, std::memory_order_release);
-    }
-    sockaddr_in6 local = {};
-    if (s.mode.load(std::memory_order_acquire) == Mode::kPlain &&
-        rules::says_kernel(rules::Role::kTcpClient, remote, read_address(fd, Side::kLocal, local) ? &local : nullptr))
-        stay_on_kernel(s, rules::kReason);
-}
-
-void listening(Socket &s, int fd)
-{
-    if (rules::exist() && rule_for_listener(fd))
-        s.kernel_reason = rules::kReason;
-}
-
-int connect_datagram(Socket &s, int fd, const sockaddr *address, socklen_t length)
-{
-    return udp::connect(s, fd, address, length);
 }
 
 bool is_datagram(const Socket &s)
@@ -457,7 +339,7 @@ void forget(int fd)
     if (s == nullptr)
         return;
     const bool last = s->descriptors.fetch_sub(1, std::memory_order_acq_rel) == 1;
-    if (mux::descriptor_closed(*s, fd, last))
+    if (kMultiplexers.descriptor_closed(*s, fd, last))
         pin_to_kernel(*s, "a closed descriptor of it stays in an epoll set");
     if (last) {
         if (!keep_for_calls(*s, fd) && !begin_linger(*s, fd))

@@ -14,6 +14,8 @@
 
 namespace vma::sock {
 
+struct Unread;
+
 enum class Closing { kNow, kBehindFork }; // of what costs time and nobody waits for (retired.hpp)
 
 inline constexpr std::size_t kNameMax = 160;
@@ -59,6 +61,10 @@ struct Protocol {
     std::uint32_t (*place)(const Socket &s, std::uint32_t count); // where a thread sleeps for it (places.hpp)
 
     // ---- its life
+    void (*begin)(Socket &s, int fd, int family); // it is tracked
+    // Tracked, of another process that left unread bytes in memory that both have: it is dual until they are read. nullptr:
+    // no memory.
+    Socket *(*begin_foreign)(int fd, int family, Unread *unread);
     void (*end)(Socket &s, int fd); // its last descriptor is closed
     void (*start_leaving)(Socket &s, Heir heir);
     void (*tear_down)(Socket &s, bool keep_unread, Closing closing); // lift lock held
@@ -75,6 +81,7 @@ struct Protocol {
     bool (*has_to_explain)(Socket &s); // why it was never accelerated; reads the addresses that the line names
     std::uint32_t (*calls_before_lift)(const Socket &s);
     const char *(*device_name)(const Socket &s);
+    const char *(*queue_name)(const Socket &s); // of the completion queue that it is on
     stats::Way (*way)(const Socket &s);
 };
 

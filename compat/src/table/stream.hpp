@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The state of one tracked TCP socket and of its byte stream: which path each direction is on, how many bytes went each
-// way, and the operations that move it. doc/stream-protocol.md is the specification. Private to compat/src/socket.
+// way, and the operations that move it. doc/stream-protocol.md is the specification.
 #pragma once
 
 #include <errno.h>
@@ -14,19 +14,18 @@
 #include <atomic>
 #include <cstdint>
 
+#include "compat/src/base/addresses.hpp"
 #include "compat/src/base/lock.hpp"
 #include "compat/src/base/spin_habit.hpp"
-#include "compat/src/engine/rings.hpp"
-#include "compat/src/rendezvous/offer.hpp"
-#include "compat/src/sharing/holders.hpp"
 #include "compat/src/stats/region.hpp"
 #include "compat/src/table/due.hpp"
+#include "compat/src/table/idle_marks.hpp"
+#include "compat/src/table/pacing_state.hpp"
 #include "compat/src/table/port_readiness.hpp"
 #include "compat/src/table/protocol.hpp"
+#include "compat/src/table/ring_claim.hpp"
 #include "compat/src/table/socket.hpp"
 #include "compat/src/table/transport.hpp"
-#include "compat/src/transport/idle.hpp"
-#include "compat/src/transport/pacing.hpp"
 
 namespace vma::extra {
 struct State;

@@ -14,6 +14,7 @@
 #include "compat/src/stats/layout.hpp"
 #include "compat/src/table/socket.hpp"
 
+struct fi_cq_data_entry;
 struct fi_info;
 struct fid_ep;
 
@@ -71,10 +72,12 @@ struct Transport {
     void (*option_was_set)(Socket &s, int fd, int level, int name, const void *value);  // in the kernel
     void (*correct_option)(Socket &s, int level, int name, void *value, socklen_t len); // what the kernel said of it
 
+    // An entry of the completion queue that it is bound to; poll lock held. Of a ring: handle_tag()
+    void (*handle_entry)(Socket &s, const fi_cq_data_entry &entry);
+
     // ---- its life. Lift lock held
-    void (*prepare)(Socket &s, fi_info &info);    // before its endpoint is opened
-    int (*prepared)(Socket &s, fid_ep &endpoint); // behind that; 0 or a negative fi_errno
-    void (*connected)(Socket &s);
+    void (*prepare)(Socket &s, fi_info &info);     // before its endpoint is opened
+    int (*prepared)(Socket &s, fid_ep &endpoint);  // behind that; 0 or a negative fi_errno
     void (*went_down)(Socket &s, const char *why); // the peer, or the device, has ended it; it is dual
     bool (*may_close)(const Socket &s);            // nothing is lost if it is closed now. No lock needed
     void (*leave)(Socket &s); // its endpoint is about to be closed; tx, rx and poll lock held as well

@@ -3,6 +3,8 @@
 // the shared ring without the way by the transport's table.
 #pragma once
 
+#include "compat/src/offload/stream.hpp"
+#include "compat/src/sharing/stash.hpp"
 #include "compat/src/transport/ring.hpp"
 
 namespace vma::sock::tcp {
@@ -32,13 +34,9 @@ std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest);
 std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest);
 bool waits_for_kernel(const Socket &s, std::uint32_t interest);
 
-// lift.cpp, endpoint.cpp, fd_table.cpp, stash.cpp
-void try_ready(Socket &s);
-void tear_down(Socket &s, bool keep_unread, Closing closing);
-void stop_lifting(Socket &s);
+// life.cpp
 void end(Socket &s, int fd);
 bool has_to_explain(Socket &s);
 const char *print_name(const Socket &s, char (&out)[kNameMax]);
-void share_unread(Socket &s);
 
 } // namespace vma::sock::tcp

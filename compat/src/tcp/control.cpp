@@ -15,15 +15,17 @@
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/exception.hpp"
 #include "compat/src/engine/objects.hpp"
-#include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/kernel_acts.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/sharing/holders.hpp"
+#include "compat/src/sharing/peek_offset.hpp"
 #include "compat/src/sharing/stash.hpp"
 #include "compat/src/table/accounting.hpp"
+#include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/tcp/calls.hpp"
 #include "compat/src/tcp/mapped_receive.hpp"
-#include "compat/src/tcp/peek_offset.hpp"
+#include "compat/src/transport/pacing.hpp"
 
 namespace vma::sock {
 
@@ -180,8 +182,8 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
 {
     if (level == SOL_SOCKET && name == SO_MAX_PACING_RATE)
         return set_pacing_rate(s, fd, value, len);
-    if (extra::is_option(level, name))
-        return extra::set_option(s, fd, name, value, len);
+    if (is_extra_option(level, name))
+        return kExtraApi.set_option(s, fd, name, value, len);
     if (!protocol(s).admits_option(s, level, name))
         return -1;
     const int result = protocol(s).set_option(s, fd, level, name, value, len);
@@ -197,8 +199,8 @@ int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *l
 {
     if (level == SOL_SOCKET && name == SO_MAX_PACING_RATE)
         return get_pacing_rate(s, fd, value, len);
-    if (extra::is_option(level, name))
-        return extra::get_option(s, name, value, len);
+    if (is_extra_option(level, name))
+        return kExtraApi.get_option(s, name, value, len);
     const int result = protocol(s).get_option(s, fd, level, name, value, len);
     if (result == 0 && level == SOL_SOCKET && name == SO_ERROR && *len == sizeof(int))
         if (const int error = take_owed_error(s))

@@ -6,7 +6,9 @@
 #include <rdma/fi_ext_vma.h>
 
 #include "compat/src/engine/device.hpp"
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/places.hpp"
+#include "compat/src/engine/rings.hpp"
 #include "compat/src/offload/lift_habit.hpp"
 #include "compat/src/tcp/calls.hpp"
 #include "compat/src/transport/kernel_counts.hpp"
@@ -59,6 +61,11 @@ const char *device_name(const Socket &s)
     return s.device != nullptr ? s.device->name : "";
 }
 
+const char *queue_name(const Socket &s)
+{
+    return transport(s).way == stats::Way::kLocal ? name_of_ring(s) : device_name(s);
+}
+
 } // namespace
 
 } // namespace tcp
@@ -92,6 +99,8 @@ constinit const Protocol kStreamProtocol = {
     .tells_what_came_before = [](const Socket &s) { return transport(s).spans; },
     .plain_carrier = tcp::plain_carrier,
     .place = tcp::place,
+    .begin = [](Socket &, int, int) {},
+    .begin_foreign = tcp::begin_foreign,
     .end = tcp::end,
     .start_leaving = [](Socket &s, Heir heir) { transport(s).start_leaving(s, heir); },
     .tear_down = tcp::tear_down,
@@ -106,6 +115,7 @@ constinit const Protocol kStreamProtocol = {
     .has_to_explain = tcp::has_to_explain,
     .calls_before_lift = calls_before_lift,
     .device_name = tcp::device_name,
+    .queue_name = tcp::queue_name,
     .way = [](const Socket &s) { return transport(s).way; },
 };
 

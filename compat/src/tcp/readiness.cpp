@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <poll.h>
 
-#include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/sharing/stash.hpp"
+#include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/tcp/calls.hpp"
 
@@ -79,7 +79,7 @@ namespace {
 
 std::uint32_t kept_in(const Socket &s, std::uint32_t interest)
 {
-    return is_screened(s) && extra::has_ready(s) ? interest & kIn : 0;
+    return is_screened(s) && kExtraApi.has_ready(s) ? interest & kIn : 0;
 }
 
 } // namespace
@@ -174,7 +174,7 @@ std::uint32_t screen_events(Socket &s, int fd, std::uint32_t events)
 {
     if (!is_screened(s) || (events & kIn) == 0) [[likely]]
         return events;
-    return extra::screen(s, fd) ? events : events & ~kIn;
+    return kExtraApi.screen(s, fd) ? events : events & ~kIn;
 }
 
 void note_kernel_events(Socket &s, std::uint32_t events)

@@ -13,13 +13,15 @@
 #include "compat/src/base/arguments.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/rings.hpp"
 #include "compat/src/engine/sandbox.hpp"
-#include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/sharing/holders.hpp"
 #include "compat/src/sharing/stash.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
+#include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/tcp/calls.hpp"
 
@@ -263,7 +265,7 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
 ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
 {
     if (is_screened(s)) [[unlikely]]
-        return extra::receive_screened(s, fd, *msg, flags);
+        return kExtraApi.receive_screened(s, fd, *msg, flags);
     return receive_unscreened(s, fd, msg, flags);
 }
 
@@ -302,7 +304,7 @@ namespace {
     msg.msg_iovlen = 1;
     msg.msg_name = from_len != nullptr ? from : nullptr;
     msg.msg_namelen = msg.msg_name != nullptr ? *from_len : 0;
-    const ssize_t n = extra::receive_screened(s, fd, msg, flags);
+    const ssize_t n = kExtraApi.receive_screened(s, fd, msg, flags);
     if (n >= 0 && msg.msg_name != nullptr && from_len != nullptr)
         *from_len = msg.msg_namelen;
     return n;
@@ -406,8 +408,8 @@ int count_readable(const Socket &s, int fd, std::uint64_t &total)
 
 int bytes_readable(Socket &s, int fd, int *count)
 {
-    if (is_screened(s) && extra::has_ready(s)) [[unlikely]] {
-        *count = static_cast<int>(extra::bytes_ready(s)); // what comes behind them a callback may drop
+    if (is_screened(s) && kExtraApi.has_ready(s)) [[unlikely]] {
+        *count = static_cast<int>(kExtraApi.bytes_ready(s)); // what comes behind them a callback may drop
         return 0;
     }
     return protocol(s).bytes_readable(s, fd, count);

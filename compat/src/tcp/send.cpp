@@ -15,6 +15,7 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/sharing/holders.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
 #include "compat/src/table/stream.hpp"

@@ -11,6 +11,7 @@
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/stream.hpp"
+#include "compat/src/transport/pacing.hpp"
 #include "compat/src/transport/ring.hpp"
 
 namespace vma::sock {
@@ -123,6 +124,11 @@ void handle_tag(Socket &s, std::uint64_t tag, std::size_t len)
     }
     if (!transport(s).handle_tag(s, static_cast<Tag>(tag)))
         violation(s, "unknown tag");
+}
+
+void ring_handle_entry(Socket &s, const fi_cq_data_entry &entry)
+{
+    handle_tag(s, entry.data, entry.len);
 }
 
 bool tells_what_came_before(const Socket &s)

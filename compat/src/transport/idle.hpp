@@ -5,20 +5,12 @@
 
 #include <cstdint>
 
+#include "compat/src/table/idle_marks.hpp"
+
 namespace vma::sock {
 
 class IdleStreams;
 class Socket;
-
-// Where a socket's streams were when it was last looked at, and when their pages were given back.
-struct IdleMarks {
-    std::uint64_t sent_seen = 0;
-    std::uint64_t sent_given = 0;
-    std::uint64_t read_seen = 0;
-    std::uint64_t read_given = 0;
-    std::uint64_t moved = 0; // bytes of both ways (idle_streams.cpp)
-    std::uint32_t still = 0; // looks since then
-};
 
 // Looks at some of the sockets, and at all of them in so many of the helper thread's turns. Lift lock held.
 void look_at_idle_rings(std::uint32_t turns_per_round, IdleStreams &idle);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "compat/src/transport/idle_streams.hpp"
+#include "compat/src/engine/engine.hpp"
 
 #include <poll.h>
 

@@ -15,6 +15,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_ext_vma.h>
 
+#include "compat/src/base/arguments.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/engine/helper_thread.hpp"
 #include "compat/src/libc/private_fd.hpp"
@@ -22,7 +23,6 @@
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/transport/port.hpp"
-#include "compat/src/udp/state.hpp"
 
 namespace vma::sock {
 
@@ -167,7 +167,7 @@ int set_pacing_rate(Socket &s, int fd, const void *value, socklen_t len)
 {
     VmaRateLimit wanted = {};
     int result = 0;
-    if (len == sizeof wanted && !udp::is_nowhere(value)) {
+    if (len == sizeof wanted && !is_nowhere(value)) {
         memcpy(&wanted, value, sizeof wanted);
         const std::uint64_t rate = wanted.rate != 0 ? wanted.rate * kBytesPerKbit : Pacer::kUnlimited;
         result = libc::real.setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate);
@@ -186,7 +186,7 @@ int set_pacing_rate(Socket &s, int fd, const void *value, socklen_t len)
 int get_pacing_rate(Socket &s, int fd, void *value, socklen_t *len)
 {
     VmaRateLimit shown = {};
-    if (len == nullptr || *len != sizeof shown || udp::is_nowhere(value))
+    if (len == nullptr || *len != sizeof shown || is_nowhere(value))
         return libc::real.getsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, value, len);
     const std::uint64_t rate = kernel_rate(fd);
     if (rate != Pacer::kUnlimited)

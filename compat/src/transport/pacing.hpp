@@ -5,11 +5,9 @@
 
 #include <sys/socket.h>
 
-#include <atomic>
 #include <cstdint>
 
-#include "vma/pacer.hpp"
-#include "vma/wheel.hpp"
+#include "compat/src/table/pacing_state.hpp"
 
 namespace vma::sock {
 
@@ -23,21 +21,6 @@ struct VmaRateLimit {
 };
 static_assert(sizeof(VmaRateLimit) == 12);
 
-// Of one socket. Changed with its tx_lock held.
-struct Pacing {
-    struct Turn : Timer {
-        Socket *socket = nullptr;
-    };
-
-    std::atomic<bool> limited{false};
-    std::uint64_t rate = Pacer::kUnlimited; // bytes a second
-    std::uint32_t max_burst = 0;
-    std::uint16_t typical_packet = 0;
-    Pacer pacer;                              // datagrams
-    std::atomic<std::uint64_t> held_until{0}; // ns: a send was refused before this; 0: none was
-    Turn turn;                                // the list's lock
-};
-
 // The option's calls.
 int set_pacing_rate(Socket &s, int fd, const void *value, socklen_t len);
 int get_pacing_rate(Socket &s, int fd, void *value, socklen_t *len);
@@ -48,17 +31,11 @@ void adopt_pacing_rate(Socket &s, int fd);
 // tx_lock held, before the endpoint carries on after the kernel, which has paced what it sent meanwhile: of that time nothing is earned, nor made
 // up for. Not of a connection to another host: there it may be the NIC that paces.
 void begin_paced_span(Socket &s);
-void forget_pacing(Socket &s); // the socket is made
 
 // tx_lock held. Whether a datagram of this length may go now, and counts it; if not, it is held until it may.
 bool may_go(Socket &s, std::size_t length);
 // The endpoint has refused a write: notes until when, if that is because of the rate.
 void note_refusal(Socket &s);
-
-// A send would be refused still; no lock needed. Only the clock changes that: whoever watches the socket hears of it.
-bool is_held(const Socket &s);
-// ns; INT64_MAX when it is not held
-std::int64_t held_until(const Socket &s);
 
 // Its watchers are told when it is held no more. No lock needed.
 void tell_when_due(Socket &s);
@@ -68,6 +45,5 @@ void tell_when_due(Socket &s);
 constexpr std::size_t kHelperFds = 4;
 unsigned sleep_and_give_turns(const int (&fds)[kHelperFds], int milliseconds);
 void pacing_after_fork_in_child(); // before forget_pacing_turn() of each socket
-void forget_pacing_turn(Socket &s);
 
 } // namespace vma::sock

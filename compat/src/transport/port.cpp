@@ -24,8 +24,8 @@
 #include "compat/src/engine/provider.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/mux/mux.hpp"
 #include "compat/src/table/calls.hpp"
+#include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/transport/port_options.hpp"
 #include "compat/src/transport/ring.hpp"
@@ -129,7 +129,7 @@ int lift_locked(Socket &s, int fd, Device &d, fid_ep *ep)
     become_port(s, d, ep);
     int result = in_call(s) ? -EAGAIN : 0;
     const bool watched = result == 0;
-    if (watched && !mux::became_dual(s))
+    if (watched && !kMultiplexers.became_dual(s))
         result = -EMFILE;
     if (result == 0)
         result = begin_port_options(s, fd);
@@ -144,7 +144,7 @@ int lift_locked(Socket &s, int fd, Device &d, fid_ep *ep)
         return 0;
     become_plain(s, ep);
     if (watched)
-        mux::became_plain(s);
+        kMultiplexers.became_plain(s);
     return result;
 }
 
@@ -220,6 +220,8 @@ void went_down(Socket &s, const char *)
 
 } // namespace
 
+namespace {
+
 void handle_port_entry(Socket &s, const fi_cq_data_entry &entry)
 {
     if ((entry.flags & FI_RECV) != 0 && entry.len == 0)
@@ -234,8 +236,6 @@ void handle_port_entry(Socket &s, const fi_cq_data_entry &entry)
 }
 
 // ---- sending: hot path -------------------------------------------------------------------------------------------------
-
-namespace {
 
 ssize_t post(Socket &s, const void *bytes, std::size_t len, bool more)
 {
@@ -524,9 +524,9 @@ constinit const Transport kPort = {
     .set_option = set_port_option,
     .option_was_set = port_option_was_set,
     .correct_option = correct_port_option,
+    .handle_entry = handle_port_entry,
     .prepare = [](Socket &, fi_info &) {},
     .prepared = [](Socket &, fid_ep &) { return 0; },
-    .connected = [](Socket &) {},
     .went_down = went_down,
     .may_close = [](const Socket &) { return true; },
     .leave = land,

@@ -4,8 +4,6 @@
 // need of it is in its table, kPort.
 #pragma once
 
-struct fi_cq_data_entry;
-
 namespace vma::sock {
 
 class Socket;
@@ -17,8 +15,5 @@ bool find_port(Socket &s);
 
 // Lift lock held, no other lock. The connection leaves the kernel, unless somebody is in a call on it: another call tries again.
 void lift_to_port(Socket &s, int fd);
-
-// What the port's queue says of a stream. Poll lock held.
-void handle_port_entry(Socket &s, const fi_cq_data_entry &entry);
 
 } // namespace vma::sock

@@ -15,7 +15,6 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/offload/reach.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
 #include "compat/src/table/stream.hpp"
@@ -374,9 +373,9 @@ constinit const Transport kRemoteRing = {
     .set_option = [](Socket &, int, int, int, const void *, socklen_t, int &) { return false; },
     .option_was_set = [](Socket &, int, int, int, const void *) {},
     .correct_option = [](Socket &, int, int, void *, socklen_t) {},
+    .handle_entry = ring_handle_entry,
     .prepare = ask_queues,
     .prepared = ask_device_memory,
-    .connected = attempt_succeeded,
     .went_down = remote_went_down,
     .may_close = remote_may_close,
     .leave = log_device_memory,

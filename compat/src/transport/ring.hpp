@@ -28,6 +28,7 @@ bool kernel_ended(const Socket &s, int fd); // its bytes are read, and no more w
 bool shared_ring_peer_is_gone(Socket &s, int fd);
 
 // events.cpp
+void ring_handle_entry(Socket &s, const fi_cq_data_entry &entry);
 void return_receiver(Socket &s); // asks the peer for what it has written and the program has not read. rx_lock held
 void shared_ring_start_leaving(Socket &s, Heir heir);
 void shared_ring_give_up_waiting(Socket &s);

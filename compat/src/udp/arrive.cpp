@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/sink.hpp"
 #include "compat/src/table/accounting.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // As udp_sendmsg() and udpv6_sendmsg() of the kernel look for it.
 #include "compat/src/udp/departure.hpp"
+#include "compat/src/base/addresses.hpp"
 
 #include <netinet/in.h>
 #include <sys/socket.h>

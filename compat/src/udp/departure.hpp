@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // How the kernel would send a socket's datagrams to a group: by which interface, from which address, and whether sockets of this host may
-// get it back. Private to compat/src/socket.
+// get it back.
 #pragma once
 
 #include <cstdint>
 
-#include "compat/src/base/diag.hpp"
-#include "compat/src/base/interface.hpp"
+#include "compat/src/rendezvous/diag.hpp"
+#include "compat/src/rendezvous/interface.hpp"
 #include "compat/src/udp/state.hpp"
 
 namespace vma::sock::udp {

@@ -4,11 +4,13 @@
 #include <errno.h>
 #include <string.h>
 
-#include "compat/src/base/interface.hpp"
+#include "compat/src/base/addresses.hpp"
 #include "compat/src/config/log.hpp"
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ports.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/rendezvous/interface.hpp"
 #include "compat/src/udp/departure.hpp"
 #include "compat/src/udp/memberships.hpp"
 #include "compat/src/udp/state.hpp"

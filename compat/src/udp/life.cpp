@@ -9,17 +9,18 @@
 #include <algorithm>
 #include <new>
 
-#include "compat/src/base/diag.hpp"
-#include "compat/src/base/interface.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/exception.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/rendezvous/diag.hpp"
+#include "compat/src/rendezvous/interface.hpp"
+#include "compat/src/rendezvous/offer.hpp"
+#include "compat/src/sharing/peek_offset.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/socket_sets.hpp"
-#include "compat/src/tcp/peek_offset.hpp"
 #include "compat/src/udp/memberships.hpp"
 #include "compat/src/udp/rules.hpp"
 
@@ -252,6 +253,8 @@ int set_group_option(Socket &s, int fd, int level, int name, const void *value, 
         return result;
     note_group_option(u, level, name, value, len);
     tell_option(s, level, name, value, len);
+    if (name == (level == IPPROTO_IP ? IP_MULTICAST_LOOP : IPV6_MULTICAST_LOOP))
+        tell_loop(s, u.loops[level == IPPROTO_IP ? 0 : 1]);
     clear_routes(u);
     return 0;
 }
@@ -475,3 +478,12 @@ void withdraw_all()
 }
 
 } // namespace vma::sock::udp
+
+namespace vma::sock {
+
+int connect_datagram(Socket &s, int fd, const sockaddr *address, socklen_t length)
+{
+    return udp::connect(s, fd, address, length);
+}
+
+} // namespace vma::sock

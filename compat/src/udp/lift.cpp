@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "compat/src/base/addresses.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
@@ -21,8 +22,10 @@
 #include "compat/src/engine/rings.hpp"
 #include "compat/src/engine/sandbox.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/mux/mux.hpp"
+#include "compat/src/rendezvous/offer.hpp"
+#include "compat/src/sharing/holders.hpp"
 #include "compat/src/table/accounting.hpp"
+#include "compat/src/table/observers.hpp"
 #include "compat/src/table/uring.hpp"
 #include "compat/src/udp/rules.hpp"
 
@@ -91,7 +94,7 @@ void become_dual(Socket &s, int fd)
     read_options(s, fd);
     s.kernel_news.store(true, std::memory_order_relaxed);
     s.mode.store(Mode::kDual, std::memory_order_seq_cst);
-    if (!mux::became_dual(s)) {
+    if (!kMultiplexers.became_dual(s)) {
         unlift(s, true);
         refuse_offload(s, "an epoll set of it can't follow");
         return;
@@ -292,7 +295,7 @@ void unlift(Socket &s, bool keep_unread)
         return; // dual until it is read
     s.operations.store(0, std::memory_order_relaxed);
     tell_migration(s);
-    mux::became_plain(s);
+    kMultiplexers.became_plain(s);
 }
 
 void finish_unlift(Socket &s)

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <string.h>
 
+#include "compat/src/base/addresses.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/udp/state.hpp"
 

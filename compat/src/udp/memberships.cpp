@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "compat/src/udp/memberships.hpp"
+#include "compat/src/base/addresses.hpp"
 
 #include <fcntl.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Which multicast groups this host has joined, by interface, as /proc/net/igmp and igmp6 list them: for senders who leave the kernel out while
-// nobody here is in a group. Private to compat/src/socket.
+// nobody here is in a group.
 #pragma once
 
 #include <netinet/in.h>

@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-#include "compat/src/base/diag.hpp"
+#include "compat/src/base/addresses.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/device.hpp"
@@ -18,6 +18,7 @@
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ports.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/rendezvous/diag.hpp"
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/udp/rules.hpp"
 

@@ -10,14 +10,16 @@
 
 #include <rdma/fi_ext_vma.h>
 
-#include "compat/src/base/diag.hpp"
+#include "compat/src/base/addresses.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/engine/device.hpp"
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/fork_handlers.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ports.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
+#include "compat/src/rendezvous/diag.hpp"
 #include "compat/src/udp/rules.hpp"
 
 namespace vma::sock::udp {

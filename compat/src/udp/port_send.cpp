@@ -12,12 +12,14 @@
 
 #include <algorithm>
 
-#include "compat/src/base/diag.hpp"
+#include "compat/src/base/addresses.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/engine/device.hpp"
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ports.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/rendezvous/diag.hpp"
 #include "compat/src/udp/departure.hpp"
 #include "compat/src/udp/state.hpp"
 

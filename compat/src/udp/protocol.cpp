@@ -4,7 +4,9 @@
 #include <sys/ioctl.h>
 
 #include "compat/src/config/params.hpp"
+#include "compat/src/engine/rings.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/sharing/holders.hpp"
 #include "compat/src/udp/state.hpp"
 
 namespace vma::sock::udp {
@@ -71,6 +73,7 @@ void end_socket(Socket &s, int)
 {
     explain(s);
     end(s);
+    leave_holders(s);
 }
 
 bool has_to_explain(Socket &s)
@@ -92,6 +95,11 @@ const char *device_name(const Socket &s)
 stats::Way way(const Socket &s)
 {
     return is_on_port(state_of(s)) ? stats::Way::kPort : stats::Way::kLocal;
+}
+
+const char *queue_name(const Socket &s)
+{
+    return is_on_port(state_of(s)) ? device_name(s) : name_of_ring(s);
 }
 
 } // namespace
@@ -125,6 +133,8 @@ constinit const Protocol kProtocol = {
     .tells_what_came_before = [](const Socket &) { return false; },
     .plain_carrier = [](const Socket &) { return Carrier::kOurs; },
     .place = [](const Socket &s, std::uint32_t count) { return s.index % count; },
+    .begin = begin,
+    .begin_foreign = begin_foreign,
     .end = end_socket,
     .start_leaving = [](Socket &s, Heir) { withdraw(s); },
     .tear_down = [](Socket &s, bool keep_unread, Closing) { unlift(s, keep_unread); },
@@ -139,6 +149,7 @@ constinit const Protocol kProtocol = {
     .has_to_explain = has_to_explain,
     .calls_before_lift = [](const Socket &) { return config::params().lift_after; },
     .device_name = device_name,
+    .queue_name = queue_name,
     .way = way,
 };
 

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "compat/src/libc/real.hpp"
-#include "compat/src/sharing/unread.hpp"
+#include "compat/src/rendezvous/unread.hpp"
+#include "compat/src/sharing/peek_offset.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
-#include "compat/src/tcp/peek_offset.hpp"
 #include "compat/src/udp/receiving.hpp"
 
 namespace vma::sock::udp {

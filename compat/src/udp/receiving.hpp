@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // One receiving call on a UDP socket, and what it may take its datagram from besides the queue: the kernel, and what other processes may
-// read as well. Private to compat/src/socket/udp.
+// read as well.
 #pragma once
 
 #include "compat/src/udp/state.hpp"

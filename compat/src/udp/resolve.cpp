@@ -9,16 +9,19 @@
 
 #include <algorithm>
 
-#include "compat/src/base/diag.hpp"
-#include "compat/src/base/interface.hpp"
+#include "compat/src/base/addresses.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/fork_handlers.hpp"
 #include "compat/src/engine/loading.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ports.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
+#include "compat/src/rendezvous/diag.hpp"
+#include "compat/src/rendezvous/interface.hpp"
+#include "compat/src/rendezvous/offer.hpp"
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/udp/backlog.hpp"
 #include "compat/src/udp/memberships.hpp"

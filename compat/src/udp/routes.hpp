@@ -14,7 +14,7 @@
 #include <memory>
 #include <vector>
 
-#include "compat/src/base/names.hpp"
+#include "compat/src/rendezvous/names.hpp"
 #include "compat/src/udp/kernel_sent.hpp"
 #include "compat/src/udp/wire.hpp"
 

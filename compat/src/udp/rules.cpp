@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "compat/src/udp/rules.hpp"
+#include "compat/src/base/addresses.hpp"
 
 #include <ifaddrs.h>
 #include <net/if.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the rules of libvma.conf say of a UDP socket. Private to compat/src/socket/udp.
+// What the rules of libvma.conf say of a UDP socket.
 #pragma once
 
 #include "compat/src/udp/state.hpp"

@@ -11,13 +11,16 @@
 #include <new>
 #include <utility>
 
+#include "compat/src/base/addresses.hpp"
 #include "compat/src/base/arguments.hpp"
 #include "compat/src/base/clock.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
+#include "compat/src/transport/pacing.hpp"
 #include "compat/src/udp/backlog.hpp"
 #include "compat/src/udp/state.hpp"
 

@@ -9,8 +9,8 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/rendezvous/unread.hpp"
 #include "compat/src/sharing/stash.hpp"
-#include "compat/src/sharing/unread.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/udp/state.hpp"
 

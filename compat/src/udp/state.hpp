@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What a tracked UDP socket has besides what every tracked socket has, and the operations on it. Its kernel socket stays
 // bound and open; datagrams of accelerated senders of this host come by the process's datagram endpoint (doc/datagrams.md).
-// Private to compat/src/socket.
 #pragma once
 
 #include <sys/socket.h>
@@ -11,12 +10,12 @@
 #include <cstdint>
 #include <memory>
 
-#include "compat/src/base/diag.hpp"
-#include "compat/src/base/names.hpp"
 #include "compat/src/engine/arrivals.hpp"
 #include "compat/src/engine/device.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/rendezvous/diag.hpp"
+#include "compat/src/rendezvous/names.hpp"
 #include "compat/src/sharing/stash.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/udp/queue.hpp"
@@ -180,7 +179,6 @@ inline constexpr std::uint32_t kMixedTicks =
     20; // so long after the last one by the endpoint the order of both ways is kept
 
 // Those that are dual or send by the endpoint, through next_live: the helper thread looks after them.
-extern Socket *g_listed;      // lift lock
 void list(Socket &s);         // lift lock held
 void unlist(Socket &s);       // lift lock held
 std::uint32_t current_tick(); // changes some 20 times a second while there are any
@@ -284,8 +282,7 @@ struct Direct {
     std::uint8_t behind = 0; // datagrams that were queued behind it, as loans
     About about = {};
 };
-// The provider calls it, with the ring's Arrivals.
-int take(void *context, const void *payload, std::size_t length, std::uint64_t data, fi_vma_lender *lender);
+
 // A datagram of a socket of this process to another one. No poll lock held. False: that one takes none (any more).
 bool take_own(std::uint64_t data, const About &about, const iovec *parts, std::size_t count, std::size_t length);
 

@@ -3,6 +3,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_ext_vma.h>
 
+#include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/udp/state.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "compat/src/tcp/peek_offset.hpp"
+#include "compat/src/sharing/peek_offset.hpp"
 
 #include <errno.h>
 #include <limits.h>
@@ -9,8 +9,8 @@
 
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/rendezvous/unread.hpp"
 #include "compat/src/sharing/stash.hpp"
-#include "compat/src/sharing/unread.hpp"
 #include "compat/src/table/stream.hpp"
 
 namespace vma::sock {

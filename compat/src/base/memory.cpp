@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "compat/src/extra/memory.hpp"
+#include "compat/src/base/memory.hpp"
 
 #include <stdlib.h>
 
 #include <atomic>
 
-namespace vma::extra {
+namespace vma::memory {
 
 namespace {
 
@@ -37,4 +37,4 @@ void release(void *memory)
         g_free.load(std::memory_order_relaxed)(memory);
 }
 
-} // namespace vma::extra
+} // namespace vma::memory

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Records are linked once and reused by later threads, never freed. Frames of calls that were left by siglongjmp are known
 // by their stack address: a frame deeper on the stack than the call that starts now belongs to no one any more.
-#include "compat/src/mux/thread_record.hpp"
+#include "compat/src/wait/thread_record.hpp"
 
 #include <linux/membarrier.h>
 #include <sys/mman.h>
@@ -14,7 +14,6 @@
 #include "compat/src/engine/sandbox.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/libc/thread_key.hpp"
-#include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/stats/layout.hpp"
 
 namespace vma::mux {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // NETLINK_SOCK_DIAG (sock_diag(7)): asked for one UDP socket by addresses, the kernel answers what its receive path would
 // find. A question takes some 4 us.
-#include "compat/src/base/diag.hpp"
+#include "compat/src/rendezvous/diag.hpp"
+#include "compat/src/base/addresses.hpp"
 
 #include <errno.h>
 #include <linux/inet_diag.h>
@@ -12,12 +13,12 @@
 
 #include <cstdint>
 
-#include "compat/src/base/interface.hpp"
 #include "compat/src/base/lock.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
+#include "compat/src/rendezvous/interface.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 
 namespace vma::sock::udp {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Names are symbolic links: "u-<words>-<cookie>-<inode>" of receivers, "w-..." of wishes.
-#include "compat/src/base/names.hpp"
+#include "compat/src/rendezvous/names.hpp"
 
 #include <errno.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "compat/src/base/interface.hpp"
+#include "compat/src/rendezvous/interface.hpp"
+#include "compat/src/base/addresses.hpp"
 
 #include <ifaddrs.h>
 #include <linux/in_route.h>
@@ -10,9 +11,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "compat/src/base/diag.hpp"
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/rendezvous/diag.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 
 namespace vma::sock::udp {

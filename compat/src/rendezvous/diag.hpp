@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "compat/src/base/names.hpp"
+#include "compat/src/rendezvous/names.hpp"
 
 namespace vma::sock::udp {
 

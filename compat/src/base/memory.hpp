@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-namespace vma::extra {
+namespace vma::memory {
 
 using Allocate = void *(*)(std::size_t);
 using Free = void (*)(void *);
@@ -19,4 +19,4 @@ Allocator chosen_allocator();      // the program's; both nullptr: it has set no
 void *allocate(std::size_t bytes); // nullptr: none
 void release(void *memory);        // nullptr is allowed
 
-} // namespace vma::extra
+} // namespace vma::memory

@@ -49,6 +49,8 @@ private:
     std::size_t room_ = 0;
 };
 
+void unwatch_set(Set &set, sock::Watcher &watcher); // mux/nested.cpp
+
 // One call that may have to wait for tracked sockets: poll(), select(), or a send or receive.
 struct Frame {
     Scratch<pollfd> wanted; // select(): the sets as an array

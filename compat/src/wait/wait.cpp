@@ -18,10 +18,10 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/libc/thread_key.hpp"
-#include "compat/src/mux/thread_record.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
 #include "compat/src/table/stream.hpp"
+#include "compat/src/wait/thread_record.hpp"
 
 namespace vma::sock {
 

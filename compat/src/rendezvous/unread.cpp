@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The segments of unread bytes. One is removed by whoever reads its last byte, by the last process that drops it, and where that
 // was killed, by the next one that opens the shared directory, if the kernel has no such socket any more.
-#include "compat/src/sharing/unread.hpp"
+#include "compat/src/rendezvous/unread.hpp"
 #include "compat/src/rendezvous/author.hpp"
 
 #include <dirent.h>
@@ -19,12 +19,12 @@
 #include <cstdlib>
 #include <new>
 
-#include "compat/src/base/diag.hpp"
+#include "compat/src/base/sandboxed.hpp"
 #include "compat/src/config/log.hpp"
-#include "compat/src/engine/sandbox.hpp"
 #include "compat/src/libc/join.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
+#include "compat/src/rendezvous/diag.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 
 namespace vma::sock {

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Whether the process is under a filter of system calls that leaves the library nothing to do (engine/sandbox.hpp).
+#pragma once
+
+#include <atomic>
+
+namespace vma::sock {
+
+extern std::atomic<bool> g_sandboxed; // engine/sandbox.cpp; set once
+
+inline bool sandboxed()
+{
+    return g_sandboxed.load(std::memory_order_relaxed);
+}
+
+// Before the first socket: the filters that the program was started under, as far as is known.
+void remember_inherited_filters();
+
+// Before something is opened that acceleration needs, with the lift lock held: looks at the filters of this thread. False: not here; said in
+// the log, once.
+bool filters_allow();
+
+} // namespace vma::sock

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What sockets tell the multiplexers, and ask them.
+#include "compat/src/table/observers.hpp"
+
+#include "compat/src/mux/mux.hpp"
+
+namespace vma::sock {
+
+constinit const Multiplexers kMultiplexers = {
+    .became_dual = mux::became_dual,
+    .became_plain = mux::became_plain,
+    .tells_edges = mux::tells_edges,
+    .ring_owner = mux::ring_owner,
+    .descriptor_closed = mux::descriptor_closed,
+    .leave_sets = mux::leave_sets,
+    .fork_prepare = mux::fork_prepare,
+    .fork_parent = mux::fork_parent,
+    .fork_child = mux::fork_child,
+};
+
+} // namespace vma::sock

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The life of a stream's socket outside its endpoint: made, connected, listening, accepted, closed, and what the log says of
+// it then.
+#include <netinet/in.h>
+
+#include <cstdio>
+
+#include "compat/src/base/addresses.hpp"
+#include "compat/src/config/log.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/offload/lift_habit.hpp"
+#include "compat/src/rendezvous/offer.hpp"
+#include "compat/src/rules/rules.hpp"
+#include "compat/src/sharing/holders.hpp"
+#include "compat/src/table/fd_table.hpp"
+#include "compat/src/tcp/calls.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+// Bytes that arrived on the endpoint and were never read: TCP answers such a close with RST.
+void reset_if_unread(Socket &s, int fd)
+{
+    if (!dual(s) || !transport(s).spans || !has_input(s) || s.lingers_until_ns.load(std::memory_order_relaxed) != 0 ||
+        !may_reset(s))
+        return;
+    const linger abort_now = {1, 0};
+    libc::real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now);
+}
+
+bool listens(int fd)
+{
+    int on = 0;
+    socklen_t size = sizeof on;
+    return libc::real.getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &size) == 0 && on != 0;
+}
+
+// Nothing to accelerate about itself.
+void explain_listener(Socket &s)
+{
+    const int fd = s.any_fd.load(std::memory_order_relaxed);
+    char text[kAddressText];
+    if (!listens(fd))
+        return;
+    read_addresses(fd, s.addresses);
+    VMA_LOG(kDebug, "fd=%d listened on %s: the connections that it accepted have lines of their own", fd,
+            print_address(s.addresses.local, text));
+}
+
+} // namespace
+
+bool tcp::has_to_explain(Socket &s)
+{
+    if (s.role == Role::kUnknown) {
+        explain_listener(s);
+        return false;
+    }
+    if (!s.evaluated)
+        read_addresses(s.any_fd.load(std::memory_order_relaxed), s.addresses);
+    return true;
+}
+
+void tcp::end(Socket &s, int fd)
+{
+    reset_if_unread(s, fd);
+    if (s.evaluated)
+        sock::stop_lifting(s);
+    if (dual(s)) {
+        start_leaving(s, Heir::kLibrary); // what the peer writes from now on is the kernel's to refuse
+        reset_if_unread(s, fd);           // what it wrote since
+    }
+    if (transport(s).lingers && s.lingers_until_ns.load(std::memory_order_relaxed) == 0)
+        wait_returned(s, return_deadline()); // a device's writes die with the endpoint
+    explain(s);
+    if (s.evaluated)
+        sock::tear_down(s, false);
+    note_end_of_stream(s);
+    leave_holders(s);
+}
+
+const char *tcp::print_name(const Socket &s, char (&out)[kNameMax])
+{
+    char local[kAddressText];
+    char peer[kAddressText];
+    std::snprintf(out, sizeof out, "fd=%d %s -> %s", s.any_fd.load(std::memory_order_relaxed),
+                  print_address(s.addresses.local, local), print_address(s.addresses.peer, peer));
+    return out;
+}
+
+namespace {
+
+bool read_destination(const sockaddr *to, socklen_t length, sockaddr_in6 &out)
+{
+    const std::size_t least = to->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+    return length >= least && to_v6(to, out);
+}
+
+bool rule_for_listener(int fd)
+{
+    sockaddr_in6 local = {};
+    return read_address(fd, Side::kLocal, local) && rules::says_kernel(rules::Role::kTcpServer, local);
+}
+
+} // namespace
+
+// Those that are accepted follow the listener, who was asked for when it began to listen; or it was there before us.
+void track_accepted(int listener, int fd, bool nonblocking)
+{
+    Socket *const s = track(fd, Role::kAcceptor, nonblocking);
+    if (s == nullptr || !rules::exist())
+        return;
+    const Socket *const from = lookup(listener);
+    if (from != nullptr ? from->kernel_reason == rules::kReason : rule_for_listener(listener))
+        stay_on_kernel(*s, rules::kReason);
+}
+
+void connecting(Socket &s, int fd, const sockaddr *to, socklen_t length)
+{
+    s.role = Role::kConnector;
+    sockaddr_in6 remote = {};
+    if (!rules::exist() || to == nullptr || !read_destination(to, length, remote))
+        return;
+    if (s.kernel_reason == rules::kReason && !s.pinned) { // of an earlier try
+        s.kernel_reason = nullptr;
+        s.mode.store(Mode::kPlain, std::memory_order_release);
+    }
+    sockaddr_in6 local = {};
+    if (s.mode.load(std::memory_order_acquire) == Mode::kPlain &&
+        rules::says_kernel(rules::Role::kTcpClient, remote, read_address(fd, Side::kLocal, local) ? &local : nullptr))
+        stay_on_kernel(s, rules::kReason);
+}
+
+void listening(Socket &s, int fd)
+{
+    if (rules::exist() && rule_for_listener(fd))
+        s.kernel_reason = rules::kReason;
+}
+
+} // namespace vma::sock
