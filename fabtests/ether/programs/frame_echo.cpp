@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "ether/xdp_port.hpp"
+#include "ether/xdp/nic.hpp"
 #include "fabtests/ether/programs/commands.hpp"
 #include "fabtests/ether/programs/echo.hpp"
 

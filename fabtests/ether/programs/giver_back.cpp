@@ -20,8 +20,8 @@
 
 #include "core/fd.hpp"
 #include "ether/address.hpp"
-#include "ether/driver.hpp"
-#include "ether/kernel_return.hpp"
+#include "ether/net_if.hpp"
+#include "ether/stream/kernel_return.hpp"
 #include "fabtests/ether/programs/commands.hpp"
 
 using namespace vma;

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "ether/port.hpp"
+#include "ether/nic.hpp"
 #include "fabtests/ether/programs/sim_nic.hpp"
 
 namespace fabtest {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "ether/driver.hpp"
+#include "ether/net_if.hpp"
 
 namespace fabtest {
 

@@ -13,7 +13,7 @@
 #include "fabtests/ether/programs/commands.hpp"
 #include "fabtests/ether/programs/nic_port.hpp"
 #include "fabtests/ether/programs/tcp_host.hpp"
-#include "inet/udp.hpp"
+#include "inet/udp/header.hpp"
 
 using namespace vma;
 using fabtest::die;

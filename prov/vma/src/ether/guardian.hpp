@@ -7,7 +7,7 @@
 
 #include "core/fd.hpp"
 #include "ether/guardian_message.hpp"
-#include "inet/tcp_connection.hpp"
+#include "inet/tcp/connection.hpp"
 
 namespace vma::ether {
 

@@ -14,8 +14,8 @@
 #include "core/choose.hpp"
 #include "core/sysfs.hpp"
 #include "ether/address.hpp"
-#include "ether/netlink.hpp"
-#include "ether/port.hpp"
+#include "ether/netlink/cache.hpp"
+#include "ether/nic.hpp"
 #include "rdma/fi_ext_vma.h"
 
 namespace vma::ether {

@@ -2,8 +2,8 @@
 // What fi_getinfo says of the Ethernet ports of this machine, for a process that may use them without the kernel.
 #pragma once
 
-#include "ofi/attr.hpp"
-#include "ofi/getinfo.hpp"
+#include "ofi/info/attr.hpp"
+#include "ofi/info/getinfo.hpp"
 
 namespace vma::ether {
 

@@ -13,9 +13,9 @@
 
 #include "core/log.hpp"
 #include "ether/address.hpp"
-#include "ether/tcp_option.hpp"
-#include "ofi/attr.hpp"
+#include "ether/stream/tcp_option.hpp"
 #include "ofi/give_option.hpp"
+#include "ofi/info/attr.hpp"
 #include "ofi/noop.hpp"
 #include "rdma/fi_ext_vma.h"
 

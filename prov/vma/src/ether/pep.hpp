@@ -7,9 +7,9 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_endpoint.h>
 
-#include "ether/ports.hpp"
+#include "ether/fabric.hpp"
 #include "ofi/eq.hpp"
-#include "ofi/info.hpp"
+#include "ofi/info/info.hpp"
 
 namespace vma::ether {
 

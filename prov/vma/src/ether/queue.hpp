@@ -8,7 +8,7 @@
 #include <rdma/fabric.h>
 
 #include "core/fd.hpp"
-#include "ether/ports.hpp"
+#include "ether/fabric.hpp"
 #include "ofi/cq.hpp"
 
 namespace vma::ether {

@@ -5,10 +5,10 @@
 
 #include <rdma/fi_errno.h>
 
-#include "ether/ports.hpp"
-#include "ofi/device_mr.hpp"
-#include "ofi/mr.hpp"
-#include "ofi/mr_calls.hpp"
+#include "ether/fabric.hpp"
+#include "ofi/memory/device_mr.hpp"
+#include "ofi/memory/mr.hpp"
+#include "ofi/memory/mr_calls.hpp"
 
 namespace vma::ether {
 namespace {

@@ -8,15 +8,15 @@
 #include <array>
 #include <span>
 
-#include "prov/vma/src/inet/ethernet.hpp"
-#include "prov/vma/src/inet/fragment.hpp"
-#include "prov/vma/src/inet/frame.hpp"
-#include "prov/vma/src/inet/icmp.hpp"
-#include "prov/vma/src/inet/path_mtu.hpp"
-#include "prov/vma/src/inet/reassembly.hpp"
-#include "prov/vma/src/inet/tcp.hpp"
-#include "prov/vma/src/inet/udp.hpp"
-#include "prov/vma/src/inet/udp_table.hpp"
+#include "prov/vma/src/inet/base/path_mtu.hpp"
+#include "prov/vma/src/inet/tcp/tcp.hpp"
+#include "prov/vma/src/inet/udp/header.hpp"
+#include "prov/vma/src/inet/udp/table.hpp"
+#include "prov/vma/src/inet/wire/ethernet.hpp"
+#include "prov/vma/src/inet/wire/fragment.hpp"
+#include "prov/vma/src/inet/wire/frame.hpp"
+#include "prov/vma/src/inet/wire/icmp.hpp"
+#include "prov/vma/src/inet/wire/reassembly.hpp"
 
 namespace vma::inet {
 

@@ -10,7 +10,7 @@
 
 #include "core/fd.hpp"
 #include "core/log.hpp"
-#include "ofi/mr_calls.hpp"
+#include "ofi/memory/mr_calls.hpp"
 #include "verbs/endpoint.hpp"
 
 namespace vma::verbs {

@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ofi/device_mr.hpp"
 #include "ofi/domain.hpp"
+#include "ofi/memory/device_mr.hpp"
 #include "verbs/manager.hpp"
 #include "verbs/nic.hpp"
 #include "verbs/nic_clock.hpp"

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// An Ethernet port of this process, of either kind: frames of chosen flows in, frames out; the kernel keeps the rest. Opening
+// takes nothing from the kernel until a flow is added.
+//
+// Both kinds have the same calls; which of them it is, is asked once a burst, with visit(), and not once a frame:
+//   queues()  each with receive, release, take, bytes, submit, flush, drive, fd, as XdpSocket says
+//   takes()   whether a received frame is of a flow of ours: what isn't, is thrown away
+//   has_partial_sums()  whether the kernel may have left out checksums of frames, and made long ones of several: inet::PartialSums
+//   stamps()  which stamps received frames have
+//   offloads()  what the device does with frames to be sent; submit() is told of each
+//   arm()     before a sleep on the queues' fd(); false: frames are there already
+//   follow()  what the device has to tell, now and then
+#pragma once
+
+#include <variant>
+
+#include "ether/raw/nic.hpp"
+#include "ether/xdp/nic.hpp"
+
+namespace vma::ether {
+
+enum class PortKind {
+    kAuto, // raw packets where the interface is an RDMA device's that has them, else AF_XDP
+    kXdp,
+    kRaw,
+};
+
+// FI_VMA_ETHERNET as it is now. A word that means nothing is warned of, and kAuto.
+PortKind configured_port_kind() noexcept;
+
+// FI_VMA_ETHERNET_STAMPS as it is now. A word that means nothing is warned of, and kNone.
+XdpStamps configured_stamps() noexcept;
+
+// FI_VMA_ETHERNET_XDP as it is now. A word that means nothing is warned of, and kAuto.
+XdpMode configured_xdp_mode() noexcept;
+
+// FI_VMA_ETHERNET_OFFLOADS as it is now. A word that means nothing is warned of, and true.
+bool configured_offloads() noexcept;
+
+struct PortOptions {
+    PortKind kind = configured_port_kind();
+    const char *sysfs = core::kSysfs; // where it is mounted
+    XdpStamps stamps = configured_stamps();
+    XdpMode xdp_mode = configured_xdp_mode();
+    bool offloads = configured_offloads();
+};
+
+class Port
+{
+public:
+    // 0 or negative errno, which is logged: those of XdpPort::open and RawPort::open; -EOPNOTSUPP: kRaw, and the interface is
+    // no RDMA device's.
+    [[nodiscard]] static int open(const char *interface, const PortOptions &options, Port &opened) noexcept;
+
+    template <typename Act> decltype(auto) visit(Act &&act) { return std::visit(std::forward<Act>(act), kind_); }
+
+    unsigned interface() const noexcept // its index
+    {
+        return std::visit([](const auto &port) { return port.interface(); }, kind_);
+    }
+    Flows &flows() noexcept
+    {
+        return visit([](auto &port) -> Flows & { return port.flows(); });
+    }
+    bool is_raw() const noexcept { return std::holds_alternative<RawPort>(kind_); }
+
+private:
+    std::variant<XdpPort, RawPort> kind_;
+};
+
+} // namespace vma::ether
