@@ -26,81 +26,81 @@
 
 namespace vma::ofi {
 
-constinit const Device kEtherDevice = {ether::kFabricName, ether::list_infos, ether::Ports::open,
-                                       ether::Ports::open_libraries};
+constinit const Device kEtherDevice = {ether::kFabricName, ether::list_infos, ether::EtherFabric::open,
+                                       ether::EtherFabric::open_libraries};
 
 } // namespace vma::ofi
 
 namespace vma::ether {
 
-void Ports::open_libraries() noexcept
+void EtherFabric::open_libraries() noexcept
 {
     mnl();
     bpf::table();
 }
 
-std::unique_ptr<ofi::DeviceFabric> Ports::open(ofi::Fabric &fabric, int *error) noexcept
+std::unique_ptr<ofi::DeviceFabric> EtherFabric::open(ofi::Fabric &fabric, int *error) noexcept
 {
-    std::unique_ptr<Ports> ports(new (std::nothrow) Ports(fabric));
+    std::unique_ptr<EtherFabric> opened(new (std::nothrow) EtherFabric(fabric));
     *error = -FI_ENOMEM;
-    if (!ports)
+    if (!opened)
         return nullptr;
-    ports->wait_set_ = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
+    opened->wait_set_ = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
     *error = -errno;
-    return ports->wait_set_ ? std::move(ports) : nullptr;
+    return opened->wait_set_ ? std::move(opened) : nullptr;
 }
 
-void Ports::progress(bool wait) noexcept
+void EtherFabric::progress(bool wait) noexcept
 {
     std::unique_lock guard(mutex_, std::defer_lock);
     if (wait)
         guard.lock();
     else if (!guard.try_lock())
         return;
-    for (const std::shared_ptr<Station> &station : stations_) {
+    for (const std::shared_ptr<PortContext> &port_context : port_contexts_) {
         if (wait)
-            station->prepare_to_sleep();
+            port_context->prepare_to_sleep();
         else
-            station->progress();
+            port_context->progress();
     }
 }
 
-int Ports::station_of(const fi_info &info, std::shared_ptr<Station> &station) noexcept
+int EtherFabric::port_context_of(const fi_info &info, std::shared_ptr<PortContext> &port_context) noexcept
 {
     const char *name = info.domain_attr != nullptr ? info.domain_attr->name : nullptr;
     if (name == nullptr) {
         VMA_WARN(domain, "an info of the fabric %s has to name its domain, which is the port", kFabricName);
         return -FI_EINVAL;
     }
-    if (const int error = Station::open(name, station))
+    if (const int error = PortContext::open(name, port_context))
         return error;
     const std::lock_guard guard(mutex_);
-    if (std::find(stations_.begin(), stations_.end(), station) != stations_.end())
+    if (std::find(port_contexts_.begin(), port_contexts_.end(), port_context) != port_contexts_.end())
         return 0;
-    if (!core::watch_fd(wait_set_.get(), station->wait_fd()))
+    if (!core::watch_fd(wait_set_.get(), port_context->wait_fd()))
         return -errno;
-    stations_.push_back(station);
+    port_contexts_.push_back(port_context);
     return 0;
 }
 
-int Ports::domain(ofi::Domain &domain, const fi_info &info) noexcept
+int EtherFabric::domain(ofi::Domain &domain, const fi_info &info) noexcept
 {
-    std::unique_ptr<PortDomain> port(new (std::nothrow) PortDomain);
-    if (!port)
+    std::unique_ptr<EtherDomain> opened(new (std::nothrow) EtherDomain);
+    if (!opened)
         return -FI_ENOMEM;
-    if (const int error = station_of(info, port->station))
+    if (const int error = port_context_of(info, opened->port_context))
         return error;
-    domain.device = std::move(port);
+    domain.device = std::move(opened);
     domain.fid.mr = &registration_ops;
     return 0;
 }
 
-int Ports::passive_ep(fi_info *info, fid_pep **pep, void *context) noexcept
+int EtherFabric::passive_ep(fi_info *info, fid_pep **pep, void *context) noexcept
 {
     return open_passive_endpoint(*this, info, pep, context);
 }
 
-int Ports::endpoint(ofi::Domain &domain, fi_info *info, fid_ep **ep, void *context) noexcept
+int EtherFabric::endpoint(ofi::Domain &domain, fi_info *info, fid_ep **ep, void *context) noexcept
 {
     switch (ofi::endpoint_type(info->ep_attr)) {
     case FI_EP_UNSPEC:
@@ -113,47 +113,47 @@ int Ports::endpoint(ofi::Domain &domain, fi_info *info, fid_ep **ep, void *conte
     }
 }
 
-int Ports::shared_receive(ofi::Domain &, fi_rx_attr *, fid_ep **, void *) noexcept
+int EtherFabric::shared_receive(ofi::Domain &, fi_rx_attr *, fid_ep **, void *) noexcept
 {
     return -FI_ENOSYS; // there are no posted receives that could be shared
 }
 
-int Ports::completion_queue(ofi::Domain &domain, fi_cq_attr *attr, fid_cq **cq, void *context) noexcept
+int EtherFabric::completion_queue(ofi::Domain &domain, fi_cq_attr *attr, fid_cq **cq, void *context) noexcept
 {
     return open_cq(domain, attr, cq, context);
 }
 
-void *Ports::ops(const char *name) noexcept
+void *EtherFabric::ops(const char *name) noexcept
 {
     return std::strcmp(name, FI_VMA_UDP_OPS) == 0 ? &udp_ops : nullptr;
 }
 
 // ---- connection requests -----------------------------------------------------------------------------------------------
 
-Request *Ports::add_request(const std::shared_ptr<Station> &station) noexcept
+Request *EtherFabric::add_request(const std::shared_ptr<PortContext> &port_context) noexcept
 {
     std::unique_ptr<Request> request(new (std::nothrow) Request);
     if (!request)
         return nullptr;
     request->handle.fclass = FI_CLASS_CONNREQ;
-    request->station = station;
+    request->port_context = port_context;
     const core::SpinGuard guard(requests_lock_);
     requests_.insert(request.get());
     return request.release();
 }
 
-std::unique_ptr<Request> Ports::take_request(const Station &station, fid_t handle) noexcept
+std::unique_ptr<Request> EtherFabric::take_request(const PortContext &port_context, fid_t handle) noexcept
 {
     auto *const request = reinterpret_cast<Request *>(handle);
     const core::SpinGuard guard(requests_lock_);
     const auto place = requests_.find(request);
-    if (place == requests_.end() || request->station.get() != &station)
+    if (place == requests_.end() || request->port_context.get() != &port_context)
         return nullptr;
     requests_.erase(place);
     return std::unique_ptr<Request>(request);
 }
 
-void Ports::leave_requests(const PassiveEndpoint &pep) noexcept
+void EtherFabric::leave_requests(const PassiveEndpoint &pep) noexcept
 {
     const core::SpinGuard guard(requests_lock_);
     for (Request *request : requests_) {

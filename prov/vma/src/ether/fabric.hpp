@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The device's part of an open fabric: the stations that its objects use, and the connection requests that no endpoint has
+// The device's part of an open fabric: the port contexts that its objects use, and the connection requests that no endpoint has
 // taken yet.
 #pragma once
 
@@ -24,16 +24,16 @@ struct PassiveEndpoint;
 // The handle in the info of FI_CONNREQ: a connection that is there already, as TCP's are.
 struct Request {
     fid handle{}; // first
-    std::shared_ptr<Station> station;
+    std::shared_ptr<PortContext> port_context;
     PassiveEndpoint *pep = nullptr; // nullptr once that is closed
     inet::ConnectionId connection;
     inet::Flow flow;
 };
 
-class Ports final : public ofi::DeviceFabric
+class EtherFabric final : public ofi::DeviceFabric
 {
 public:
-    explicit Ports(ofi::Fabric &fabric) noexcept : fabric_(fabric) {}
+    explicit EtherFabric(ofi::Fabric &fabric) noexcept : fabric_(fabric) {}
     static std::unique_ptr<ofi::DeviceFabric> open(ofi::Fabric &fabric, int *error) noexcept;
     static void open_libraries() noexcept; // fi_ops_vma_process
 
@@ -50,37 +50,37 @@ public:
 
     ofi::Fabric &fabric() const noexcept { return fabric_; }
 
-    // The station of the port that the info names. 0 or a negative fi_errno.
-    int station_of(const fi_info &info, std::shared_ptr<Station> &station) noexcept;
+    // The port context of the NIC that the info names. 0 or a negative fi_errno.
+    int port_context_of(const fi_info &info, std::shared_ptr<PortContext> &port_context) noexcept;
 
-    // With the lock of the station held. A request is the fabric's until it is taken.
-    Request *add_request(const std::shared_ptr<Station> &station) noexcept; // nullptr: no memory
-    // Nothing unless it is one of that station.
-    std::unique_ptr<Request> take_request(const Station &station, fid_t handle) noexcept;
+    // With the lock of the port context held. A request is the fabric's until it is taken.
+    Request *add_request(const std::shared_ptr<PortContext> &port_context) noexcept; // nullptr: no memory
+    // Nothing unless it is one of that port context.
+    std::unique_ptr<Request> take_request(const PortContext &port_context, fid_t handle) noexcept;
     void leave_requests(const PassiveEndpoint &pep) noexcept; // a closing one's live on without it
 
 private:
     ofi::Fabric &fabric_;
-    std::mutex mutex_; // protects what follows; under it locks of stations may be taken, not the other way round
-    std::vector<std::shared_ptr<Station>> stations_;
+    std::mutex mutex_; // protects what follows; under it locks of port contexts may be taken, not the other way round
+    std::vector<std::shared_ptr<PortContext>> port_contexts_;
     core::SpinLock requests_lock_; // innermost
     std::unordered_set<Request *> requests_;
     core::UniqueFd wait_set_; // epoll
 };
 
-inline Ports &ports_of(ofi::Fabric &fabric) noexcept
+inline EtherFabric &ether_fabric_of(ofi::Fabric &fabric) noexcept
 {
-    return static_cast<Ports &>(*fabric.device);
+    return static_cast<EtherFabric &>(*fabric.device);
 }
 
-// A port as one program opened it.
-struct PortDomain final : ofi::DeviceDomain {
-    std::shared_ptr<Station> station;
+// A NIC as one program opened it.
+struct EtherDomain final : ofi::DeviceDomain {
+    std::shared_ptr<PortContext> port_context;
 };
 
-inline Station &station_of(ofi::Domain &domain) noexcept
+inline PortContext &port_context_of(ofi::Domain &domain) noexcept
 {
-    return *static_cast<PortDomain &>(*domain.device).station;
+    return *static_cast<EtherDomain &>(*domain.device).port_context;
 }
 
 } // namespace vma::ether

@@ -26,8 +26,8 @@ namespace {
 constexpr std::size_t kBurst = 32;     // frames of one queue before it is another's turn
 constexpr int kMostTurns = 256;        // of sort(): other flows go on
 constexpr unsigned kTimelessTurns = 8; // in turn without a look at the clock: nothing has come, and no timer runs
-constexpr inet::Nanos kLookInterval = inet::kMillisecond;       // between looks at netlink
-constexpr std::size_t kMostWays = NetState::kMaxNeighbours / 2; // more would push each other's neighbours out
+constexpr inet::Nanos kLookInterval = inet::kMillisecond;           // between looks at netlink
+constexpr std::size_t kMostNextHops = NetState::kMaxNeighbours / 2; // more would push each other's neighbours out
 
 constexpr std::uint32_t kUsualGroStreams = 32;
 constexpr std::uint32_t kMostGroStreams = 2147483647; // more than a burst has frames are never needed
@@ -60,21 +60,21 @@ std::uint32_t configured_gro_streams() noexcept
     return kUsualGroStreams;
 }
 
-int Driver::open(const char *interface, const inet::TcpLimits &limits, std::unique_ptr<Driver> &opened,
-                 const PortOptions &port) noexcept
+int NetIf::open(const char *interface, const inet::TcpLimits &limits, std::unique_ptr<NetIf> &opened,
+                const NicOptions &nic) noexcept
 {
-    std::unique_ptr<Driver> driver(new (std::nothrow) Driver);
-    if (!driver)
+    std::unique_ptr<NetIf> net_if(new (std::nothrow) NetIf);
+    if (!net_if)
         return -ENOMEM;
-    if (const int error = driver->open_all(interface, limits, port)) {
+    if (const int error = net_if->open_all(interface, limits, nic)) {
         VMA_WARN(core, "%s can't be used without the kernel: %s", interface, std::strerror(-error));
         return error;
     }
-    opened = std::move(driver);
+    opened = std::move(net_if);
     return 0;
 }
 
-int Driver::open_all(const char *interface, const inet::TcpLimits &limits, const PortOptions &port) noexcept
+int NetIf::open_all(const char *interface, const inet::TcpLimits &limits, const NicOptions &nic) noexcept
 {
     int error = NetState::open(net_);
     if (error != 0)
@@ -82,7 +82,7 @@ int Driver::open_all(const char *interface, const inet::TcpLimits &limits, const
     const Link *const link = net_.link(std::string_view(interface));
     if (link == nullptr)
         return -ENODEV;
-    if ((error = Port::open(interface, port, port_)) != 0)
+    if ((error = Nic::open(interface, nic, nic_)) != 0)
         return error;
     if (stamps() == XdpStamps::kHardware)
         open_times(interface);
@@ -96,17 +96,17 @@ int Driver::open_all(const char *interface, const inet::TcpLimits &limits, const
     stack_.reset(new (std::nothrow) inet::Stack(stack, now_ns()));
     if (!stack_)
         return -ENOMEM;
-    stack_->set_offloads(port_.visit([](const auto &device) { return device.offloads(); }));
+    stack_->set_offloads(nic_.visit([](const auto &device) { return device.offloads(); }));
     name_addresses();
     generation_ = net_.generation();
     neighbour_generation_ = net_.neighbour_generation();
     return open_wait_set();
 }
 
-void Driver::open_times(const char *interface) noexcept
+void NetIf::open_times(const char *interface) noexcept
 {
-    port_.visit([this, interface](auto &port) {
-        const auto &queue = port.queues().front();
+    nic_.visit([this, interface](auto &nic) {
+        const auto &queue = nic.queues().front();
         if constexpr (requires { queue.clock(); })
             times_.open(interface, queue.context(), queue.clock());
         else
@@ -114,15 +114,15 @@ void Driver::open_times(const char *interface) noexcept
     });
 }
 
-int Driver::open_wait_set() noexcept
+int NetIf::open_wait_set() noexcept
 {
     timer_ = core::make_fd([] { return core::kernel::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK); });
     wait_set_ = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
     if (!timer_ || !wait_set_ || !core::watch_fd(wait_set_.get(), timer_.get()) ||
         !core::watch_fd(wait_set_.get(), net_.fd()))
         return -errno;
-    return port_.visit([this](auto &port) {
-        for (const auto &queue : port.queues()) {
+    return nic_.visit([this](auto &nic) {
+        for (const auto &queue : nic.queues()) {
             if (!core::watch_fd(wait_set_.get(), queue.fd()))
                 return -errno;
         }
@@ -132,7 +132,7 @@ int Driver::open_wait_set() noexcept
 
 // ---- frames --------------------------------------------------------------------------------------------------------
 
-inet::FrameInfo Driver::describe(const ReceivedFrame &frame, bool partial_sums) const noexcept
+inet::FrameInfo NetIf::describe(const ReceivedFrame &frame, bool partial_sums) const noexcept
 {
     inet::FrameInfo info{frame.checksums_good, frame.stamps.arrived, frame.stamps.hardware};
     if (partial_sums)
@@ -141,7 +141,7 @@ inet::FrameInfo Driver::describe(const ReceivedFrame &frame, bool partial_sums) 
 }
 
 template <typename Takes>
-void Driver::take(inet::Nanos now, std::span<const ReceivedFrame> frames, bool partial_sums, Takes takes) noexcept
+void NetIf::take(inet::Nanos now, std::span<const ReceivedFrame> frames, bool partial_sums, Takes takes) noexcept
 {
     const bool alone = frames.size() == 1; // nothing to merge it with
     for (const ReceivedFrame &frame : frames) {
@@ -156,12 +156,12 @@ void Driver::take(inet::Nanos now, std::span<const ReceivedFrame> frames, bool p
     stack_->flush(now);
 }
 
-template <typename Clock> bool Driver::receive(Clock clock, FrameTaker *taker) noexcept
+template <typename Clock> bool NetIf::receive(Clock clock, FrameTaker *taker) noexcept
 {
-    return port_.visit([=, this](auto &port) {
+    return nic_.visit([=, this](auto &nic) {
         bool any = false;
-        const bool partial_sums = port.has_partial_sums();
-        for (auto &queue : port.queues()) {
+        const bool partial_sums = nic.has_partial_sums();
+        for (auto &queue : nic.queues()) {
             std::array<ReceivedFrame, kBurst> burst;
             const std::span<const ReceivedFrame> frames = std::span(burst).first(queue.receive(burst));
             if (frames.empty()) {
@@ -169,10 +169,9 @@ template <typename Clock> bool Driver::receive(Clock clock, FrameTaker *taker) n
                 continue;
             }
             any = true;
-            take(clock(), frames, partial_sums,
-                 [&port, taker](const ReceivedFrame &frame, const inet::FrameInfo &info) {
-                     return port.takes(frame.bytes) && (taker == nullptr || !taker->take(frame.bytes, info));
-                 });
+            take(clock(), frames, partial_sums, [&nic, taker](const ReceivedFrame &frame, const inet::FrameInfo &info) {
+                return nic.takes(frame.bytes) && (taker == nullptr || !taker->take(frame.bytes, info));
+            });
             for (const ReceivedFrame &frame : frames)
                 queue.release(frame.index);
             if (frames.size() > most_at_once_) [[unlikely]]
@@ -182,16 +181,16 @@ template <typename Clock> bool Driver::receive(Clock clock, FrameTaker *taker) n
     });
 }
 
-void Driver::sort(inet::Nanos now, FrameTaker &taker) noexcept
+void NetIf::sort(inet::Nanos now, FrameTaker &taker) noexcept
 {
     for (int i = 0; i < kMostTurns && receive([now] { return now; }, &taker); ++i) {
     }
 }
 
-bool Driver::needs_no_time() noexcept
+bool NetIf::needs_no_time() noexcept
 {
     if (timeless_ == kTimelessTurns || armed_ != inet::kNever || stack_->deadline() != inet::kNever ||
-        stack_->wants_output() || stack_->wants_ways()) {
+        stack_->wants_output() || stack_->wants_next_hops()) {
         timeless_ = 0;
         return false;
     }
@@ -199,7 +198,7 @@ bool Driver::needs_no_time() noexcept
     return true;
 }
 
-bool Driver::turn() noexcept
+bool NetIf::turn() noexcept
 {
     tcp().collect();
     inet::Nanos read = 0; // once a turn, and only where it is asked for
@@ -218,12 +217,12 @@ bool Driver::turn() noexcept
         any = follow_net(now) || any;
     inet::IpAddress remote;
     while (stack_->next_wanted(remote)) {
-        if (std::find(ways_.begin(), ways_.end(), remote) == ways_.end()) {
-            if (ways_.size() >= kMostWays)
-                forget_ways();
-            ways_.push_back(remote);
+        if (std::find(next_hops_.begin(), next_hops_.end(), remote) == next_hops_.end()) {
+            if (next_hops_.size() >= kMostNextHops)
+                forget_next_hops();
+            next_hops_.push_back(remote);
         }
-        find_way(now, remote);
+        find_next_hop(now, remote);
     }
     const bool wants = stack_->wants_output();
     if (wants)
@@ -231,28 +230,28 @@ bool Driver::turn() noexcept
     return any || wants;
 }
 
-LentFrames *Driver::lender_of(const std::uint8_t *data, std::size_t length) noexcept
+LentFrames *NetIf::lender_of(const std::uint8_t *data, std::size_t length) noexcept
 {
-    return port_.visit([=](auto &port) {
+    return nic_.visit([=](auto &nic) {
         LentFrames *found = nullptr;
-        for (auto &queue : port.queues())
+        for (auto &queue : nic.queues())
             if constexpr (requires { queue.lender_of(data, length); })
                 found = found != nullptr ? found : queue.lender_of(data, length);
         return found;
     });
 }
 
-BlockLender *Driver::stream_lender() noexcept
+BlockLender *NetIf::stream_lender() noexcept
 {
     if (!stream_lender_)
         stream_lender_ = BlockLender::make(tcp().arena());
     return stream_lender_.get();
 }
 
-bool Driver::send(inet::Nanos now) noexcept
+bool NetIf::send(inet::Nanos now) noexcept
 {
-    return port_.visit([this, now](auto &port) {
-        auto &queue = port.queues().front();
+    return nic_.visit([this, now](auto &nic) {
+        auto &queue = nic.queues().front();
         bool taken = true;
         while (taken && stack_->wants_output()) {
             const FrameIndex frame = queue.take();
@@ -271,27 +270,27 @@ bool Driver::send(inet::Nanos now) noexcept
     });
 }
 
-bool Driver::send_datagrams() noexcept
+bool NetIf::send_datagrams() noexcept
 {
     if (stack_->wants_output()) [[unlikely]]
         return send(now_ns());
-    return port_.visit([](auto &port) { return port.queues().front().flush() != -EAGAIN; });
+    return nic_.visit([](auto &nic) { return nic.queues().front().flush() != -EAGAIN; });
 }
 
-int Driver::write_datagram(inet::Nanos now, inet::PathIndex path, const inet::IpOut &ip, inet::UdpPorts ports,
-                           std::span<inet::Bytes> parts) noexcept
+int NetIf::write_datagram(inet::Nanos now, inet::NextHopIndex next_hop, const inet::IpOut &ip, inet::UdpPorts ports,
+                          std::span<inet::Bytes> parts) noexcept
 {
     std::array<std::uint8_t, inet::kUdpHeader> header{};
     parts.front() = header;
-    inet::Fragmenter fragments = stack_->datagram(now, path, ip, parts);
+    inet::Fragmenter fragments = stack_->datagram(now, next_hop, ip, parts);
     inet::FrameWork work;
     header = stack_->datagram_header(fragments, ip, ports, parts.subspan(1), work);
     const std::size_t count = fragments.frames();
     std::array<FrameIndex, kMostFragments> frames;
     if (count > frames.size())
         return -EMSGSIZE;
-    const bool written = port_.visit([&](auto &port) {
-        auto &queue = port.queues().front();
+    const bool written = nic_.visit([&](auto &nic) {
+        auto &queue = nic.queues().front();
         std::size_t taken = 0;
         while (taken < count && (frames[taken] = queue.take()) != kNoFrame)
             ++taken;
@@ -309,13 +308,13 @@ int Driver::write_datagram(inet::Nanos now, inet::PathIndex path, const inet::Ip
     return written ? 0 : -EAGAIN;
 }
 
-void Driver::tell(fi_vma_port_counters &counters) noexcept
+void NetIf::tell(fi_vma_port_counters &counters) noexcept
 {
     counters = {};
     counters.most_at_once = most_at_once_;
     counters.send_shortage = send_shortage_;
-    port_.visit([&counters](auto &port) {
-        for (const auto &queue : port.queues()) {
+    nic_.visit([&counters](auto &nic) {
+        for (const auto &queue : nic.queues()) {
             const QueueState state = queue.state();
             counters.dropped += state.dropped;
             counters.waiting += state.waiting;
@@ -329,18 +328,18 @@ void Driver::tell(fi_vma_port_counters &counters) noexcept
     tell_blocks(counters);
 }
 
-void Driver::ask_kernel(fi_vma_port_counters &counters) noexcept
+void NetIf::ask_kernel(fi_vma_port_counters &counters) noexcept
 {
     QueueState counted;
-    port_.visit([&counted](auto &port) {
-        for (const auto &queue : port.queues())
+    nic_.visit([&counted](auto &nic) {
+        for (const auto &queue : nic.queues())
             queue.ask_kernel(counted);
     });
     counters.dropped += counted.dropped;
     counters.shortage += counted.no_frame;
 }
 
-void Driver::tell_blocks(fi_vma_port_counters &counters) const noexcept
+void NetIf::tell_blocks(fi_vma_port_counters &counters) const noexcept
 {
     const inet::BlockPool &blocks = stack_->tcp().blocks();
     counters.blocks = blocks.total();
@@ -348,24 +347,24 @@ void Driver::tell_blocks(fi_vma_port_counters &counters) const noexcept
     counters.block_shortage = stack_->tcp().counters().no_memory;
 }
 
-bool Driver::watch_too(int fd) noexcept
+bool NetIf::watch_too(int fd) noexcept
 {
     return core::watch_fd(wait_set_.get(), fd);
 }
 
-bool Driver::arm(inet::Nanos latest) noexcept
+bool NetIf::arm(inet::Nanos latest) noexcept
 {
     const inet::Nanos deadline = std::min(stack_->deadline(), latest);
-    const bool quiet = port_.visit([](auto &port) { return port.arm(); });
+    const bool quiet = nic_.visit([](auto &nic) { return nic.arm(); });
     return quiet && !stack_->wants_output() && deadline > now_ns() && set_timer(deadline);
 }
 
-void Driver::wake_at_once() noexcept
+void NetIf::wake_at_once() noexcept
 {
     static_cast<void>(set_timer(1));
 }
 
-bool Driver::set_timer(inet::Nanos when) noexcept
+bool NetIf::set_timer(inet::Nanos when) noexcept
 {
     if (when == armed_)
         return true;
@@ -380,7 +379,7 @@ bool Driver::set_timer(inet::Nanos when) noexcept
     return true;
 }
 
-void Driver::clear_timer() noexcept // it has rung
+void NetIf::clear_timer() noexcept // it has rung
 {
     std::uint64_t count = 0;
     [[maybe_unused]] const ssize_t done = core::kernel::read(timer_.get(), &count, sizeof count);
@@ -390,59 +389,61 @@ void Driver::clear_timer() noexcept // it has rung
 // ---- the network's configuration ---------------------------------------------------------------------------------
 
 // True: something has changed.
-bool Driver::follow_net(inet::Nanos now) noexcept
+bool NetIf::follow_net(inet::Nanos now) noexcept
 {
     next_look_ = now + kLookInterval;
-    port_.visit([](auto &port) { port.follow(); });
+    nic_.visit([](auto &nic) { nic.follow(); });
     if (const int error = net_.follow(); error != 0)
         VMA_DEBUG(core, "changes of the network can't be followed: %s", std::strerror(-error));
     if (net_.generation() == generation_ && net_.neighbour_generation() == neighbour_generation_)
         return false;
     if (net_.generation() != generation_) {
         name_addresses();
-        if (const Link *const link = net_.link(port_.interface()); link != nullptr)
+        if (const Link *const link = net_.link(nic_.interface()); link != nullptr)
             longest_frame_ = inet::kMaxEthernetHeader + link->mtu;
     }
     generation_ = net_.generation();
     neighbour_generation_ = net_.neighbour_generation();
-    follow_ways(now);
+    follow_next_hops(now);
     return true;
 }
 
-void Driver::forget_ways() noexcept // that nobody uses any more
+void NetIf::forget_next_hops() noexcept // that nobody uses any more
 {
-    std::erase_if(asked_, [this](const Asked &to) { return stack_->tcp().paths().find(to.remote) == inet::kNoPath; });
-    std::erase_if(ways_, [this](const inet::IpAddress &to) { return stack_->tcp().paths().find(to) == inet::kNoPath; });
+    std::erase_if(asked_,
+                  [this](const Asked &to) { return stack_->tcp().next_hops().find(to.remote) == inet::kNoNextHop; });
+    std::erase_if(next_hops_,
+                  [this](const inet::IpAddress &to) { return stack_->tcp().next_hops().find(to) == inet::kNoNextHop; });
 }
 
 // Routes, link addresses and MTUs may be others now.
-void Driver::follow_ways(inet::Nanos now) noexcept
+void NetIf::follow_next_hops(inet::Nanos now) noexcept
 {
-    forget_ways();
-    for (const inet::IpAddress &remote : ways_) {
-        if (!find_way(now, remote))
-            lost_ways_.push_back(remote);
+    forget_next_hops();
+    for (const inet::IpAddress &remote : next_hops_) {
+        if (!find_next_hop(now, remote))
+            lost_peers_.push_back(remote);
     }
 }
 
-int Driver::find_route(const inet::IpAddress &remote, const inet::IpAddress &source, Route &route) noexcept
+int NetIf::find_route(const inet::IpAddress &remote, const inet::IpAddress &source, Route &route) noexcept
 {
     RouteQuery query;
     query.destination = remote;
     query.source = source;
     if (remote.is_multicast())
-        query.interface = port_.interface(); // a group is not anywhere, but on this link
+        query.interface = nic_.interface(); // a group is not anywhere, but on this link
     if (const int error = net_.route(query, route); error != 0)
         return error;
     Outlet outlet;
     const bool out = route.kind == RouteKind::kUnicast || route.kind == RouteKind::kMulticast;
-    if (!out || !net_.outlet(route.interface, outlet) || outlet.interface != port_.interface())
+    if (!out || !net_.outlet(route.interface, outlet) || outlet.interface != nic_.interface())
         return -ENODEV;
     return 0;
 }
 
 // The kernel tells that nobody has answered, some seconds after it was asked; not that it asks.
-void Driver::note_answer(inet::Nanos now, const inet::IpAddress &remote, NeighbourState state) noexcept
+void NetIf::note_answer(inet::Nanos now, const inet::IpAddress &remote, NeighbourState state) noexcept
 {
     constexpr inet::Nanos kOld = inet::kSecond; // an earlier failure is still told for a moment
     const auto asked =
@@ -454,12 +455,12 @@ void Driver::note_answer(inet::Nanos now, const inet::IpAddress &remote, Neighbo
         asked_.push_back({remote, now});
     } else if (state == NeighbourState::kFailed && now - asked->at > kOld) {
         asked->at = now;
-        stack_->fail_path(now, remote);
+        stack_->fail_next_hop(now, remote);
     }
 }
 
 // A neighbour that the kernel takes for stale is asked after: it doesn't see that we use it.
-bool Driver::find_mac(inet::Nanos now, const Route &route, const inet::IpAddress &remote, inet::Mac &mac) noexcept
+bool NetIf::find_mac(inet::Nanos now, const Route &route, const inet::IpAddress &remote, inet::Mac &mac) noexcept
 {
     if (remote.is_multicast()) {
         mac = group_mac(remote);
@@ -474,7 +475,7 @@ bool Driver::find_mac(inet::Nanos now, const Route &route, const inet::IpAddress
     return usable;
 }
 
-bool Driver::find_way(inet::Nanos now, const inet::IpAddress &remote) noexcept
+bool NetIf::find_next_hop(inet::Nanos now, const inet::IpAddress &remote) noexcept
 {
     Route route;
     Outlet outlet;
@@ -487,17 +488,17 @@ bool Driver::find_way(inet::Nanos now, const inet::IpAddress &remote) noexcept
     if (link == nullptr || !find_mac(now, route, remote, mac))
         return true;
     const unsigned mtu = route.mtu != 0 ? std::min(route.mtu, link->mtu) : link->mtu;
-    stack_->set_path(now, remote, mac, outlet.vlans.outer, static_cast<std::uint16_t>(std::min(mtu, 65535U)));
+    stack_->set_next_hop(now, remote, mac, outlet.vlans.outer, static_cast<std::uint16_t>(std::min(mtu, 65535U)));
     return true;
 }
 
-// The addresses for which flows of any address are ours: those of the port, and of the VLANs on it.
-void Driver::name_addresses() noexcept
+// The addresses for which flows of any address are ours: those of the NIC, and of the VLANs on it.
+void NetIf::name_addresses() noexcept
 {
     std::vector<inet::IpAddress> now;
     for (const LocalAddress &local : net_.addresses()) {
         Outlet outlet;
-        if (local.usable && net_.outlet(local.interface, outlet) && outlet.interface == port_.interface())
+        if (local.usable && net_.outlet(local.interface, outlet) && outlet.interface == nic_.interface())
             now.push_back(local.address);
     }
     for (const inet::IpAddress &old : named_) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A port of this machine with a stack of ours on it: frames in and out, timers, and the ways to peers as the kernel's routes
+// A NIC of this machine with a stack of ours on it: frames in and out, timers, and the next hops to peers as the kernel's routes
 // and neighbours say. What the stack tells its users, and who they are, is not its matter.
 #pragma once
 
@@ -19,48 +19,48 @@
 
 namespace vma::ether {
 
-inet::Nanos now_ns() noexcept; // the clock of all drivers
+inet::Nanos now_ns() noexcept; // the clock of all of them
 
 // FI_VMA_GRO_STREAMS_MAX as it is now: flows whose segments a stack merges at a time, 0: none. What is no number is warned of
 // once, and the default. Thread-safe.
 std::uint32_t configured_gro_streams() noexcept;
 
 // Not thread-safe: one owner at a time.
-class Driver
+class NetIf
 {
 public:
-    // 0 or negative errno, which is logged: those of Port::open, of netlink, -ENOMEM.
-    [[nodiscard]] static int open(const char *interface, const inet::TcpLimits &limits, std::unique_ptr<Driver> &opened,
-                                  const PortOptions &port = {}) noexcept;
+    // 0 or negative errno, which is logged: those of Nic::open, of netlink, -ENOMEM.
+    [[nodiscard]] static int open(const char *interface, const inet::TcpLimits &limits, std::unique_ptr<NetIf> &opened,
+                                  const NicOptions &nic = {}) noexcept;
 
     inet::Stack &stack() noexcept { return *stack_; }
     inet::Tcp &tcp() noexcept { return stack_->tcp(); }
-    Flows &flows() noexcept { return port_.flows(); }
+    Flows &flows() noexcept { return nic_.flows(); }
     NetState &net() noexcept { return net_; }
     XdpStamps stamps() noexcept // of received frames
     {
-        return port_.visit([](auto &port) { return port.stamps(); });
+        return nic_.visit([](auto &nic) { return nic.stamps(); });
     }
     // What reads their clock, where it is the device's. Thread-safe.
     DeviceTimes &device_times() noexcept { return times_; }
     // Interrupts of received frames are held back until there are so many, or for so many microseconds. 0 or negative errno.
     int moderate(std::uint16_t frames, std::uint16_t microseconds) noexcept
     {
-        return port_.visit([=](auto &port) { return port.moderate(frames, microseconds); });
+        return nic_.visit([=](auto &nic) { return nic.moderate(frames, microseconds); });
     }
     // Of received frames: how often they were asked for, before a sleep, and how often one was seen. 0; -EOPNOTSUPP: the kernel has them.
     int tell_interrupts(std::uint64_t &asked, std::uint64_t &received) noexcept
     {
-        return port_.visit([&](auto &port) { return port.tell_interrupts(asked, received); });
+        return nic_.visit([&](auto &nic) { return nic.tell_interrupts(asked, received); });
     }
     ibv_pd *protection_domain() noexcept // nullptr: of AF_XDP
     {
-        return port_.visit([](auto &port) { return port.protection_domain(); });
+        return nic_.visit([](auto &nic) { return nic.protection_domain(); });
     }
-    bool has_raw_packets() const noexcept { return port_.is_raw(); }
-    unsigned interface() const noexcept { return port_.interface(); } // its index
+    bool has_raw_packets() const noexcept { return nic_.is_raw(); }
+    unsigned interface() const noexcept { return nic_.interface(); } // its index
 
-    // What the port and its stack count; and adds what the kernel does, thread-safe, with a system call a queue.
+    // What the NIC and its stack count; and adds what the kernel does, thread-safe, with a system call a queue.
     void tell(fi_vma_port_counters &counters) noexcept;
     void ask_kernel(fi_vma_port_counters &counters) noexcept;
 
@@ -81,11 +81,11 @@ public:
     // When turn() last looked at the clock: some ms ago, or where nobody polls, as long as the caller lets pass between turns.
     inet::Nanos recent() const noexcept { return recent_; }
 
-    // One datagram, in as many frames as its way asks for; they leave with the next send(). 0; -EAGAIN: too few frames are free
+    // One datagram, in as many frames as its path asks for; they leave with the next send(). 0; -EAGAIN: too few frames are free
     // now; -EMSGSIZE: it takes more than kMostFragments. Nothing is written then.
     // The first of `parts` is the header's, and is written here; the rest is the data.
-    [[nodiscard]] int write_datagram(inet::Nanos now, inet::PathIndex path, const inet::IpOut &ip, inet::UdpPorts ports,
-                                     std::span<inet::Bytes> parts) noexcept;
+    [[nodiscard]] int write_datagram(inet::Nanos now, inet::NextHopIndex next_hop, const inet::IpOut &ip,
+                                     inet::UdpPorts ports, std::span<inet::Bytes> parts) noexcept;
     static constexpr std::size_t kMostFragments = 64;
 
     // Readable when turn() has something to do; for the stack's timers and a NIC's raw packets only after arm().
@@ -95,20 +95,20 @@ public:
     bool arm(inet::Nanos latest = inet::kNever) noexcept;
     void wake_at_once() noexcept;
 
-    // Peers to which another port leads by now, since the last call. One to which none leads is waited for, as in the kernel.
-    std::vector<inet::IpAddress> take_lost_ways() noexcept { return std::exchange(lost_ways_, {}); }
-    bool has_lost_ways() const noexcept { return !lost_ways_.empty(); }
+    // Peers to which another NIC leads by now, since the last call. One to which none leads is waited for, as in the kernel.
+    std::vector<inet::IpAddress> take_lost_peers() noexcept { return std::exchange(lost_peers_, {}); }
+    bool has_lost_peers() const noexcept { return !lost_peers_.empty(); }
 
-    // The way that a packet to `remote` would take. 0, or what connect() of the kernel would say: -ENETUNREACH, -EHOSTUNREACH
-    // and their like; -ENODEV: it leaves by another port, or not at all. `source` may be any address.
+    // The route that a packet to `remote` would take. 0, or what connect() of the kernel would say: -ENETUNREACH, -EHOSTUNREACH
+    // and their like; -ENODEV: it leaves by another NIC, or not at all. `source` may be any address.
     [[nodiscard]] int find_route(const inet::IpAddress &remote, const inet::IpAddress &source, Route &route) noexcept;
 
-    // The path to a group is ready afterwards if the kernel would send to it by this interface at all.
-    void find_group_way(inet::Nanos now, const inet::IpAddress &group) noexcept { find_way(now, group); }
+    // The next hop to a group is ready afterwards if the kernel would send to it by this interface at all.
+    void find_group_next_hop(inet::Nanos now, const inet::IpAddress &group) noexcept { find_next_hop(now, group); }
 
 private:
     void tell_blocks(fi_vma_port_counters &counters) const noexcept;
-    int open_all(const char *interface, const inet::TcpLimits &limits, const PortOptions &port) noexcept;
+    int open_all(const char *interface, const inet::TcpLimits &limits, const NicOptions &nic) noexcept;
     void open_times(const char *interface) noexcept;
     int open_wait_set() noexcept;
     inet::FrameInfo describe(const ReceivedFrame &frame, bool partial_sums) const noexcept;
@@ -119,15 +119,15 @@ private:
     bool follow_net(inet::Nanos now) noexcept;
     bool set_timer(inet::Nanos when) noexcept;
     void clear_timer() noexcept;
-    void forget_ways() noexcept;
-    void follow_ways(inet::Nanos now) noexcept;
+    void forget_next_hops() noexcept;
+    void follow_next_hops(inet::Nanos now) noexcept;
     void note_answer(inet::Nanos now, const inet::IpAddress &remote, NeighbourState state) noexcept;
     bool find_mac(inet::Nanos now, const Route &route, const inet::IpAddress &remote, inet::Mac &mac) noexcept;
-    bool find_way(inet::Nanos now, const inet::IpAddress &remote) noexcept; // false: it leads by another port
+    bool find_next_hop(inet::Nanos now, const inet::IpAddress &remote) noexcept; // false: it leads by another NIC
     void name_addresses() noexcept;
 
     NetState net_;
-    Port port_;
+    Nic nic_;
     DeviceTimes times_;
     std::unique_ptr<inet::Stack> stack_;
     BlockLender::Owned stream_lender_; // since it was asked for
@@ -142,13 +142,13 @@ private:
     unsigned timeless_ = 0; // turns without a look at the clock
     std::uint64_t generation_ = 0;
     std::uint64_t neighbour_generation_ = 0;
-    std::vector<inet::IpAddress> ways_; // peers whose link addresses are being found out, or followed
+    std::vector<inet::IpAddress> next_hops_; // peers whose link addresses are being found out, or followed
     struct Asked {
         inet::IpAddress remote;
         inet::Nanos at;
     };
     std::vector<Asked> asked_; // those of them whose neighbours are being asked after
-    std::vector<inet::IpAddress> lost_ways_;
+    std::vector<inet::IpAddress> lost_peers_;
     std::vector<inet::IpAddress> named_; // to the steering program
 };
 

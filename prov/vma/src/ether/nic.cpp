@@ -22,7 +22,7 @@ template <typename Value> struct Word {
     std::string_view name;
     Value value;
 };
-constexpr Word<PortKind> kKinds[] = {{"auto", PortKind::kAuto}, {"xdp", PortKind::kXdp}, {"raw", PortKind::kRaw}};
+constexpr Word<NicKind> kKinds[] = {{"auto", NicKind::kAuto}, {"xdp", NicKind::kXdp}, {"raw", NicKind::kRaw}};
 constexpr Word<XdpStamps> kStamps[] = {
     {"off", XdpStamps::kNone}, {"software", XdpStamps::kSoftware}, {"hardware", XdpStamps::kHardware}};
 constexpr Word<XdpMode> kModes[] = {
@@ -45,9 +45,9 @@ Value configured(ofi::Param param, const Word<Value> (&words)[N], const char *co
     return usual;
 }
 
-int open_raw(const char *name, const Interface &interface, const PortOptions &options, RawPort &opened) noexcept
+int open_raw(const char *name, const Interface &interface, const NicOptions &options, RawNic &opened) noexcept
 {
-    const bool must = options.kind == PortKind::kRaw;
+    const bool must = options.kind == NicKind::kRaw;
     const std::optional<core::RdmaPort> device = core::rdma_port_of(name, options.sysfs);
     if (!device) {
         if (must)
@@ -57,7 +57,7 @@ int open_raw(const char *name, const Interface &interface, const PortOptions &op
     RawQueueOptions queue;
     queue.offloads = options.offloads;
     queue.stamps = options.stamps == XdpStamps::kHardware;
-    const int status = RawPort::open(interface, *device, opened, queue);
+    const int status = RawNic::open(interface, *device, opened, queue);
     const char *const error = std::strerror(-status);
     if (status == 0)
         VMA_INFO(domain, "%s: raw packets of RDMA device %s, port %u%s%s", name, device->device.c_str(),
@@ -73,11 +73,11 @@ int open_raw(const char *name, const Interface &interface, const PortOptions &op
 
 } // namespace
 
-PortKind configured_port_kind() noexcept
+NicKind configured_nic_kind() noexcept
 {
     return configured(ofi::Param::ethernet, kKinds,
                       "FI_VMA_ETHERNET: \"%s\" is none of auto, xdp and raw: xdp is taken",
-                      PortKind::kXdp); // no NIC has run the other kind yet
+                      NicKind::kXdp); // no NIC has run the other kind yet
 }
 
 XdpStamps configured_stamps() noexcept
@@ -99,28 +99,28 @@ bool configured_offloads() noexcept
                       "FI_VMA_ETHERNET_OFFLOADS: \"%s\" is none of on and off: on is taken", true);
 }
 
-int Port::open(const char *interface, const PortOptions &options, Port &opened) noexcept
+int Nic::open(const char *interface, const NicOptions &options, Nic &opened) noexcept
 {
     Interface described;
     if (const int status = describe(interface, described); status != 0) {
         VMA_WARN(domain, "%s can't be a port: %s", interface, std::strerror(-status));
         return status;
     }
-    if (options.kind != PortKind::kXdp) {
-        RawPort raw;
+    if (options.kind != NicKind::kXdp) {
+        RawNic raw;
         const int status = open_raw(interface, described, options, raw);
         if (status == 0)
             opened.kind_ = std::move(raw);
-        if (status == 0 || options.kind == PortKind::kRaw)
+        if (status == 0 || options.kind == NicKind::kRaw)
             return status;
     }
-    XdpPortOptions xdp;
+    XdpNicOptions xdp;
     xdp.stamps = options.stamps;
     xdp.mode = options.xdp_mode;
     xdp.sockets.offloads = options.offloads;
     if (described.mtu > kUsualMtu)
         xdp.sockets.frame_size = kLongFrame;
-    return XdpPort::open(interface, xdp, opened.kind_.emplace<XdpPort>());
+    return XdpNic::open(interface, xdp, opened.kind_.emplace<XdpNic>());
 }
 
 } // namespace vma::ether

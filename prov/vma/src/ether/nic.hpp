@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// An Ethernet port of this process, of either kind: frames of chosen flows in, frames out; the kernel keeps the rest. Opening
+// An Ethernet NIC as this process has it, of either kind: frames of chosen flows in, frames out; the kernel keeps the rest. Opening
 // takes nothing from the kernel until a flow is added.
 //
 // Both kinds have the same calls; which of them it is, is asked once a burst, with visit(), and not once a frame:
@@ -19,14 +19,14 @@
 
 namespace vma::ether {
 
-enum class PortKind {
+enum class NicKind {
     kAuto, // raw packets where the interface is an RDMA device's that has them, else AF_XDP
     kXdp,
     kRaw,
 };
 
 // FI_VMA_ETHERNET as it is now. A word that means nothing is warned of, and kAuto.
-PortKind configured_port_kind() noexcept;
+NicKind configured_nic_kind() noexcept;
 
 // FI_VMA_ETHERNET_STAMPS as it is now. A word that means nothing is warned of, and kNone.
 XdpStamps configured_stamps() noexcept;
@@ -37,35 +37,35 @@ XdpMode configured_xdp_mode() noexcept;
 // FI_VMA_ETHERNET_OFFLOADS as it is now. A word that means nothing is warned of, and true.
 bool configured_offloads() noexcept;
 
-struct PortOptions {
-    PortKind kind = configured_port_kind();
+struct NicOptions {
+    NicKind kind = configured_nic_kind();
     const char *sysfs = core::kSysfs; // where it is mounted
     XdpStamps stamps = configured_stamps();
     XdpMode xdp_mode = configured_xdp_mode();
     bool offloads = configured_offloads();
 };
 
-class Port
+class Nic
 {
 public:
-    // 0 or negative errno, which is logged: those of XdpPort::open and RawPort::open; -EOPNOTSUPP: kRaw, and the interface is
+    // 0 or negative errno, which is logged: those of XdpNic::open and RawNic::open; -EOPNOTSUPP: kRaw, and the interface is
     // no RDMA device's.
-    [[nodiscard]] static int open(const char *interface, const PortOptions &options, Port &opened) noexcept;
+    [[nodiscard]] static int open(const char *interface, const NicOptions &options, Nic &opened) noexcept;
 
     template <typename Act> decltype(auto) visit(Act &&act) { return std::visit(std::forward<Act>(act), kind_); }
 
     unsigned interface() const noexcept // its index
     {
-        return std::visit([](const auto &port) { return port.interface(); }, kind_);
+        return std::visit([](const auto &nic) { return nic.interface(); }, kind_);
     }
     Flows &flows() noexcept
     {
-        return visit([](auto &port) -> Flows & { return port.flows(); });
+        return visit([](auto &nic) -> Flows & { return nic.flows(); });
     }
-    bool is_raw() const noexcept { return std::holds_alternative<RawPort>(kind_); }
+    bool is_raw() const noexcept { return std::holds_alternative<RawNic>(kind_); }
 
 private:
-    std::variant<XdpPort, RawPort> kind_;
+    std::variant<XdpNic, RawNic> kind_;
 };
 
 } // namespace vma::ether

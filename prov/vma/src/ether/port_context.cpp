@@ -29,17 +29,17 @@ namespace {
 constexpr inet::Nanos kLookInterval = 20 * inet::kMillisecond; // between looks at connections without an endpoint
 constexpr inet::Nanos kReadInterval = inet::kMillisecond;      // between looks at the kernel's sockets of datagrams
 constexpr std::size_t kLooks = 256;                            // at so many of them each time
-constexpr inet::Nanos kFarewell = inet::kSecond; // for what was sent last, when nobody uses the port any more
+constexpr inet::Nanos kFarewell = inet::kSecond; // for what was sent last, when nobody uses the NIC any more
 
 // Some 80 MiB of address space, of which only what is used becomes memory.
 constexpr inet::TcpLimits kLimits = {
     .connections = 16384, .listeners = 1024, .time_waits = 65536, .paths = 4096, .sent = 65536};
 
-// Who has which port open. Those that a parent opened are left to it.
+// Who has which NIC open. Those that a parent opened are left to it.
 struct Registry {
     std::mutex mutex;
     std::uint32_t generation = core::fork_generation();
-    std::map<std::string, std::weak_ptr<Station>, std::less<>> stations;
+    std::map<std::string, std::weak_ptr<PortContext>, std::less<>> port_contexts;
 };
 
 constinit core::MadeOnce<Registry> g_registry;
@@ -62,7 +62,7 @@ int bind_in_kernel(inet::Protocol protocol, inet::Endpoint &local, core::UniqueF
 
 } // namespace
 
-std::size_t Station::Hash::operator()(const Place &place) const noexcept
+std::size_t PortContext::Hash::operator()(const Place &place) const noexcept
 {
     std::uint64_t words[2];
     std::memcpy(words, place.local.address.bytes.data(), sizeof words);
@@ -70,43 +70,43 @@ std::size_t Station::Hash::operator()(const Place &place) const noexcept
     return std::hash<std::uint64_t>()((words[0] ^ words[1]) * 31 + number);
 }
 
-int Station::open(const char *interface, std::shared_ptr<Station> &station) noexcept
+int PortContext::open(const char *interface, std::shared_ptr<PortContext> &port_context) noexcept
 {
     Registry &r = g_registry.get();
     const std::lock_guard guard(r.mutex);
     if (r.generation != core::fork_generation()) {
         r.generation = core::fork_generation();
-        r.stations.clear();
+        r.port_contexts.clear();
     }
-    if (const auto found = r.stations.find(interface); found != r.stations.end()) {
-        if ((station = found->second.lock()))
+    if (const auto found = r.port_contexts.find(interface); found != r.port_contexts.end()) {
+        if ((port_context = found->second.lock()))
             return 0;
     }
-    std::shared_ptr<Station> made(new (std::nothrow) Station);
+    std::shared_ptr<PortContext> made(new (std::nothrow) PortContext);
     if (!made)
         return -ENOMEM;
     inet::TcpLimits limits = kLimits;
     limits.gro_streams = configured_gro_streams();
-    if (const int error = Driver::open(interface, limits, made->driver_))
+    if (const int error = NetIf::open(interface, limits, made->net_if_))
         return error;
     made->guardian_.connect();
-    r.stations[interface] = made;
-    station = std::move(made);
+    r.port_contexts[interface] = made;
+    port_context = std::move(made);
     return 0;
 }
 
 // Peers get what was sent to them before, as after the exit of a program that uses the kernel's sockets.
-Station::~Station()
+PortContext::~PortContext()
 {
-    if (driver_)
+    if (net_if_)
         finish();
 }
 
-void Station::finish() noexcept
+void PortContext::finish() noexcept
 {
     const inet::Nanos end = now_ns() + kFarewell;
     while (tcp().open_connections() != 0 && now_ns() < end) {
-        if (driver_->turn() || !driver_->arm())
+        if (net_if_->turn() || !net_if_->arm())
             continue;
         pollfd wanted{wait_fd(), POLLIN, 0};
         static_cast<void>(core::kernel::poll(&wanted, 1, 10));
@@ -117,7 +117,7 @@ void Station::finish() noexcept
 
 // ---- progress ----------------------------------------------------------------------------------------------------------
 
-void Station::progress() noexcept
+void PortContext::progress() noexcept
 {
     if (!lock_.try_lock())
         return;
@@ -125,27 +125,27 @@ void Station::progress() noexcept
     lock_.unlock();
 }
 
-void Station::prepare_to_sleep() noexcept
+void PortContext::prepare_to_sleep() noexcept
 {
     constexpr int kTurns = 64;
     const core::SpinGuard guard(lock_);
     for (int i = 0; i < kTurns; ++i) {
         turn();
-        if (driver_->arm(closed_.empty() ? inet::kNever : next_look_))
+        if (net_if_->arm(closed_.empty() ? inet::kNever : next_look_))
             return;
     }
-    driver_->wake_at_once();
+    net_if_->wake_at_once();
 }
 
-void Station::turn() noexcept
+void PortContext::turn() noexcept
 {
-    if (driver_->turn()) {
+    if (net_if_->turn()) {
         dispatch();
-        if (driver_->stack().wants_output())
-            driver_->send(now_ns());
+        if (net_if_->stack().wants_output())
+            net_if_->send(now_ns());
     }
-    if (driver_->has_lost_ways()) [[unlikely]]
-        tell_lost_ways();
+    if (net_if_->has_lost_peers()) [[unlikely]]
+        tell_lost_peers();
     if (closed_.empty() && datagrams_open_ == 0)
         return;
     const inet::Nanos now = now_ns();
@@ -153,7 +153,7 @@ void Station::turn() noexcept
     read_kernel_sockets(now);
 }
 
-void Station::dispatch() noexcept
+void PortContext::dispatch() noexcept
 {
     inet::TcpEvent event;
     while (tcp().next_event(event)) {
@@ -164,21 +164,21 @@ void Station::dispatch() noexcept
         else
             reinterpret_cast<Stream *>(event.user)->on_event(event.what);
     }
-    inet::UdpTable &udp = driver_->stack().udp();
+    inet::UdpTable &udp = net_if_->stack().udp();
     for (inet::UdpSocketId id; (id = udp.next_event()) != inet::kNoUdpSocket;) {
         if (id < datagrams_.size() && datagrams_[id] != nullptr)
             datagrams_[id]->take_arrived();
     }
 }
 
-void Station::unwatch_way(Stream &stream) noexcept
+void PortContext::unwatch_route(Stream &stream) noexcept
 {
     std::erase(lifted_, &stream);
 }
 
-void Station::tell_lost_ways() noexcept
+void PortContext::tell_lost_peers() noexcept
 {
-    for (const inet::IpAddress &peer : driver_->take_lost_ways()) {
+    for (const inet::IpAddress &peer : net_if_->take_lost_peers()) {
         for (Stream *const stream : lifted_) {
             if (stream->flow.remote.address == peer)
                 stream->end();
@@ -186,7 +186,7 @@ void Station::tell_lost_ways() noexcept
     }
 }
 
-void Station::look_after_closed(inet::Nanos now) noexcept
+void PortContext::look_after_closed(inet::Nanos now) noexcept
 {
     if (now < next_look_)
         return;
@@ -209,12 +209,12 @@ void Station::look_after_closed(inet::Nanos now) noexcept
     }
 }
 
-void Station::outlive(const inet::Flow &flow, bool lifted, Vlans vlans) noexcept
+void PortContext::outlive(const inet::Flow &flow, bool lifted, Vlans vlans) noexcept
 {
     closed_.push_back({flow, lifted, vlans});
 }
 
-void Station::guard(inet::ConnectionId id) noexcept
+void PortContext::guard(inet::ConnectionId id) noexcept
 {
     if (const inet::Connection *const c = tcp().find(id))
         guardian_.add(*c, static_cast<std::uint32_t>(now_ns() / inet::kMillisecond) + c->stamp_offset);
@@ -222,14 +222,14 @@ void Station::guard(inet::ConnectionId id) noexcept
 
 // ---- reservations ------------------------------------------------------------------------------------------------------
 
-int Station::find_vlans(const inet::IpAddress &local, Vlans &vlans) noexcept
+int PortContext::find_vlans(const inet::IpAddress &local, Vlans &vlans) noexcept
 {
     if (local.is_any() || local.is_multicast())
         return 0;
-    NetState &net = driver_->net();
+    NetState &net = net_if_->net();
     for (const LocalAddress &have : net.addresses()) {
         Outlet outlet;
-        if (have.address == local && net.outlet(have.interface, outlet) && outlet.interface == driver_->interface()) {
+        if (have.address == local && net.outlet(have.interface, outlet) && outlet.interface == net_if_->interface()) {
             vlans = outlet.vlans;
             return 0;
         }
@@ -237,21 +237,21 @@ int Station::find_vlans(const inet::IpAddress &local, Vlans &vlans) noexcept
     return -EADDRNOTAVAIL;
 }
 
-int Station::reserve(inet::Protocol protocol, inet::Endpoint &local) noexcept
+int PortContext::reserve(inet::Protocol protocol, inet::Endpoint &local) noexcept
 {
     Reservation made;
     if (const int error = find_vlans(local.address, made.vlans))
         return error;
     if (const int error = bind_in_kernel(protocol, local, made.socket))
         return error;
-    if (const int error = driver_->flows().add({local, {}}, protocol, made.vlans))
+    if (const int error = net_if_->flows().add({local, {}}, protocol, made.vlans))
         return error;
     made.users = 1;
     reservations_[{protocol, local}] = std::move(made);
     return 0;
 }
 
-Station::Reservations::iterator Station::find(const Place &place) noexcept
+PortContext::Reservations::iterator PortContext::find(const Place &place) noexcept
 {
     if (const auto exact = reservations_.find(place); exact != reservations_.end())
         return exact;
@@ -260,49 +260,49 @@ Station::Reservations::iterator Station::find(const Place &place) noexcept
     return reservations_.find({place.protocol, {any, place.local.port}});
 }
 
-void Station::share(inet::Protocol protocol, const inet::Endpoint &local) noexcept
+void PortContext::share(inet::Protocol protocol, const inet::Endpoint &local) noexcept
 {
     if (const auto place = find({protocol, local}); place != reservations_.end())
         ++place->second.users;
 }
 
-void Station::release(inet::Protocol protocol, const inet::Endpoint &local) noexcept
+void PortContext::release(inet::Protocol protocol, const inet::Endpoint &local) noexcept
 {
     const auto place = find({protocol, local});
     if (place == reservations_.end() || --place->second.users != 0)
         return;
-    if (const int error = driver_->flows().remove({place->first.local, {}}, protocol, place->second.vlans))
+    if (const int error = net_if_->flows().remove({place->first.local, {}}, protocol, place->second.vlans))
         VMA_DEBUG(ep_ctrl, "port %u is still steered to us: %s", unsigned{local.port}, std::strerror(-error));
     reservations_.erase(place);
 }
 
-int Station::kernel_socket(inet::Protocol protocol, const inet::Endpoint &local) noexcept
+int PortContext::kernel_socket(inet::Protocol protocol, const inet::Endpoint &local) noexcept
 {
     const auto place = find({protocol, local});
     return place != reservations_.end() ? place->second.socket.get() : -1;
 }
 
-int Station::steer(const inet::Flow &flow, inet::Protocol protocol, Vlans &vlans) noexcept
+int PortContext::steer(const inet::Flow &flow, inet::Protocol protocol, Vlans &vlans) noexcept
 {
     if (const int error = find_vlans(flow.local.address, vlans))
         return error;
-    return driver_->flows().add(flow, protocol, vlans);
+    return net_if_->flows().add(flow, protocol, vlans);
 }
 
-void Station::unsteer(const inet::Flow &flow, inet::Protocol protocol, Vlans vlans) noexcept
+void PortContext::unsteer(const inet::Flow &flow, inet::Protocol protocol, Vlans vlans) noexcept
 {
-    if (const int error = driver_->flows().remove(flow, protocol, vlans))
+    if (const int error = net_if_->flows().remove(flow, protocol, vlans))
         VMA_DEBUG(ep_ctrl, "a flow of port %u is still steered to us: %s", unsigned{flow.local.port},
                   std::strerror(-error));
 }
 
 // ---- datagrams -----------------------------------------------------------------------------------------------------
 
-bool Station::set_datagrams(inet::UdpSocketId id, int kernel_socket, Datagrams *endpoint) noexcept
+bool PortContext::set_datagrams(inet::UdpSocketId id, int kernel_socket, Datagrams *endpoint) noexcept
 {
     if (!kernel_sockets_) {
         kernel_sockets_ = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
-        if (!kernel_sockets_ || !driver_->watch_too(kernel_sockets_.get()))
+        if (!kernel_sockets_ || !net_if_->watch_too(kernel_sockets_.get()))
             return false;
     }
     if (endpoint != nullptr) {
@@ -321,7 +321,7 @@ bool Station::set_datagrams(inet::UdpSocketId id, int kernel_socket, Datagrams *
     return true;
 }
 
-void Station::read_kernel_sockets(inet::Nanos now) noexcept
+void PortContext::read_kernel_sockets(inet::Nanos now) noexcept
 {
     if (datagrams_open_ == 0 || now < next_read_)
         return;

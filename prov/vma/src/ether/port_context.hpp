@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the endpoints of a process share on one port: its driver behind a lock, the ports that are reserved in the kernel and
-// steered here, and the connections that go on after their endpoints were closed. One a port, however many fabrics use it.
+// What the endpoints of a process share on one NIC: its NetIf behind a lock, the ports that are reserved in the kernel and
+// steered here, and the connections that go on after their endpoints were closed. One a NIC, however many fabrics use it.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,18 @@ namespace vma::ether {
 class Datagrams;
 struct Stream;
 
-class Station
+class PortContext
 {
 public:
-    ~Station();
+    ~PortContext();
 
-    // The port's, a new one if nobody has it open. 0 or a negative errno as Driver::open().
-    [[nodiscard]] static int open(const char *interface, std::shared_ptr<Station> &station) noexcept;
+    // The NIC's, a new one if nobody has it open. 0 or a negative errno as NetIf::open().
+    [[nodiscard]] static int open(const char *interface, std::shared_ptr<PortContext> &port_context) noexcept;
 
     // Who calls anything below but progress() and wait_fd() holds it.
     core::SpinLock &lock() noexcept { return lock_; }
-    Driver &driver() noexcept { return *driver_; }
-    inet::Tcp &tcp() noexcept { return driver_->tcp(); }
+    NetIf &net_if() noexcept { return *net_if_; }
+    inet::Tcp &tcp() noexcept { return net_if_->tcp(); }
 
     // Moves frames and time on, and tells endpoints. Returns at once where another thread is at it.
     void progress() noexcept;
@@ -37,10 +37,10 @@ public:
     void prepare_to_sleep() noexcept;
     // progress() with the lock held.
     void turn() noexcept;
-    int wait_fd() const noexcept { return driver_->wait_fd(); }
+    int wait_fd() const noexcept { return net_if_->wait_fd(); }
 
     // Makes frames of a protocol to `local` ours, and keeps the port from the kernel's sockets; port 0 is replaced by a free one. Each success
-    // needs a release(). 0 or negative errno: that of bind(), -EADDRNOTAVAIL for an address that is not of this port, and
+    // needs a release(). 0 or negative errno: that of bind(), -EADDRNOTAVAIL for an address that is not of this NIC, and
     // kFlowTableFull. Several connections of one local address share it.
     [[nodiscard]] int reserve(inet::Protocol protocol, inet::Endpoint &local) noexcept;
     // One user more of what is reserved: a connection that a listener at `local` has accepted.
@@ -55,9 +55,9 @@ public:
     [[nodiscard]] int steer(const inet::Flow &flow, inet::Protocol protocol, Vlans &vlans) noexcept;
     void unsteer(const inet::Flow &flow, inet::Protocol protocol, Vlans vlans) noexcept;
 
-    // Streams whose connections the kernel would carry on: they end, as with FI_SHUTDOWN, when no way leads to the peer by this port any more.
-    void watch_way(Stream &stream) noexcept { lifted_.push_back(&stream); }
-    void unwatch_way(Stream &stream) noexcept;
+    // Streams whose connections the kernel would carry on: they end, as with FI_SHUTDOWN, when no route leads to the peer by this NIC any more.
+    void watch_route(Stream &stream) noexcept { lifted_.push_back(&stream); }
+    void unwatch_route(Stream &stream) noexcept;
 
     // The guardian is told of a connection that is established, and of one that is over or the kernel's again.
     void guard(inet::ConnectionId id) noexcept;
@@ -91,9 +91,9 @@ private:
     };
     using Reservations = std::unordered_map<Place, Reservation, Hash>;
 
-    Station() noexcept = default;
+    PortContext() noexcept = default;
     void dispatch() noexcept;
-    void tell_lost_ways() noexcept;
+    void tell_lost_peers() noexcept;
     void look_after_closed(inet::Nanos now) noexcept;
     void read_kernel_sockets(inet::Nanos now) noexcept;
     void finish() noexcept;
@@ -101,7 +101,7 @@ private:
     int find_vlans(const inet::IpAddress &local, Vlans &vlans) noexcept;
 
     core::SpinLock lock_;
-    std::unique_ptr<Driver> driver_;
+    std::unique_ptr<NetIf> net_if_;
     Guardian guardian_;
     Reservations reservations_;
     std::vector<Closed> closed_; // connections without an endpoint

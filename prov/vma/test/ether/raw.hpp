@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Ports by RAW_PACKET queue pairs of simulated devices, all on one wire.
+// EtherFabric by RAW_PACKET queue pairs of simulated devices, all on one wire.
 #pragma once
 
 #include "fabtests/unit.hpp"
@@ -15,7 +15,7 @@
 namespace raw {
 
 using namespace vma;
-using ether::RawPort;
+using ether::RawNic;
 using Frame = std::vector<std::uint8_t>;
 
 inline inet::IpAddress address_of(unsigned host)
@@ -33,7 +33,7 @@ inline ether::Interface interface_of(unsigned host, unsigned mtu = 1500)
     return {.index = host + 1, .mtu = mtu, .queues = 1, .mac = mac_of(host)};
 }
 
-// That many hosts with a port each. Nothing of them may be left at the end.
+// That many hosts with a NIC each. Nothing of them may be left at the end.
 class Wire
 {
 public:
@@ -45,24 +45,23 @@ public:
         config.devices.assign(hosts, device);
         sim::reset(config);
         verbs::use_table(sim::table());
-        ports_.resize(hosts);
+        nics_.resize(hosts);
         for (unsigned i = 0; i < hosts; ++i)
-            assert_int_equal(RawPort::open(interface_of(i, mtu), {"sim" + std::to_string(i), 1}, ports_[i], options),
-                             0);
+            assert_int_equal(RawNic::open(interface_of(i, mtu), {"sim" + std::to_string(i), 1}, nics_[i], options), 0);
     }
     ~Wire()
     {
-        ports_.clear();
+        nics_.clear();
         assert_int_equal(sim::stats().live.total(), 0);
     }
     Wire(const Wire &) = delete;
     Wire &operator=(const Wire &) = delete;
 
-    RawPort &port(unsigned host) { return ports_[host]; }
-    ether::RawQueue &queue(unsigned host) { return ports_[host].queues().front(); }
+    RawNic &nic(unsigned host) { return nics_[host]; }
+    ether::RawQueue &queue(unsigned host) { return nics_[host].queues().front(); }
 
 private:
-    std::vector<RawPort> ports_;
+    std::vector<RawNic> nics_;
 };
 
 // A datagram from port 9000 of host 0 to a port of host 1.

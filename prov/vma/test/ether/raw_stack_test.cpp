@@ -21,11 +21,11 @@ std::uint8_t byte_at(std::uint64_t position)
     return static_cast<std::uint8_t>(position * 7 + (position >> 8) + (position >> 16) * 31);
 }
 
-// A host: what ether::Driver does, without the kernel's routes and on a clock of the test's.
+// A host: what ether::NetIf does, without the kernel's routes and on a clock of the test's.
 class Host
 {
 public:
-    Host(Wire &wire, unsigned number) : port_(wire.port(number)), queue_(wire.queue(number))
+    Host(Wire &wire, unsigned number) : nic_(wire.nic(number)), queue_(wire.queue(number))
     {
         inet::StackOptions options;
         options.mac = mac_of(number);
@@ -33,14 +33,14 @@ public:
         options.tcp.connections = 4;
         options.tcp.listeners = 2;
         stack_ = std::make_unique<inet::Stack>(options, inet::kSecond);
-        stack_->set_offloads(port_.offloads());
-        path_ = stack_->use_path(inet::kSecond, address_of(1 - number));
-        stack_->set_path(inet::kSecond, address_of(1 - number), mac_of(1 - number), 0, 1500);
+        stack_->set_offloads(nic_.offloads());
+        path_ = stack_->use_next_hop(inet::kSecond, address_of(1 - number));
+        stack_->set_next_hop(inet::kSecond, address_of(1 - number), mac_of(1 - number), 0, 1500);
     }
 
     inet::Stack &stack() { return *stack_; }
     inet::Tcp &tcp() { return stack_->tcp(); }
-    inet::PathIndex path() const { return path_; }
+    inet::NextHopIndex next_hop() const { return path_; }
     std::size_t verified() const { return verified_; } // frames whose checksums the device has found right
 
     bool turn(Nanos now)
@@ -48,7 +48,7 @@ public:
         std::array<ether::ReceivedFrame, 32> burst;
         const std::size_t count = queue_.receive(burst);
         for (const ether::ReceivedFrame &frame : std::span(burst).first(count)) {
-            assert_true(port_.takes(frame.bytes));
+            assert_true(nic_.takes(frame.bytes));
             verified_ += frame.checksums_good;
             stack_->input(now, frame.bytes, {frame.checksums_good});
             queue_.release(frame.index);
@@ -88,10 +88,10 @@ public:
     }
 
 private:
-    RawPort &port_;
+    RawNic &nic_;
     ether::RawQueue &queue_;
     std::unique_ptr<inet::Stack> stack_;
-    inet::PathIndex path_ = inet::kNoPath;
+    inet::NextHopIndex path_ = inet::kNoNextHop;
     std::size_t verified_ = 0;
 };
 
@@ -108,7 +108,7 @@ struct Network {
 
     void steer(unsigned host, const inet::Flow &flow, inet::Protocol protocol)
     {
-        assert_int_equal(wire.port(host).flows().add(flow, protocol), 0);
+        assert_int_equal(wire.nic(host).flows().add(flow, protocol), 0);
     }
 
     // Frames move at once; where nothing moves, time goes on to the next timer.
@@ -170,7 +170,7 @@ void tcp_in_bulk(unsigned loss, const sim::DeviceConfig &device = {}, bool offlo
     assert_int_equal(net.server.tcp().listen(server, 4, settings, 0, listener), 0);
     Program up{kTotal};
     Program down{kTotal};
-    assert_int_equal(net.client.tcp().connect(net.now, flow, net.client.path(), settings, 0, up.id), 0);
+    assert_int_equal(net.client.tcp().connect(net.now, flow, net.client.next_hop(), settings, 0, up.id), 0);
     bool accepted = false;
     while (!up.ended || !down.ended) {
         net.step();
@@ -225,10 +225,10 @@ void no_queue_pair_for_segments(void **)
     sim::reset(config);
     verbs::use_table(sim::table());
     assert_true(sim::fail_call("create_qp_ex", 1, EINVAL));
-    RawPort port;
-    assert_int_equal(RawPort::open(interface_of(0), {"sim0", 1}, port, {.offloads = true}), 0);
-    assert_true(port.offloads().checksums_v4);
-    assert_int_equal(port.offloads().segment_limit, 0);
+    RawNic nic;
+    assert_int_equal(RawNic::open(interface_of(0), {"sim0", 1}, nic, {.offloads = true}), 0);
+    assert_true(nic.offloads().checksums_v4);
+    assert_int_equal(nic.offloads().segment_limit, 0);
 }
 
 void send_datagrams(bool offloads)

@@ -13,7 +13,7 @@ constexpr std::uint64_t kSecond = 1'000'000'000;
 
 void steer(Wire &wire)
 {
-    assert_int_equal(wire.port(1).flows().add({{address_of(1), kPort}, {}}, inet::Protocol::kUdp), 0);
+    assert_int_equal(wire.nic(1).flows().add({{address_of(1), kPort}, {}}, inet::Protocol::kUdp), 0);
 }
 
 // What the device has stamped the next frame with, whose checksums are looked at as without stamps.
@@ -35,7 +35,7 @@ void frames_have_the_devices(void **)
         sim::DeviceConfig device;
         device.clock_khz = khz;
         Wire wire(2, device, 1500, {.stamps = true});
-        assert_true(wire.port(1).stamps() == ether::XdpStamps::kHardware);
+        assert_true(wire.nic(1).stamps() == ether::XdpStamps::kHardware);
         steer(wire);
         std::vector<std::uint64_t> at;
         for (unsigned i = 0; i < 100; ++i) { // more than are read at a time
@@ -55,7 +55,7 @@ void devices_without_a_clock(void **)
     sim::DeviceConfig device;
     device.clock_khz = 0;
     Wire wire(2, device, 1500, {.stamps = true});
-    assert_true(wire.port(1).stamps() == ether::XdpStamps::kNone);
+    assert_true(wire.nic(1).stamps() == ether::XdpStamps::kNone);
     steer(wire);
     send(wire.queue(0), datagram(kPort));
     assert_int_equal(next_stamp(wire), 0);
@@ -70,15 +70,15 @@ void devices_that_refuse(void **)
     sim::reset(config);
     verbs::use_table(sim::table());
     assert_true(sim::fail_call("create_cq_ex", 1, EOPNOTSUPP));
-    RawPort port;
-    assert_int_equal(RawPort::open(interface_of(0), {"sim0", 1}, port, {.stamps = true}), 0);
-    assert_true(port.stamps() == ether::XdpStamps::kNone);
+    RawNic nic;
+    assert_int_equal(RawNic::open(interface_of(0), {"sim0", 1}, nic, {.stamps = true}), 0);
+    assert_true(nic.stamps() == ether::XdpStamps::kNone);
 }
 
 void nobody_pays_who_does_not_ask(void **)
 {
     Wire wire;
-    assert_true(wire.port(1).stamps() == ether::XdpStamps::kNone);
+    assert_true(wire.nic(1).stamps() == ether::XdpStamps::kNone);
     steer(wire);
     send(wire.queue(0), datagram(kPort));
     assert_int_equal(next_stamp(wire), 0);

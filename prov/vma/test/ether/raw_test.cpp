@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A port by a RAW_PACKET queue pair, over the simulated NIC: the rules of its flows, its frames, its end.
+// A NIC by a RAW_PACKET queue pair, over the simulated NIC: the rules of its flows, its frames, its end.
 #include "prov/vma/test/ether/raw.hpp"
 
 #include <array>
@@ -28,35 +28,35 @@ const inet::IpAddress kAny6 = {};
 const inet::Flow kFive = {{address_of(1), kPort}, {address_of(0), 9000}};
 const inet::Flow kThree = {{address_of(1), kPort}, {}};
 
-// How many frames are there; those of no flow are not counted, as the driver does.
-std::size_t take_all(RawPort &port)
+// How many frames are there; those of no flow are not counted, as NetIf does.
+std::size_t take_all(RawNic &nic)
 {
     std::size_t count = 0;
     std::array<ReceivedFrame, 32> burst;
-    while (const std::size_t got = port.queues().front().receive(burst)) {
+    while (const std::size_t got = nic.queues().front().receive(burst)) {
         for (const ReceivedFrame &frame : std::span(burst).first(got)) {
-            count += port.takes(frame.bytes);
-            port.queues().front().release(frame.index);
+            count += nic.takes(frame.bytes);
+            nic.queues().front().release(frame.index);
         }
     }
     return count;
 }
 
-// Whether a frame from host 0 gets to host 1's port.
+// Whether a frame from host 0 gets to host 1's NIC.
 bool arrives(Wire &wire, const Frame &frame)
 {
     send(wire.queue(0), frame);
-    return take_all(wire.port(1)) == 1;
+    return take_all(wire.nic(1)) == 1;
 }
 
 void do_add(Wire &wire, const inet::Flow &flow, ether::Vlans vlans = {})
 {
-    assert_int_equal(wire.port(1).flows().add(flow, Protocol::kUdp, vlans), 0);
+    assert_int_equal(wire.nic(1).flows().add(flow, Protocol::kUdp, vlans), 0);
 }
 
 void do_remove(Wire &wire, const inet::Flow &flow, ether::Vlans vlans = {})
 {
-    assert_int_equal(wire.port(1).flows().remove(flow, Protocol::kUdp, vlans), 0);
+    assert_int_equal(wire.nic(1).flows().remove(flow, Protocol::kUdp, vlans), 0);
 }
 
 // ---- flows -----------------------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ void only_frames_of_flows_come(void **)
     assert_false(arrives(wire, datagram(kPort)));
     for (const inet::Flow &flow : {kFive, kThree}) {
         do_add(wire, flow);
-        assert_int_equal(wire.port(1).flows().count(), 1);
+        assert_int_equal(wire.nic(1).flows().count(), 1);
         assert_true(arrives(wire, datagram(kPort)));
         assert_false(arrives(wire, datagram(kPort + 1)));
         do_remove(wire, flow);
@@ -75,7 +75,7 @@ void only_frames_of_flows_come(void **)
     }
     do_add(wire, {kFive.local, {kFive.remote.address, 9001}});
     assert_false(arrives(wire, datagram(kPort)));
-    assert_int_equal(wire.port(1).flows().add(kFive, Protocol::kTcp), 0);
+    assert_int_equal(wire.nic(1).flows().add(kFive, Protocol::kTcp), 0);
     assert_false(arrives(wire, datagram(kPort)));
 }
 
@@ -86,7 +86,7 @@ void a_flow_of_any_address_is_of_those_named(void **)
     do_add(wire, any);
     do_add(wire, {{kAny6, kPort}, {}});
     assert_false(arrives(wire, datagram(kPort)));
-    ether::Flows &flows = wire.port(1).flows();
+    ether::Flows &flows = wire.nic(1).flows();
     for (int i = 0; i < 2; ++i) // the second time is no error, and nothing more
         assert_int_equal(flows.add_address(address_of(1)), 0);
     assert_int_equal(sim::flows(1).size(), 1);
@@ -148,13 +148,13 @@ void a_vlan_is_part_of_a_flow(void **)
     do_remove(wire, kThree);
     assert_false(arrives(wire, datagram(kPort)));
     assert_true(arrives(wire, datagram(kPort, 5)));
-    assert_int_equal(wire.port(1).flows().add(kThree, Protocol::kUdp, {5, 6}), ether::kFlowRefused);
+    assert_int_equal(wire.nic(1).flows().add(kThree, Protocol::kUdp, {5, 6}), ether::kFlowRefused);
 }
 
 void what_is_no_flow_is_refused(void **)
 {
     Wire wire;
-    ether::Flows &flows = wire.port(1).flows();
+    ether::Flows &flows = wire.nic(1).flows();
     assert_int_equal(flows.add(kFive, Protocol::kIcmp), -EINVAL);
     assert_int_equal(flows.add({{address_of(1), 0}, {}}, Protocol::kUdp), -EINVAL);
     assert_int_equal(flows.add({{kAny4, kPort}, kFive.remote}, Protocol::kUdp), -EINVAL);
@@ -168,7 +168,7 @@ void what_is_no_flow_is_refused(void **)
 void a_rule_that_is_refused(void **)
 {
     Wire wire;
-    ether::Flows &flows = wire.port(1).flows();
+    ether::Flows &flows = wire.nic(1).flows();
     const struct {
         int device;
         int flows;
@@ -243,8 +243,8 @@ void lent_frames(void **)
         give_back(held.size() / 2);
 }
 
-// The memory stays when the port is gone.
-void lent_frames_outlive_the_port(void **)
+// The memory stays when the NIC is gone.
+void lent_frames_outlive_the_nic(void **)
 {
     const Frame sent = datagram(kPort);
     std::span<const std::uint8_t> held;
@@ -276,7 +276,7 @@ void many_frames(void **)
         for (unsigned k = 0; k < kBurst; ++k)
             assert_true(put(wire.queue(0), datagram(kPort, 0, i % 1400)));
         assert_int_equal(wire.queue(0).flush(), 0);
-        came += take_all(wire.port(1));
+        came += take_all(wire.nic(1));
     }
     assert_int_equal(came, kBursts * kBurst);
     assert_int_equal(wire.queue(0).counters().sent, kBursts * kBurst);
@@ -293,7 +293,7 @@ void more_frames_than_there_is_room_for(void **)
     for (int turn = 0; turn < 3; ++turn) {
         for (int i = 0; i < 1500; ++i)
             send(wire.queue(0), datagram(kPort));
-        assert_int_equal(take_all(wire.port(1)), 1024); // the device's longest queue
+        assert_int_equal(take_all(wire.nic(1)), 1024); // the device's longest queue
         assert_int_equal(sim::stats().lost, (turn + 1) * (1500 - 1024));
     }
 }
@@ -358,15 +358,15 @@ void a_frame_wakes(void **)
         send(wire.queue(0), datagram(kPort));
         assert_true(is_readable(queue));
         assert_false(queue.arm()); // it is there
-        assert_int_equal(take_all(wire.port(1)), 1);
+        assert_int_equal(take_all(wire.nic(1)), 1);
     }
     // Before it is armed nothing wakes, but arming sees it.
     assert_true(queue.arm());
     send(wire.queue(0), datagram(kPort));
-    assert_int_equal(take_all(wire.port(1)), 1);
+    assert_int_equal(take_all(wire.nic(1)), 1);
     send(wire.queue(0), datagram(kPort));
     assert_false(queue.arm());
-    assert_int_equal(take_all(wire.port(1)), 1);
+    assert_int_equal(take_all(wire.nic(1)), 1);
     assert_true(queue.arm());
     assert_false(is_readable(queue));
     assert_int_equal(queue.counters().armings, 5); // the first, and one after each that was seen
@@ -379,18 +379,18 @@ void a_frame_wakes(void **)
 void assert_dead(Wire &wire)
 {
     RawQueue &queue = wire.queue(1);
-    wire.port(1).follow();
+    wire.nic(1).follow();
     assert_true(queue.is_broken());
     assert_int_equal(sim::flows(1).size(), 0);
-    assert_int_equal(wire.port(1).flows().add(kThree, Protocol::kUdp), -ENODEV);
-    assert_int_equal(wire.port(1).flows().remove(kFive, Protocol::kUdp), 0);
-    assert_int_equal(take_all(wire.port(1)), 0);
+    assert_int_equal(wire.nic(1).flows().add(kThree, Protocol::kUdp), -ENODEV);
+    assert_int_equal(wire.nic(1).flows().remove(kFive, Protocol::kUdp), 0);
+    assert_int_equal(take_all(wire.nic(1)), 0);
     for (int i = 0; i < 3000; ++i) {
         assert_true(put(queue, datagram(kPort)));
         assert_int_equal(queue.flush(), -ENODEV);
     }
     assert_true(queue.arm());
-    wire.port(1).follow();
+    wire.nic(1).follow();
     assert_false(is_readable(queue));
 }
 
@@ -400,7 +400,7 @@ void the_device_is_removed(void **)
     do_add(wire, kFive);
     send(wire.queue(0), datagram(kPort));
     assert_true(put(wire.queue(1), datagram(kPort))); // under way at that moment
-    assert_true(wire.queue(1).arm() || take_all(wire.port(1)) == 1);
+    assert_true(wire.queue(1).arm() || take_all(wire.nic(1)) == 1);
     sim::remove_device(1);
     assert_true(is_readable(wire.queue(1)));
     assert_dead(wire);
@@ -413,7 +413,7 @@ void a_sleeper_sees_the_end(void **)
     assert_true(wire.queue(1).arm());
     sim::remove_device(1);
     assert_true(is_readable(wire.queue(1)));
-    assert_int_equal(take_all(wire.port(1)), 0); // flushed receives are no frames
+    assert_int_equal(take_all(wire.nic(1)), 0); // flushed receives are no frames
     assert_dead(wire);
 }
 
@@ -446,7 +446,7 @@ void receives_that_are_not_taken(void **)
     do_add(wire, kFive);
     send(wire.queue(0), datagram(kPort));
     assert_true(sim::fail_call("post_recv", 1, ENOMEM));
-    assert_int_equal(take_all(wire.port(1)), 1);
+    assert_int_equal(take_all(wire.nic(1)), 1);
     assert_dead(wire);
 }
 
@@ -455,10 +455,10 @@ void a_port_event_is_no_end(void **)
     Wire wire;
     do_add(wire, kFive);
     sim::port_down(1);
-    wire.port(1).follow();
+    wire.nic(1).follow();
     assert_false(wire.queue(1).is_broken());
     sim::port_up(1);
-    wire.port(1).follow();
+    wire.nic(1).follow();
     assert_true(arrives(wire, datagram(kPort)));
 }
 
@@ -468,7 +468,7 @@ void a_child_leaves_the_parents_alone(void **)
     do_add(wire, kFive);
     const pid_t child = ::fork();
     if (child == 0) {
-        wire.port(1) = RawPort();
+        wire.nic(1) = RawNic();
         ::_exit(sim::stats().live.qps == 2 && sim::flows(1).size() == 1 ? 0 : 1);
     }
     int status = -1;
@@ -484,17 +484,17 @@ void each_step_of_opening_may_fail(void **)
     Wire wire;
     for (const char *call : {"open_device", "query_device", "alloc_pd", "create_comp_channel", "create_cq", "create_qp",
                              "reg_mr", "modify_qp", "post_recv", "create_flow"}) {
-        RawPort port;
+        RawNic nic;
         assert_true(sim::fail_call(call, 1, EPERM));
-        assert_true(RawPort::open(interface_of(0), {"sim0", 1}, port) < 0);
+        assert_true(RawNic::open(interface_of(0), {"sim0", 1}, nic) < 0);
         assert_int_equal(sim::stats().live.qps, 2);
     }
-    RawPort port;
-    assert_int_equal(RawPort::open(interface_of(0), {"none", 1}, port), -ENODEV);
-    assert_int_equal(RawPort::open(interface_of(0), {"sim0", 2}, port), -EINVAL);
+    RawNic nic;
+    assert_int_equal(RawNic::open(interface_of(0), {"none", 1}, nic), -ENODEV);
+    assert_int_equal(RawNic::open(interface_of(0), {"sim0", 2}, nic), -EINVAL);
     ether::Interface no_ethernet = interface_of(0);
     no_ethernet.mac = {};
-    assert_int_equal(RawPort::open(no_ethernet, {"sim0", 1}, port), -EOPNOTSUPP);
+    assert_int_equal(RawNic::open(no_ethernet, {"sim0", 1}, nic), -EOPNOTSUPP);
 }
 
 void a_device_without_raw_packets(void **)
@@ -502,32 +502,32 @@ void a_device_without_raw_packets(void **)
     Wire wire;
     sim::Config config;
     config.devices = {{.raw_packets = false}};
-    wire.port(0) = RawPort();
-    wire.port(1) = RawPort();
+    wire.nic(0) = RawNic();
+    wire.nic(1) = RawNic();
     sim::reset(config);
-    RawPort port;
-    assert_int_equal(RawPort::open(interface_of(0), {"sim0", 1}, port), -EOPNOTSUPP);
+    RawNic nic;
+    assert_int_equal(RawNic::open(interface_of(0), {"sim0", 1}, nic), -EOPNOTSUPP);
 }
 
 void the_kind_is_chosen_by_a_variable(void **)
 {
     const struct {
         const char *text;
-        ether::PortKind kind;
-    } kinds[] = {{"auto", ether::PortKind::kAuto},
-                 {"xdp", ether::PortKind::kXdp},
-                 {"raw", ether::PortKind::kRaw},
-                 {"", ether::PortKind::kXdp},
-                 {"Raw", ether::PortKind::kXdp}};
+        ether::NicKind kind;
+    } kinds[] = {{"auto", ether::NicKind::kAuto},
+                 {"xdp", ether::NicKind::kXdp},
+                 {"raw", ether::NicKind::kRaw},
+                 {"", ether::NicKind::kXdp},
+                 {"Raw", ether::NicKind::kXdp}};
     for (const auto &kind : kinds) {
         assert_int_equal(::setenv("FI_VMA_ETHERNET", kind.text, 1), 0);
-        assert_true(ether::configured_port_kind() == kind.kind);
+        assert_true(ether::configured_nic_kind() == kind.kind);
     }
     assert_int_equal(::unsetenv("FI_VMA_ETHERNET"), 0);
-    assert_true(ether::configured_port_kind() == ether::PortKind::kXdp);
-    ether::Port port;
-    assert_int_equal(ether::Port::open("lo", {ether::PortKind::kRaw, "/nonexistent"}, port), -EOPNOTSUPP);
-    assert_int_equal(ether::Port::open("no-such-port", {ether::PortKind::kRaw, "/nonexistent"}, port), -ENODEV);
+    assert_true(ether::configured_nic_kind() == ether::NicKind::kXdp);
+    ether::Nic nic;
+    assert_int_equal(ether::Nic::open("lo", {ether::NicKind::kRaw, "/nonexistent"}, nic), -EOPNOTSUPP);
+    assert_int_equal(ether::Nic::open("no-such-port", {ether::NicKind::kRaw, "/nonexistent"}, nic), -ENODEV);
 }
 
 void streams_of_gro_are_a_variable(void **)
@@ -555,11 +555,11 @@ namespace {
 void interrupts_are_moderated(void **)
 {
     Wire wire;
-    assert_int_equal(wire.port(1).moderate(32, 16), 0);
+    assert_int_equal(wire.nic(1).moderate(32, 16), 0);
     assert_int_equal(sim::stats().held_completions, 32);
     assert_int_equal(sim::stats().held_us, 16);
     assert_true(sim::fail_call("modify_cq", 1, EOPNOTSUPP));
-    assert_int_equal(wire.port(1).moderate(1, 1), -EOPNOTSUPP);
+    assert_int_equal(wire.nic(1).moderate(1, 1), -EOPNOTSUPP);
     assert_int_equal(sim::stats().moderations, 1);
 }
 
@@ -576,7 +576,7 @@ int main()
         cmocka_unit_test(what_is_no_flow_is_refused),
         cmocka_unit_test(a_rule_that_is_refused),
         cmocka_unit_test(lent_frames),
-        cmocka_unit_test(lent_frames_outlive_the_port),
+        cmocka_unit_test(lent_frames_outlive_the_nic),
         cmocka_unit_test(many_frames),
         cmocka_unit_test(more_frames_than_there_is_room_for),
         cmocka_unit_test(all_frames_are_taken),

@@ -142,7 +142,7 @@ void the_counter_that_stamps(void **)
         ether::RawQueue &queue = wire.queue(1);
         DeviceTimes times;
         times.open(clock_of({.start = system_now()}), queue.context(), queue.clock());
-        assert_int_equal(wire.port(1).flows().add({{address_of(1), 7000}, {}}, inet::Protocol::kUdp), 0);
+        assert_int_equal(wire.nic(1).flows().add({{address_of(1), 7000}, {}}, inet::Protocol::kUdp), 0);
         for (unsigned i = 0; i < 10; ++i) {
             sim::advance(std::chrono::milliseconds(1234));
             send(wire.queue(0), datagram(7000));

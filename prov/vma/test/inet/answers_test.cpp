@@ -37,7 +37,7 @@ public:
     Server() : tcp(limits(), {1, 2}, now)
     {
         for (const IpAddress &address : {kVictim, kAttacker})
-            tcp.paths()[tcp.paths().use(address)].ready = true;
+            tcp.next_hops()[tcp.next_hops().use(address)].ready = true;
         assert_int_equal(tcp.listen({kUs, kPort}, 4, TcpSettings(), 0, listener), 0);
         victim = open(kVictim, kVictimPort, victim_ack);
         attacker = open(kAttacker, kAttackerPort, attacker_ack);

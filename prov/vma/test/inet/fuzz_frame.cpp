@@ -51,7 +51,7 @@ std::uint32_t touch(Bytes bytes)
 class World
 {
 public:
-    World() : pool_(128, 8), table_({4, 8}, pool_), reassembler_(kDatagrams), paths_(8, 1)
+    World() : pool_(128, 8), table_({4, 8}, pool_), reassembler_(kDatagrams), next_hops_(8, 1)
     {
         open_socket(IpAddress::v4(0u), 2000);
         UdpOptions options;
@@ -159,8 +159,8 @@ private:
         promise((error.error == EMSGSIZE) == (error.mtu != 0));
         if (error.mtu) {
             promise(error.mtu >= (packet.target.is_v4() ? kMinPathMtu4 : kMinPathMtu6));
-            paths_.lower(error.flow.remote.address, error.mtu, now_);
-            promise(paths_.get(error.flow.remote.address, 65535, now_) <= error.mtu);
+            next_hops_.lower(error.flow.remote.address, error.mtu, now_);
+            promise(next_hops_.get(error.flow.remote.address, 65535, now_) <= error.mtu);
         }
         if (error.protocol == Protocol::kUdp)
             table_.tell_error(error);
@@ -169,7 +169,7 @@ private:
     BlockPool pool_;
     UdpTable table_;
     Reassembler reassembler_;
-    PathMtus paths_;
+    PathMtus next_hops_;
     UdpSocketId connected_ = kNoUdpSocket;
     Nanos now_ = kSecond;
     std::array<std::uint8_t, 300> buffer_{};
@@ -207,9 +207,9 @@ class Side
 public:
     explicit Side(std::uint32_t gro_streams) : stack_(small_stack(gro_streams), kSecond)
     {
-        const PathIndex path = stack_.use_path(kSecond, kFlow.remote.address);
-        promise(stack_.tcp().connect(kSecond, kFlow, path, {}, 0, id_) == 0);
-        stack_.set_path(kSecond, kFlow.remote.address, {}, 0, 1500);
+        const NextHopIndex next_hop = stack_.use_next_hop(kSecond, kFlow.remote.address);
+        promise(stack_.tcp().connect(kSecond, kFlow, next_hop, {}, 0, id_) == 0);
+        stack_.set_next_hop(kSecond, kFlow.remote.address, {}, 0, 1500);
         Frame frame(2000);
         promise(stack_.output(kSecond, frame) != 0);
         Segment segment;

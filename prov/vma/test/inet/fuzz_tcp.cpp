@@ -68,10 +68,10 @@ class World
 {
 public:
     // `device`: computes checksums and cuts segments.
-    World(Input &input, bool device) : in_(input), tcp_(limits(), {1, 2}, now_), path_(tcp_.paths().use(kPeer))
+    World(Input &input, bool device) : in_(input), tcp_(limits(), {1, 2}, now_), path_(tcp_.next_hops().use(kPeer))
     {
         tcp_.set_offloads({device, device, device ? kMostSegmented : 0});
-        tcp_.paths()[path_].ready = true;
+        tcp_.next_hops()[path_].ready = true;
         promise(tcp_.listen({kUs, kListens}, 2, settings(), 0, listener_) == 0);
     }
 
@@ -156,10 +156,10 @@ private:
     void connect(ConnectionId &id)
     {
         tcp_.close(now_, id);
-        const PathIndex path = tcp_.paths().use(kPeer);
-        if (tcp_.connect(now_, {{kUs, static_cast<std::uint16_t>(100 + in_.byte() % 4)}, {kPeer, 9}}, path, settings(),
-                         0, id) != 0)
-            tcp_.paths().release(path);
+        const NextHopIndex next_hop = tcp_.next_hops().use(kPeer);
+        if (tcp_.connect(now_, {{kUs, static_cast<std::uint16_t>(100 + in_.byte() % 4)}, {kPeer, 9}}, next_hop,
+                         settings(), 0, id) != 0)
+            tcp_.next_hops().release(next_hop);
     }
 
     void accept(ConnectionId &id)
@@ -264,7 +264,7 @@ private:
     Input &in_;
     Nanos now_ = kSecond;
     Tcp tcp_;
-    PathIndex path_;
+    NextHopIndex path_;
     ListenerId listener_;
     ConnectionId place_[kPlaces];
     std::vector<std::vector<std::uint8_t>> held_; // frames of a batch

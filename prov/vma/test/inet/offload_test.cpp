@@ -34,19 +34,19 @@ StackOptions options(const Mac &mac, std::uint64_t secret)
 struct Pair {
     Pair(bool ipv6, std::uint16_t vlan, const SendOffloads &offloads)
         : ours(options(kOurMac, 1), now), peer(options(kPeerMac, 3), now), our_address(ipv6 ? kOurs6 : kOurs4),
-          peer_address(ipv6 ? kPeer6 : kPeer4), path(ours.use_path(now, peer_address))
+          peer_address(ipv6 ? kPeer6 : kPeer4), next_hop(ours.use_next_hop(now, peer_address))
     {
         ours.set_offloads(offloads);
-        ours.set_path(now, peer_address, kPeerMac, vlan, 1500);
-        back = peer.use_path(now, our_address);
-        peer.set_path(now, our_address, kOurMac, vlan, 1500);
+        ours.set_next_hop(now, peer_address, kPeerMac, vlan, 1500);
+        back = peer.use_next_hop(now, our_address);
+        peer.set_next_hop(now, our_address, kOurMac, vlan, 1500);
     }
 
     void connect(const TcpSettings &settings = {})
     {
         ListenerId listener;
         assert_int_equal(peer.tcp().listen({peer_address, kPort}, 4, settings, 0, listener), 0);
-        const PathIndex way = ours.use_path(now, peer_address);
+        const NextHopIndex way = ours.use_next_hop(now, peer_address);
         assert_int_equal(ours.tcp().connect(now, {{our_address, 1000}, {peer_address, kPort}}, way, settings, 0, id),
                          0);
         while (!exchange().empty())
@@ -92,8 +92,8 @@ struct Pair {
     Stack peer;
     IpAddress our_address;
     IpAddress peer_address;
-    PathIndex path;
-    PathIndex back = kNoPath;
+    NextHopIndex next_hop;
+    NextHopIndex back = kNoNextHop;
     ConnectionId id;
     ConnectionId accepted;
 };
@@ -166,7 +166,7 @@ std::vector<Sent> datagram(Pair &pair, const Frame &data)
     ip.dont_fragment = false;
     std::array<std::uint8_t, kUdpHeader> header{};
     const Bytes parts[] = {header, data};
-    Fragmenter fragments = pair.ours.datagram(pair.now, pair.path, ip, parts);
+    Fragmenter fragments = pair.ours.datagram(pair.now, pair.next_hop, ip, parts);
     FrameWork work;
     header = pair.ours.datagram_header(fragments, ip, {1000, kPort}, std::span(parts).subspan(1), work);
     std::vector<Sent> sent;

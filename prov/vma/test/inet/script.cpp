@@ -93,7 +93,7 @@ void Runner::start()
     if (tcp_ != nullptr)
         return;
     tcp_ = std::make_unique<Tcp>(limits_, kSecret, now_);
-    Path &path = tcp_->paths()[tcp_->paths().use(address(ipv6_, 2))];
+    NextHop &path = tcp_->next_hops()[tcp_->next_hops().use(address(ipv6_, 2))];
     path.mtu = mtu_;
     path.ready = true;
 }

@@ -222,10 +222,10 @@ std::int64_t Runner::connect()
 {
     Peer &to = peer(current_);
     const Flow way = flow();
-    const PathIndex path = tcp_->paths().use(way.remote.address);
-    const int result = tcp_->connect(now_, way, path, settings_, current_, to.id);
+    const NextHopIndex next_hop = tcp_->next_hops().use(way.remote.address);
+    const int result = tcp_->connect(now_, way, next_hop, settings_, current_, to.id);
     if (result != 0)
-        tcp_->paths().release(path);
+        tcp_->next_hops().release(next_hop);
     else
         to.sent = to.received = to.events = 0;
     return result;

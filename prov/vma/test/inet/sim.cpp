@@ -76,10 +76,10 @@ Network::Network(std::uint64_t seed, const LinkSettings &link, const TcpLimits &
     for (unsigned side = 0; side < 2; ++side) {
         secret_[side] = {random_.next(), random_.next()};
         tcp_[side] = std::make_unique<Tcp>(limits, secret_[side], now_);
-        Paths &paths = tcp_[side]->paths();
-        const PathIndex path = paths.use(kAddress[1 - side]); // it stays whatever the connections do
-        paths[path].mtu = mtu;
-        paths[path].ready = true;
+        NextHops &paths = tcp_[side]->next_hops();
+        const NextHopIndex next_hop = paths.use(kAddress[1 - side]); // it stays whatever the connections do
+        paths[next_hop].mtu = mtu;
+        paths[next_hop].ready = true;
         tcp_[side]->set_offloads({usual_segment_limit != 0, usual_segment_limit != 0, usual_segment_limit});
     }
 }
@@ -89,9 +89,9 @@ ConnectionId Network::connect(unsigned side, std::uint16_t port, std::uint16_t t
 {
     Tcp &tcp = *tcp_[side];
     ConnectionId id;
-    const PathIndex path = tcp.paths().use(kAddress[1 - side]);
-    if (tcp.connect(now_, {{kAddress[side], port}, {kAddress[1 - side], to}}, path, settings, user, id) != 0)
-        tcp.paths().release(path);
+    const NextHopIndex next_hop = tcp.next_hops().use(kAddress[1 - side]);
+    if (tcp.connect(now_, {{kAddress[side], port}, {kAddress[1 - side], to}}, next_hop, settings, user, id) != 0)
+        tcp.next_hops().release(next_hop);
     return id;
 }
 

@@ -44,9 +44,9 @@ class Bench
 {
 public:
     explicit Bench(std::uint32_t gro_streams = 0)
-        : tcp_(limits(gro_streams), {1, 2}, now_), path_(tcp_.paths().use(kPeer))
+        : tcp_(limits(gro_streams), {1, 2}, now_), path_(tcp_.next_hops().use(kPeer))
     {
-        tcp_.paths()[path_].ready = true;
+        tcp_.next_hops()[path_].ready = true;
         TcpSettings settings;
         settings.nodelay = true;
         if (tcp_.connect(now_, {{kUs, 1}, {kPeer, 2}}, path_, settings, 0, id_) != 0 || !take())
@@ -239,7 +239,7 @@ private:
     Nanos now_ = kSecond;
     int kind_ = 0;
     Tcp tcp_;
-    PathIndex path_;
+    NextHopIndex path_;
     ConnectionId id_;
     std::uint8_t frame_[2048];
     std::uint8_t made_[kBurst][2048];
@@ -248,7 +248,7 @@ private:
 };
 
 // Frames of one datagram after the other, from the program's bytes.
-[[gnu::noinline]] void send_datagrams(Stack &stack, PathIndex path, std::span<const std::uint8_t> data)
+[[gnu::noinline]] void send_datagrams(Stack &stack, NextHopIndex next_hop, std::span<const std::uint8_t> data)
 {
     IpOut ip;
     ip.source = kUs;
@@ -257,7 +257,7 @@ private:
     for (std::uint32_t i = 0; i < segments; ++i) {
         std::array<std::uint8_t, kUdpHeader> header{};
         const Bytes parts[] = {header, data};
-        Fragmenter frames = stack.datagram(kSecond, path, ip, parts);
+        Fragmenter frames = stack.datagram(kSecond, next_hop, ip, parts);
         FrameWork work;
         header = stack.datagram_header(frames, ip, {1, 2}, std::span(parts).subspan(1), work);
         std::uint8_t frame[2048];
@@ -272,11 +272,11 @@ void time_datagrams(std::size_t size, bool left)
     options.tcp.connections = 1;
     Stack stack(options, kSecond);
     stack.set_offloads({left, left, 0});
-    const PathIndex path = stack.use_path(kSecond, kPeer);
-    stack.set_path(kSecond, kPeer, {}, 0, 1500);
+    const NextHopIndex next_hop = stack.use_next_hop(kSecond, kPeer);
+    stack.set_next_hop(kSecond, kPeer, {}, 0, 1500);
     const std::vector<std::uint8_t> data(size, 'x');
     const auto from = std::chrono::steady_clock::now();
-    send_datagrams(stack, path, data);
+    send_datagrams(stack, next_hop, data);
     const std::chrono::duration<double, std::micro> spent = std::chrono::steady_clock::now() - from;
     std::printf("%.2f million datagrams/s\n", segments / spent.count());
 }

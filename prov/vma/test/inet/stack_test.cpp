@@ -52,7 +52,7 @@ struct Wire {
         while (answers && stack.next_wanted(wanted)) {
             assert_true(wanted == remote);
             ++asked;
-            stack.set_path(now, remote, mac, vlan, 9000); // more than the port's
+            stack.set_next_hop(now, remote, mac, vlan, 9000); // more than the port's
         }
     }
 
@@ -74,8 +74,8 @@ struct Wire {
     {
         assert_int_equal(peer.tcp().listen({peer_address, kPort}, 4, {}, 0, listener), 0);
         ConnectionId id;
-        const PathIndex path = ours.use_path(now, peer_address);
-        assert_int_equal(ours.tcp().connect(now, {{our_address, 1000}, {peer_address, kPort}}, path, {}, 0, id), 0);
+        const NextHopIndex next_hop = ours.use_next_hop(now, peer_address);
+        assert_int_equal(ours.tcp().connect(now, {{our_address, 1000}, {peer_address, kPort}}, next_hop, {}, 0, id), 0);
         run();
         (void)peer.tcp().accept(listener, accepted);
         return id;
@@ -133,7 +133,7 @@ void streams_in_frames(void **)
 }
 
 // Nothing leaves before the link address is known; the answer to a SYN goes where that came from, and is confirmed.
-void ways_come_from_outside(void **)
+void next_hops_come_from_outside(void **)
 {
     Wire wire(false);
     wire.answers = false;
@@ -143,7 +143,7 @@ void ways_come_from_outside(void **)
     assert_true(wire.ours.next_wanted(wanted));
     assert_true(wanted == wire.peer_address);
     assert_false(wire.ours.next_wanted(wanted)); // once
-    wire.ours.set_path(wire.now, wire.peer_address, kPeerMac, 0, 1400);
+    wire.ours.set_next_hop(wire.now, wire.peer_address, kPeerMac, 0, 1400);
     wire.run();
     assert_true(wire.peer.tcp().accept(wire.listener, wire.accepted));
     assert_true(wire.ours.tcp().find(id)->state == TcpState::kEstablished);
@@ -152,7 +152,7 @@ void ways_come_from_outside(void **)
     assert_true(wire.peer.next_wanted(wanted)); // it has answered already, and asks whether that was right
     assert_true(wanted == wire.our_address);
     const Mac other = {{2, 0, 0, 0, 0, 9}};
-    wire.peer.set_path(wire.now, wire.our_address, other, 0, 1500);
+    wire.peer.set_next_hop(wire.now, wire.our_address, other, 0, 1500);
     assert_int_equal(wire.peer.tcp().send(wire.now, wire.accepted, bytes_of(5)), 5);
     wire.carry(wire.peer, wire.ours);
     assert_memory_equal(wire.last.data(), other.bytes.data(), 6); // the route has moved it
@@ -165,7 +165,7 @@ void datagrams_in_fragments(void **)
         UdpTable &udp = wire.peer.udp();
         const UdpSocketId socket = udp.open({});
         assert_int_equal(udp.bind(socket, {wire.peer_address, kPort}), 0);
-        const PathIndex path = wire.ours.use_path(wire.now, wire.peer_address);
+        const NextHopIndex next_hop = wire.ours.use_next_hop(wire.now, wire.peer_address);
         wire.run();
         for (const std::size_t size : {std::size_t{0}, std::size_t{100}, std::size_t{1472}, std::size_t{9000}}) {
             const Frame data = bytes_of(size);
@@ -177,7 +177,7 @@ void datagrams_in_fragments(void **)
             const Bytes body = data;
             const auto header = udp_header(ip, {1000, kPort}, {&body, 1});
             const Bytes parts[] = {header, body};
-            Fragmenter frames = wire.ours.datagram(wire.now, path, ip, parts);
+            Fragmenter frames = wire.ours.datagram(wire.now, next_hop, ip, parts);
             assert_int_equal(frames.frames() > 1, size > 1472 || (ipv6 && size == 1472));
             Frame frame(kMaxEthernetHeader + 1500);
             while (const std::size_t length = frames.next(frame.data()))
@@ -188,7 +188,7 @@ void datagrams_in_fragments(void **)
             assert_int_equal(got.error, 0);
             assert_bytes(std::span(room).first(got.copied), data);
         }
-        wire.ours.tcp().paths().release(path);
+        wire.ours.tcp().next_hops().release(next_hop);
     }
 }
 
@@ -220,15 +220,15 @@ void paths_get_narrower(void **)
     wire.run(); // again, in pieces that fit
     assert_int_equal(wire.longest, 1000);
     assert_int_equal(wire.peer.tcp().readable(wire.accepted), 1448);
-    const PathIndex path = wire.ours.use_path(wire.now, wire.peer_address);
-    assert_int_equal(wire.ours.tcp().paths()[path].mtu, 1000);
-    wire.ours.set_path(wire.now, wire.peer_address, kPeerMac, 0,
-                       1500); // the neighbour has moved: that says nothing of the path
-    assert_int_equal(wire.ours.tcp().paths()[path].mtu, 1000);
+    const NextHopIndex next_hop = wire.ours.use_next_hop(wire.now, wire.peer_address);
+    assert_int_equal(wire.ours.tcp().next_hops()[next_hop].mtu, 1000);
+    wire.ours.set_next_hop(wire.now, wire.peer_address, kPeerMac, 0,
+                           1500); // the neighbour has moved: that says nothing of the path
+    assert_int_equal(wire.ours.tcp().next_hops()[next_hop].mtu, 1000);
     wire.now += PathMtus::kLifetime + kSecond;
-    wire.ours.set_path(wire.now, wire.peer_address, kPeerMac, 0, 1500);
-    assert_int_equal(wire.ours.tcp().paths()[path].mtu, 1500);
-    wire.ours.tcp().paths().release(path);
+    wire.ours.set_next_hop(wire.now, wire.peer_address, kPeerMac, 0, 1500);
+    assert_int_equal(wire.ours.tcp().next_hops()[next_hop].mtu, 1500);
+    wire.ours.tcp().next_hops().release(next_hop);
 }
 
 void ports_that_nobody_has(void **)
@@ -250,10 +250,10 @@ void ports_that_nobody_has(void **)
     assert_int_equal(udp.take_error(socket), ECONNREFUSED);
     // A connection that opens is refused as well: RFC 1122, 4.2.3.9.
     ConnectionId id;
-    const PathIndex path = wire.ours.use_path(wire.now, wire.peer_address);
+    const NextHopIndex next_hop = wire.ours.use_next_hop(wire.now, wire.peer_address);
     wire.answer(wire.ours, wire.peer_address, kPeerMac);
     assert_int_equal(
-        wire.ours.tcp().connect(wire.now, {{wire.our_address, 1}, {wire.peer_address, 2}}, path, {}, 0, id), 0);
+        wire.ours.tcp().connect(wire.now, {{wire.our_address, 1}, {wire.peer_address, 2}}, next_hop, {}, 0, id), 0);
     frame.resize(200);
     frame.resize(wire.ours.output(wire.now, frame));
     tell(wire, frame, 3, 3, 0);
@@ -265,7 +265,7 @@ void ports_that_nobody_has(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(streams_in_frames),      cmocka_unit_test(ways_come_from_outside),
+        cmocka_unit_test(streams_in_frames),      cmocka_unit_test(next_hops_come_from_outside),
         cmocka_unit_test(datagrams_in_fragments), cmocka_unit_test(paths_get_narrower),
         cmocka_unit_test(ports_that_nobody_has),
     };

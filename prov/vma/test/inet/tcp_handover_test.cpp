@@ -43,10 +43,10 @@ struct Away {
     int put_back(Network &net, unsigned side, std::uint64_t user, ConnectionId &id)
     {
         Tcp &tcp = net.tcp(side);
-        const PathIndex path = tcp.paths().use(handover.flow.remote.address);
-        const int error = tcp.adopt(net.now(), handover, queued, unread, path, settings, user, id);
+        const NextHopIndex next_hop = tcp.next_hops().use(handover.flow.remote.address);
+        const int error = tcp.adopt(net.now(), handover, queued, unread, next_hop, settings, user, id);
         if (error != 0)
-            tcp.paths().release(path);
+            tcp.next_hops().release(next_hop);
         is = error != 0;
         return error;
     }

@@ -128,8 +128,8 @@ void run(unsigned seed, const LinkSettings &link, std::vector<Step> &trace, Hash
 std::size_t replay(const std::vector<Step> &trace, const HashKey &secret, std::uint64_t *merged = nullptr)
 {
     Tcp tcp({}, secret, kSecond);
-    const PathIndex path = tcp.paths().use(kAddress[1]);
-    tcp.paths()[path].ready = true;
+    const NextHopIndex next_hop = tcp.next_hops().use(kAddress[1]);
+    tcp.next_hops()[next_hop].ready = true;
     std::vector<std::uint8_t> buffer(65536);
     for (std::size_t i = 0; i < trace.size(); ++i) {
         const Step &step = trace[i];
@@ -159,7 +159,7 @@ std::size_t replay(const std::vector<Step> &trace, const HashKey &secret, std::u
             break;
         case Step::kConnect:
             (void)tcp.connect(step.at, {{kAddress[0], step.bytes[0]}, {kAddress[1], kPort}},
-                              tcp.paths().use(kAddress[1]), {}, 0, again.connection);
+                              tcp.next_hops().use(kAddress[1]), {}, 0, again.connection);
             break;
         case Step::kSend:
             again.result = tcp.send(step.at, step.connection, step.bytes);

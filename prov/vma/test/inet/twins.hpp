@@ -54,7 +54,7 @@ public:
           settings_(settings)
     {
         for (Tcp &tcp : tcp_)
-            tcp.paths()[tcp.paths().use(kPeer)].ready = true;
+            tcp.next_hops()[tcp.next_hops().use(kPeer)].ready = true;
         for (unsigned i = 0; i < connections; ++i)
             open();
     }
@@ -161,7 +161,7 @@ private:
         ConnectionId ids[2];
         for (unsigned which = 0; which < 2; ++which)
             assert_int_equal(tcp_[which].connect(now_, {{kUs, kPort}, {kPeer, static_cast<std::uint16_t>(100 + i)}},
-                                                 tcp_[which].paths().use(kPeer), settings_, 0, ids[which]),
+                                                 tcp_[which].next_hops().use(kPeer), settings_, 0, ids[which]),
                              0);
         assert_true(ids[0] == ids[1]);
         id_.push_back(ids[0]);

@@ -24,7 +24,7 @@ constexpr inet::Nanos kPatience = 3 * inet::kSecond; // for a neighbour's answer
 } // namespace
 
 Datagrams::Datagrams(ofi::Domain &domain, const fi_info &info) noexcept
-    : domain_(domain), station_(station_of(domain)),
+    : domain_(domain), port_context_(port_context_of(domain)),
       receives_(
           std::min(info.rx_attr != nullptr && info.rx_attr->size != 0 ? info.rx_attr->size : ofi::kDefaultQueueSize,
                    ofi::kMaxQueueSize))
@@ -53,7 +53,7 @@ ssize_t Datagrams::send(const Outgoing &datagram) noexcept
         if (__builtin_add_overflow(length, part.iov_len, &length)) [[unlikely]]
             return -FI_EMSGSIZE;
     }
-    const core::SpinGuard guard(station_.lock());
+    const core::SpinGuard guard(port_context_.lock());
     if (!enabled_) [[unlikely]]
         return -FI_EOPBADSTATE;
     int error = -FI_EINVAL;
@@ -63,7 +63,7 @@ ssize_t Datagrams::send(const Outgoing &datagram) noexcept
     if (length > inet::max_udp_data(peer->remote.address)) [[unlikely]]
         return -FI_EMSGSIZE;
     const inet::Nanos now = now_ns();
-    if ((error = check_way(now, *peer)) != 0) [[unlikely]]
+    if ((error = check_next_hop(now, *peer)) != 0) [[unlikely]]
         return error;
     if (datagram.completion) {
         const core::SpinGuard queue_guard(tx_queue_->lock);
@@ -80,11 +80,11 @@ ssize_t Datagrams::send(const Outgoing &datagram) noexcept
     std::array<inet::Bytes, 1 + ofi::kIovLimit> parts;
     for (std::size_t i = 0; i < datagram.parts.size(); ++i)
         parts[1 + i] = {static_cast<const std::uint8_t *>(datagram.parts[i].iov_base), datagram.parts[i].iov_len};
-    error = station_.driver().write_datagram(now, peer->path, ip, {local_.port, peer->remote.port},
-                                             {parts.data(), 1 + datagram.parts.size()});
+    error = port_context_.net_if().write_datagram(now, peer->next_hop, ip, {local_.port, peer->remote.port},
+                                                  {parts.data(), 1 + datagram.parts.size()});
     if (error != 0)
         return error;
-    station_.driver().send(now);
+    port_context_.net_if().send(now);
     if (datagram.completion) {
         ofi::Completion entry = entry_of(datagram.context, FI_SEND);
         entry.length = length;
@@ -100,8 +100,8 @@ Datagrams::Peer *Datagrams::peer_of(fi_addr_t to, int &error) noexcept
         const std::size_t number = group_number(to);
         return number < groups_.size() && groups_[number] ? &group_peers_[number] : nullptr;
     }
-    if (to < peers_.size() && peers_[to].generation == av_->generation_of(to) && peers_[to].path != inet::kNoPath)
-        [[likely]]
+    if (to < peers_.size() && peers_[to].generation == av_->generation_of(to) &&
+        peers_[to].next_hop != inet::kNoNextHop) [[likely]]
         return &peers_[to];
     Peer found;
     if ((error = find_peer(to, found)) != 0)
@@ -121,28 +121,28 @@ int Datagrams::find_peer(fi_addr_t to, Peer &peer) noexcept
     if (!av_->address_of(to, address))
         return -FI_EINVAL;
     peer.remote = to_endpoint(address);
-    return find_way_to(station_.driver(), local_.address, peer.remote.address, peer.source, peer.path);
+    return find_next_hop_to(port_context_.net_if(), local_.address, peer.remote.address, peer.source, peer.next_hop);
 }
 
-// The way may still be looked for: then the datagram is sent again later.
-int Datagrams::check_way(inet::Nanos now, Peer &peer) noexcept
+// The next hop may still be looked for: then the datagram is sent again later.
+int Datagrams::check_next_hop(inet::Nanos now, Peer &peer) noexcept
 {
-    if (station_.tcp().paths()[peer.path].ready) [[likely]] {
+    if (port_context_.tcp().next_hops()[peer.next_hop].ready) [[likely]] {
         peer.since = 0;
         return 0;
     }
     if (peer.since == 0)
         peer.since = now;
-    station_.turn();
-    if (station_.tcp().paths()[peer.path].ready)
+    port_context_.turn();
+    if (port_context_.tcp().next_hops()[peer.next_hop].ready)
         return 0;
     return now - peer.since < kPatience ? -FI_EAGAIN : -FI_EHOSTUNREACH;
 }
 
 void Datagrams::forget(Peer &peer) noexcept
 {
-    if (peer.path != inet::kNoPath)
-        station_.tcp().paths().release(peer.path);
+    if (peer.next_hop != inet::kNoNextHop)
+        port_context_.tcp().next_hops().release(peer.next_hop);
     peer = {};
 }
 
@@ -150,7 +150,7 @@ void Datagrams::forget(Peer &peer) noexcept
 
 ssize_t Datagrams::post(std::span<const iovec> parts, void *context, bool completion) noexcept
 {
-    const core::SpinGuard guard(station_.lock());
+    const core::SpinGuard guard(port_context_.lock());
     if (rx_queue_ == nullptr)
         return -FI_EOPBADSTATE;
     if (receives_.full())
@@ -169,7 +169,7 @@ ssize_t Datagrams::post(std::span<const iovec> parts, void *context, bool comple
 
 void Datagrams::take_arrived() noexcept
 {
-    inet::UdpTable &udp = station_.driver().stack().udp();
+    inet::UdpTable &udp = port_context_.net_if().stack().udp();
     for (const Source &source : sources_) {
         while (!receives_.empty()) {
             const Receive receive = receives_.front();
@@ -245,7 +245,7 @@ fi_addr_t Datagrams::place_of(const inet::Endpoint &source) noexcept
 
 ssize_t Datagrams::cancel(void *context) noexcept
 {
-    const core::SpinGuard guard(station_.lock());
+    const core::SpinGuard guard(port_context_.lock());
     bool found = false;
     receives_.erase_if([&](const Receive &receive) {
         const bool it = !found && receive.context == context;
@@ -262,16 +262,16 @@ ssize_t Datagrams::cancel(void *context) noexcept
 
 std::size_t Datagrams::receives_left() noexcept
 {
-    const core::SpinGuard guard(station_.lock());
+    const core::SpinGuard guard(port_context_.lock());
     return receives_.limit() - receives_.size();
 }
 
 std::uint64_t Datagrams::dropped() noexcept
 {
-    const core::SpinGuard guard(station_.lock());
+    const core::SpinGuard guard(port_context_.lock());
     std::uint64_t count = 0;
     for (const Source &source : sources_)
-        count += station_.driver().stack().udp().dropped(source.socket);
+        count += port_context_.net_if().stack().udp().dropped(source.socket);
     return count;
 }
 
@@ -279,7 +279,7 @@ std::uint64_t Datagrams::dropped() noexcept
 
 int Datagrams::bind(struct fid *what, std::uint64_t flags) noexcept
 {
-    const core::SpinGuard guard(station_.lock());
+    const core::SpinGuard guard(port_context_.lock());
     if (enabled_)
         return -FI_EOPBADSTATE;
     if (what->fclass == FI_CLASS_AV) {
@@ -305,7 +305,7 @@ int Datagrams::take_port() noexcept
 {
     if (reserved_)
         return 0;
-    if (const int error = station_.reserve(inet::Protocol::kUdp, local_))
+    if (const int error = port_context_.reserve(inet::Protocol::kUdp, local_))
         return error;
     reserved_ = true;
     return 0;
@@ -313,7 +313,7 @@ int Datagrams::take_port() noexcept
 
 int Datagrams::enable() noexcept
 {
-    const core::SpinGuard guard(station_.lock());
+    const core::SpinGuard guard(port_context_.lock());
     if (enabled_)
         return -FI_EOPBADSTATE;
     if (av_ == nullptr)
@@ -330,7 +330,7 @@ int Datagrams::enable() noexcept
 // What is reserved is so before, and remains so where it fails.
 int Datagrams::open_source(const inet::Endpoint &local) noexcept
 {
-    inet::UdpTable &udp = station_.driver().stack().udp();
+    inet::UdpTable &udp = port_context_.net_if().stack().udp();
     inet::UdpOptions options;
     options.multicast_all = false;
     options.receive_bytes = kReceiveBytes;
@@ -339,9 +339,9 @@ int Datagrams::open_source(const inet::Endpoint &local) noexcept
     source.socket = udp.open(options);
     if (source.socket == inet::kNoUdpSocket)
         return -FI_EMFILE;
-    source.kernel_socket = station_.kernel_socket(inet::Protocol::kUdp, local);
+    source.kernel_socket = port_context_.kernel_socket(inet::Protocol::kUdp, local);
     int error = udp.bind(source.socket, local);
-    if (error == 0 && !station_.set_datagrams(source.socket, source.kernel_socket, this))
+    if (error == 0 && !port_context_.set_datagrams(source.socket, source.kernel_socket, this))
         error = -errno;
     if (error != 0)
         udp.close(source.socket);
@@ -356,41 +356,41 @@ void Datagrams::close_source(const inet::Endpoint &local) noexcept
         std::find_if(sources_.begin(), sources_.end(), [&](const Source &source) { return source.local == local; });
     if (place == sources_.end())
         return;
-    static_cast<void>(station_.set_datagrams(place->socket, place->kernel_socket, nullptr));
-    station_.driver().stack().udp().close(place->socket);
+    static_cast<void>(port_context_.set_datagrams(place->socket, place->kernel_socket, nullptr));
+    port_context_.net_if().stack().udp().close(place->socket);
     sources_.erase(place);
 }
 
 int Datagrams::set_name(const ofi::Address &wanted) noexcept
 {
-    const core::SpinGuard guard(station_.lock());
+    const core::SpinGuard guard(port_context_.lock());
     if (enabled_)
         return -FI_EOPBADSTATE;
     inet::Endpoint next = to_endpoint(wanted);
-    if (const int error = station_.reserve(inet::Protocol::kUdp, next))
+    if (const int error = port_context_.reserve(inet::Protocol::kUdp, next))
         return error;
     if (std::exchange(reserved_, true))
-        station_.release(inet::Protocol::kUdp, local_);
+        port_context_.release(inet::Protocol::kUdp, local_);
     local_ = next;
     return 0;
 }
 
 int Datagrams::get_name(void *address, std::size_t *length) noexcept
 {
-    const core::SpinGuard guard(station_.lock());
+    const core::SpinGuard guard(port_context_.lock());
     return reserved_ ? to_socket_address(local_).copy_to(address, length) : -FI_EOPBADSTATE;
 }
 
 int Datagrams::close() noexcept
 {
-    const core::SpinGuard guard(station_.lock());
+    const core::SpinGuard guard(port_context_.lock());
     if (std::any_of(groups_.begin(), groups_.end(), [](const auto &group) { return group != nullptr; }))
         return -FI_EBUSY;
     close_source(local_);
     for (Peer &peer : peers_)
         forget(peer);
     if (reserved_)
-        station_.release(inet::Protocol::kUdp, local_);
+        port_context_.release(inet::Protocol::kUdp, local_);
     for (Queue *queue : {tx_queue_, rx_queue_}) {
         if (queue != nullptr)
             queue->leave(this);

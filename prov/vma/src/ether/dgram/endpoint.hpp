@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// FI_EP_DGRAM over an Ethernet port: plain UDP to and from any peer, and multicast groups on the wire. Datagrams wait in the
+// FI_EP_DGRAM over an Ethernet NIC: plain UDP to and from any peer, and multicast groups on the wire. Datagrams wait in the
 // stack until there is a posted receive; completions tell of both.
 #pragma once
 
@@ -50,7 +50,7 @@ public:
         bool completion;
     };
 
-    // The calls; each takes the station's lock.
+    // The calls; each takes the port context's lock.
     int bind(struct fid *what, std::uint64_t flags) noexcept;
     int enable() noexcept;
     int set_name(const ofi::Address &wanted) noexcept;
@@ -70,7 +70,7 @@ public:
     ofi::Domain &domain() const noexcept { return domain_; }
     bool enabled() const noexcept { return enabled_; }
 
-    // For the station, with its lock held.
+    // For the port context, with its lock held.
     void take_arrived() noexcept;
     void read_kernel_sockets() noexcept; // fragments come by the kernel
 
@@ -83,14 +83,14 @@ private:
         std::uint32_t generation = 0; // of the address vector's place
         inet::Endpoint remote;
         inet::IpAddress source;
-        inet::PathIndex path = inet::kNoPath;
-        inet::Nanos since = 0; // that its way is being found out
+        inet::NextHopIndex next_hop = inet::kNoNextHop;
+        inet::Nanos since = 0; // that its next hop is being found out
     };
     // Where datagrams come from: the endpoint's own address, or a group.
     struct Source {
         inet::Endpoint local;
         inet::UdpSocketId socket = inet::kNoUdpSocket;
-        int kernel_socket = -1; // the station's
+        int kernel_socket = -1; // the port context's
     };
     struct Receive {
         iovec parts[ofi::kIovLimit];
@@ -102,7 +102,7 @@ private:
     int take_port() noexcept;
     Peer *peer_of(fi_addr_t to, int &error) noexcept;
     int find_peer(fi_addr_t to, Peer &peer) noexcept;
-    int check_way(inet::Nanos now, Peer &peer) noexcept;
+    int check_next_hop(inet::Nanos now, Peer &peer) noexcept;
     void forget(Peer &peer) noexcept;
     ofi::Completion entry_of(void *context, std::uint64_t which) const noexcept;
     void complete(const Receive &receive, std::size_t copied, std::size_t length,
@@ -114,8 +114,8 @@ private:
     void take_from_kernel(const Source &source) noexcept;
 
     ofi::Domain &domain_;
-    Station &station_;
-    // Protected by the station's lock.
+    PortContext &port_context_;
+    // Protected by the port context's lock.
     ofi::Av *av_ = nullptr;
     Queue *tx_queue_ = nullptr;
     Queue *rx_queue_ = nullptr;

@@ -18,17 +18,17 @@
 
 namespace vma::ether {
 
-int find_way_to(Driver &driver, const inet::IpAddress &local, const inet::IpAddress &remote, inet::IpAddress &source,
-                inet::PathIndex &path) noexcept
+int find_next_hop_to(NetIf &net_if, const inet::IpAddress &local, const inet::IpAddress &remote,
+                     inet::IpAddress &source, inet::NextHopIndex &next_hop) noexcept
 {
     Route route;
-    if (const int error = driver.find_route(remote, local, route))
+    if (const int error = net_if.find_route(remote, local, route))
         return error;
     source = local.is_any() ? route.source : local;
     if (source.is_v4() != remote.is_v4())
         return -EAFNOSUPPORT;
-    path = driver.stack().use_path(now_ns(), remote);
-    return path != inet::kNoPath ? 0 : -ENOBUFS;
+    next_hop = net_if.stack().use_next_hop(now_ns(), remote);
+    return next_hop != inet::kNoNextHop ? 0 : -ENOBUFS;
 }
 
 int join_in_kernel(int socket, unsigned interface, const inet::IpAddress &group) noexcept
@@ -52,20 +52,20 @@ std::int64_t receive_from_kernel(int socket, msghdr &message) noexcept
 // A group is received as an address of its own: a socket that is bound to another hears nothing of it.
 int Datagrams::join_to_receive(const inet::Endpoint &group) noexcept
 {
-    Driver &driver = station_.driver();
+    NetIf &net_if = port_context_.net_if();
     inet::Endpoint local = group;
-    if (const int error = station_.reserve(inet::Protocol::kUdp, local))
+    if (const int error = port_context_.reserve(inet::Protocol::kUdp, local))
         return error;
     int error = open_source(group);
     if (error == 0) {
         const Source &source = sources_.back();
-        error = driver.stack().udp().change_group(source.socket, inet::GroupChange::kJoin, group.address);
+        error = net_if.stack().udp().change_group(source.socket, inet::GroupChange::kJoin, group.address);
         if (error == 0)
-            error = join_in_kernel(source.kernel_socket, driver.interface(), group.address);
+            error = join_in_kernel(source.kernel_socket, net_if.interface(), group.address);
     }
     if (error != 0) {
         close_source(group);
-        station_.release(inet::Protocol::kUdp, group);
+        port_context_.release(inet::Protocol::kUdp, group);
     }
     return error;
 }
@@ -80,7 +80,7 @@ int Datagrams::join(const ofi::Address &address, std::uint64_t flags, fid_mc **m
         return -FI_EINVAL;
     if (!made)
         return -FI_ENOMEM;
-    const core::SpinGuard guard(station_.lock());
+    const core::SpinGuard guard(port_context_.lock());
     if (!enabled_)
         return -FI_EOPBADSTATE;
     made->endpoint = this;
@@ -88,7 +88,8 @@ int Datagrams::join(const ofi::Address &address, std::uint64_t flags, fid_mc **m
     made->receives = flags == 0 || (flags & FI_RECV) != 0;
     Peer peer;
     peer.remote = group;
-    if (const int error = find_way_to(station_.driver(), local_.address, group.address, peer.source, peer.path))
+    if (const int error =
+            find_next_hop_to(port_context_.net_if(), local_.address, group.address, peer.source, peer.next_hop))
         return error;
     if (const int error = made->receives ? join_to_receive(group) : 0) {
         forget(peer);
@@ -111,10 +112,10 @@ int Datagrams::join(const ofi::Address &address, std::uint64_t flags, fid_mc **m
 
 void Datagrams::leave(Membership &membership) noexcept
 {
-    const core::SpinGuard guard(station_.lock());
+    const core::SpinGuard guard(port_context_.lock());
     if (membership.receives) {
         close_source(membership.group);
-        station_.release(inet::Protocol::kUdp, membership.group); // which closes the kernel's member
+        port_context_.release(inet::Protocol::kUdp, membership.group); // which closes the kernel's member
     }
     for (std::size_t i = 0; i < groups_.size(); ++i) {
         if (groups_[i].get() != &membership)

@@ -16,8 +16,8 @@
 namespace vma::ether {
 namespace {
 
-constexpr inet::Nanos kErrorHolds = inet::kSecond;      // then the way is asked for again
-constexpr inet::Nanos kPatience = inet::kMillisecond;   // with a driver that takes no more
+constexpr inet::Nanos kErrorHolds = inet::kSecond;      // then the route is asked for again
+constexpr inet::Nanos kPatience = inet::kMillisecond;   // with a NIC that takes no more
 constexpr std::uint64_t kHashKey = 0x6a09e667f3bcc908U; // whoever chooses peers harms himself only
 constexpr std::size_t kMostParts = 8;
 
@@ -31,13 +31,13 @@ inet::IpAddress address_of(const std::uint8_t (&bytes)[16]) noexcept
 } // namespace
 
 UdpSender::UdpSender(ofi::Domain &owner, std::uint32_t sets) noexcept
-    : domain_(owner), station_(station_of(owner)), sets_(sets), peers_(new (std::nothrow) Peer[sets * kWays])
+    : domain_(owner), port_context_(port_context_of(owner)), sets_(sets), peers_(new (std::nothrow) Peer[sets * kWays])
 {
 }
 
 void UdpSender::close() noexcept
 {
-    const core::SpinGuard guard(station_.lock());
+    const core::SpinGuard guard(port_context_.lock());
     forget_peers();
 }
 
@@ -48,9 +48,9 @@ void UdpSender::forget_peers() noexcept
 
 int UdpSender::drain() noexcept
 {
-    const core::SpinGuard guard(station_.lock());
+    const core::SpinGuard guard(port_context_.lock());
     const inet::Nanos start = now_ns();
-    for (inet::Nanos now = start; !station_.driver().send(now); now = now_ns())
+    for (inet::Nanos now = start; !port_context_.net_if().send(now); now = now_ns())
         if (now - start > kPatience)
             return -FI_EAGAIN;
     return 0;
@@ -70,8 +70,8 @@ UdpSender::Peer &UdpSender::peer_of(inet::Nanos now, const inet::IpAddress &loca
         find(now, local, remote, *peer);
         return *peer;
     }
-    const bool holds = peer->generation == station_.driver().net().generation() &&
-                       (peer->error == 0 ? peer->path != inet::kNoPath : now < peer->until);
+    const bool holds = peer->generation == port_context_.net_if().net().generation() &&
+                       (peer->error == 0 ? peer->next_hop != inet::kNoNextHop : now < peer->until);
     if (!holds) [[unlikely]]
         find(now, local, remote, *peer);
     return *peer;
@@ -82,22 +82,23 @@ void UdpSender::find(inet::Nanos now, const inet::IpAddress &local, const inet::
     forget(peer);
     peer.remote = remote;
     peer.local = local;
-    peer.generation = station_.driver().net().generation();
+    peer.generation = port_context_.net_if().net().generation();
     const bool bound = !local.is_multicast();
-    peer.error = find_way_to(station_.driver(), bound ? local : inet::IpAddress{}, remote, peer.source, peer.path);
+    peer.error =
+        find_next_hop_to(port_context_.net_if(), bound ? local : inet::IpAddress{}, remote, peer.source, peer.next_hop);
     peer.until = now + kErrorHolds;
     if (peer.error == 0 && remote.is_multicast())
-        station_.driver().find_group_way(now, remote);
+        port_context_.net_if().find_group_next_hop(now, remote);
 }
 
 void UdpSender::forget(Peer &peer) noexcept
 {
-    if (peer.path != inet::kNoPath)
-        station_.tcp().paths().release(peer.path);
+    if (peer.next_hop != inet::kNoNextHop)
+        port_context_.tcp().next_hops().release(peer.next_hop);
     peer = {};
 }
 
-// A driver that is behind is waited for: what the kernel sent instead would overtake what is in the ring.
+// A NIC that is behind is waited for: what the kernel sent instead would overtake what is in the ring.
 [[gnu::noinline]] int UdpSender::write_behind(const Peer &peer, const inet::IpOut &ip, inet::UdpPorts ports,
                                               std::span<inet::Bytes> pieces) noexcept
 {
@@ -105,8 +106,8 @@ void UdpSender::forget(Peer &peer) noexcept
     inet::Nanos now = start;
     int error = 0;
     do {
-        static_cast<void>(station_.driver().send(now));
-        error = station_.driver().write_datagram(now, peer.path, ip, ports, pieces);
+        static_cast<void>(port_context_.net_if().send(now));
+        error = port_context_.net_if().write_datagram(now, peer.next_hop, ip, ports, pieces);
         now = now_ns();
     } while (error == -FI_EAGAIN && now - start < kPatience);
     return error;
@@ -115,11 +116,11 @@ void UdpSender::forget(Peer &peer) noexcept
 int UdpSender::write(inet::Nanos recent, const Peer &peer, const inet::IpOut &ip, inet::UdpPorts ports,
                      std::span<inet::Bytes> pieces) noexcept
 {
-    int error = station_.driver().write_datagram(recent, peer.path, ip, ports, pieces);
+    int error = port_context_.net_if().write_datagram(recent, peer.next_hop, ip, ports, pieces);
     if (error == -FI_EAGAIN) [[unlikely]]
         error = write_behind(peer, ip, ports, pieces);
     if (error == 0)
-        static_cast<void>(station_.driver().send_datagrams());
+        static_cast<void>(port_context_.net_if().send_datagrams());
     return error;
 }
 
@@ -140,15 +141,15 @@ ssize_t UdpSender::send_from(const inet::Endpoint &local, std::span<const iovec>
             return -FI_EMSGSIZE;
         pieces[1 + i] = {static_cast<const std::uint8_t *>(parts[i].iov_base), parts[i].iov_len};
     }
-    const core::SpinGuard guard(station_.lock());
-    const inet::Nanos recent = station_.driver().recent(); // exact enough for what is remembered of ways
+    const core::SpinGuard guard(port_context_.lock());
+    const inet::Nanos recent = port_context_.net_if().recent(); // exact enough for what is remembered of next hops
     const Peer &peer = peer_of(recent, local.address, address_of(to.address));
     if (peer.error != 0) [[unlikely]]
         return peer.error;
-    const inet::Path &path = station_.tcp().paths()[peer.path];
-    if (!path.ready) [[unlikely]]
+    const inet::NextHop &next_hop = port_context_.tcp().next_hops()[peer.next_hop];
+    if (!next_hop.ready) [[unlikely]]
         return -FI_EAGAIN;
-    if (length + inet::kUdpHeader + inet::ip_header_size(peer.remote) > path.mtu) [[unlikely]]
+    if (length + inet::kUdpHeader + inet::ip_header_size(peer.remote) > next_hop.mtu) [[unlikely]]
         return -FI_EMSGSIZE;
     inet::IpOut ip;
     ip.source = peer.source;

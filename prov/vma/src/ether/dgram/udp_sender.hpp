@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What leaves by a port for UDP sockets of the kernel's, in one frame each. Alone it is the sender that all sockets of a process share for
+// What leaves by a NIC for UDP sockets of the kernel's, in one frame each. Alone it is the sender that all sockets of a process share for
 // groups; a UdpTap is one, too.
 #pragma once
 
@@ -28,7 +28,7 @@ public:
 
     bool has_room() const noexcept { return peers_ != nullptr; } // false: no memory
 
-    // Each takes the station's lock; results as fi_ext_vma.h says.
+    // Each takes the port context's lock; results as fi_ext_vma.h says.
     virtual ssize_t send(std::span<const iovec> parts, const fi_vma_udp_to &to) noexcept;
     virtual void close() noexcept;
     int drain() noexcept;
@@ -37,10 +37,10 @@ public:
 
 protected:
     ssize_t send_from(const inet::Endpoint &local, std::span<const iovec> parts, const fi_vma_udp_to &to) noexcept;
-    void forget_peers() noexcept; // station's lock held
+    void forget_peers() noexcept; // port context's lock held
 
     ofi::Domain &domain_;
-    Station &station_;
+    PortContext &port_context_;
 
 private:
     static constexpr std::size_t kWays = 4;
@@ -50,7 +50,7 @@ private:
         inet::IpAddress remote;
         inet::IpAddress local; // for which it was looked for
         inet::IpAddress source;
-        inet::PathIndex path = inet::kNoPath;
+        inet::NextHopIndex next_hop = inet::kNoNextHop;
         std::uint64_t generation = 0; // of the network's configuration
         int error = 0;
         inet::Nanos until = 0; // that the error holds
@@ -64,9 +64,9 @@ private:
     int write_behind(const Peer &peer, const inet::IpOut &ip, inet::UdpPorts ports,
                      std::span<inet::Bytes> pieces) noexcept;
 
-    // Protected by the station's lock.
+    // Protected by the port context's lock.
     const std::uint32_t sets_;
-    std::uint32_t next_ = 0; // way of a set that is given up
+    std::uint32_t next_ = 0; // place in a set that is given up
     std::unique_ptr<Peer[]> peers_;
 };
 

@@ -74,22 +74,22 @@ int UdpTap::steer() noexcept
 {
     if (hears_groups_only())
         return 0;
-    if (const int error = station_.steer(flow_, inet::Protocol::kUdp, vlans_))
+    if (const int error = port_context_.steer(flow_, inet::Protocol::kUdp, vlans_))
         return error == -EEXIST ? -FI_EADDRINUSE : error;
     if (!other_family_)
         return 0;
-    const int error = station_.steer(v4_of(flow_), inet::Protocol::kUdp, vlans_);
+    const int error = port_context_.steer(v4_of(flow_), inet::Protocol::kUdp, vlans_);
     if (error != 0)
-        station_.unsteer(flow_, inet::Protocol::kUdp, vlans_);
+        port_context_.unsteer(flow_, inet::Protocol::kUdp, vlans_);
     return error;
 }
 
 int UdpTap::open(int fd) noexcept
 {
-    const core::SpinGuard guard(station_.lock());
+    const core::SpinGuard guard(port_context_.lock());
     if (const int error = read_flow(fd))
         return error;
-    inet::UdpTable &udp = station_.driver().stack().udp();
+    inet::UdpTable &udp = port_context_.net_if().stack().udp();
     inet::UdpOptions options;
     options.taker = this;
     options.groups_only = groups_only_;
@@ -113,14 +113,14 @@ int UdpTap::open(int fd) noexcept
 void UdpTap::close() noexcept
 {
     constexpr int kTurns = 2;
-    const core::SpinGuard guard(station_.lock());
+    const core::SpinGuard guard(port_context_.lock());
     if (!hears_groups_only())
-        station_.unsteer(flow_, inet::Protocol::kUdp, vlans_);
+        port_context_.unsteer(flow_, inet::Protocol::kUdp, vlans_);
     if (!hears_groups_only() && other_family_)
-        station_.unsteer(v4_of(flow_), inet::Protocol::kUdp, vlans_);
+        port_context_.unsteer(v4_of(flow_), inet::Protocol::kUdp, vlans_);
     for (int i = 0; i < kTurns; ++i)
-        station_.turn();
-    station_.driver().stack().udp().close(socket_);
+        port_context_.turn();
+    port_context_.net_if().stack().udp().close(socket_);
     forget_peers();
 }
 
@@ -136,10 +136,10 @@ void UdpTap::take(const inet::DatagramInfo &info, inet::Bytes data) noexcept
     datagram.source_port = htons(info.source.port);
     datagram.traffic_class = info.traffic_class;
     datagram.hop_limit = info.hop_limit;
-    datagram.interface = station_.driver().interface();
+    datagram.interface = port_context_.net_if().interface();
     datagram.arrived_ns = static_cast<std::int64_t>(info.arrived);
     datagram.hardware_ns = static_cast<std::int64_t>(info.hardware);
-    LentFrames *const lender = station_.driver().lender_of(data.data(), data.size());
+    LentFrames *const lender = port_context_.net_if().lender_of(data.data(), data.size());
     datagram.lender = lender;
     if (lender != nullptr)
         lender->begin_offer();
@@ -217,21 +217,21 @@ int take_group(fid_domain *fid, const std::uint8_t group[16], std::uint16_t port
         return -FI_EINVAL;
     if (domain.fabric.orphaned())
         return -FI_EOPBADSTATE;
-    Station &station = station_of(domain);
-    const core::SpinGuard guard(station.lock());
+    PortContext &port_context = port_context_of(domain);
+    const core::SpinGuard guard(port_context.lock());
     Vlans vlans;
-    const int error = on != 0 ? station.steer(flow, inet::Protocol::kUdp, vlans)
-                              : station.driver().flows().remove(flow, inet::Protocol::kUdp, vlans);
+    const int error = on != 0 ? port_context.steer(flow, inet::Protocol::kUdp, vlans)
+                              : port_context.net_if().flows().remove(flow, inet::Protocol::kUdp, vlans);
     return error == -EEXIST ? -FI_EADDRINUSE : error;
 }
 
 int stamps_of(fid_domain *fid)
 {
-    Station &station = station_of(*reinterpret_cast<ofi::Domain *>(fid));
-    const core::SpinGuard guard(station.lock());
-    switch (station.driver().stamps()) {
+    PortContext &port_context = port_context_of(*reinterpret_cast<ofi::Domain *>(fid));
+    const core::SpinGuard guard(port_context.lock());
+    switch (port_context.net_if().stamps()) {
     case XdpStamps::kHardware:
-        return FI_VMA_STAMPS_HARDWARE | (station.driver().has_raw_packets() ? 0 : FI_VMA_STAMPS_SOFTWARE);
+        return FI_VMA_STAMPS_HARDWARE | (port_context.net_if().has_raw_packets() ? 0 : FI_VMA_STAMPS_SOFTWARE);
     case XdpStamps::kSoftware:
         return FI_VMA_STAMPS_SOFTWARE;
     default:
@@ -260,13 +260,13 @@ ssize_t headers_of(fid_domain *fid, const fi_vma_udp_to *to, std::uint8_t protoc
     ip.protocol = static_cast<inet::Protocol>(protocol);
     ip.traffic_class = to->traffic_class;
     ip.hop_limit = to->hop_limit;
-    Station &station = station_of(domain);
-    const core::SpinGuard guard(station.lock());
-    const std::size_t length = station.driver().stack().headers(ip, bytes, static_cast<std::uint8_t *>(out));
+    PortContext &port_context = port_context_of(domain);
+    const core::SpinGuard guard(port_context.lock());
+    const std::size_t length = port_context.net_if().stack().headers(ip, bytes, static_cast<std::uint8_t *>(out));
     return length != 0 ? static_cast<ssize_t>(length) : -FI_EAGAIN;
 }
 
-// Without the station's lock: the driver stays as long as the domain.
+// Without the port context's lock: the NetIf stays as long as the domain.
 int read_times(fid_domain *fid, fi_vma_times *times)
 {
     if (fid == nullptr || times == nullptr)
@@ -274,7 +274,7 @@ int read_times(fid_domain *fid, fi_vma_times *times)
     ofi::Domain &domain = *reinterpret_cast<ofi::Domain *>(fid);
     if (domain.fabric.orphaned())
         return -FI_EOPBADSTATE;
-    return station_of(domain).driver().device_times().read(*times);
+    return port_context_of(domain).net_if().device_times().read(*times);
 }
 
 int read_counters(fid_domain *fid, fi_vma_port_counters *counters)
@@ -284,12 +284,12 @@ int read_counters(fid_domain *fid, fi_vma_port_counters *counters)
     ofi::Domain &domain = *reinterpret_cast<ofi::Domain *>(fid);
     if (domain.fabric.orphaned())
         return -FI_EOPBADSTATE;
-    Station &station = station_of(domain);
+    PortContext &port_context = port_context_of(domain);
     {
-        const core::SpinGuard guard(station.lock());
-        station.driver().tell(*counters);
+        const core::SpinGuard guard(port_context.lock());
+        port_context.net_if().tell(*counters);
     }
-    station.driver().ask_kernel(*counters); // who polls doesn't wait for it
+    port_context.net_if().ask_kernel(*counters); // who polls doesn't wait for it
     return 0;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// FI_VMA_UDP_OPS: a port's part of a UDP socket of the kernel's. Datagrams that come by the port are given away as they are parsed, in the
+// FI_VMA_UDP_OPS: a NIC's part of a UDP socket of the kernel's. Datagrams that come by the NIC are given away as they are parsed, in the
 // frame; those to be sent leave in one frame each.
 #pragma once
 
@@ -22,7 +22,7 @@ public:
 
     UdpTap(ofi::Domain &owner, std::uint32_t flags, Take taker, void *context) noexcept;
 
-    // Each takes the station's lock; 0 or as fi_ext_vma.h says.
+    // Each takes the port context's lock; 0 or as fi_ext_vma.h says.
     int open(int fd) noexcept;
     ssize_t send(std::span<const iovec> parts, const fi_vma_udp_to &to) noexcept override;
     void close() noexcept override;
@@ -38,7 +38,7 @@ private:
     const bool groups_only_;
     const Take take_;
     void *const context_;
-    // Protected by the station's lock.
+    // Protected by the port context's lock.
     inet::UdpSocketId socket_ = inet::kNoUdpSocket;
     inet::Flow flow_; // remote port 0: of any peer
     Vlans vlans_;

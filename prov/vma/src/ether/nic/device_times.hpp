@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The clock that a port's frames are stamped with, the PTP clock of its interface and the system's, read at one moment: what it
+// The clock that a NIC's frames are stamped with, the PTP clock of its interface and the system's, read at one moment: what it
 // takes to say a stamp by another clock. By AF_XDP the first two are the same; raw packets have the NIC's free-running counter.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which flows a port takes from the kernel: connections and their like by five values (protocol, two addresses, two ports),
+// Which flows a NIC takes from the kernel: connections and their like by five values (protocol, two addresses, two ports),
 // listeners and bound sockets by three. Calls are for set-up: each is some system calls.
 #pragma once
 

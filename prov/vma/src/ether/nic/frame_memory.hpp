@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Memory of a port's frames out of the program's own allocator (set_frame_allocator() of FI_VMA_PROCESS_OPS).
+// Memory of a NIC's frames out of the program's own allocator (set_frame_allocator() of FI_VMA_PROCESS_OPS).
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Who wants to see frames before the stack does: Driver::sort().
+// Who wants to see frames before the stack does: NetIf::sort().
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Frames as a port's queue hands them out. All of a queue's frames are numbered; who has a number has the frame.
+// Frames as a NIC's queue hands them out. All of a queue's frames are numbered; who has a number has the frame.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the kernel says of a network interface that a port is opened on.
+// What the kernel says of a network interface that a NIC is opened by.
 #pragma once
 
 #include "inet/wire/types.hpp"

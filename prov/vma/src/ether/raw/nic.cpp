@@ -14,33 +14,33 @@ constexpr std::uint32_t kAlignment = 256;  // bytes
 
 } // namespace
 
-int RawPort::open(const Interface &interface, const core::RdmaPort &device, RawPort &opened,
-                  RawQueueOptions options) noexcept
+int RawNic::open(const Interface &interface, const core::RdmaPort &device, RawNic &opened,
+                 RawQueueOptions options) noexcept
 {
     if (interface.mac == inet::Mac{})
         return -EOPNOTSUPP;
-    RawPort port;
-    port.interface_ = interface.index;
+    RawNic made;
+    made.interface_ = interface.index;
     const std::uint32_t longest = (interface.longest_frame() + kAlignment - 1) / kAlignment * kAlignment;
     options.frame_size = std::max(longest, kFrameSize);
-    if (const int status = RawQueue::open(device, options, port.queue_); status != 0)
+    if (const int status = RawQueue::open(device, options, made.queue_); status != 0)
         return status;
-    port.flows_ = std::make_unique<RawFlows>(port.queue_->qp(), device.port, interface.mac);
-    if (const int status = port.flows_->try_rule(); status != 0)
+    made.flows_ = std::make_unique<RawFlows>(made.queue_->qp(), device.port, interface.mac);
+    if (const int status = made.flows_->try_rule(); status != 0)
         return status;
-    opened = std::move(port);
+    opened = std::move(made);
     return 0;
 }
 
 // Without its queue a rule would only keep frames from the kernel.
-void RawPort::follow() noexcept
+void RawNic::follow() noexcept
 {
     queue_->follow();
     if (queue_->is_broken())
         flows_->give_up();
 }
 
-bool RawPort::takes(std::span<const std::uint8_t> frame) const noexcept
+bool RawNic::takes(std::span<const std::uint8_t> frame) const noexcept
 {
     if (frame.size() < inet::kEthernetHeader)
         return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A port by a RAW_PACKET queue pair of the RDMA device that a network interface belongs to. The NIC gives it the frames of the
+// A NIC by a RAW_PACKET queue pair of the RDMA device that a network interface belongs to. The device gives it the frames of the
 // flows that are ours, the kernel gets the others. Opening takes nothing from the kernel until a flow is added.
 #pragma once
 
@@ -14,12 +14,12 @@
 
 namespace vma::ether {
 
-class RawPort
+class RawNic
 {
 public:
     // 0 or negative errno, not logged: those of RawQueue::open, and what the device says to its first rule.
     // Of the options, `offloads` and `stamps` are read.
-    [[nodiscard]] static int open(const Interface &interface, const core::RdmaPort &device, RawPort &opened,
+    [[nodiscard]] static int open(const Interface &interface, const core::RdmaPort &device, RawNic &opened,
                                   RawQueueOptions options = {}) noexcept;
 
     unsigned interface() const noexcept { return interface_; } // its index

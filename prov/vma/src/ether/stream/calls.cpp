@@ -85,7 +85,7 @@ int setname(fid_t fid, void *address, std::size_t length)
 int getname(fid_t fid, void *address, std::size_t *length)
 {
     Stream &stream = self(fid);
-    const core::SpinGuard guard(stream.station.lock());
+    const core::SpinGuard guard(stream.port_context.lock());
     return stream.flow.local.port == 0 ? -FI_EOPBADSTATE
                                        : to_socket_address(stream.flow.local).copy_to(address, length);
 }
@@ -93,7 +93,7 @@ int getname(fid_t fid, void *address, std::size_t *length)
 int getpeer(fid_ep *fid, void *address, std::size_t *length)
 {
     Stream &stream = self(fid);
-    const core::SpinGuard guard(stream.station.lock());
+    const core::SpinGuard guard(stream.port_context.lock());
     return stream.phase == Stream::Phase::kIdle ? -FI_ENOTCONN
                                                 : to_socket_address(stream.flow.remote).copy_to(address, length);
 }

@@ -24,14 +24,14 @@ namespace vma::ether {
 
 ssize_t Stream::send(std::span<const iovec> parts, bool more) noexcept
 {
-    const core::SpinGuard guard(station.lock());
+    const core::SpinGuard guard(port_context.lock());
     if (phase != Phase::kConnected) [[unlikely]]
         return -FI_ENOTCONN;
     const inet::Nanos now = now_ns();
     std::int64_t sent = 0;
     std::int64_t n = 0;
     for (const iovec &part : parts) {
-        n = station.tcp().send(now, connection_, {static_cast<const std::uint8_t *>(part.iov_base), part.iov_len});
+        n = port_context.tcp().send(now, connection_, {static_cast<const std::uint8_t *>(part.iov_base), part.iov_len});
         if (n < 0)
             break;
         sent += n;
@@ -45,7 +45,7 @@ ssize_t Stream::send(std::span<const iovec> parts, bool more) noexcept
     else if (n < 0) [[unlikely]]
         error_told_ = static_cast<int>(-n);
     if (!more)
-        station.driver().send(now);
+        port_context.net_if().send(now);
     return sent != 0 || n == 0 ? sent : n;
 }
 
@@ -60,7 +60,7 @@ void Stream::note_read(std::int64_t result) noexcept
 
 ssize_t Stream::receive(std::span<const iovec> parts, bool peek) noexcept
 {
-    const core::SpinGuard guard(station.lock());
+    const core::SpinGuard guard(port_context.lock());
     if (phase != Phase::kConnected) [[unlikely]]
         return -FI_ENOTCONN;
     const inet::Nanos now = now_ns();
@@ -69,7 +69,8 @@ ssize_t Stream::receive(std::span<const iovec> parts, bool peek) noexcept
     for (const iovec &part : parts) {
         if (part.iov_len == 0)
             continue;
-        n = station.tcp().receive(now, connection_, {static_cast<std::uint8_t *>(part.iov_base), part.iov_len}, peek);
+        n = port_context.tcp().receive(now, connection_, {static_cast<std::uint8_t *>(part.iov_base), part.iov_len},
+                                       peek);
         if (n <= 0)
             break;
         received += n;
@@ -77,8 +78,8 @@ ssize_t Stream::receive(std::span<const iovec> parts, bool peek) noexcept
             break;
     }
     note_read(n);
-    if (station.driver().stack().wants_output()) // the window is open again
-        station.driver().send(now);
+    if (port_context.net_if().stack().wants_output()) // the window is open again
+        port_context.net_if().send(now);
     return received != 0 ? received : n;
 }
 
@@ -88,15 +89,15 @@ int Stream::lend(void *value, std::size_t *length) noexcept
     if (value == nullptr || length == nullptr || *length != sizeof loan)
         return -FI_EINVAL;
     std::memcpy(&loan, value, sizeof loan);
-    const core::SpinGuard guard(station.lock());
+    const core::SpinGuard guard(port_context.lock());
     if (phase != Phase::kConnected) [[unlikely]]
         return -FI_ENOTCONN;
-    BlockLender *const lender = station.driver().stream_lender();
+    BlockLender *const lender = port_context.net_if().stream_lender();
     if (lender == nullptr)
         return -FI_ENOBUFS;
     const inet::Nanos now = now_ns();
     std::span<const std::uint8_t> piece;
-    const std::int64_t n = station.tcp().lend(now, connection_, loan.length, piece);
+    const std::int64_t n = port_context.tcp().lend(now, connection_, loan.length, piece);
     if (n == -ENOBUFS) // fi_recv() tells the rest
         return -FI_ENOBUFS;
     note_read(n);
@@ -104,10 +105,10 @@ int Stream::lend(void *value, std::size_t *length) noexcept
         return static_cast<int>(n);
     if (n != 0)
         lender->note_loan();
-    loan = {n != 0 ? lender : nullptr, piece.data(), piece.size(), station.tcp().readable(connection_)};
+    loan = {n != 0 ? lender : nullptr, piece.data(), piece.size(), port_context.tcp().readable(connection_)};
     std::memcpy(value, &loan, sizeof loan);
-    if (station.driver().stack().wants_output())
-        station.driver().send(now);
+    if (port_context.net_if().stack().wants_output())
+        port_context.net_if().send(now);
     return 0;
 }
 
@@ -128,13 +129,13 @@ void Stream::push(Queue *queue, std::uint64_t flags, std::size_t length) const n
 void Stream::tell_readable() noexcept
 {
     if (!std::exchange(read_told_, true))
-        push(rx_queue_, FI_RECV, station.tcp().readable(connection_));
+        push(rx_queue_, FI_RECV, port_context.tcp().readable(connection_));
 }
 
 void Stream::tell_writable() noexcept
 {
     if (!std::exchange(write_told_, true))
-        push(tx_queue_, FI_SEND, station.tcp().room(connection_));
+        push(tx_queue_, FI_SEND, port_context.tcp().room(connection_));
 }
 
 void Stream::on_event(std::uint32_t what) noexcept
@@ -162,12 +163,12 @@ void Stream::end_connecting(std::uint32_t what) noexcept
 {
     if ((what & inet::kConnected) != 0) {
         phase = Phase::kConnected;
-        station.guard(connection_);
+        port_context.guard(connection_);
         eq_->post_cm(FI_CONNECTED, &fid.fid, nullptr, nullptr, 0);
         if ((what & ~inet::kConnected) != 0)
             on_event(what & ~inet::kConnected);
     } else if ((what & inet::kFailed) != 0) {
-        const int error = station.tcp().take_error(connection_);
+        const int error = port_context.tcp().take_error(connection_);
         eq_->post_error(&fid.fid, error, error, nullptr, 0);
     }
 }
@@ -176,7 +177,7 @@ void Stream::end_connecting(std::uint32_t what) noexcept
 
 int Stream::bind(struct fid *what, std::uint64_t flags) noexcept
 {
-    const core::SpinGuard guard(station.lock());
+    const core::SpinGuard guard(port_context.lock());
     if (enabled_)
         return -FI_EOPBADSTATE;
     if (what->fclass == FI_CLASS_EQ) {
@@ -199,7 +200,7 @@ int Stream::bind(struct fid *what, std::uint64_t flags) noexcept
 
 int Stream::enable() noexcept
 {
-    const core::SpinGuard guard(station.lock());
+    const core::SpinGuard guard(port_context.lock());
     if (eq_ == nullptr)
         return -FI_ENOEQ;
     if (rx_queue_ == nullptr || tx_queue_ == nullptr)
@@ -211,16 +212,16 @@ int Stream::enable() noexcept
 // A connection keeps what a passive endpoint has reserved for it.
 int Stream::take_request(fid_t handle) noexcept
 {
-    const std::unique_ptr<Request> request = ports_of(domain.fabric).take_request(station, handle);
+    const std::unique_ptr<Request> request = ether_fabric_of(domain.fabric).take_request(port_context, handle);
     if (!request) {
         VMA_WARN(ep_ctrl, "the handle of an endpoint's info is no connection request that waits");
         return -FI_EINVAL;
     }
     connection_ = request->connection;
     flow = request->flow;
-    if (const inet::Connection *const c = station.tcp().find(connection_))
+    if (const inet::Connection *const c = port_context.tcp().find(connection_))
         settings_ = c->settings;
-    station.tcp().set_user(connection_, reinterpret_cast<std::uint64_t>(this));
+    port_context.tcp().set_user(connection_, reinterpret_cast<std::uint64_t>(this));
     phase = Phase::kRequested;
     if (request->pep != nullptr)
         request->pep->taken();
@@ -229,16 +230,16 @@ int Stream::take_request(fid_t handle) noexcept
 
 int Stream::accept() noexcept
 {
-    const core::SpinGuard guard(station.lock());
+    const core::SpinGuard guard(port_context.lock());
     if (phase != Phase::kRequested)
         return -FI_EOPBADSTATE;
     if (const int error = eq_->post_cm(FI_CONNECTED, &fid.fid, nullptr, nullptr, 0))
         return error;
     phase = Phase::kConnected;
-    const inet::Connection *const c = station.tcp().find(connection_);
+    const inet::Connection *const c = port_context.tcp().find(connection_);
     if (c == nullptr || c->state == inet::TcpState::kClosed || c->fin_received)
         on_event(inet::kPeerFinished);
-    else if (station.tcp().readable(connection_) != 0)
+    else if (port_context.tcp().readable(connection_) != 0)
         tell_readable();
     return 0;
 }
@@ -252,7 +253,7 @@ int Stream::take_local(const Route &route) noexcept
         local.address = route.source;
     if (local.address.is_v4() != flow.remote.address.is_v4())
         return -FI_EINVAL;
-    if (const int error = station.reserve(inet::Protocol::kTcp, local))
+    if (const int error = port_context.reserve(inet::Protocol::kTcp, local))
         return error;
     flow.local = local;
     reserved_ = true;
@@ -264,24 +265,24 @@ int Stream::open_connection(const Route &route) noexcept
     if (const int error = take_local(route))
         return error;
     const inet::Nanos now = now_ns();
-    const inet::PathIndex path = station.driver().stack().use_path(now, flow.remote.address);
-    if (path == inet::kNoPath)
+    const inet::NextHopIndex next_hop = port_context.net_if().stack().use_next_hop(now, flow.remote.address);
+    if (next_hop == inet::kNoNextHop)
         return -FI_ENOMEM;
     const int error =
-        station.tcp().connect(now, flow, path, settings_, reinterpret_cast<std::uint64_t>(this), connection_);
+        port_context.tcp().connect(now, flow, next_hop, settings_, reinterpret_cast<std::uint64_t>(this), connection_);
     if (error != 0) {
-        station.tcp().paths().release(path);
+        port_context.tcp().next_hops().release(next_hop);
         return error;
     }
     reserved_ = false; // the connection's now
     phase = Phase::kConnecting;
-    station.turn();
+    port_context.turn();
     return 0;
 }
 
 int Stream::connect(const void *address) noexcept
 {
-    const core::SpinGuard guard(station.lock());
+    const core::SpinGuard guard(port_context.lock());
     if (phase != Phase::kIdle)
         return phase == Phase::kConnected ? -FI_EISCONN : -FI_EOPBADSTATE;
     if (address != nullptr) {
@@ -293,34 +294,34 @@ int Stream::connect(const void *address) noexcept
     if (flow.remote.port == 0)
         return -FI_EINVAL;
     Route route;
-    if (const int error = station.driver().find_route(flow.remote.address, flow.local.address, route))
+    if (const int error = port_context.net_if().find_route(flow.remote.address, flow.local.address, route))
         return error;
     return open_connection(route);
 }
 
 int Stream::shutdown() noexcept
 {
-    const core::SpinGuard guard(station.lock());
+    const core::SpinGuard guard(port_context.lock());
     if (phase != Phase::kConnected)
         return -FI_ENOTCONN;
     const inet::Nanos now = now_ns();
-    const int error = station.tcp().shutdown(now, connection_);
-    station.driver().send(now);
+    const int error = port_context.tcp().shutdown(now, connection_);
+    port_context.net_if().send(now);
     return error;
 }
 
 void Stream::close() noexcept
 {
-    const core::SpinGuard guard(station.lock());
+    const core::SpinGuard guard(port_context.lock());
     const inet::Nanos now = now_ns();
     if (phase != Phase::kIdle && phase != Phase::kLanded) {
-        station.tcp().set_user(connection_, 0);
-        station.tcp().close(now, connection_);
-        station.driver().send(now);
-        station.unwatch_way(*this);
-        station.outlive(flow, kernel_ != nullptr, vlans_);
+        port_context.tcp().set_user(connection_, 0);
+        port_context.tcp().close(now, connection_);
+        port_context.net_if().send(now);
+        port_context.unwatch_route(*this);
+        port_context.outlive(flow, kernel_ != nullptr, vlans_);
     } else if (reserved_) {
-        station.release(inet::Protocol::kTcp, flow.local);
+        port_context.release(inet::Protocol::kTcp, flow.local);
     }
     for (Queue *queue : {tx_queue_, rx_queue_}) {
         if (queue != nullptr)
@@ -336,14 +337,14 @@ void Stream::close() noexcept
 
 int Stream::set_name(const ofi::Address &wanted) noexcept
 {
-    const core::SpinGuard guard(station.lock());
+    const core::SpinGuard guard(port_context.lock());
     if (phase != Phase::kIdle)
         return -FI_EOPBADSTATE;
     inet::Endpoint local = to_endpoint(wanted);
-    if (const int error = station.reserve(inet::Protocol::kTcp, local))
+    if (const int error = port_context.reserve(inet::Protocol::kTcp, local))
         return error;
     if (std::exchange(reserved_, true))
-        station.release(inet::Protocol::kTcp, flow.local);
+        port_context.release(inet::Protocol::kTcp, flow.local);
     flow.local = local;
     return 0;
 }
@@ -357,7 +358,7 @@ int Stream::get_option(int name, void *value, std::size_t *length) noexcept
         return lend(value, length);
     if (option != FI_OPT_VMA_TCP && option != FI_OPT_VMA_TCP_STATE)
         return -FI_ENOPROTOOPT;
-    const core::SpinGuard guard(station.lock());
+    const core::SpinGuard guard(port_context.lock());
     return option == FI_OPT_VMA_TCP ? give_tcp_option(settings_, value, length) : give_state(value, length);
 }
 
@@ -368,14 +369,14 @@ int Stream::set_option(int name, const void *value, std::size_t length) noexcept
         return change_carrier(option, value, length);
     if (option != FI_OPT_VMA_TCP)
         return -FI_ENOPROTOOPT;
-    const core::SpinGuard guard(station.lock());
+    const core::SpinGuard guard(port_context.lock());
     if (const int error = read_tcp_option(value, length, settings_))
         return error;
     if (phase == Phase::kIdle || phase == Phase::kLanded)
         return 0;
     const inet::Nanos now = now_ns();
-    const int error = station.tcp().settle(now, connection_, settings_);
-    station.driver().send(now);
+    const int error = port_context.tcp().settle(now, connection_, settings_);
+    port_context.net_if().send(now);
     return error;
 }
 
@@ -396,7 +397,7 @@ int open_stream(ofi::Domain &domain, const fi_info &info, fid_ep **ep, void *con
     stream->tx_flags = info.tx_attr != nullptr ? info.tx_attr->op_flags : 0;
     stream->rx_flags = info.rx_attr != nullptr ? info.rx_attr->op_flags : 0;
     if (info.handle != nullptr) {
-        const core::SpinGuard guard(stream->station.lock());
+        const core::SpinGuard guard(stream->port_context.lock());
         if (info.handle->fclass != FI_CLASS_CONNREQ)
             return -FI_EINVAL;
         if (const int error = stream->take_request(info.handle))

@@ -24,13 +24,13 @@ struct Stream {
 
     fid_ep fid{}; // first
     ofi::Domain &domain;
-    Station &station;
+    PortContext &port_context;
     std::uint64_t tx_flags = 0; // of calls without flags
     std::uint64_t rx_flags = 0;
 
-    explicit Stream(ofi::Domain &owner) noexcept : domain(owner), station(station_of(owner)) {}
+    explicit Stream(ofi::Domain &owner) noexcept : domain(owner), port_context(port_context_of(owner)) {}
 
-    // Each takes the station's lock. Results as fi_ext_vma.h says.
+    // Each takes the port context's lock. Results as fi_ext_vma.h says.
     ssize_t send(std::span<const iovec> parts, bool more) noexcept;
     ssize_t receive(std::span<const iovec> parts, bool peek) noexcept;
     int lend(void *value, std::size_t *length) noexcept; // FI_OPT_VMA_LEND
@@ -47,7 +47,7 @@ struct Stream {
     int lift(int fd) noexcept;
     int land(int fd) noexcept;
 
-    // With the station's lock held.
+    // With the port context's lock held.
     void on_event(std::uint32_t what) noexcept;
     void end() noexcept; // FI_SHUTDOWN, once
     int take_request(fid_t handle) noexcept;
@@ -70,7 +70,7 @@ private:
     void reset_peer(inet::Nanos now, const KernelConnection &kernel) noexcept;
     void push(Queue *queue, std::uint64_t flags, std::size_t length) const noexcept;
 
-    // Protected by the station's lock.
+    // Protected by the port context's lock.
     ofi::Eq *eq_ = nullptr;
     Queue *tx_queue_ = nullptr;
     Queue *rx_queue_ = nullptr;

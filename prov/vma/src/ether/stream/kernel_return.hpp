@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Segments that the port has taken from the wire, given to the kernel's TCP after all: by a raw socket to our own address, so
+// Segments that the NIC has taken from the wire, given to the kernel's TCP after all: by a raw socket to our own address, so
 // they come by its loopback.
 #pragma once
 

@@ -22,13 +22,13 @@ int Stream::change_carrier(unsigned option, const void *value, std::size_t lengt
     std::memcpy(&fd, value, sizeof fd);
     if (domain.fabric.orphaned())
         return -FI_EOPBADSTATE;
-    const core::SpinGuard guard(station.lock());
+    const core::SpinGuard guard(port_context.lock());
     return option == FI_OPT_VMA_LIFT ? lift(fd) : land(fd);
 }
 
 // ---- up ----------------------------------------------------------------------------------------------------------------
 
-// The flow first: what comes from then on waits in the port's ring until we are back, while the kernel still has the socket.
+// The flow first: what comes from then on waits in the NIC's ring until we are back, while the kernel still has the socket.
 int Stream::lift(int fd) noexcept
 {
     if (phase != Phase::kIdle || !enabled_ || reserved_)
@@ -36,14 +36,14 @@ int Stream::lift(int fd) noexcept
     std::unique_ptr<KernelConnection> kernel(new (std::nothrow) KernelConnection);
     if (kernel == nullptr)
         return -FI_ENOMEM;
-    const std::size_t most = station.tcp().most_adopted(); // the window keeps a quarter of it
+    const std::size_t most = port_context.tcp().most_adopted(); // the window keeps a quarter of it
     if (const int error = kernel->look(fd, {.queued = most, .unread = most - most / 4}))
         return error;
     const inet::Flow &wanted = kernel->handover.flow;
     Route route;
-    int error = station.driver().find_route(wanted.remote.address, wanted.local.address, route);
+    int error = port_context.net_if().find_route(wanted.remote.address, wanted.local.address, route);
     if (error == 0)
-        error = station.steer(wanted, inet::Protocol::kTcp, vlans_);
+        error = port_context.steer(wanted, inet::Protocol::kTcp, vlans_);
     if (error != 0)
         return error;
     error = kernel->take_out();
@@ -62,22 +62,23 @@ int Stream::lift(int fd) noexcept
     kernel->queued.clear();
     kernel->unread.clear();
     kernel_ = std::move(kernel);
-    station.watch_way(*this);
-    station.guard(connection_);
-    station.turn();
+    port_context.watch_route(*this);
+    port_context.guard(connection_);
+    port_context.turn();
     return 0;
 }
 
 int Stream::adopt(inet::Nanos now, KernelConnection &kernel) noexcept
 {
-    inet::Tcp &tcp = station.tcp();
-    const inet::PathIndex path = station.driver().stack().use_path(now, kernel.handover.flow.remote.address);
-    if (path == inet::kNoPath)
+    inet::Tcp &tcp = port_context.tcp();
+    const inet::NextHopIndex next_hop =
+        port_context.net_if().stack().use_next_hop(now, kernel.handover.flow.remote.address);
+    if (next_hop == inet::kNoNextHop)
         return -FI_ENOMEM;
-    int error = tcp.adopt(now, kernel.handover, kernel.queued.all(), kernel.unread.all(), path, settings_,
+    int error = tcp.adopt(now, kernel.handover, kernel.queued.all(), kernel.unread.all(), next_hop, settings_,
                           reinterpret_cast<std::uint64_t>(this), connection_);
     if (error != 0) {
-        tcp.paths().release(path);
+        tcp.next_hops().release(next_hop);
         return error;
     }
     error = kernel.empty();
@@ -92,12 +93,12 @@ int Stream::adopt(inet::Nanos now, KernelConnection &kernel) noexcept
 
 // ---- back ----------------------------------------------------------------------------------------------------------
 
-// The kernel's socket has the flow, and gets what has come meanwhile. What comes to the port all the same is left unanswered.
+// The kernel's socket has the flow, and gets what has come meanwhile. What comes to the NIC all the same is left unanswered.
 void Stream::leave(const inet::Flow &old, KernelReturn &back) noexcept
 {
-    station.unsteer(old, inet::Protocol::kTcp, vlans_);
-    station.driver().sort(now_ns(), back);
-    station.tcp().ignore(now_ns(), old);
+    port_context.unsteer(old, inet::Protocol::kTcp, vlans_);
+    port_context.net_if().sort(now_ns(), back);
+    port_context.tcp().ignore(now_ns(), old);
 }
 
 // What the ring still has is taken first. What comes until the kernel's socket has the connection goes to the ring, too, and then
@@ -110,9 +111,9 @@ int Stream::land(int fd) noexcept
     KernelConnection &kernel = *kernel_;
     kernel.use(fd);
     phase = Phase::kLanded; // nothing more is told
-    station.unwatch_way(*this);
+    port_context.unwatch_route(*this);
     for (int i = 0; i < kTurns; ++i)
-        station.turn();
+        port_context.turn();
     const inet::Nanos now = now_ns();
     Ending ending = Ending::kNone;
     int error = take_up(now, kernel, ending);
@@ -125,7 +126,7 @@ int Stream::land(int fd) noexcept
     if (error == 0)
         leave(flow, back);
     else
-        station.unsteer(flow, inet::Protocol::kTcp, vlans_);
+        port_context.unsteer(flow, inet::Protocol::kTcp, vlans_);
     if (error == 0)
         error = kernel.finish();
     if (error != 0)
@@ -135,14 +136,14 @@ int Stream::land(int fd) noexcept
                  std::strerror(-error));
         reset_peer(now, kernel);
     }
-    station.unguard(flow);
+    port_context.unguard(flow);
     return error;
 }
 
 // Out of the stack. 0, or what ended the connection, unless that was the peer.
 int Stream::take_up(inet::Nanos now, KernelConnection &kernel, Ending &ending) noexcept
 {
-    inet::Tcp &tcp = station.tcp();
+    inet::Tcp &tcp = port_context.tcp();
     int error = tcp.describe(now, connection_, kernel.handover);
     if (error == 0) {
         error = kernel.queued.resize(tcp.queued(connection_)) ? 0 : -FI_ENOMEM;
@@ -165,26 +166,26 @@ int Stream::take_up(inet::Nanos now, KernelConnection &kernel, Ending &ending) n
 
 void Stream::reset_peer(inet::Nanos now, const KernelConnection &kernel) noexcept
 {
-    inet::Tcp &tcp = station.tcp();
-    const inet::PathIndex path = station.driver().stack().use_path(now, flow.remote.address);
-    if (path == inet::kNoPath)
+    inet::Tcp &tcp = port_context.tcp();
+    const inet::NextHopIndex next_hop = port_context.net_if().stack().use_next_hop(now, flow.remote.address);
+    if (next_hop == inet::kNoNextHop)
         return;
     inet::TcpHandover handover = kernel.handover;
     handover.nxt = handover.una + static_cast<inet::Seq>(kernel.queued.size());
     handover.peer_finished = false;
-    if (tcp.adopt(now, handover, kernel.queued.all(), {}, path, settings_, 0, connection_) != 0) {
-        tcp.paths().release(path);
+    if (tcp.adopt(now, handover, kernel.queued.all(), {}, next_hop, settings_, 0, connection_) != 0) {
+        tcp.next_hops().release(next_hop);
         return;
     }
     tcp.abort(now, connection_);
-    station.driver().send(now);
+    port_context.net_if().send(now);
 }
 
 // ---- how it is doing --------------------------------------------------------------------------------------------------
 
 int Stream::give_state(void *value, std::size_t *length) noexcept
 {
-    const inet::Connection *const c = station.tcp().find(connection_);
+    const inet::Connection *const c = port_context.tcp().find(connection_);
     if (c == nullptr)
         return -FI_ENOTCONN;
     const auto us = [](inet::Nanos time) { return static_cast<std::uint32_t>(time / inet::kMicrosecond); };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The calls of libbpf that steering takes: those that are one bpf(2) each, print nothing and pin nothing. libbpf is opened
-// when the first port is (core/library.hpp).
+// when the first NIC is (core/library.hpp).
 #pragma once
 
 #include <bpf/bpf.h>

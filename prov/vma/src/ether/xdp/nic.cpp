@@ -21,28 +21,28 @@ const char *reason(int status) noexcept
 
 } // namespace
 
-int XdpPort::open(const char *interface, const XdpPortOptions &options, XdpPort &opened) noexcept
+int XdpNic::open(const char *interface, const XdpNicOptions &options, XdpNic &opened) noexcept
 {
-    XdpPort port;
-    if (const int status = port.open_all(interface, options); status != 0) {
+    XdpNic made;
+    if (const int status = made.open_all(interface, options); status != 0) {
         VMA_WARN(domain, "%s stays the kernel's: %s", interface, reason(status));
         return status;
     }
-    VMA_INFO(domain, "%s: %zu queues, %s XDP, %s, frames of %s", interface, port.sockets_.size(),
-             port.program_.mode() == XdpMode::kNative ? "native" : "generic",
-             port.sockets_.front().is_zero_copy() ? "zero copy" : "copies",
-             port.takes_several_buffers() ? "any length" : "one buffer");
+    VMA_INFO(domain, "%s: %zu queues, %s XDP, %s, frames of %s", interface, made.sockets_.size(),
+             made.program_.mode() == XdpMode::kNative ? "native" : "generic",
+             made.sockets_.front().is_zero_copy() ? "zero copy" : "copies",
+             made.takes_several_buffers() ? "any length" : "one buffer");
     if (options.sockets.offloads)
         VMA_DEBUG(domain, "%s: checksums of frames to send are %s", interface,
-                  port.offloads().checksums_v4
+                  made.offloads().checksums_v4
                       ? "left to the kernel"
                       : "computed here: the kernel has no metadata of AF_XDP's frames (Linux 6.11), the MTU asks for "
                         "several buffers, or the driver sends without a copy");
-    opened = std::move(port);
+    opened = std::move(made);
     return 0;
 }
 
-int XdpPort::open_all(const char *name, const XdpPortOptions &options) noexcept
+int XdpNic::open_all(const char *name, const XdpNicOptions &options) noexcept
 {
     Interface described;
     if (const int status = describe(name, described); status != 0)
@@ -66,7 +66,7 @@ int XdpPort::open_all(const char *name, const XdpPortOptions &options) noexcept
     return status;
 }
 
-int XdpPort::run_program(const XdpPortOptions &options, XdpStamps stamps) noexcept
+int XdpNic::run_program(const XdpNicOptions &options, XdpStamps stamps) noexcept
 {
     XdpProgram::Size tables = options.tables;
     for (const XdpSocket &socket : sockets_)
@@ -85,8 +85,8 @@ int XdpPort::run_program(const XdpPortOptions &options, XdpStamps stamps) noexce
     return program_.attach(interface_, options.mode);
 }
 
-int XdpPort::open_sockets(const Interface &described, std::span<const unsigned> queues,
-                          const XdpPortOptions &options) noexcept
+int XdpNic::open_sockets(const Interface &described, std::span<const unsigned> queues,
+                         const XdpNicOptions &options) noexcept
 {
     XdpSocketOptions wanted = options.sockets;
     wanted.longest_sent = described.longest_frame();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A port by AF_XDP: the XDP program on its interface, a socket on each of its queues, and the flows that are ours. Opening takes
+// A NIC by AF_XDP: the XDP program on its interface, a socket on each of its queues, and the flows that are ours. Opening takes
 // nothing from the kernel until a flow is added.
 #pragma once
 
@@ -19,7 +19,7 @@ struct ibv_pd;
 
 namespace vma::ether {
 
-struct XdpPortOptions {
+struct XdpNicOptions {
     XdpSocketOptions sockets;
     XdpProgram::Size tables; // `queues` is found out
     XdpMode mode = XdpMode::kAuto;
@@ -27,12 +27,12 @@ struct XdpPortOptions {
     XdpStamps stamps = XdpStamps::kNone; // what the kernel and the device can of it
 };
 
-class XdpPort
+class XdpNic
 {
 public:
     // 0 or negative errno, which is logged: those of XdpSocket::open, XdpProgram::open and attach, -ENODEV, and -EMSGSIZE where
     // frames of the interface's MTU take several buffers and the kernel has no such frames.
-    [[nodiscard]] static int open(const char *interface, const XdpPortOptions &options, XdpPort &opened) noexcept;
+    [[nodiscard]] static int open(const char *interface, const XdpNicOptions &options, XdpNic &opened) noexcept;
 
     unsigned interface() const noexcept { return interface_; } // its index
     std::span<XdpSocket> queues() noexcept { return sockets_; }
@@ -56,10 +56,10 @@ public:
     static bool takes(std::span<const std::uint8_t>) noexcept { return true; } // what the program has steered here
 
 private:
-    int open_all(const char *name, const XdpPortOptions &options) noexcept;
-    int run_program(const XdpPortOptions &options, XdpStamps stamps) noexcept;
+    int open_all(const char *name, const XdpNicOptions &options) noexcept;
+    int run_program(const XdpNicOptions &options, XdpStamps stamps) noexcept;
     int open_sockets(const Interface &described, std::span<const unsigned> queues,
-                     const XdpPortOptions &options) noexcept;
+                     const XdpNicOptions &options) noexcept;
 
     unsigned interface_ = 0;
     bool is_veth_ = false;

@@ -67,7 +67,7 @@ bool XdpProgram::load(const Wish &wish, XdpStamps stamps, bool several_buffers) 
     return static_cast<bool>(program_);
 }
 
-// Where not all goes together, frames of several buffers are kept longest: without them a port may lose frames.
+// Where not all goes together, frames of several buffers are kept longest: without them a NIC may lose frames.
 int XdpProgram::open(const Size &size, const Wish &wish, XdpProgram &opened) noexcept
 {
     XdpProgram made;

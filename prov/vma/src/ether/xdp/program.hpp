@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The XDP program of a port with its maps: frames of steered flows go to the AF_XDP socket of the queue they came by, all
+// The XDP program of a NIC with its maps: frames of steered flows go to the AF_XDP socket of the queue they came by, all
 // others to the kernel. It decides nothing else; doc/raw-ethernet.md says what it takes and what it leaves, and why.
 #pragma once
 

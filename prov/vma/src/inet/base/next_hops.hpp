@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Ways to the peers: link addresses and MTUs, as data from outside. A way that a first packet taught is good for the answer,
+// Next hops towards the peers: link addresses and MTUs, as data from outside. One that was learnt from a first packet is good for the answer,
 // until whoever knows the routes has confirmed or changed it.
 #pragma once
 
@@ -10,134 +10,134 @@
 
 namespace vma::inet {
 
-using PathIndex = std::uint32_t;
-inline constexpr PathIndex kNoPath = ~PathIndex{0};
+using NextHopIndex = std::uint32_t;
+inline constexpr NextHopIndex kNoNextHop = ~NextHopIndex{0};
 
-struct Path {
+struct NextHop {
     IpAddress remote;
     Mac mac;
     std::uint16_t vlan = 0; // 0: none
     std::uint16_t mtu = 1500;
     bool ready = false;       // the link address is known
-    bool provisional = false; // taught by a packet
+    bool provisional = false; // learnt from a packet
     bool wanted = false;      // somebody waits for it, or for its confirmation, and next_wanted() has told
     std::uint32_t users = 0;
 };
 
-class Paths
+class NextHops
 {
 public:
-    Paths(std::uint32_t most, const HashKey &key)
-        : key_(key), paths_(std::make_unique<Path[]>(most)), next_free_(std::make_unique<PathIndex[]>(most)),
-          wanted_(std::make_unique<PathIndex[]>(most)), table_(most), most_(most)
+    NextHops(std::uint32_t most, const HashKey &key)
+        : key_(key), next_hops_(std::make_unique<NextHop[]>(most)), next_free_(std::make_unique<NextHopIndex[]>(most)),
+          wanted_(std::make_unique<NextHopIndex[]>(most)), table_(most), most_(most)
     {
     }
 
-    void set_link_mtu(std::uint16_t mtu) { link_mtu_ = mtu; } // of paths that are new from now on
+    void set_link_mtu(std::uint16_t mtu) { link_mtu_ = mtu; } // of those that are new from now on
     std::uint16_t link_mtu() const { return link_mtu_; }
 
-    PathIndex find(const IpAddress &remote) const
+    NextHopIndex find(const IpAddress &remote) const
     {
-        return table_.find(hash_of(key_, remote), [&](PathIndex i) { return paths_[i].remote == remote; });
+        return table_.find(hash_of(key_, remote), [&](NextHopIndex i) { return next_hops_[i].remote == remote; });
     }
 
-    // The path to `remote`, a new one if there is none yet; with one user more. kNoPath: the table is full.
-    PathIndex use(const IpAddress &remote)
+    // The next hop to `remote`, a new one if there is none yet; with one user more. kNoNextHop: the table is full.
+    NextHopIndex use(const IpAddress &remote)
     {
-        PathIndex index = find(remote);
-        if (index == kNoPath) {
+        NextHopIndex index = find(remote);
+        if (index == kNoNextHop) {
             index = take();
-            if (index == kNoPath)
-                return kNoPath;
-            paths_[index] = Path();
-            paths_[index].remote = remote;
-            paths_[index].mtu = link_mtu_;
+            if (index == kNoNextHop)
+                return kNoNextHop;
+            next_hops_[index] = NextHop();
+            next_hops_[index].remote = remote;
+            next_hops_[index].mtu = link_mtu_;
             table_.insert(hash_of(key_, remote), index);
         }
-        ++paths_[index].users;
+        ++next_hops_[index].users;
         return index;
     }
 
-    void release(PathIndex index) // the last user's release forgets it
+    void release(NextHopIndex index) // the last user's release forgets it
     {
-        if (--paths_[index].users != 0)
+        if (--next_hops_[index].users != 0)
             return;
-        table_.erase(hash_of(key_, paths_[index].remote), index);
+        table_.erase(hash_of(key_, next_hops_[index].remote), index);
         next_free_[index] = free_;
         free_ = index;
     }
 
-    // The link address of a packet's sender, for a path that has none yet.
-    void teach(PathIndex index, const Packet &packet)
+    // The link address of a packet's sender, for a next hop that has none yet.
+    void learn_neighbour(NextHopIndex index, const Packet &packet)
     {
-        Path &path = paths_[index];
-        if (path.ready)
+        NextHop &next_hop = next_hops_[index];
+        if (next_hop.ready)
             return;
-        path.mac = packet.source_mac;
-        path.vlan = packet.vlan;
-        path.ready = path.provisional = true;
+        next_hop.mac = packet.source_mac;
+        next_hop.vlan = packet.vlan;
+        next_hop.ready = next_hop.provisional = true;
         want(index);
     }
 
     // Its user asks whoever knows routes and neighbours, once until an answer is set().
-    void want(PathIndex index)
+    void want(NextHopIndex index)
     {
-        if (paths_[index].wanted || wanted_used_ == most_)
+        if (next_hops_[index].wanted || wanted_used_ == most_)
             return;
-        paths_[index].wanted = true;
+        next_hops_[index].wanted = true;
         wanted_[(wanted_from_ + wanted_used_++) % most_] = index;
     }
 
     bool has_wanted() const { return wanted_used_ != 0; } // or had
-    // A path that is wanted; kNoPath: there is none more.
-    PathIndex next_wanted()
+    // One that is wanted; kNoNextHop: there is none more.
+    NextHopIndex next_wanted()
     {
         while (wanted_used_ != 0) {
-            const PathIndex index = wanted_[wanted_from_];
+            const NextHopIndex index = wanted_[wanted_from_];
             wanted_from_ = (wanted_from_ + 1) % most_;
             --wanted_used_;
-            if (paths_[index].users != 0 && paths_[index].wanted)
+            if (next_hops_[index].users != 0 && next_hops_[index].wanted)
                 return index;
         }
-        return kNoPath;
+        return kNoNextHop;
     }
 
-    // The answer. The engines that use the path have to be told (Tcp::path_changed).
-    void set(PathIndex index, const Mac &mac, std::uint16_t vlan, std::uint16_t mtu)
+    // The answer. The engines that use the next hop have to be told (Tcp::next_hop_changed).
+    void set(NextHopIndex index, const Mac &mac, std::uint16_t vlan, std::uint16_t mtu)
     {
-        Path &path = paths_[index];
-        path.mac = mac;
-        path.vlan = vlan;
-        path.mtu = mtu;
-        path.ready = true;
-        path.provisional = path.wanted = false;
+        NextHop &next_hop = next_hops_[index];
+        next_hop.mac = mac;
+        next_hop.vlan = vlan;
+        next_hop.mtu = mtu;
+        next_hop.ready = true;
+        next_hop.provisional = next_hop.wanted = false;
     }
 
-    Path &operator[](PathIndex index) { return paths_[index]; }
-    const Path &operator[](PathIndex index) const { return paths_[index]; }
+    NextHop &operator[](NextHopIndex index) { return next_hops_[index]; }
+    const NextHop &operator[](NextHopIndex index) const { return next_hops_[index]; }
 
 private:
-    PathIndex take()
+    NextHopIndex take()
     {
-        if (free_ != kNoPath) {
-            const PathIndex index = free_;
+        if (free_ != kNoNextHop) {
+            const NextHopIndex index = free_;
             free_ = next_free_[index];
             return index;
         }
-        return fresh_ != most_ ? fresh_++ : kNoPath;
+        return fresh_ != most_ ? fresh_++ : kNoNextHop;
     }
 
     const HashKey key_;
-    std::unique_ptr<Path[]> paths_;
-    std::unique_ptr<PathIndex[]> next_free_;
-    std::unique_ptr<PathIndex[]> wanted_; // a ring
+    std::unique_ptr<NextHop[]> next_hops_;
+    std::unique_ptr<NextHopIndex[]> next_free_;
+    std::unique_ptr<NextHopIndex[]> wanted_; // a ring
     std::uint32_t wanted_from_ = 0;
     std::uint32_t wanted_used_ = 0;
     FlowTable table_;
     const std::uint32_t most_;
     std::uint16_t link_mtu_ = 1500;
-    PathIndex fresh_ = 0;
-    PathIndex free_ = kNoPath;
+    NextHopIndex fresh_ = 0;
+    NextHopIndex free_ = kNoNextHop;
 };
 
 } // namespace vma::inet

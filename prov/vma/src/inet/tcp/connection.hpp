@@ -103,7 +103,7 @@ struct Connection {
     std::uint32_t generation = 0;
     std::uint32_t hash = 0;
     std::uint32_t listener = ~0U; // whose queue it is in, or will be
-    PathIndex path = kNoPath;
+    NextHopIndex path = kNoNextHop;
     std::uint64_t user = 0; // the caller's own
 
     // What the handshake agreed on.

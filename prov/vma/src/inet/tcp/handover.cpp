@@ -27,7 +27,7 @@ bool is_consistent(const TcpHandover &h, std::size_t queued)
 } // namespace
 
 int Tcp::adopt(Nanos now, const TcpHandover &h, std::span<const std::uint8_t> queued,
-               std::span<const std::uint8_t> unread, PathIndex path, const TcpSettings &settings, std::uint64_t user,
+               std::span<const std::uint8_t> unread, NextHopIndex path, const TcpSettings &settings, std::uint64_t user,
                ConnectionId &id)
 {
     std::uint32_t value = 0;
@@ -45,7 +45,7 @@ int Tcp::adopt(Nanos now, const TcpHandover &h, std::span<const std::uint8_t> qu
     c->path = path;
     take_agreed(*c, h, now);
     if (!take_queues(*c, h, queued, unread, now)) {
-        c->path = kNoPath; // still the caller's
+        c->path = kNoNextHop; // still the caller's
         free_slot(*c);
         return -ENOBUFS;
     }

@@ -281,14 +281,14 @@ bool Tcp::too_big(Nanos now, const Flow &flow, Seq quoted, std::uint16_t mtu)
     Connection *const c = find_flow(flow, value, hash);
     if (c == nullptr || before(quoted, c->una) || !before(quoted, c->nxt)) // RFC 5927, 4
         return false;
-    if (mtu < paths_[c->path].mtu) {
-        paths_[c->path].mtu = mtu;
-        path_changed(now, c->path);
+    if (mtu < next_hops_[c->path].mtu) {
+        next_hops_[c->path].mtu = mtu;
+        next_hop_changed(now, c->path);
     }
     return true;
 }
 
-void Tcp::path_failed(Nanos now, PathIndex path)
+void Tcp::next_hop_failed(Nanos now, NextHopIndex path)
 {
     constexpr Nanos kPatience = 5 * kSecond / 2; // the kernel asks three times, a second after one another
     for (std::uint32_t i = 0; i < fresh_; ++i) {
@@ -302,7 +302,7 @@ void Tcp::path_failed(Nanos now, PathIndex path)
     }
 }
 
-void Tcp::path_changed(Nanos now, PathIndex path)
+void Tcp::next_hop_changed(Nanos now, NextHopIndex path)
 {
     for (std::uint32_t i = 0; i < fresh_; ++i) {
         Connection &c = connections_[i];

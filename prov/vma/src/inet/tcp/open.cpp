@@ -55,7 +55,7 @@ std::uint8_t Tcp::shift_for(const TcpSettings &settings) const
 
 std::uint16_t Tcp::offered_mss(const Connection &c) const
 {
-    return mss_for(c.flow.remote.address, paths_[c.path].mtu, c.settings);
+    return mss_for(c.flow.remote.address, next_hops_[c.path].mtu, c.settings);
 }
 
 void Tcp::set_mss(Connection &c)
@@ -97,7 +97,7 @@ void Tcp::take_syn(Connection &c, const Segment &segment, Nanos now)
     c.last_heard = now;
 }
 
-int Tcp::connect(Nanos now, const Flow &flow, PathIndex path, const TcpSettings &settings, std::uint64_t user,
+int Tcp::connect(Nanos now, const Flow &flow, NextHopIndex path, const TcpSettings &settings, std::uint64_t user,
                  ConnectionId &id)
 {
     expire_time_waits(now);
@@ -132,7 +132,7 @@ int Tcp::connect(Nanos now, const Flow &flow, PathIndex path, const TcpSettings 
 }
 
 // A second's worth of SYNs at once, then one when another's time is over.
-bool Tcp::hears_syn(Listener &l, Nanos now)
+bool Tcp::admits_syn(Listener &l, Nanos now)
 {
     if (l.settings.syn_rate == 0)
         return true;
@@ -160,23 +160,23 @@ void Tcp::passive_open(Nanos now, const Packet &packet, const Segment &segment, 
         return;
     }
     ++counters_.syns;
-    if (l->waiting >= l->backlog || !hears_syn(*l, now)) { // who is in it is not being served: the peer tries again
+    if (l->waiting >= l->backlog || !admits_syn(*l, now)) { // who is in it is not being served: the peer tries again
         ++counters_.syns_dropped;
         return;
     }
-    PathIndex path = kNoPath;
+    NextHopIndex path = kNoNextHop;
     Connection *c = nullptr;
     if (l->half_open < l->backlog && free_connections_ != 0)
-        path = paths_.use(flow.remote.address);
-    if (path != kNoPath)
+        path = next_hops_.use(flow.remote.address);
+    if (path != kNoNextHop)
         c = open_slot(flow, hash, l->settings);
     if (c == nullptr) {
-        if (path != kNoPath)
-            paths_.release(path);
+        if (path != kNoNextHop)
+            next_hops_.release(path);
         send_cookie(packet, segment, flow, *l, now);
         return;
     }
-    paths_.teach(path, packet);
+    next_hops_.learn_neighbour(path, packet);
     c->path = path;
     c->listener = static_cast<std::uint32_t>(l - listeners_.get());
     ++l->half_open;
@@ -309,8 +309,9 @@ void Tcp::send_cookie(const Packet &packet, const Segment &segment, const Flow &
     r.segment.ack = segment.seq + 1;
     r.segment.window = 0xffff;
     TcpOptions &options = r.segment.options;
-    const PathIndex path = paths_.find(flow.remote.address);
-    options.mss = mss_for(flow.remote.address, path != kNoPath ? paths_[path].mtu : paths_.link_mtu(), l.settings);
+    const NextHopIndex path = next_hops_.find(flow.remote.address);
+    options.mss =
+        mss_for(flow.remote.address, path != kNoNextHop ? next_hops_[path].mtu : next_hops_.link_mtu(), l.settings);
     if (segment.options.has_timestamps && l.settings.timestamps) {
         const bool scales = segment.options.has_window_scale && l.settings.window_scaling;
         const bool sacks = segment.options.sack_permitted && l.settings.sack;
@@ -359,15 +360,15 @@ Connection *Tcp::take_cookie(const Packet &packet, const Segment &segment, const
     Listener &l = *find_listener(flow.local);
     if (l.waiting >= l.backlog)
         return nullptr;
-    const PathIndex path = paths_.use(flow.remote.address);
-    if (path == kNoPath)
+    const NextHopIndex path = next_hops_.use(flow.remote.address);
+    if (path == kNoNextHop)
         return nullptr;
     Connection *const c = open_slot(flow, hash, l.settings);
     if (c == nullptr) {
-        paths_.release(path);
+        next_hops_.release(path);
         return nullptr;
     }
-    paths_.teach(path, packet);
+    next_hops_.learn_neighbour(path, packet);
     ++counters_.cookies_in;
     c->path = path;
     c->listener = static_cast<std::uint32_t>(&l - listeners_.get());

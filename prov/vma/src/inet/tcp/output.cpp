@@ -58,10 +58,10 @@ bool Tcp::output_reply(std::span<std::uint8_t> out, TcpOut &meta)
 // What is most urgent. 0: nothing can be sent.
 std::size_t Tcp::emit(Connection &c, Nanos now, std::span<std::uint8_t> out)
 {
-    if (c.state == TcpState::kClosed || c.path == kNoPath)
+    if (c.state == TcpState::kClosed || c.path == kNoNextHop)
         return 0;
-    if (!paths_[c.path].ready) {
-        paths_.want(c.path);
+    if (!next_hops_[c.path].ready) {
+        next_hops_.want(c.path);
         return 0;
     }
     c.capable_transport = false;

@@ -49,7 +49,7 @@ void Tcp::note_marks(Connection &c, const Segment &segment, std::uint8_t ecn)
 // What is longer than a frame, several segments have been put into by a kernel: the next may come alone.
 void Tcp::note_size(Connection &c, std::size_t len)
 {
-    const std::size_t size = std::min<std::size_t>(len, paths_.link_mtu());
+    const std::size_t size = std::min<std::size_t>(len, next_hops_.link_mtu());
     c.peer_segment = static_cast<std::uint16_t>(std::max<std::size_t>(c.peer_segment, size));
 }
 

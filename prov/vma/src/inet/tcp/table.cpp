@@ -9,7 +9,7 @@ namespace vma::inet {
 
 Tcp::Tcp(const TcpLimits &limits, const HashKey &secret, Nanos)
     : limits_(limits), secret_(secret), blocks_(limits.blocks, limits.block_shift), sent_(limits.sent),
-      paths_(limits.paths, secret), timers_(limits.connections), flows_(limits.connections + limits.time_waits),
+      next_hops_(limits.paths, secret), timers_(limits.connections), flows_(limits.connections + limits.time_waits),
       time_waits_(limits.time_waits), connections_(std::make_unique<Connection[]>(limits.connections)),
       listeners_(std::make_unique<Listener[]>(limits.listeners)), replies_(std::make_unique<Reply[]>(limits.replies)),
       gro_(limits.gro_streams), free_connections_(limits.connections)
@@ -159,9 +159,9 @@ void Tcp::free_slot(Connection &c)
     records_freed();
     c.out.clear(blocks_);
     c.in.clear(blocks_);
-    if (c.path != kNoPath)
-        paths_.release(c.path);
-    c.path = kNoPath;
+    if (c.path != kNoNextHop)
+        next_hops_.release(c.path);
+    c.path = kNoNextHop;
     c.state = TcpState::kClosed;
     c.orphan = true; // nobody finds it by an old id
     c.ready.next = free_head_;
@@ -253,7 +253,7 @@ void Tcp::expire_time_waits(Nanos now)
 
 void Tcp::send_reset(const Connection &c)
 {
-    if (c.path == kNoPath || !paths_[c.path].ready)
+    if (c.path == kNoNextHop || !next_hops_[c.path].ready)
         return;
     reply(reply_of(c, kRst | kAck, c.nxt));
     ++counters_.resets_out;
@@ -266,8 +266,8 @@ Tcp::Reply Tcp::reply_of(const Connection &c, std::uint8_t flags, Seq seq) const
     r.segment.flags = flags;
     r.segment.seq = seq;
     r.segment.ack = c.rcv;
-    r.mac = paths_[c.path].mac;
-    r.vlan = paths_[c.path].vlan;
+    r.mac = next_hops_[c.path].mac;
+    r.vlan = next_hops_[c.path].vlan;
     return r;
 }
 

@@ -64,7 +64,7 @@ struct TcpOut {
     bool partial_sum = false;       // the field holds the sum of the pseudo-header, and the device does the rest
     IpAddress source;
     IpAddress target;
-    PathIndex path = kNoPath; // or, for who has no connection,
+    NextHopIndex path = kNoNextHop; // or, for who has no connection,
     Mac mac;
     std::uint16_t vlan = 0;
     std::uint8_t traffic_class = 0;
@@ -107,8 +107,8 @@ public:
     // `secret`: random, for sequence numbers (RFC 6528), cookies and the tables. The time now is asked for, and nothing depends on it.
     Tcp(const TcpLimits &limits, const HashKey &secret, Nanos now);
 
-    Paths &paths() { return paths_; }
-    const Paths &paths() const { return paths_; }
+    NextHops &next_hops() { return next_hops_; }
+    const NextHops &next_hops() const { return next_hops_; }
     void set_offloads(const SendOffloads &offloads) // of the device; at first it has none
     {
         offloads_ = offloads;
@@ -122,8 +122,8 @@ public:
     void gather(Nanos now, const Packet &packet);
     void flush(Nanos now);
     // Nobody answers for the next hop: who has waited for it for some time hears EHOSTUNREACH, or later, when it ends by a time-out.
-    void path_failed(Nanos now, PathIndex path);
-    void path_changed(Nanos now, PathIndex path); // link address or MTU: who waited goes on
+    void next_hop_failed(Nanos now, NextHopIndex path);
+    void next_hop_changed(Nanos now, NextHopIndex path); // link address or MTU: who waited goes on
     // What ICMP says, its form checked by the caller (RFC 1191, 8201; 5461, 5927). True: the quoted bytes are under way, so it
     // may be believed.
     bool too_big(Nanos now, const Flow &flow, Seq quoted, std::uint16_t mtu);
@@ -145,8 +145,8 @@ public:
     void unlisten(Nanos now, ListenerId id); // who waits in its queue is reset
     bool accept(ListenerId id, ConnectionId &connection);
 
-    // Both ends must be given. The path: paths().use(remote), which the connection then owns.
-    int connect(Nanos now, const Flow &flow, PathIndex path, const TcpSettings &settings, std::uint64_t user,
+    // Both ends must be given. The path is next_hops().use(remote), which the connection then owns.
+    int connect(Nanos now, const Flow &flow, NextHopIndex path, const TcpSettings &settings, std::uint64_t user,
                 ConnectionId &id);
 
     // Bytes taken; -EAGAIN: no room (kWritable comes), -EPIPE after shutdown, or the connection's error, told once.
@@ -172,7 +172,7 @@ public:
     // longer than most_adopted(), or there is no memory.
     std::size_t most_adopted() const { return ByteQueue::most(blocks_); } // bytes of a queue
     int adopt(Nanos now, const TcpHandover &handover, std::span<const std::uint8_t> queued,
-              std::span<const std::uint8_t> unread, PathIndex path, const TcpSettings &settings, std::uint64_t user,
+              std::span<const std::uint8_t> unread, NextHopIndex path, const TcpSettings &settings, std::uint64_t user,
               ConnectionId &id);
     // The other TCP has sent more meanwhile: up to there.
     void adopt_sent(Nanos now, ConnectionId id, Seq nxt);
@@ -259,7 +259,7 @@ private:
     void tell(Listener &l);
     std::uint32_t number(const Connection &c) const { return static_cast<std::uint32_t>(&c - connections_.get()); }
     Listener *find_listener(const Endpoint &local);
-    static bool hears_syn(Listener &l, Nanos now);
+    static bool admits_syn(Listener &l, Nanos now);
     void enqueue_accept(Listener &l, Connection &c);
     void fail(Connection &c, int error);
     void end(Connection &c); // both directions are done
@@ -391,7 +391,7 @@ private:
     const HashKey secret_;
     BlockPool blocks_;
     SentPool sent_;
-    Paths paths_;
+    NextHops next_hops_;
     Timers timers_;
     FlowTable flows_;
     TimeWaits time_waits_;
