@@ -43,7 +43,7 @@ SIM = "contrib/lab/sim/"
 RULES = {
     PROV + "inet/": [PROV + "inet/", PROV + "core/"],
     WIRE: [WIRE],
-    PROV + "inet/base/": [PROV + "inet/base/", WIRE],
+    PROV + "inet/base/": [PROV + "inet/base/", WIRE, PROV + "core/"],
     PROV + "inet/tcp/": [PROV + "inet/tcp/", PROV + "inet/base/", WIRE],
     PROV + "inet/udp/": [PROV + "inet/udp/", PROV + "inet/base/", WIRE],
     PROV + "core/": [PROV + "core/"],

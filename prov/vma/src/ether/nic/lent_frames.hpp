@@ -10,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "core/loan_list.hpp"
 #include "ether/nic/frames.hpp"
 #include "ether/nic/memory_map.hpp"
 #include "rdma/fi_ext_vma.h"
@@ -29,7 +30,7 @@ public:
     static Owned make(const std::uint8_t *base, std::uint32_t frame_size, std::uint32_t count) noexcept
     {
         Owned made(new (std::nothrow) LentFrames(base, frame_size, count));
-        return made && made->states_ ? std::move(made) : nullptr;
+        return made && made->loans_.is_allocated() ? std::move(made) : nullptr;
     }
 
     // ---- the socket's side, one thread at a time
@@ -37,18 +38,13 @@ public:
     {
         const std::uintptr_t offset = address(data) - address(base_);
         return offset < std::size_t{count_} * frame_size_ && offset % frame_size_ + length <= frame_size_ &&
-               out_.load(std::memory_order_relaxed) < count_ / 2;
+               loans_.lent() < count_ / 2;
     }
-    std::uint32_t lent() const noexcept { return out_.load(std::memory_order_relaxed); } // frames; any thread
+    std::uint32_t lent() const noexcept { return loans_.lent(); } // frames; any thread
     // To one of those who get it; the frame is the socket's too until release().
     void lend(const std::uint8_t *data) noexcept
     {
-        State &state = states_[index_of(data)];
-        if (state.holders.load(std::memory_order_relaxed) == 0) {
-            state.holders.store(1, std::memory_order_relaxed);
-            out_.fetch_add(1, std::memory_order_relaxed);
-        }
-        state.holders.fetch_add(1, std::memory_order_relaxed);
+        loans_.lend(index_of(data));
         users_.fetch_add(1, std::memory_order_relaxed);
     }
     // Around an offer. end_offer() lends if who kept it has not said so before.
@@ -59,39 +55,14 @@ public:
             lend(data);
     }
     // False: it is on loan, and comes back by collect().
-    bool release(FrameIndex frame) noexcept
-    {
-        State &state = states_[frame];
-        if (state.holders.load(std::memory_order_relaxed) == 0) [[likely]]
-            return true;
-        if (state.holders.fetch_sub(1, std::memory_order_acq_rel) != 1)
-            return false;
-        out_.fetch_sub(1, std::memory_order_relaxed);
-        return true;
-    }
-    template <typename Take> void collect(Take take) noexcept
-    {
-        if (back_.load(std::memory_order_relaxed) == kNoFrame) [[likely]]
-            return;
-        for (FrameIndex frame = back_.exchange(kNoFrame, std::memory_order_acquire); frame != kNoFrame;) {
-            const FrameIndex next = states_[frame].next;
-            out_.fetch_sub(1, std::memory_order_relaxed);
-            take(frame);
-            frame = next;
-        }
-    }
+    bool release(FrameIndex frame) noexcept { return loans_.release(frame); }
+    template <typename Take> void collect(Take take) noexcept { loans_.collect(take); }
     // The socket is closed: from here on the memory is kept here.
     void keep(MemoryMap memory) noexcept { memory_ = std::move(memory); }
 
 private:
-    struct State {
-        std::atomic<std::uint32_t> holders{0};
-        FrameIndex next = kNoFrame;
-    };
-
     LentFrames(const std::uint8_t *base, std::uint32_t frame_size, std::uint32_t count) noexcept
-        : fi_vma_lender{end_loan, begin_loan}, base_(base), frame_size_(frame_size), count_(count),
-          states_(new (std::nothrow) State[count])
+        : fi_vma_lender{end_loan, begin_loan}, base_(base), frame_size_(frame_size), count_(count), loans_(count)
     {
     }
     ~LentFrames() = default;
@@ -110,14 +81,7 @@ private:
     static void end_loan(fi_vma_lender *lender, const void *payload, std::size_t)
     {
         LentFrames &self = *static_cast<LentFrames *>(lender);
-        const FrameIndex frame = self.index_of(static_cast<const std::uint8_t *>(payload));
-        State &state = self.states_[frame];
-        if (state.holders.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-            state.next = self.back_.load(std::memory_order_relaxed);
-            while (!self.back_.compare_exchange_weak(state.next, frame, std::memory_order_release,
-                                                     std::memory_order_relaxed)) {
-            }
-        }
+        self.loans_.give_back(self.index_of(static_cast<const std::uint8_t *>(payload)));
         self.leave();
     }
     void leave() noexcept
@@ -129,11 +93,9 @@ private:
     const std::uint8_t *const base_;
     const std::uint32_t frame_size_;
     const std::uint32_t count_;
-    const std::unique_ptr<State[]> states_;
-    std::atomic<FrameIndex> back_{kNoFrame}; // given back, not collected
-    std::atomic<std::uint32_t> out_{0};      // frames
-    std::atomic<std::uint32_t> users_{1};    // the socket, and each loan
-    bool lent_ = false;                      // since begin_offer()
+    core::LoanList<FrameIndex> loans_;
+    std::atomic<std::uint32_t> users_{1}; // the socket, and each loan
+    bool lent_ = false;                   // since begin_offer()
     MemoryMap memory_;
 };
 

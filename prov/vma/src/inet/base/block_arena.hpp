@@ -5,12 +5,15 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <memory>
+
+#include "prov/vma/src/core/loan_list.hpp"
 
 namespace vma::inet {
 
 using BlockIndex = std::uint16_t; // a block full of them is the longest queue
-inline constexpr BlockIndex kNoBlock = 0xffff;
+inline constexpr BlockIndex kNoBlock = core::LoanList<BlockIndex>::kNone;
 
 class BlockArena
 {
@@ -33,64 +36,28 @@ public:
     }
 
     std::uint8_t *data(BlockIndex block) const { return bytes_.get() + (std::size_t{block} << shift_); }
-    BlockIndex &next(BlockIndex block) const { return next_[block]; } // on a list of the pool's, or on ours
+    BlockIndex &next(BlockIndex block) const { return loans_.next(block); } // on a list of the pool's
 
     // ---- the pool's side, one thread at a time
-    bool may_lend() const { return out_.load(std::memory_order_relaxed) < total_ / kShare; }
+    bool may_lend() const { return loans_.lent() < total_ / kShare; }
     // A part of a block that a queue holds, and goes on holding until release().
-    void lend(const std::uint8_t *part)
-    {
-        Holders &holders = holders_[index_of(part)];
-        if (holders.load(std::memory_order_relaxed) == 0) {
-            holders.store(1, std::memory_order_relaxed);
-            out_.fetch_add(1, std::memory_order_relaxed);
-        }
-        holders.fetch_add(1, std::memory_order_relaxed);
-    }
+    void lend(const std::uint8_t *part) { loans_.lend(index_of(part)); }
     // The queue is done with it. False: it is on loan, and comes back by collect().
-    bool release(BlockIndex block)
-    {
-        Holders &holders = holders_[block];
-        if (holders.load(std::memory_order_relaxed) == 0) [[likely]]
-            return true;
-        if (holders.fetch_sub(1, std::memory_order_acq_rel) != 1)
-            return false;
-        out_.fetch_sub(1, std::memory_order_relaxed);
-        return true;
-    }
-    template <typename Take> void collect(Take take)
-    {
-        if (back_.load(std::memory_order_relaxed) == kNoBlock) [[likely]]
-            return;
-        for (BlockIndex block = back_.exchange(kNoBlock, std::memory_order_acquire); block != kNoBlock;) {
-            const BlockIndex following = next_[block];
-            out_.fetch_sub(1, std::memory_order_relaxed);
-            take(block);
-            block = following;
-        }
-    }
+    bool release(BlockIndex block) { return loans_.release(block); }
+    template <typename Take> void collect(Take take) { loans_.collect(take); }
 
     // ---- any thread, once for each lend(), with any byte of what was lent
-    void give_back(const void *part)
-    {
-        const BlockIndex block = index_of(part);
-        if (holders_[block].fetch_sub(1, std::memory_order_acq_rel) != 1)
-            return;
-        BlockIndex last = back_.load(std::memory_order_relaxed);
-        do
-            next_[block] = last;
-        while (!back_.compare_exchange_weak(last, block, std::memory_order_release, std::memory_order_relaxed));
-    }
+    void give_back(const void *part) { loans_.give_back(index_of(part)); }
 
 private:
-    static constexpr std::uint32_t kShare = 4;  // a quarter can be lent: what arrives must find room
-    using Holders = std::atomic<std::uint32_t>; // the queue and its loans; 0: not lent since it was free
+    static constexpr std::uint32_t kShare = 4; // a quarter can be lent: what arrives must find room
 
     BlockArena(std::uint32_t blocks, unsigned shift)
         : shift_(shift), total_(blocks),
-          bytes_(std::make_unique_for_overwrite<std::uint8_t[]>(std::size_t{blocks} << shift)),
-          next_(std::make_unique_for_overwrite<BlockIndex[]>(blocks)), holders_(std::make_unique<Holders[]>(blocks))
+          bytes_(std::make_unique_for_overwrite<std::uint8_t[]>(std::size_t{blocks} << shift)), loans_(blocks)
     {
+        if (!loans_.is_allocated())
+            std::terminate(); // as where there is no memory for the bytes
     }
     ~BlockArena() = default;
 
@@ -103,10 +70,7 @@ private:
     const unsigned shift_;
     const std::uint32_t total_;
     const std::unique_ptr<std::uint8_t[]> bytes_; // its pages are touched when a block is first used
-    const std::unique_ptr<BlockIndex[]> next_;
-    const std::unique_ptr<Holders[]> holders_;
-    std::atomic<BlockIndex> back_{kNoBlock}; // given back, not collected
-    std::atomic<std::uint32_t> out_{0};      // blocks
+    core::LoanList<BlockIndex> loans_;
     std::atomic<std::uint32_t> users_{1};
 };
 
