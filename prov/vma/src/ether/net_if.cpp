@@ -235,8 +235,7 @@ LentFrames *NetIf::lender_of(const std::uint8_t *data, std::size_t length) noexc
     return nic_.visit([=](auto &nic) {
         LentFrames *found = nullptr;
         for (auto &queue : nic.queues())
-            if constexpr (requires { queue.lender_of(data, length); })
-                found = found != nullptr ? found : queue.lender_of(data, length);
+            found = found != nullptr ? found : queue.lender_of(data, length);
         return found;
     });
 }

@@ -1,23 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // An Ethernet NIC as this process has it, of either kind: frames of chosen flows in, frames out; the kernel keeps the rest. Opening
 // takes nothing from the kernel until a flow is added.
-//
-// Both kinds have the same calls; which of them it is, is asked once a burst, with visit(), and not once a frame:
-//   queues()  each with receive, release, take, bytes, submit, flush, drive, fd, as XdpSocket says
-//   takes()   whether a received frame is of a flow of ours: what isn't, is thrown away
-//   has_partial_sums()  whether the kernel may have left out checksums of frames, and made long ones of several: inet::PartialSums
-//   stamps()  which stamps received frames have
-//   offloads()  what the device does with frames to be sent; submit() is told of each
-//   arm()     before a sleep on the queues' fd(); false: frames are there already
-//   follow()  what the device has to tell, now and then
 #pragma once
 
 #include <variant>
 
+#include "ether/nic/device.hpp"
 #include "ether/raw/nic.hpp"
 #include "ether/xdp/nic.hpp"
 
 namespace vma::ether {
+
+static_assert(NicDevice<XdpNic> && NicDevice<RawNic>);
 
 enum class NicKind {
     kAuto, // raw packets where the interface is an RDMA device's that has them, else AF_XDP
