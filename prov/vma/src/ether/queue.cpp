@@ -22,7 +22,7 @@
 namespace vma::ether {
 namespace {
 
-void ring(int news) noexcept
+void wake(int news) noexcept
 {
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t done = core::kernel::write(news, &one, sizeof one);
@@ -51,7 +51,7 @@ void Queue::push(const ofi::Completion &completion) noexcept
     if (!entries.push(completion))
         VMA_WARN(cq, "no memory: a stream's readiness is not told");
     if (std::exchange(armed, false))
-        ring(news.get());
+        wake(news.get());
 }
 
 void Queue::leave(const void *endpoint) noexcept
@@ -153,7 +153,7 @@ int signal(fid_cq *fid) noexcept
         return -FI_EOPBADSTATE;
     const core::SpinGuard guard(queue.lock);
     queue.signalled = true;
-    ring(queue.news.get());
+    wake(queue.news.get());
     return 0;
 }
 

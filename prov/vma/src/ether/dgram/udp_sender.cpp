@@ -98,7 +98,7 @@ void UdpSender::forget(Peer &peer) noexcept
     peer = {};
 }
 
-// A NIC that is behind is waited for: what the kernel sent instead would overtake what is in the ring.
+// A NIC that is behind is waited for: what the kernel sent instead would overtake what is in the NIC's queue.
 [[gnu::noinline]] int UdpSender::write_behind(const Peer &peer, const inet::IpOut &ip, inet::UdpPorts ports,
                                               std::span<inet::Bytes> pieces) noexcept
 {

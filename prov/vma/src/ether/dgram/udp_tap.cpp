@@ -109,7 +109,7 @@ int UdpTap::open(int fd) noexcept
     return error;
 }
 
-// What is on its way to the ring still comes; what comes later is the kernel's.
+// What is on its way to the NIC's queue still comes; what comes later is the kernel's.
 void UdpTap::close() noexcept
 {
     constexpr int kTurns = 2;

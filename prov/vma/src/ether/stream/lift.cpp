@@ -28,7 +28,7 @@ int Stream::change_carrier(unsigned option, const void *value, std::size_t lengt
 
 // ---- up ----------------------------------------------------------------------------------------------------------------
 
-// The flow first: what comes from then on waits in the NIC's ring until we are back, while the kernel still has the socket.
+// The flow first: what comes from then on waits in the NIC's queue until we are back, while the kernel still has the socket.
 int Stream::lift(int fd) noexcept
 {
     if (phase != Phase::kIdle || !enabled_ || reserved_)
@@ -101,7 +101,7 @@ void Stream::leave(const inet::Flow &old, KernelReturn &back) noexcept
     port_context.tcp().ignore(now_ns(), old);
 }
 
-// What the ring still has is taken first. What comes until the kernel's socket has the connection goes to the ring, too, and then
+// What the NIC's queue still has is taken first. What comes until the kernel's socket has the connection goes to that queue, too, and then
 // to the kernel.
 int Stream::land(int fd) noexcept
 {

@@ -90,7 +90,7 @@ public:
     bool rings_often = false;
     unsigned passed_at = 0; // the queue's read in which it could not go on
     Endpoint *passed_next = nullptr;
-    unsigned consumed = 0;        // slots, in this lap of the ring
+    unsigned consumed = 0;        // slots, in this lap of their ring
     std::uint64_t lap = 0;        // the stamp of its beginning
     std::uint64_t not_before = 0; // of the lap before: what is unread was published after it
     void (*report)(Endpoint &, const char *why) noexcept = cm_abort; // what to do then; without any lock

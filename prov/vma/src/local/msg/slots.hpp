@@ -78,7 +78,7 @@ public:
         index_ = index_ + 1 == kSlotCount ? 0 : index_ + 1;
     }
 
-    // After publish(): whether the reader asked to be told. A word that is none of the three means `ring`.
+    // After publish(): whether the reader asked to be told. A word that is none of the three means `wake`.
     RxState reader_state() const noexcept
     {
         core::full_fence();
@@ -192,11 +192,11 @@ public:
                control_->want_space.exchange(0, std::memory_order_seq_cst) != 0;
     }
 
-    // The writer will publish without ringing / will ring. After the latter look at ready() once more.
+    // The writer will publish without waking us / will wake us. After the latter look at ready() once more.
     void watch() noexcept { set_state(RxState::watching); }
     void ask_for_ring() noexcept
     {
-        set_state(RxState::ring);
+        set_state(RxState::wake);
         core::full_fence();
     }
 
