@@ -6,6 +6,7 @@
 
 #include "core/choose.hpp"
 #include "core/log.hpp"
+#include "prov/vma/test/core/topology_probe.hpp"
 
 using namespace vma::core;
 
@@ -100,7 +101,7 @@ void it_is_for_the_calling_thread(void **)
         g_topology = *topology;
         const auto order = choose(candidates, {}, {counted_topology, nullptr});
         assert_int_equal(order.size(), 2);
-        assert_int_equal(order[0], g_topology.cpus_of(0).test(0) ? 1 : 0);
+        assert_int_equal(order[0], TopologyProbe::cpus_of(g_topology, 0).test(0) ? 1 : 0);
     }
     g_topology = before;
 }

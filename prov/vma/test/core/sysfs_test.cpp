@@ -73,14 +73,6 @@ void a_card(const Tree &tree)
     tree.file(kDevices + "mlx5_0/ports/2/gid_attrs/ndevs", "0", "eth1\n");
 }
 
-std::string joined(const std::vector<std::string> &names)
-{
-    std::string text;
-    for (const std::string &name : names)
-        text += (text.empty() ? "" : " ") + name;
-    return text;
-}
-
 void a_card_is_read(void **)
 {
     const Tree tree;
@@ -89,7 +81,6 @@ void a_card_is_read(void **)
     assert_true(address.has_value());
     assert_true(address == (PciAddress{0, 0x3b, 0, 1}));
     assert_int_equal(rdma_numa_node("mlx5_0", tree.root()), 1);
-    assert_string_equal(joined(rdma_interfaces("mlx5_0", tree.root())).c_str(), "eth0 eth0.100 eth1 ib0");
 }
 
 void software_is_no_pci_function(void **)
@@ -98,7 +89,6 @@ void software_is_no_pci_function(void **)
     tree.file(kDevices + "rxe0/ports/1/gid_attrs/ndevs", "0", "eth0\n");
     assert_false(rdma_pci_address("rxe0", tree.root()).has_value());
     assert_int_equal(rdma_numa_node("rxe0", tree.root()), -1);
-    assert_string_equal(joined(rdma_interfaces("rxe0", tree.root())).c_str(), "eth0");
     tree.link(kDevices + "vdev0", "device", "../../../devices/virtual/thing");
     assert_false(rdma_pci_address("vdev0", tree.root()).has_value());
 }
@@ -129,20 +119,7 @@ void names_are_single_steps(void **)
           std::string_view("mlx5_0/"), std::string_view(cut), std::string_view(endless), std::string_view("mlx5_9")}) {
         assert_false(rdma_pci_address(name, tree.root()).has_value());
         assert_int_equal(rdma_numa_node(name, tree.root()), -1);
-        assert_true(rdma_interfaces(name, tree.root()).empty());
     }
-    assert_true(rdma_interfaces("mlx5_0", "/nowhere/at/all").empty());
-}
-
-void interface_names_are_checked(void **)
-{
-    const Tree tree;
-    const std::string table = kDevices + "rxe0/ports/1/gid_attrs/ndevs";
-    tree.file(table, "0", "../../etc\n");
-    tree.file(table, "1", std::string(400, 'x') + "\n");
-    tree.file(table, "2", "eth2\nrest\n");
-    tree.file(table, "3", "eth1"); // without an end
-    assert_string_equal(joined(rdma_interfaces("rxe0", tree.root())).c_str(), "eth1 eth2");
 }
 
 void nodes_of_the_machine(void **)
@@ -194,7 +171,6 @@ int main()
         cmocka_unit_test(software_is_no_pci_function),
         cmocka_unit_test(unknown_nodes),
         cmocka_unit_test(names_are_single_steps),
-        cmocka_unit_test(interface_names_are_checked),
         cmocka_unit_test(nodes_of_the_machine),
         cmocka_unit_test(pci_addresses),
         cmocka_unit_test(the_port_behind_an_interface),

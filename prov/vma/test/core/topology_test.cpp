@@ -8,16 +8,14 @@
 #include <fstream>
 #include <initializer_list>
 #include <iterator>
-#include <linux/mempolicy.h>
 #include <sched.h>
 #include <string>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/hwloc_table.hpp"
 #include "core/topology.hpp"
+#include "prov/vma/test/core/topology_probe.hpp"
 
 using namespace vma::core;
 
@@ -73,26 +71,26 @@ std::string ranked(const Topology &topology, std::initializer_list<DeviceRef> de
 void devices_are_on_nodes(void **)
 {
     const Topology two = read("two_sockets.xml");
-    assert_int_equal(two.nodes(), 2);
-    assert_int_equal(two.node_of("mlx5_0"), 0);
-    assert_int_equal(two.node_of("mlx5_1"), 1);
-    assert_int_equal(two.node_of("eth0"), 0);
-    assert_int_equal(two.node_of("eth1"), 1);
-    assert_int_equal(two.node_of("0000:3b:00.0"), 0);
-    assert_int_equal(two.node_of("0000:b0:00.0"), 1);
+    assert_int_equal(TopologyProbe::nodes(two), 2);
+    assert_int_equal(TopologyProbe::node_of(two, "mlx5_0"), 0);
+    assert_int_equal(TopologyProbe::node_of(two, "mlx5_1"), 1);
+    assert_int_equal(TopologyProbe::node_of(two, "eth0"), 0);
+    assert_int_equal(TopologyProbe::node_of(two, "eth1"), 1);
+    assert_int_equal(TopologyProbe::node_of(two, "0000:3b:00.0"), 0);
+    assert_int_equal(TopologyProbe::node_of(two, "0000:b0:00.0"), 1);
     for (const char *unknown : {"", "mlx5_", "mlx5_00", "MLX5_0", "0000:3b:00.1", "lo"})
-        assert_int_equal(two.node_of(unknown), kNoNode);
-    assert_true(two.cpus_of(0) == cpus({0, 1, 2, 3}));
-    assert_true(two.cpus_of(1) == cpus({4, 5, 6, 7}));
-    assert_true(two.cpus_of(2).none() && two.cpus_of(kNoNode).none());
+        assert_int_equal(TopologyProbe::node_of(two, unknown), kNoNode);
+    assert_true(TopologyProbe::cpus_of(two, 0) == cpus({0, 1, 2, 3}));
+    assert_true(TopologyProbe::cpus_of(two, 1) == cpus({4, 5, 6, 7}));
+    assert_true(TopologyProbe::cpus_of(two, 2).none() && TopologyProbe::cpus_of(two, kNoNode).none());
 }
 
 void a_machine_of_one_node(void **)
 {
     const Topology one = read("one_node_no_pci.xml");
-    assert_int_equal(one.nodes(), 1);
-    assert_int_equal(one.node_of("mlx5_0"), kNoNode);
-    assert_true(one.cpus_of(0) == cpus({0, 1, 2, 3}));
+    assert_int_equal(TopologyProbe::nodes(one), 1);
+    assert_int_equal(TopologyProbe::node_of(one, "mlx5_0"), kNoNode);
+    assert_true(TopologyProbe::cpus_of(one, 0) == cpus({0, 1, 2, 3}));
     assert_false(one.distance("mlx5_0", cpus({0})).has_value());
     assert_string_equal(ranked(one, {{"b"}, {"a"}, {"c", 0}, {"d", 0}}, {cpus({1}), 1}).c_str(), "c d b a");
 }
@@ -100,12 +98,12 @@ void a_machine_of_one_node(void **)
 void a_device_on_none_of_four_nodes(void **)
 {
     const Topology four = read("four_nodes.xml");
-    assert_int_equal(four.nodes(), 4); // node 0 has no processors
-    assert_true(four.cpus_of(0).none());
-    assert_true(four.cpus_of(1) == cpus({0, 1}));
-    assert_int_equal(four.node_of("mlx5_2"), 3);
-    assert_int_equal(four.node_of("mlx5_9"), kNoNode);
-    assert_int_equal(four.node_of("0001:01:00.0"), kNoNode);
+    assert_int_equal(TopologyProbe::nodes(four), 4); // node 0 has no processors
+    assert_true(TopologyProbe::cpus_of(four, 0).none());
+    assert_true(TopologyProbe::cpus_of(four, 1) == cpus({0, 1}));
+    assert_int_equal(TopologyProbe::node_of(four, "mlx5_2"), 3);
+    assert_int_equal(TopologyProbe::node_of(four, "mlx5_9"), kNoNode);
+    assert_int_equal(TopologyProbe::node_of(four, "0001:01:00.0"), kNoNode);
     assert_false(four.distance("mlx5_9", cpus({0})).has_value());
     for (std::size_t cpu = 0; cpu < 8; ++cpu)
         assert_string_equal(ranked(four, {{"mlx5_9"}, {"mlx5_2"}}, {cpus({cpu}), -1}).c_str(), "mlx5_2 mlx5_9");
@@ -176,7 +174,7 @@ void unknown_devices_are_last(void **)
 void without_a_matrix_the_tree_decides(void **)
 {
     const Topology tree = synthetic("pack:2 group:2 [numa] pu:2");
-    assert_int_equal(tree.nodes(), 4);
+    assert_int_equal(TopologyProbe::nodes(tree), 4);
     assert_int_equal(tree.distance(0, cpus({0})).value_or(0), 1000);
     assert_int_equal(tree.distance(0, cpus({2})).value_or(0), 1200);
     assert_int_equal(tree.distance(0, cpus({4})).value_or(0), 2000);
@@ -186,15 +184,15 @@ void without_a_matrix_the_tree_decides(void **)
 void two_kinds_of_memory_are_one_place(void **)
 {
     const Topology tree = synthetic("pack:2 [numa] [numa] pu:2");
-    assert_int_equal(tree.nodes(), 2);
-    assert_int_equal((tree.cpus_of(0) | tree.cpus_of(2)).count(), 4);
+    assert_int_equal(TopologyProbe::nodes(tree), 2);
+    assert_int_equal((TopologyProbe::cpus_of(tree, 0) | TopologyProbe::cpus_of(tree, 2)).count(), 4);
 }
 
 void processors_past_the_last_are_left_out(void **)
 {
     const Topology big = synthetic("numa:2 pu:2(indexes=0,8191,8192,1)");
-    assert_true(big.cpus_of(0) == cpus({0, kMaxCpus - 1}));
-    assert_true(big.cpus_of(1) == cpus({1}));
+    assert_true(TopologyProbe::cpus_of(big, 0) == cpus({0, kMaxCpus - 1}));
+    assert_true(TopologyProbe::cpus_of(big, 1) == cpus({1}));
     assert_int_equal(big.distance(0, cpus({kMaxCpus - 1})).value_or(0), 1000);
 }
 
@@ -274,9 +272,9 @@ void values_out_of_range_are_not_taken(void **)
     assert_int_equal(distant->distance(0, cpus({7})).value_or(0), 6553500);
     const auto numbered = Topology::from_synthetic("numa:2(indexes=3,1024) pu:2"); // 1024 is one too many
     assert_true(numbered.has_value());
-    assert_int_equal(numbered->nodes(), 1);
-    assert_true(numbered->cpus_of(3) == cpus({0, 1}));
-    assert_true(numbered->cpus_of(1024).none());
+    assert_int_equal(TopologyProbe::nodes(*numbered), 1);
+    assert_true(TopologyProbe::cpus_of(*numbered, 3) == cpus({0, 1}));
+    assert_true(TopologyProbe::cpus_of(*numbered, 1024).none());
     assert_false(numbered->distance(3, cpus({2})).has_value());
 }
 
@@ -286,9 +284,7 @@ int nodes_of_the_machine(const char *variable, const std::string &value)
     const pid_t child = ::fork();
     if (child == 0) {
         ::setenv(variable, value.c_str(), 1);
-        char page = 0;
-        const bool bound = machine_topology().bind_memory(&page, 1, 0);
-        _exit(bound ? 255 : static_cast<int>(machine_topology().nodes()));
+        _exit(static_cast<int>(TopologyProbe::nodes(machine_topology())));
     }
     int status = -1;
     assert_int_equal(::waitpid(child, &status, 0), child);
@@ -312,13 +308,12 @@ void without_hwloc(void **)
     ::setenv("HWLOC_SYNTHETIC", "numa:2 pu:2", 1); // else it may be known without hwloc that there is one node
     const Topology &machine = machine_topology();  // read now, and never again
     ::unsetenv("HWLOC_SYNTHETIC");
-    assert_int_equal(machine.nodes(), 0);
+    assert_int_equal(TopologyProbe::nodes(machine), 0);
     use_hwloc_library(nullptr);
     assert_true(Topology::from_synthetic("numa:2 pu:2").has_value());
     assert_ptr_equal(&machine_topology(), &machine);
-    assert_int_equal(machine_topology().nodes(), 0);
+    assert_int_equal(TopologyProbe::nodes(machine_topology()), 0);
     assert_string_equal(ranked(machine, {{"b"}, {"a"}}, calling_thread()).c_str(), "b a");
-    assert_false(machine.bind_memory(nullptr, 0, 0));
 }
 
 void this_machine_has_this_thread(void **)
@@ -327,13 +322,13 @@ void this_machine_has_this_thread(void **)
     assert_true(machine.has_value());
     if (!machine)
         return;
-    assert_true(machine->nodes() >= 1);
+    assert_true(TopologyProbe::nodes(*machine) >= 1);
     const Where here = calling_thread();
     assert_true(here.cpus.any());
     assert_true(here.cpu >= 0);
     CpuSet all;
     for (int node = 0; node < kMaxNodes; ++node)
-        all |= machine->cpus_of(node);
+        all |= TopologyProbe::cpus_of(*machine, node);
     assert_true((here.cpus & ~all).none());
     assert_true(all.test(static_cast<std::size_t>(here.cpu)));
 }
@@ -353,43 +348,6 @@ void a_thread_s_set_is_its_own(void **)
     assert_int_equal(::sched_setaffinity(0, sizeof(before), &before), 0);
     assert_true(here.cpus == cpus({static_cast<std::size_t>(cpu)}));
     assert_int_equal(here.cpu, cpu);
-}
-
-// The policy of one page, as the kernel keeps it.
-int policy_of(const void *address, unsigned long &nodes)
-{
-    int mode = -1;
-    std::array<unsigned long, kMaxNodes / 64> mask{};
-    assert_int_equal(::syscall(SYS_get_mempolicy, &mode, mask.data(), kMaxNodes, address, MPOL_F_ADDR), 0);
-    nodes = mask[0];
-    return mode;
-}
-
-void memory_is_bound(void **)
-{
-    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-    auto *const area =
-        static_cast<char *>(::mmap(nullptr, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    assert_true(area != MAP_FAILED);
-    area[page] = 7;
-    unsigned long nodes = 0;
-    if (!bind_to_node(area + 1, 3 * page, 0))
-        UNIT_SKIP("the kernel of this machine binds no memory");
-    assert_int_equal(policy_of(area, nodes), MPOL_DEFAULT); // no whole page of it was meant
-    assert_int_equal(policy_of(area + page, nodes), MPOL_PREFERRED);
-    assert_int_equal(nodes, 1);
-    assert_int_equal(policy_of(area + 2 * page, nodes), MPOL_PREFERRED);
-    assert_int_equal(policy_of(area + 3 * page, nodes), MPOL_DEFAULT);
-    assert_int_equal(area[page], 7);
-    assert_true(bind_to_node(area + 1, page, 0)); // no whole page
-    assert_false(bind_to_node(area, page, 1000)); // the kernel has no such
-    assert_false(bind_to_node(area, page, -1));
-    assert_false(bind_to_node(area, page, kMaxNodes));
-    assert_int_equal(policy_of(area, nodes), MPOL_DEFAULT);
-    // another machine's topology is nothing to bind by
-    assert_false(read("two_sockets.xml").bind_memory(area, page, 0));
-    assert_int_equal(policy_of(area, nodes), MPOL_DEFAULT);
-    ::munmap(area, 4 * page);
 }
 
 } // namespace
@@ -415,7 +373,6 @@ int main()
         cmocka_unit_test(without_hwloc),
         cmocka_unit_test(this_machine_has_this_thread),
         cmocka_unit_test(a_thread_s_set_is_its_own),
-        cmocka_unit_test(memory_is_bound),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -11,6 +11,7 @@
 #include "ether/raw/nic.hpp"
 #include "inet/udp/header.hpp"
 #include "inet/wire/ethernet.hpp"
+#include "prov/vma/test/inet/udp_frame.hpp"
 
 namespace raw {
 

@@ -9,6 +9,7 @@
 #include <deque>
 
 #include "prov/vma/src/inet/stack.hpp"
+#include "prov/vma/test/inet/udp_frame.hpp"
 
 namespace {
 

@@ -7,6 +7,7 @@
 #include "prov/vma/src/inet/udp/datagram_queue.hpp"
 #include "prov/vma/src/inet/udp/header.hpp"
 #include "prov/vma/src/inet/wire/checksum.hpp"
+#include "prov/vma/test/inet/udp_frame.hpp"
 
 namespace {
 

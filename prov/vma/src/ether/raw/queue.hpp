@@ -84,7 +84,6 @@ public:
     bool has_stamps() const noexcept { return stamped_cq_ != nullptr; }
     ibv_context *context() const noexcept { return context_.get(); }
     const RawClock &clock() const noexcept { return clock_; } // of the stamps; it goes on with each
-    bool verifies_checksums() const noexcept { return verifies_checksums_; }
     // Of IPv4: IBV_SEND_IP_CSUM is not said to mean IPv6.
     inet::SendOffloads offloads() const noexcept { return {sends_checksums_, false, segment_limit_}; }
     const RawQueueCounters &counters() const noexcept { return counters_; }

@@ -132,7 +132,7 @@ bool XdpSocket::submit(FrameIndex frame, std::uint32_t length, const inet::Frame
 {
     if (length > frame_size_) [[unlikely]]
         return submit_parts(frame, length);
-    // A sent frame leaves its place in the ring before it is in the other one; both are of one size.
+    // A sent frame leaves its place in the send ring before it is in the completion ring; both are of one size.
     if (queued_.space() == 0)
         return false;
     const std::uint64_t offset = is_receive_frame(frame) ? received_at_[frame] : send_offset_;
@@ -225,11 +225,6 @@ void XdpSocket::settle(FrameIndex buffer) noexcept
 std::uint32_t XdpSocket::buffer_room() const noexcept
 {
     return frame_size_ - kHeadroom;
-}
-
-std::uint32_t XdpSocket::max_received() const noexcept
-{
-    return several_ ? Gatherer::kLongest : buffer_room();
 }
 
 QueueState XdpSocket::state() const noexcept

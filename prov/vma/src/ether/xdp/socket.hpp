@@ -19,7 +19,7 @@
 namespace vma::ether {
 
 struct XdpSocketOptions {
-    std::uint32_t receive_frames = 2048; // each a power of two: the frames, and the rings' sizes
+    std::uint32_t receive_frames = 2048; // each a power of two: the frames, and the XDP rings' sizes
     std::uint32_t send_frames = 2048;
     std::uint32_t frame_size = 2048;  // bytes of a buffer, 2048 or 4096 (a page is the most without huge ones)
     std::uint32_t longest_sent = 0;   // bytes of a frame; where a buffer is shorter a frame to send has several of them
@@ -32,7 +32,7 @@ struct XdpSocketOptions {
 
 // What the kernel counts (if_xdp.h): frames lost and descriptors that it refused.
 struct XdpSocketCounters {
-    std::uint64_t dropped = 0;   // frames lost: longer than max_received(), or no buffer of ours was left in copy mode
+    std::uint64_t dropped = 0;   // frames lost: longer than a frame may be, or no buffer of ours was left in copy mode
     std::uint64_t ring_full = 0; // frames lost: the receive ring was full
     std::uint64_t no_frame = 0;  // times the driver found no frame to receive into
     std::uint64_t bad_received = 0;
@@ -75,7 +75,7 @@ public:
     FrameIndex take() noexcept;
     std::span<std::uint8_t> bytes(FrameIndex frame) noexcept; // the whole of it: longest_sent and more
     // Queues the frame; it comes back by itself when it is sent. Taken frames are sent from their first byte, received ones from
-    // where they were received, so a frame that is answered in place is no copy; kNoFrame can't. False: the ring is full, the frame
+    // where they were received, so a frame that is answered in place is no copy; kNoFrame can't. False: the send ring is full, the frame
     // stays the caller's.
     // `work`: for the kernel or the device to do; nothing unless computes_checksums().
     [[nodiscard]] bool submit(FrameIndex frame, std::uint32_t length, const inet::FrameWork &work = {}) noexcept;
@@ -94,9 +94,7 @@ public:
     bool is_zero_copy() const noexcept { return zero_copy_; }
     // Those of frames that are sent. Without a copy it would be the driver's, and not all drivers do it.
     bool computes_checksums() const noexcept { return send_offset_ != 0 && !zero_copy_; }
-    bool has_huge_pages() const noexcept { return huge_pages_; }
     bool has_several_buffers() const noexcept { return several_; } // a frame may
-    std::uint32_t max_received() const noexcept;                   // bytes of the longest frame
     std::uint32_t buffer_room() const noexcept;                    // bytes of a received frame in one buffer
     [[nodiscard]] int counters(XdpSocketCounters &counters) const noexcept;
     QueueState state() const noexcept;
@@ -140,7 +138,6 @@ private:
     bool zero_copy_ = false;
     bool several_ = false;
     bool stamps_ = false;
-    bool huge_pages_ = false;
     bool busy_polling_ = false;
     LentFrames::Owned lent_;   // nullptr: no memory for it, nothing is lent
     bool unpublished_ = false; // frames in fill_ that the kernel doesn't see yet

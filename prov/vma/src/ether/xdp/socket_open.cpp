@@ -172,7 +172,6 @@ int XdpSocket::map_frames(const XdpSocketOptions &options) noexcept
         ::madvise(frames_.data(), whole, MADV_DONTFORK);
         // Takes all pages: a control group may not give huge ones. Further buffers of a frame would need a gap before them.
         status = register_frames(used, send_metadata);
-        huge_pages_ = huge;
         if (status == 0)
             break;
     }

@@ -73,21 +73,4 @@ std::array<std::uint8_t, kUdpHeader> unsummed_udp_header(const IpOut &ip, UdpPor
     return header;
 }
 
-std::size_t write_udp_frame(std::uint8_t *out, const L2 &l2, const IpOut &ip, UdpPorts ports,
-                            std::span<const Bytes> data)
-{
-    std::size_t length = 0;
-    for (const Bytes part : data)
-        length += part.size();
-    const std::size_t at = write_headers(out, l2, ip, kUdpHeader + length);
-    std::uint8_t *to = out + at + kUdpHeader;
-    std::uint32_t total = 0;
-    for (const Bytes part : data) {
-        total = copy_and_sum(to, part.data(), part.size(), total);
-        to += part.size();
-    }
-    write_header(out + at, ip, ports, length, total);
-    return at + kUdpHeader + length;
-}
-
 } // namespace vma::inet

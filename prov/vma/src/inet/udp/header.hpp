@@ -51,8 +51,4 @@ std::array<std::uint8_t, kUdpHeader> udp_header(const IpOut &ip, UdpPorts ports,
 // The same for a device that computes the checksum.
 std::array<std::uint8_t, kUdpHeader> unsummed_udp_header(const IpOut &ip, UdpPorts ports, std::span<const Bytes> data);
 
-// The frame of a datagram that needs no fragments: header and data in one pass. `out`: room for the frame. Returns its bytes.
-std::size_t write_udp_frame(std::uint8_t *out, const L2 &l2, const IpOut &ip, UdpPorts ports,
-                            std::span<const Bytes> data);
-
 } // namespace vma::inet
