@@ -55,7 +55,6 @@ public:
     // large) from a driver that can't, which kAuto does not give.
     [[nodiscard]] int attach(unsigned interface, XdpMode mode) noexcept;
     void detach() noexcept { link_.reset(); }
-    bool is_attached() const noexcept { return static_cast<bool>(link_); }
     XdpMode mode() const noexcept { return mode_; } // what attach() got
     // Linux before 5.18 has no such programs.
     bool takes_several_buffers() const noexcept { return several_buffers_; }
