@@ -2,10 +2,12 @@
 """Who may include whom: reads every #include and fails, with file:line, on one that the layout forbids or that is
 there twice.
 
-    inet        core, and no socket, clock, thread or libfabric header of the system's
+    inet        core, and no socket, clock, thread or libfabric header of the system's; within, wire
+                is below base, both are below tcp and udp, and the stack is above all
     core        nothing else of ours
     ofi         core
-    a device    ofi and core; ether also inet, and the verbs device's table of functions
+    a device    ofi and core; ether also inet, and the verbs device's table of functions. Within ether, nic
+                (what NICs of both kinds share) is below xdp, raw and netlink, and those are below the rest
     rdm         the local device, on whose rings it is; that one opens its endpoints by rdm/open.hpp
     compat      its own, never the provider's: each folder those below it (COMPAT_FLOORS), so that they make no ring
     util        compat/src/stats, and the tool's own folder; vmad also inet, core and what ether tells it; vma_stats
@@ -31,6 +33,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 GENERATED = {"config.h"}
 
 PROV = "prov/vma/src/"
+NIC = PROV + "ether/nic/"
+WIRE = PROV + "inet/wire/"
 UNIT = "fabtests/unit.hpp"
 SEED = "fabtests/seed.hpp"
 SIM = "contrib/lab/sim/"
@@ -61,12 +65,21 @@ COMPAT_FLOORS = [
 # Prefix of the including file -> prefixes of what it may include. The longest prefix that fits decides.
 RULES = {
     PROV + "inet/": [PROV + "inet/", PROV + "core/"],
+    WIRE: [WIRE],
+    PROV + "inet/base/": [PROV + "inet/base/", WIRE, PROV + "core/"],
+    PROV + "inet/tcp/": [PROV + "inet/tcp/", PROV + "inet/base/", WIRE],
+    PROV + "inet/udp/": [PROV + "inet/udp/", PROV + "inet/base/", WIRE],
     PROV + "core/": [PROV + "core/"],
     PROV + "ofi/": [PROV + "ofi/", PROV + "core/", "include/"],
     PROV + "local/": [PROV + "local/", PROV + "rdm/open.hpp", PROV + "ofi/", PROV + "core/", "include/"],
     PROV + "rdm/": [PROV + "rdm/", PROV + "local/", PROV + "ofi/", PROV + "core/", "include/"],
     PROV + "verbs/": [PROV + "verbs/", PROV + "ofi/", PROV + "core/", "include/"],
     PROV + "ether/": [PROV + "ether/", PROV + "inet/", PROV + "ofi/", PROV + "core/", PROV + "verbs/table.hpp", "include/"],
+    NIC: [NIC, WIRE, PROV + "ofi/", PROV + "core/", PROV + "verbs/table.hpp", "include/"],
+    PROV + "ether/netlink/": [PROV + "ether/netlink/", NIC, WIRE, PROV + "core/"],
+    PROV + "ether/xdp/": [PROV + "ether/xdp/", NIC, WIRE, PROV + "ofi/", PROV + "core/"],
+    PROV + "ether/raw/": [PROV + "ether/raw/", PROV + "ether/xdp/program.hpp", NIC, PROV + "inet/", PROV + "core/",
+                          PROV + "verbs/table.hpp"],
     "prov/vma/test/": ["prov/vma/", "include/", SIM, UNIT, SEED],
     **{
         f"{COMPAT}{name}/": ["include/", *(f"{COMPAT}{below}/" for below in COMPAT_FLOORS[: floor + 1])]
@@ -118,7 +131,7 @@ def fault(includer, quote, name, exists):
     if target is None:
         if quote == '"' and name not in GENERATED:
             return f'"{name}" is not a file of the project; use <> for others\' headers'
-        if prefix == PROV + "inet/" and INET_FORBIDDEN.match(name):
+        if prefix.startswith(PROV + "inet/") and INET_FORBIDDEN.match(name):
             return f"inet does no I/O: <{name}> is not for it"
         return None
     allowed = list(RULES[prefix])

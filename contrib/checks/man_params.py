@@ -5,7 +5,7 @@
                                 and   compat/src/config/rows_*.hpp
     man/libvma.7    WHAT STAYS  with  compat/src                      reasons in the log for staying on the kernel
     man/fi_vma.7    FI_VMA_*    with  prov/vma/src                    names
-    man/fi_vma.7    LIMITS      with  prov/vma/src/ofi/attr.hpp       numbers
+    man/fi_vma.7    LIMITS      with  prov/vma/src/ofi/info/attr.hpp       numbers
     man/fi_vma.7    EXTENSIONS  with  include/rdma/fi_ext_vma*.h      names
 
 and fails on a difference. With --fix it writes the entries of PARAMETERS anew from the table: heading, the line of
@@ -27,7 +27,7 @@ LEVELS = tree.ROOT / "compat/src/config/log.hpp"
 PARAMS = tree.ROOT / "compat/src/config/params.hpp"
 SPECS = tree.ROOT / "compat/src/config/table.hpp"
 PROVIDER = tree.ROOT / "prov/vma/src"
-ATTRIBUTES = tree.ROOT / "prov/vma/src/ofi/attr.hpp"
+ATTRIBUTES = tree.ROOT / "prov/vma/src/ofi/info/attr.hpp"
 EXTENSIONS = sorted((tree.ROOT / "include/rdma").glob("fi_ext_vma*.h"))
 
 # Attribute as the page's LIMITS heads it -> the constants whose values its paragraph must name, in this order.

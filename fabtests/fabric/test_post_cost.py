@@ -27,7 +27,7 @@ def count(run, tmp_path, by: str, what: str):
     """Instructions a send, and how many of them are not the device's."""
     profile = tmp_path / f"callgrind.{by}"
     done = run.run("callgrind", [build.tool("valgrind"), "--tool=callgrind", f"--callgrind-out-file={profile}",
-                                 f"--toggle-collect={by}_{what}s", build.program("../prov/vma/test/post_cost"), by, what])
+                                 f"--toggle-collect={by}_{what}s", build.program("../prov/vma/test/verbs/post_cost"), by, what])
     collected = re.search(r"Collected : (\d+)", done.stderr())
     assert collected, done.stderr()
     total = int(collected[1])

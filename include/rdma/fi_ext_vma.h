@@ -21,7 +21,7 @@ extern "C" {
  * FI_OPT_VMA_REGION (level FI_OPT_ENDPOINT, FI_EP_MSG): memory of this endpoint that its one peer may write.
  *
  * A region is allocated and registered by the provider where its device reaches it best: pages that the peer
- * process maps (local), registered and NUMA-bound memory (verbs). It lives until fi_close() of the endpoint.
+ * process maps (local), registered memory (verbs). It lives until fi_close() of the endpoint.
  *
  * fi_setopt: optval is a size_t, bytes wanted, 1 .. 1 GiB, before fi_enable(). Errors: -FI_EINVAL (size, length of
  *     optval), -FI_EOPBADSTATE (enabled already), -FI_ENOMEM.

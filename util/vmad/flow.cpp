@@ -4,8 +4,8 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
-#include "inet/ip_header.hpp"
-#include "inet/tcp_segment.hpp"
+#include "inet/tcp/segment.hpp"
+#include "inet/wire/ip_header.hpp"
 
 namespace vma::guard {
 

@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "ether/guardian_message.hpp"
-#include "inet/types.hpp"
+#include "inet/wire/types.hpp"
 
 namespace vma::guard {
 

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <iterator>
 
-#include "inet/ip_header.hpp"
-#include "inet/tcp_segment.hpp"
+#include "inet/tcp/segment.hpp"
+#include "inet/wire/ip_header.hpp"
 #include "log.hpp"
 
 namespace vma::guard {

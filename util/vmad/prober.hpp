@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "core/fd.hpp"
-#include "inet/types.hpp"
+#include "inet/wire/types.hpp"
 
 namespace vma::guard {
 

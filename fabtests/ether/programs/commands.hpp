@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "inet/types.hpp"
+#include "inet/wire/types.hpp"
 
 namespace fabtest {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "inet/bytes.hpp"
+#include "inet/wire/bytes.hpp"
 
 namespace fabtest {
 namespace {

@@ -22,12 +22,12 @@
 #include <string>
 #include <vector>
 
-#include "ether/xdp_port.hpp"
+#include "ether/xdp/nic.hpp"
 #include "fabtests/ether/programs/commands.hpp"
 #include "fabtests/ether/programs/echo.hpp"
 
 using namespace vma;
-using Port = ether::XdpPort;
+using Nic = ether::XdpNic;
 using fabtest::die;
 using fabtest::parse_address;
 
@@ -41,7 +41,7 @@ enum class Wait { kPoll, kSpin, kBusy };
 class Echo
 {
 public:
-    Echo(Port &port, Wait wait) : port_(port), wait_(wait) {}
+    Echo(Nic &nic, Wait wait) : nic_(nic), wait_(wait) {}
 
     void run()
     {
@@ -58,7 +58,7 @@ private:
     void wait_for_anything()
     {
         std::vector<pollfd> wanted{{STDIN_FILENO, POLLIN, 0}};
-        for (const ether::XdpSocket &socket : port_.queues())
+        for (const ether::XdpSocket &socket : nic_.queues())
             wanted.push_back({socket.fd(), POLLIN, 0});
         if (::poll(wanted.data(), wanted.size(), -1) < 0)
             die("poll", errno);
@@ -69,7 +69,7 @@ private:
     {
         for (int i = 0; i < kSpinsBetweenCommands; ++i) {
             if (!turn() && wait_ == Wait::kBusy) {
-                for (ether::XdpSocket &socket : port_.queues())
+                for (ether::XdpSocket &socket : nic_.queues())
                     socket.drive();
             }
         }
@@ -78,7 +78,7 @@ private:
     bool turn()
     {
         bool any = false;
-        for (ether::XdpSocket &socket : port_.queues())
+        for (ether::XdpSocket &socket : nic_.queues())
             any |= turn(socket);
         return any;
     }
@@ -138,7 +138,7 @@ private:
         }
         if (verb == "stamps") {
             constexpr const char *kNames[] = {"off", "software", "hardware"};
-            std::printf("%s %lu %lu\n", kNames[static_cast<unsigned>(port_.stamps())], last_.arrived, last_.hardware);
+            std::printf("%s %lu %lu\n", kNames[static_cast<unsigned>(nic_.stamps())], last_.arrived, last_.hardware);
             std::fflush(stdout);
             return;
         }
@@ -174,7 +174,7 @@ private:
         inet::IpAddress address;
         if (!(words >> text) || !parse_address(text, address))
             return -EINVAL;
-        return add ? port_.flows().add_address(address) : port_.flows().remove_address(address);
+        return add ? nic_.flows().add_address(address) : nic_.flows().remove_address(address);
     }
 
     int change_flow(bool add, std::istringstream &words)
@@ -186,16 +186,16 @@ private:
         if (words >> remote && (!parse_address(remote, flow.remote.address) || !(words >> flow.remote.port)))
             return -EINVAL;
         const inet::Protocol number = protocol == "tcp" ? inet::Protocol::kTcp : inet::Protocol::kUdp;
-        return add ? port_.flows().add(flow, number) : port_.flows().remove(flow, number);
+        return add ? nic_.flows().add(flow, number) : nic_.flows().remove(flow, number);
     }
 
     void tell_counters()
     {
         ether::SteeringCounters steering;
-        if (const int status = port_.program().counters(steering); status != 0)
+        if (const int status = nic_.program().counters(steering); status != 0)
             die("counters", -status);
         ether::XdpSocketCounters all;
-        for (const ether::XdpSocket &socket : port_.queues()) {
+        for (const ether::XdpSocket &socket : nic_.queues()) {
             ether::XdpSocketCounters one;
             if (const int status = socket.counters(one); status != 0)
                 die("socket's counters", -status);
@@ -209,7 +209,7 @@ private:
         std::fflush(stdout);
     }
 
-    Port &port_;
+    Nic &nic_;
     const Wait wait_;
     bool ended_ = false;
     bool copies_ = false;
@@ -226,7 +226,7 @@ int main(int argc, char **argv)
     if (argc < 2)
         die("frame_echo INTERFACE [generic|native] [poll|spin|busy] [long] [software|hardware] [queue NUMBER]...",
             EINVAL);
-    ether::XdpPortOptions options;
+    ether::XdpNicOptions options;
     Wait wait = Wait::kPoll;
     for (int i = 2; i < argc; ++i) {
         const std::string word = argv[i];
@@ -247,11 +247,11 @@ int main(int argc, char **argv)
         else if (word == "queue" && i + 1 < argc)
             options.queues.push_back(static_cast<unsigned>(std::atoi(argv[++i])));
     }
-    Port port;
-    if (const int status = Port::open(argv[1], options, port); status != 0)
+    Nic nic;
+    if (const int status = Nic::open(argv[1], options, nic); status != 0)
         die(argv[1], -status);
-    const char *const mode = port.program().mode() == ether::XdpMode::kNative ? "native" : "generic";
-    std::printf("open %s %zu\n", mode, port.queues().size());
+    const char *const mode = nic.program().mode() == ether::XdpMode::kNative ? "native" : "generic";
+    std::printf("open %s %zu\n", mode, nic.queues().size());
     std::fflush(stdout);
-    Echo(port, wait).run();
+    Echo(nic, wait).run();
 }

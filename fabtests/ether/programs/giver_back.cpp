@@ -20,8 +20,8 @@
 
 #include "core/fd.hpp"
 #include "ether/address.hpp"
-#include "ether/driver.hpp"
-#include "ether/kernel_return.hpp"
+#include "ether/net_if.hpp"
+#include "ether/stream/kernel_return.hpp"
 #include "fabtests/ether/programs/commands.hpp"
 
 using namespace vma;
@@ -32,7 +32,7 @@ namespace {
 class Giver
 {
 public:
-    explicit Giver(ether::Driver &driver) : driver_(driver) {}
+    explicit Giver(ether::NetIf &net_if) : net_if_(net_if) {}
 
     void obey(const std::string &line)
     {
@@ -42,7 +42,7 @@ public:
         if (command == "connect")
             fabtest::answer(connect(words));
         else if (command == "steer")
-            fabtest::answer(driver_.flows().add(flow_, inet::Protocol::kTcp));
+            fabtest::answer(net_if_.flows().add(flow_, inet::Protocol::kTcp));
         else if (command == "give")
             give(words);
         else
@@ -74,9 +74,9 @@ private:
         std::vector<unsigned char> bytes(wanted);
         std::size_t have = 0;
         ether::KernelReturn back(flow_);
-        static_cast<void>(driver_.flows().remove(flow_, inet::Protocol::kTcp));
+        static_cast<void>(net_if_.flows().remove(flow_, inet::Protocol::kTcp));
         while (have < wanted) {
-            driver_.sort(ether::now_ns(), back);
+            net_if_.sort(ether::now_ns(), back);
             const ssize_t n = ::recv(socket_.get(), bytes.data() + have, wanted - have, MSG_DONTWAIT);
             if (n == 0 || (n < 0 && errno != EAGAIN))
                 die("recv", errno);
@@ -87,7 +87,7 @@ private:
         std::printf("\n");
     }
 
-    ether::Driver &driver_;
+    ether::NetIf &net_if_;
     core::UniqueFd socket_;
     inet::Flow flow_;
 };
@@ -101,10 +101,10 @@ int main(int argc, char **argv)
         return 2;
     }
     ::setvbuf(stdout, nullptr, _IOLBF, 0);
-    std::unique_ptr<ether::Driver> driver;
-    if (const int error = ether::Driver::open(argv[1], {}, driver))
-        die("Driver::open", -error);
-    Giver giver(*driver);
+    std::unique_ptr<ether::NetIf> net_if;
+    if (const int error = ether::NetIf::open(argv[1], {}, net_if))
+        die("NetIf::open", -error);
+    Giver giver(*net_if);
     fabtest::Commands commands;
     std::printf("ready\n");
     pollfd input{STDIN_FILENO, POLLIN, 0};

@@ -20,7 +20,7 @@
 #include <sstream>
 #include <string>
 
-#include "ether/netlink.hpp"
+#include "ether/netlink/cache.hpp"
 #include "fabtests/ether/programs/commands.hpp"
 
 using namespace vma;

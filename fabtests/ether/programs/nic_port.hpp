@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "ether/port.hpp"
+#include "ether/nic.hpp"
 #include "fabtests/ether/programs/sim_nic.hpp"
 
 namespace fabtest {
@@ -14,14 +14,14 @@ namespace fabtest {
 struct NicPort {
     std::unique_ptr<SimNic> nic;
     std::string sysfs;
-    vma::ether::PortOptions options; // as ever, if there is no such argument
+    vma::ether::NicOptions options; // as ever, if there is no such argument
 
     void set(const std::string &value) // behind "nic="
     {
         const std::size_t colon = value.find(':');
         sysfs = colon == std::string::npos ? "" : value.substr(colon + 1);
         nic = std::make_unique<SimNic>(value.substr(0, colon));
-        options = {vma::ether::PortKind::kRaw, sysfs.c_str()};
+        options = {vma::ether::NicKind::kRaw, sysfs.c_str()};
     }
 };
 

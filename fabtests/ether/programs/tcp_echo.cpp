@@ -132,8 +132,8 @@ public:
     {
         if (const int status = host_.flows().add(flow_, inet::Protocol::kTcp); status != 0)
             die("flow", -status);
-        const inet::PathIndex path = host_.stack().use_path(now_ns(), flow_.remote.address);
-        if (const int status = tcp_.connect(now_ns(), flow_, path, settings_, 0, id_); status != 0)
+        const inet::NextHopIndex next_hop = host_.stack().use_next_hop(now_ns(), flow_.remote.address);
+        if (const int status = tcp_.connect(now_ns(), flow_, next_hop, settings_, 0, id_); status != 0)
             die("connect", -status);
         while (!done_) {
             const bool any = host_.turn();

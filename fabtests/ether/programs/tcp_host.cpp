@@ -66,19 +66,19 @@ void set(inet::TcpSettings &settings, const std::string &text)
         die(text.c_str(), EINVAL);
 }
 
-TcpHost::TcpHost(const char *interface, const ether::PortOptions &port)
+TcpHost::TcpHost(const char *interface, const ether::NicOptions &nic)
 {
     inet::TcpLimits limits;
     limits.connections = kConnections;
-    if (const int status = ether::Driver::open(interface, limits, driver_, port); status != 0)
+    if (const int status = ether::NetIf::open(interface, limits, net_if_, nic); status != 0)
         die(interface, -status);
 }
 
 void TcpHost::wait(int input)
 {
-    if (!driver_->arm())
+    if (!net_if_->arm())
         return;
-    pollfd wanted[] = {{input, POLLIN, 0}, {driver_->wait_fd(), POLLIN, 0}};
+    pollfd wanted[] = {{input, POLLIN, 0}, {net_if_->wait_fd(), POLLIN, 0}};
     if (::poll(wanted, std::size(wanted), -1) < 0)
         die("poll", errno);
 }

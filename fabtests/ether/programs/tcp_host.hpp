@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "ether/driver.hpp"
+#include "ether/net_if.hpp"
 
 namespace fabtest {
 
@@ -25,21 +25,21 @@ inline std::uint8_t byte_at(std::uint64_t position)
 class TcpHost
 {
 public:
-    explicit TcpHost(const char *interface, const vma::ether::PortOptions &port = {}); // dies where it can't be opened
+    explicit TcpHost(const char *interface, const vma::ether::NicOptions &nic = {}); // dies where it can't be opened
 
-    vma::ether::Driver &driver() { return *driver_; }
-    vma::inet::Stack &stack() { return driver_->stack(); }
-    vma::inet::Tcp &tcp() { return driver_->tcp(); }
-    vma::ether::Flows &flows() { return driver_->flows(); }
+    vma::ether::NetIf &net_if() { return *net_if_; }
+    vma::inet::Stack &stack() { return net_if_->stack(); }
+    vma::inet::Tcp &tcp() { return net_if_->tcp(); }
+    vma::ether::Flows &flows() { return net_if_->flows(); }
 
     // Takes what has come, sends what there is to send. True: there was something.
-    bool turn() { return driver_->turn(); }
+    bool turn() { return net_if_->turn(); }
 
     // Sleeps until a frame, a change of the network, a timer, or `input` (-1: none) has something.
     void wait(int input = -1);
 
 private:
-    std::unique_ptr<vma::ether::Driver> driver_;
+    std::unique_ptr<vma::ether::NetIf> net_if_;
 };
 
 } // namespace fabtest

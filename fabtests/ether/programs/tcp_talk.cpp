@@ -155,8 +155,8 @@ private:
         if (status != 0 && status != -EEXIST)
             return status;
         start();
-        const inet::PathIndex path = host_.stack().use_path(now_ns(), flow.remote.address);
-        return tcp_.connect(now_ns(), flow, path, settings_, 0, id_);
+        const inet::NextHopIndex next_hop = host_.stack().use_next_hop(now_ns(), flow.remote.address);
+        return tcp_.connect(now_ns(), flow, next_hop, settings_, 0, id_);
     }
 
     bool accept()

@@ -13,7 +13,7 @@
 #include "fabtests/ether/programs/commands.hpp"
 #include "fabtests/ether/programs/nic_port.hpp"
 #include "fabtests/ether/programs/tcp_host.hpp"
-#include "inet/udp.hpp"
+#include "inet/udp/header.hpp"
 
 using namespace vma;
 using fabtest::die;
@@ -65,15 +65,15 @@ private:
         inet::Bytes parts[] = {{}, inet::Bytes(buffer_).first(got.copied)};
         const inet::UdpPorts ports{local_.port, got.info.source.port};
         // The peer asks for us as we ask for it, so its address is soon there.
-        const inet::PathIndex path = host_.stack().use_path(now_ns(), ip.target);
-        const auto is_ready = [&] { return host_.stack().tcp().paths()[path].ready; };
+        const inet::NextHopIndex next_hop = host_.stack().use_next_hop(now_ns(), ip.target);
+        const auto is_ready = [&] { return host_.stack().tcp().next_hops()[next_hop].ready; };
         while (!is_ready()) {
             if (!host_.turn() && !is_ready())
                 host_.wait();
         }
-        while (host_.driver().write_datagram(now_ns(), path, ip, ports, parts) == -EAGAIN)
+        while (host_.net_if().write_datagram(now_ns(), next_hop, ip, ports, parts) == -EAGAIN)
             host_.turn();
-        host_.driver().send(now_ns());
+        host_.net_if().send(now_ns());
         return true;
     }
 

@@ -23,7 +23,7 @@
 #include <rdma/providers/fi_prov.h>
 
 #include "ofi/address.hpp"
-#include "ofi/info.hpp"
+#include "ofi/info/info.hpp"
 
 extern "C" FI_EXT_INI;
 

@@ -2,8 +2,8 @@
 // The segments that vmad sends, as a stack reads them.
 #include "fabtests/unit.hpp"
 
-#include "inet/ip_header.hpp"
-#include "inet/tcp_segment.hpp"
+#include "inet/tcp/segment.hpp"
+#include "inet/wire/ip_header.hpp"
 #include "util/vmad/flow.hpp"
 
 using namespace vma;

@@ -24,7 +24,6 @@ namespace vma::core {
     X(set_xml, hwloc_topology_set_xml)                                                                                 \
     X(set_synthetic, hwloc_topology_set_synthetic)                                                                     \
     X(load, hwloc_topology_load)                                                                                       \
-    X(is_thissystem, hwloc_topology_is_thissystem)                                                                     \
     X(get_obj_by_depth, hwloc_get_obj_by_depth)                                                                        \
     X(distances_get_by_type, hwloc_distances_get_by_type)                                                              \
     X(distances_release, hwloc_distances_release)                                                                      \

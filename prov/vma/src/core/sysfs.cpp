@@ -131,22 +131,4 @@ std::optional<RdmaPort> rdma_port_of(std::string_view interface, const char *roo
     return std::nullopt;
 }
 
-std::vector<std::string> rdma_interfaces(std::string_view device, const char *root) noexcept
-{
-    const std::string path = path_of(device, root);
-    if (path.empty())
-        return {};
-    std::vector<std::string> names = entries(path + "/device/net");
-    for (const std::string &port : entries(path + "/ports")) {
-        std::string table = path;
-        table.append("/ports/").append(port).append("/gid_attrs/ndevs/");
-        for (const std::string &gid : entries(table))
-            names.push_back(read_line(table + gid)); // empty for an entry of the table that has no address
-    }
-    std::erase_if(names, [](const std::string &name) { return !is_file_name(name); });
-    std::ranges::sort(names);
-    names.erase(std::unique(names.begin(), names.end()), names.end());
-    return names;
-}
-
 } // namespace vma::core

@@ -50,8 +50,4 @@ struct RdmaPort {
 // none is.
 std::optional<RdmaPort> rdma_port_of(std::string_view interface, const char *root = kSysfs) noexcept;
 
-// Names, sorted, each once; empty for a device that is not there. Ports that carry addresses name their interfaces
-// (RoCE, iWARP, rxe); an IPoIB interface hangs under the device's PCI function.
-std::vector<std::string> rdma_interfaces(std::string_view device, const char *root = kSysfs) noexcept;
-
 } // namespace vma::core

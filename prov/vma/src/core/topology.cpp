@@ -4,12 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <climits>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
-#include <linux/mempolicy.h>
 #include <numeric>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -56,18 +53,6 @@ const Topology::Device *Topology::find(std::string_view name) const noexcept
 {
     const auto found = std::ranges::find(devices_, name, &Device::name);
     return found != devices_.end() ? &*found : nullptr;
-}
-
-int Topology::node_of(std::string_view device) const noexcept
-{
-    const Device *const found = find(device);
-    return found != nullptr && found->near.size() == 1 ? nodes_[found->near.front()].number : kNoNode;
-}
-
-CpuSet Topology::cpus_of(int node) const noexcept
-{
-    const auto found = std::ranges::find(nodes_, node, &Node::number);
-    return found != nodes_.end() ? found->cpus : CpuSet();
 }
 
 std::optional<unsigned> Topology::mean_distance(std::span<const std::size_t> from, const CpuSet &cpus) const noexcept
@@ -117,34 +102,6 @@ std::vector<std::size_t> Topology::rank(std::span<const DeviceRef> devices, cons
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::ranges::stable_sort(order, {}, [&](std::size_t i) { return keys[i]; });
     return order;
-}
-
-bool Topology::bind_memory(void *address, std::size_t length, int node) const noexcept
-{
-    return this_machine_ && nodes_.size() > 1 && node != kNoNode && bind_to_node(address, length, node);
-}
-
-bool bind_to_node(void *address, std::size_t length, int node) noexcept
-{
-    if (node < 0 || node >= kMaxNodes) {
-        VMA_WARN(core, "memory is not bound: node %d, expected 0 to %d", node, kMaxNodes - 1);
-        return false;
-    }
-    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-    const auto first = reinterpret_cast<std::uintptr_t>(address);
-    const std::uintptr_t begin = (first + page - 1) & ~(page - 1);
-    const std::uintptr_t end = (first + length) & ~(page - 1);
-    if (begin >= end)
-        return true; // no whole page
-    const auto bit = static_cast<std::size_t>(node);
-    std::array<unsigned long, kMaxNodes / kBitsPerWord> mask{};
-    mask[bit / kBitsPerWord] = 1UL << (bit % kBitsPerWord);
-    // The kernel reads one bit less than it is told.
-    if (::syscall(SYS_mbind, begin, end - begin, MPOL_PREFERRED, mask.data(), kMaxNodes + 1, MPOL_MF_MOVE) == 0)
-        return true;
-    VMA_INFO(core, "%zu bytes are not bound to NUMA node %d: %s; they stay where the kernel puts them",
-             static_cast<std::size_t>(end - begin), node, std::strerror(errno));
-    return false;
 }
 
 const Topology &machine_topology() noexcept

@@ -44,13 +44,6 @@ public:
     static std::optional<Topology> from_xml(const char *path) noexcept;
     static std::optional<Topology> from_synthetic(const char *description) noexcept; // hwloc's syntax: "node:2 pu:4"
 
-    // NUMA nodes that have processors.
-    std::size_t nodes() const noexcept { return nodes_.size(); }
-    // The number that Linux gives the node of a device. kNoNode: unknown device, or one that several nodes share.
-    int node_of(std::string_view device) const noexcept;
-    // Empty for a node that is not there.
-    CpuSet cpus_of(int node) const noexcept;
-
     // How far the device is from these processors, as the mean of what each has to it: 1000 is the same node, 2000 what
     // firmware calls twice as far (hundredths of ACPI SLIT's unit). Nothing where either is not known.
     std::optional<unsigned> distance(std::string_view device, const CpuSet &cpus) const noexcept;
@@ -59,15 +52,12 @@ public:
     // Places in `devices`, the nearest first; those that are equally near stay in order, unknown ones are last.
     std::vector<std::size_t> rank(std::span<const DeviceRef> devices, const Where &where) const noexcept;
 
-    // As bind_to_node(); does nothing and returns false where there is nothing to choose, that is with less than two
-    // nodes, with kNoNode, and if it is not this machine's topology.
-    bool bind_memory(void *address, std::size_t length, int node) const noexcept;
-
 private:
     friend class TopologyReader;
+    friend struct TopologyProbe; // of the tests
 
     struct Node {
-        int number;
+        int number;  // Linux's
         CpuSet cpus; // no processor is in two nodes
     };
     struct Device {
@@ -81,17 +71,11 @@ private:
     std::vector<Node> nodes_;
     std::vector<unsigned> distances_; // nodes x nodes, ACPI's unit: 10 is local
     std::vector<Device> devices_;
-    bool this_machine_ = false;
 };
 
 // This machine's, read at the first call, which takes milliseconds, tens of them on a large or busy machine. It has no
 // nodes, and is had at once, where there is only one (and no variable of hwloc's says otherwise); none either where
 // reading failed. Stays for ever. Thread-safe.
 const Topology &machine_topology() noexcept;
-
-// The kernel takes pages of the range from that node as long as it has any; those that are there already move if they
-// can. Only whole pages within [address, address + length) are concerned. false, with a line in the log, on failure:
-// the memory stays good.
-bool bind_to_node(void *address, std::size_t length, int node) noexcept;
 
 } // namespace vma::core

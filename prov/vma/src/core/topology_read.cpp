@@ -84,7 +84,6 @@ public:
         read_distances();
         read_devices(HWLOC_TYPE_DEPTH_PCI_DEVICE);
         read_devices(HWLOC_TYPE_DEPTH_OS_DEVICE);
-        found_.this_machine_ = hwloc_.is_thissystem(topology_) == 1;
         return std::move(found_);
     }
 

@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "inet/types.hpp"
+#include "inet/wire/types.hpp"
 #include "ofi/address.hpp"
 
 namespace vma::ether {

@@ -10,7 +10,7 @@
 #include <new>
 #include <utility>
 
-#include "inet/block_arena.hpp"
+#include "inet/base/block_arena.hpp"
 #include "rdma/fi_ext_vma.h"
 
 namespace vma::ether {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// System calls are made by number, as in repair.cpp: the preload library's functions are not meant for us.
+// System calls are made by number, as in ether/stream/repair.cpp: the preload library's functions are not meant for us.
 #include "ether/guardian.hpp"
 
 #include <netinet/in.h>

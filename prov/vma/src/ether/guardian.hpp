@@ -7,7 +7,7 @@
 
 #include "core/fd.hpp"
 #include "ether/guardian_message.hpp"
-#include "inet/tcp_connection.hpp"
+#include "inet/tcp/connection.hpp"
 
 namespace vma::ether {
 
@@ -15,7 +15,7 @@ namespace vma::ether {
 class Guardian
 {
 public:
-    // Once, by a thread in the network namespace of the port. Who listens must be root's or of this user: he gets raw sockets.
+    // Once, by a thread in the network namespace of the NIC. Who listens must be root's or of this user: he gets raw sockets.
     void connect() noexcept;
     // It is established. `stamp`: our time stamp now.
     void add(const inet::Connection &connection, std::uint32_t stamp) noexcept;

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "prov/vma/src/inet/types.hpp"
+#include "prov/vma/src/inet/wire/types.hpp"
 
 namespace vma::ether {
 

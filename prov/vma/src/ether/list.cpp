@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// For each pair of addresses the port that the kernel's routes lead through; without a peer, those that have the source.
+// For each pair of addresses the NIC that the kernel's routes lead through; without a peer, those that have the source.
 #include "ether/list.hpp"
 
 #include <linux/capability.h>
@@ -14,8 +14,8 @@
 #include "core/choose.hpp"
 #include "core/sysfs.hpp"
 #include "ether/address.hpp"
-#include "ether/netlink.hpp"
-#include "ether/port.hpp"
+#include "ether/netlink/cache.hpp"
+#include "ether/nic.hpp"
 #include "rdma/fi_ext_vma.h"
 
 namespace vma::ether {
@@ -26,7 +26,7 @@ constexpr std::uint64_t kRxCaps = FI_MSG | FI_RECV;
 constexpr std::uint64_t kDomainCaps = FI_REMOTE_COMM;
 
 struct Choice {
-    std::string port;
+    std::string nic;
     ofi::AddressPair pair;
 };
 
@@ -52,12 +52,12 @@ bool may_use_ports() noexcept
     __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3]{};
     if (::syscall(SYS_capget, &header, sets) != 0)
         return false;
-    const bool may_steer = has(sets, CAP_BPF) || has(sets, CAP_SYS_ADMIN) || configured_port_kind() == PortKind::kRaw;
+    const bool may_steer = has(sets, CAP_BPF) || has(sets, CAP_SYS_ADMIN) || configured_nic_kind() == NicKind::kRaw;
     return has(sets, CAP_NET_RAW) && has(sets, CAP_NET_ADMIN) && may_steer;
 }
 
-// The port below an interface: "" where none can be used.
-std::string port_of(const NetState &net, unsigned interface)
+// The NIC below an interface: "" where none can be used.
+std::string nic_of(const NetState &net, unsigned interface)
 {
     Outlet outlet;
     if (!net.outlet(interface, outlet))
@@ -67,14 +67,14 @@ std::string port_of(const NetState &net, unsigned interface)
     return usable ? link->name : std::string();
 }
 
-bool is_admitted(const ofi::Query &query, const std::string &port, const inet::IpAddress &address)
+bool is_admitted(const ofi::Query &query, const std::string &nic, const inet::IpAddress &address)
 {
     const ofi::Address text = to_socket_address({address, 0});
     const std::optional<in6_addr> ip = core::ip_of(&text.sa);
-    return !port.empty() && ip && query.filters.admits_device(port) && query.filters.admits(port, *ip);
+    return !nic.empty() && ip && query.filters.admits_device(nic) && query.filters.admits(nic, *ip);
 }
 
-// The peer's route tells the port, and the source where none is given.
+// The peer's route tells the NIC, and the source where none is given.
 void choose_by_route(const ofi::Query &query, NetState &net, const ofi::AddressPair &asked,
                      std::vector<Choice> &choices)
 {
@@ -86,12 +86,12 @@ void choose_by_route(const ofi::Query &query, NetState &net, const ofi::AddressP
     if (net.route(question, route) != 0 || route.kind != RouteKind::kUnicast)
         return;
     const inet::IpAddress source = question.source.is_any() ? route.source : question.source;
-    const std::string port = port_of(net, route.interface);
-    if (is_admitted(query, port, source))
-        choices.push_back({port, {to_socket_address({source, asked.source.port()}), asked.destination}});
+    const std::string nic = nic_of(net, route.interface);
+    if (is_admitted(query, nic, source))
+        choices.push_back({nic, {to_socket_address({source, asked.source.port()}), asked.destination}});
 }
 
-// Each port that has the source; a wildcard is everywhere.
+// Each NIC that has the source; a wildcard is everywhere.
 void choose_by_source(const ofi::Query &query, const NetState &net, const ofi::Address &source,
                       std::vector<Choice> &choices)
 {
@@ -102,13 +102,13 @@ void choose_by_source(const ofi::Query &query, const NetState &net, const ofi::A
         const bool fits = source.empty()
                               ? query.takes(here)
                               : here.sa.sa_family == source.sa.sa_family && (anywhere || here.same_host(source));
-        const std::string port = port_of(net, local.interface);
-        if (!fits || scoped || !local.usable || !is_admitted(query, port, local.address))
+        const std::string nic = nic_of(net, local.interface);
+        if (!fits || scoped || !local.usable || !is_admitted(query, nic, local.address))
             continue;
         const bool again = std::any_of(choices.begin(), choices.end(),
-                                       [&](const Choice &known) { return anywhere && known.port == port; });
+                                       [&](const Choice &known) { return anywhere && known.nic == nic; });
         if (!again)
-            choices.push_back({port, {here, {}}});
+            choices.push_back({nic, {here, {}}});
     }
 }
 
@@ -118,12 +118,12 @@ std::vector<std::string> ranked(const std::vector<Choice> &choices)
     std::vector<core::Candidate> candidates;
     for (const Choice &choice : choices) {
         const bool again = std::any_of(candidates.begin(), candidates.end(),
-                                       [&](const core::Candidate &known) { return known.name == choice.port; });
+                                       [&](const core::Candidate &known) { return known.name == choice.nic; });
         if (again)
             continue;
         core::Candidate &candidate = candidates.emplace_back();
-        candidate.name = choice.port;
-        candidate.node = core::net_numa_node(choice.port);
+        candidate.name = choice.nic;
+        candidate.node = core::net_numa_node(choice.nic);
     }
     std::vector<std::string> names;
     for (const std::size_t place : core::choose(candidates, {})) // the filters have been asked
@@ -133,11 +133,11 @@ std::vector<std::string> ranked(const std::vector<Choice> &choices)
 
 } // namespace
 
-ofi::Offer stream_offer(const char *port) noexcept
+ofi::Offer stream_offer(const char *nic) noexcept
 {
     ofi::Offer offer = ofi::kMsgOffer;
     offer.fabric = kFabricName;
-    offer.name = port;
+    offer.name = nic;
     offer.caps = kTxCaps | kRxCaps | kDomainCaps;
     offer.tx_caps = kTxCaps;
     offer.rx_caps = kRxCaps;
@@ -158,11 +158,11 @@ ofi::Offer stream_offer(const char *port) noexcept
     return offer;
 }
 
-ofi::Offer datagram_offer(const char *port) noexcept
+ofi::Offer datagram_offer(const char *nic) noexcept
 {
     ofi::Offer offer = ofi::kDgramOffer;
     offer.fabric = kFabricName;
-    offer.name = port;
+    offer.name = nic;
     offer.caps = ofi::kDgramTxCaps | ofi::kDgramRxCaps | kDomainCaps;
     offer.asked_caps = 0;
     offer.rx_caps = ofi::kDgramRxCaps;
@@ -189,12 +189,12 @@ void list_infos(const ofi::Query &query, ofi::InfoList &list) noexcept
         else
             choose_by_route(query, net, pair, choices);
     }
-    for (const std::string &port : ranked(choices)) {
-        for (const ofi::Offer &offer : {stream_offer(port.c_str()), datagram_offer(port.c_str())}) {
+    for (const std::string &nic : ranked(choices)) {
+        for (const ofi::Offer &offer : {stream_offer(nic.c_str()), datagram_offer(nic.c_str())}) {
             if (!query.takes(offer))
                 continue;
             for (const Choice &choice : choices) {
-                if (choice.port == port)
+                if (choice.nic == nic)
                     list.add(query, offer, query.attributes_only ? ofi::AddressPair{} : choice.pair);
             }
         }

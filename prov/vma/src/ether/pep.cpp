@@ -13,9 +13,9 @@
 
 #include "core/log.hpp"
 #include "ether/address.hpp"
-#include "ether/tcp_option.hpp"
-#include "ofi/attr.hpp"
+#include "ether/stream/tcp_option.hpp"
 #include "ofi/give_option.hpp"
+#include "ofi/info/attr.hpp"
 #include "ofi/noop.hpp"
 #include "rdma/fi_ext_vma.h"
 
@@ -23,10 +23,10 @@ namespace vma::ether {
 
 void refuse(Request &request) noexcept
 {
-    Station &station = *request.station;
-    station.tcp().abort(now_ns(), request.connection);
-    station.driver().send(now_ns());
-    station.outlive(request.flow, false, {});
+    PortContext &port_context = *request.port_context;
+    port_context.tcp().abort(now_ns(), request.connection);
+    port_context.net_if().send(now_ns());
+    port_context.outlive(request.flow, false, {});
 }
 
 namespace {
@@ -47,7 +47,7 @@ ofi::InfoPtr request_info(const PassiveEndpoint &pep, Request &request)
     if (info->addr_format != FI_SOCKADDR)
         info->addr_format = own.sa.sa_family == AF_INET6 ? FI_SOCKADDR_IN6 : FI_SOCKADDR_IN;
     info->domain_attr->domain = nullptr;
-    info->fabric_attr->fabric = &pep.ports.fabric().fid;
+    info->fabric_attr->fabric = &pep.ether_fabric.fabric().fid;
     if (info->fabric_attr->prov_name == nullptr)
         info->fabric_attr->prov_name = ::strdup(ofi::kProviderName);
     return info->fabric_attr->prov_name != nullptr ? std::move(info) : nullptr;
@@ -58,31 +58,31 @@ ofi::InfoPtr request_info(const PassiveEndpoint &pep, Request &request)
 void PassiveEndpoint::on_acceptable() noexcept
 {
     inet::ConnectionId connection;
-    while (untaken < backlog && station->tcp().accept(listener, connection)) {
+    while (untaken < backlog && port_context->tcp().accept(listener, connection)) {
         if (!tell(connection)) {
             VMA_WARN(ep_ctrl, "no memory for a connection request: the connection is reset");
-            station->tcp().abort(now_ns(), connection);
+            port_context->tcp().abort(now_ns(), connection);
         }
     }
 }
 
 bool PassiveEndpoint::tell(inet::ConnectionId connection) noexcept
 {
-    const inet::Connection *const found = station->tcp().find(connection);
-    Request *const request = found != nullptr ? ports.add_request(station) : nullptr;
+    const inet::Connection *const found = port_context->tcp().find(connection);
+    Request *const request = found != nullptr ? ether_fabric.add_request(port_context) : nullptr;
     if (request == nullptr)
         return false;
     request->pep = this;
     request->connection = connection;
     request->flow = found->flow;
-    station->tcp().set_user(connection, 0);
+    port_context->tcp().set_user(connection, 0);
     ofi::InfoPtr request_of = request_info(*this, *request);
     if (!request_of || eq->post_cm(FI_CONNREQ, &fid.fid, std::move(request_of), nullptr, 0) != 0) {
-        ports.take_request(*station, &request->handle);
+        ether_fabric.take_request(*port_context, &request->handle);
         return false;
     }
-    station->share(inet::Protocol::kTcp, request->flow.local);
-    station->guard(connection);
+    port_context->share(inet::Protocol::kTcp, request->flow.local);
+    port_context->guard(connection);
     ++untaken;
     return true;
 }
@@ -99,10 +99,10 @@ int PassiveEndpoint::set_address(const ofi::Address &wanted) noexcept
     if (listening)
         return -FI_EOPBADSTATE;
     inet::Endpoint next = to_endpoint(wanted);
-    if (const int error = station->reserve(inet::Protocol::kTcp, next))
+    if (const int error = port_context->reserve(inet::Protocol::kTcp, next))
         return error;
     if (std::exchange(reserved, true))
-        station->release(inet::Protocol::kTcp, local);
+        port_context->release(inet::Protocol::kTcp, local);
     local = next;
     return 0;
 }
@@ -115,31 +115,31 @@ void release_requests(PassiveEndpoint &pep)
     if (pep.eq != nullptr) {
         for (const ofi::InfoPtr &unread : pep.eq->remove_events(&pep.fid.fid)) {
             const std::unique_ptr<Request> request =
-                unread ? pep.ports.take_request(*pep.station, unread->handle) : nullptr;
+                unread ? pep.ether_fabric.take_request(*pep.port_context, unread->handle) : nullptr;
             if (request)
                 refuse(*request);
         }
         pep.eq->refs.fetch_sub(1, std::memory_order_release);
     }
-    pep.ports.leave_requests(pep);
+    pep.ether_fabric.leave_requests(pep);
 }
 
 int close_pep(fid_t fid)
 {
     std::unique_ptr<PassiveEndpoint> pep(&self(fid));
-    ofi::Fabric &fabric = pep->ports.fabric();
+    ofi::Fabric &fabric = pep->ether_fabric.fabric();
     if (fabric.orphaned()) {
         static_cast<void>(pep.release());
         return 0;
     }
     {
-        const core::SpinGuard guard(pep->station->lock());
+        const core::SpinGuard guard(pep->port_context->lock());
         if (pep->listening)
-            pep->station->tcp().unlisten(now_ns(), pep->listener);
+            pep->port_context->tcp().unlisten(now_ns(), pep->listener);
         release_requests(*pep);
         if (pep->reserved)
-            pep->station->release(inet::Protocol::kTcp, pep->local);
-        pep->station->driver().send(now_ns());
+            pep->port_context->release(inet::Protocol::kTcp, pep->local);
+        pep->port_context->net_if().send(now_ns());
     }
     fabric.refs.fetch_sub(1, std::memory_order_release);
     return 0;
@@ -151,8 +151,8 @@ int bind_pep(fid_t fid, fid_t other, std::uint64_t)
     if (other == nullptr || other->fclass != FI_CLASS_EQ)
         return -FI_EINVAL;
     ofi::Eq &eq = ofi::eq_of(reinterpret_cast<fid_eq *>(other));
-    const core::SpinGuard guard(pep.station->lock());
-    if (pep.eq != nullptr || &eq.fabric != &pep.ports.fabric())
+    const core::SpinGuard guard(pep.port_context->lock());
+    if (pep.eq != nullptr || &eq.fabric != &pep.ether_fabric.fabric())
         return -FI_EINVAL;
     eq.refs.fetch_add(1, std::memory_order_relaxed);
     pep.eq = &eq;
@@ -166,10 +166,10 @@ int control_pep(fid_t fid, int command, void *arg)
         return -FI_ENOSYS;
     if (arg == nullptr || *static_cast<int *>(arg) < 0)
         return -FI_EINVAL;
-    const core::SpinGuard guard(pep.station->lock());
+    const core::SpinGuard guard(pep.port_context->lock());
     pep.backlog = std::max(*static_cast<int *>(arg), 1);
     if (pep.listening)
-        pep.station->tcp().set_backlog(pep.listener, static_cast<std::uint32_t>(pep.backlog));
+        pep.port_context->tcp().set_backlog(pep.listener, static_cast<std::uint32_t>(pep.backlog));
     return 0;
 }
 
@@ -182,7 +182,7 @@ int getopt_pep(fid_t fid, int level, int name, void *value, std::size_t *length)
         return ofi::give_option<std::size_t>(0, value, length);
     if (static_cast<unsigned>(name) != FI_OPT_VMA_TCP)
         return -FI_ENOPROTOOPT;
-    const core::SpinGuard guard(pep.station->lock());
+    const core::SpinGuard guard(pep.port_context->lock());
     return give_tcp_option(pep.settings, value, length);
 }
 
@@ -191,7 +191,7 @@ int setopt_pep(fid_t fid, int level, int name, const void *value, std::size_t le
     PassiveEndpoint &pep = self(fid);
     if (level != FI_OPT_ENDPOINT || static_cast<unsigned>(name) != FI_OPT_VMA_TCP)
         return -FI_ENOPROTOOPT;
-    const core::SpinGuard guard(pep.station->lock());
+    const core::SpinGuard guard(pep.port_context->lock());
     if (pep.listening)
         return -FI_EOPBADSTATE;
     return read_tcp_option(value, length, pep.settings);
@@ -203,25 +203,25 @@ int setname_pep(fid_t fid, void *addr, std::size_t length)
     ofi::Address wanted;
     if (!wanted.assign(addr, length))
         return -FI_EINVAL;
-    if (pep.ports.fabric().orphaned())
+    if (pep.ether_fabric.fabric().orphaned())
         return -FI_EOPBADSTATE;
-    const core::SpinGuard guard(pep.station->lock());
+    const core::SpinGuard guard(pep.port_context->lock());
     return pep.set_address(wanted);
 }
 
 int getname_pep(fid_t fid, void *addr, std::size_t *length)
 {
     PassiveEndpoint &pep = self(fid);
-    const core::SpinGuard guard(pep.station->lock());
+    const core::SpinGuard guard(pep.port_context->lock());
     return pep.reserved ? to_socket_address(pep.local).copy_to(addr, length) : -FI_EOPBADSTATE;
 }
 
 int listen_pep(fid_pep *fid)
 {
     PassiveEndpoint &pep = self(&fid->fid);
-    if (pep.ports.fabric().orphaned())
+    if (pep.ether_fabric.fabric().orphaned())
         return -FI_EOPBADSTATE;
-    const core::SpinGuard guard(pep.station->lock());
+    const core::SpinGuard guard(pep.port_context->lock());
     if (pep.eq == nullptr)
         return -FI_ENOEQ;
     if (pep.listening)
@@ -232,8 +232,9 @@ int listen_pep(fid_pep *fid)
         if (const int error = pep.set_address(any))
             return error;
     }
-    if (const int error = pep.station->tcp().listen(pep.local, static_cast<std::uint32_t>(pep.backlog), pep.settings,
-                                                    reinterpret_cast<std::uint64_t>(&pep), pep.listener))
+    if (const int error =
+            pep.port_context->tcp().listen(pep.local, static_cast<std::uint32_t>(pep.backlog), pep.settings,
+                                           reinterpret_cast<std::uint64_t>(&pep), pep.listener))
         return error;
     pep.listening = true;
     VMA_DEBUG(ep_ctrl, "listens at %s, past the kernel", ofi::AddressText(to_socket_address(pep.local)).c_str());
@@ -245,10 +246,10 @@ int reject_pep(fid_pep *fid, fid_t handle, const void *, std::size_t length)
     PassiveEndpoint &pep = self(&fid->fid);
     if (length != 0)
         return -FI_EINVAL;
-    if (pep.ports.fabric().orphaned())
+    if (pep.ether_fabric.fabric().orphaned())
         return -FI_EOPBADSTATE;
-    const core::SpinGuard guard(pep.station->lock());
-    const std::unique_ptr<Request> request = pep.ports.take_request(*pep.station, handle);
+    const core::SpinGuard guard(pep.port_context->lock());
+    const std::unique_ptr<Request> request = pep.ether_fabric.take_request(*pep.port_context, handle);
     if (!request)
         return -FI_EINVAL;
     refuse(*request);
@@ -293,27 +294,27 @@ constinit fi_ops_cm g_cm_ops = {
 
 } // namespace
 
-int open_passive_endpoint(Ports &ports, fi_info *info, fid_pep **pep, void *context) noexcept
+int open_passive_endpoint(EtherFabric &fabric, fi_info *info, fid_pep **pep, void *context) noexcept
 {
     if (info == nullptr || pep == nullptr)
         return -FI_EINVAL;
-    std::unique_ptr<PassiveEndpoint> opened(new (std::nothrow) PassiveEndpoint(ports));
+    std::unique_ptr<PassiveEndpoint> opened(new (std::nothrow) PassiveEndpoint(fabric));
     if (!opened || !(opened->info = ofi::copy_info(*info)))
         return -FI_ENOMEM;
-    if (const int error = ports.station_of(*info, opened->station))
+    if (const int error = fabric.port_context_of(*info, opened->port_context))
         return error;
     if (info->src_addr != nullptr) {
         ofi::Address wanted;
         if (!wanted.assign(info->src_addr, info->src_addrlen))
             return -FI_EINVAL;
-        const core::SpinGuard guard(opened->station->lock());
+        const core::SpinGuard guard(opened->port_context->lock());
         if (const int error = opened->set_address(wanted))
             return error;
     }
     opened->fid.fid = {FI_CLASS_PEP, context, &g_fid_ops};
     opened->fid.ops = &g_ep_ops;
     opened->fid.cm = &g_cm_ops;
-    ports.fabric().refs.fetch_add(1, std::memory_order_relaxed);
+    fabric.fabric().refs.fetch_add(1, std::memory_order_relaxed);
     *pep = &opened.release()->fid;
     return 0;
 }

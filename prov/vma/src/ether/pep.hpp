@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Passive endpoints: an address of a port, and the connections that come to it.
+// Passive endpoints: an address of a NIC, and the connections that come to it.
 #pragma once
 
 #include <memory>
@@ -7,17 +7,17 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_endpoint.h>
 
-#include "ether/ports.hpp"
+#include "ether/fabric.hpp"
 #include "ofi/eq.hpp"
-#include "ofi/info.hpp"
+#include "ofi/info/info.hpp"
 
 namespace vma::ether {
 
 struct PassiveEndpoint {
     fid_pep fid{}; // first
-    Ports &ports;
-    std::shared_ptr<Station> station;
-    // Protected by the station's lock.
+    EtherFabric &ether_fabric;
+    std::shared_ptr<PortContext> port_context;
+    // Protected by the port context's lock.
     ofi::Eq *eq = nullptr;
     ofi::InfoPtr info;     // as it was opened: the model of its requests' infos
     inet::Endpoint local;  // what is reserved
@@ -28,9 +28,9 @@ struct PassiveEndpoint {
     int backlog = 128;
     int untaken = 0; // requests that no endpoint has taken: the backlog counts them too
 
-    explicit PassiveEndpoint(Ports &owner) noexcept : ports(owner) {}
+    explicit PassiveEndpoint(EtherFabric &owner) noexcept : ether_fabric(owner) {}
 
-    // With the station's lock held.
+    // With the port context's lock held.
     void on_acceptable() noexcept;
     void taken() noexcept; // one request less
     int set_address(const ofi::Address &wanted) noexcept;
@@ -39,9 +39,9 @@ private:
     bool tell(inet::ConnectionId connection) noexcept;
 };
 
-// Ends what a request stands for. With the station's lock held.
+// Ends what a request stands for. With the port context's lock held.
 void refuse(Request &request) noexcept;
 
-int open_passive_endpoint(Ports &ports, fi_info *info, fid_pep **pep, void *context) noexcept;
+int open_passive_endpoint(EtherFabric &fabric, fi_info *info, fid_pep **pep, void *context) noexcept;
 
 } // namespace vma::ether

@@ -22,7 +22,7 @@
 namespace vma::ether {
 namespace {
 
-void ring(int news) noexcept
+void wake(int news) noexcept
 {
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t done = core::kernel::write(news, &one, sizeof one);
@@ -41,7 +41,7 @@ int Queue::open() noexcept
     news = core::make_fd([] { return core::kernel::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
     wait_set = core::make_fd([] { return core::kernel::epoll_create1(EPOLL_CLOEXEC); });
     const bool whole = news && wait_set && core::watch_fd(wait_set.get(), news.get()) &&
-                       core::watch_fd(wait_set.get(), station.wait_fd());
+                       core::watch_fd(wait_set.get(), port_context.wait_fd());
     return whole ? 0 : -errno;
 }
 
@@ -51,7 +51,7 @@ void Queue::push(const ofi::Completion &completion) noexcept
     if (!entries.push(completion))
         VMA_WARN(cq, "no memory: a stream's readiness is not told");
     if (std::exchange(armed, false))
-        ring(news.get());
+        wake(news.get());
 }
 
 void Queue::leave(const void *endpoint) noexcept
@@ -78,7 +78,7 @@ template <fi_cq_format Format> ssize_t Queue::read(void *buffer, std::size_t cou
             return static_cast<ssize_t>(taken);
         if (turn != 0)
             return -FI_EAGAIN;
-        station.progress();
+        port_context.progress();
     }
 }
 
@@ -90,7 +90,7 @@ bool Queue::arm() noexcept
             hush(news.get());
         armed = true;
     }
-    station.prepare_to_sleep();
+    port_context.prepare_to_sleep();
     const core::SpinGuard guard(lock);
     return entries.empty() && !signalled;
 }
@@ -153,7 +153,7 @@ int signal(fid_cq *fid) noexcept
         return -FI_EOPBADSTATE;
     const core::SpinGuard guard(queue.lock);
     queue.signalled = true;
-    ring(queue.news.get());
+    wake(queue.news.get());
     return 0;
 }
 
@@ -200,8 +200,8 @@ int tell_port_counters(Queue &queue, void *argument) noexcept
     if (const int error = ofi::tell_counters(queue, argument))
         return error;
     auto &counters = *static_cast<fi_vma_queue_counters *>(argument);
-    const core::SpinGuard guard(queue.station.lock());
-    return queue.station.driver().tell_interrupts(counters.asked, counters.woken);
+    const core::SpinGuard guard(queue.port_context.lock());
+    return queue.port_context.net_if().tell_interrupts(counters.asked, counters.woken);
 }
 
 int control(fid *fid, int command, void *argument)
@@ -213,8 +213,8 @@ int control(fid *fid, int command, void *argument)
         const auto *const wanted = static_cast<const fi_vma_moderation *>(argument);
         if (wanted == nullptr || queue.domain.fabric.orphaned())
             return wanted == nullptr ? -FI_EINVAL : -FI_EOPBADSTATE;
-        const core::SpinGuard guard(queue.station.lock());
-        return queue.station.driver().moderate(wanted->completions, wanted->period);
+        const core::SpinGuard guard(queue.port_context.lock());
+        return queue.port_context.net_if().moderate(wanted->completions, wanted->period);
     }
     return ofi::cq_control(queue, queue.wait_set.get(), command, argument);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The completion queue of Ethernet ports: entries that tell which streams can be read or written, and completions of
-// datagrams. Reading it moves the port on.
+// The completion queue of Ethernet NICs: entries that tell which streams can be read or written, and completions of
+// datagrams. Reading it moves the NIC on.
 #pragma once
 
 #include <atomic>
@@ -8,16 +8,16 @@
 #include <rdma/fabric.h>
 
 #include "core/fd.hpp"
-#include "ether/ports.hpp"
+#include "ether/fabric.hpp"
 #include "ofi/cq.hpp"
 
 namespace vma::ether {
 
 struct Queue : ofi::Cq {
-    explicit Queue(ofi::Domain &owner) noexcept : Cq(owner), station(station_of(owner)) {}
+    explicit Queue(ofi::Domain &owner) noexcept : Cq(owner), port_context(port_context_of(owner)) {}
     int open() noexcept; // 0 or a negative fi_errno
 
-    // The station's lock may be held, the queue's own not.
+    // The port context's lock may be held, the queue's own not.
     void push(const ofi::Completion &completion) noexcept;
     template <fi_cq_format Format> ssize_t read(void *buffer, std::size_t count, fi_addr_t *sources) noexcept;
     // A closing endpoint's entries are never read. As push().
@@ -25,9 +25,9 @@ struct Queue : ofi::Cq {
     // Whether a sleeper would miss nothing. After `true` the wait descriptor becomes readable with the next entry.
     bool arm() noexcept;
 
-    Station &station;
+    PortContext &port_context;
     core::UniqueFd news;       // eventfd: another thread has brought an entry, or fi_cq_signal()
-    core::UniqueFd wait_set;   // epoll: that, and the station's
+    core::UniqueFd wait_set;   // epoll: that, and the port context's
     std::atomic<int> users{0}; // halves of endpoints that are bound to it
     bool armed = false;        // this and below: with `lock` held
     bool signalled = false;

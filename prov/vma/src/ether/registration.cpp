@@ -5,10 +5,10 @@
 
 #include <rdma/fi_errno.h>
 
-#include "ether/ports.hpp"
-#include "ofi/device_mr.hpp"
-#include "ofi/mr.hpp"
-#include "ofi/mr_calls.hpp"
+#include "ether/fabric.hpp"
+#include "ofi/memory/device_mr.hpp"
+#include "ofi/memory/mr.hpp"
+#include "ofi/memory/mr_calls.hpp"
 
 namespace vma::ether {
 namespace {
@@ -21,12 +21,12 @@ int release(void *mr) noexcept
 // nullptr: by AF_XDP. It stays as long as the domain is open.
 ibv_pd *protection_domain(ofi::Domain &domain) noexcept
 {
-    Station &station = *static_cast<PortDomain &>(*domain.device).station;
-    const core::SpinGuard guard(station.lock());
-    return station.driver().protection_domain();
+    PortContext &port_context = *static_cast<EtherDomain &>(*domain.device).port_context;
+    const core::SpinGuard guard(port_context.lock());
+    return port_context.net_if().protection_domain();
 }
 
-// Nobody writes to it from elsewhere, so only what the device itself may do is of account. Without the station's lock: it pins pages.
+// Nobody writes to it from elsewhere, so only what the device itself may do is of account. Without the port context's lock: it pins pages.
 int register_with(ibv_pd *pd, ofi::Domain &domain, const fi_mr_attr &attr, fid_mr **out) noexcept
 {
     const int access = (attr.access & (FI_RECV | FI_READ | FI_REMOTE_WRITE)) != 0 ? IBV_ACCESS_LOCAL_WRITE : 0;

@@ -19,7 +19,7 @@ Stack::Stack(const StackOptions &options, Nanos start)
       udp_blocks_(options.udp_blocks, kUdpBlockShift), udp_(options.udp, udp_blocks_), reassembler_(options.datagrams),
       path_mtus_(options.path_mtus, options.secret[1])
 {
-    tcp_.paths().set_link_mtu(mtu_);
+    tcp_.next_hops().set_link_mtu(mtu_);
 }
 
 void Stack::input(Nanos now, std::span<const std::uint8_t> frame, const FrameInfo &info)
@@ -126,8 +126,9 @@ std::size_t Stack::output(Nanos now, std::span<std::uint8_t> out, FrameWork &wor
     TcpOut meta;
     if (!tcp_.output(now, out.subspan(kUsual), meta))
         return 0;
-    const Path *const path = meta.path != kNoPath ? &tcp_.paths()[meta.path] : nullptr;
-    const L2 l2 = {path != nullptr ? path->mac : meta.mac, mac_, path != nullptr ? path->vlan : meta.vlan};
+    const NextHop *const next_hop = meta.path != kNoNextHop ? &tcp_.next_hops()[meta.path] : nullptr;
+    const L2 l2 = {next_hop != nullptr ? next_hop->mac : meta.mac, mac_,
+                   next_hop != nullptr ? next_hop->vlan : meta.vlan};
     IpOut ip;
     ip.source = meta.source;
     ip.target = meta.target;
@@ -164,12 +165,12 @@ std::uint16_t Stack::mtu_to(const IpAddress &remote, Nanos now) const
     return static_cast<std::uint16_t>(path_mtus_.get(remote, mtu_, now));
 }
 
-PathIndex Stack::use_path(Nanos now, const IpAddress &remote)
+NextHopIndex Stack::use_next_hop(Nanos now, const IpAddress &remote)
 {
-    Paths &paths = tcp_.paths();
-    const PathIndex index = paths.use(remote);
-    if (index == kNoPath)
-        return kNoPath;
+    NextHops &paths = tcp_.next_hops();
+    const NextHopIndex index = paths.use(remote);
+    if (index == kNoNextHop)
+        return kNoNextHop;
     if (paths[index].users == 1)
         paths[index].mtu = mtu_to(remote, now);
     if (!paths[index].ready)
@@ -179,41 +180,41 @@ PathIndex Stack::use_path(Nanos now, const IpAddress &remote)
 
 bool Stack::next_wanted(IpAddress &remote)
 {
-    const PathIndex index = tcp_.paths().next_wanted();
-    if (index == kNoPath)
+    const NextHopIndex index = tcp_.next_hops().next_wanted();
+    if (index == kNoNextHop)
         return false;
-    remote = tcp_.paths()[index].remote;
+    remote = tcp_.next_hops()[index].remote;
     return true;
 }
 
 std::size_t Stack::headers(const IpOut &ip, std::size_t payload, std::uint8_t *out)
 {
-    const PathIndex index = tcp_.paths().find(ip.target);
-    if (index == kNoPath || !tcp_.paths()[index].ready)
+    const NextHopIndex index = tcp_.next_hops().find(ip.target);
+    if (index == kNoNextHop || !tcp_.next_hops()[index].ready)
         return 0;
-    const Path &to = tcp_.paths()[index];
+    const NextHop &to = tcp_.next_hops()[index];
     return write_headers(out, {to.mac, mac_, to.vlan}, ip, payload);
 }
 
-void Stack::set_path(Nanos now, const IpAddress &remote, const Mac &mac, std::uint16_t vlan, std::uint16_t link_mtu)
+void Stack::set_next_hop(Nanos now, const IpAddress &remote, const Mac &mac, std::uint16_t vlan, std::uint16_t link_mtu)
 {
-    const PathIndex index = tcp_.paths().find(remote);
-    if (index == kNoPath)
+    const NextHopIndex index = tcp_.next_hops().find(remote);
+    if (index == kNoNextHop)
         return; // nobody uses it any more
     const std::uint32_t mtu = path_mtus_.get(remote, std::min(link_mtu, mtu_), now);
-    tcp_.paths().set(index, mac, vlan, static_cast<std::uint16_t>(mtu));
-    tcp_.path_changed(now, index);
+    tcp_.next_hops().set(index, mac, vlan, static_cast<std::uint16_t>(mtu));
+    tcp_.next_hop_changed(now, index);
 }
 
-void Stack::fail_path(Nanos now, const IpAddress &remote)
+void Stack::fail_next_hop(Nanos now, const IpAddress &remote)
 {
-    if (const PathIndex index = tcp_.paths().find(remote); index != kNoPath)
-        tcp_.path_failed(now, index);
+    if (const NextHopIndex index = tcp_.next_hops().find(remote); index != kNoNextHop)
+        tcp_.next_hop_failed(now, index);
 }
 
-Fragmenter Stack::datagram(Nanos now, PathIndex path, const IpOut &ip, std::span<const Bytes> parts)
+Fragmenter Stack::datagram(Nanos now, NextHopIndex next_hop, const IpOut &ip, std::span<const Bytes> parts)
 {
-    const Path &to = tcp_.paths()[path];
+    const NextHop &to = tcp_.next_hops()[next_hop];
     const std::uint64_t hash =
         hash_flow<SecretHash>(secret_, {{ip.source, 0}, {ip.target, static_cast<std::uint16_t>(ip.protocol)}}, 4);
     const std::uint32_t mtu = path_mtus_.get(ip.target, to.mtu, now);

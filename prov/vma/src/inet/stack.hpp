@@ -8,15 +8,15 @@
 #include <array>
 #include <span>
 
-#include "prov/vma/src/inet/ethernet.hpp"
-#include "prov/vma/src/inet/fragment.hpp"
-#include "prov/vma/src/inet/frame.hpp"
-#include "prov/vma/src/inet/icmp.hpp"
-#include "prov/vma/src/inet/path_mtu.hpp"
-#include "prov/vma/src/inet/reassembly.hpp"
-#include "prov/vma/src/inet/tcp.hpp"
-#include "prov/vma/src/inet/udp.hpp"
-#include "prov/vma/src/inet/udp_table.hpp"
+#include "prov/vma/src/inet/base/path_mtu.hpp"
+#include "prov/vma/src/inet/tcp/tcp.hpp"
+#include "prov/vma/src/inet/udp/header.hpp"
+#include "prov/vma/src/inet/udp/table.hpp"
+#include "prov/vma/src/inet/wire/ethernet.hpp"
+#include "prov/vma/src/inet/wire/fragment.hpp"
+#include "prov/vma/src/inet/wire/frame.hpp"
+#include "prov/vma/src/inet/wire/icmp.hpp"
+#include "prov/vma/src/inet/wire/reassembly.hpp"
 
 namespace vma::inet {
 
@@ -61,19 +61,20 @@ public:
     Nanos deadline() const;
     void advance(Nanos now);
 
-    // ---- ways to peers, as data from outside. A path that is used and not known, or known from a packet only, is wanted.
-    PathIndex use_path(Nanos now, const IpAddress &remote); // kNoPath: too many; release with tcp().paths().release()
+    // ---- next hops, as data from outside. One that is used and not known, or known from a packet only, is wanted.
+    NextHopIndex
+    use_next_hop(Nanos now, const IpAddress &remote); // kNoNextHop: too many; release with tcp().next_hops().release()
     bool next_wanted(IpAddress &remote);
-    bool wants_ways() const { return tcp_.paths().has_wanted(); } // next_wanted() has one to tell, perhaps
-    void fail_path(Nanos now, const IpAddress &remote);           // its next hop is asked after, and does not answer
-    void set_path(Nanos now, const IpAddress &remote, const Mac &mac, std::uint16_t vlan, std::uint16_t link_mtu);
+    bool wants_next_hops() const { return tcp_.next_hops().has_wanted(); } // next_wanted() has one to tell, perhaps
+    void fail_next_hop(Nanos now, const IpAddress &remote); // its next hop is asked after, and does not answer
+    void set_next_hop(Nanos now, const IpAddress &remote, const Mac &mac, std::uint16_t vlan, std::uint16_t link_mtu);
 
-    // Ethernet and IP header towards a peer whose path is used and ready; 0: it is not. `out`: room for the longest.
+    // Ethernet and IP header towards a peer whose next hop is used and ready; 0: it is not. `out`: room for the longest.
     std::size_t headers(const IpOut &ip, std::size_t payload, std::uint8_t *out);
 
-    // ---- UDP: the frames of one datagram, to be written one after the other. The path is ready; `parts` begins with a header by
+    // ---- UDP: the frames of one datagram, to be written one after the other. The next hop is ready; `parts` begins with a header by
     // udp_header(), and lives as long as what is returned.
-    Fragmenter datagram(Nanos now, PathIndex path, const IpOut &ip, std::span<const Bytes> parts);
+    Fragmenter datagram(Nanos now, NextHopIndex next_hop, const IpOut &ip, std::span<const Bytes> parts);
     // The header of that datagram, which may leave its sum to the device if it is one frame.
     std::array<std::uint8_t, kUdpHeader> datagram_header(const Fragmenter &frames, const IpOut &ip, UdpPorts ports,
                                                          std::span<const Bytes> data, FrameWork &work) const;

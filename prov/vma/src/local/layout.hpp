@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What lies in shared memory: the one block of definitions that two processes must agree on (kOfferVersion names it).
-// A segment is made by the endpoint that receives: control words, slots, bounce ring, region. Nothing here is a method.
+// A segment is made by the endpoint that receives: control words, the ring of slots, bounce ring, region. Nothing here is a method.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ inline constexpr unsigned kIovLimit = 4;
 
 enum class RxState : std::uint32_t {
     watching = 0, // "I look at your slots myself"
-    ring = 1,     // "set my bit, and wake my queue if it sleeps"
+    wake = 1,     // "set my bit, and wake my queue if it sleeps"
     closed = 2,   // "look at `cut` whether I took that one"
 };
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "core/log.hpp"
-#include "ofi/attr.hpp"
-#include "ofi/getinfo.hpp"
-#include "ofi/host_addresses.hpp"
+#include "ofi/info/attr.hpp"
+#include "ofi/info/getinfo.hpp"
+#include "ofi/info/host_addresses.hpp"
 #include "rdm/open.hpp"
 
 namespace vma::local {

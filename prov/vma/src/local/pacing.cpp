@@ -11,8 +11,8 @@
 
 #include "core/clock.hpp"
 #include "core/kernel.hpp"
+#include "local/msg/sender.hpp"
 #include "local/queue.hpp"
-#include "local/sender.hpp"
 
 namespace vma::local {
 

@@ -9,7 +9,7 @@
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
-#include "local/arrival.hpp"
+#include "local/msg/arrival.hpp"
 #include "ofi/cq_sread.hpp"
 #include "ofi/noop.hpp"
 #include "rdma/fi_ext_vma.h"

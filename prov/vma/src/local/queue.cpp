@@ -13,7 +13,7 @@
 
 #include "core/kernel.hpp"
 #include "core/log.hpp"
-#include "local/endpoint.hpp"
+#include "local/msg/endpoint.hpp"
 
 namespace vma::local {
 

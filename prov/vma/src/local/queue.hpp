@@ -11,8 +11,8 @@
 
 #include "local/companions.hpp"
 #include "local/doorbell.hpp"
-#include "local/inlets.hpp"
 #include "local/pacing.hpp"
+#include "local/ring/inlets.hpp"
 #include "local/stamp.hpp"
 #include "local/turns.hpp"
 #include "ofi/cntr.hpp"

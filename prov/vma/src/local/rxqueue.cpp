@@ -4,7 +4,7 @@
 
 #include <rdma/fi_errno.h>
 
-#include "local/endpoint.hpp"
+#include "local/msg/endpoint.hpp"
 
 namespace vma::local {
 

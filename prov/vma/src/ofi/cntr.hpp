@@ -11,7 +11,7 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_eq.h>
 
-#include "ofi/peer_abi.hpp"
+#include "ofi/peer/abi.hpp"
 
 namespace vma::ofi {
 

@@ -15,7 +15,7 @@
 #include "core/fifo.hpp"
 #include "core/spinlock.hpp"
 #include "ofi/address.hpp"
-#include "ofi/peer_cq.hpp"
+#include "ofi/peer/cq.hpp"
 
 namespace vma::ofi {
 

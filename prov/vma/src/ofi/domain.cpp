@@ -9,12 +9,12 @@
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
-#include "ofi/atomic_apply.hpp"
-#include "ofi/attr.hpp"
 #include "ofi/av.hpp"
 #include "ofi/cntr.hpp"
 #include "ofi/eq.hpp"
-#include "ofi/mr.hpp"
+#include "ofi/info/attr.hpp"
+#include "ofi/memory/atomic_apply.hpp"
+#include "ofi/memory/mr.hpp"
 #include "ofi/noop.hpp"
 #include "ofi/poll_set.hpp"
 

@@ -30,7 +30,7 @@ struct Domain {
     bool datagrams = false; // opened for FI_EP_DGRAM or FI_EP_RDM: new senders come through the fabric's wait set
     Eq *eq = nullptr;       // bound for asynchronous events, or none
 
-    void *mr_table = nullptr; // registrations, mr.cpp's
+    void *mr_table = nullptr; // registrations, ofi/memory/mr.cpp's
     std::unique_ptr<DeviceDomain> device;
 
     explicit Domain(Fabric &owner) : fabric(owner) {}

@@ -16,7 +16,7 @@
 
 #include "core/fd.hpp"
 #include "ofi/fabric.hpp"
-#include "ofi/info.hpp"
+#include "ofi/info/info.hpp"
 
 namespace vma::ofi {
 

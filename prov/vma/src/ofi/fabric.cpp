@@ -9,9 +9,9 @@
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
-#include "ofi/attr.hpp"
 #include "ofi/cq.hpp"
 #include "ofi/eq.hpp"
+#include "ofi/info/attr.hpp"
 #include "ofi/noop.hpp"
 #include "ofi/process_ops.hpp"
 

@@ -9,7 +9,7 @@
 #include "core/log.hpp"
 #include "core/topology.hpp"
 #include "ofi/device.hpp"
-#include "ofi/info.hpp"
+#include "ofi/info/info.hpp"
 #include "ofi/libfabric.hpp"
 
 namespace vma::ofi {

@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "ofi/attr.hpp"
 #include "ofi/fabric.hpp"
-#include "ofi/getinfo.hpp"
+#include "ofi/info/attr.hpp"
+#include "ofi/info/getinfo.hpp"
 #include "ofi/libfabric.hpp"
 
 namespace {
@@ -19,7 +19,7 @@ void cleanup()
 }
 
 // Writable: the core keeps its own flags in `context`. `fi_version` follows the libfabric that has loaded us: one of 2.x shows programs of
-// its own version no provider that says 1.17. What they differ in doesn't concern us, as the library allocates its structures (info.cpp).
+// its own version no provider that says 1.17. What they differ in doesn't concern us, as the library allocates its structures (ofi/info/info.cpp).
 constinit fi_provider g_provider = {
     .version = vma::ofi::kProviderVersion,
     .fi_version = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION),

@@ -12,8 +12,8 @@
 
 #include "core/log.hpp"
 #include "local/cma.hpp"
-#include "local/inlet.hpp"
-#include "local/slots.hpp"
+#include "local/msg/slots.hpp"
+#include "local/ring/inlet.hpp"
 #include "ofi/cntr.hpp"
 
 namespace vma::rdm {

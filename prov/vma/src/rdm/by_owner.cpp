@@ -12,7 +12,7 @@
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
-#include "local/inlet.hpp"
+#include "local/ring/inlet.hpp"
 #include "ofi/cntr.hpp"
 #include "ofi/noop.hpp"
 

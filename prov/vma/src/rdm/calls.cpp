@@ -7,7 +7,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_tagged.h>
 
-#include "local/ring_calls.hpp"
+#include "local/ring/calls.hpp"
 #include "ofi/noop.hpp"
 #include "rdm/endpoint.hpp"
 #include "rdm/open.hpp"

@@ -8,10 +8,10 @@
 #include <rdma/fi_errno.h>
 
 #include "core/clock.hpp"
-#include "local/inlet.hpp"
-#include "local/manager.hpp"
-#include "ofi/attr.hpp"
+#include "local/cm/manager.hpp"
+#include "local/ring/inlet.hpp"
 #include "ofi/give_option.hpp"
+#include "ofi/info/attr.hpp"
 
 namespace vma::rdm {
 

@@ -16,9 +16,9 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_rma.h>
 
-#include "local/ring_endpoint.hpp"
+#include "local/ring/endpoint.hpp"
 #include "ofi/av.hpp"
-#include "ofi/mr.hpp"
+#include "ofi/memory/mr.hpp"
 #include "rdm/match.hpp"
 #include "rdm/network.hpp"
 #include "rdm/operation.hpp"

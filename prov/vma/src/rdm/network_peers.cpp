@@ -10,9 +10,9 @@
 
 #include "core/clock.hpp"
 #include "core/log.hpp"
-#include "local/manager.hpp"
+#include "local/cm/manager.hpp"
 #include "ofi/av.hpp"
-#include "ofi/host_addresses.hpp"
+#include "ofi/info/host_addresses.hpp"
 #include "ofi/libfabric.hpp"
 
 namespace vma::rdm {

@@ -9,8 +9,8 @@
 
 #include <rdma/fi_rma.h>
 
-#include "ofi/attr.hpp"
 #include "ofi/cntr.hpp"
+#include "ofi/info/attr.hpp"
 #include "rdm/packet.hpp"
 
 namespace vma::rdm {

@@ -9,8 +9,8 @@
 #include <sys/uio.h>
 #include <type_traits>
 
-#include "local/ring.hpp"
-#include "ofi/attr.hpp"
+#include "local/ring/ring.hpp"
+#include "ofi/info/attr.hpp"
 
 namespace vma::rdm {
 

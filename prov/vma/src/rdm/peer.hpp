@@ -7,7 +7,7 @@
 #include <deque>
 #include <memory>
 
-#include "local/outlet.hpp"
+#include "local/ring/outlet.hpp"
 #include "ofi/address.hpp"
 #include "rdm/network.hpp"
 #include "rdm/operation.hpp"

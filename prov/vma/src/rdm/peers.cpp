@@ -9,7 +9,7 @@
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
-#include "local/inlet.hpp"
+#include "local/ring/inlet.hpp"
 #include "ofi/av.hpp"
 
 namespace vma::rdm {

@@ -8,7 +8,7 @@
 #include <rdma/fi_errno.h>
 
 #include "local/cma.hpp"
-#include "local/inlet.hpp"
+#include "local/ring/inlet.hpp"
 #include "ofi/cntr.hpp"
 
 namespace vma::rdm {

@@ -11,8 +11,8 @@
 
 #include <rdma/fabric.h>
 
-#include "ofi/attr.hpp"
-#include "ofi/peer_abi.hpp"
+#include "ofi/info/attr.hpp"
+#include "ofi/peer/abi.hpp"
 #include "rdm/match.hpp"
 
 namespace vma::local {

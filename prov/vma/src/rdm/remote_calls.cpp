@@ -6,7 +6,7 @@
 
 #include <rdma/fi_errno.h>
 
-#include "ofi/atomic_apply.hpp"
+#include "ofi/memory/atomic_apply.hpp"
 #include "rdm/endpoint.hpp"
 
 namespace vma::rdm {

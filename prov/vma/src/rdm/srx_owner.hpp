@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ofi/peer_abi.hpp"
+#include "ofi/peer/abi.hpp"
 
 namespace vma::rdm {
 

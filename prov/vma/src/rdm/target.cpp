@@ -10,9 +10,9 @@
 #include <rdma/fi_errno.h>
 
 #include "local/cma.hpp"
-#include "local/inlet.hpp"
-#include "ofi/atomic_apply.hpp"
+#include "local/ring/inlet.hpp"
 #include "ofi/cntr.hpp"
+#include "ofi/memory/atomic_apply.hpp"
 
 namespace vma::rdm {
 

@@ -9,7 +9,7 @@
 #include <rdma/fi_errno.h>
 
 #include "local/cma.hpp"
-#include "local/slots.hpp"
+#include "local/msg/slots.hpp"
 #include "ofi/cntr.hpp"
 
 namespace vma::rdm {

@@ -10,7 +10,7 @@
 
 #include "core/fd.hpp"
 #include "core/log.hpp"
-#include "ofi/mr_calls.hpp"
+#include "ofi/memory/mr_calls.hpp"
 #include "verbs/endpoint.hpp"
 
 namespace vma::verbs {
@@ -79,9 +79,7 @@ void NicDomain::read_event() noexcept
     case IBV_EVENT_PATH_MIG_ERR:
         qp = event.element.qp;
         break;
-    case IBV_EVENT_DEVICE_FATAL:
-        gone_ = true; // librdmacm tells each connection of it
-        [[fallthrough]];
+    case IBV_EVENT_DEVICE_FATAL: // librdmacm tells each connection of it
     case IBV_EVENT_CQ_ERR:
     case IBV_EVENT_PORT_ERR:
         VMA_WARN(domain, "RDMA device %s: %s", nic_.name, text);

@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ofi/device_mr.hpp"
 #include "ofi/domain.hpp"
+#include "ofi/memory/device_mr.hpp"
 #include "verbs/manager.hpp"
 #include "verbs/nic.hpp"
 #include "verbs/nic_clock.hpp"
@@ -26,7 +26,6 @@ public:
     const Nic &nic() const noexcept { return nic_; }
     ibv_context *context() const noexcept { return context_; }
     ibv_pd *pd() const noexcept { return pd_; }
-    bool is_gone() const noexcept { return gone_; } // with the manager's mutex held
     const NicClock &clock() const noexcept { return clock_; }
 
     std::atomic<std::size_t> fast_places{0}; // endpoints with a short-message ring
@@ -40,7 +39,6 @@ private:
     ibv_pd *pd_ = nullptr;
     NicClock clock_;
     EventSource source_;
-    bool gone_ = false;
 };
 
 inline NicDomain &nic_domain(ofi::Domain &domain) noexcept

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "ofi/attr.hpp"
+#include "ofi/info/attr.hpp"
 #include "verbs/region.hpp"
 #include "verbs/table.hpp"
 #include "verbs/wire.hpp"

@@ -9,8 +9,8 @@
 
 #include "core/choose.hpp"
 #include "core/sysfs.hpp"
-#include "ofi/getinfo.hpp"
-#include "ofi/host_addresses.hpp"
+#include "ofi/info/getinfo.hpp"
+#include "ofi/info/host_addresses.hpp"
 #include "verbs/describe.hpp"
 #include "verbs/nic.hpp"
 

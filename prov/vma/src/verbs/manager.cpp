@@ -169,7 +169,7 @@ void Manager::ring_alarms() noexcept
     timer_set_ = 0; // for all of them once, when they are done
     alarms_.advance(now_ns(), [](Timer &timer) noexcept {
         const Alarm &alarm = static_cast<Alarm &>(timer);
-        alarm.ring(alarm.object);
+        alarm.call(alarm.object);
     });
     set_timer();
 }

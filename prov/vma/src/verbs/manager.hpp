@@ -44,7 +44,7 @@ struct EventSource {
 // Something to be done at a time. Called with the manager's mutex held, once; may set itself again.
 struct Alarm : Timer {
     void *object = nullptr;
-    void (*ring)(void *object) noexcept = nullptr;
+    void (*call)(void *object) noexcept = nullptr;
 };
 
 struct IdDeleter {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "ofi/address.hpp"
-#include "ofi/attr.hpp"
-#include "ofi/info.hpp"
+#include "ofi/info/attr.hpp"
+#include "ofi/info/info.hpp"
 #include "verbs/table.hpp"
 
 namespace vma::verbs {

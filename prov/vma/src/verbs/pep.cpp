@@ -9,8 +9,8 @@
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
-#include "ofi/device_filters.hpp"
 #include "ofi/give_option.hpp"
+#include "ofi/info/device_filters.hpp"
 #include "ofi/noop.hpp"
 #include "verbs/wire.hpp"
 

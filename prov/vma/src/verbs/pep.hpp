@@ -8,7 +8,7 @@
 
 #include "ofi/address.hpp"
 #include "ofi/eq.hpp"
-#include "ofi/info.hpp"
+#include "ofi/info/info.hpp"
 #include "verbs/manager.hpp"
 
 namespace vma::verbs {

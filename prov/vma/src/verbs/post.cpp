@@ -127,7 +127,7 @@ ssize_t Endpoint::flush_row() noexcept
     return post_slow(wr, work, flags);
 }
 
-// By send/receive, or what needs no receive. With tx_lock held and room in the ring.
+// By send/receive, or what needs no receive. With tx_lock held and room in the send queue.
 ssize_t Endpoint::post_slow(ibv_send_wr &wr, const Work &work, std::uint64_t flags) noexcept
 {
     if (!device_memory.there() || (wr.send_flags & IBV_SEND_INLINE) || wr.opcode == IBV_WR_RDMA_READ) [[likely]]
@@ -152,7 +152,7 @@ void Endpoint::put_on_device(ibv_send_wr &wr, ibv_sge &place, Work &work) noexce
     }
 }
 
-// At once, or with others in a row of FI_MORE. With tx_lock held and room in the ring.
+// At once, or with others in a row of FI_MORE. With tx_lock held and room in the send queue.
 ssize_t Endpoint::post_open(ibv_send_wr &wr, const Work &work, std::uint64_t flags) noexcept
 {
     const bool more = (flags & FI_MORE) && !(flags & FI_INJECT);

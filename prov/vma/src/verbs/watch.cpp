@@ -57,7 +57,7 @@ int Endpoint::set_timeout(int name, const void *value, std::size_t length) noexc
         if (!watch)
             return -FI_ENOMEM;
         watch->alarm.object = this;
-        watch->alarm.ring = [](void *object) noexcept { static_cast<Endpoint *>(object)->look_at_peer(); };
+        watch->alarm.call = [](void *object) noexcept { static_cast<Endpoint *>(object)->look_at_peer(); };
     }
     (static_cast<unsigned>(name) == FI_OPT_VMA_SEND_TIMEOUT ? watch->send_timeout : watch->keep_alive) = us * 1000;
     if (is_enabled)

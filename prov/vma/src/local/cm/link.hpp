@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A SOCK_SEQPACKET connection between the fabrics of two processes of one user. It carries messages and descriptors,
+// knows who the peer is, and tells by its end that the peer is gone. What messages mean is the manager's business.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+
+#include <sys/types.h>
+
+#include "core/fd.hpp"
+#include "local/cm/event_source.hpp"
+#include "local/cm/message.hpp"
+#include "local/cm/sock_diag.hpp"
+
+namespace vma::local {
+
+class ConnectionManager;
+struct Connection;
+
+using LinkFds = std::array<core::UniqueFd, kLinkFdCount>;
+
+class Link final : public EventSource
+{
+public:
+    // Takes a connected socket. False of start(): the peer is another user's, or the set is full; a line was logged.
+    Link(ConnectionManager &manager, core::UniqueFd socket, bool initiator, std::uint16_t port) noexcept;
+    ~Link();
+    [[nodiscard]] bool start() noexcept;
+
+    // Queued where the socket is full. `fds`, as many as the message says, are borrowed; nullptr where it has none. False: the link is going to end.
+    bool send(const LinkMessage &message, const int *fds) noexcept;
+    // What waits, now that the socket or the limits have room.
+    void flush() noexcept;
+
+    void on_ready(std::uint32_t events) noexcept override;
+
+    bool is_idle() const noexcept { return connections.empty() && waiting_.empty(); }
+    bool is_initiator() const noexcept { return initiator_; }
+    bool is_up() const noexcept { return hello_received_; } // the peer has looked at it
+    std::uint16_t port() const noexcept { return port_; }   // initiator: the listener's
+    pid_t peer_pid() const noexcept { return peer_pid_; }
+    bool cma_ok() const noexcept { return cma_ok_; }
+    SocketInode own_end() const noexcept { return own_end_; }
+    SocketInode peers_end(SockDiag &kernel) noexcept; // 0: the kernel doesn't tell
+
+    std::unordered_map<std::uint32_t, Connection *> connections;
+    std::uint32_t next_connection = 1;
+
+private:
+    struct Waiting {
+        LinkMessage message;
+        LinkFds fds;
+    };
+    enum class Received { message, nothing, end, violation };
+    enum class Sent { yes, later, never };
+
+    Received receive(LinkMessage &message, LinkFds &fds, bool &fds_lost) noexcept;
+    bool is_well_formed(const LinkMessage &message, std::size_t length, int flags, unsigned fd_count,
+                        bool &fds_lost) noexcept;
+    bool take_hello(const LinkMessage &message) noexcept;
+    Sent send_now(const LinkMessage &message, const int *fds) noexcept;
+    bool enqueue(const LinkMessage &message, const int *fds) noexcept;
+    bool check_peer() noexcept;
+    void watch(std::uint32_t events) noexcept;
+
+    ConnectionManager &manager_;
+    core::UniqueFd socket_;
+    std::deque<Waiting> waiting_;
+    pid_t peer_pid_ = 0;
+    SocketInode own_end_ = 0;
+    SocketInode peers_end_ = 0; // once it was asked for
+    std::uint32_t watched_ = 0;
+    std::uint16_t port_;
+    bool initiator_;
+    bool hello_received_ = false;
+    bool cma_ok_ = false;
+    bool broken_ = false; // nothing can be sent any more; what the peer sent before is still read
+};
+
+} // namespace vma::local

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The local device's part of a fabric: links to other processes, passive endpoints, connections on their way up and
+// down. It has no thread. Whoever reads an event queue (or, rarely, a completion queue) makes it progress.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/fd.hpp"
+#include "local/cm/connection.hpp"
+#include "local/cm/directory.hpp"
+#include "local/cm/event_source.hpp"
+#include "local/cm/link.hpp"
+#include "local/cm/retry.hpp"
+#include "local/cm/sock_diag.hpp"
+#include "ofi/fabric.hpp"
+
+namespace vma::local {
+
+class Listener;
+
+class ConnectionManager final : public ofi::DeviceFabric
+{
+public:
+    explicit ConnectionManager(ofi::Fabric &fabric) noexcept;
+    ~ConnectionManager() override;
+    static std::unique_ptr<ofi::DeviceFabric> open(ofi::Fabric &fabric, int *error) noexcept;
+
+    void progress(bool wait) noexcept override;
+    int wait_fd() const noexcept override { return epoll_.get(); }
+    int domain(ofi::Domain &domain, const fi_info &info) noexcept override;
+    int passive_ep(fi_info *info, fid_pep **pep, void *context) noexcept override;
+    int endpoint(ofi::Domain &domain, fi_info *info, fid_ep **ep, void *context) noexcept override;
+    int shared_receive(ofi::Domain &domain, fi_rx_attr *attr, fid_ep **ep, void *context) noexcept override;
+    int completion_queue(ofi::Domain &domain, fi_cq_attr *attr, fid_cq **cq, void *context) noexcept override;
+
+    ofi::Fabric &fabric() const noexcept { return fabric_; }
+    std::mutex &mutex() noexcept { return mutex_; }
+
+    // All that follows is called with the mutex held.
+
+    // What an endpoint asks for (connect.cpp). Answered by an event, or now by a negative fi_errno.
+    int request(Endpoint &endpoint, std::unique_ptr<LinkMessage> message) noexcept;
+    int accept(Connection &connection, const void *data, std::size_t length) noexcept;
+    void reject(Connection &connection, RejectReason reason, const void *data, std::size_t length) noexcept;
+    // The connection is over and forgotten; the peer is told.
+    void drop(Connection &connection) noexcept;
+    // nullptr unless it is the handle of a request that still waits for its answer.
+    Connection *pending(fid_t handle) noexcept;
+    // A closing passive endpoint: its requests live on without it.
+    void leave_requests(PassiveEndpoint &pep) noexcept;
+
+    // What a link has read (messages.cpp). False: the peer broke the rules, a line was logged, the link must end.
+    [[nodiscard]] bool on_message(Link &link, const LinkMessage &message, LinkFds &fds, bool fds_lost) noexcept;
+    void on_link_end(Link &link) noexcept; // destroys the link
+
+    // For links and listeners.
+    bool watch(EventSource &source, int fd, std::uint32_t events, bool first) noexcept;
+    void unwatch(int fd) noexcept;
+    void adopt_socket(core::UniqueFd socket) noexcept; // a listener accepted it
+    void retry_later(Link &link) noexcept { retries_.add(link); }
+    void retry_later(Listener &listener) noexcept { retries_.add(listener); }
+    void cancel_retry(Link &link) noexcept { retries_.remove(link); }
+    void cancel_retry(Listener &listener) noexcept { retries_.remove(listener); }
+    int retry_now(Connection &connection) noexcept; // from the retries: as request()
+
+    std::shared_ptr<Directory> directory(int *error) noexcept;
+    std::uint16_t ephemeral_port() noexcept;
+    const std::uint64_t &nonce() const noexcept { return nonce_; }
+
+    SockDiag sock_diag;
+    std::unordered_map<std::uint16_t, PassiveEndpoint *> listening; // passive endpoints that listen, by port
+
+private:
+    int open_sets() noexcept;
+    Link *add_link(core::UniqueFd socket, bool initiator, std::uint16_t port) noexcept;
+    Link *link_to(std::uint16_t port, bool *cached, int *error) noexcept;
+    void drop_idle_link() noexcept;
+    int vouch(Endpoint &endpoint, Link &link, LinkMessage &message, core::UniqueFd &voucher) noexcept;
+    int check_holder(Endpoint &endpoint, Link &link, core::UniqueFd voucher) noexcept;
+    int send_request(Connection &connection) noexcept;
+    Connection *add_connection() noexcept;
+    void forget(Connection &connection) noexcept;
+    void fail_request(Connection &connection, int error, const void *data, std::size_t length) noexcept;
+
+    bool on_request(Link &link, const LinkMessage &message, LinkFds &fds, bool fds_lost) noexcept;
+    bool on_accept(Connection &connection, const LinkMessage &message, LinkFds &fds, bool fds_lost) noexcept;
+    bool on_reject(Connection &connection, const LinkMessage &message) noexcept;
+    void on_over(Connection &connection, int request_error) noexcept;
+    void refuse(Link &link, std::uint32_t id, RejectReason reason) noexcept;
+
+    ofi::Fabric &fabric_;
+    std::mutex mutex_;
+    core::UniqueFd epoll_;
+    std::atomic<unsigned> watches_{0}; // orders watch() before on_ready(), as the kernel does unseen by the language
+    Retries retries_{*this};
+    std::shared_ptr<Directory> directory_;
+    std::unordered_map<std::uint16_t, Link *> link_by_port_; // links that we made, by the port they were made for
+    Link *reading_ = nullptr;                                // whose messages are being read
+    std::unordered_map<Link *, std::unique_ptr<Link>> links_;
+    std::unordered_map<Connection *, std::unique_ptr<Connection>> connections_;
+    std::uint64_t nonce_ = 0;
+    std::uint16_t next_ephemeral_ = 0;
+};
+
+inline ConnectionManager &manager_of(ofi::Fabric &fabric) noexcept
+{
+    return static_cast<ConnectionManager &>(*fabric.device);
+}
+
+} // namespace vma::local

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Passive endpoints: a port of the user's directory, and what fi_listen makes of it. A port may also be held without
+// listening, and be handed on to an active endpoint (info->handle = &pep->fid).
+#pragma once
+
+#include <memory>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_endpoint.h>
+
+#include "local/cm/directory.hpp"
+#include "local/cm/event_source.hpp"
+#include "ofi/address.hpp"
+#include "ofi/eq.hpp"
+#include "ofi/info/info.hpp"
+
+namespace vma::local {
+
+class ConnectionManager;
+
+// The socket behind a port. Links that arrive while nobody listens are closed at once, which the peer takes as a
+// refusal.
+class Listener final : public EventSource
+{
+public:
+    // nullptr with *error set, and a line logged, where the port cannot be had.
+    static std::unique_ptr<Listener> open(ConnectionManager &manager, std::uint16_t port, int *error) noexcept;
+    ~Listener();
+
+    void on_ready(std::uint32_t events) noexcept override;
+    // After a pause for want of descriptors.
+    void resume() noexcept;
+
+    std::uint16_t port() const noexcept { return name_.port(); }
+    bool listening = false;
+
+private:
+    explicit Listener(ConnectionManager &manager) noexcept : manager_(manager) {}
+
+    ConnectionManager &manager_;
+    PortName name_;
+    bool watched_ = false;
+};
+
+class PassiveEndpoint
+{
+public:
+    fid_pep fid{}; // first
+    ConnectionManager &manager;
+    ofi::Eq *eq = nullptr;
+    ofi::InfoPtr info; // as it was opened: the model of its requests' infos
+    ofi::Address address;
+    std::unique_ptr<Listener> listener; // once the port is ours
+    unsigned backlog;
+    unsigned waiting = 0; // requests that the program has not answered
+
+    explicit PassiveEndpoint(ConnectionManager &owner) noexcept;
+
+    // With the CM lock held.
+    int set_address(const ofi::Address &wanted) noexcept;
+    bool accepts(const ofi::Address &destination) const noexcept;
+    // The info of a FI_CONNREQ event. Empty without memory.
+    ofi::InfoPtr request_info(const ofi::Address &own, const ofi::Address &peer, fid_t handle) const noexcept;
+};
+
+inline PassiveEndpoint &pep_of(fid_pep *fid) noexcept
+{
+    return *reinterpret_cast<PassiveEndpoint *>(fid);
+}
+
+int open_passive_endpoint(ConnectionManager &manager, fi_info *info, fid_pep **pep, void *context) noexcept;
+
+} // namespace vma::local

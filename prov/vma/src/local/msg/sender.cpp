@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The queue of operations: posting, what the peer has consumed, completions, the end. How each kind of operation becomes
+// slots is in issue.cpp.
+#include "local/msg/sender.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <rdma/fi_domain.h>
+#include <rdma/fi_errno.h>
+
+#include "core/clock.hpp"
+#include "local/cma.hpp"
+#include "local/msg/endpoint.hpp"
+#include "local/queue.hpp"
+#include "ofi/cntr.hpp"
+#include "rdma/fi_ext_vma.h"
+
+namespace vma::local {
+
+namespace {
+
+bool passed(std::uint32_t head, std::uint32_t position) noexcept
+{
+    return static_cast<std::int32_t>(head - position) > 0;
+}
+
+template <typename Payload> Payload payload_of(const Slot &slot) noexcept
+{
+    Payload copy;
+    std::memcpy(&copy, slot.payload, sizeof copy);
+    return copy;
+}
+
+ofi::Completion completion_of(const TxOp &op, const Endpoint *endpoint) noexcept
+{
+    ofi::Completion entry;
+    entry.context = op.context;
+    entry.flags = op.kind == TxKind::send   ? FI_MSG | FI_SEND
+                  : op.kind == TxKind::read ? FI_RMA | FI_READ
+                                            : FI_RMA | FI_WRITE;
+    entry.length = op.length;
+    entry.error = op.error;
+    entry.provider_error = op.provider_error;
+    entry.owner = endpoint;
+    return entry;
+}
+
+} // namespace
+
+int Sender::warm(std::uint64_t offset, std::uint64_t length) noexcept
+{
+    constexpr std::size_t kLine = 64;
+    constexpr std::uint64_t kMost = 2048; // bytes
+    const core::SpinGuard guard(lock);
+    if (!connected.load(std::memory_order_acquire))
+        return -FI_ENOTCONN;
+    slots.warm();
+    __builtin_prefetch(&slots.control().rx_state);
+    const std::uint64_t there = offset < region_length ? std::min(kMost, region_length - offset) : 0;
+    const std::uint64_t bytes = length > kSlotPayload ? std::min(length, there) : 0; // else they are in the slot
+    for (std::uint64_t at = 0; at < bytes; at += kLine)
+        __builtin_prefetch(region + offset + at, 1);
+    return 0;
+}
+
+ssize_t Sender::write_region(const void *buffer, std::size_t length, const std::uint64_t *data,
+                             std::uint64_t offset) noexcept
+{
+    const core::SpinGuard guard(lock);
+    if (!connected.load(std::memory_order_acquire)) [[unlikely]]
+        return -FI_ENOTCONN;
+    if (offset > region_length || length > region_length - offset) [[unlikely]]
+        return -FI_EINVAL;
+    if (issue_at != ops.size()) [[unlikely]] {
+        advance(false);
+        if (issue_at != ops.size())
+            return try_again();
+    }
+    Slot *slot = slots.claim();
+    if (!slot) [[unlikely]] {
+        slot = claim();
+        if (!slot)
+            return try_again();
+    }
+    if (paced) [[unlikely]] {
+        if (!is_due(length))
+            return try_again();
+        pacer.take(length);
+    }
+    const unsigned flags = data ? kSlotData : 0;
+    const std::uint64_t word = data ? *data : 0;
+    if (length <= kSlotPayload) {
+        copy_small(slot->payload, static_cast<const std::byte *>(buffer), length);
+        slots.publish(SlotOp::region_inline, flags, length, word, offset);
+    } else {
+        std::memcpy(region + offset, buffer, length);
+        const Direct direct{length};
+        std::memcpy(slot->payload, &direct, sizeof direct);
+        slots.publish(SlotOp::region_direct, flags, 0, word, offset);
+    }
+    if (!notify()) [[unlikely]]
+        return -FI_ESHUTDOWN;
+    if (write_counter) [[unlikely]]
+        write_counter->count();
+    return 0;
+}
+
+ssize_t Sender::send_small(const void *buffer, std::size_t length, const std::uint64_t *data, void *context,
+                           bool completion) noexcept
+{
+    const core::SpinGuard guard(lock);
+    if (!connected.load(std::memory_order_acquire)) [[unlikely]]
+        return -FI_ENOTCONN;
+    if (paced || !ops.empty()) [[unlikely]] {
+        advance(false);
+        if (paced || !ops.empty())
+            return 1;
+    }
+    Slot *slot = claim();
+    if (!slot)
+        return 1;
+    if (completion) {
+        const core::SpinGuard queue_guard(queue->lock);
+        if (queue->entries.full())
+            return -FI_EAGAIN;
+        ofi::Completion entry;
+        entry.context = context;
+        entry.flags = FI_MSG | FI_SEND;
+        entry.length = length;
+        entry.owner = endpoint;
+        queue->push(entry);
+    }
+    copy_small(slot->payload, static_cast<const std::byte *>(buffer), length);
+    slots.publish(SlotOp::send_inline, data ? kSlotData : 0, length, data ? *data : 0, 0);
+    notify();
+    if (send_counter)
+        send_counter->count();
+    return 0;
+}
+
+ssize_t Sender::post(TxOp &op) noexcept
+{
+    const core::SpinGuard guard(lock);
+    if (!connected.load(std::memory_order_acquire))
+        return -FI_ENOTCONN;
+    advance(false);
+    if (ops.full() || (op.inject && issue_at != ops.size()))
+        return try_again();
+    if (!ops.push(op))
+        return -FI_ENOMEM;
+    issue_waiting();
+    ssize_t result = 0;
+    if (op.inject && issue_at != ops.size()) {
+        TxOp &last = ops[ops.size() - 1];
+        result = -FI_EAGAIN;
+        starve();
+        if (last.key_pending)
+            last.kind = TxKind::key; // the answer serves the program's next try
+        else
+            ops.pop_back();
+    }
+    settle(false);
+    if (!rang)
+        notify();
+    watch_progress();
+    return result;
+}
+
+void Sender::advance(bool queue_locked) noexcept
+{
+    if (broken || idle())
+        return;
+    refresh();
+    issue_waiting();
+    if (held_until && issue_at == ops.size() && core::monotonic_ns() >= held_until)
+        held_until = 0; // what was refused may go now
+    settle(queue_locked);
+    if (!rang)
+        notify();
+}
+
+bool Sender::notify() noexcept
+{
+    rang = true;
+    const RxState state = slots.reader_state();
+    if (state == RxState::watching) [[likely]]
+        return true;
+    if (state != RxState::closed) {
+        doorbell->ring(bit);
+        return true;
+    }
+    const SlotWriter::Last last = slots.decide_last();
+    if (last != SlotWriter::Last::open)
+        connected.store(false, std::memory_order_release); // what is under way ends when connection management says so
+    return last != SlotWriter::Last::refused;
+}
+
+// A slot to fill. Without one the peer is asked to wake us when there is.
+Slot *Sender::claim() noexcept
+{
+    if (Slot *slot = slots.claim())
+        return slot;
+    if (broken)
+        return nullptr;
+    refresh();
+    if (Slot *slot = slots.claim())
+        return slot;
+    slots.control().want_space.store(1, std::memory_order_relaxed);
+    core::full_fence();
+    refresh();
+    return slots.claim();
+}
+
+// Looks how far the peer has come. What it has consumed is used here, before its slots are overwritten.
+bool Sender::refresh() noexcept
+{
+    std::uint32_t head;
+    if (!slots.read_head(head)) {
+        broken = true;
+        endpoint->fail("the peer's slot index is out of range");
+        return false;
+    }
+    if (head == slots.freed())
+        return false;
+    take_shares(head);
+    take_acks(head);
+    slots.free_until(head);
+    return true;
+}
+
+void Sender::take_shares(std::uint32_t head) noexcept
+{
+    while (!shares.empty() && passed(head, shares.front().slot)) {
+        const BounceRing::Share share = shares.front();
+        if (share.read) {
+            TxOp &op = ops[static_cast<std::size_t>(share.op - first_op)];
+            const auto result = payload_of<Result>(slots.at(share.slot));
+            if (result.error && !op.error)
+                op.error = result.error > 0 && result.error < FI_ERRNO_MAX ? result.error : FI_EIO;
+            if (!op.error)
+                scatter(op.iov, op.iov_count, share.position, bounce + share.offset, share.length);
+            op.arrived += share.length;
+        }
+        shares.release_front();
+    }
+}
+
+void Sender::take_acks(std::uint32_t head) noexcept
+{
+    for (; ack_at < issue_at; ++ack_at) {
+        TxOp &op = ops[ack_at];
+        if (!op.needs_ack)
+            continue;
+        if (!passed(head, op.slot))
+            return;
+        if (op.kind == TxKind::write && op.rma[0].key == FI_VMA_REGION_KEY)
+            continue; // cannot fail, so there is no Result, and the payload stays what it was
+        const auto result = payload_of<Result>(slots.at(op.slot));
+        if (result.error && !op.error)
+            op.error = result.error > 0 && result.error < FI_ERRNO_MAX ? result.error : FI_EIO;
+    }
+    if (issue_at < ops.size() && ops[issue_at].key_pending && passed(head, ops[issue_at].slot))
+        take_key(ops[issue_at], slots.at(ops[issue_at].slot));
+}
+
+void Sender::take_key(TxOp &op, const Slot &slot) noexcept
+{
+    op.key_pending = false;
+    const auto reply = payload_of<KeyReply>(slot);
+    RemoteKey key;
+    key.key = op.asked_key;
+    key.generation = reply.generation;
+    key.access = reply.access;
+    key.base = reply.base;
+    key.count = reply.count;
+    if (reply.error || reply.count > kIovLimit) {
+        op.error = reply.error > 0 && reply.error < FI_ERRNO_MAX ? reply.error : FI_EIO;
+        return;
+    }
+    for (unsigned i = 0; i < reply.count; ++i) {
+        key.iov[i] = {reinterpret_cast<void *>(reply.pieces[i].address), reply.pieces[i].length};
+        if (__builtin_add_overflow(key.length, reply.pieces[i].length, &key.length)) {
+            op.error = FI_EIO;
+            return;
+        }
+    }
+    key.valid = true;
+    remember_key(key);
+}
+
+void Sender::issue_waiting() noexcept
+{
+    while (issue_at < ops.size()) {
+        TxOp &op = ops[issue_at];
+        if (!op.error && !issue(op))
+            return;
+        op.issued = true;
+        ++issue_at;
+    }
+}
+
+// Completes what is done, oldest first.
+void Sender::settle(bool queue_locked) noexcept
+{
+    while (ack_at < issue_at && !ops[ack_at].needs_ack)
+        ++ack_at;
+    while (ack_at > 0 && complete(ops.front(), queue_locked)) {
+        ops.pop();
+        ++first_op;
+        --ack_at;
+        --issue_at;
+    }
+}
+
+void Sender::count(const TxOp &op) noexcept
+{
+    ofi::Cntr *counter = op.kind == TxKind::send    ? send_counter
+                         : op.kind == TxKind::write ? write_counter
+                                                    : read_counter;
+    if (counter && op.kind != TxKind::key)
+        op.error ? counter->count_error() : counter->count();
+}
+
+// False when the queue has no room for it now.
+bool Sender::complete(const TxOp &op, bool queue_locked) noexcept
+{
+    if (op.kind != TxKind::key && (op.completion || op.error)) {
+        if (!queue_locked)
+            queue->lock.lock();
+        const bool room = !queue->entries.full();
+        if (room)
+            queue->push(completion_of(op, endpoint));
+        if (!queue_locked)
+            queue->lock.unlock();
+        if (!room)
+            return false;
+    }
+    count(op);
+    return true;
+}
+
+// As long as something is under way the queue looks at us each time it is read; where only the clock can bring anything new,
+// when it is due.
+void Sender::watch_progress() noexcept
+{
+    if (idle())
+        return;
+    const core::SpinGuard guard(queue->lock);
+    queue->follow(*this);
+}
+
+void Sender::starve() noexcept
+{
+    starved = true;
+    refused |= paced;
+}
+
+// The answer when there is no room. Whoever sleeps on the queue after it is woken when there is.
+ssize_t Sender::try_again() noexcept
+{
+    starve();
+    watch_progress();
+    return -FI_EAGAIN;
+}
+
+bool Sender::may_try_again() noexcept
+{
+    return starved && !ops.full() && issue_at == ops.size() && slots.claim() && !held_until;
+}
+
+void Sender::disconnect(int error) noexcept
+{
+    const core::SpinGuard guard(lock);
+    if (ended || !slots)
+        return;
+    ended = true;
+    if (!broken) {
+        refresh();
+        settle(false);
+    }
+    connected.store(false, std::memory_order_release);
+    slots.control().revoked.store(1, std::memory_order_seq_cst);
+    flush(error, true);
+}
+
+void Sender::flush(int error, bool report) noexcept
+{
+    const core::SpinGuard guard(queue->lock);
+    for (; !ops.empty(); ops.pop(), ++first_op) {
+        TxOp &op = ops.front();
+        if (op.kind == TxKind::key || !report)
+            continue;
+        if (!op.error && !(op.issued && ack_at > 0))
+            op.error = error;
+        if (ack_at > 0)
+            --ack_at;
+        if (op.completion || op.error)
+            queue->push(completion_of(op, endpoint)); // past the queue's size, so that nothing is lost
+        count(op);
+    }
+    issue_at = 0;
+    ack_at = 0;
+    queue->paced.wheel.remove(timer);
+    held_until = 0;
+}
+
+std::size_t Sender::slots_left() noexcept
+{
+    const core::SpinGuard guard(lock);
+    if (!connected.load(std::memory_order_acquire) || broken)
+        return 0;
+    refresh();
+    return slots.free_slots();
+}
+
+bool Sender::view_region(const void *&view) noexcept
+{
+    const core::SpinGuard guard(lock);
+    view = nullptr;
+    if (!region_length)
+        return true;
+    if (!slots.claim_back())
+        return false;
+    apply_own_slots();
+    view = region;
+    return true;
+}
+
+int Sender::discard_region(std::uint64_t offset, std::uint64_t length) noexcept
+{
+    const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    const core::SpinGuard guard(lock); // the mapping stays
+    if (offset > region_length || length > region_length - offset)
+        return -FI_EINVAL;
+    const auto first = reinterpret_cast<std::uintptr_t>(region) + offset;
+    const std::uintptr_t from = (first + page - 1) & ~(page - 1);
+    const std::uintptr_t to = (first + length) & ~(page - 1);
+    if (from >= to)
+        return 0;
+    return ::madvise(reinterpret_cast<void *>(from), to - from, MADV_REMOVE) == 0 ? 0 : -errno;
+}
+
+// Copies what waits in slots to the region; the peer will copy the same bytes again.
+void Sender::apply_own_slots() noexcept
+{
+    std::uint32_t head;
+    if (!slots.read_head(head))
+        head = slots.freed();
+    for (; head != slots.next(); ++head) {
+        const Slot &slot = slots.at(head);
+        const std::uint64_t word = slot.word.load(std::memory_order_relaxed);
+        const std::uint64_t length = static_cast<std::uint16_t>(word >> 16);
+        const std::uint64_t offset = slot.addr;
+        if (static_cast<SlotOp>(word & 0xff) != SlotOp::region_inline || length > kSlotPayload ||
+            offset > region_length || length > region_length - offset)
+            continue;
+        copy_small(region + offset, slot.payload, length);
+    }
+}
+
+} // namespace vma::local
