@@ -210,7 +210,7 @@ def stage_tidy(stage):
     return stage.one(sys.executable, "-B", "contrib/checks/tidy.py", BUILD, "--jobs", str(stage.jobs))
 
 
-FUZZED = ("compat/test", "prov/vma/test/inet", "util/vma_stats/test")  # where fuzzers are, and their corpora
+FUZZED = ("compat/test/config", "prov/vma/test/inet", "util/vma_stats/test")  # where fuzzers are, and their corpora
 
 
 def stage_fuzz(stage):

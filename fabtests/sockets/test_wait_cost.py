@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Instructions of an epoll_wait() over few and over many accelerated sockets: they follow those that are ready, not those that are in the
-set. Counted by callgrind over fake sockets (compat/test/mux_cost.cpp), so that a busy machine changes nothing."""
+set. Counted by callgrind over fake sockets (compat/test/mux/mux_cost.cpp), so that a busy machine changes nothing."""
 
 import re
 
@@ -14,7 +14,7 @@ MOST = 1.5  # times; where the kernel is asked too, now and then, depends on the
 
 def count(run, tmp_path, sockets: int, ready: int) -> int:
     done = run.run(f"callgrind{sockets}", [build.tool("valgrind"), "--tool=callgrind", f"--callgrind-out-file={tmp_path}/profile",
-                                           "--toggle-collect=counted_waits", build.program("../compat/test/mux_cost"),
+                                           "--toggle-collect=counted_waits", build.program("../compat/test/mux/mux_cost"),
                                            str(sockets), str(ready)])
     collected = re.search(r"Collected : (\d+)", done.stderr())
     assert collected, done.stderr()

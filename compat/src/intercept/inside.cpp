@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Functions whose bodies in libc read, write, duplicate or set up a descriptor, by calls that stay within libc and so pass
-// none of the wrappers. Which there are is compared with libc's symbols by compat/test/symbols_test.py.
+// none of the wrappers. Which there are is compared with libc's symbols by compat/test/intercept/symbols_test.py.
 #include "compat/src/intercept/export.hpp"
 
 #include <aio.h>

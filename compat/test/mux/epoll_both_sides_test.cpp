@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Rules of epoll for a set that has the kernel's events and ours: merging, fairness, sets inside of sets, timeouts. The rules
+// for one entry are in epoll_test.cpp.
+#include "fabtests/unit.hpp"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <functional>
+#include <vector>
+
+#include "compat/src/config/params.hpp"
+#include "compat/src/engine/engine.hpp"
+#include "compat/src/libc/real.hpp"
+#include "compat/src/mux/mux.hpp"
+#include "compat/test/mux/epoll_look.hpp"
+#include "compat/test/mux/fake_socket.hpp"
+
+namespace {
+
+using namespace vma;
+using namespace epoll_look;
+
+// ---- merging and fairness ------------------------------------------------------------------------------------------------
+
+// What another thread does in the moment in which a wait has heard from the kernel.
+struct AfterTheKernel {
+    using Call = decltype(libc::real.epoll_wait);
+    explicit AfterTheKernel(std::function<void()> act)
+    {
+        g_act = std::move(act);
+        g_real = libc::real.epoll_wait;
+        libc::real.epoll_wait = [](int epfd, epoll_event *events, int max, int timeout) {
+            const int n = g_real(epfd, events, max, timeout);
+            libc::real.epoll_wait = g_real; // once
+            g_act();
+            return n;
+        };
+    }
+    ~AfterTheKernel() { libc::real.epoll_wait = g_real; }
+    AfterTheKernel(const AfterTheKernel &) = delete;
+    AfterTheKernel &operator=(const AfterTheKernel &) = delete;
+
+    static inline std::function<void()> g_act;
+    static inline Call g_real = nullptr;
+};
+
+// wrk takes a report with nothing to read behind it for an error of the connection.
+void lifted_while_the_kernel_reports_it(void **)
+{
+    One one(kIn); // so that the set is looked at from both sides
+    const int late = fake::open_socket();
+    const int next = fake::open_socket();
+    assert_int_equal(add(one.epfd, late, kIn), 0);
+    assert_int_equal(add(one.epfd, next, kIn), 0);
+    fake::deliver(one.fd);
+    fake::deliver(late);
+    const config::Params before = config::g_params;
+    config::g_params.select_skip_os = 1; // each wait asks the kernel first
+    Events seen;
+    {
+        const AfterTheKernel lift([late, next] {
+            assert_true(fake::lift(late));
+            assert_true(fake::lift(next));
+        });
+        seen = look(one.epfd); // fails if anybody is there twice
+    }
+    assert_int_equal(seen.count(static_cast<std::uint64_t>(late)), 1);
+    assert_int_equal(seen.count(static_cast<std::uint64_t>(one.fd)), 1); // who was there before still comes along
+    drain(one.fd);
+    drain(late);
+    fake::deliver(next);
+    ASSERT_EVENTS(one.epfd, just(next, kIn));
+    drain(next);
+    ASSERT_NOTHING(one.epfd);
+    config::g_params = before;
+    fake::close_socket(next);
+    fake::close_socket(late);
+}
+
+void kernel_events_come_along(void **)
+{
+    One one(kIn);
+    int pipe_fds[2];
+    assert_int_equal(::pipe2(pipe_fds, O_NONBLOCK | O_CLOEXEC), 0);
+    assert_int_equal(add(one.epfd, pipe_fds[0], kIn), 0);
+    assert_int_equal(::write(pipe_fds[1], "x", 1), 1);
+    ASSERT_EVENTS(one.epfd, just(pipe_fds[0], kIn)); // at once, when there is nothing else
+    fake::deliver(one.fd);
+    bool both = false;
+    bool kernel = false;
+    for (unsigned i = 0; i < config::g_params.select_poll_os_ratio; ++i) {
+        const Events events = look(one.epfd);
+        assert_int_equal(events.count(static_cast<std::uint64_t>(one.fd)), 1);
+        both = both || events.size() == 2;
+    }
+    assert_true(both);
+    for (unsigned i = 0; i < config::g_params.select_poll_os_ratio; ++i) // nor are they crowded out
+        kernel = look(one.epfd, 1).count(static_cast<std::uint64_t>(pipe_fds[0])) == 1 || kernel;
+    assert_true(kernel);
+    ::close(pipe_fds[0]);
+    ::close(pipe_fds[1]);
+}
+
+void ready_entries_take_turns(void **)
+{
+    const int epfd = fake::open_set();
+    std::vector<int> fds;
+    for (int i = 0; i < 50; ++i) {
+        fds.push_back(fake::open_socket());
+        assert_int_equal(add(epfd, fds.back(), kIn), 0);
+        assert_true(fake::lift(fds.back()));
+        fake::deliver(fds.back());
+    }
+    Events seen;
+    const std::size_t calls = fds.size() / 5 * 10 / 9 + 2; // the kernel has a share of the calls
+    for (std::size_t i = 0; i < calls; ++i)
+        seen.merge(look(epfd, 5));
+    assert_int_equal(seen.size(), fds.size());
+    std::for_each(fds.begin(), fds.end(), fake::close_socket);
+    ASSERT_NOTHING(epfd);
+    fake::close_set(epfd);
+}
+
+// ---- order ---------------------------------------------------------------------------------------------------------------
+
+// A set with a pipe, which only the kernel knows of, and two taken sockets. A peer writes to the pipe, then to the first socket, and
+// another thread polls the engine.
+struct InTurn {
+    InTurn()
+    {
+        assert_int_equal(::pipe2(pipe_fds, O_NONBLOCK | O_CLOEXEC), 0);
+        assert_int_equal(add(one.epfd, pipe_fds[0], kIn), 0);
+        assert_int_equal(add(one.epfd, other, kIn), 0);
+        assert_true(fake::lift(other));
+        ASSERT_NOTHING(one.epfd);
+        config::g_params.select_skip_os = 1000; // the kernel is not asked first
+        config::g_params.select_poll_os_ratio = 0;
+        g_now = this;
+    }
+    ~InTurn()
+    {
+        config::g_params = before;
+        fake::close_socket(other);
+        ::close(pipe_fds[0]);
+        ::close(pipe_fds[1]);
+    }
+    InTurn(const InTurn &) = delete;
+    InTurn &operator=(const InTurn &) = delete;
+
+    static void happens()
+    {
+        assert_int_equal(::write(g_now->pipe_fds[1], "x", 1), 1);
+        fake::deliver(g_now->one.fd);
+        sock::engine_poll(sock::kMainRing);
+    }
+    // In no result is the socket without the pipe, and both are told of.
+    void check(const Events &first) const
+    {
+        const auto has_pipe = [this](const Events &seen) {
+            return seen.count(static_cast<std::uint64_t>(pipe_fds[0])) == 1;
+        };
+        assert_true(has_pipe(first) || first.count(static_cast<std::uint64_t>(one.fd)) == 0);
+        const Events second = look(one.epfd);
+        assert_true(has_pipe(first) || has_pipe(second));
+        assert_int_equal(second.count(static_cast<std::uint64_t>(one.fd)), 1);
+    }
+
+    const config::Params before = config::g_params;
+    One one{kIn};
+    const int other = fake::open_socket();
+    int pipe_fds[2] = {-1, -1};
+
+    static inline const InTurn *g_now = nullptr;
+};
+
+void first_by_the_kernel_which_was_asked_before(void **)
+{
+    const InTurn both;
+    Events seen;
+    {
+        const AfterTheKernel act(InTurn::happens);
+        seen = look(both.one.epfd);
+    }
+    both.check(seen);
+}
+
+void first_by_the_kernel_while_the_list_is_looked_at(void **)
+{
+    const InTurn both;
+    fake::deliver(both.other);
+    ASSERT_EVENTS(both.one.epfd, just(both.other, kIn));
+    drain(both.other); // it is on the list, and not ready
+    fake::g_after_look = InTurn::happens;
+    const Events seen = look(both.one.epfd);
+    assert_null(fake::g_after_look);
+    both.check(seen);
+}
+
+// The pipe has something all the time.
+void only_what_may_be_later_asks_the_kernel(void **)
+{
+    const InTurn both;
+    const auto has_pipe = [&both](const Events &seen) {
+        return seen.count(static_cast<std::uint64_t>(both.pipe_fds[0])) == 1;
+    };
+    fake::deliver(both.one.fd);
+    ASSERT_EVENTS(both.one.epfd, just(both.one.fd, kIn));
+    assert_int_equal(::write(both.pipe_fds[1], "x", 1), 1);
+    fake::deliver_behind_nothing(both.other);
+    const Events first = look(both.one.epfd);
+    assert_int_equal(first.count(static_cast<std::uint64_t>(both.other)), 1);
+    assert_false(has_pipe(first));
+    fake::deliver(both.other);
+    assert_true(has_pipe(look(both.one.epfd)));
+    drain(both.one.fd);
+    drain(both.other);
+}
+
+// ---- nesting -----------------------------------------------------------------------------------------------------------------
+
+void set_inside_of_a_set(void **)
+{
+    One one(kIn);
+    const int outer = fake::open_set();
+    assert_int_equal(add(outer, one.epfd, kIn), 0);
+    ASSERT_NOTHING(outer);
+    fake::deliver(one.fd);
+    ASSERT_EVENTS(outer, just(one.epfd, kIn));
+    ASSERT_EVENTS(outer, just(one.epfd, kIn));
+    ASSERT_EVENTS(one.epfd, just(one.fd, kIn));
+    drain(one.fd);
+    ASSERT_NOTHING(outer);
+    fake::deliver(one.fd);
+    ASSERT_EVENTS(outer, just(one.epfd, kIn));
+    fake::close_set(outer);
+}
+
+void nested_before_the_socket_is_lifted(void **)
+{
+    const int inner = fake::open_set();
+    const int middle = fake::open_set();
+    const int outer = fake::open_set();
+    const int fd = fake::open_socket();
+    assert_int_equal(add(middle, inner, kIn), 0);
+    assert_int_equal(add(outer, middle, kIn | EPOLLET), 0);
+    assert_int_equal(add(inner, fd, kIn), 0);
+    assert_int_equal(add(inner, outer, kIn), -ELOOP);
+    assert_true(fake::lift(fd));
+    ASSERT_NOTHING(outer); // our own wake-ups are not events
+    fake::deliver(fd);
+    ASSERT_EVENTS(outer, just(middle, kIn));
+    ASSERT_NOTHING(outer);
+    ASSERT_EVENTS(middle, just(inner, kIn));
+    fake::give_up(fd);
+    ASSERT_EVENTS(middle, just(inner, kIn));
+    drain(fd);
+    ASSERT_NOTHING(middle);
+    fake::close_set(inner);
+    ASSERT_NOTHING(middle);
+    ASSERT_NOTHING(outer);
+    fake::close_set(middle);
+    fake::close_set(outer);
+    fake::close_socket(fd);
+}
+
+void nested_with_kernel_events(void **)
+{
+    One one(kIn);
+    const int outer = fake::open_set();
+    int pipe_fds[2];
+    assert_int_equal(::pipe2(pipe_fds, O_NONBLOCK | O_CLOEXEC), 0);
+    assert_int_equal(add(outer, one.epfd, kIn), 0);
+    assert_int_equal(add(one.epfd, pipe_fds[0], kIn), 0);
+    ASSERT_NOTHING(outer);
+    assert_int_equal(::write(pipe_fds[1], "x", 1), 1);
+    ASSERT_EVENTS(outer, just(one.epfd, kIn));
+    assert_int_equal(control(one.epfd, EPOLL_CTL_DEL, pipe_fds[0], 0, 0), 0);
+    ASSERT_NOTHING(outer);
+    ::close(pipe_fds[0]);
+    ::close(pipe_fds[1]);
+    fake::close_set(outer);
+}
+
+void edge_triggered_entry_of_a_nested_set(void **)
+{
+    One one(kIn | EPOLLET);
+    const int outer = fake::open_set();
+    assert_int_equal(add(outer, one.epfd, kIn), 0);
+    fake::deliver(one.fd);
+    ASSERT_EVENTS(outer, just(one.epfd, kIn)); // looking from outside doesn't use the edge up
+    ASSERT_EVENTS(outer, just(one.epfd, kIn));
+    ASSERT_EVENTS(one.epfd, just(one.fd, kIn));
+    ASSERT_NOTHING(outer);
+    fake::close_set(outer);
+}
+
+// ---- time --------------------------------------------------------------------------------------------------------------------
+
+void timeout_ends_spin_and_sleep(void **)
+{
+    One one(kIn);
+    epoll_event event;
+    const timespec brief = {0, 300001};
+    for (const std::int64_t spin : {std::int64_t{0}, std::int64_t{100}, std::int64_t{1000000}, std::int64_t{-1}}) {
+        config::g_params.select_poll = spin;
+        for (const std::uint32_t ratio : {0U, 1U, 10U}) {
+            config::g_params.select_poll_os_ratio = ratio;
+            assert_int_equal(mux::epoll_wait(one.epfd, &event, 1, &brief, nullptr), 0);
+        }
+    }
+    config::g_params = config::Params{};
+}
+
+} // namespace
+
+int main()
+{
+    vma::libc::resolve_real();
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(lifted_while_the_kernel_reports_it),
+        cmocka_unit_test(kernel_events_come_along),
+        cmocka_unit_test(ready_entries_take_turns),
+        cmocka_unit_test(first_by_the_kernel_which_was_asked_before),
+        cmocka_unit_test(first_by_the_kernel_while_the_list_is_looked_at),
+        cmocka_unit_test(only_what_may_be_later_asks_the_kernel),
+        cmocka_unit_test(set_inside_of_a_set),
+        cmocka_unit_test(nested_before_the_socket_is_lifted),
+        cmocka_unit_test(nested_with_kernel_events),
+        cmocka_unit_test(edge_triggered_entry_of_a_nested_set),
+        cmocka_unit_test(timeout_ends_spin_and_sleep),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

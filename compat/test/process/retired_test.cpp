@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Endpoints that are left in front of a fork(): closed behind it, all of them, and once each.
+#include "fabtests/unit.hpp"
+
+#include <sched.h>
+
+#include <array>
+
+#include "compat/src/engine/fork_handlers.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/engine/retired.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/test/tcp/stream_pair.hpp"
+
+using namespace vma;
+using namespace vma::test;
+
+namespace {
+
+std::uint32_t open_endpoints()
+{
+    const sock::LockGuard guard(sock::g_lift_lock);
+    return sock::engine_device().users;
+}
+
+// As when the fork is over.
+void let_them_go()
+{
+    {
+        const sock::LockGuard guard(sock::g_lift_lock);
+        sock::retired_may_go();
+        sock::wake_for_retired();
+    }
+    while (open_endpoints() != 0)
+        sched_yield(); // to the helper thread
+}
+
+template <std::size_t kCount> void lift_all(std::array<Pair, kCount> &pairs)
+{
+    for (Pair &pair : pairs) {
+        assert_true(lift(pair));
+        drain(pair);
+    }
+}
+
+template <std::size_t kCount> void exchange(std::array<Pair, kCount> &pairs)
+{
+    for (Pair &pair : pairs) {
+        send_some(pair.a, 20);
+        send_some(pair.b, 30);
+        drain(pair);
+    }
+}
+
+void idle_ones_are_closed_behind_it(void **)
+{
+    std::array<Pair, 3> pairs;
+    lift_all(pairs);
+    assert_int_equal(open_endpoints(), 6);
+    sock::return_before_fork();
+    assert_int_equal(open_endpoints(), 6);
+    for (const Pair &pair : pairs)
+        assert_false(sock::has_endpoint(*pair.a.s) || sock::has_endpoint(*pair.b.s));
+    let_them_go();
+    exchange(pairs);
+}
+
+void one_of_a_socket_waits(void **)
+{
+    std::array<Pair, 2> pairs;
+    for (int fork = 0; fork < 3; ++fork) {
+        lift_all(pairs);
+        sock::return_before_fork();
+        assert_int_equal(open_endpoints(), 4);
+    }
+    let_them_go();
+    lift_all(pairs);
+    sock::return_before_fork();
+    assert_int_equal(open_endpoints(), 4);
+    let_them_go();
+}
+
+void unread_bytes_close_it_at_once(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    send_some(pair.a, 1000);
+    sock::return_before_fork();
+    assert_int_equal(open_endpoints(), 1); // the sender's
+    let_them_go();
+    drain(pair);
+}
+
+void a_socket_may_be_closed_before(void **)
+{
+    {
+        std::array<Pair, 2> pairs;
+        lift_all(pairs);
+        sock::return_before_fork();
+    }
+    assert_int_equal(open_endpoints(), 4);
+    std::array<Pair, 2> others; // in the same places
+    lift_all(others);
+    sock::return_before_fork();
+    let_them_go();
+    exchange(others);
+}
+
+// A copy of which the provider does not hear would take what is left open for its own.
+void none_is_left_in_a_clone(void **)
+{
+    std::array<Pair, 2> pairs;
+    lift_all(pairs);
+    sock::return_before_fork();
+    assert_int_equal(open_endpoints(), 4);
+    lift_all(pairs);
+    sock::clone_begins();
+    const std::uint32_t left = sock::engine_device().users; // the lift lock is held
+    sock::fork_ends_in_parent();
+    assert_int_equal(left, 0);
+    exchange(pairs);
+}
+
+} // namespace
+
+int main()
+{
+    const StreamLibrary library;
+    static const CMUnitTest tests[] = {
+        cmocka_unit_test(idle_ones_are_closed_behind_it), cmocka_unit_test(one_of_a_socket_waits),
+        cmocka_unit_test(unread_bytes_close_it_at_once),  cmocka_unit_test(a_socket_may_be_closed_before),
+        cmocka_unit_test(none_is_left_in_a_clone),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What is unread of a stream when its endpoint goes while others get the socket: the bytes before the span, those of the span, and
+// those that its sender sends again come in order and once, to whichever process reads them.
+#include "fabtests/unit.hpp"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <vector>
+
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_ext_vma.h>
+
+#include "compat/src/libc/real.hpp"
+#include "compat/src/rendezvous/offer.hpp"
+#include "compat/src/rendezvous/unread.hpp"
+#include "compat/src/sharing/stash.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/test/tcp/stream_pair.hpp"
+
+using namespace vma;
+using namespace vma::test;
+
+namespace {
+
+constexpr std::size_t kBytes = 5000;
+constexpr const char *kWhy = "the test wants it";
+
+std::vector<std::uint8_t> pattern(const End &from, std::uint64_t begin, std::size_t len)
+{
+    std::vector<std::uint8_t> bytes(len);
+    for (std::size_t i = 0; i < len; ++i)
+        bytes[i] = byte_at(begin + i, from.key);
+    return bytes;
+}
+
+// `b` has bytes by the kernel that it has not read, and behind them some by the endpoint, which `a` has ended.
+void leave_bytes(Pair &pair)
+{
+    for (int i = 0; i < 100; ++i) // lift() reads some of them, the more the busier the machine is
+        send_some(pair.a, kBytes);
+    assert_true(lift(pair));
+    send_some(pair.a, kBytes);
+    sock::pin_to_kernel(*pair.a.s, kWhy);
+    sock::pin_to_kernel(*pair.b.s, kWhy);
+}
+
+void give_to_all(Pair &pair)
+{
+    sock::share_stash(*pair.b.s, false);
+    assert_null(pair.b.s->rx.stash);
+    assert_non_null(pair.b.s->rx.unread.load());
+}
+
+bool folder_exists()
+{
+    char path[sock::kOffersPathMax];
+    char folder[sock::kOffersPathMax + 10];
+    struct stat st = {};
+    sock::offers_path(path);
+    std::snprintf(folder, sizeof folder, "%s/unread", path);
+    return ::stat(folder, &st) == 0;
+}
+
+void bytes_by_both_ways_are_shared(void **)
+{
+    Pair pair;
+    leave_bytes(pair);
+    give_to_all(pair);
+    assert_true(folder_exists());
+    const pid_t child = ::fork();
+    if (child == 0) {
+        std::vector<std::uint8_t> bytes(kBytes);
+        const ssize_t n = sock::receive(*pair.b.s, pair.b.fd, bytes.data(), kBytes, MSG_DONTWAIT);
+        ::_exit(n == kBytes && bytes == pattern(pair.a, pair.b.received, kBytes) ? 0 : 1);
+    }
+    int status = -1;
+    assert_int_equal(::waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    pair.b.received += kBytes;
+    send_some(pair.a, kBytes); // by the kernel, behind them
+    drain(pair);
+    assert_false(sock::is_dual(*pair.b.s));
+    assert_false(folder_exists());
+}
+
+// Many readers at once, in several processes: each byte goes to one of them.
+void readers_race(void **)
+{
+    constexpr int kReaders = 4;
+    Pair pair;
+    leave_bytes(pair);
+    give_to_all(pair);
+    const std::size_t left = sock::shared_left(*pair.b.s);
+    auto *const seen = static_cast<std::atomic<std::uint64_t> *>(
+        ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    assert_ptr_not_equal(seen, MAP_FAILED);
+    for (int i = 0; i < kReaders; ++i) {
+        if (::fork() != 0)
+            continue;
+        std::uint8_t bytes[7];
+        while (sock::shared_left(*pair.b.s) != 0) {
+            const ssize_t n = sock::receive(*pair.b.s, pair.b.fd, bytes, sizeof bytes, MSG_DONTWAIT);
+            for (ssize_t at = 0; at < n; ++at)
+                seen[1] += bytes[at];
+            seen[0] += n > 0 ? static_cast<std::uint64_t>(n) : 0;
+        }
+        ::_exit(0);
+    }
+    for (int i = 0; i < kReaders; ++i) {
+        int status = -1;
+        ::wait(&status);
+        assert_int_equal(status, 0);
+    }
+    std::uint64_t sum = 0;
+    for (const std::uint8_t byte : pattern(pair.a, pair.b.received, left))
+        sum += byte;
+    assert_int_equal(seen[0], left);
+    assert_int_equal(seen[1], sum);
+    pair.b.received += left;
+    ::munmap(seen, 4096);
+    drain(pair);
+}
+
+// Another process finds them by the socket alone.
+void a_descriptor_finds_them(void **)
+{
+    Pair pair;
+    leave_bytes(pair);
+    give_to_all(pair);
+    const std::size_t left = sock::shared_left(*pair.b.s);
+    const int other = libc::real.dup(pair.b.fd);
+    assert_false(sock::adopt(0, false));
+    assert_true(sock::adopt(other, false));
+    End end = pair.b;
+    end.fd = other;
+    end.s = sock::lookup(other);
+    assert_int_equal(sock::shared_left(*end.s), left);
+    receive_some(end, pair.a, kBytes, 0);
+    assert_int_equal(sock::shared_left(*pair.b.s), left - kBytes);
+    sock::forget(other);
+    libc::real.close(other);
+    pair.b.received = end.received;
+    drain(pair);
+}
+
+// Nobody has read them: they go with the last one, or with the next program if that was killed.
+void nothing_is_left(void **)
+{
+    for (const bool killed : {false, true}) {
+        const pid_t child = ::fork();
+        if (child == 0) {
+            Pair pair;
+            leave_bytes(pair);
+            sock::share_stash(*pair.b.s, killed);
+            if (!folder_exists())
+                ::_exit(1);
+            if (killed)
+                ::raise(SIGKILL);
+            sock::forget(pair.b.fd);
+            ::_exit(folder_exists() ? 2 : 0);
+        }
+        int status = -1;
+        assert_int_equal(::waitpid(child, &status, 0), child);
+        assert_int_equal(status, killed ? SIGKILL : 0);
+        assert_int_equal(folder_exists(), killed);
+    }
+    assert_true(sock::open_offers());
+    sock::remove_unread_of_the_dead();
+    assert_false(folder_exists());
+}
+
+// Its process ended before it answered RETURN, and had sent some of it again.
+void a_peer_dies_without_an_answer(void **)
+{
+    constexpr std::size_t kAgain = 2000;
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    const std::uint64_t begin = pair.a.sent;
+    send_some(pair.a, kBytes);
+    while (pair.b.s->rx.written.load() - pair.b.s->rx.consumed.load() != kBytes)
+        sched_yield();
+    pair.b.s->rx.returning = true;
+    const void *view = nullptr; // from here on what is in the ring is the peer's to send again
+    std::size_t size = sizeof view;
+    assert_int_equal(
+        fi_getopt(&pair.a.s->endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_PEER_VIEW), &view, &size), 0);
+    pair.b.s->endpoint_down = true;
+    const std::vector<std::uint8_t> again = pattern(pair.a, begin, kAgain);
+    assert_int_equal(libc::real.send(pair.a.fd, again.data(), kAgain, 0), kAgain);
+    libc::real.shutdown(pair.a.fd, SHUT_WR);
+    sock::pin_to_kernel(*pair.b.s, kWhy);
+    give_to_all(pair);
+    drain(pair);
+    std::uint8_t byte;
+    assert_int_equal(sock::receive(*pair.b.s, pair.b.fd, &byte, 1, 0), 0);
+}
+
+void lose_bytes_before(Pair &pair, std::uint8_t (&bytes)[kBytes])
+{
+    leave_bytes(pair);
+    assert_true(libc::real.recv(pair.b.fd, bytes, kBytes, MSG_DONTWAIT) > 0);
+    libc::real.shutdown(pair.a.fd, SHUT_WR);
+    give_to_all(pair);
+}
+
+// Bytes that the kernel had before the span have gone, as those that find no room when the peer resets the connection: whoever reads
+// is not told that the stream has ended well. `forks`: another process is forked before the next read.
+void check_error_of_what_has_not_come(bool forks)
+{
+    Pair pair;
+    std::uint8_t bytes[kBytes];
+    lose_bytes_before(pair, bytes);
+    while (sock::shared_left(*pair.b.s) != 0)
+        assert_true(sock::receive(*pair.b.s, pair.b.fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0);
+    if (forks)
+        sock::tear_down(*pair.b.s, true);
+    const int other = libc::real.dup(pair.b.fd); // another process finds the error, too; the first who asks is told
+    assert_true(sock::adopt(other, false));
+    sock::Socket &reader = forks ? *pair.b.s : *sock::lookup(other);
+    assert_int_equal(sock::ready_events(reader, forks ? pair.b.fd : other, POLLIN) & (POLLIN | POLLERR),
+                     POLLIN | POLLERR);
+    assert_int_equal(sock::receive(reader, forks ? pair.b.fd : other, bytes, sizeof bytes, MSG_DONTWAIT), -1);
+    const int error = errno;
+    sock::forget(other);
+    libc::real.close(other);
+    errno = error;
+    assert_int_equal(errno, ECONNRESET);
+    assert_int_equal(sock::receive(*pair.b.s, pair.b.fd, bytes, sizeof bytes, MSG_DONTWAIT), 0);
+}
+
+void so_error_tells_it(void **)
+{
+    Pair pair;
+    std::uint8_t bytes[kBytes];
+    lose_bytes_before(pair, bytes);
+    for (const int expected : {ECONNRESET, 0}) {
+        int error = -1;
+        socklen_t size = sizeof error;
+        assert_int_equal(sock::get_option(*pair.b.s, pair.b.fd, SOL_SOCKET, SO_ERROR, &error, &size), 0);
+        assert_int_equal(error, expected);
+    }
+}
+
+// A fork between the last read and the way back to the kernel.
+void nothing_unread_leaves_nothing(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    send_some(pair.a, kBytes);
+    sock::pin_to_kernel(*pair.a.s, kWhy);
+    sock::pin_to_kernel(*pair.b.s, kWhy);
+    assert_non_null(pair.b.s->rx.stash);
+    pair.b.s->rx.consumed += kBytes;
+    pair.b.received += kBytes;
+    sock::share_stash(*pair.b.s, true);
+    assert_null(pair.b.s->rx.unread.load());
+    assert_false(folder_exists());
+}
+
+void what_has_not_come_is_an_error(void **)
+{
+    check_error_of_what_has_not_come(false);
+    check_error_of_what_has_not_come(true);
+}
+
+// A sender that goes back to the kernel has not found room there yet for what its peer gave back.
+void a_resend_is_not_dropped(void **)
+{
+    constexpr std::size_t kMuch = 100000;
+    Pair pair;
+    const int little = 4096;
+    libc::real.setsockopt(pair.a.fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof little);
+    libc::real.setsockopt(pair.b.fd, SOL_SOCKET, SO_RCVBUF, &little, sizeof little);
+    for (std::uint64_t before = 1; before != pair.a.sent;) {
+        before = pair.a.sent;
+        send_some(pair.a, kMuch);
+    }
+    assert_true(lift(pair));
+    send_some(pair.a, kMuch);
+    sock::start_leaving(*pair.b.s, sock::Heir::kAnybody);
+    while (pair.a.s->tx.resend_from.load() == sock::kNone)
+        sched_yield();
+    sock::pin_to_kernel(*pair.a.s, kWhy);
+    assert_false(sock::has_endpoint(*pair.a.s));
+    for (const std::uint64_t until = pair.a.sent + kBytes; pair.a.sent < until;) { // that comes behind
+        send_some(pair.a, kBytes);
+        receive_some(pair.b, pair.a, kBytes, 0);
+    }
+    drain(pair);
+}
+
+// What was unread at a fork is read, and nobody else has the socket.
+void a_stream_is_lifted_again(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    for (int round = 0; round < 3; ++round) {
+        send_some(pair.a, kBytes);
+        while (pair.b.s->rx.written.load() == pair.b.s->rx.consumed.load())
+            sched_yield();
+        sock::return_one(*pair.b.s, sock::Heir::kLibrary);
+        assert_non_null(pair.b.s->rx.stash);
+        sock::share_stash(*pair.b.s, false);
+        assert_non_null(pair.b.s->rx.unread.load());
+        drain(pair);
+        assert_true(lift(pair));
+        assert_null(pair.b.s->rx.unread.load());
+        drain(pair);
+    }
+}
+
+} // namespace
+
+int main()
+{
+    const StreamLibrary library;
+    static const CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(bytes_by_both_ways_are_shared),
+        cmocka_unit_test(readers_race),
+        cmocka_unit_test(a_descriptor_finds_them),
+        cmocka_unit_test(a_peer_dies_without_an_answer),
+        cmocka_unit_test(what_has_not_come_is_an_error),
+        cmocka_unit_test(nothing_unread_leaves_nothing),
+        cmocka_unit_test(so_error_tells_it),
+        cmocka_unit_test(a_resend_is_not_dropped),
+        cmocka_unit_test(a_stream_is_lifted_again),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A thread that gives a stream back to the kernel is late: the endpoint that it means has ended meanwhile, and there may be another one. Or it
+// is in the middle of what other threads send and receive.
+#include "fabtests/unit.hpp"
+
+#include <sched.h>
+
+#include <array>
+
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/table/stream.hpp"
+#include "compat/test/tcp/stream_pair.hpp"
+
+using namespace vma;
+using namespace vma::test;
+
+namespace {
+
+// What it would have set for the endpoint is not for the one that comes.
+void one_that_has_ended(void **)
+{
+    Pair pair;
+    for (End *const end : {&pair.a, &pair.b}) {
+        assert_false(sock::is_dual(*end->s));
+        sock::start_leaving(*end->s, sock::Heir::kLibrary);
+        sock::give_up_waiting(*end->s);
+        random_traffic(pair);
+        sock::return_one(*end->s, sock::Heir::kLibrary);
+        wait_until_plain(pair);
+    }
+}
+
+void another_one_is_there(void **)
+{
+    Pair pair;
+    for (End *const end : {&pair.a, &pair.b}) {
+        assert_true(lift(pair));
+        drain(pair);
+        sock::start_leaving(*end->s, sock::Heir::kLibrary);
+        sock::return_one(end == &pair.a ? *pair.b.s : *pair.a.s, sock::Heir::kLibrary);
+        wait_until_plain(pair);
+        assert_true(lift(pair));
+        send_some(pair.a, 5000);
+        send_some(pair.b, 5000);
+        assert_false(sock::close_left(*end->s));
+        assert_true(sock::has_endpoint(*end->s));
+        random_traffic(pair);
+        sock::return_one(*end->s, sock::Heir::kLibrary);
+        wait_until_plain(pair);
+        assert_true(sock::close_left(*end->s)); // there is none
+    }
+}
+
+// A reader that has read the rest of one endpoint takes the next one for it.
+void the_rest_is_another_one(void **)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    send_some(pair.a, 5000);
+    sock::drop_rest(*pair.b.s);
+    assert_true(sock::has_endpoint(*pair.b.s));
+    drain(pair);
+}
+
+void in_the_middle(std::array<bool, 2> leaves)
+{
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    flow(pair, 10'000'000, [&] {
+        for (End *const end : {&pair.a, &pair.b})
+            if (leaves[end == &pair.a ? 0 : 1] && sock::is_dual(*end->s))
+                sock::return_one(*end->s, sock::Heir::kLibrary);
+            else
+                sched_yield();
+    });
+}
+
+void the_sender_in_the_middle(void **)
+{
+    in_the_middle({true, false});
+}
+
+void the_receiver_in_the_middle(void **)
+{
+    in_the_middle({false, true});
+}
+
+void both_in_the_middle(void **)
+{
+    in_the_middle({true, true});
+}
+
+} // namespace
+
+int main()
+{
+    const StreamLibrary library;
+    static const CMUnitTest tests[] = {
+        cmocka_unit_test(one_that_has_ended),         cmocka_unit_test(another_one_is_there),
+        cmocka_unit_test(the_rest_is_another_one),    cmocka_unit_test(the_sender_in_the_middle),
+        cmocka_unit_test(the_receiver_in_the_middle), cmocka_unit_test(both_in_the_middle),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
