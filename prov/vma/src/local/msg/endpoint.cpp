@@ -422,14 +422,8 @@ ssize_t Endpoint::cancel(void *context) noexcept
     RxEntry entry;
     if (!receiver.receives || shared_ || !receiver.receives->cancel(context, entry))
         return -FI_ENOENT;
-    ofi::Completion completion;
-    completion.context = context;
-    completion.flags = FI_MSG | FI_RECV;
-    completion.buffer = entry.iov_count ? entry.iov[0].iov_base : nullptr;
-    completion.error = FI_ECANCELED;
-    completion.owner = this;
     const core::SpinGuard guard(receiver.queue->lock);
-    receiver.queue->push(completion);
+    receiver.queue->push(canceled(entry, this));
     return 0;
 }
 
