@@ -210,9 +210,9 @@ int Tcp::shutdown(Nanos, ConnectionId id)
         return 0;
     c->fin_wanted = true;
     if (c->state == TcpState::kEstablished)
-        c->state = TcpState::kFinWait1;
+        set_state(*c, TcpState::kFinWait1);
     else if (c->state == TcpState::kCloseWait)
-        c->state = TcpState::kLastAck;
+        set_state(*c, TcpState::kLastAck);
     schedule(*c);
     return 0;
 }

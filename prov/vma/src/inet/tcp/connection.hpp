@@ -12,7 +12,7 @@
 
 namespace vma::inet {
 
-// TIME-WAIT has a table of its own (time_wait.hpp), LISTEN too.
+// LISTEN has a table of its own, TIME-WAIT too (time_wait.hpp): a connection has that state while it moves there.
 enum class TcpState : std::uint8_t {
     kClosed,
     kSynSent,
@@ -23,6 +23,7 @@ enum class TcpState : std::uint8_t {
     kCloseWait,
     kClosing,
     kLastAck,
+    kTimeWait,
 };
 
 // What a socket's options say. Times in nanoseconds; all may be changed while the connection lives but those marked.

@@ -50,7 +50,7 @@ int Tcp::adopt(Nanos now, const TcpHandover &h, std::span<const std::uint8_t> qu
         return -ENOBUFS;
     }
     c->user = user;
-    c->state = TcpState::kEstablished;
+    set_state(*c, TcpState::kEstablished);
     c->last_heard = now;
     established(*c, now);
     if (!c->sent.empty())

@@ -120,7 +120,7 @@ int Tcp::connect(Nanos now, const Flow &flow, NextHopIndex path, const TcpSettin
         return -ENOBUFS;
     c->path = path;
     c->user = user;
-    c->state = TcpState::kSynSent;
+    set_state(*c, TcpState::kSynSent);
     c->stamp_offset = static_cast<std::uint32_t>(hash_flow<SecretHash>(secret_, flow, 2));
     c->iss = c->una = iss;
     c->nxt = c->data_from = iss + 1;
@@ -185,7 +185,7 @@ void Tcp::passive_open(Nanos now, const Packet &packet, const Segment &segment, 
     c->nxt = c->data_from = c->iss + 1;
     take_syn(*c, segment, now);
     c->ecn = segment.has(kEce) && segment.has(kCwr); // RFC 3168, 6.1.1
-    c->state = TcpState::kSynReceived;
+    set_state(*c, TcpState::kSynReceived);
     c->syn_due = true;
     c->last_progress = now;
     schedule(*c);
@@ -219,13 +219,13 @@ void Tcp::syn_sent(Connection &c, const Segment &segment, Nanos now)
         if (c.retries == 0)
             c.rtt.sample(now - c.last_sent, now);
         c.una = segment.ack;
-        c.state = TcpState::kEstablished;
+        set_state(c, TcpState::kEstablished);
         c.ack_due = true;
         established(c, now);
         take_data(c, segment, now, kEcnNotCapable); // data may come with it
     } else {                                        // simultaneous open
         c.ecn = c.settings.ecn && segment.has(kEce) && segment.has(kCwr);
-        c.state = TcpState::kSynReceived;
+        set_state(c, TcpState::kSynReceived);
         c.syn_due = true;
     }
     schedule(c);
@@ -251,7 +251,7 @@ bool Tcp::complete_open(Connection &c, const Segment &segment, Nanos now)
     c.most_window = std::max(c.most_window, c.window);
     c.window_seq = segment.seq;
     c.window_ack = segment.ack;
-    c.state = c.fin_wanted ? TcpState::kFinWait1 : TcpState::kEstablished;
+    set_state(c, c.fin_wanted ? TcpState::kFinWait1 : TcpState::kEstablished);
     established(c, now);
     if (c.listener == kNobody)
         return true;
@@ -391,7 +391,7 @@ Connection *Tcp::take_cookie(const Packet &packet, const Segment &segment, const
     }
     take_syn(*c, syn, now);
     c->advertised = c->rcv + 0xffff; // what the SYN-ACK said
-    c->state = TcpState::kSynReceived;
+    set_state(*c, TcpState::kSynReceived);
     c->retries = 1; // its round trip was not measured
     c->last_progress = now;
     return c;

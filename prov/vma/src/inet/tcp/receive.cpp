@@ -187,10 +187,10 @@ void Tcp::take_fin(Connection &c, Nanos now)
     tell(c, kReadable | kPeerFinished);
     switch (c.state) {
     case TcpState::kEstablished:
-        c.state = TcpState::kCloseWait;
+        set_state(c, TcpState::kCloseWait);
         break;
     case TcpState::kFinWait1: // our FIN is not acknowledged yet
-        c.state = TcpState::kClosing;
+        set_state(c, TcpState::kClosing);
         break;
     case TcpState::kFinWait2:
         enter_time_wait(c, now);

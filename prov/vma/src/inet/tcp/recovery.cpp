@@ -52,7 +52,7 @@ void Tcp::take_ack(Connection &c, const Segment &segment, Nanos now)
         set_alarm(c, now);
     if (c.fin_sent && c.una == c.nxt) { // our FIN is acknowledged
         if (c.state == TcpState::kFinWait1) {
-            c.state = TcpState::kFinWait2;
+            set_state(c, TcpState::kFinWait2);
             if (c.orphan)
                 set(c, TcpTimer::kLife, now + TimeWaits::kLength);
         } else if (c.state == TcpState::kClosing) {

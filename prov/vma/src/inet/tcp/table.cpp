@@ -162,11 +162,19 @@ void Tcp::free_slot(Connection &c)
     if (c.path != kNoNextHop)
         next_hops_.release(c.path);
     c.path = kNoNextHop;
-    c.state = TcpState::kClosed;
     c.orphan = true; // nobody finds it by an old id
+    set_state(c, TcpState::kClosed);
     c.ready.next = free_head_;
     free_head_ = number(c);
     ++free_connections_;
+}
+
+// The only place where a state changes.
+void Tcp::set_state(Connection &c, TcpState state)
+{
+    if (state_hook_ != nullptr && state != c.state) [[unlikely]]
+        state_hook_(state_hook_context_, c, state);
+    c.state = state;
 }
 
 // ---- ends ------------------------------------------------------------------------------------------------------------
@@ -187,7 +195,7 @@ void Tcp::end(Connection &c)
     c.record_wanted = false;
     records_freed();
     c.out.clear(blocks_);
-    c.state = TcpState::kClosed;
+    set_state(c, TcpState::kClosed);
     if (c.orphan || half_open)
         free_slot(c);
     else
@@ -239,6 +247,7 @@ void Tcp::enter_time_wait(Connection &c, Nanos now)
         }
         reply(r);
     }
+    set_state(c, TcpState::kTimeWait);
     end(c);
 }
 
