@@ -9,7 +9,7 @@
 #include <sys/uio.h>
 #include <type_traits>
 
-#include "local/ring/ring.hpp"
+#include "local/ring/memory.hpp"
 #include "ofi/info/attr.hpp"
 
 namespace vma::rdm {
