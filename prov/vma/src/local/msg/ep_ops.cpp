@@ -59,9 +59,7 @@ ssize_t tx_size_left(fid_ep *ep)
     Endpoint &endpoint = Endpoint::from(ep);
     if (!endpoint.enabled())
         return -FI_EOPBADSTATE;
-    return endpoint.sender.connected.load(std::memory_order_acquire)
-               ? static_cast<ssize_t>(endpoint.sender.slots_left())
-               : -FI_ENOTCONN;
+    return endpoint.sender.connected() ? static_cast<ssize_t>(endpoint.sender.slots_left()) : -FI_ENOTCONN;
 }
 
 constinit fi_ops fid_ops = ofi::FidOps{.close = close_endpoint, .bind = bind, .control = control};
