@@ -158,7 +158,7 @@ void Tcp::free_slot(Connection &c)
     c.record_wanted = false;
     records_freed();
     c.out.clear(blocks_);
-    c.in.clear(blocks_);
+    c.receive.in.clear(blocks_);
     if (c.path != kNoNextHop)
         next_hops_.release(c.path);
     c.path = kNoNextHop;
@@ -229,21 +229,21 @@ void Tcp::enter_time_wait(Connection &c, Nanos now)
     entry.flow = c.flow;
     entry.hash = c.hash;
     entry.nxt = c.nxt;
-    entry.rcv = c.rcv;
-    entry.timestamps = c.timestamps;
-    entry.stamp_recent = c.stamp_recent;
+    entry.rcv = c.receive.next;
+    entry.timestamps = c.agreed.timestamps;
+    entry.stamp_recent = c.receive.stamp_recent;
     entry.stamp_offset = c.stamp_offset;
-    entry.window = static_cast<std::uint16_t>(std::min<std::uint32_t>(window_of(c) >> c.receive_shift, 0xffff));
+    entry.window = static_cast<std::uint16_t>(std::min<std::uint32_t>(window_of(c) >> c.agreed.receive_shift, 0xffff));
     entry.until = now + TimeWaits::kLength;
     flows_.replace(c.hash, number(c), push_time_wait(entry) | kTimeWaitBit);
     c.in_table = false;
     if (c.ack_due) { // of the FIN that brought us here
         Reply r = reply_of(c, kAck, c.nxt);
         r.segment.window = entry.window;
-        if (c.timestamps) {
+        if (c.agreed.timestamps) {
             r.segment.options.has_timestamps = true;
             r.segment.options.timestamp = stamp(c, now);
-            r.segment.options.timestamp_echo = c.stamp_recent;
+            r.segment.options.timestamp_echo = c.receive.stamp_recent;
         }
         reply(r);
     }
@@ -274,7 +274,7 @@ Tcp::Reply Tcp::reply_of(const Connection &c, std::uint8_t flags, Seq seq) const
     r.flow = c.flow;
     r.segment.flags = flags;
     r.segment.seq = seq;
-    r.segment.ack = c.rcv;
+    r.segment.ack = c.receive.next;
     r.mac = next_hops_[c.path].mac;
     r.vlan = next_hops_[c.path].vlan;
     return r;

@@ -351,7 +351,6 @@ private:
     void delivered(Connection &c, const Sent &sent, Nanos now, Ack &work);
     void rack_loss(Connection &c, Nanos now, Ack &work);
     Nanos reorder_window(const Connection &c) const;
-    void note_dsack(Connection &c);
     void count_duplicates(Connection &c, const Segment &segment, Ack &work);
     void enter_recovery(Connection &c, Nanos now);
     void leave_recovery(Connection &c, Nanos now);
