@@ -18,7 +18,7 @@ void cleanup()
     vma::ofi::detach_libfabric();
 }
 
-// Writable: the core keeps its own flags in `context`. `fi_version` follows the libfabric that has loaded us: one of 2.x shows programs of
+// libfabric's, under its own lock. Writable: the core keeps its own flags in `context`. `fi_version` follows the libfabric that has loaded us: one of 2.x shows programs of
 // its own version no provider that says 1.17. What they differ in doesn't concern us, as the library allocates its structures (ofi/info/info.cpp).
 constinit fi_provider g_provider = {
     .version = vma::ofi::kProviderVersion,
