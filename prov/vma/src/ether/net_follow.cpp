@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the kernel's network configuration says of a NIC's next hops and addresses, and how its stack follows the changes.
+// What the kernel's network configuration says of a NIC's next hops and addresses, and how its stack follows the
+// changes.
 #include "ether/net_if.hpp"
 
 #include <algorithm>

@@ -30,7 +30,8 @@ struct PassiveEndpoint {
 
     explicit PassiveEndpoint(EtherFabric &owner) noexcept : ether_fabric(owner) {}
 
-    // What ofi/passive_endpoint.hpp asks for; lock() is the port context's. A connection carries no data of the program's.
+    // What ofi/passive_endpoint.hpp asks for; lock() is the port context's. A connection carries no data of the
+    // program's.
     static constexpr std::size_t kMostData = 0;
     static int close(fid_t fid);
     ofi::Fabric &fabric() const noexcept { return ether_fabric.fabric(); }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a reliable-datagram endpoint answers its peers' operations: in the ring, where it has room, else as soon as it has.
+// What a reliable-datagram endpoint answers its peers' operations: in the ring, where it has room, else as soon as it
+// has.
 #include "rdm/endpoint.hpp"
 
 #include <algorithm>
@@ -74,7 +75,8 @@ bool RdmEndpoint::write_reply(Peer &peer, Reply &said, Bell &bell) noexcept
     return true;
 }
 
-// What a peer reads and can't be written into its memory: piece by piece, each with the registration looked up again, as it may be closed meanwhile.
+// What a peer reads and can't be written into its memory: piece by piece, each with the registration looked up again,
+// as it may be closed meanwhile.
 bool RdmEndpoint::write_read_bytes(Peer &peer, Reply &said, Bell &bell) noexcept
 {
     std::uint64_t total = 0;

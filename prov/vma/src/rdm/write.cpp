@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a reliable-datagram endpoint writes into its peers' rings: messages, and the records of operations that take several.
+// What a reliable-datagram endpoint writes into its peers' rings: messages, and the records of operations that take
+// several.
 #include "rdm/endpoint.hpp"
 
 #include <algorithm>

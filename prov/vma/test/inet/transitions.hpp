@@ -13,8 +13,8 @@ struct Transition {
     TcpState to;
 };
 
-// Figure 5 (3.3.2). Listeners are a table of their own, so what begins or ends in LISTEN there does so in CLOSED here; and an
-// acknowledgement of our FIN that comes with the peer's passes by FIN-WAIT-2.
+// Figure 5 (3.3.2). Listeners are a table of their own, so what begins or ends in LISTEN there does so in CLOSED here;
+// and an acknowledgement of our FIN that comes with the peer's passes by FIN-WAIT-2.
 inline constexpr Transition kTransitions[] = {
     {TcpState::kClosed, TcpState::kSynSent},          {TcpState::kClosed, TcpState::kSynReceived},
     {TcpState::kSynSent, TcpState::kSynReceived},     {TcpState::kSynSent, TcpState::kEstablished},

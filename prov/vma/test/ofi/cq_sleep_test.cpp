@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Completion queues: every way to sleep and to be woken. A lost wake-up fails the test after some seconds instead of hanging it.
+// Completion queues: every way to sleep and to be woken. A lost wake-up fails the test after some seconds instead of
+// hanging it.
 #include "fabtests/unit.hpp"
 
 #include <atomic>
@@ -87,8 +88,8 @@ void ping_pong(Side &side, Way way, bool first, int rounds, bool large)
     }
 }
 
-// Each wake-up may be the one that is lost: two processes, small messages, and large ones whose sender sleeps until they
-// were pulled.
+// Each wake-up may be the one that is lost: two processes, small messages, and large ones whose sender sleeps until
+// they were pulled.
 void two_processes_sleep(void **)
 {
     for (const Way way : {Way::sread, Way::descriptor}) {
@@ -171,7 +172,8 @@ void many_threads_sleep_on_one_queue(void **)
     }
 }
 
-// A thread that slept and one that read would else make each read of the only one that is left write its own descriptor.
+// A thread that slept and one that read would else make each read of the only one that is left write its own
+// descriptor.
 void who_counts_sleepers_is_not_woken_for_nothing(void **)
 {
     Pair pair;
@@ -337,7 +339,8 @@ void arm(fid_cq *cq)
     }
 }
 
-// libfabric's own waits ask fi_trywait(), read once more, and then sleep. What is read meanwhile may be nothing for the queue.
+// libfabric's own waits ask fi_trywait(), read once more, and then sleep. What is read meanwhile may be nothing for the
+// queue.
 void an_empty_read_leaves_the_queue_armed(void **)
 {
     Setup setup;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reliable datagrams where one end is behind or asleep: nothing is lost or out of order, and whoever can go on is woken.
+// Reliable datagrams where one end is behind or asleep: nothing is lost or out of order, and whoever can go on is
+// woken.
 #include "prov/vma/test/rdm/pair.hpp"
 
 #include <poll.h>
@@ -84,7 +85,8 @@ void what_nobody_receives(void **)
     REQUIRE(fi_tinject(a.ep, block.data(), block.size(), a_to_b, 9) == 0); // and it goes on
 }
 
-// Two processes that throw all they can at each other and wait for the other's answer to each: two full rings must not wait for each other.
+// Two processes that throw all they can at each other and wait for the other's answer to each: two full rings must not
+// wait for each other.
 void both_at_once(void **)
 {
     OwnDirectory directory;

@@ -92,7 +92,8 @@ void what_a_program_must_promise(void **)
     const ofi::InfoPtr info = ask("127.0.0.1", "0", FI_SOURCE, hints.get());
     assert_int_equal(info->domain_attr->cq_data_size, 4);
     assert_int_equal(info->mode, FI_RX_CQ_DATA);
-    // Without attributes of a domain nothing was said of memory: as without hints. ofi_rxm asks so, for a fabric by its name.
+    // Without attributes of a domain nothing was said of memory: as without hints. ofi_rxm asks so, for a fabric by its
+    // name.
     fi_fabric_attr fabric{};
     fabric.name = const_cast<char *>("verbs");
     fi_info bare{};

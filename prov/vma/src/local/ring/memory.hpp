@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The ring in which one endpoint writes to one other, as both see it in shared memory. The sender makes it, so it can fill it
-// before the receiver knows of it; the receiver takes no word in it for true before it has copied and checked it.
+// The ring in which one endpoint writes to one other, as both see it in shared memory. The sender makes it, so it can
+// fill it before the receiver knows of it; the receiver takes no word in it for true before it has copied and checked
+// it.
 #pragma once
 
 #include <atomic>
@@ -13,8 +14,8 @@
 namespace vma::local {
 
 inline constexpr std::size_t kMaxDatagram = 65507 + 64; // max_msg_size, and what a program puts before it
-// Sizes of records, powers of two. The ring stays in the caches; what a receiver that is behind leaves no room for there goes
-// to the spill, of which no memory is taken before.
+// Sizes of records, powers of two. The ring stays in the caches; what a receiver that is behind leaves no room for
+// there goes to the spill, of which no memory is taken before.
 inline constexpr std::size_t kRingBytes = std::size_t{256} << 10;
 inline constexpr std::size_t kSpillBytes = std::size_t{8} << 20;
 inline constexpr std::size_t kRecordAlign = 64;
@@ -53,9 +54,10 @@ struct RingMemory {
 };
 static_assert(sizeof(RingMemory) == kRingBytes + kSpillBytes + std::size_t{6} * 4096); // whole pages
 
-// Each record begins at a multiple of kRecordAlign. `word` is 0 until the record is there, so that no payload of earlier is
-// ever taken for a header: the reader clears the words of records that it has taken, and the writer, before it publishes a
-// record, the place of the next one where payload may stand. Small datagrams leave none, and cost one line each.
+// Each record begins at a multiple of kRecordAlign. `word` is 0 until the record is there, so that no payload of
+// earlier is ever taken for a header: the reader clears the words of records that it has taken, and the writer, before
+// it publishes a record, the place of the next one where payload may stand. Small datagrams leave none, and cost one
+// line each.
 struct alignas(16) Record {
     std::atomic<std::uint64_t> word; // length | flags << 32; stored last
     std::uint64_t data;
@@ -63,8 +65,9 @@ struct alignas(16) Record {
 
 inline constexpr std::uint64_t kRecordValid = UINT64_C(1) << 32;
 inline constexpr std::uint64_t kRecordData = UINT64_C(1) << 33; // `data` is FI_REMOTE_CQ_DATA
-// No datagrams, but marks, with an offset in place of the length. Wrap: the next record is there, in this lap if that is farther on,
-// else in the next. Turn: it is in the other part, ring or spill, there, or that one's next if its reader is there.
+// No datagrams, but marks, with an offset in place of the length. Wrap: the next record is there, in this lap if that
+// is farther on, else in the next. Turn: it is in the other part, ring or spill, there, or that one's next if its
+// reader is there.
 inline constexpr std::uint64_t kRecordWrap = UINT64_C(1) << 34;
 inline constexpr std::uint64_t kRecordTurn = UINT64_C(1) << 35;
 

@@ -104,7 +104,8 @@ public:
     }
     // From the attachment on the writer leaves its fences to us.
     void fence_for_writer() noexcept { fences_for_writer_ = true; }
-    // After RingState::ring look at ready() once more. False: do so again, soon, as the writer may not have seen it yet.
+    // After RingState::ring look at ready() once more. False: do so again, soon, as the writer may not have seen it
+    // yet.
     bool set_state(RingState state) noexcept
     {
         memory_->control.state.store(static_cast<std::uint32_t>(state), std::memory_order_relaxed);
