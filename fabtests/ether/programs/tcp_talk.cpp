@@ -248,12 +248,13 @@ private:
             return;
         }
         std::printf("state %s timestamps %d sack %d ecn %d scaling %d send_shift %d receive_shift %d mss %d ",
-                    kStates[static_cast<unsigned>(c->state)], c->timestamps, c->sack, c->ecn, c->scaling, c->send_shift,
-                    c->receive_shift, c->mss);
+                    kStates[static_cast<unsigned>(c->state)], c->agreed.timestamps, c->agreed.sack, c->agreed.ecn,
+                    c->agreed.scaling, c->agreed.send_shift, c->agreed.receive_shift, c->mss);
         std::printf("window %u most_window %u probes %u ecn_answered %d segments_sent %lu segments_received %lu "
                     "unacknowledged %u readable %zu rcv %u receive_window %u error %s\n",
-                    c->window, c->most_window, c->probes, c->ecn_answered, c->segments_sent, c->segments_received,
-                    c->nxt - c->una, c->in.size(), c->rcv, c->advertised - c->rcv, strerrorname_np(c->error));
+                    c->window, c->most_window, c->probes, c->recovery.ecn_answered, c->segments_sent,
+                    c->segments_received, c->nxt - c->una, c->receive.in.size(), c->receive.next,
+                    c->receive.advertised - c->receive.next, strerrorname_np(c->error));
         std::fflush(stdout);
     }
 

@@ -22,9 +22,11 @@ constexpr int kMaxRegistered = 1 << 20; // the kernel's default ceiling (fs.nr_o
 constexpr int kBitsPerWord = 64;
 constexpr int kHighBase = 512; // low enough for a small descriptor table and for select()
 
-constinit std::atomic<std::uint64_t> g_registered[kMaxRegistered / kBitsPerWord];
-constinit std::atomic<int> g_words_used{0};
-constinit std::atomic<std::uint32_t> g_generation{0};
+// The process's, without a lock: what fork_child() reads may have been written by a thread that the child doesn't have.
+constinit std::atomic<std::uint64_t> g_registered[kMaxRegistered / kBitsPerWord]; // a bit a descriptor of UniqueFd's
+constinit std::atomic<int> g_words_used{0};                                       // of g_registered; it only grows
+constinit std::atomic<std::uint32_t> g_generation{0};                             // written by fork_child() alone
+// A lock itself: fork() holds it, and ForkGuard.
 constinit pthread_mutex_t g_fork_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 void register_fd(int fd)

@@ -21,6 +21,7 @@ constexpr const char *kLevelNames[] = {"warn", "trace", "info", "debug"};
 constexpr const char *kSubsysNames[] = {"core", "fabric", "domain", "ep_ctrl", "ep_data",
                                         "av",   "cq",     "eq",     "mr",      "cntr"};
 
+// The process's, without a lock: of ofi/libfabric.cpp or of the program that has taken the log (set_log_sink()).
 constinit std::atomic<const LogSink *> g_sink{nullptr};
 
 // "a,b" lists, a leading '^' turns the list into exclusions: the syntax of FI_LOG_PROV and FI_LOG_SUBSYS.
@@ -60,6 +61,7 @@ constexpr unsigned kLevels = std::size(kLevelNames);
 constexpr unsigned kSubsystems = std::size(kSubsysNames);
 constexpr std::uint64_t kIsRead = std::uint64_t{1} << 63;
 static_assert(kLevels * kSubsystems < 63);
+// The process's, without a lock: any thread may read the environment, and each comes to the same bits.
 constinit std::atomic<std::uint64_t> g_filter{0};
 
 constexpr std::uint64_t filter_bit(unsigned level, unsigned subsystem)

@@ -20,7 +20,7 @@ inline void cpu_relax() noexcept
 inline void full_fence() noexcept
 {
 #if defined(__SANITIZE_THREAD__)
-    static std::atomic<int> dummy{0};
+    static std::atomic<int> dummy{0}; // the process's; its value means nothing
     dummy.fetch_add(1, std::memory_order_seq_cst);
 #else
     std::atomic_thread_fence(std::memory_order_seq_cst);

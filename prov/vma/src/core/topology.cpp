@@ -24,6 +24,7 @@ constexpr std::size_t kBitsPerWord = sizeof(unsigned long) * CHAR_BIT;
 constexpr unsigned kHundredths = 100;
 constexpr unsigned kFarAway = UINT_MAX; // of an unknown device
 
+// The process's; it doesn't change once it is read, so it needs no lock.
 constinit MadeOnce<Topology> g_machine;
 
 CpuSet single(int cpu)

@@ -141,11 +141,11 @@ bool Guardian::send(const GuardianMessage &message) noexcept
 void Guardian::add(const inet::Connection &connection, std::uint32_t stamp) noexcept
 {
     GuardianMessage message = describe(GuardianCall::kAdd, connection.flow);
-    message.timestamps = connection.timestamps ? 1 : 0;
+    message.timestamps = connection.agreed.timestamps ? 1 : 0;
     message.seq = connection.una - 1;
-    message.ack = connection.rcv;
+    message.ack = connection.receive.next;
     message.stamp = stamp;
-    message.echo = connection.stamp_recent;
+    message.echo = connection.receive.stamp_recent;
     static_cast<void>(send(message));
 }
 

@@ -131,13 +131,25 @@ std::vector<std::string> ranked(const std::vector<Choice> &choices)
     return names;
 }
 
+// What a NIC offers neither kind of endpoint: remote data, counters, shared receives, details of errors.
+ofi::Offer nic_offer(const ofi::Offer &base, const char *nic) noexcept
+{
+    ofi::Offer offer = base;
+    offer.fabric = kFabricName;
+    offer.name = nic;
+    offer.domain.caps = kDomainCaps;
+    offer.domain.cq_data_size = 0;
+    offer.domain.cntr_cnt = 0;
+    offer.domain.max_ep_srx_ctx = 0;
+    offer.domain.max_err_data = 0;
+    return offer;
+}
+
 } // namespace
 
 ofi::Offer stream_offer(const char *nic) noexcept
 {
-    ofi::Offer offer = ofi::kMsgOffer;
-    offer.fabric = kFabricName;
-    offer.name = nic;
+    ofi::Offer offer = nic_offer(ofi::kMsgOffer, nic);
     offer.caps = kTxCaps | kRxCaps | kDomainCaps;
     offer.tx_caps = kTxCaps;
     offer.rx_caps = kRxCaps;
@@ -150,28 +162,16 @@ ofi::Offer stream_offer(const char *nic) noexcept
     fi_vma_make_stream(&offer.ep);
     offer.ep.protocol = ofi::kStreamProtocol;
     offer.ep.max_order_raw_size = offer.ep.max_order_war_size = offer.ep.max_order_waw_size = 0;
-    offer.domain.caps = kDomainCaps;
-    offer.domain.cq_data_size = 0;
-    offer.domain.cntr_cnt = 0;
-    offer.domain.max_ep_srx_ctx = 0;
-    offer.domain.max_err_data = 0;
     return offer;
 }
 
 ofi::Offer datagram_offer(const char *nic) noexcept
 {
-    ofi::Offer offer = ofi::kDgramOffer;
-    offer.fabric = kFabricName;
-    offer.name = nic;
+    ofi::Offer offer = nic_offer(ofi::kDgramOffer, nic);
     offer.caps = ofi::kDgramTxCaps | ofi::kDgramRxCaps | kDomainCaps;
     offer.asked_caps = 0;
     offer.rx_caps = ofi::kDgramRxCaps;
     offer.ep.protocol = ofi::kUdpProtocol;
-    offer.domain.caps = kDomainCaps;
-    offer.domain.cq_data_size = 0;
-    offer.domain.cntr_cnt = 0;
-    offer.domain.max_ep_srx_ctx = 0;
-    offer.domain.max_err_data = 0;
     return offer;
 }
 

@@ -33,7 +33,8 @@ constexpr Word<bool> kSwitch[] = {{"on", true}, {"off", false}, {"1", true}, {"0
 template <typename Value, std::size_t N>
 Value configured(ofi::Param param, const Word<Value> (&words)[N], const char *complaint, Value usual) noexcept
 {
-    static constinit std::atomic<bool> warned{false}; // one for each kind of value
+    // The process's, one for each kind of value, without a lock: exchange() lets one thread warn.
+    static constinit std::atomic<bool> warned{false};
     const char *const text = ofi::param(param);
     if (text == nullptr)
         return usual;

@@ -30,6 +30,20 @@ struct PassiveEndpoint {
 
     explicit PassiveEndpoint(EtherFabric &owner) noexcept : ether_fabric(owner) {}
 
+    // What ofi/passive_endpoint.hpp asks for; lock() is the port context's. A connection carries no data of the
+    // program's.
+    static constexpr std::size_t kMostData = 0;
+    static int close(fid_t fid);
+    ofi::Fabric &fabric() const noexcept { return ether_fabric.fabric(); }
+    core::SpinGuard lock() const noexcept { return core::SpinGuard(port_context->lock()); }
+    int prepare() noexcept { return ether_fabric.port_context_of(*info, port_context); }
+    ofi::Address own_address() const noexcept;
+    int get_option(int name, void *value, std::size_t *length) noexcept;
+    int set_option(int name, const void *value, std::size_t length) noexcept;
+    void set_backlog(int requests) noexcept;
+    int listen() noexcept;
+    int reject(fid_t handle, const void *param, std::size_t length) noexcept;
+
     // With the port context's lock held.
     void on_acceptable() noexcept;
     void taken() noexcept; // one request less

@@ -42,6 +42,7 @@ struct Registry {
     std::map<std::string, std::weak_ptr<PortContext>, std::less<>> port_contexts;
 };
 
+// The process's; its own mutex protects it.
 constinit core::MadeOnce<Registry> g_registry;
 
 // A socket that is bound and does nothing else: nobody else gets the port. By the numbers of the calls, as the preload

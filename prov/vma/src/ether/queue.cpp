@@ -16,7 +16,7 @@
 #include "core/kernel.hpp"
 #include "core/log.hpp"
 #include "ofi/cq_sread.hpp"
-#include "ofi/noop.hpp"
+#include "ofi/ops.hpp"
 #include "rdma/fi_ext_vma.h"
 
 namespace vma::ether {
@@ -219,15 +219,7 @@ int control(fid *fid, int command, void *argument)
     return ofi::cq_control(queue, queue.wait_set.get(), command, argument);
 }
 
-constinit fi_ops g_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = close,
-    .bind = ofi::no_op,
-    .control = control,
-    .ops_open = ofi::no_op,
-    .tostr = ofi::no_op,
-    .ops_set = ofi::no_op,
-};
+constinit fi_ops g_fid_ops = ofi::FidOps{.close = close, .control = control};
 
 int trywait(ofi::Cq &cq) noexcept
 {

@@ -150,7 +150,7 @@ struct DoorbellCache {
     std::map<DoorbellId, std::weak_ptr<PeerDoorbell>> known;
 };
 
-// libfabric closes objects after the destructors of static objects have run.
+// The process's; its own mutex protects it. libfabric closes objects after the destructors of static objects have run.
 constinit core::MadeOnce<DoorbellCache> g_cache;
 
 } // namespace

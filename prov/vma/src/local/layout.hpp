@@ -14,6 +14,7 @@ inline constexpr std::size_t kSlotPayload = 96;
 inline constexpr std::size_t kControlSize = 512;
 inline constexpr std::size_t kSlotsSize = 8192; // control words and slots
 inline constexpr std::size_t kBounceSize = std::size_t{64} * 1024;
+inline constexpr std::size_t kRegionOffset = kSlotsSize + kBounceSize;
 inline constexpr std::size_t kBounceChunk = std::size_t{16} * 1024; // most bytes of one slot's share of the bounce ring
 inline constexpr unsigned kIovLimit = 4;
 

@@ -13,6 +13,7 @@
 #include "core/kernel.hpp"
 #include "local/msg/sender.hpp"
 #include "local/queue.hpp"
+#include "ofi/rate_limit.hpp"
 
 namespace vma::local {
 
@@ -23,26 +24,38 @@ bool Sender::is_due(std::uint64_t bytes) noexcept
     if (!bytes)
         return true;
     const std::uint64_t now = core::monotonic_ns();
-    const std::uint64_t due = pacer.due(now, bytes);
-    held_until = due == now ? 0 : due;
+    const std::uint64_t due = pacer_.due(now, bytes);
+    held_until_ = due == now ? 0 : due;
     return due == now;
 }
 
 std::uint64_t Sender::longest_piece() const noexcept
 {
-    return paced ? std::max<std::uint64_t>(pacer.piece(), kSlotPayload) : UINT64_MAX;
+    return paced_ ? std::max<std::uint64_t>(pacer_.piece(), kSlotPayload) : UINT64_MAX;
 }
 
 void Sender::set_limit(const fi_vma_rate_limit &limit) noexcept
 {
-    const core::SpinGuard guard(lock);
-    pacer.set(core::monotonic_ns(), limit.rate, limit.max_burst, limit.typical_packet);
-    paced = pacer.limited();
-    held_until = 0;
-    if (!connected.load(std::memory_order_acquire))
+    const core::SpinGuard guard(lock_);
+    pacer_.set(core::monotonic_ns(), limit.rate, limit.max_burst, limit.typical_packet);
+    paced_ = pacer_.limited();
+    held_until_ = 0;
+    if (!connected())
         return;
     advance(false); // also who was refused may try again: at the new rate it may be due
     watch_progress();
+}
+
+fi_vma_rate_limit Sender::limit() noexcept
+{
+    const core::SpinGuard guard(lock_);
+    return ofi::limit_of(pacer_);
+}
+
+std::uint64_t Sender::due_now() noexcept
+{
+    const core::SpinGuard guard(lock_);
+    return held_until_;
 }
 
 // ---- the queue's side, with its lock held ------------------------------------------------------------------------------

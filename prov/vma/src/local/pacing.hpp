@@ -10,7 +10,7 @@
 
 namespace vma::local {
 
-struct Sender;
+class Sender;
 
 // Of a sender, or of a datagram endpoint that has refused one.
 struct PacedTimer : Timer {

@@ -11,7 +11,7 @@
 #include "core/log.hpp"
 #include "local/msg/arrival.hpp"
 #include "ofi/cq_sread.hpp"
-#include "ofi/noop.hpp"
+#include "ofi/ops.hpp"
 #include "rdma/fi_ext_vma.h"
 
 namespace vma::local {
@@ -418,15 +418,7 @@ int control(fid *fid, int command, void *argument)
     return ofi::cq_control(queue, queue.wait_fd(), command, argument);
 }
 
-fi_ops cq_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = close,
-    .bind = ofi::noop<decltype(fi_ops::bind)>,
-    .control = control,
-    .ops_open = ofi::noop<decltype(fi_ops::ops_open)>,
-    .tostr = nullptr,
-    .ops_set = ofi::noop<decltype(fi_ops::ops_set)>,
-};
+constinit fi_ops cq_fid_ops = ofi::FidOps{.close = close, .control = control};
 
 int trywait(ofi::Cq &cq) noexcept
 {

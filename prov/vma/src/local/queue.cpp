@@ -155,15 +155,15 @@ void Queue::watch(Sender &sender) noexcept
 
 void Queue::follow(Sender &sender) noexcept
 {
-    if (sender.held_until)
-        wait_until(sender.timer, sender.held_until);
+    if (sender.due())
+        wait_until(sender.timer(), sender.due());
     if (!sender.only_paced())
         watch(sender);
 }
 
 void Queue::unwatch(Sender &sender) noexcept
 {
-    paced.wheel.remove(sender.timer);
+    paced.wheel.remove(sender.timer());
     for (Sender **at = &waiting; *at; at = &(*at)->waiting_next) {
         if (*at == &sender) {
             *at = sender.waiting_next;
@@ -342,7 +342,7 @@ void Queue::advance_senders(News *news, Tell tell) noexcept
 {
     for (Sender **at = &waiting; *at;) {
         Sender &sender = **at;
-        if (!sender.lock.try_lock()) {
+        if (!sender.try_lock()) {
             if (news)
                 news->some = true;
             at = &sender.waiting_next;
@@ -350,14 +350,14 @@ void Queue::advance_senders(News *news, Tell tell) noexcept
         }
         sender.advance(true);
         if (news && sender.may_try_again()) {
-            (sender.refused ? news->due : news->some) = true;
+            (sender.refused() ? news->due : news->some) = true;
             if (tell == Tell::caller)
-                sender.starved = sender.refused = false;
+                sender.told_to_try_again();
         }
         const bool rests = sender.idle() || sender.only_paced();
-        if (sender.held_until && !sender.idle())
-            wait_until(sender.timer, sender.held_until);
-        sender.lock.unlock();
+        if (sender.due() && !sender.idle())
+            wait_until(sender.timer(), sender.due());
+        sender.unlock();
         if (rests) {
             *at = sender.waiting_next;
             sender.waiting = false;

@@ -21,7 +21,7 @@
 namespace vma::local {
 
 class Endpoint;
-struct Sender;
+class Sender;
 
 // Where a read puts completions that need not wait in the queue.
 struct Sink {

@@ -8,10 +8,12 @@
 #include <sys/uio.h>
 
 #include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
 
 #include "core/fifo.hpp"
 #include "core/spinlock.hpp"
 #include "local/layout.hpp"
+#include "ofi/cq.hpp"
 
 namespace vma::local {
 
@@ -24,6 +26,18 @@ struct RxEntry {
     std::uint64_t length;
     void *context;
 };
+
+// The completion of a receive that is taken back.
+inline ofi::Completion canceled(const RxEntry &entry, const void *owner) noexcept
+{
+    ofi::Completion completion;
+    completion.context = entry.context;
+    completion.flags = FI_MSG | FI_RECV;
+    completion.buffer = entry.iov_count ? entry.iov[0].iov_base : nullptr;
+    completion.error = FI_ECANCELED;
+    completion.owner = owner;
+    return completion;
+}
 
 class RxQueue
 {

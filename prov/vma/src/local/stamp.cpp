@@ -22,7 +22,8 @@ StampClock find_clock() noexcept
     return counter ? StampClock::cycles : StampClock::nanoseconds;
 }
 
-std::atomic<StampClock> g_clock{StampClock::none};
+// The process's, without a lock: any thread may find it out, and each finds the same.
+constinit std::atomic<StampClock> g_clock{StampClock::none};
 
 } // namespace
 

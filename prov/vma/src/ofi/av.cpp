@@ -11,7 +11,7 @@
 
 #include "core/log.hpp"
 #include "ofi/domain.hpp"
-#include "ofi/noop.hpp"
+#include "ofi/ops.hpp"
 
 namespace vma::ofi {
 bool Av::address_of(fi_addr_t place, Address &address) const noexcept
@@ -262,14 +262,9 @@ const char *address_text(fid_av *, const void *addr, char *out, std::size_t *len
     return out;
 }
 
-constinit fi_ops g_fid_ops = {
-    .size = sizeof(fi_ops),
+constinit fi_ops g_fid_ops = FidOps{
     .close = close_av,
     .bind = no_op, // answers come at once: FI_EVENT is refused
-    .control = no_op,
-    .ops_open = no_op,
-    .tostr = no_op,
-    .ops_set = no_op,
 };
 
 // fi_ops_av has grown: older libraries and programs don't look behind `av_set`, and those since 1.20 look at the size.

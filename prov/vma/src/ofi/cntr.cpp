@@ -12,7 +12,7 @@
 #include "core/log.hpp"
 #include "core/spinlock.hpp"
 #include "ofi/domain.hpp"
-#include "ofi/noop.hpp"
+#include "ofi/ops.hpp"
 
 namespace vma::ofi {
 
@@ -146,26 +146,15 @@ int control(fid *, int, void *)
     return -FI_ENOSYS;
 }
 
-fi_ops cntr_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = close,
-    .bind = noop<decltype(fi_ops::bind)>,
-    .control = control,
-    .ops_open = noop<decltype(fi_ops::ops_open)>,
-    .tostr = nullptr,
-    .ops_set = noop<decltype(fi_ops::ops_set)>,
-};
+constinit fi_ops cntr_fid_ops = FidOps{.close = close, .control = control};
 
-fi_ops_cntr cntr_ops = {
-    .size = sizeof(fi_ops_cntr),
-    .read = read_value,
-    .readerr = read_errors,
-    .add = add,
-    .set = set,
-    .wait = wait,
-    .adderr = add_errors,
-    .seterr = set_errors,
-};
+constinit fi_ops_cntr cntr_ops = CntrOps{.read = read_value,
+                                         .readerr = read_errors,
+                                         .add = add,
+                                         .set = set,
+                                         .wait = wait,
+                                         .adderr = add_errors,
+                                         .seterr = set_errors};
 
 // With FI_PEER: reading makes progress, and the count is the owner's.
 std::uint64_t read_for_owner(fid_cntr *fid)
@@ -174,16 +163,7 @@ std::uint64_t read_for_owner(fid_cntr *fid)
     return 0;
 }
 
-fi_ops_cntr owned_cntr_ops = {
-    .size = sizeof(fi_ops_cntr),
-    .read = read_for_owner,
-    .readerr = read_for_owner,
-    .add = noop<decltype(fi_ops_cntr::add)>,
-    .set = noop<decltype(fi_ops_cntr::set)>,
-    .wait = noop<decltype(fi_ops_cntr::wait)>,
-    .adderr = noop<decltype(fi_ops_cntr::adderr)>,
-    .seterr = noop<decltype(fi_ops_cntr::seterr)>,
-};
+constinit fi_ops_cntr owned_cntr_ops = CntrOps{.read = read_for_owner, .readerr = read_for_owner};
 
 // nullptr where it is incomplete.
 peer::Cntr *owners_counter(const void *context) noexcept

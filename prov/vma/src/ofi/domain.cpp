@@ -15,7 +15,7 @@
 #include "ofi/info/attr.hpp"
 #include "ofi/memory/atomic_apply.hpp"
 #include "ofi/memory/mr.hpp"
-#include "ofi/noop.hpp"
+#include "ofi/ops.hpp"
 #include "ofi/poll_set.hpp"
 
 namespace vma::ofi {
@@ -115,15 +115,7 @@ int query_atomic(fid_domain *fid, fi_datatype type, fi_op op, fi_atomic_attr *at
 }
 
 // Utility providers ask for extensions by name; -FI_ENOSYS, and nothing else, means "not this one".
-constinit fi_ops g_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = close_domain,
-    .bind = bind_domain,
-    .control = no_op,
-    .ops_open = no_op,
-    .tostr = no_op,
-    .ops_set = no_op,
-};
+constinit fi_ops g_fid_ops = FidOps{.close = close_domain, .bind = bind_domain};
 
 constinit fi_ops_domain g_domain_ops = {
     .size = sizeof(fi_ops_domain),

@@ -13,7 +13,7 @@
 #include "core/clock.hpp"
 #include "core/kernel.hpp"
 #include "core/log.hpp"
-#include "ofi/noop.hpp"
+#include "ofi/ops.hpp"
 #include "rdma/fi_ext_vma.h"
 
 namespace vma::ofi {
@@ -204,15 +204,7 @@ int control_eq(fid_t fid, int command, void *arg)
     }
 }
 
-constinit fi_ops g_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = close_eq,
-    .bind = no_op,
-    .control = control_eq,
-    .ops_open = no_op,
-    .tostr = no_op,
-    .ops_set = no_op,
-};
+constinit fi_ops g_fid_ops = FidOps{.close = close_eq, .control = control_eq};
 
 constinit fi_ops_eq g_eq_ops = {
     .size = sizeof(fi_ops_eq),

@@ -12,7 +12,7 @@
 #include "ofi/cq.hpp"
 #include "ofi/eq.hpp"
 #include "ofi/info/attr.hpp"
-#include "ofi/noop.hpp"
+#include "ofi/ops.hpp"
 #include "ofi/process_ops.hpp"
 
 namespace vma::ofi {
@@ -78,15 +78,7 @@ int open_ops(fid_t fid, const char *name, std::uint64_t, void **ops, void *)
     return *ops != nullptr ? 0 : -FI_ENOSYS;
 }
 
-constinit fi_ops g_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = close_fabric,
-    .bind = no_op,
-    .control = no_op,
-    .ops_open = open_ops,
-    .tostr = no_op,
-    .ops_set = no_op,
-};
+constinit fi_ops g_fid_ops = FidOps{.close = close_fabric, .ops_open = open_ops};
 
 constinit fi_ops_fabric g_fabric_ops = {
     .size = sizeof(fi_ops_fabric),

@@ -87,6 +87,7 @@ constexpr ParamEntry kParams[] = {
      "(default: auto)."},
 };
 
+// The process's, by parameter, without a lock: set by the library and by tests, and the words themselves stay.
 constinit std::atomic<const char *> g_overrides[std::size(kParams)] = {};
 constinit std::atomic<const char *> g_defaults[std::size(kParams)] = {};
 
@@ -99,6 +100,7 @@ struct Libfabric {
     LibfabricCalls calls;
 };
 
+// The process's: written by the thread that libfabric loads us with, and read once g_attached says that it is there.
 constinit Libfabric g_libfabric{};
 constinit std::atomic<bool> g_attached{false};
 

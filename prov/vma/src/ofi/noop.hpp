@@ -12,14 +12,7 @@
 
 namespace vma::ofi {
 
-// Converts to any operation: noop<decltype(fi_ops_ep::tx_ctx)>.
-template <typename Function> struct Noop;
-template <typename Return, typename... Args> struct Noop<Return (*)(Args...)> {
-    static Return call(Args...) { return static_cast<Return>(-FI_ENOSYS); }
-};
-template <typename Function> inline constexpr Function noop = &Noop<Function>::call;
-
-// The same in an initializer, where the slot's type chooses the arguments: `.av_open = no_op`.
+// Converts to any operation: the slot's type chooses the arguments, as in `.av_open = no_op`.
 template <typename Return, typename... Args> Return no_op(Args...)
 {
     return static_cast<Return>(-FI_ENOSYS);

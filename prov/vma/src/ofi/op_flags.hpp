@@ -25,4 +25,18 @@ inline int control_op_flags(std::uint64_t &tx_flags, std::uint64_t &rx_flags, in
     return 0;
 }
 
+// fi_control() on an endpoint of any device.
+template <typename Endpoint> int control_endpoint(Endpoint &endpoint, bool orphaned, int command, void *argument)
+{
+    switch (command) {
+    case FI_ENABLE:
+        return orphaned ? -FI_EOPBADSTATE : endpoint.enable();
+    case FI_GETOPSFLAG:
+    case FI_SETOPSFLAG:
+        return control_op_flags(endpoint.tx_flags, endpoint.rx_flags, command, static_cast<std::uint64_t *>(argument));
+    default:
+        return -FI_ENOSYS;
+    }
+}
+
 } // namespace vma::ofi

@@ -13,7 +13,7 @@
 #include "ofi/cntr.hpp"
 #include "ofi/cq.hpp"
 #include "ofi/domain.hpp"
-#include "ofi/noop.hpp"
+#include "ofi/ops.hpp"
 
 namespace vma::ofi {
 namespace {
@@ -92,15 +92,7 @@ int poll(fid_poll *fid, void **context, int count)
     return found;
 }
 
-constinit fi_ops g_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = close_set,
-    .bind = no_op,
-    .control = no_op,
-    .ops_open = no_op,
-    .tostr = no_op,
-    .ops_set = no_op,
-};
+constinit fi_ops g_fid_ops = FidOps{.close = close_set};
 
 constinit fi_ops_poll g_poll_ops = {
     .size = sizeof(fi_ops_poll),

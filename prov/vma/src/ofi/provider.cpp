@@ -18,8 +18,9 @@ void cleanup()
     vma::ofi::detach_libfabric();
 }
 
-// Writable: the core keeps its own flags in `context`. `fi_version` follows the libfabric that has loaded us: one of 2.x shows programs of
-// its own version no provider that says 1.17. What they differ in doesn't concern us, as the library allocates its structures (ofi/info/info.cpp).
+// libfabric's, under its own lock. Writable: the core keeps its own flags in `context`. `fi_version` follows the
+// libfabric that has loaded us: one of 2.x shows programs of its own version no provider that says 1.17. What they
+// differ in doesn't concern us, as the library allocates its structures (ofi/info/info.cpp).
 constinit fi_provider g_provider = {
     .version = vma::ofi::kProviderVersion,
     .fi_version = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION),
@@ -38,9 +39,10 @@ struct LibraryFlags {
 };
 static_assert(sizeof(LibraryFlags) <= sizeof(fi_context));
 
-// libfabric lists what its utility providers make of us before what we are ourselves, so FI_EP_RDM of "vma" would be ofi_rxm's, which takes a
-// connection to each process of this host too, and is what our own endpoint goes by to other hosts. FI_PROVIDER can't hold the name of a layer over
-// another, only both names, so who has one of the layers in there wants it.
+// libfabric lists what its utility providers make of us before what we are ourselves, so FI_EP_RDM of "vma" would be
+// ofi_rxm's, which takes a connection to each process of this host too, and is what our own endpoint goes by to other
+// hosts. FI_PROVIDER can't hold the name of a layer over another, only both names, so who has one of the layers in
+// there wants it.
 void prefer_our_own()
 {
     const char *const wanted = ::secure_getenv("FI_PROVIDER");

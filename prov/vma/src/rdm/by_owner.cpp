@@ -388,7 +388,7 @@ void RdmEndpoint::lose_for_owner(Message &message) noexcept
 
 namespace {
 
-thread_local RdmEndpoint *t_asked = nullptr; // whose owner goes through its entries
+thread_local RdmEndpoint *t_asked = nullptr; // the thread's, so without a lock: whose owner goes through its entries
 
 } // namespace
 

@@ -8,7 +8,7 @@
 #include <rdma/fi_tagged.h>
 
 #include "local/ring/calls.hpp"
-#include "ofi/noop.hpp"
+#include "ofi/ops.hpp"
 #include "rdm/endpoint.hpp"
 #include "rdm/open.hpp"
 
@@ -20,39 +20,11 @@ namespace {
 
 using Calls = local::RingCalls<RdmEndpoint>;
 
-constinit fi_ops g_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = Calls::close,
-    .bind = Calls::bind,
-    .control = Calls::control,
-    .ops_open = ofi::no_op,
-    .tostr = ofi::no_op,
-    .ops_set = ofi::no_op,
-};
+constinit fi_ops g_fid_ops = ofi::FidOps{.close = Calls::close, .bind = Calls::bind, .control = Calls::control};
 
-constinit fi_ops_ep g_ep_ops = {
-    .size = sizeof(fi_ops_ep),
-    .cancel = Calls::cancel,
-    .getopt = Calls::getopt,
-    .setopt = Calls::setopt,
-    .tx_ctx = ofi::no_op,
-    .rx_ctx = ofi::no_op,
-    .rx_size_left = ofi::no_op,
-    .tx_size_left = ofi::no_op,
-};
+constinit fi_ops_ep g_ep_ops = ofi::EpOps{.cancel = Calls::cancel, .getopt = Calls::getopt, .setopt = Calls::setopt};
 
-constinit fi_ops_cm g_cm_ops = {
-    .size = sizeof(fi_ops_cm),
-    .setname = Calls::setname,
-    .getname = Calls::getname,
-    .getpeer = ofi::no_op,
-    .connect = ofi::no_op,
-    .listen = ofi::no_op,
-    .accept = ofi::no_op,
-    .reject = ofi::no_op,
-    .shutdown = ofi::no_op,
-    .join = ofi::no_op,
-};
+constinit fi_ops_cm g_cm_ops = ofi::CmOps{.setname = Calls::setname, .getname = Calls::getname};
 
 // ---- messages, with and without tags -----------------------------------------------------------------------------------
 
@@ -138,18 +110,15 @@ ssize_t recvmsg(fid_ep *ep, const fi_msg *message, std::uint64_t flags)
         {message->msg_iov, message->iov_count, message->addr, 0, 0, message->context, flags, false});
 }
 
-constinit fi_ops_msg g_msg_ops = {
-    .size = sizeof(fi_ops_msg),
-    .recv = recv,
-    .recvv = recvv,
-    .recvmsg = recvmsg,
-    .send = send,
-    .sendv = sendv,
-    .sendmsg = sendmsg,
-    .inject = inject,
-    .senddata = senddata,
-    .injectdata = injectdata,
-};
+constinit fi_ops_msg g_msg_ops = ofi::MsgOps{.recv = recv,
+                                             .recvv = recvv,
+                                             .recvmsg = recvmsg,
+                                             .send = send,
+                                             .sendv = sendv,
+                                             .sendmsg = sendmsg,
+                                             .inject = inject,
+                                             .senddata = senddata,
+                                             .injectdata = injectdata};
 
 ssize_t tsend(fid_ep *ep, const void *buffer, std::size_t length, void *, fi_addr_t to, std::uint64_t tag,
               void *context)
@@ -208,18 +177,15 @@ ssize_t trecvmsg(fid_ep *ep, const fi_msg_tagged *message, std::uint64_t flags)
                                        message->ignore, message->context, flags, true});
 }
 
-constinit fi_ops_tagged g_tagged_ops = {
-    .size = sizeof(fi_ops_tagged),
-    .recv = trecv,
-    .recvv = trecvv,
-    .recvmsg = trecvmsg,
-    .send = tsend,
-    .sendv = tsendv,
-    .sendmsg = tsendmsg,
-    .inject = tinject,
-    .senddata = tsenddata,
-    .injectdata = tinjectdata,
-};
+constinit fi_ops_tagged g_tagged_ops = ofi::TaggedOps{.recv = trecv,
+                                                      .recvv = trecvv,
+                                                      .recvmsg = trecvmsg,
+                                                      .send = tsend,
+                                                      .sendv = tsendv,
+                                                      .sendmsg = tsendmsg,
+                                                      .inject = tinject,
+                                                      .senddata = tsenddata,
+                                                      .injectdata = tinjectdata};
 
 } // namespace
 

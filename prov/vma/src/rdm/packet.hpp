@@ -9,7 +9,7 @@
 #include <sys/uio.h>
 #include <type_traits>
 
-#include "local/ring/ring.hpp"
+#include "local/ring/memory.hpp"
 #include "ofi/info/attr.hpp"
 
 namespace vma::rdm {
@@ -102,6 +102,7 @@ template <typename List> bool read_list(const std::byte *from, std::size_t lengt
                 bytes_of(list) - sizeof list.count);
     return true;
 }
+
 static_assert(ofi::kIovLimit == ofi::kRmaIovLimit);
 
 // Their bytes; UINT64_MAX where they are more than can be.
@@ -138,5 +139,16 @@ inline constexpr std::uint64_t kAnnounced = std::uint64_t{128} << 10;
 inline constexpr std::size_t kLongestPacket =
     sizeof(Packet) + kPadding + sizeof(AtomicHead) + sizeof(TargetList) + 2 * kEager;
 static_assert(kLongestPacket <= local::kMaxDatagram);
+
+// What a peer asks for that says of both sides where the bytes are: of ours and of its own, as many as `size`.
+inline bool read_both(const std::byte *from, std::size_t length, std::uint64_t size, TargetList &targets,
+                      BufferList &theirs) noexcept
+{
+    if (!read_list(from, length, targets) || targets.count == 0)
+        return false;
+    const std::size_t head = bytes_of(targets);
+    return read_list(from + head, length - head, theirs) && total_of(theirs) == total_of(targets) &&
+           total_of(targets) == size && length == head + bytes_of(theirs);
+}
 
 } // namespace vma::rdm

@@ -10,7 +10,7 @@
 #include "core/log.hpp"
 #include "ofi/domain.hpp"
 #include "ofi/libfabric.hpp"
-#include "ofi/noop.hpp"
+#include "ofi/ops.hpp"
 #include "ofi/shared_receive.hpp"
 #include "rdm/open.hpp"
 
@@ -18,52 +18,13 @@ namespace vma::rdm {
 
 namespace {
 
-constinit fi_ops g_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = ofi::close_shared<PeerSrx>,
-    .bind = ofi::no_op,
-    .control = ofi::control_shared,
-    .ops_open = ofi::no_op,
-    .tostr = ofi::no_op,
-    .ops_set = ofi::no_op,
-};
+constinit fi_ops g_fid_ops = ofi::FidOps{.close = ofi::close_shared<PeerSrx>, .control = ofi::control_shared};
 
-constinit fi_ops_ep g_ep_ops = {
-    .size = sizeof(fi_ops_ep),
-    .cancel = ofi::no_op,
-    .getopt = ofi::no_op,
-    .setopt = ofi::no_op,
-    .tx_ctx = ofi::no_op,
-    .rx_ctx = ofi::no_op,
-    .rx_size_left = ofi::no_op,
-    .tx_size_left = ofi::no_op,
-};
+constinit fi_ops_ep g_ep_ops = ofi::EpOps{};
 
-constinit fi_ops_msg g_msg_ops = {
-    .size = sizeof(fi_ops_msg),
-    .recv = ofi::no_op,
-    .recvv = ofi::no_op,
-    .recvmsg = ofi::no_op,
-    .send = ofi::no_op,
-    .sendv = ofi::no_op,
-    .sendmsg = ofi::no_op,
-    .inject = ofi::no_op,
-    .senddata = ofi::no_op,
-    .injectdata = ofi::no_op,
-};
+constinit fi_ops_msg g_msg_ops = ofi::MsgOps{};
 
-constinit fi_ops_tagged g_tagged_ops = {
-    .size = sizeof(fi_ops_tagged),
-    .recv = ofi::no_op,
-    .recvv = ofi::no_op,
-    .recvmsg = ofi::no_op,
-    .send = ofi::no_op,
-    .sendv = ofi::no_op,
-    .sendmsg = ofi::no_op,
-    .inject = ofi::no_op,
-    .senddata = ofi::no_op,
-    .injectdata = ofi::no_op,
-};
+constinit fi_ops_tagged g_tagged_ops = ofi::TaggedOps{};
 
 } // namespace
 

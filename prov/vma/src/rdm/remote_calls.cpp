@@ -246,18 +246,16 @@ int compare_valid(fid_ep *, fi_datatype type, fi_op op, std::size_t *count)
 
 } // namespace
 
-constinit fi_ops_rma rma_ops = {
-    .size = sizeof(fi_ops_rma),
-    .read = read,
-    .readv = readv,
-    .readmsg = readmsg,
-    .write = write,
-    .writev = writev,
-    .writemsg = writemsg,
-    .inject = inject,
-    .writedata = writedata,
-    .injectdata = injectdata,
-};
+constinit fi_ops_rma rma_ops = {.size = sizeof(fi_ops_rma),
+                                .read = read,
+                                .readv = readv,
+                                .readmsg = readmsg,
+                                .write = write,
+                                .writev = writev,
+                                .writemsg = writemsg,
+                                .inject = inject,
+                                .writedata = writedata,
+                                .injectdata = injectdata};
 
 constinit fi_ops_atomic atomic_ops = {
     .size = sizeof(fi_ops_atomic),

@@ -113,11 +113,7 @@ RdmEndpoint::Took RdmEndpoint::take_write_offer(const Incoming &in) noexcept
 {
     TargetList targets{};
     BufferList theirs{};
-    if (!read_list(in.body, in.length, targets) || targets.count == 0)
-        return Took::lie;
-    const std::size_t head = bytes_of(targets);
-    if (!read_list(in.body + head, in.length - head, theirs) || total_of(theirs) != total_of(targets) ||
-        total_of(targets) != in.packet.size || in.length != head + bytes_of(theirs))
+    if (!read_both(in.body, in.length, in.packet.size, targets, theirs))
         return Took::lie;
     if (in.has_data && rx_queue_->entries.full())
         return Took::later;
@@ -129,11 +125,7 @@ RdmEndpoint::Took RdmEndpoint::take_read(const Incoming &in) noexcept
 {
     TargetList targets{};
     BufferList theirs{};
-    if (!read_list(in.body, in.length, targets) || targets.count == 0)
-        return Took::lie;
-    const std::size_t head = bytes_of(targets);
-    if (!read_list(in.body + head, in.length - head, theirs) || total_of(theirs) != total_of(targets) ||
-        total_of(targets) != in.packet.size || in.length != head + bytes_of(theirs))
+    if (!read_both(in.body, in.length, in.packet.size, targets, theirs))
         return Took::lie;
     if (in.packet.size > kEager && in.peer.we_reach_it == Peer::Reach::yes) {
         const int error = copy_targets(targets, in.peer, theirs, true);

@@ -11,6 +11,7 @@ namespace vma::verbs {
 
 using ClockFunction = std::uint64_t (*)() noexcept;
 
+// A test's, without a lock.
 inline constinit std::atomic<ClockFunction> g_test_clock{nullptr};
 
 // nullptr: CLOCK_MONOTONIC again. Before a fabric is opened.

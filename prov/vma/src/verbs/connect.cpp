@@ -7,7 +7,7 @@
 #include <rdma/fi_errno.h>
 
 #include "core/log.hpp"
-#include "ofi/noop.hpp"
+#include "ofi/ops.hpp"
 #include "verbs/endpoint.hpp"
 #include "verbs/pep.hpp"
 
@@ -447,17 +447,11 @@ int getpeer_ep(fid_ep *fid, void *addr, std::size_t *length)
 
 } // namespace
 
-constinit fi_ops_cm endpoint_cm_ops = {
-    .size = sizeof(fi_ops_cm),
-    .setname = setname_ep,
-    .getname = getname_ep,
-    .getpeer = getpeer_ep,
-    .connect = connect_ep,
-    .listen = ofi::no_op,
-    .accept = accept_ep,
-    .reject = ofi::no_op,
-    .shutdown = shutdown_ep,
-    .join = ofi::no_op,
-};
+constinit fi_ops_cm endpoint_cm_ops = ofi::CmOps{.setname = setname_ep,
+                                                 .getname = getname_ep,
+                                                 .getpeer = getpeer_ep,
+                                                 .connect = connect_ep,
+                                                 .accept = accept_ep,
+                                                 .shutdown = shutdown_ep};
 
 } // namespace vma::verbs

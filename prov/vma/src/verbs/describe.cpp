@@ -11,7 +11,7 @@
 #include <rdma/fi_errno.h>
 
 #include "core/sysfs.hpp"
-#include "ofi/noop.hpp"
+#include "ofi/ops.hpp"
 
 namespace vma::verbs {
 namespace {
@@ -97,15 +97,7 @@ int print(const fid *fid, char *buffer, std::size_t room)
     return 0;
 }
 
-constinit fi_ops g_ops = {
-    .size = sizeof(fi_ops),
-    .close = close,
-    .bind = ofi::no_op,
-    .control = control,
-    .ops_open = ofi::no_op,
-    .tostr = print,
-    .ops_set = ofi::no_op,
-};
+constinit fi_ops g_ops = ofi::FidOps{.close = close, .control = control, .tostr = print};
 
 Description::Description() noexcept
 {

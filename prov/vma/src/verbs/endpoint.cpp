@@ -11,8 +11,8 @@
 #include "core/log.hpp"
 #include "ofi/bind.hpp"
 #include "ofi/give_option.hpp"
-#include "ofi/noop.hpp"
 #include "ofi/op_flags.hpp"
+#include "ofi/ops.hpp"
 #include "ofi/rate_limit.hpp"
 #include "rdma/fi_ext_vma.h"
 #include "verbs/srx.hpp"
@@ -358,17 +358,7 @@ int bind(fid *fid, struct fid *what, std::uint64_t flags)
 
 int control(fid *fid, int command, void *argument)
 {
-    Endpoint &endpoint = Endpoint::from(fid);
-    switch (command) {
-    case FI_ENABLE:
-        return endpoint.enable();
-    case FI_GETOPSFLAG:
-    case FI_SETOPSFLAG:
-        return ofi::control_op_flags(endpoint.tx_flags, endpoint.rx_flags, command,
-                                     static_cast<std::uint64_t *>(argument));
-    default:
-        return -FI_ENOSYS;
-    }
+    return ofi::control_endpoint(Endpoint::from(fid), false, command, argument); // enable() knows an orphan
 }
 
 int setopt(fid_t fid, int level, int name, const void *value, std::size_t length)
@@ -395,23 +385,12 @@ ssize_t tx_size_left(fid_ep *ep)
     return endpoint.is_enabled ? static_cast<ssize_t>(endpoint.sends_left()) : -FI_EOPBADSTATE;
 }
 
-constinit fi_ops g_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = close_endpoint,
-    .bind = bind,
-    .control = control,
-    .ops_open = ofi::no_op,
-    .tostr = ofi::no_op,
-    .ops_set = ofi::no_op,
-};
+constinit fi_ops g_fid_ops = ofi::FidOps{.close = close_endpoint, .bind = bind, .control = control};
 
-constinit fi_ops_ep g_ep_ops = {
-    .size = sizeof(fi_ops_ep),
+constinit fi_ops_ep g_ep_ops = ofi::EpOps{
     .cancel = ofi::no_op, // what the device has, it keeps
     .getopt = getopt,
     .setopt = setopt,
-    .tx_ctx = ofi::no_op,
-    .rx_ctx = ofi::no_op,
     .rx_size_left = rx_size_left,
     .tx_size_left = tx_size_left,
 };

@@ -31,6 +31,7 @@ static_assert(kDepth.least == 1U << FastShape::kMinDepth && kDepth.most == 1U <<
 static_assert(kSize.least + sizeof(FastTrailer) == 1U << FastShape::kMinSlot &&
               kSize.most + sizeof(FastTrailer) == 1U << FastShape::kMaxSlot);
 
+// The process's, without a lock: exchange() lets one thread warn.
 constinit std::atomic<bool> g_warned{false};
 
 std::size_t value_of(const Setting &setting) noexcept

@@ -25,6 +25,7 @@ constexpr std::uint64_t kTxCaps = FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE
 constexpr std::uint64_t kRxCaps = FI_MSG | FI_RMA | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
 constexpr int kMrMode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
 
+// The process's: devices are opened once, and stay open.
 std::mutex g_mutex;
 std::vector<std::unique_ptr<Nic>> g_nics; // protected by g_mutex
 

@@ -2,6 +2,8 @@
 // Passive endpoints: an address of librdmacm's port space, and what fi_listen makes of it.
 #pragma once
 
+#include <mutex>
+
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
@@ -10,6 +12,7 @@
 #include "ofi/eq.hpp"
 #include "ofi/info/info.hpp"
 #include "verbs/manager.hpp"
+#include "verbs/wire.hpp"
 
 namespace vma::verbs {
 
@@ -26,6 +29,18 @@ struct PassiveEndpoint {
     bool listening = false;
 
     explicit PassiveEndpoint(Manager &owner) noexcept;
+
+    // What ofi/passive_endpoint.hpp asks for; lock() is the manager's mutex.
+    static constexpr std::size_t kMostData = kCmDataSize;
+    static int close(fid_t fid);
+    ofi::Fabric &fabric() const noexcept { return manager.fabric(); }
+    std::unique_lock<std::mutex> lock() const noexcept { return std::unique_lock(manager.mutex()); }
+    int prepare() noexcept { return 0; }
+    ofi::Address own_address() const noexcept { return address; }
+    int get_option(int name, void *value, std::size_t *length) const noexcept;
+    void set_backlog(int requests) noexcept { backlog = requests; }
+    int listen() noexcept;
+    int reject(fid_t handle, const void *param, std::size_t length) noexcept;
 
     // With the mutex held.
     int set_address(const ofi::Address &wanted) noexcept;

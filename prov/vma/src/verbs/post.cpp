@@ -8,7 +8,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 
-#include "ofi/noop.hpp"
+#include "ofi/ops.hpp"
 #include "rdma/fi_ext_vma.h"
 #include "verbs/endpoint.hpp"
 #include "verbs/srx.hpp"
@@ -462,30 +462,25 @@ ssize_t inject_writedata(fid_ep *ep, const void *buffer, std::size_t length, std
 
 } // namespace
 
-fi_ops_msg endpoint_msg_ops = {
-    .size = sizeof(fi_ops_msg),
-    .recv = recv,
-    .recvv = recvv,
-    .recvmsg = recvmsg,
-    .send = send,
-    .sendv = sendv,
-    .sendmsg = sendmsg,
-    .inject = inject,
-    .senddata = senddata,
-    .injectdata = injectdata,
-};
+constinit fi_ops_msg endpoint_msg_ops = ofi::MsgOps{.recv = recv,
+                                                    .recvv = recvv,
+                                                    .recvmsg = recvmsg,
+                                                    .send = send,
+                                                    .sendv = sendv,
+                                                    .sendmsg = sendmsg,
+                                                    .inject = inject,
+                                                    .senddata = senddata,
+                                                    .injectdata = injectdata};
 
-fi_ops_rma endpoint_rma_ops = {
-    .size = sizeof(fi_ops_rma),
-    .read = read,
-    .readv = readv,
-    .readmsg = readmsg,
-    .write = write,
-    .writev = writev,
-    .writemsg = writemsg,
-    .inject = inject_write,
-    .writedata = writedata,
-    .injectdata = inject_writedata,
-};
+constinit fi_ops_rma endpoint_rma_ops = {.size = sizeof(fi_ops_rma),
+                                         .read = read,
+                                         .readv = readv,
+                                         .readmsg = readmsg,
+                                         .write = write,
+                                         .writev = writev,
+                                         .writemsg = writemsg,
+                                         .inject = inject_write,
+                                         .writedata = writedata,
+                                         .injectdata = inject_writedata};
 
 } // namespace vma::verbs

@@ -7,7 +7,7 @@
 
 #include <rdma/fi_errno.h>
 
-#include "ofi/noop.hpp"
+#include "ofi/ops.hpp"
 #include "ofi/shared_receive.hpp"
 #include "verbs/endpoint.hpp"
 
@@ -96,39 +96,11 @@ ssize_t rx_size_left(fid_ep *ep)
     return static_cast<ssize_t>(from(ep).left());
 }
 
-constinit fi_ops g_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = ofi::close_shared<SharedReceive>,
-    .bind = ofi::no_op,
-    .control = ofi::control_shared,
-    .ops_open = ofi::no_op,
-    .tostr = ofi::no_op,
-    .ops_set = ofi::no_op,
-};
+constinit fi_ops g_fid_ops = ofi::FidOps{.close = ofi::close_shared<SharedReceive>, .control = ofi::control_shared};
 
-constinit fi_ops_ep g_ep_ops = {
-    .size = sizeof(fi_ops_ep),
-    .cancel = ofi::no_op,
-    .getopt = ofi::no_op,
-    .setopt = ofi::no_op,
-    .tx_ctx = ofi::no_op,
-    .rx_ctx = ofi::no_op,
-    .rx_size_left = rx_size_left,
-    .tx_size_left = ofi::no_op,
-};
+constinit fi_ops_ep g_ep_ops = ofi::EpOps{.rx_size_left = rx_size_left};
 
-constinit fi_ops_msg g_msg_ops = {
-    .size = sizeof(fi_ops_msg),
-    .recv = recv,
-    .recvv = recvv,
-    .recvmsg = recvmsg,
-    .send = ofi::no_op,
-    .sendv = ofi::no_op,
-    .sendmsg = ofi::no_op,
-    .inject = ofi::no_op,
-    .senddata = ofi::no_op,
-    .injectdata = ofi::no_op,
-};
+constinit fi_ops_msg g_msg_ops = ofi::MsgOps{.recv = recv, .recvv = recvv, .recvmsg = recvmsg};
 
 } // namespace
 

@@ -20,7 +20,9 @@ struct Loaded {
     }
 };
 
+// The process's; it doesn't change once it is loaded, so it needs no lock.
 constinit core::MadeOnce<Loaded> g_loaded;
+// A test's table in its place, set before a fabric is opened: atomic, without a lock.
 constinit std::atomic<const Table *> g_other{nullptr};
 constinit std::atomic<bool> g_replaced{false};
 

@@ -4,7 +4,9 @@
 
 #include "fabtests/unit.hpp"
 
+#include <array>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "contrib/lab/sim/sim.hpp"
@@ -93,6 +95,43 @@ inline void send(ether::RawQueue &queue, const Frame &frame)
 {
     assert_true(put(queue, frame));
     assert_int_equal(queue.flush(), 0);
+}
+
+inline constexpr std::uint16_t kPort = 7000;
+inline const inet::IpAddress kAny4 = inet::IpAddress::v4(std::uint32_t{0});
+inline const inet::IpAddress kAny6 = {};
+inline const inet::Flow kFive = {{address_of(1), kPort}, {address_of(0), 9000}};
+inline const inet::Flow kThree = {{address_of(1), kPort}, {}};
+
+// How many frames are there; those of no flow are not counted, as NetIf does.
+inline std::size_t take_all(RawNic &nic)
+{
+    std::size_t count = 0;
+    std::array<ether::ReceivedFrame, 32> burst;
+    while (const std::size_t got = nic.queues().front().receive(burst)) {
+        for (const ether::ReceivedFrame &frame : std::span(burst).first(got)) {
+            count += nic.takes(frame.bytes);
+            nic.queues().front().release(frame.index);
+        }
+    }
+    return count;
+}
+
+// Whether a frame from host 0 gets to host 1's NIC.
+inline bool arrives(Wire &wire, const Frame &frame)
+{
+    send(wire.queue(0), frame);
+    return take_all(wire.nic(1)) == 1;
+}
+
+inline void do_add(Wire &wire, const inet::Flow &flow, ether::Vlans vlans = {})
+{
+    assert_int_equal(wire.nic(1).flows().add(flow, inet::Protocol::kUdp, vlans), 0);
+}
+
+inline void do_remove(Wire &wire, const inet::Flow &flow, ether::Vlans vlans = {})
+{
+    assert_int_equal(wire.nic(1).flows().remove(flow, inet::Protocol::kUdp, vlans), 0);
 }
 
 } // namespace raw

@@ -13,7 +13,6 @@ using inet::Nanos;
 
 namespace {
 
-constexpr std::uint16_t kPort = 7000;
 constexpr std::uint16_t kClientPort = 9000;
 
 std::uint8_t byte_at(std::uint64_t position)

@@ -8,7 +8,6 @@ using namespace raw;
 
 namespace {
 
-constexpr std::uint16_t kPort = 7000;
 constexpr std::uint64_t kSecond = 1'000'000'000;
 
 void steer(Wire &wire)

@@ -289,8 +289,8 @@ public:
         const Connection *const c = merged_.connection();
         const Connection *const other = plain_.connection();
         promise((c == nullptr) == (other == nullptr));
-        promise(c == nullptr || (c->state == other->state && c->rcv == other->rcv && c->una == other->una &&
-                                 c->segments_received == other->segments_received));
+        promise(c == nullptr || (c->state == other->state && c->receive.next == other->receive.next &&
+                                 c->una == other->una && c->segments_received == other->segments_received));
     }
 
 private:
@@ -303,7 +303,7 @@ private:
             packet.protocol != Protocol::kTcp || packet.payload.size() < kTcpHeader)
             return;
         std::uint8_t *const header = &bytes[static_cast<std::size_t>(packet.payload.data() - bytes.data())];
-        store32(header + 4, load32(header + 4) + c->rcv);
+        store32(header + 4, load32(header + 4) + c->receive.next);
         store32(header + 8, load32(header + 8) + c->nxt);
     }
 

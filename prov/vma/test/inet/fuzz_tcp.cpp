@@ -204,7 +204,7 @@ private:
         s.target_port = c != nullptr ? c->flow.local.port : kListens;
         s.flags = in_.byte();
         Seq &ahead = ahead_[op >> 3 & (kPlaces - 1)];
-        s.seq = (c != nullptr ? c->rcv + ahead : Seq{5000}) + ((how & 1) != 0 ? in_.word() : 0) -
+        s.seq = (c != nullptr ? c->receive.next + ahead : Seq{5000}) + ((how & 1) != 0 ? in_.word() : 0) -
                 ((how & 2) != 0 ? 300 : 0);
         s.ack = (c != nullptr ? c->nxt : Seq{0}) - ((how & 4) != 0 ? in_.byte() : 0) + ((how & 8) != 0 ? 1 : 0);
         s.window = in_.word();

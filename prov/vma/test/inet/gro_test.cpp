@@ -15,7 +15,7 @@ void warm_up(Twins &twins, unsigned i = 0)
         twins.add(kMss, i);
         twins.give();
     }
-    while (twins.connection(i).unacked != 0) {
+    while (twins.connection(i).receive.unacked != 0) {
         twins.add(kMss, i);
         twins.give();
     }
@@ -252,7 +252,7 @@ void without_memory(void **)
             twins.add(kMss, n & 1);
         twins.give();
         failed = twins.tcp().counters().no_memory;
-        twins.next(n & 1) = twins.connection(n & 1).rcv; // the peer goes back
+        twins.next(n & 1) = twins.connection(n & 1).receive.next; // the peer goes back
     }
     assert_true(failed != 0 && twins.merged() != 0);
 }
@@ -316,7 +316,7 @@ void any_batches(void **)
             twins.pass(random.below(60 * kMillisecond));
             for (unsigned i = 0; i < connections; ++i)
                 if (twins.is_open(i) && random.chance(0.7))
-                    twins.next(i) = twins.connection(i).rcv;
+                    twins.next(i) = twins.connection(i).receive.next;
         }
         merged += twins.merged();
     }

@@ -85,7 +85,7 @@ std::string Runner::run_words(Words &words)
 
 std::string Runner::finish()
 {
-    return came_.empty() ? "" : unexpected();
+    return !transitions_.wrong().empty() ? transitions_.wrong() : came_.empty() ? "" : unexpected();
 }
 
 void Runner::start()
@@ -93,6 +93,7 @@ void Runner::start()
     if (tcp_ != nullptr)
         return;
     tcp_ = std::make_unique<Tcp>(limits_, kSecret, now_);
+    transitions_.watch(*tcp_);
     NextHop &path = tcp_->next_hops()[tcp_->next_hops().use(address(ipv6_, 2))];
     path.mtu = mtu_;
     path.ready = true;

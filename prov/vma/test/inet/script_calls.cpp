@@ -397,9 +397,9 @@ std::optional<std::int64_t> Runner::value_of(std::string_view name, Words &words
         {"unacknowledged", c->nxt - c->una},
         {"mss", mss},
         {"window", c->window},
-        {"send_shift", c->send_shift},
-        {"receive_shift", c->receive_shift},
-        {"ecn", c->ecn ? 1 : 0},
+        {"send_shift", c->agreed.send_shift},
+        {"receive_shift", c->agreed.receive_shift},
+        {"ecn", c->agreed.ecn ? 1 : 0},
     };
     const std::int64_t *const value = find(values, name);
     return value != nullptr ? std::optional(*value) : std::nullopt;

@@ -9,6 +9,7 @@
 
 #include "prov/vma/src/inet/tcp/tcp.hpp"
 #include "prov/vma/test/inet/script.hpp"
+#include "prov/vma/test/inet/transitions.hpp"
 
 namespace vma::inet::script {
 
@@ -90,6 +91,7 @@ private:
     bool ipv6_ = false;
     TcpLimits limits_{64, 4, 64, 64, 4096, 12, 4096, 64};
     TcpSettings settings_;
+    Transitions transitions_;
     std::unique_ptr<Tcp> tcp_;
     ListenerId listener_;
     std::map<unsigned, Peer> peers_;

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <string>
 #include <vector>
 
 #include "prov/vma/test/inet/script.hpp"
+#include "prov/vma/test/inet/transitions.hpp"
 
 namespace {
 
@@ -69,6 +71,36 @@ void mistakes_are_told(void **)
     assert_string_equal(run_file("/nonexistent/x.pkt").c_str(), "/nonexistent/x.pkt: cannot be read");
 }
 
+// The watch over all scripts would be blind otherwise.
+void wrong_transitions_are_found(void **)
+{
+    using vma::inet::TcpState;
+    vma::inet::Connection c;
+    c.state = TcpState::kEstablished;
+    vma::inet::Transitions watch;
+    watch.change(c, TcpState::kCloseWait);
+    assert_string_equal(watch.wrong().c_str(), "");
+    watch.change(c, TcpState::kClosed); // nobody has aborted it
+    watch.change(c, TcpState::kLastAck);
+    assert_string_equal(watch.wrong().c_str(), "a connection goes from ESTABLISHED to CLOSED");
+    vma::inet::Transitions again;
+    again.change(c, TcpState::kLastAck);
+    assert_string_equal(again.wrong().c_str(), "a connection goes from ESTABLISHED to LAST-ACK");
+    for (auto &from : vma::inet::Transitions::seen) // what is seen from here on are the scripts
+        std::fill(std::begin(from), std::end(from), false);
+}
+
+// The last case: the scripts have been everywhere.
+void each_transition_was_seen(void **)
+{
+    for (const vma::inet::Transition &t : vma::inet::kTransitions) {
+        if (!vma::inet::Transitions::seen_once(t))
+            print_error("no script goes from %s to %s\n", vma::inet::Transitions::name(t.from).c_str(),
+                        vma::inet::Transitions::name(t.to).c_str());
+        assert_true(vma::inet::Transitions::seen_once(t));
+    }
+}
+
 void run(void **state)
 {
     const std::string said = run_file(static_cast<const char *>(*state));
@@ -82,7 +114,8 @@ int main(int count, char **arguments)
 {
     std::vector<std::string> files(arguments + 1, arguments + count); // named: those alone
     std::error_code error;
-    if (files.empty())
+    const bool all = files.empty();
+    if (all)
         for (const auto &entry : std::filesystem::directory_iterator(folder(), error))
             if (entry.path().extension() == ".pkt")
                 files.push_back(entry.path().string());
@@ -91,10 +124,13 @@ int main(int count, char **arguments)
         return 1;
     }
     std::sort(files.begin(), files.end());
-    std::vector<CMUnitTest> tests = {cmocka_unit_test(faults_are_found), cmocka_unit_test(mistakes_are_told)};
+    std::vector<CMUnitTest> tests = {cmocka_unit_test(faults_are_found), cmocka_unit_test(mistakes_are_told),
+                                     cmocka_unit_test(wrong_transitions_are_found)};
     for (std::string &file : files) {
         const char *const name = file.c_str() + file.rfind('/') + 1;
         tests.push_back({name, run, nullptr, nullptr, file.data()});
     }
+    if (all)
+        tests.push_back(cmocka_unit_test(each_transition_was_seen));
     return _cmocka_run_group_tests("scripts", tests.data(), tests.size(), nullptr, nullptr);
 }

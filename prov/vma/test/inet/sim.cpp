@@ -3,6 +3,8 @@
 #include "prov/vma/test/inet/sim.hpp"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "prov/vma/src/inet/wire/bytes.hpp"
@@ -76,12 +78,22 @@ Network::Network(std::uint64_t seed, const LinkSettings &link, const TcpLimits &
     for (unsigned side = 0; side < 2; ++side) {
         secret_[side] = {random_.next(), random_.next()};
         tcp_[side] = std::make_unique<Tcp>(limits, secret_[side], now_);
+        transitions_.watch(*tcp_[side]);
         NextHops &paths = tcp_[side]->next_hops();
         const NextHopIndex next_hop = paths.use(kAddress[1 - side]); // it stays whatever the connections do
         paths[next_hop].mtu = mtu;
         paths[next_hop].ready = true;
         tcp_[side]->set_offloads({usual_segment_limit != 0, usual_segment_limit != 0, usual_segment_limit});
     }
+}
+
+// No run may have left the states' order.
+Network::~Network()
+{
+    if (transitions_.wrong().empty())
+        return;
+    static_cast<void>(std::fprintf(stderr, "%s\n", transitions_.wrong().c_str()));
+    std::abort();
 }
 
 ConnectionId Network::connect(unsigned side, std::uint16_t port, std::uint16_t to, const TcpSettings &settings,

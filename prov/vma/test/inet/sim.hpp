@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "prov/vma/src/inet/tcp/tcp.hpp"
+#include "prov/vma/test/inet/transitions.hpp"
 
 namespace vma::inet::sim {
 
@@ -85,6 +86,10 @@ class Network
 public:
     Network(std::uint64_t seed, const LinkSettings &link, const TcpLimits &limits = {}, std::uint16_t mtu = 1500);
 
+    ~Network();
+    Network(const Network &) = delete;
+    Network &operator=(const Network &) = delete;
+
     Tcp &tcp(unsigned side) { return *tcp_[side]; }
     Nanos now() const { return now_; }
     Random &random() { return random_; }
@@ -140,6 +145,7 @@ private:
     LinkCounts counts_[2];
     std::uint64_t sent_bytes_[2] = {};
     Nanos busy_until_[2] = {};
+    Transitions transitions_;
     std::unique_ptr<Tcp> tcp_[2];
     std::priority_queue<Datagram, std::vector<Datagram>, std::greater<>> under_way_;
     std::uint64_t order_ = 0;

@@ -118,7 +118,7 @@ public:
             [&] {
                 const Connection &c = *tcp_.find(id_);
                 for (unsigned i = 0; i < kBatch; i += 2)
-                    make(i, c.rcv, c.nxt + static_cast<Seq>((i + 2) * size), 0, {});
+                    make(i, c.receive.next, c.nxt + static_cast<Seq>((i + 2) * size), 0, {});
             },
             [&] {
                 for (unsigned i = 0; i < kBatch; ++i)
@@ -139,7 +139,7 @@ public:
             [&] {
                 const Connection &c = *tcp_.find(id_);
                 for (unsigned i = 0; i < kSends; i += 2)
-                    make(i, c.rcv, c.nxt + static_cast<Seq>((i + 2) * size), 0, {});
+                    make(i, c.receive.next, c.nxt + static_cast<Seq>((i + 2) * size), 0, {});
             },
             [&] { send_batch(data); });
     }
@@ -154,7 +154,7 @@ public:
             [&] {
                 const Connection &c = *tcp_.find(id_);
                 for (unsigned i = 0; i < kBatch; ++i)
-                    make(i, c.rcv + static_cast<Seq>(i * size), c.nxt, kPsh, data);
+                    make(i, c.receive.next + static_cast<Seq>(i * size), c.nxt, kPsh, data);
             },
             [&] {
                 for (unsigned i = 0; i < kBatch; ++i) {
@@ -177,8 +177,8 @@ public:
             [&] {
                 const Connection &c = *tcp_.find(id_);
                 for (unsigned i = 0; i < kBurst; ++i)
-                    make(i, c.rcv + static_cast<Seq>(i * size), c.nxt, kind == kPushed || i + 1 == kBurst ? kPsh : 0,
-                         data);
+                    make(i, c.receive.next + static_cast<Seq>(i * size), c.nxt,
+                         kind == kPushed || i + 1 == kBurst ? kPsh : 0, data);
             },
             [&] { take_burst(); });
     }

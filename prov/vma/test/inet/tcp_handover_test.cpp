@@ -239,8 +239,8 @@ void give_bytes(Network &net, const Connection &c, Seq at, std::uint8_t flags)
     segment.seq = at;
     segment.ack = c.una;
     segment.window = 1000;
-    segment.options.has_timestamps = c.timestamps;
-    segment.options.timestamp = c.stamp_recent;
+    segment.options.has_timestamps = c.agreed.timestamps;
+    segment.options.timestamp = c.receive.stamp_recent;
     std::array<std::uint8_t, 100> bytes{};
     const std::size_t header = write_tcp_header(bytes.data(), segment);
     Packet packet;
@@ -259,13 +259,13 @@ void urgent_data_is_left(void **)
     Network &net = pair.world.net;
     Tcp &tcp = net.tcp(0);
     ConnectionId id = pair.id(0);
-    give_bytes(net, *tcp.find(id), tcp.find(id)->rcv, kAck | kUrg);
+    give_bytes(net, *tcp.find(id), tcp.find(id)->receive.next, kAck | kUrg);
     assert_int_equal(tcp.readable(id), 4);
     Away away;
     assert_true(away.take(net, 0, id));
     assert_int_equal(away.put_back(net, 0, kClient, id), 0);
     const Connection &c = *tcp.find(id);
-    const Seq next = c.rcv;
+    const Seq next = c.receive.next;
     TcpEvent event;
     while (tcp.next_event(event)) {
     }
@@ -275,7 +275,7 @@ void urgent_data_is_left(void **)
     give_bytes(net, c, next, kAck); // behind it, too
     give_bytes(net, c, next + 4, kAck | kUrg);
     assert_int_equal(tcp.readable(id), 4);
-    assert_int_equal(c.rcv, next);
+    assert_int_equal(c.receive.next, next);
     assert_false(tcp.next_event(event)); // once
     assert_true(away.take(net, 0, id));
     assert_int_equal(away.put_back(net, 0, kClient, id), 0);

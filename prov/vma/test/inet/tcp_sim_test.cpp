@@ -322,7 +322,8 @@ void blind_attacks(void **)
                 segment.source_port = c->flow.remote.port;
                 segment.target_port = c->flow.local.port;
                 segment.flags = kFlags[guess.below(std::size(kFlags))];
-                segment.seq = c->rcv + 1 + static_cast<Seq>(guess.below(100000)); // in the window, but not its edge
+                segment.seq =
+                    c->receive.next + 1 + static_cast<Seq>(guess.below(100000)); // in the window, but not its edge
                 segment.ack = c->una + (1U << 24) + static_cast<Seq>(guess.next() >> 34);
                 segment.window = 1;
                 const std::uint8_t data[10] = {};
@@ -351,7 +352,7 @@ void nonsense(void **)
         const Connection *const c = net.tcp(1).find(world.programs[1][1000].id);
         const bool near = c != nullptr && net.random().chance(0.7);
         const auto offset = static_cast<Seq>(net.random().below(5000)) - 2500;
-        segment.seq = near ? c->rcv + offset : static_cast<Seq>(net.random().next());
+        segment.seq = near ? c->receive.next + offset : static_cast<Seq>(net.random().next());
         segment.ack =
             near ? c->nxt - static_cast<Seq>(net.random().below(5000)) : static_cast<Seq>(net.random().next());
         segment.window = static_cast<std::uint16_t>(net.random().next());

@@ -77,7 +77,7 @@ public:
         segment.seq = next_[i];
         segment.ack = connection(i).nxt;
         segment.window = 0xffff;
-        segment.options.has_timestamps = connection(i).timestamps;
+        segment.options.has_timestamps = connection(i).agreed.timestamps;
         segment.options.timestamp = 5000;
         segment.options.timestamp_echo = connection(i).stamp_offset + 1000;
         next_[i] += static_cast<Seq>(len);
@@ -139,17 +139,17 @@ private:
         if (a == nullptr)
             return;
         assert_int_equal(static_cast<int>(a->state), static_cast<int>(b->state));
-        assert_int_equal(a->rcv, b->rcv);
+        assert_int_equal(a->receive.next, b->receive.next);
         assert_int_equal(a->una, b->una);
         assert_int_equal(a->window, b->window);
         assert_int_equal(a->window_seq, b->window_seq);
         assert_int_equal(a->window_ack, b->window_ack);
-        assert_int_equal(a->stamp_recent, b->stamp_recent);
-        assert_int_equal(a->unacked, b->unacked);
-        assert_int_equal(a->peer_segment, b->peer_segment);
-        assert_int_equal(a->quick, b->quick);
-        assert_int_equal(a->ece_due, b->ece_due);
-        assert_int_equal(a->behind.count, b->behind.count);
+        assert_int_equal(a->receive.stamp_recent, b->receive.stamp_recent);
+        assert_int_equal(a->receive.unacked, b->receive.unacked);
+        assert_int_equal(a->receive.peer_segment, b->receive.peer_segment);
+        assert_int_equal(a->receive.quick, b->receive.quick);
+        assert_int_equal(a->receive.ece_due, b->receive.ece_due);
+        assert_int_equal(a->receive.behind.count, b->receive.behind.count);
         assert_int_equal(a->bytes_received, b->bytes_received);
         assert_int_equal(a->segments_received, b->segments_received);
         assert_int_equal(a->congestion.window(), b->congestion.window());

@@ -215,7 +215,7 @@ void stamps_that_lie(void **)
     for (const std::size_t liars : {std::size_t{1}, std::size_t{5}}) {
         Star star(liars + 1);
         for (std::size_t i = 0; i < liars; ++i)
-            vma::local::Endpoint::from(star.from[i]).sender.slots.control().stamps.store(0);
+            vma::local::Endpoint::from(star.from[i]).sender.control().stamps.store(0);
         const auto flood = [&] {
             for (std::size_t i = 0; i < liars; ++i) {
                 while (star.put(i, i)) {
@@ -249,9 +249,7 @@ void stamps_of_another_clock(void **)
         if (queue)
             vma::local::queue_of(star.b.cq).clock = other;
         else
-            vma::local::Endpoint::from(star.from[0])
-                .sender.slots.control()
-                .stamps.store(static_cast<std::uint32_t>(other));
+            vma::local::Endpoint::from(star.from[0]).sender.control().stamps.store(static_cast<std::uint32_t>(other));
         for (int round = 0; round < 2000; ++round) {
             for (std::size_t i = 0; i < star.from.size(); ++i)
                 assert_true(star.put(i, i) && star.put(i, i));

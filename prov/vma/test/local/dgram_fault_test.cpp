@@ -8,7 +8,7 @@
 #include <sys/un.h>
 
 #include "local/cm/fdmsg.hpp"
-#include "local/ring/ring.hpp"
+#include "local/ring/memory.hpp"
 
 using namespace vma;
 using namespace vma::test;

@@ -11,7 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "local/ring/ring.hpp"
+#include "local/ring/reader.hpp"
+#include "local/ring/writer.hpp"
 
 using namespace vma;
 using namespace vma::test;

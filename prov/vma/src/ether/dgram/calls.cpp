@@ -7,8 +7,8 @@
 
 #include "ether/dgram/endpoint.hpp"
 #include "ofi/give_option.hpp"
-#include "ofi/noop.hpp"
 #include "ofi/op_flags.hpp"
+#include "ofi/ops.hpp"
 #include "rdma/fi_ext_vma.h"
 
 namespace vma::ether {
@@ -46,16 +46,7 @@ int bind(fid_t fid, fid_t what, std::uint64_t flags)
 int control(fid_t fid, int command, void *argument)
 {
     Datagrams &endpoint = Datagrams::from(fid);
-    switch (command) {
-    case FI_ENABLE:
-        return is_orphaned(endpoint) ? -FI_EOPBADSTATE : endpoint.enable();
-    case FI_GETOPSFLAG:
-    case FI_SETOPSFLAG:
-        return ofi::control_op_flags(endpoint.tx_flags, endpoint.rx_flags, command,
-                                     static_cast<std::uint64_t *>(argument));
-    default:
-        return -FI_ENOSYS;
-    }
+    return ofi::control_endpoint(endpoint, is_orphaned(endpoint), command, argument);
 }
 
 ssize_t cancel(fid_t fid, void *context)
@@ -161,62 +152,21 @@ ssize_t recvmsg(fid_ep *fid, const fi_msg *msg, std::uint64_t flags)
     return endpoint.post({msg->msg_iov, msg->iov_count}, msg->context, endpoint.wants_rx_completion(flags));
 }
 
-constinit fi_ops g_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = close,
-    .bind = bind,
-    .control = control,
-    .ops_open = ofi::no_op,
-    .tostr = ofi::no_op,
-    .ops_set = ofi::no_op,
-};
+constinit fi_ops g_fid_ops = ofi::FidOps{.close = close, .bind = bind, .control = control};
 
-constinit fi_ops g_membership_ops = {
-    .size = sizeof(fi_ops),
-    .close = close_membership,
-    .bind = ofi::no_op,
-    .control = ofi::no_op,
-    .ops_open = ofi::no_op,
-    .tostr = ofi::no_op,
-    .ops_set = ofi::no_op,
-};
+constinit fi_ops g_membership_ops = ofi::FidOps{.close = close_membership};
 
-constinit fi_ops_ep g_ep_ops = {
-    .size = sizeof(fi_ops_ep),
-    .cancel = cancel,
-    .getopt = getopt,
-    .setopt = ofi::no_op,
-    .tx_ctx = ofi::no_op,
-    .rx_ctx = ofi::no_op,
-    .rx_size_left = rx_size_left,
-    .tx_size_left = ofi::no_op,
-};
+constinit fi_ops_ep g_ep_ops = ofi::EpOps{.cancel = cancel, .getopt = getopt, .rx_size_left = rx_size_left};
 
-constinit fi_ops_cm g_cm_ops = {
-    .size = sizeof(fi_ops_cm),
-    .setname = setname,
-    .getname = getname,
-    .getpeer = ofi::no_op,
-    .connect = ofi::no_op,
-    .listen = ofi::no_op,
-    .accept = ofi::no_op,
-    .reject = ofi::no_op,
-    .shutdown = ofi::no_op,
-    .join = join,
-};
+constinit fi_ops_cm g_cm_ops = ofi::CmOps{.setname = setname, .getname = getname, .join = join};
 
-constinit fi_ops_msg g_msg_ops = {
-    .size = sizeof(fi_ops_msg),
-    .recv = recv,
-    .recvv = recvv,
-    .recvmsg = recvmsg,
-    .send = send,
-    .sendv = sendv,
-    .sendmsg = sendmsg,
-    .inject = inject,
-    .senddata = ofi::no_op,
-    .injectdata = ofi::no_op,
-};
+constinit fi_ops_msg g_msg_ops = ofi::MsgOps{.recv = recv,
+                                             .recvv = recvv,
+                                             .recvmsg = recvmsg,
+                                             .send = send,
+                                             .sendv = sendv,
+                                             .sendmsg = sendmsg,
+                                             .inject = inject};
 
 } // namespace
 

@@ -18,6 +18,7 @@ struct Loaded {
     }
 };
 
+// The process's; it doesn't change once it is loaded, so it needs no lock.
 constinit core::MadeOnce<Loaded> g_loaded;
 
 } // namespace

@@ -8,8 +8,8 @@
 #include "ether/address.hpp"
 #include "ether/stream/endpoint.hpp"
 #include "ofi/info/attr.hpp"
-#include "ofi/noop.hpp"
 #include "ofi/op_flags.hpp"
+#include "ofi/ops.hpp"
 
 namespace vma::ether {
 namespace {
@@ -51,15 +51,7 @@ int bind(fid_t fid, fid_t what, std::uint64_t flags)
 int control(fid_t fid, int command, void *argument)
 {
     Stream &stream = self(fid);
-    switch (command) {
-    case FI_ENABLE:
-        return is_orphaned(stream) ? -FI_EOPBADSTATE : stream.enable();
-    case FI_GETOPSFLAG:
-    case FI_SETOPSFLAG:
-        return ofi::control_op_flags(stream.tx_flags, stream.rx_flags, command, static_cast<std::uint64_t *>(argument));
-    default:
-        return -FI_ENOSYS;
-    }
+    return ofi::control_endpoint(stream, is_orphaned(stream), command, argument);
 }
 
 // ---- fi_ops_ep, fi_ops_cm ------------------------------------------------------------------------------------------
@@ -169,52 +161,19 @@ ssize_t recvmsg(fid_ep *fid, const fi_msg *msg, std::uint64_t flags)
     return self(fid).receive({msg->msg_iov, msg->iov_count}, (flags & FI_PEEK) != 0);
 }
 
-constinit fi_ops g_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = close,
-    .bind = bind,
-    .control = control,
-    .ops_open = ofi::no_op,
-    .tostr = ofi::no_op,
-    .ops_set = ofi::no_op,
-};
+constinit fi_ops g_fid_ops = ofi::FidOps{.close = close, .bind = bind, .control = control};
 
-constinit fi_ops_ep g_ep_ops = {
-    .size = sizeof(fi_ops_ep),
-    .cancel = ofi::no_op,
-    .getopt = getopt,
-    .setopt = setopt,
-    .tx_ctx = ofi::no_op,
-    .rx_ctx = ofi::no_op,
-    .rx_size_left = ofi::no_op,
-    .tx_size_left = ofi::no_op,
-};
+constinit fi_ops_ep g_ep_ops = ofi::EpOps{.getopt = getopt, .setopt = setopt};
 
-constinit fi_ops_cm g_cm_ops = {
-    .size = sizeof(fi_ops_cm),
-    .setname = setname,
-    .getname = getname,
-    .getpeer = getpeer,
-    .connect = connect,
-    .listen = ofi::no_op,
-    .accept = accept,
-    .reject = ofi::no_op,
-    .shutdown = shutdown,
-    .join = ofi::no_op,
-};
+constinit fi_ops_cm g_cm_ops = ofi::CmOps{.setname = setname,
+                                          .getname = getname,
+                                          .getpeer = getpeer,
+                                          .connect = connect,
+                                          .accept = accept,
+                                          .shutdown = shutdown};
 
-constinit fi_ops_msg g_msg_ops = {
-    .size = sizeof(fi_ops_msg),
-    .recv = recv,
-    .recvv = recvv,
-    .recvmsg = recvmsg,
-    .send = send,
-    .sendv = sendv,
-    .sendmsg = sendmsg,
-    .inject = ofi::no_op,
-    .senddata = ofi::no_op,
-    .injectdata = ofi::no_op,
-};
+constinit fi_ops_msg g_msg_ops =
+    ofi::MsgOps{.recv = recv, .recvv = recvv, .recvmsg = recvmsg, .send = send, .sendv = sendv, .sendmsg = sendmsg};
 
 } // namespace
 

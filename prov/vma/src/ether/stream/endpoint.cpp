@@ -237,7 +237,7 @@ int Stream::accept() noexcept
         return error;
     phase = Phase::kConnected;
     const inet::Connection *const c = port_context.tcp().find(connection_);
-    if (c == nullptr || c->state == inet::TcpState::kClosed || c->fin_received)
+    if (c == nullptr || c->state == inet::TcpState::kClosed || c->receive.fin_received)
         on_event(inet::kPeerFinished);
     else if (port_context.tcp().readable(connection_) != 0)
         tell_readable();

@@ -194,7 +194,7 @@ int Stream::give_state(void *value, std::size_t *length) noexcept
     state.bytes_received = c->bytes_received;
     state.segments_sent = c->segments_sent;
     state.segments_received = c->segments_received;
-    state.readable = static_cast<std::uint32_t>(c->in.size());
+    state.readable = static_cast<std::uint32_t>(c->receive.in.size());
     state.unacknowledged = static_cast<std::uint32_t>(c->out.size());
     state.unsent = c->unsent();
     state.retransmissions = c->retransmissions;
@@ -205,7 +205,7 @@ int Stream::give_state(void *value, std::size_t *length) noexcept
     state.congestion_window = c->congestion.window();
     state.threshold = c->congestion.threshold();
     state.peer_window = c->window;
-    state.receive_window = c->advertised - c->rcv;
+    state.receive_window = c->receive.advertised - c->receive.next;
     state.urgent = c->urgent;
     return ofi::give_option(state, value, length);
 }

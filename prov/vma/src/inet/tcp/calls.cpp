@@ -120,19 +120,19 @@ std::int64_t Tcp::nothing_to_read(Connection &c)
 {
     if (c.error != 0)
         return -std::exchange(c.error, 0);
-    return c.fin_received || c.state == TcpState::kClosed ? 0 : -EAGAIN;
+    return c.receive.fin_received || c.state == TcpState::kClosed ? 0 : -EAGAIN;
 }
 
 // The program has taken so many bytes; the peer may hear that there is room again.
 void Tcp::consume(Nanos now, Connection &c, std::size_t n)
 {
-    c.in.pop(blocks_, n);
+    c.receive.in.pop(blocks_, n);
     release_input(c);
-    if (c.state == TcpState::kClosed || c.fin_received)
+    if (c.state == TcpState::kClosed || c.receive.fin_received)
         return;
-    const std::uint32_t known = c.advertised - c.rcv;
+    const std::uint32_t known = c.receive.advertised - c.receive.next;
     const std::uint32_t now_free = window_of(c);
-    if (now_free > known && now_free - known >= std::min(2U * c.peer_segment, c.settings.receive_buffer / 2))
+    if (now_free > known && now_free - known >= std::min(2U * c.receive.peer_segment, c.settings.receive_buffer / 2))
         want_ack(c, 0, known < c.settings.receive_buffer / 2, now); // RFC 9293, 3.8.6.2.2
 }
 
@@ -141,10 +141,10 @@ std::int64_t Tcp::receive(Nanos now, ConnectionId id, std::span<std::uint8_t> ou
     Connection *const c = get(id);
     if (c == nullptr)
         return -EBADF;
-    const std::size_t n = std::min(out.size(), c->in.size());
+    const std::size_t n = std::min(out.size(), c->receive.in.size());
     if (n == 0)
         return nothing_to_read(*c);
-    c->in.copy(blocks_, 0, out.data(), n);
+    c->receive.in.copy(blocks_, 0, out.data(), n);
     if (!peek)
         consume(now, *c, n);
     return static_cast<std::int64_t>(n);
@@ -155,12 +155,12 @@ std::int64_t Tcp::lend(Nanos now, ConnectionId id, std::size_t most, std::span<c
     Connection *const c = get(id);
     if (c == nullptr)
         return -EBADF;
-    if (c->in.size() == 0)
+    if (c->receive.in.size() == 0)
         return nothing_to_read(*c);
     blocks_.collect();
     if (most == 0 || !blocks_.arena().may_lend())
         return -ENOBUFS;
-    piece = c->in.front(blocks_, most);
+    piece = c->receive.in.front(blocks_, most);
     blocks_.arena().lend(piece.data());
     consume(now, *c, piece.size());
     return static_cast<std::int64_t>(piece.size());
@@ -210,9 +210,9 @@ int Tcp::shutdown(Nanos, ConnectionId id)
         return 0;
     c->fin_wanted = true;
     if (c->state == TcpState::kEstablished)
-        c->state = TcpState::kFinWait1;
+        set_state(*c, TcpState::kFinWait1);
     else if (c->state == TcpState::kCloseWait)
-        c->state = TcpState::kLastAck;
+        set_state(*c, TcpState::kLastAck);
     schedule(*c);
     return 0;
 }
@@ -226,7 +226,7 @@ void Tcp::close(Nanos now, ConnectionId id)
         free_slot(*c);
         return;
     }
-    if (c->in.size() != 0 || c->state == TcpState::kSynSent) { // bytes nobody will read: RFC 2525, 2.17
+    if (c->receive.in.size() != 0 || c->state == TcpState::kSynSent) { // bytes nobody will read: RFC 2525, 2.17
         abort(now, id);
         return;
     }
@@ -284,7 +284,7 @@ int Tcp::take_error(ConnectionId id)
 std::size_t Tcp::readable(ConnectionId id) const
 {
     const Connection *const c = find(id);
-    return c != nullptr ? c->in.size() : 0;
+    return c != nullptr ? c->receive.in.size() : 0;
 }
 
 std::size_t Tcp::room(ConnectionId id) const

@@ -6,13 +6,15 @@
 #include "prov/vma/src/inet/tcp/answer_limit.hpp"
 #include "prov/vma/src/inet/tcp/byte_queue.hpp"
 #include "prov/vma/src/inet/tcp/congestion.hpp"
+#include "prov/vma/src/inet/tcp/handshake.hpp"
+#include "prov/vma/src/inet/tcp/recovery.hpp"
 #include "prov/vma/src/inet/tcp/rtt.hpp"
 #include "prov/vma/src/inet/tcp/segment.hpp"
 #include "prov/vma/src/inet/tcp/sent.hpp"
 
 namespace vma::inet {
 
-// TIME-WAIT has a table of its own (time_wait.hpp), LISTEN too.
+// LISTEN has a table of its own, TIME-WAIT too (time_wait.hpp): a connection has that state while it moves there.
 enum class TcpState : std::uint8_t {
     kClosed,
     kSynSent,
@@ -23,6 +25,7 @@ enum class TcpState : std::uint8_t {
     kCloseWait,
     kClosing,
     kLastAck,
+    kTimeWait,
 };
 
 // What a socket's options say. Times in nanoseconds; all may be changed while the connection lives but those marked.
@@ -58,29 +61,6 @@ inline constexpr unsigned kTcpTimers = 5;
 // What the retransmission timer is set for.
 enum class Alarm : std::uint8_t { kNone, kTimeout, kProbe, kReorder, kPersist };
 
-enum class Phase : std::uint8_t { kOpen, kRecovery, kLoss };
-
-// RFC 8985, 6.1.
-struct Rack {
-    Nanos sent = 0; // of the segment delivered last
-    Seq end = 0;
-    Nanos rtt = 0;
-    Seq highest = 0; // end of the highest segment delivered
-    bool reordering = false;
-    std::uint8_t window_steps = 1;    // of a quarter of the least round trip
-    std::uint8_t window_persists = 0; // recoveries until it is one again
-    Seq dsack_round = 0;
-    bool in_dsack_round = false;
-};
-
-// RFC 8985, 7: the probe that is under way.
-struct TailProbe {
-    bool pending = false; // to be sent
-    bool active = false;
-    bool retransmission = false;
-    Seq end = 0;
-};
-
 inline constexpr unsigned kMostRanges = 64;
 
 // A place on one of the stack's lists of connections.
@@ -96,6 +76,28 @@ struct OutOfOrder {
     std::uint32_t count = 0;
 };
 
+// Receiving: the queue's first byte has the number read_from.
+struct Receive {
+    Seq irs = 0;
+    Seq next = 0;       // RCV.NXT
+    Seq advertised = 0; // right edge of the window that the peer knows
+    Seq acked = 0;      // RCV.NXT when we last sent an ACK
+    std::uint32_t stamp_recent = 0;
+    Nanos stamp_recent_at = 0;
+    std::uint32_t unacked = 0;        // bytes received since
+    std::uint16_t peer_segment = 536; // size of the segments that come
+    std::uint8_t quick = 0;           // segments that are still acknowledged at once
+    std::uint8_t duplicates_due = 0; // acknowledgements, one for each segment behind a hole, to a peer that has no SACK
+    bool fin_received = false;
+    bool have_fin = false; // its place is known, perhaps behind a hole
+    Seq fin_at = 0;
+    bool ece_due = false; // RFC 3168, 6.1.3: until the peer says CWR
+    bool dsack_due = false;
+    SeqRange dsack;
+    ByteQueue in;
+    OutOfOrder behind;
+};
+
 struct Connection {
     Flow flow;
     TcpState state = TcpState::kClosed;
@@ -106,14 +108,7 @@ struct Connection {
     NextHopIndex path = kNoNextHop;
     std::uint64_t user = 0; // the caller's own
 
-    // What the handshake agreed on.
-    bool timestamps = false;
-    bool sack = false;
-    bool scaling = false;
-    bool ecn = false;
-    std::uint8_t send_shift = 0;
-    std::uint8_t receive_shift = 0;
-    std::uint16_t peer_mss = 536; // RFC 9293, 3.7.1; 1220 of IPv6 is set at open
+    Handshake agreed;
     std::uint32_t stamp_offset = 0;
 
     // Sending: the queue's first byte has the number data_from.
@@ -142,43 +137,14 @@ struct Connection {
     SentList sent;
     RoundTrip rtt;
     Congestion congestion;
-    Phase phase = Phase::kOpen;
-    Seq recover = 0; // nxt when the phase, or the answer to ECN, began
-    bool ecn_answered = false;
-    std::uint32_t dup_acks = 0; // without SACK: RFC 6582
-    std::uint32_t prr_delivered = 0;
-    std::uint32_t prr_out = 0;
-    std::uint32_t prr_flight = 0;
-    std::uint32_t undo_stamp = 0; // time stamp of the phase's first retransmission
-    Seq undo_from = 0;            // and its place
-    bool can_undo = false;
-    Rack rack;
-    TailProbe tail;
+    Recovery recovery;
     Alarm alarm = Alarm::kNone;
     unsigned retries = 0; // time-outs in a row without news of the peer
     Nanos last_progress = 0;
     Nanos last_sent = 0;
     Nanos pace_at = 0; // nothing new leaves before
 
-    // Receiving: the queue's first byte has the number read_from.
-    Seq irs = 0;
-    Seq rcv = 0;        // RCV.NXT
-    Seq advertised = 0; // right edge of the window that the peer knows
-    Seq acked = 0;      // RCV.NXT when we last sent an ACK
-    std::uint32_t stamp_recent = 0;
-    Nanos stamp_recent_at = 0;
-    std::uint32_t unacked = 0;        // bytes received since
-    std::uint16_t peer_segment = 536; // size of the segments that come
-    std::uint8_t quick = 0;           // segments that are still acknowledged at once
-    std::uint8_t duplicates_due = 0; // acknowledgements, one for each segment behind a hole, to a peer that has no SACK
-    bool fin_received = false;
-    bool have_fin = false; // its place is known, perhaps behind a hole
-    Seq fin_at = 0;
-    bool ece_due = false; // RFC 3168, 6.1.3: until the peer says CWR
-    bool dsack_due = false;
-    SeqRange dsack;
-    ByteQueue in;
-    OutOfOrder behind;
+    Receive receive;
 
     AnswerLimit answers;           // to what may have been guessed
     AnswerLimit duplicate_answers; // to what has come before

@@ -50,13 +50,13 @@ int Tcp::adopt(Nanos now, const TcpHandover &h, std::span<const std::uint8_t> qu
         return -ENOBUFS;
     }
     c->user = user;
-    c->state = TcpState::kEstablished;
+    set_state(*c, TcpState::kEstablished);
     c->last_heard = now;
     established(*c, now);
     if (!c->sent.empty())
         set_alarm(*c, now);
-    if (c->rcv != c->acked || c->advertised != h.advertised)
-        want_ack(*c, c->rcv - c->acked, c->advertised != h.advertised, now);
+    if (c->receive.next != c->receive.acked || c->receive.advertised != h.advertised)
+        want_ack(*c, c->receive.next - c->receive.acked, c->receive.advertised != h.advertised, now);
     if (!unread.empty())
         tell(*c, kReadable);
     id = id_of(*c);
@@ -77,19 +77,13 @@ bool Tcp::revive(std::uint32_t value, std::uint32_t hash)
 
 void Tcp::take_agreed(Connection &c, const TcpHandover &h, Nanos now)
 {
-    c.timestamps = h.timestamps;
-    c.sack = h.sack;
-    c.scaling = h.scaling;
-    c.ecn = h.ecn;
-    c.send_shift = h.send_shift;
-    c.receive_shift = h.receive_shift;
-    c.peer_mss = h.peer_mss;
+    c.agreed = h;
     c.stamp_offset = h.timestamp - static_cast<std::uint32_t>(now / kMillisecond);
-    c.stamp_recent_at = now - kLongAgo; // what the peer's clock said is not passed on
+    c.receive.stamp_recent_at = now - kLongAgo; // what the peer's clock said is not passed on
     c.iss = h.una - 1;
-    c.irs = h.rcv - 1;
+    c.receive.irs = h.rcv - 1;
     set_mss(c);
-    c.peer_segment = std::min(c.peer_mss, c.mss);
+    c.receive.peer_segment = std::min(c.agreed.peer_mss, c.mss);
     c.congestion.start(c.settings.congestion, c.mss);
     if (h.congestion_window != 0)
         c.congestion.set_window(h.congestion_window * c.mss);
@@ -106,12 +100,12 @@ bool Tcp::take_queues(Connection &c, const TcpHandover &h, std::span<const std::
     c.most_window = std::max(h.window, h.most_window);
     c.window_seq = h.window_seq;
     c.window_ack = h.una;
-    c.rcv = h.rcv;
-    c.acked = h.acked;
+    c.receive.next = h.rcv;
+    c.receive.acked = h.acked;
     const auto room = static_cast<Seq>(most_adopted() - std::min(unread.size(), most_adopted()));
-    c.advertised = earlier(h.advertised, h.rcv + room);
+    c.receive.advertised = earlier(h.advertised, h.rcv + room);
     if (c.out.append(blocks_, queued.data(), queued.size()) != queued.size() ||
-        c.in.append(blocks_, unread.data(), unread.size()) != unread.size())
+        c.receive.in.append(blocks_, unread.data(), unread.size()) != unread.size())
         return false;
     c.nxt = h.una;
     c.adopted = true;
@@ -150,13 +144,7 @@ int Tcp::describe(Nanos now, ConnectionId id, TcpHandover &h) const
     const bool open = !c->fin_wanted && (c->state == TcpState::kEstablished || c->state == TcpState::kCloseWait);
     h = TcpHandover();
     h.flow = c->flow;
-    h.timestamps = c->timestamps;
-    h.sack = c->sack;
-    h.scaling = c->scaling;
-    h.ecn = c->ecn;
-    h.send_shift = c->send_shift;
-    h.receive_shift = c->receive_shift;
-    h.peer_mss = c->peer_mss;
+    static_cast<Handshake &>(h) = c->agreed;
     h.timestamp = stamp(*c, now) + 1;
     h.una = c->una;
     h.nxt = open ? c->nxt : c->una;
@@ -165,10 +153,10 @@ int Tcp::describe(Nanos now, ConnectionId id, TcpHandover &h) const
     h.window_seq = c->window_seq;
     h.congestion_window = c->congestion.window() / std::max<std::uint32_t>(c->mss, 1);
     h.rtt = c->rtt.smoothed();
-    h.peer_finished = c->fin_received;
-    h.rcv = c->fin_received ? c->rcv - 1 : c->rcv;
-    h.acked = at_or_before(c->acked, h.rcv) ? c->acked : h.rcv;
-    h.advertised = at_or_before(h.rcv, c->advertised) ? c->advertised : h.rcv;
+    h.peer_finished = c->receive.fin_received;
+    h.rcv = c->receive.fin_received ? c->receive.next - 1 : c->receive.next;
+    h.acked = at_or_before(c->receive.acked, h.rcv) ? c->receive.acked : h.rcv;
+    h.advertised = at_or_before(h.rcv, c->receive.advertised) ? c->receive.advertised : h.rcv;
     return open ? 0 : -ENOTCONN;
 }
 
@@ -187,7 +175,7 @@ void Tcp::copy_queued(ConnectionId id, std::size_t offset, std::span<std::uint8_
 void Tcp::copy_unread(ConnectionId id, std::size_t offset, std::span<std::uint8_t> out) const
 {
     if (const Connection *const c = find(id))
-        c->in.copy(blocks_, offset, out.data(), out.size());
+        c->receive.in.copy(blocks_, offset, out.data(), out.size());
 }
 
 void Tcp::forget(Nanos now, ConnectionId id)

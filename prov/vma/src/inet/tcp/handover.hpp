@@ -3,23 +3,16 @@
 // connection is established; both sides of the wire notice nothing but a pause.
 #pragma once
 
+#include "prov/vma/src/inet/tcp/handshake.hpp"
 #include "prov/vma/src/inet/tcp/seq.hpp"
 #include "prov/vma/src/inet/wire/types.hpp"
 
 namespace vma::inet {
 
-struct TcpHandover {
+struct TcpHandover : Handshake {
     Flow flow;
 
-    // What the handshake agreed on.
-    bool timestamps = false;
-    bool sack = false;
-    bool scaling = false;
-    bool ecn = false;
-    std::uint8_t send_shift = 0;    // of the windows that the peer tells, at most 14
-    std::uint8_t receive_shift = 0; // of those that we tell, at most 14
-    std::uint16_t peer_mss = 536;   // what the peer takes, bytes without options
-    std::uint32_t timestamp = 0;    // our clock's next value, in ms
+    std::uint32_t timestamp = 0; // our clock's next value, in ms
 
     // Sending. Bytes from `una` to `nxt` are under way; what is queued begins at `una` too.
     Seq una = 0;

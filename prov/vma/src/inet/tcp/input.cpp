@@ -66,7 +66,7 @@ void Tcp::process(Connection &c, const Segment &segment, Nanos now, std::uint8_t
     if (!check_timestamps(c, segment, now) || !check_sequence(c, segment, now))
         return;
     if (segment.has(kRst)) {
-        if (segment.seq != c.rcv) { // RFC 5961, 3.2
+        if (segment.seq != c.receive.next) { // RFC 5961, 3.2
             challenge(c, now);
             return;
         }
@@ -76,7 +76,8 @@ void Tcp::process(Connection &c, const Segment &segment, Nanos now, std::uint8_t
         return;
     }
     if (segment.has(kSyn)) {
-        if (c.state == TcpState::kSynReceived && segment.seq == c.irs) { // our SYN-ACK was lost, or both have sent SYNs
+        if (c.state == TcpState::kSynReceived &&
+            segment.seq == c.receive.irs) { // our SYN-ACK was lost, or both have sent SYNs
             if (!segment.has(kAck)) {
                 c.syn_due = true;
                 schedule(c);
@@ -117,22 +118,24 @@ void Tcp::note_heard(Connection &c, const Segment &segment, Nanos now)
 {
     c.last_heard = now;
     c.probes = 0;
-    if (c.timestamps && segment.options.has_timestamps && at_or_before(segment.seq, c.acked) &&
-        (at_or_before(c.stamp_recent, segment.options.timestamp) || now - c.stamp_recent_at > kStampLasts)) {
-        c.stamp_recent = segment.options.timestamp;
-        c.stamp_recent_at = now;
+    if (c.agreed.timestamps && segment.options.has_timestamps && at_or_before(segment.seq, c.receive.acked) &&
+        (at_or_before(c.receive.stamp_recent, segment.options.timestamp) ||
+         now - c.receive.stamp_recent_at > kStampLasts)) {
+        c.receive.stamp_recent = segment.options.timestamp;
+        c.receive.stamp_recent_at = now;
     }
 }
 
 // PAWS. RST is exempt (RFC 7323, 5.2); the absence of time stamps that were agreed on drops the segment (3.2).
 bool Tcp::check_timestamps(Connection &c, const Segment &segment, Nanos now)
 {
-    if (!c.timestamps || segment.has(kRst))
+    if (!c.agreed.timestamps || segment.has(kRst))
         return true;
     if (segment.options.has_timestamps) {
-        if (at_or_before(c.stamp_recent, segment.options.timestamp) || now - c.stamp_recent_at > kStampLasts)
+        if (at_or_before(c.receive.stamp_recent, segment.options.timestamp) ||
+            now - c.receive.stamp_recent_at > kStampLasts)
             return true;
-        if ((segment.length() != 0 || segment.seq != c.rcv) && may_answer(c, segment, now))
+        if ((segment.length() != 0 || segment.seq != c.receive.next) && may_answer(c, segment, now))
             want_ack(c, 0, true, now);
     }
     ++counters_.old_timestamps;
@@ -142,25 +145,25 @@ bool Tcp::check_timestamps(Connection &c, const Segment &segment, Nanos now)
 // RFC 9293, 3.10.7.4: is any of it in the window? Bytes outside of it are cut off where the data is taken.
 bool Tcp::check_sequence(Connection &c, const Segment &segment, Nanos now)
 {
-    const std::uint32_t window = c.advertised - c.rcv;
-    const std::int32_t from = distance(c.rcv, segment.seq);
-    const std::int32_t to = distance(c.rcv, segment.end());
+    const std::uint32_t window = c.receive.advertised - c.receive.next;
+    const std::int32_t from = distance(c.receive.next, segment.seq);
+    const std::int32_t to = distance(c.receive.next, segment.end());
     const auto edge = static_cast<std::int32_t>(window);
     if (from == 0 || (from < edge && (to > 0 || from > 0))) [[likely]]
         return true;
     if (segment.has(kRst))
         return false;
     ++counters_.out_of_window;
-    if (segment.has(kSyn) && c.state == TcpState::kSynReceived && segment.seq == c.irs)
+    if (segment.has(kSyn) && c.state == TcpState::kSynReceived && segment.seq == c.receive.irs)
         return true; // its SYN again
     if (!may_answer(c, segment, now))
         return false;
     if (from < 0 && segment.data.size() != 0) {
         ++counters_.duplicates;
-        c.dsack_due = c.sack; // RFC 2883
-        c.dsack = {segment.seq, earlier(segment.end(), c.rcv)};
+        c.receive.dsack_due = c.agreed.sack; // RFC 2883
+        c.receive.dsack = {segment.seq, earlier(segment.end(), c.receive.next)};
     }
-    if (segment.has(kFin) && to == 0 && c.fin_received) // it hasn't seen our answer to its FIN
+    if (segment.has(kFin) && to == 0 && c.receive.fin_received) // it hasn't seen our answer to its FIN
         c.ack_due = true;
     want_ack(c, 0, true, now);
     return false;
@@ -185,8 +188,8 @@ bool Tcp::check_ack(Connection &c, const Segment &segment, Nanos now)
 // guess, or the other half of a loop of acknowledgements.
 bool Tcp::may_answer(Connection &c, const Segment &segment, Nanos now)
 {
-    const std::int64_t behind = -std::int64_t{distance(c.rcv, segment.seq)};
-    const std::uint32_t reach = std::max({c.settings.receive_buffer, c.advertised - c.rcv, 1U << 16});
+    const std::int64_t behind = -std::int64_t{distance(c.receive.next, segment.seq)};
+    const std::uint32_t reach = std::max({c.settings.receive_buffer, c.receive.advertised - c.receive.next, 1U << 16});
     const bool duplicate = segment.length() != 0 && !segment.has(kSyn) && behind > 0 && behind <= std::int64_t{reach};
     if (duplicate ? c.duplicate_answers.take(now, kDuplicateAnswers) : c.answers.take(now, kGuessAnswers))
         return true;

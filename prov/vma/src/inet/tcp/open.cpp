@@ -60,21 +60,21 @@ std::uint16_t Tcp::offered_mss(const Connection &c) const
 
 void Tcp::set_mss(Connection &c)
 {
-    const std::uint16_t mss = std::min(offered_mss(c), std::max(kLeastMss, c.peer_mss));
-    c.mss = static_cast<std::uint16_t>(mss - (c.timestamps ? kTimestampsSize : 0));
+    const std::uint16_t mss = std::min(offered_mss(c), std::max(kLeastMss, c.agreed.peer_mss));
+    c.mss = static_cast<std::uint16_t>(mss - (c.agreed.timestamps ? kTimestampsSize : 0));
     c.congestion.set_mss(c.mss);
 }
 
 void Tcp::agree(Connection &c, const TcpOptions &options)
 {
-    c.timestamps = c.settings.timestamps && options.has_timestamps;
-    c.sack = c.settings.sack && options.sack_permitted;
-    c.scaling = c.settings.window_scaling && options.has_window_scale;
-    c.send_shift = c.scaling ? options.window_scale : 0;
-    c.receive_shift = c.scaling ? shift_for(c.settings) : 0;
-    c.peer_mss = options.mss != 0 ? options.mss : c.flow.remote.address.is_v4() ? kDefaultMss4 : kDefaultMss6;
+    c.agreed.timestamps = c.settings.timestamps && options.has_timestamps;
+    c.agreed.sack = c.settings.sack && options.sack_permitted;
+    c.agreed.scaling = c.settings.window_scaling && options.has_window_scale;
+    c.agreed.send_shift = c.agreed.scaling ? options.window_scale : 0;
+    c.agreed.receive_shift = c.agreed.scaling ? shift_for(c.settings) : 0;
+    c.agreed.peer_mss = options.mss != 0 ? options.mss : c.flow.remote.address.is_v4() ? kDefaultMss4 : kDefaultMss6;
     set_mss(c);
-    c.peer_segment = std::min(c.peer_mss, c.mss);
+    c.receive.peer_segment = std::min(c.agreed.peer_mss, c.mss);
     c.congestion.start(c.settings.congestion, c.mss);
 }
 
@@ -82,13 +82,13 @@ void Tcp::agree(Connection &c, const TcpOptions &options)
 void Tcp::take_syn(Connection &c, const Segment &segment, Nanos now)
 {
     agree(c, segment.options);
-    c.irs = segment.seq;
-    c.rcv = segment.seq + 1;
-    c.acked = c.rcv;
-    c.advertised = c.rcv;
-    if (c.timestamps) {
-        c.stamp_recent = segment.options.timestamp;
-        c.stamp_recent_at = now;
+    c.receive.irs = segment.seq;
+    c.receive.next = segment.seq + 1;
+    c.receive.acked = c.receive.next;
+    c.receive.advertised = c.receive.next;
+    if (c.agreed.timestamps) {
+        c.receive.stamp_recent = segment.options.timestamp;
+        c.receive.stamp_recent_at = now;
     }
     c.window = segment.window; // never scaled in a SYN: RFC 7323, 2.2
     c.most_window = c.window;
@@ -120,7 +120,7 @@ int Tcp::connect(Nanos now, const Flow &flow, NextHopIndex path, const TcpSettin
         return -ENOBUFS;
     c->path = path;
     c->user = user;
-    c->state = TcpState::kSynSent;
+    set_state(*c, TcpState::kSynSent);
     c->stamp_offset = static_cast<std::uint32_t>(hash_flow<SecretHash>(secret_, flow, 2));
     c->iss = c->una = iss;
     c->nxt = c->data_from = iss + 1;
@@ -184,8 +184,8 @@ void Tcp::passive_open(Nanos now, const Packet &packet, const Segment &segment, 
     c->iss = c->una = initial_sequence(flow, now);
     c->nxt = c->data_from = c->iss + 1;
     take_syn(*c, segment, now);
-    c->ecn = segment.has(kEce) && segment.has(kCwr); // RFC 3168, 6.1.1
-    c->state = TcpState::kSynReceived;
+    c->agreed.ecn = segment.has(kEce) && segment.has(kCwr); // RFC 3168, 6.1.1
+    set_state(*c, TcpState::kSynReceived);
     c->syn_due = true;
     c->last_progress = now;
     schedule(*c);
@@ -212,20 +212,21 @@ void Tcp::syn_sent(Connection &c, const Segment &segment, Nanos now)
     if (!segment.has(kSyn))
         return;
     take_syn(c, segment, now);
-    c.advertised = c.rcv + std::min<std::uint32_t>(c.settings.receive_buffer, 0xffff); // as our SYN said
+    c.receive.advertised =
+        c.receive.next + std::min<std::uint32_t>(c.settings.receive_buffer, 0xffff); // as our SYN said
     c.syn_due = false;
     if (acks) {
-        c.ecn = c.settings.ecn && segment.has(kEce) && !segment.has(kCwr);
+        c.agreed.ecn = c.settings.ecn && segment.has(kEce) && !segment.has(kCwr);
         if (c.retries == 0)
             c.rtt.sample(now - c.last_sent, now);
         c.una = segment.ack;
-        c.state = TcpState::kEstablished;
+        set_state(c, TcpState::kEstablished);
         c.ack_due = true;
         established(c, now);
         take_data(c, segment, now, kEcnNotCapable); // data may come with it
     } else {                                        // simultaneous open
-        c.ecn = c.settings.ecn && segment.has(kEce) && segment.has(kCwr);
-        c.state = TcpState::kSynReceived;
+        c.agreed.ecn = c.settings.ecn && segment.has(kEce) && segment.has(kCwr);
+        set_state(c, TcpState::kSynReceived);
         c.syn_due = true;
     }
     schedule(c);
@@ -247,11 +248,11 @@ bool Tcp::complete_open(Connection &c, const Segment &segment, Nanos now)
     if (c.retries == 0)
         c.rtt.sample(now - c.last_sent, now);
     c.una = segment.ack;
-    c.window = std::uint32_t{segment.window} << c.send_shift;
+    c.window = std::uint32_t{segment.window} << c.agreed.send_shift;
     c.most_window = std::max(c.most_window, c.window);
     c.window_seq = segment.seq;
     c.window_ack = segment.ack;
-    c.state = c.fin_wanted ? TcpState::kFinWait1 : TcpState::kEstablished;
+    set_state(c, c.fin_wanted ? TcpState::kFinWait1 : TcpState::kEstablished);
     established(c, now);
     if (c.listener == kNobody)
         return true;
@@ -270,11 +271,11 @@ void Tcp::established(Connection &c, Nanos now)
         c.congestion.set_window(c.mss);
     c.retries = 0;
     c.rtt.forget_backoff();
-    c.quick = kQuickAtStart;
+    c.receive.quick = kQuickAtStart;
     c.last_progress = now;
-    c.rack.highest = c.una;
-    c.recover = c.iss;      // RFC 6582, 3.2
-    c.alarm = Alarm::kNone; // the SYN's
+    c.recovery.rack.highest = c.una;
+    c.recovery.recover = c.iss; // RFC 6582, 3.2
+    c.alarm = Alarm::kNone;     // the SYN's
     set(c, TcpTimer::kRetransmit, kNever);
     if (c.settings.keepalive)
         set(c, TcpTimer::kKeepalive, now + c.settings.keepalive_idle);
@@ -387,11 +388,11 @@ Connection *Tcp::take_cookie(const Packet &packet, const Segment &segment, const
         syn.options.has_window_scale = (bits & 0xf) != kStampNoScale;
         syn.options.window_scale = static_cast<std::uint8_t>(bits & 0xf);
         syn.options.sack_permitted = (bits & 0x10) != 0;
-        c->ecn = (bits & 0x20) != 0;
+        c->agreed.ecn = (bits & 0x20) != 0;
     }
     take_syn(*c, syn, now);
-    c->advertised = c->rcv + 0xffff; // what the SYN-ACK said
-    c->state = TcpState::kSynReceived;
+    c->receive.advertised = c->receive.next + 0xffff; // what the SYN-ACK said
+    set_state(*c, TcpState::kSynReceived);
     c->retries = 1; // its round trip was not measured
     c->last_progress = now;
     return c;

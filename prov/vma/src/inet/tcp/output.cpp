@@ -68,7 +68,7 @@ std::size_t Tcp::emit(Connection &c, Nanos now, std::span<std::uint8_t> out)
     if (!c.synchronized())
         return c.syn_due ? emit_syn(c, now, out) : 0;
     std::size_t length = 0;
-    if (c.tail.pending)
+    if (c.recovery.tail.pending)
         length = emit_tail_probe(c, now, out);
     if (length == 0 && c.sent.lost() != 0)
         length = emit_again(c, now, out);
@@ -76,7 +76,7 @@ std::size_t Tcp::emit(Connection &c, Nanos now, std::span<std::uint8_t> out)
         length = emit_new(c, now, out);
     if (length == 0 && c.probe_due) // an old number: the peer has to answer it (RFC 9293, 3.8.4)
         length = emit_bare(c, c.una - 1, now, out);
-    if (length == 0 && (c.ack_due || c.duplicates_due != 0))
+    if (length == 0 && (c.ack_due || c.receive.duplicates_due != 0))
         length = emit_bare(c, c.nxt, now, out);
     return length;
 }
@@ -88,11 +88,11 @@ std::uint32_t Tcp::stamp(const Connection &c, Nanos now) const
 
 unsigned Tcp::sacks_due(const Connection &c) const
 {
-    if (!c.sack)
+    if (!c.agreed.sack)
         return 0;
     const unsigned fit = (c.mss - 5U) / 8; // into the path's MTU, with a byte of data: of 68 bytes 16 are left
-    const unsigned most = std::min(fit, c.timestamps ? kMostSacks - 1 : kMostSacks); // RFC 2018, 3
-    return std::min(most, c.behind.count + (c.dsack_due ? 1U : 0U));
+    const unsigned most = std::min(fit, c.agreed.timestamps ? kMostSacks - 1 : kMostSacks); // RFC 2018, 3
+    return std::min(most, c.receive.behind.count + (c.receive.dsack_due ? 1U : 0U));
 }
 
 // Bytes of data that a segment can have now.
@@ -129,32 +129,33 @@ std::size_t Tcp::write(Connection &c, Segment &segment, std::size_t len, Nanos n
 {
     segment.source_port = c.flow.local.port;
     segment.target_port = c.flow.remote.port;
-    const unsigned shift = segment.has(kSyn) ? 0 : c.receive_shift;
+    const unsigned shift = segment.has(kSyn) ? 0 : c.agreed.receive_shift;
     if (c.state != TcpState::kSynSent) {
         const std::uint32_t window = std::min<std::uint32_t>(window_of(c) >> shift, 0xffff);
         segment.window = static_cast<std::uint16_t>(window);
         segment.flags |= kAck;
-        segment.ack = c.rcv;
-        c.advertised = later(c.advertised, c.rcv + (window << shift));
-        c.acked = c.rcv;
-        c.unacked = 0;
+        segment.ack = c.receive.next;
+        c.receive.advertised = later(c.receive.advertised, c.receive.next + (window << shift));
+        c.receive.acked = c.receive.next;
+        c.receive.unacked = 0;
         c.ack_due = false;
         c.at[static_cast<unsigned>(TcpTimer::kDelayedAck)] = kNever;
     } else {
         segment.window = static_cast<std::uint16_t>(std::min<std::uint32_t>(c.settings.receive_buffer, 0xffff));
     }
-    if (c.ece_due && !segment.has(kSyn))
+    if (c.receive.ece_due && !segment.has(kSyn))
         segment.flags |= kEce;
     TcpOptions &options = segment.options;
-    if (c.timestamps) {
+    if (c.agreed.timestamps) {
         options.has_timestamps = true;
         options.timestamp = stamp(c, now);
-        options.timestamp_echo = c.stamp_recent;
+        options.timestamp_echo = c.receive.stamp_recent;
     }
     const unsigned sacks = segment.has(kSyn) ? 0 : sacks_due(c);
     for (unsigned i = 0; i < sacks; ++i)
-        options.sack[options.sacks++] = c.dsack_due ? (i == 0 ? c.dsack : c.behind.range[i - 1]) : c.behind.range[i];
-    c.dsack_due = false;
+        options.sack[options.sacks++] = c.receive.dsack_due ? (i == 0 ? c.receive.dsack : c.receive.behind.range[i - 1])
+                                                            : c.receive.behind.range[i];
+    c.receive.dsack_due = false;
     const std::size_t header = write_tcp_header(out.data(), segment);
     left_.sum = len != 0 && offloads_.sums(c.flow.remote.address); // a header's alone is no work
     if (left_.sum)
@@ -187,14 +188,14 @@ std::size_t Tcp::emit_syn(Connection &c, Nanos now, std::span<std::uint8_t> out)
     TcpOptions &o = segment.options;
     o.mss = offered_mss(c);
     const bool answers = c.state == TcpState::kSynReceived;
-    o.sack_permitted = answers ? c.sack : c.settings.sack;
-    o.has_window_scale = answers ? c.scaling : c.settings.window_scaling;
+    o.sack_permitted = answers ? c.agreed.sack : c.settings.sack;
+    o.has_window_scale = answers ? c.agreed.scaling : c.settings.window_scaling;
     o.window_scale = shift_for(c.settings);
     if (!answers && c.settings.timestamps) {
         o.has_timestamps = true;
         o.timestamp = stamp(c, now);
     }
-    if (answers && c.ecn)
+    if (answers && c.agreed.ecn)
         segment.flags |= kEce;
     else if (!answers && c.settings.ecn && c.retries < 2) // RFC 3168, 6.1.1.1: a box on the way may drop it for that
         segment.flags |= kEce | kCwr;
@@ -209,8 +210,8 @@ std::size_t Tcp::emit_bare(Connection &c, Seq seq, Nanos now, std::span<std::uin
 {
     if (seq != c.nxt)
         c.probe_due = false;
-    else if (c.acked == c.rcv && c.duplicates_due != 0)
-        --c.duplicates_due;
+    else if (c.receive.acked == c.receive.next && c.receive.duplicates_due != 0)
+        --c.receive.duplicates_due;
     Segment segment;
     segment.seq = seq;
     return write(c, segment, 0, now, out);
@@ -221,10 +222,10 @@ std::size_t Tcp::emit_bare(Connection &c, Seq seq, Nanos now, std::span<std::uin
 std::uint32_t Tcp::in_network(const Connection &c) const
 {
     const std::uint32_t flight = c.sent.flight();
-    if (c.sack)
+    if (c.agreed.sack)
         return flight;
     // Each duplicate says that something has left the network (RFC 5681, 3.2), the first two as well (RFC 3042).
-    return flight - std::min(flight, c.dup_acks * c.mss);
+    return flight - std::min(flight, c.recovery.dup_acks * c.mss);
 }
 
 bool Tcp::window_allows(const Connection &c, std::uint32_t len) const
@@ -302,8 +303,8 @@ std::uint32_t Tcp::sendable(Connection &c, Nanos now, std::uint32_t mss, bool pr
     if (len < c.mss)
         c.small_end = end;
     c.bytes_sent += len;
-    if (c.phase == Phase::kRecovery)
-        c.prr_out += len;
+    if (c.recovery.phase == Phase::kRecovery)
+        c.recovery.prr_out += len;
     return true;
 }
 
@@ -311,7 +312,7 @@ std::size_t Tcp::emit_new(Connection &c, Nanos now, std::span<std::uint8_t> out)
 {
     bool fin = false;
     const std::uint32_t room = segment_room(c, out);
-    std::uint32_t len = sendable(c, now, room, c.tail.pending, fin);
+    std::uint32_t len = sendable(c, now, room, c.recovery.tail.pending, fin);
     if (len == 0 && !fin)
         return 0;
     if (c.sent.empty() && now - c.last_sent > c.rtt.rto() && c.bytes_sent != 0)
@@ -319,12 +320,12 @@ std::size_t Tcp::emit_new(Connection &c, Nanos now, std::span<std::uint8_t> out)
     Segment segment;
     segment.seq = c.nxt;
     const std::uint32_t limit = offloads_.segment_limit != 0 ? segment_limit(c, out) : 0;
-    const bool more = len == room && !fin && limit > room && !c.tail.pending && !c.probe_due;
+    const bool more = len == room && !fin && limit > room && !c.recovery.tail.pending && !c.probe_due;
     if (!record_new(c, len, fin, now, segment))
         return 0;
     if (more)
         len += append_segments(c, room, limit - len, now, segment);
-    c.capable_transport = c.ecn && len != 0; // RFC 3168, 6.1: on new data alone
+    c.capable_transport = c.agreed.ecn && len != 0; // RFC 3168, 6.1: on new data alone
     if (c.cwr_due) {
         segment.flags |= kCwr;
         c.cwr_due = false;
@@ -368,10 +369,10 @@ std::size_t Tcp::emit_again(Connection &c, Nanos now, std::span<std::uint8_t> ou
         c.window_limited = true;
         return 0;
     }
-    if (!c.can_undo) {
-        c.can_undo = c.timestamps;
-        c.undo_stamp = stamp(c, now);
-        c.undo_from = sent.seq;
+    if (!c.recovery.can_undo) {
+        c.recovery.can_undo = c.agreed.timestamps;
+        c.recovery.undo_stamp = stamp(c, now);
+        c.recovery.undo_from = sent.seq;
     }
     ++c.retransmissions;
     ++counters_.retransmissions;
@@ -382,8 +383,8 @@ std::size_t Tcp::emit_again(Connection &c, Nanos now, std::span<std::uint8_t> ou
     if (sent.fin)
         segment.flags |= kFin;
     c.sent.retransmitted(sent_, index, now);
-    if (c.phase == Phase::kRecovery)
-        c.prr_out += len;
+    if (c.recovery.phase == Phase::kRecovery)
+        c.recovery.prr_out += len;
     const std::size_t length = write(c, segment, len, now, out);
     set_alarm(c, now);
     return length;
@@ -393,17 +394,17 @@ std::size_t Tcp::emit_again(Connection &c, Nanos now, std::span<std::uint8_t> ou
 std::size_t Tcp::emit_tail_probe(Connection &c, Nanos now, std::span<std::uint8_t> out)
 {
     std::size_t length = 0;
-    c.tail.retransmission = false;
+    c.recovery.tail.retransmission = false;
     if (c.unsent() != 0)
         length = emit_new(c, now, out);
-    c.tail.pending = false;
+    c.recovery.tail.pending = false;
     const SentIndex last = c.sent.last();
     if (length == 0 && last != kNoSent && !sent_[last].sacked) {
         const std::uint32_t room = segment_room(c, out);
         if (sent_[last].length() - (sent_[last].fin ? 1 : 0) > room)
             return 0;
-        c.tail.retransmission = true;
-        c.undo_stamp = stamp(c, now);
+        c.recovery.tail.retransmission = true;
+        c.recovery.undo_stamp = stamp(c, now);
         Segment segment;
         segment.seq = sent_[last].seq;
         if (sent_[last].fin)
@@ -416,8 +417,8 @@ std::size_t Tcp::emit_tail_probe(Connection &c, Nanos now, std::span<std::uint8_
     }
     if (length != 0) {
         ++counters_.tail_probes;
-        c.tail.active = true;
-        c.tail.end = c.nxt;
+        c.recovery.tail.active = true;
+        c.recovery.tail.end = c.nxt;
     }
     set_alarm(c, now);
     return length;

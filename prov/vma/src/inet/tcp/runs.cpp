@@ -73,13 +73,14 @@ std::uint8_t Tcp::take_piece(Segment &segment, std::uint8_t index) const
 bool Tcp::is_awaited(const Connection &c, const Gro::Run &run) const
 {
     const Segment &first = run.segment;
-    if (!c.synchronized() || c.fin_received || c.have_fin || c.orphan || c.urgent || c.behind.count != 0)
+    if (!c.synchronized() || c.receive.fin_received || c.receive.have_fin || c.orphan || c.urgent ||
+        c.receive.behind.count != 0)
         return false;
-    if (c.timestamps &&
-        (!first.options.has_timestamps || before(first.options.timestamp, c.stamp_recent))) // RFC 7323, 5
+    if (c.agreed.timestamps &&
+        (!first.options.has_timestamps || before(first.options.timestamp, c.receive.stamp_recent))) // RFC 7323, 5
         return false;
-    return first.seq == c.rcv && run.bytes() <= c.advertised - c.rcv && at_or_before(c.una, first.ack) &&
-           at_or_before(gro_.piece(run.last).ack, c.nxt);
+    return first.seq == c.receive.next && run.bytes() <= c.receive.advertised - c.receive.next &&
+           at_or_before(c.una, first.ack) && at_or_before(gro_.piece(run.last).ack, c.nxt);
 }
 
 void Tcp::take_merged(Connection &c, const Gro::Run &run, Nanos now)
@@ -92,14 +93,14 @@ void Tcp::take_merged(Connection &c, const Gro::Run &run, Nanos now)
     if (c.state == TcpState::kClosed)
         return;
     const std::uint8_t ecn = run.packet.traffic_class & kEcnMask;
-    const std::size_t from = c.in.size();
+    const std::size_t from = c.receive.in.size();
     std::size_t bytes = 0;
     std::uint8_t index = run.first;
     std::uint8_t left = run.count;
     bool due = false;
     for (; left != 0; --left) {
         const std::span<const std::uint8_t> data = gro_.piece(index).data;
-        if (!c.in.write_at(blocks_, from + bytes, data.data(), data.size())) [[unlikely]]
+        if (!c.receive.in.write_at(blocks_, from + bytes, data.data(), data.size())) [[unlikely]]
             break;
         index = gro_.piece(index).next;
         bytes += data.size();
@@ -112,7 +113,7 @@ void Tcp::take_merged(Connection &c, const Gro::Run &run, Nanos now)
     c.segments_received += run.count - left;
     counters_.merged += run.count - left;
     ask_for_ack(c, due, now);
-    for (segment.seq = c.rcv; left != 0; --left) { // those that no memory was left for
+    for (segment.seq = c.receive.next; left != 0; --left) { // those that no memory was left for
         index = take_piece(segment, index);
         process(c, segment, now, ecn);
         segment.seq = segment.end();

@@ -158,15 +158,23 @@ void Tcp::free_slot(Connection &c)
     c.record_wanted = false;
     records_freed();
     c.out.clear(blocks_);
-    c.in.clear(blocks_);
+    c.receive.in.clear(blocks_);
     if (c.path != kNoNextHop)
         next_hops_.release(c.path);
     c.path = kNoNextHop;
-    c.state = TcpState::kClosed;
     c.orphan = true; // nobody finds it by an old id
+    set_state(c, TcpState::kClosed);
     c.ready.next = free_head_;
     free_head_ = number(c);
     ++free_connections_;
+}
+
+// The only place where a state changes.
+void Tcp::set_state(Connection &c, TcpState state)
+{
+    if (state_hook_ != nullptr && state != c.state) [[unlikely]]
+        state_hook_(state_hook_context_, c, state);
+    c.state = state;
 }
 
 // ---- ends ------------------------------------------------------------------------------------------------------------
@@ -187,7 +195,7 @@ void Tcp::end(Connection &c)
     c.record_wanted = false;
     records_freed();
     c.out.clear(blocks_);
-    c.state = TcpState::kClosed;
+    set_state(c, TcpState::kClosed);
     if (c.orphan || half_open)
         free_slot(c);
     else
@@ -221,24 +229,25 @@ void Tcp::enter_time_wait(Connection &c, Nanos now)
     entry.flow = c.flow;
     entry.hash = c.hash;
     entry.nxt = c.nxt;
-    entry.rcv = c.rcv;
-    entry.timestamps = c.timestamps;
-    entry.stamp_recent = c.stamp_recent;
+    entry.rcv = c.receive.next;
+    entry.timestamps = c.agreed.timestamps;
+    entry.stamp_recent = c.receive.stamp_recent;
     entry.stamp_offset = c.stamp_offset;
-    entry.window = static_cast<std::uint16_t>(std::min<std::uint32_t>(window_of(c) >> c.receive_shift, 0xffff));
+    entry.window = static_cast<std::uint16_t>(std::min<std::uint32_t>(window_of(c) >> c.agreed.receive_shift, 0xffff));
     entry.until = now + TimeWaits::kLength;
     flows_.replace(c.hash, number(c), push_time_wait(entry) | kTimeWaitBit);
     c.in_table = false;
     if (c.ack_due) { // of the FIN that brought us here
         Reply r = reply_of(c, kAck, c.nxt);
         r.segment.window = entry.window;
-        if (c.timestamps) {
+        if (c.agreed.timestamps) {
             r.segment.options.has_timestamps = true;
             r.segment.options.timestamp = stamp(c, now);
-            r.segment.options.timestamp_echo = c.stamp_recent;
+            r.segment.options.timestamp_echo = c.receive.stamp_recent;
         }
         reply(r);
     }
+    set_state(c, TcpState::kTimeWait);
     end(c);
 }
 
@@ -265,7 +274,7 @@ Tcp::Reply Tcp::reply_of(const Connection &c, std::uint8_t flags, Seq seq) const
     r.flow = c.flow;
     r.segment.flags = flags;
     r.segment.seq = seq;
-    r.segment.ack = c.rcv;
+    r.segment.ack = c.receive.next;
     r.mac = next_hops_[c.path].mac;
     r.vlan = next_hops_[c.path].vlan;
     return r;

@@ -195,6 +195,14 @@ public:
 
     bool next_event(TcpEvent &event);
 
+    // Sees each change before it is made; for tests.
+    using StateHook = void (*)(void *context, const Connection &c, TcpState next);
+    void set_state_hook(StateHook hook, void *context)
+    {
+        state_hook_ = hook;
+        state_hook_context_ = context;
+    }
+
     const TcpCounters &counters() const { return counters_; }
     std::uint32_t open_connections() const { return limits_.connections - free_connections_; }
     const BlockPool &blocks() const { return blocks_; }
@@ -248,6 +256,7 @@ private:
     Connection *find_flow(const Flow &flow, std::uint32_t &value, std::uint32_t &hash);
     Connection *open_slot(const Flow &flow, std::uint32_t hash, const TcpSettings &settings);
     void free_slot(Connection &c);
+    void set_state(Connection &c, TcpState state);
     void leave_table(Connection &c);
     std::uint32_t push_time_wait(const TimeWait &entry);
     void enter_time_wait(Connection &c, Nanos now);
@@ -342,7 +351,6 @@ private:
     void delivered(Connection &c, const Sent &sent, Nanos now, Ack &work);
     void rack_loss(Connection &c, Nanos now, Ack &work);
     Nanos reorder_window(const Connection &c) const;
-    void note_dsack(Connection &c);
     void count_duplicates(Connection &c, const Segment &segment, Ack &work);
     void enter_recovery(Connection &c, Nanos now);
     void leave_recovery(Connection &c, Nanos now);
@@ -418,6 +426,8 @@ private:
     };
     Left left_;
     TcpCounters counters_;
+    StateHook state_hook_ = nullptr;
+    void *state_hook_context_ = nullptr;
 };
 
 } // namespace vma::inet

@@ -88,7 +88,8 @@ void Tcp::set_alarm(Connection &c, Nanos now)
         return; // sooner than anything else, and it sets the next
     Nanos at = now + c.rtt.rto();
     c.alarm = Alarm::kTimeout;
-    if (c.sack && c.phase == Phase::kOpen && c.sent.sacked() == 0 && c.sent.lost() == 0 && !c.tail.active) {
+    if (c.agreed.sack && c.recovery.phase == Phase::kOpen && c.sent.sacked() == 0 && c.sent.lost() == 0 &&
+        !c.recovery.tail.active) {
         Nanos probe = c.rtt.known() ? 2 * c.rtt.smoothed() : kSecond;
         if (c.sent.first() == c.sent.last())
             probe += kWorstAckDelay;
@@ -113,7 +114,7 @@ void Tcp::alarm(Connection &c, Nanos now)
             timed_out(c, now);
             break;
         }
-        c.tail.pending = true;
+        c.recovery.tail.pending = true;
         schedule(c);
         c.alarm = Alarm::kTimeout; // in case that it can't be sent
         set(c, TcpTimer::kRetransmit, now + c.rtt.rto());
@@ -121,9 +122,9 @@ void Tcp::alarm(Connection &c, Nanos now)
     case Alarm::kReorder: {
         Ack work;
         rack_loss(c, now, work);
-        if (work.lost && c.phase == Phase::kOpen)
+        if (work.lost && c.recovery.phase == Phase::kOpen)
             enter_recovery(c, now);
-        if (work.lost && c.phase == Phase::kRecovery)
+        if (work.lost && c.recovery.phase == Phase::kRecovery)
             prr(c, work);
         if (c.alarm == Alarm::kNone)
             set_alarm(c, now);
@@ -179,13 +180,13 @@ void Tcp::timed_out(Connection &c, Nanos now)
         c.sent.forget_sacks(sent_);
     for (SentIndex i = c.sent.first(); i != kNoSent; i = sent_[i].next)
         c.sent.mark_lost(sent_, i);
-    c.congestion.on_timeout(c.nxt - c.una, c.phase != Phase::kLoss);
-    if (c.phase != Phase::kLoss)
-        c.can_undo = false; // the stamp of this one's first retransmission counts
-    c.phase = Phase::kLoss;
-    c.recover = c.nxt;
-    c.dup_acks = 0;
-    c.tail = TailProbe();
+    c.congestion.on_timeout(c.nxt - c.una, c.recovery.phase != Phase::kLoss);
+    if (c.recovery.phase != Phase::kLoss)
+        c.recovery.can_undo = false; // the stamp of this one's first retransmission counts
+    c.recovery.phase = Phase::kLoss;
+    c.recovery.recover = c.nxt;
+    c.recovery.dup_acks = 0;
+    c.recovery.tail = TailProbe();
     c.window_limited = true;
     c.rtt.back_off();
     set_alarm(c, now);

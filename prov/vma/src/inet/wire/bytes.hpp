@@ -8,10 +8,9 @@
 
 namespace vma::inet {
 
-template <typename T> T load_be(const std::uint8_t *p)
+// From the host's order to the network's, or back.
+template <typename T> constexpr T big_endian(T v)
 {
-    T v;
-    memcpy(&v, p, sizeof v);
     if constexpr (std::endian::native == std::endian::little) {
         if constexpr (sizeof(T) == 2)
             v = __builtin_bswap16(v);
@@ -23,16 +22,16 @@ template <typename T> T load_be(const std::uint8_t *p)
     return v;
 }
 
+template <typename T> T load_be(const std::uint8_t *p)
+{
+    T v;
+    memcpy(&v, p, sizeof v);
+    return big_endian(v);
+}
+
 template <typename T> void store_be(std::uint8_t *p, T v)
 {
-    if constexpr (std::endian::native == std::endian::little) {
-        if constexpr (sizeof(T) == 2)
-            v = __builtin_bswap16(v);
-        else if constexpr (sizeof(T) == 4)
-            v = __builtin_bswap32(v);
-        else if constexpr (sizeof(T) == 8)
-            v = __builtin_bswap64(v);
-    }
+    v = big_endian(v);
     memcpy(p, &v, sizeof v);
 }
 

@@ -14,7 +14,7 @@
 #include "local/msg/endpoint.hpp"
 #include "ofi/eq.hpp"
 #include "ofi/info/attr.hpp"
-#include "ofi/noop.hpp"
+#include "ofi/ops.hpp"
 
 namespace vma::local {
 
@@ -59,7 +59,7 @@ int take_request(Endpoint &endpoint, fid_t handle)
 // Made from a passive endpoint: takes its address, and its port with it.
 int take_passive(Endpoint &endpoint, fid_t handle)
 {
-    PassiveEndpoint &pep = pep_of(reinterpret_cast<fid_pep *>(handle));
+    PassiveEndpoint &pep = *reinterpret_cast<PassiveEndpoint *>(handle);
     if (&pep.manager != &manager(endpoint) || (pep.listener && pep.listener->listening))
         return -FI_EINVAL;
     endpoint.cm.local = pep.address;
@@ -231,18 +231,12 @@ int getpeer_ep(fid_ep *fid, void *addr, std::size_t *length)
 
 } // namespace
 
-constinit fi_ops_cm endpoint_cm_ops = {
-    .size = sizeof(fi_ops_cm),
-    .setname = setname_ep,
-    .getname = getname_ep,
-    .getpeer = getpeer_ep,
-    .connect = connect_ep,
-    .listen = ofi::no_op,
-    .accept = accept_ep,
-    .reject = ofi::no_op,
-    .shutdown = shutdown_ep,
-    .join = ofi::no_op,
-};
+constinit fi_ops_cm endpoint_cm_ops = ofi::CmOps{.setname = setname_ep,
+                                                 .getname = getname_ep,
+                                                 .getpeer = getpeer_ep,
+                                                 .connect = connect_ep,
+                                                 .accept = accept_ep,
+                                                 .shutdown = shutdown_ep};
 
 int cm_open(Endpoint &endpoint, const fi_info *info) noexcept
 {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -57,17 +58,24 @@ public:
 
     explicit PassiveEndpoint(ConnectionManager &owner) noexcept;
 
+    // What ofi/passive_endpoint.hpp asks for; lock() is the CM lock.
+    static constexpr std::size_t kMostData = ofi::kCmDataSize;
+    static int close(fid_t fid);
+    ofi::Fabric &fabric() const noexcept;
+    std::unique_lock<std::mutex> lock() const noexcept;
+    int prepare() noexcept { return 0; }
+    ofi::Address own_address() const noexcept { return address; }
+    int get_option(int name, void *value, std::size_t *length) const noexcept;
+    void set_backlog(int requests) noexcept;
+    int listen() noexcept;
+    int reject(fid_t handle, const void *param, std::size_t length) noexcept;
+
     // With the CM lock held.
     int set_address(const ofi::Address &wanted) noexcept;
     bool accepts(const ofi::Address &destination) const noexcept;
     // The info of a FI_CONNREQ event. Empty without memory.
     ofi::InfoPtr request_info(const ofi::Address &own, const ofi::Address &peer, fid_t handle) const noexcept;
 };
-
-inline PassiveEndpoint &pep_of(fid_pep *fid) noexcept
-{
-    return *reinterpret_cast<PassiveEndpoint *>(fid);
-}
 
 int open_passive_endpoint(ConnectionManager &manager, fi_info *info, fid_pep **pep, void *context) noexcept;
 

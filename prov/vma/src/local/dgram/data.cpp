@@ -203,14 +203,8 @@ ssize_t DatagramEndpoint::cancel(void *context) noexcept
     RxEntry entry;
     if (!receives_ || !receives_->cancel(context, entry))
         return -FI_ENOENT;
-    ofi::Completion completion;
-    completion.context = context;
-    completion.flags = FI_MSG | FI_RECV;
-    completion.buffer = entry.iov_count ? entry.iov[0].iov_base : nullptr;
-    completion.error = FI_ECANCELED;
-    completion.owner = owner();
     const core::SpinGuard guard(rx_queue_->lock);
-    rx_queue_->push(completion);
+    rx_queue_->push(canceled(entry, owner()));
     return 0;
 }
 

@@ -9,7 +9,7 @@
 
 #include "local/cm/manager.hpp"
 #include "local/dgram/endpoint.hpp"
-#include "ofi/noop.hpp"
+#include "ofi/ops.hpp"
 
 namespace vma::local {
 namespace {
@@ -52,15 +52,7 @@ int close_membership(fid_t fid)
     return 0;
 }
 
-constinit fi_ops g_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = close_membership,
-    .bind = ofi::no_op,
-    .control = ofi::no_op,
-    .ops_open = ofi::no_op,
-    .tostr = ofi::no_op,
-    .ops_set = ofi::no_op,
-};
+constinit fi_ops g_fid_ops = ofi::FidOps{.close = close_membership};
 
 // Of the clock that stamps files.
 std::int64_t file_time() noexcept

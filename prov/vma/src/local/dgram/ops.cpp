@@ -5,7 +5,7 @@
 
 #include "local/dgram/endpoint.hpp"
 #include "local/ring/calls.hpp"
-#include "ofi/noop.hpp"
+#include "ofi/ops.hpp"
 #include "rdma/fi_ext_vma.h"
 
 namespace vma::local {
@@ -34,39 +34,12 @@ int join(fid_ep *ep, const void *addr, std::uint64_t flags, fid_mc **mc, void *c
     return DatagramEndpoint::from(ep).join(group, flags, mc, context);
 }
 
-constinit fi_ops g_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = close_endpoint,
-    .bind = Calls::bind,
-    .control = Calls::control,
-    .ops_open = ofi::no_op,
-    .tostr = ofi::no_op,
-    .ops_set = ofi::no_op,
-};
+constinit fi_ops g_fid_ops = ofi::FidOps{.close = close_endpoint, .bind = Calls::bind, .control = Calls::control};
 
-constinit fi_ops_ep g_ep_ops = {
-    .size = sizeof(fi_ops_ep),
-    .cancel = Calls::cancel,
-    .getopt = Calls::getopt,
-    .setopt = Calls::setopt,
-    .tx_ctx = ofi::no_op,
-    .rx_ctx = ofi::no_op,
-    .rx_size_left = rx_size_left,
-    .tx_size_left = ofi::no_op,
-};
+constinit fi_ops_ep g_ep_ops =
+    ofi::EpOps{.cancel = Calls::cancel, .getopt = Calls::getopt, .setopt = Calls::setopt, .rx_size_left = rx_size_left};
 
-constinit fi_ops_cm g_cm_ops = {
-    .size = sizeof(fi_ops_cm),
-    .setname = Calls::setname,
-    .getname = Calls::getname,
-    .getpeer = ofi::no_op,
-    .connect = ofi::no_op,
-    .listen = ofi::no_op,
-    .accept = ofi::no_op,
-    .reject = ofi::no_op,
-    .shutdown = ofi::no_op,
-    .join = join,
-};
+constinit fi_ops_cm g_cm_ops = ofi::CmOps{.setname = Calls::setname, .getname = Calls::getname, .join = join};
 
 // ---- fi_ops_msg --------------------------------------------------------------------------------------------------------
 
@@ -134,18 +107,15 @@ ssize_t recvmsg(fid_ep *ep, const fi_msg *message, std::uint64_t flags)
     return DatagramEndpoint::from(ep).post(message->msg_iov, message->iov_count, message->context, flags);
 }
 
-constinit fi_ops_msg g_msg_ops = {
-    .size = sizeof(fi_ops_msg),
-    .recv = recv,
-    .recvv = recvv,
-    .recvmsg = recvmsg,
-    .send = send,
-    .sendv = sendv,
-    .sendmsg = sendmsg,
-    .inject = inject,
-    .senddata = senddata,
-    .injectdata = injectdata,
-};
+constinit fi_ops_msg g_msg_ops = ofi::MsgOps{.recv = recv,
+                                             .recvv = recvv,
+                                             .recvmsg = recvmsg,
+                                             .send = send,
+                                             .sendv = sendv,
+                                             .sendmsg = sendmsg,
+                                             .inject = inject,
+                                             .senddata = senddata,
+                                             .injectdata = injectdata};
 
 } // namespace
 

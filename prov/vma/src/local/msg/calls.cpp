@@ -5,6 +5,7 @@
 #include <rdma/fi_errno.h>
 
 #include "local/cma.hpp"
+#include "ofi/ops.hpp"
 
 namespace vma::local {
 
@@ -130,17 +131,14 @@ ssize_t recvmsg(fid_ep *ep, const fi_msg *message, std::uint64_t flags)
 
 } // namespace
 
-fi_ops_msg endpoint_msg_ops = {
-    .size = sizeof(fi_ops_msg),
-    .recv = recv,
-    .recvv = recvv,
-    .recvmsg = recvmsg,
-    .send = send,
-    .sendv = sendv,
-    .sendmsg = sendmsg,
-    .inject = inject,
-    .senddata = senddata,
-    .injectdata = injectdata,
-};
+constinit fi_ops_msg endpoint_msg_ops = ofi::MsgOps{.recv = recv,
+                                                    .recvv = recvv,
+                                                    .recvmsg = recvmsg,
+                                                    .send = send,
+                                                    .sendv = sendv,
+                                                    .sendmsg = sendmsg,
+                                                    .inject = inject,
+                                                    .senddata = senddata,
+                                                    .injectdata = injectdata};
 
 } // namespace vma::local

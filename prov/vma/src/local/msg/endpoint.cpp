@@ -26,7 +26,6 @@ namespace {
 constexpr std::size_t kMaxRegion = std::size_t{1} << 30;
 constexpr std::size_t kDefaultQueueSize = 256;
 constexpr std::size_t kInjectSize = 4096;
-constexpr std::size_t kRegionOffset = kSlotsSize + kBounceSize;
 
 } // namespace
 
@@ -35,10 +34,7 @@ Endpoint::Endpoint(ofi::Domain &domain, const fi_info *info) noexcept : domain_(
     const bool locks = domain.needs_locks();
     const fi_tx_attr *tx = info ? info->tx_attr : nullptr;
     const fi_rx_attr *rx = info ? info->rx_attr : nullptr;
-    sender.lock.set_enabled(locks);
-    sender.ops.set_limit(tx && tx->size ? tx->size : kDefaultQueueSize);
-    sender.endpoint = this;
-    sender.timer.sender = &sender;
+    sender.set_up(*this, locks, tx && tx->size ? tx->size : kDefaultQueueSize);
     receiver.endpoint = this;
     rx_size_ = rx && rx->size ? rx->size : kDefaultQueueSize;
     tx_flags = tx ? tx->op_flags : 0;
@@ -103,7 +99,7 @@ int Endpoint::enable() noexcept
         return error;
     if (!receiver.queue && (error = ofi::own_queue(domain_, open_cq, hidden_queue_, receiver.queue)))
         return error;
-    if (sender.paced && (error = open_timer()))
+    if (sender.paced() && (error = open_timer()))
         return error;
     mrs_ = ofi::mr_table(domain_);
     if (!mrs_)
@@ -259,7 +255,7 @@ int Endpoint::get_option(int name, void *value, std::size_t *length) noexcept
         return ofi::give_option(fi_vma_mapping{receiver.segment.mapping.data(), receiver.segment.mapping.size()}, value,
                                 length);
     case FI_OPT_VMA_PEER_REGION:
-        return attached_ ? ofi::give_option<std::size_t>(sender.region_length, value, length) : -FI_ENOTCONN;
+        return attached_ ? ofi::give_option<std::size_t>(sender.region_length(), value, length) : -FI_ENOTCONN;
     case FI_OPT_VMA_REGION_INJECT:
         return ofi::give_option<std::size_t>(kMaxRegion, value, length);
     case FI_OPT_VMA_PLACE:
@@ -267,14 +263,10 @@ int Endpoint::get_option(int name, void *value, std::size_t *length) noexcept
                                                      : -FI_EOPBADSTATE;
     case FI_OPT_VMA_PEER_VIEW:
         return give_view(value, length);
-    case FI_OPT_VMA_RATE_LIMIT: {
-        const core::SpinGuard guard(sender.lock);
-        return ofi::give_option(ofi::limit_of(sender.pacer), value, length);
-    }
-    case FI_OPT_VMA_RATE_DUE: {
-        const core::SpinGuard guard(sender.lock);
-        return ofi::give_option(sender.held_until, value, length);
-    }
+    case FI_OPT_VMA_RATE_LIMIT:
+        return ofi::give_option(sender.limit(), value, length);
+    case FI_OPT_VMA_RATE_DUE:
+        return ofi::give_option(sender.due_now(), value, length);
     default:
         return -FI_ENOPROTOOPT;
     }
@@ -335,19 +327,7 @@ int Endpoint::attach(const EndpointOffer &peer, core::UniqueFd fds[kOfferFdCount
 
     peer_pid_ = peer_pid;
     peer_tx_doorbell_ = std::move(tx_doorbell);
-    {
-        const core::SpinGuard guard(sender.lock);
-        std::byte *base = segment.data();
-        sender.slots.attach(reinterpret_cast<Control *>(base), reinterpret_cast<Slot *>(base + kControlSize));
-        sender.bounce = base + kSlotsSize;
-        sender.region = base + kRegionOffset;
-        sender.region_length = peer.region_len;
-        sender.segment = std::move(segment);
-        sender.doorbell = std::move(doorbell);
-        sender.bit = peer.doorbell_bit;
-        sender.cma = cma_ok;
-        sender.connected.store(true, std::memory_order_release);
-    }
+    sender.attach({std::move(segment), std::move(doorbell), peer.doorbell_bit, peer.region_len, cma_ok});
     {
         const core::SpinGuard guard(receiver.queue->lock);
         receiver.open.store(true, std::memory_order_release);
@@ -401,7 +381,7 @@ void Endpoint::request_end(int error) noexcept
         end(error);
         return;
     }
-    sender.connected.store(false, std::memory_order_release);
+    sender.refuse_calls();
     ending.store(error, std::memory_order_release);
     attention.store(true, std::memory_order_release);
     ring_self();
@@ -422,14 +402,8 @@ ssize_t Endpoint::cancel(void *context) noexcept
     RxEntry entry;
     if (!receiver.receives || shared_ || !receiver.receives->cancel(context, entry))
         return -FI_ENOENT;
-    ofi::Completion completion;
-    completion.context = context;
-    completion.flags = FI_MSG | FI_RECV;
-    completion.buffer = entry.iov_count ? entry.iov[0].iov_base : nullptr;
-    completion.error = FI_ECANCELED;
-    completion.owner = this;
     const core::SpinGuard guard(receiver.queue->lock);
-    receiver.queue->push(completion);
+    receiver.queue->push(canceled(entry, this));
     return 0;
 }
 

@@ -6,8 +6,8 @@
 
 #include <rdma/fi_errno.h>
 
-#include "ofi/noop.hpp"
 #include "ofi/op_flags.hpp"
+#include "ofi/ops.hpp"
 
 namespace vma::local {
 
@@ -30,16 +30,7 @@ int bind(fid *fid, struct fid *what, std::uint64_t flags)
 
 int control(fid *fid, int command, void *argument)
 {
-    switch (command) {
-    case FI_ENABLE:
-        return Endpoint::from(fid).enable();
-    case FI_GETOPSFLAG:
-    case FI_SETOPSFLAG:
-        return ofi::control_op_flags(Endpoint::from(fid).tx_flags, Endpoint::from(fid).rx_flags, command,
-                                     static_cast<std::uint64_t *>(argument));
-    default:
-        return -FI_ENOSYS;
-    }
+    return ofi::control_endpoint(Endpoint::from(fid), false, command, argument); // enable() knows an orphan
 }
 
 ssize_t cancel(fid_t fid, void *context)
@@ -68,31 +59,13 @@ ssize_t tx_size_left(fid_ep *ep)
     Endpoint &endpoint = Endpoint::from(ep);
     if (!endpoint.enabled())
         return -FI_EOPBADSTATE;
-    return endpoint.sender.connected.load(std::memory_order_acquire)
-               ? static_cast<ssize_t>(endpoint.sender.slots_left())
-               : -FI_ENOTCONN;
+    return endpoint.sender.connected() ? static_cast<ssize_t>(endpoint.sender.slots_left()) : -FI_ENOTCONN;
 }
 
-fi_ops fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = close_endpoint,
-    .bind = bind,
-    .control = control,
-    .ops_open = ofi::noop<decltype(fi_ops::ops_open)>,
-    .tostr = nullptr,
-    .ops_set = ofi::noop<decltype(fi_ops::ops_set)>,
-};
+constinit fi_ops fid_ops = ofi::FidOps{.close = close_endpoint, .bind = bind, .control = control};
 
-fi_ops_ep ep_ops = {
-    .size = sizeof(fi_ops_ep),
-    .cancel = cancel,
-    .getopt = getopt,
-    .setopt = setopt,
-    .tx_ctx = ofi::noop<decltype(fi_ops_ep::tx_ctx)>,
-    .rx_ctx = ofi::noop<decltype(fi_ops_ep::rx_ctx)>,
-    .rx_size_left = rx_size_left,
-    .tx_size_left = tx_size_left,
-};
+constinit fi_ops_ep ep_ops = ofi::EpOps{
+    .cancel = cancel, .getopt = getopt, .setopt = setopt, .rx_size_left = rx_size_left, .tx_size_left = tx_size_left};
 
 } // namespace
 

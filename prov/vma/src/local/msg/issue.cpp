@@ -25,26 +25,26 @@ constexpr unsigned kKeys = 8;            // more than one operation can name
 
 void Sender::publish(TxOp &op, SlotOp slot_op, unsigned flags, std::size_t length, std::uint64_t addr) noexcept
 {
-    op.slot = slots.next();
-    slots.publish(slot_op, flags, length, op.data, addr);
-    rang = false;
+    op.slot = slots_.next();
+    slots_.publish(slot_op, flags, length, op.data, addr);
+    rang_ = false;
 }
 
 // Whether the peer has consumed all there is: what it does in its memory and what we do there keep their order then.
 bool Sender::quiet() noexcept
 {
     refresh();
-    if (slots.freed() == slots.next())
+    if (slots_.freed() == slots_.next())
         return true;
-    slots.control().want_space.store(1, std::memory_order_relaxed);
+    slots_.control().want_space.store(1, std::memory_order_relaxed);
     core::full_fence();
     refresh();
-    return slots.freed() == slots.next();
+    return slots_.freed() == slots_.next();
 }
 
 bool Sender::issue(TxOp &op) noexcept
 {
-    if (broken || (op.fence && (ack_at < issue_at || !quiet())))
+    if (broken_ || (op.fence && (ack_at_ < issue_at_ || !quiet())))
         return false;
     if (op.key_pending)
         return false;
@@ -64,32 +64,27 @@ bool Sender::issue_send(TxOp &op) noexcept
 {
     unsigned flags = op.has_data ? kSlotData : 0;
     // The receiver would pull a long message all at once.
-    const bool pull = cma && !paced && op.done == 0 && op.length > kEager;
+    const bool pull = cma_ && !paced_ && op.done == 0 && op.length > kEager;
     if (!pull && !op.inject && (op.done || op.length > std::min<std::uint64_t>(kBounceChunk, longest_piece())))
         return issue_segments(op);
-    if (!turn(op.length))
-        return false;
-    Slot *slot = claim();
+    const bool small = op.length <= kSlotPayload;
+    BounceRing::Share share{};
+    share.length = small || pull ? 0 : static_cast<std::uint32_t>(op.length);
+    Slot *const slot = share.length != 0 ? reserve(op.length, share) : reserve(op.length);
     if (!slot)
         return false;
     if (op.delivery || pull)
         flags |= kSlotWantAck;
     op.needs_ack = (flags & kSlotWantAck) != 0;
-    if (op.length <= kSlotPayload) {
+    if (small) {
         gather(slot->payload, op.iov, op.iov_count, 0, op.length);
-        spend(op.length);
         publish(op, SlotOp::send_inline, flags, op.length, 0);
         return true;
     }
     if (!pull) {
-        BounceRing::Share share{};
-        share.length = static_cast<std::uint32_t>(op.length);
-        if (!shares.allocate(share.length, share.offset))
-            return false;
-        gather(bounce + share.offset, op.iov, op.iov_count, 0, op.length);
+        gather(bounce_ + share.offset, op.iov, op.iov_count, 0, op.length);
         const Bounce payload{share.offset, share.length};
         std::memcpy(slot->payload, &payload, sizeof payload);
-        spend(op.length);
         publish(op, SlotOp::send_bounce, flags, 0, 0);
         share.slot = op.slot;
         return keep(share);
@@ -108,9 +103,9 @@ bool Sender::issue_send(TxOp &op) noexcept
 // lost for ever: better no connection.
 bool Sender::keep(const BounceRing::Share &share) noexcept
 {
-    if (!shares.assign(share)) {
-        broken = true;
-        endpoint->fail("no memory");
+    if (!shares_.assign(share)) {
+        broken_ = true;
+        endpoint_->fail("no memory");
     }
     return true;
 }
@@ -120,17 +115,14 @@ bool Sender::issue_segments(TxOp &op) noexcept
 {
     while (op.done < op.length) {
         const std::uint64_t piece = std::min({op.length - op.done, std::uint64_t{kBounceChunk}, longest_piece()});
-        if (!turn(piece))
-            return false;
-        Slot *slot = claim();
         BounceRing::Share share{};
         share.length = static_cast<std::uint32_t>(piece);
-        if (!slot || !shares.allocate(share.length, share.offset))
+        Slot *const slot = reserve(piece, share);
+        if (!slot)
             return false;
-        gather(bounce + share.offset, op.iov, op.iov_count, op.done, share.length);
+        gather(bounce_ + share.offset, op.iov, op.iov_count, op.done, share.length);
         const MessagePart part{op.length, op.done, share.offset, share.length};
         std::memcpy(slot->payload, &part, sizeof part);
-        spend(piece);
         op.done += share.length;
         unsigned flags = op.has_data ? kSlotData : 0;
         if (op.done == op.length) {
@@ -139,7 +131,7 @@ bool Sender::issue_segments(TxOp &op) noexcept
         }
         publish(op, SlotOp::send_segment, flags, 0, 0);
         share.slot = op.slot;
-        if (!keep(share) || broken)
+        if (!keep(share) || broken_)
             return false;
         // The receiver copies while we do.
         notify();
@@ -149,28 +141,28 @@ bool Sender::issue_segments(TxOp &op) noexcept
 
 const RemoteKey *Sender::find_key(std::uint64_t key) noexcept
 {
-    const std::uint32_t generation = slots.control().mr_generation.load(std::memory_order_acquire);
-    for (unsigned i = 0; keys && i < kKeys; ++i) {
-        if (keys[i].valid && keys[i].key == key && keys[i].generation == generation)
-            return &keys[i];
+    const std::uint32_t generation = slots_.control().mr_generation.load(std::memory_order_acquire);
+    for (unsigned i = 0; keys_ && i < kKeys; ++i) {
+        if (keys_[i].valid && keys_[i].key == key && keys_[i].generation == generation)
+            return &keys_[i];
     }
     return nullptr;
 }
 
 void Sender::remember_key(const RemoteKey &key) noexcept
 {
-    if (!keys)
-        keys.reset(new (std::nothrow) RemoteKey[kKeys]);
-    if (!keys)
+    if (!keys_)
+        keys_.reset(new (std::nothrow) RemoteKey[kKeys]);
+    if (!keys_)
         return;
     for (unsigned i = 0; i < kKeys; ++i) {
-        if (keys[i].key == key.key) {
-            keys[i] = key;
+        if (keys_[i].key == key.key) {
+            keys_[i] = key;
             return;
         }
     }
-    keys[next_key] = key;
-    next_key = (next_key + 1) % kKeys;
+    keys_[next_key_] = key;
+    next_key_ = (next_key_ + 1) % kKeys;
 }
 
 // Asks the peer. The answer comes in the slot's own place.
@@ -219,7 +211,7 @@ bool Sender::issue_rma(TxOp &op) noexcept
     }
     if (op.kind == TxKind::write && op.rma_count == 1 && op.length <= kWriteInline)
         return issue_write_inline(op);
-    if (cma && (op.kind == TxKind::read || (!paced && op.done == 0 && op.length > kRmaBounce)))
+    if (cma_ && (op.kind == TxKind::read || (!paced_ && op.done == 0 && op.length > kRmaBounce)))
         return issue_cma(op);
     return issue_chunks(op);
 }
@@ -228,36 +220,33 @@ bool Sender::issue_rma(TxOp &op) noexcept
 bool Sender::issue_region(TxOp &op) noexcept
 {
     const std::uint64_t offset = op.rma[0].addr;
-    if (offset > region_length || op.length > region_length - offset) {
+    if (offset > region_length_ || op.length > region_length_ - offset) {
         op.error = FI_EINVAL;
         return true;
     }
     if (op.kind == TxKind::read) {
         apply_own_slots();
-        scatter(op.iov, op.iov_count, 0, region + offset, op.length);
+        scatter(op.iov, op.iov_count, 0, region_ + offset, op.length);
         return true;
     }
-    while (paced && !op.inject && op.length - op.done > longest_piece()) {
+    while (paced_ && !op.inject && op.length - op.done > longest_piece()) {
         const std::uint64_t piece = longest_piece();
         if (!is_due(piece))
             return false;
-        pacer.take(piece);
-        gather(region + offset + op.done, op.iov, op.iov_count, op.done, piece);
+        pacer_.take(piece);
+        gather(region_ + offset + op.done, op.iov, op.iov_count, op.done, piece);
         op.done += piece;
     }
-    if (!turn(op.length - op.done))
-        return false;
-    Slot *slot = claim();
+    Slot *const slot = reserve(op.length - op.done);
     if (!slot)
         return false;
-    spend(op.length - op.done);
     const unsigned flags = (op.has_data ? kSlotData : 0) | (op.delivery ? kSlotWantAck : 0);
     op.needs_ack = op.delivery;
     if (op.length <= kSlotPayload) {
         gather(slot->payload, op.iov, op.iov_count, 0, op.length);
         publish(op, SlotOp::region_inline, flags, op.length, offset);
     } else {
-        gather(region + offset + op.done, op.iov, op.iov_count, op.done, op.length - op.done);
+        gather(region_ + offset + op.done, op.iov, op.iov_count, op.done, op.length - op.done);
         const Direct direct{op.length};
         std::memcpy(slot->payload, &direct, sizeof direct);
         publish(op, SlotOp::region_direct, flags, 0, offset);
@@ -267,12 +256,9 @@ bool Sender::issue_region(TxOp &op) noexcept
 
 bool Sender::issue_write_inline(TxOp &op) noexcept
 {
-    if (!turn(op.length))
-        return false;
-    Slot *slot = claim();
+    Slot *const slot = reserve(op.length);
     if (!slot)
         return false;
-    spend(op.length);
     const unsigned flags = (op.has_data ? kSlotData : 0) | (op.delivery ? kSlotWantAck : 0) | kSlotLast;
     op.needs_ack = op.delivery;
     std::memcpy(slot->payload, &op.rma[0].key, sizeof op.rma[0].key);
@@ -287,30 +273,27 @@ bool Sender::issue_chunks(TxOp &op) noexcept
     const bool pays = op.kind == TxKind::write;
     if (op.inject && !turn(op.length))
         return false;
-    if (op.inject && (slots.free_slots() < op.rma_count || !shares.fits(op.length)))
-        return claim() && slots.free_slots() >= op.rma_count && shares.fits(op.length) && issue_chunks(op);
+    if (op.inject && (slots_.free_slots() < op.rma_count || !shares_.fits(op.length)))
+        return claim() && slots_.free_slots() >= op.rma_count && shares_.fits(op.length) && issue_chunks(op);
     while (op.done < op.length) {
         std::uint64_t at = op.done; // in the remote list
         unsigned part = 0;
         while (at >= op.rma[part].len)
             at -= op.rma[part++].len;
         std::uint64_t piece = std::min<std::uint64_t>(op.rma[part].len - at, kBounceChunk);
-        if (pays && !op.inject) {
+        if (pays && !op.inject)
             piece = std::min(piece, longest_piece());
-            if (!turn(piece))
-                return false;
-        }
         BounceRing::Share share{};
         share.length = static_cast<std::uint32_t>(piece);
-        Slot *slot = claim();
-        if (!slot || !shares.allocate(share.length, share.offset))
+        Slot *const slot = pays && !op.inject ? reserve(piece, share) : claim(share);
+        if (!slot)
             return false;
         share.read = op.kind == TxKind::read;
-        share.op = first_op + issue_at;
+        share.op = first_op_ + issue_at_;
         share.position = op.done;
         if (!share.read)
-            gather(bounce + share.offset, op.iov, op.iov_count, op.done, share.length);
-        if (pays)
+            gather(bounce_ + share.offset, op.iov, op.iov_count, op.done, share.length);
+        if (pays && op.inject) // it was asked for as a whole
             spend(piece);
         const RmaBounce rma{op.rma[part].key, op.length, share.offset, share.length};
         std::memcpy(slot->payload, &rma, sizeof rma);
@@ -322,7 +305,7 @@ bool Sender::issue_chunks(TxOp &op) noexcept
         }
         publish(op, share.read ? SlotOp::read_bounce : SlotOp::write_bounce, flags, 0, op.rma[part].addr + at);
         share.slot = op.slot;
-        if (!keep(share) || broken)
+        if (!keep(share) || broken_)
             return false;
         notify();
     }
@@ -332,7 +315,7 @@ bool Sender::issue_chunks(TxOp &op) noexcept
 // One copy by the kernel. What the peer should learn of it goes into a slot behind it.
 bool Sender::issue_cma(TxOp &op) noexcept
 {
-    Control &control = slots.control();
+    Control &control = slots_.control();
     const bool note = op.has_data || control.rma_notify.load(std::memory_order_relaxed);
     if (!quiet() || (note && !claim()))
         return false;
@@ -352,7 +335,7 @@ bool Sender::issue_cma(TxOp &op) noexcept
         const unsigned our_count = slice(op.iov, op.iov_count, done, op.rma[i].len, ours);
         const unsigned their_count = slice(key->iov, key->count, op.rma[i].addr - key->base, op.rma[i].len, theirs);
         op.provider_error = cma_copy(op.kind == TxKind::read ? CmaDirection::read : CmaDirection::write,
-                                     endpoint->peer_pid(), ours, our_count, theirs, their_count, op.rma[i].len);
+                                     endpoint_->peer_pid(), ours, our_count, theirs, their_count, op.rma[i].len);
         if (op.provider_error)
             op.error = FI_EIO;
         done += op.rma[i].len;

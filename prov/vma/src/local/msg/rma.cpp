@@ -166,17 +166,15 @@ ssize_t injectdata(fid_ep *ep, const void *buffer, std::size_t length, std::uint
 
 } // namespace
 
-fi_ops_rma endpoint_rma_ops = {
-    .size = sizeof(fi_ops_rma),
-    .read = read,
-    .readv = readv,
-    .readmsg = readmsg,
-    .write = write,
-    .writev = writev,
-    .writemsg = writemsg,
-    .inject = inject,
-    .writedata = writedata,
-    .injectdata = injectdata,
-};
+constinit fi_ops_rma endpoint_rma_ops = {.size = sizeof(fi_ops_rma),
+                                         .read = read,
+                                         .readv = readv,
+                                         .readmsg = readmsg,
+                                         .write = write,
+                                         .writev = writev,
+                                         .writemsg = writemsg,
+                                         .inject = inject,
+                                         .writedata = writedata,
+                                         .injectdata = injectdata};
 
 } // namespace vma::local

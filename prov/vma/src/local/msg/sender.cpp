@@ -5,6 +5,7 @@
 
 #include <sys/mman.h>
 #include <unistd.h>
+#include <utility>
 
 #include <rdma/fi_domain.h>
 #include <rdma/fi_errno.h>
@@ -48,56 +49,68 @@ ofi::Completion completion_of(const TxOp &op, const Endpoint *endpoint) noexcept
 
 } // namespace
 
+void Sender::set_up(Endpoint &endpoint, bool locks, std::size_t most_operations) noexcept
+{
+    lock_.set_enabled(locks);
+    ops_.set_limit(most_operations);
+    endpoint_ = &endpoint;
+    timer_.sender = this;
+}
+
+void Sender::attach(PeerMemory &&peer) noexcept
+{
+    const core::SpinGuard guard(lock_);
+    std::byte *const base = peer.segment.data();
+    slots_.attach(reinterpret_cast<Control *>(base), reinterpret_cast<Slot *>(base + kControlSize));
+    bounce_ = base + kSlotsSize;
+    region_ = base + kRegionOffset;
+    region_length_ = peer.region_length;
+    segment_ = std::move(peer.segment);
+    doorbell_ = std::move(peer.doorbell);
+    bit_ = peer.bit;
+    cma_ = peer.cma;
+    connected_.store(true, std::memory_order_release);
+}
+
 int Sender::warm(std::uint64_t offset, std::uint64_t length) noexcept
 {
     constexpr std::size_t kLine = 64;
     constexpr std::uint64_t kMost = 2048; // bytes
-    const core::SpinGuard guard(lock);
-    if (!connected.load(std::memory_order_acquire))
+    const core::SpinGuard guard(lock_);
+    if (!connected())
         return -FI_ENOTCONN;
-    slots.warm();
-    __builtin_prefetch(&slots.control().rx_state);
-    const std::uint64_t there = offset < region_length ? std::min(kMost, region_length - offset) : 0;
+    slots_.warm();
+    __builtin_prefetch(&slots_.control().rx_state);
+    const std::uint64_t there = offset < region_length_ ? std::min(kMost, region_length_ - offset) : 0;
     const std::uint64_t bytes = length > kSlotPayload ? std::min(length, there) : 0; // else they are in the slot
     for (std::uint64_t at = 0; at < bytes; at += kLine)
-        __builtin_prefetch(region + offset + at, 1);
+        __builtin_prefetch(region_ + offset + at, 1);
     return 0;
 }
 
 ssize_t Sender::write_region(const void *buffer, std::size_t length, const std::uint64_t *data,
                              std::uint64_t offset) noexcept
 {
-    const core::SpinGuard guard(lock);
-    if (!connected.load(std::memory_order_acquire)) [[unlikely]]
+    const core::SpinGuard guard(lock_);
+    if (!connected()) [[unlikely]]
         return -FI_ENOTCONN;
-    if (offset > region_length || length > region_length - offset) [[unlikely]]
+    if (offset > region_length_ || length > region_length_ - offset) [[unlikely]]
         return -FI_EINVAL;
-    if (issue_at != ops.size()) [[unlikely]] {
-        advance(false);
-        if (issue_at != ops.size())
-            return try_again();
-    }
-    Slot *slot = slots.claim();
-    if (!slot) [[unlikely]] {
-        slot = claim();
-        if (!slot)
-            return try_again();
-    }
-    if (paced) [[unlikely]] {
-        if (!is_due(length))
-            return try_again();
-        pacer.take(length);
-    }
+    if (!passes([this] { return issue_at_ == ops_.size(); })) [[unlikely]]
+        return try_again();
+    Slot *const slot = claim();
+    if (!slot || !pay(length)) [[unlikely]]
+        return try_again();
     const unsigned flags = data ? kSlotData : 0;
     const std::uint64_t word = data ? *data : 0;
     if (length <= kSlotPayload) {
         copy_small(slot->payload, static_cast<const std::byte *>(buffer), length);
-        slots.publish(SlotOp::region_inline, flags, length, word, offset);
+        slots_.publish(SlotOp::region_inline, flags, length, word, offset);
     } else {
-        std::memcpy(region + offset, buffer, length);
+        std::memcpy(region_ + offset, buffer, length);
         const Direct direct{length};
         std::memcpy(slot->payload, &direct, sizeof direct);
-        slots.publish(SlotOp::region_direct, flags, 0, word, offset);
+        slots_.publish(SlotOp::region_direct, flags, 0, word, offset);
     }
     if (!notify()) [[unlikely]]
         return -FI_ESHUTDOWN;
@@ -109,15 +122,12 @@ ssize_t Sender::write_region(const void *buffer, std::size_t length, const std::
 ssize_t Sender::send_small(const void *buffer, std::size_t length, const std::uint64_t *data, void *context,
                            bool completion) noexcept
 {
-    const core::SpinGuard guard(lock);
-    if (!connected.load(std::memory_order_acquire)) [[unlikely]]
+    const core::SpinGuard guard(lock_);
+    if (!connected()) [[unlikely]]
         return -FI_ENOTCONN;
-    if (paced || !ops.empty()) [[unlikely]] {
-        advance(false);
-        if (paced || !ops.empty())
-            return 1;
-    }
-    Slot *slot = claim();
+    if (!passes([this] { return !paced_ && ops_.empty(); })) [[unlikely]]
+        return 1;
+    Slot *const slot = claim();
     if (!slot)
         return 1;
     if (completion) {
@@ -128,11 +138,11 @@ ssize_t Sender::send_small(const void *buffer, std::size_t length, const std::ui
         entry.context = context;
         entry.flags = FI_MSG | FI_SEND;
         entry.length = length;
-        entry.owner = endpoint;
+        entry.owner = endpoint_;
         queue->push(entry);
     }
     copy_small(slot->payload, static_cast<const std::byte *>(buffer), length);
-    slots.publish(SlotOp::send_inline, data ? kSlotData : 0, length, data ? *data : 0, 0);
+    slots_.publish(SlotOp::send_inline, data ? kSlotData : 0, length, data ? *data : 0, 0);
     notify();
     if (send_counter)
         send_counter->count();
@@ -141,27 +151,27 @@ ssize_t Sender::send_small(const void *buffer, std::size_t length, const std::ui
 
 ssize_t Sender::post(TxOp &op) noexcept
 {
-    const core::SpinGuard guard(lock);
-    if (!connected.load(std::memory_order_acquire))
+    const core::SpinGuard guard(lock_);
+    if (!connected())
         return -FI_ENOTCONN;
     advance(false);
-    if (ops.full() || (op.inject && issue_at != ops.size()))
+    if (ops_.full() || (op.inject && issue_at_ != ops_.size()))
         return try_again();
-    if (!ops.push(op))
+    if (!ops_.push(op))
         return -FI_ENOMEM;
     issue_waiting();
     ssize_t result = 0;
-    if (op.inject && issue_at != ops.size()) {
-        TxOp &last = ops[ops.size() - 1];
+    if (op.inject && issue_at_ != ops_.size()) {
+        TxOp &last = ops_[ops_.size() - 1];
         result = -FI_EAGAIN;
         starve();
         if (last.key_pending)
             last.kind = TxKind::key; // the answer serves the program's next try
         else
-            ops.pop_back();
+            ops_.pop_back();
     }
     settle(false);
-    if (!rang)
+    if (!rang_)
         notify();
     watch_progress();
     return result;
@@ -169,99 +179,96 @@ ssize_t Sender::post(TxOp &op) noexcept
 
 void Sender::advance(bool queue_locked) noexcept
 {
-    if (broken || idle())
+    if (broken_ || idle())
         return;
     refresh();
     issue_waiting();
-    if (held_until && issue_at == ops.size() && core::monotonic_ns() >= held_until)
-        held_until = 0; // what was refused may go now
+    if (held_until_ && issue_at_ == ops_.size() && core::monotonic_ns() >= held_until_)
+        held_until_ = 0; // what was refused may go now
     settle(queue_locked);
-    if (!rang)
+    if (!rang_)
         notify();
 }
 
 bool Sender::notify() noexcept
 {
-    rang = true;
-    const RxState state = slots.reader_state();
+    rang_ = true;
+    const RxState state = slots_.reader_state();
     if (state == RxState::watching) [[likely]]
         return true;
     if (state != RxState::closed) {
-        doorbell->ring(bit);
+        doorbell_->ring(bit_);
         return true;
     }
-    const SlotWriter::Last last = slots.decide_last();
+    const SlotWriter::Last last = slots_.decide_last();
     if (last != SlotWriter::Last::open)
-        connected.store(false, std::memory_order_release); // what is under way ends when connection management says so
+        connected_.store(false, std::memory_order_release); // what is under way ends when connection management says so
     return last != SlotWriter::Last::refused;
 }
 
-// A slot to fill. Without one the peer is asked to wake us when there is.
-Slot *Sender::claim() noexcept
+Slot *Sender::claim_behind() noexcept
 {
-    if (Slot *slot = slots.claim())
-        return slot;
-    if (broken)
+    if (broken_)
         return nullptr;
     refresh();
-    if (Slot *slot = slots.claim())
+    if (Slot *slot = slots_.claim())
         return slot;
-    slots.control().want_space.store(1, std::memory_order_relaxed);
+    slots_.control().want_space.store(1, std::memory_order_relaxed);
     core::full_fence();
     refresh();
-    return slots.claim();
+    return slots_.claim();
 }
 
 // Looks how far the peer has come. What it has consumed is used here, before its slots are overwritten.
 bool Sender::refresh() noexcept
 {
     std::uint32_t head;
-    if (!slots.read_head(head)) {
-        broken = true;
-        endpoint->fail("the peer's slot index is out of range");
+    if (!slots_.read_head(head)) {
+        broken_ = true;
+        endpoint_->fail("the peer's slot index is out of range");
         return false;
     }
-    if (head == slots.freed())
+    if (head == slots_.freed())
         return false;
     take_shares(head);
     take_acks(head);
-    slots.free_until(head);
+    slots_.free_until(head);
     return true;
 }
 
 void Sender::take_shares(std::uint32_t head) noexcept
 {
-    while (!shares.empty() && passed(head, shares.front().slot)) {
-        const BounceRing::Share share = shares.front();
+    while (!shares_.empty() && passed(head, shares_.front().slot)) {
+        const BounceRing::Share share = shares_.front();
         if (share.read) {
-            TxOp &op = ops[static_cast<std::size_t>(share.op - first_op)];
-            const auto result = payload_of<Result>(slots.at(share.slot));
+            TxOp &op = ops_[static_cast<std::size_t>(share.op - first_op_)];
+            const auto result = payload_of<Result>(slots_.at(share.slot));
             if (result.error && !op.error)
                 op.error = result.error > 0 && result.error < FI_ERRNO_MAX ? result.error : FI_EIO;
             if (!op.error)
-                scatter(op.iov, op.iov_count, share.position, bounce + share.offset, share.length);
+                scatter(op.iov, op.iov_count, share.position, bounce_ + share.offset, share.length);
             op.arrived += share.length;
         }
-        shares.release_front();
+        shares_.release_front();
     }
 }
 
 void Sender::take_acks(std::uint32_t head) noexcept
 {
-    for (; ack_at < issue_at; ++ack_at) {
-        TxOp &op = ops[ack_at];
+    for (; ack_at_ < issue_at_; ++ack_at_) {
+        TxOp &op = ops_[ack_at_];
         if (!op.needs_ack)
             continue;
         if (!passed(head, op.slot))
             return;
         if (op.kind == TxKind::write && op.rma[0].key == FI_VMA_REGION_KEY)
             continue; // cannot fail, so there is no Result, and the payload stays what it was
-        const auto result = payload_of<Result>(slots.at(op.slot));
+        const auto result = payload_of<Result>(slots_.at(op.slot));
         if (result.error && !op.error)
             op.error = result.error > 0 && result.error < FI_ERRNO_MAX ? result.error : FI_EIO;
     }
-    if (issue_at < ops.size() && ops[issue_at].key_pending && passed(head, ops[issue_at].slot))
-        take_key(ops[issue_at], slots.at(ops[issue_at].slot));
+    if (issue_at_ < ops_.size() && ops_[issue_at_].key_pending && passed(head, ops_[issue_at_].slot))
+        take_key(ops_[issue_at_], slots_.at(ops_[issue_at_].slot));
 }
 
 void Sender::take_key(TxOp &op, const Slot &slot) noexcept
@@ -291,25 +298,25 @@ void Sender::take_key(TxOp &op, const Slot &slot) noexcept
 
 void Sender::issue_waiting() noexcept
 {
-    while (issue_at < ops.size()) {
-        TxOp &op = ops[issue_at];
+    while (issue_at_ < ops_.size()) {
+        TxOp &op = ops_[issue_at_];
         if (!op.error && !issue(op))
             return;
         op.issued = true;
-        ++issue_at;
+        ++issue_at_;
     }
 }
 
 // Completes what is done, oldest first.
 void Sender::settle(bool queue_locked) noexcept
 {
-    while (ack_at < issue_at && !ops[ack_at].needs_ack)
-        ++ack_at;
-    while (ack_at > 0 && complete(ops.front(), queue_locked)) {
-        ops.pop();
-        ++first_op;
-        --ack_at;
-        --issue_at;
+    while (ack_at_ < issue_at_ && !ops_[ack_at_].needs_ack)
+        ++ack_at_;
+    while (ack_at_ > 0 && complete(ops_.front(), queue_locked)) {
+        ops_.pop();
+        ++first_op_;
+        --ack_at_;
+        --issue_at_;
     }
 }
 
@@ -330,7 +337,7 @@ bool Sender::complete(const TxOp &op, bool queue_locked) noexcept
             queue->lock.lock();
         const bool room = !queue->entries.full();
         if (room)
-            queue->push(completion_of(op, endpoint));
+            queue->push(completion_of(op, endpoint_));
         if (!queue_locked)
             queue->lock.unlock();
         if (!room)
@@ -352,8 +359,8 @@ void Sender::watch_progress() noexcept
 
 void Sender::starve() noexcept
 {
-    starved = true;
-    refused |= paced;
+    starved_ = true;
+    refused_ |= paced_;
 }
 
 // The answer when there is no room. Whoever sleeps on the queue after it is woken when there is.
@@ -366,74 +373,74 @@ ssize_t Sender::try_again() noexcept
 
 bool Sender::may_try_again() noexcept
 {
-    return starved && !ops.full() && issue_at == ops.size() && slots.claim() && !held_until;
+    return starved_ && !ops_.full() && issue_at_ == ops_.size() && slots_.claim() && !held_until_;
 }
 
 void Sender::disconnect(int error) noexcept
 {
-    const core::SpinGuard guard(lock);
-    if (ended || !slots)
+    const core::SpinGuard guard(lock_);
+    if (ended_ || !slots_)
         return;
-    ended = true;
-    if (!broken) {
+    ended_ = true;
+    if (!broken_) {
         refresh();
         settle(false);
     }
-    connected.store(false, std::memory_order_release);
-    slots.control().revoked.store(1, std::memory_order_seq_cst);
+    connected_.store(false, std::memory_order_release);
+    slots_.control().revoked.store(1, std::memory_order_seq_cst);
     flush(error, true);
 }
 
 void Sender::flush(int error, bool report) noexcept
 {
     const core::SpinGuard guard(queue->lock);
-    for (; !ops.empty(); ops.pop(), ++first_op) {
-        TxOp &op = ops.front();
+    for (; !ops_.empty(); ops_.pop(), ++first_op_) {
+        TxOp &op = ops_.front();
         if (op.kind == TxKind::key || !report)
             continue;
-        if (!op.error && !(op.issued && ack_at > 0))
+        if (!op.error && !(op.issued && ack_at_ > 0))
             op.error = error;
-        if (ack_at > 0)
-            --ack_at;
+        if (ack_at_ > 0)
+            --ack_at_;
         if (op.completion || op.error)
-            queue->push(completion_of(op, endpoint)); // past the queue's size, so that nothing is lost
+            queue->push(completion_of(op, endpoint_)); // past the queue's size, so that nothing is lost
         count(op);
     }
-    issue_at = 0;
-    ack_at = 0;
-    queue->paced.wheel.remove(timer);
-    held_until = 0;
+    issue_at_ = 0;
+    ack_at_ = 0;
+    queue->paced.wheel.remove(timer_);
+    held_until_ = 0;
 }
 
 std::size_t Sender::slots_left() noexcept
 {
-    const core::SpinGuard guard(lock);
-    if (!connected.load(std::memory_order_acquire) || broken)
+    const core::SpinGuard guard(lock_);
+    if (!connected() || broken_)
         return 0;
     refresh();
-    return slots.free_slots();
+    return slots_.free_slots();
 }
 
 bool Sender::view_region(const void *&view) noexcept
 {
-    const core::SpinGuard guard(lock);
+    const core::SpinGuard guard(lock_);
     view = nullptr;
-    if (!region_length)
+    if (!region_length_)
         return true;
-    if (!slots.claim_back())
+    if (!slots_.claim_back())
         return false;
     apply_own_slots();
-    view = region;
+    view = region_;
     return true;
 }
 
 int Sender::discard_region(std::uint64_t offset, std::uint64_t length) noexcept
 {
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-    const core::SpinGuard guard(lock); // the mapping stays
-    if (offset > region_length || length > region_length - offset)
+    const core::SpinGuard guard(lock_); // the mapping stays
+    if (offset > region_length_ || length > region_length_ - offset)
         return -FI_EINVAL;
-    const auto first = reinterpret_cast<std::uintptr_t>(region) + offset;
+    const auto first = reinterpret_cast<std::uintptr_t>(region_) + offset;
     const std::uintptr_t from = (first + page - 1) & ~(page - 1);
     const std::uintptr_t to = (first + length) & ~(page - 1);
     if (from >= to)
@@ -445,17 +452,17 @@ int Sender::discard_region(std::uint64_t offset, std::uint64_t length) noexcept
 void Sender::apply_own_slots() noexcept
 {
     std::uint32_t head;
-    if (!slots.read_head(head))
-        head = slots.freed();
-    for (; head != slots.next(); ++head) {
-        const Slot &slot = slots.at(head);
+    if (!slots_.read_head(head))
+        head = slots_.freed();
+    for (; head != slots_.next(); ++head) {
+        const Slot &slot = slots_.at(head);
         const std::uint64_t word = slot.word.load(std::memory_order_relaxed);
         const std::uint64_t length = static_cast<std::uint16_t>(word >> 16);
         const std::uint64_t offset = slot.addr;
         if (static_cast<SlotOp>(word & 0xff) != SlotOp::region_inline || length > kSlotPayload ||
-            offset > region_length || length > region_length - offset)
+            offset > region_length_ || length > region_length_ - offset)
             continue;
-        copy_small(region + offset, slot.payload, length);
+        copy_small(region_ + offset, slot.payload, length);
     }
 }
 

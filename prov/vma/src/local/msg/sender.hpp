@@ -77,45 +77,26 @@ struct RemoteKey {
     iovec iov[kIovLimit];
 };
 
-// Everything is protected by `lock`, taken before any completion queue's lock; who holds one may only try.
-struct Sender {
-    core::SpinLock lock;
-    // Calls go on while it is true. Atomic: in a domain without locks connection management changes it from its thread.
-    std::atomic<bool> connected{false};
-    bool paced = false;   // there is a rate limit
-    bool ended = false;   // disconnect() was called
-    bool waiting = false; // in the queue's list of endpoints with something under way; protected by queue->lock
-    bool rang = true;     // no slot was published that the peer was not told of
-    SlotWriter slots;
-    std::byte *region = nullptr; // the peer's
-    std::uint64_t region_length = 0;
-    std::uint32_t bit = 0;
+// What a peer's endpoint gives of itself: our end of the connection.
+struct PeerMemory {
+    Mapping segment;
     std::shared_ptr<PeerDoorbell> doorbell; // for slots
+    std::uint32_t bit = 0;                  // in it
+    std::uint64_t region_length = 0;
+    bool cma = false; // the kernel lets us copy from and to its memory
+};
 
-    core::Fifo<TxOp> ops;
-    std::size_t issue_at = 0;   // ops[0 .. issue_at) are issued
-    std::size_t ack_at = 0;     // ops[0 .. ack_at) need no more word from the peer
-    std::uint64_t first_op = 0; // number of ops[0] since the beginning
-    BounceRing shares;
-    std::byte *bounce = nullptr; // the peer's
-    bool cma = false;
-    bool broken = false;  // the peer lied; nothing more is done until CM ends the connection
-    bool starved = false; // a call ended with -FI_EAGAIN for want of slots, or because it was not due
-    bool refused = false; // and there was a rate limit: who sleeps in fi_cq_sread() is told when it may go
-    Pacer pacer;
-    std::uint64_t held_until =
-        0;            // ns: when what is first in `ops`, or was refused, is due; 0: it waits for something else
-    PacedTimer timer; // of it, on the queue's wheel
-
-    Queue *queue = nullptr;
-    Sender *waiting_next = nullptr;
-    ofi::Cntr *send_counter = nullptr;
-    ofi::Cntr *write_counter = nullptr;
-    ofi::Cntr *read_counter = nullptr;
-    Endpoint *endpoint = nullptr;
-    std::unique_ptr<RemoteKey[]> keys; // kKeys of them
-    unsigned next_key = 0;             // the one to overwrite next
-    Mapping segment;                   // the peer's
+// Everything is protected by a lock that is taken before any completion queue's; who holds one of those may only try.
+class Sender
+{
+public:
+    // Before anything else.
+    void set_up(Endpoint &endpoint, bool locks, std::size_t most_operations) noexcept;
+    // The peer is there: calls go on from here.
+    void attach(PeerMemory &&peer) noexcept;
+    bool connected() const noexcept { return connected_.load(std::memory_order_acquire); }
+    // Calls end from here on; disconnect() follows.
+    void refuse_calls() noexcept { connected_.store(false, std::memory_order_release); }
 
     // A write to the peer's region, the sockets' path. 0, -FI_EAGAIN, -FI_EINVAL, -FI_ENOTCONN. `data` may be null.
     ssize_t write_region(const void *buffer, std::size_t length, const std::uint64_t *data,
@@ -127,30 +108,79 @@ struct Sender {
                        bool completion) noexcept;
     ssize_t post(TxOp &op) noexcept;
 
+    // ---- what its queue sees, all with the lock held
+    bool try_lock() noexcept { return lock_.try_lock(); }
+    void unlock() noexcept { lock_.unlock(); }
     // Takes in what the peer has consumed, issues what waited for it, completes what is done. With `queue_locked` the
     // caller holds queue->lock.
     void advance(bool queue_locked) noexcept;
-    bool idle() const noexcept { return ops.empty() && !starved; }
+    bool idle() const noexcept { return ops_.empty() && !starved_; }
+    // ns: when the rate limit lets go what is first in line, or was refused; 0: it waits for something else.
+    std::uint64_t due() const noexcept { return held_until_; }
+    PacedTimer &timer() noexcept { return timer_; } // for due(); on the queue's wheel
     // Nothing but the clock brings anything new.
-    bool only_paced() const noexcept { return held_until != 0 && issue_at == 0; }
+    bool only_paced() const noexcept { return held_until_ != 0 && issue_at_ == 0; }
+    // Whether a starved caller should try again; and whether it was the rate limit's refusal that it heard.
+    bool may_try_again() noexcept;
+    bool refused() const noexcept { return refused_; }
+    void told_to_try_again() noexcept { starved_ = refused_ = false; }
+
     // See FI_OPT_VMA_RATE_LIMIT; a valid one.
     void set_limit(const fi_vma_rate_limit &limit) noexcept;
-    // Whether a starved caller should try again.
-    bool may_try_again() noexcept;
+    fi_vma_rate_limit limit() noexcept;
+    bool paced() const noexcept { return paced_; }
+    std::uint64_t due_now() noexcept; // due(), for who doesn't hold the lock
 
     // No more operations; those that the peer didn't take end with `error`.
     void disconnect(int error) noexcept;
-    // Completes everything with an error, or drops it.
-    void flush(int error, bool report) noexcept;
 
     std::size_t slots_left() noexcept;
+    Control &control() noexcept { return slots_.control(); } // the words that it shares with the peer; for tests
+    std::uint64_t region_length() const noexcept { return region_length_; } // of the peer's
     // The peer's region as it will be when the peer has consumed all slots, which it can't cut from then on. False: it has.
     bool view_region(const void *&view) noexcept;
     // The whole pages of that part of the peer's region go back to the system. 0 or a negative fi_errno.
     int discard_region(std::uint64_t offset, std::uint64_t length) noexcept;
 
 private:
-    Slot *claim() noexcept;
+    // Whether a call may go past the queue of operations; where not, after a look at what the peer has done.
+    template <typename Clear> bool passes(Clear clear) noexcept
+    {
+        if (clear()) [[likely]]
+            return true;
+        advance(false);
+        return clear();
+    }
+    // A slot to fill. Without one the peer is asked to wake us when there is.
+    Slot *claim() noexcept
+    {
+        Slot *const slot = slots_.claim();
+        return slot != nullptr ? slot : claim_behind();
+    }
+    Slot *claim_behind() noexcept;
+    // The same with share.length bytes of the bounce ring.
+    Slot *claim(BounceRing::Share &share) noexcept
+    {
+        Slot *const slot = claim();
+        return slot != nullptr && shares_.allocate(share.length, share.offset) ? slot : nullptr;
+    }
+    // The same for so many bytes that go now, if the rate limit lets them.
+    Slot *reserve(std::uint64_t bytes) noexcept
+    {
+        Slot *const slot = turn(bytes) ? claim() : nullptr;
+        if (slot != nullptr)
+            spend(bytes);
+        return slot;
+    }
+    Slot *reserve(std::uint64_t bytes, BounceRing::Share &share) noexcept
+    {
+        Slot *const slot = turn(bytes) ? claim(share) : nullptr;
+        if (slot != nullptr)
+            spend(bytes);
+        return slot;
+    }
+    // Completes everything with an error, or drops it.
+    void flush(int error, bool report) noexcept;
     bool refresh() noexcept;
     void take_acks(std::uint32_t head) noexcept;
     void take_shares(std::uint32_t head) noexcept;
@@ -183,11 +213,67 @@ private:
     // So many bytes go now. After is_due().
     void spend(std::uint64_t bytes) noexcept
     {
-        if (paced) [[unlikely]]
-            pacer.take(bytes);
+        if (paced_) [[unlikely]]
+            pacer_.take(bytes);
     }
-    bool turn(std::uint64_t bytes) noexcept { return !paced || is_due(bytes); }
+    bool turn(std::uint64_t bytes) noexcept { return !paced_ || is_due(bytes); }
+    // Both in one.
+    bool pay(std::uint64_t bytes) noexcept
+    {
+        if (!paced_) [[likely]]
+            return true;
+        if (!is_due(bytes))
+            return false;
+        pacer_.take(bytes);
+        return true;
+    }
     std::uint64_t longest_piece() const noexcept;
+
+    core::SpinLock lock_;
+    // Calls go on while it is true. Atomic: in a domain without locks connection management changes it from its thread.
+    std::atomic<bool> connected_{false};
+    bool paced_ = false; // there is a rate limit
+    bool ended_ = false; // disconnect() was called
+
+public:
+    bool waiting = false; // in the queue's list of endpoints with something under way; protected by queue->lock
+
+private:
+    bool rang_ = true; // no slot was published that the peer was not told of
+    SlotWriter slots_;
+    std::byte *region_ = nullptr; // the peer's
+    std::uint64_t region_length_ = 0;
+    std::uint32_t bit_ = 0;
+    std::shared_ptr<PeerDoorbell> doorbell_; // for slots
+
+    core::Fifo<TxOp> ops_;
+    std::size_t issue_at_ = 0;   // ops_[0 .. issue_at_) are issued
+    std::size_t ack_at_ = 0;     // ops_[0 .. ack_at_) need no more word from the peer
+    std::uint64_t first_op_ = 0; // number of ops_[0] since the beginning
+    BounceRing shares_;
+    std::byte *bounce_ = nullptr; // the peer's
+    bool cma_ = false;
+    bool broken_ = false;  // the peer lied; nothing more is done until CM ends the connection
+    bool starved_ = false; // a call ended with -FI_EAGAIN for want of slots, or because it was not due
+    bool refused_ = false; // and there was a rate limit: who sleeps in fi_cq_sread() is told when it may go
+    Pacer pacer_;
+    std::uint64_t held_until_ = 0; // see due()
+    PacedTimer timer_;
+
+public:
+    Sender *waiting_next = nullptr; // as `waiting`
+
+    // What the program binds to the endpoint before it is enabled.
+    Queue *queue = nullptr;
+    ofi::Cntr *send_counter = nullptr;
+    ofi::Cntr *write_counter = nullptr;
+    ofi::Cntr *read_counter = nullptr;
+
+private:
+    Endpoint *endpoint_ = nullptr;
+    std::unique_ptr<RemoteKey[]> keys_; // kKeys of them
+    unsigned next_key_ = 0;             // the one to overwrite next
+    Mapping segment_;                   // the peer's
 };
 
 } // namespace vma::local

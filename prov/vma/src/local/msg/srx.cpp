@@ -8,7 +8,7 @@
 #include <rdma/fi_errno.h>
 
 #include "ofi/domain.hpp"
-#include "ofi/noop.hpp"
+#include "ofi/ops.hpp"
 #include "ofi/shared_receive.hpp"
 
 namespace vma::local {
@@ -41,41 +41,11 @@ ssize_t rx_size_left(fid_ep *ep)
     return static_cast<ssize_t>(from(ep).receives.left());
 }
 
-template <typename Function> constexpr Function none = ofi::noop<Function>;
+constinit fi_ops srx_fid_ops = ofi::FidOps{.close = ofi::close_shared<SharedReceive>, .control = ofi::control_shared};
 
-fi_ops srx_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = ofi::close_shared<SharedReceive>,
-    .bind = none<decltype(fi_ops::bind)>,
-    .control = ofi::control_shared,
-    .ops_open = none<decltype(fi_ops::ops_open)>,
-    .tostr = nullptr,
-    .ops_set = none<decltype(fi_ops::ops_set)>,
-};
+constinit fi_ops_ep srx_ep_ops = ofi::EpOps{.rx_size_left = rx_size_left};
 
-fi_ops_ep srx_ep_ops = {
-    .size = sizeof(fi_ops_ep),
-    .cancel = none<decltype(fi_ops_ep::cancel)>,
-    .getopt = none<decltype(fi_ops_ep::getopt)>,
-    .setopt = none<decltype(fi_ops_ep::setopt)>,
-    .tx_ctx = none<decltype(fi_ops_ep::tx_ctx)>,
-    .rx_ctx = none<decltype(fi_ops_ep::rx_ctx)>,
-    .rx_size_left = rx_size_left,
-    .tx_size_left = none<decltype(fi_ops_ep::tx_size_left)>,
-};
-
-fi_ops_msg srx_msg_ops = {
-    .size = sizeof(fi_ops_msg),
-    .recv = recv,
-    .recvv = recvv,
-    .recvmsg = recvmsg,
-    .send = none<decltype(fi_ops_msg::send)>,
-    .sendv = none<decltype(fi_ops_msg::sendv)>,
-    .sendmsg = none<decltype(fi_ops_msg::sendmsg)>,
-    .inject = none<decltype(fi_ops_msg::inject)>,
-    .senddata = none<decltype(fi_ops_msg::senddata)>,
-    .injectdata = none<decltype(fi_ops_msg::injectdata)>,
-};
+constinit fi_ops_msg srx_msg_ops = ofi::MsgOps{.recv = recv, .recvv = recvv, .recvmsg = recvmsg};
 
 } // namespace
 

@@ -33,16 +33,7 @@ template <typename Endpoint> struct RingCalls {
     static int control(fid *fid, int command, void *argument)
     {
         Endpoint &endpoint = Endpoint::from(fid);
-        switch (command) {
-        case FI_ENABLE:
-            return endpoint.domain().fabric.orphaned() ? -FI_EOPBADSTATE : endpoint.enable();
-        case FI_GETOPSFLAG:
-        case FI_SETOPSFLAG:
-            return ofi::control_op_flags(endpoint.tx_flags, endpoint.rx_flags, command,
-                                         static_cast<std::uint64_t *>(argument));
-        default:
-            return -FI_ENOSYS;
-        }
+        return ofi::control_endpoint(endpoint, endpoint.domain().fabric.orphaned(), command, argument);
     }
     static ssize_t cancel(fid_t fid, void *context) { return Endpoint::from(fid).cancel(context); }
     static int getopt(fid_t fid, int level, int name, void *value, std::size_t *length)

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "local/ring/ring.hpp"
+#include "local/ring/reader.hpp"
 #include "local/segment.hpp"
 #include "rdma/fi_ext_vma.h"
 

@@ -14,7 +14,7 @@
 #include "core/fd.hpp"
 #include "local/cm/event_source.hpp"
 #include "local/doorbell.hpp"
-#include "local/ring/ring.hpp"
+#include "local/ring/writer.hpp"
 #include "local/segment.hpp"
 #include "ofi/address.hpp"
 

@@ -20,6 +20,7 @@ constexpr struct {
     {&core::FilterTexts::ports, Param::port, "FI_VMA_PORT"},
 };
 
+// The process's, without a lock: exchange() lets one thread warn.
 constinit std::atomic<bool> g_warned{false};
 
 } // namespace

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "ofi/info/attr.hpp"
 #include "ofi/libfabric.hpp"
@@ -126,6 +127,22 @@ bool set_source(fi_info &info, const Address &address) noexcept
 bool set_destination(fi_info &info, const Address &address) noexcept
 {
     return copy_bytes(info.dest_addr, info.dest_addrlen, &address.v6, address.size());
+}
+
+InfoPtr request_info(const fi_info &model, fid_fabric &fabric, const Address &own, const Address &peer,
+                     fid_t handle) noexcept
+{
+    InfoPtr request = copy_info(model);
+    if (!request || !set_source(*request, own) || !set_destination(*request, peer))
+        return nullptr;
+    request->handle = handle;
+    if (request->addr_format != FI_SOCKADDR)
+        request->addr_format = own.sa.sa_family == AF_INET6 ? FI_SOCKADDR_IN6 : FI_SOCKADDR_IN;
+    request->domain_attr->domain = nullptr;
+    request->fabric_attr->fabric = &fabric;
+    if (request->fabric_attr->prov_name == nullptr)
+        request->fabric_attr->prov_name = ::strdup(kProviderName);
+    return request->fabric_attr->prov_name != nullptr ? std::move(request) : nullptr;
 }
 
 } // namespace vma::ofi

@@ -29,4 +29,9 @@ InfoPtr copy_info(const fi_info &source) noexcept;
 bool set_source(fi_info &info, const Address &address) noexcept;
 bool set_destination(fi_info &info, const Address &address) noexcept;
 
+// The info of a FI_CONNREQ event: the passive endpoint's own, with the addresses of this connection and what the
+// accepting endpoint gives as its handle. Empty without memory.
+InfoPtr request_info(const fi_info &model, fid_fabric &fabric, const Address &own, const Address &peer,
+                     fid_t handle) noexcept;
+
 } // namespace vma::ofi

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "core/log.hpp"
-#include "ofi/noop.hpp"
+#include "ofi/ops.hpp"
 #include "rdma/fi_ext_vma.h"
 
 namespace vma::ofi {
@@ -33,15 +33,7 @@ int control_region(fid *fid, int command, void *argument)
     return 0;
 }
 
-constinit fi_ops g_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = close_region,
-    .bind = no_op,
-    .control = control_region,
-    .ops_open = no_op,
-    .tostr = no_op,
-    .ops_set = no_op,
-};
+constinit fi_ops g_fid_ops = FidOps{.close = close_region, .control = control_region};
 
 } // namespace
 

@@ -14,7 +14,7 @@
 
 #include "ofi/domain.hpp"
 #include "ofi/memory/mr_calls.hpp"
-#include "ofi/noop.hpp"
+#include "ofi/ops.hpp"
 #include "rdma/fi_ext_vma.h"
 
 namespace vma::ofi {
@@ -266,15 +266,7 @@ int control_mr(fid *fid, int command, void *)
     return 0;
 }
 
-fi_ops mr_fid_ops = {
-    .size = sizeof(fi_ops),
-    .close = close_mr,
-    .bind = bind_mr,
-    .control = control_mr,
-    .ops_open = noop<decltype(fi_ops::ops_open)>,
-    .tostr = nullptr,
-    .ops_set = noop<decltype(fi_ops::ops_set)>,
-};
+constinit fi_ops mr_fid_ops = FidOps{.close = close_mr, .bind = bind_mr, .control = control_mr};
 
 int check_attr(const fi_mr_attr &attr) noexcept
 {

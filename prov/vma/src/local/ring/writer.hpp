@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The ring in which one endpoint writes to one other, seen from its two ends. The sender makes it, so it can fill it
-// before the receiver knows of it; the receiver takes no word in it for true before it has copied and checked it.
+// The sender's end of a ring.
 #pragma once
 
 #include <algorithm>
@@ -10,80 +9,12 @@
 #include <cstdint>
 #include <memory>
 #include <new>
-#include <utility>
 
 #include "core/barrier.hpp"
 #include "core/spinlock.hpp"
-#include "local/layout.hpp"
-#include "local/ring/kept_part.hpp"
+#include "local/ring/memory.hpp"
 
 namespace vma::local {
-
-inline constexpr std::size_t kMaxDatagram = 65507 + 64; // max_msg_size, and what a program puts before it
-// Sizes of records, powers of two. The ring stays in the caches; what a receiver that is behind leaves no room for there goes
-// to the spill, of which no memory is taken before.
-inline constexpr std::size_t kRingBytes = std::size_t{256} << 10;
-inline constexpr std::size_t kSpillBytes = std::size_t{8} << 20;
-inline constexpr std::size_t kRecordAlign = 64;
-// From here on claim_low() goes back to the ring's start when it can: so much stays in the first levels of the cache.
-inline constexpr std::size_t kLowBytes = std::size_t{32} << 10;
-
-enum class RingState : std::uint32_t {
-    watching = 0, // "I look at it myself", also as long as the receiver has not got it yet
-    ring = 1,     // "set my bit, and wake my queue if it sleeps"
-    closed = 2,   // the receiver is gone
-};
-
-// Each group of words has one writer, but for `starves`, and lines of its own.
-struct RingControl {
-    alignas(128) std::atomic<std::uint32_t> state;     // the receiver's
-    alignas(128) std::atomic<std::uint64_t> head;      // the receiver's: bytes of the ring consumed since the beginning
-    alignas(64) std::atomic<std::uint64_t> spill_head; // and of the spill
-    alignas(128) std::atomic<std::uint64_t> dropped;   // the sender's: datagrams that found no room
-    alignas(128) std::atomic<std::uint32_t> keeps;     // the receiver's: 1 once it has set bits in the two arrays
-    alignas(64) std::atomic<
-        std::uint32_t> starves; // 1: the sender sleeps until there is room; the receiver makes it 0, and tells it
-    std::byte unused[60];
-};
-static_assert(sizeof(RingControl) == kControlSize);
-
-static_assert(kRecordAlign == kLineBytes);
-inline constexpr std::size_t kRingWords = kRingBytes / kRecordAlign / kLinesPerWord;
-inline constexpr std::size_t kSpillWords = kSpillBytes / kRecordAlign / kLinesPerWord;
-
-struct RingMemory {
-    RingControl control;
-    alignas(4096) std::byte data[kRingBytes];
-    std::byte spill[kSpillBytes];
-    alignas(4096) KeptWord kept[kRingWords];
-    KeptWord kept_spill[kSpillWords];
-};
-static_assert(sizeof(RingMemory) == kRingBytes + kSpillBytes + std::size_t{6} * 4096); // whole pages
-
-// Each record begins at a multiple of kRecordAlign. `word` is 0 until the record is there, so that no payload of earlier is
-// ever taken for a header: the reader clears the words of records that it has taken, and the writer, before it publishes a
-// record, the place of the next one where payload may stand. Small datagrams leave none, and cost one line each.
-struct alignas(16) Record {
-    std::atomic<std::uint64_t> word; // length | flags << 32; stored last
-    std::uint64_t data;
-};
-
-inline constexpr std::uint64_t kRecordValid = UINT64_C(1) << 32;
-inline constexpr std::uint64_t kRecordData = UINT64_C(1) << 33; // `data` is FI_REMOTE_CQ_DATA
-// No datagrams, but marks, with an offset in place of the length. Wrap: the next record is there, in this lap if that is farther on,
-// else in the next. Turn: it is in the other part, ring or spill, there, or that one's next if its reader is there.
-inline constexpr std::uint64_t kRecordWrap = UINT64_C(1) << 34;
-inline constexpr std::uint64_t kRecordTurn = UINT64_C(1) << 35;
-
-constexpr std::size_t record_bytes(std::size_t length) noexcept
-{
-    return (sizeof(Record) + length + kRecordAlign - 1) & ~(kRecordAlign - 1);
-}
-
-constexpr std::uint64_t round_up(std::uint64_t position, std::size_t bytes) noexcept
-{
-    return (position + bytes - 1) & ~static_cast<std::uint64_t>(bytes - 1);
-}
 
 // Writes one of the two parts. There is always room for one more mark after what was claimed.
 class PartWriter
@@ -388,157 +319,6 @@ private:
     RingMemory *memory_ = nullptr;
     std::array<std::uint64_t, kRingBytes / kRecordAlign / 64> payload_{};
     std::unique_ptr<std::uint64_t[]> spill_payload_;
-};
-
-// A datagram in the ring, its header copied out of shared memory once.
-struct Arrived {
-    const std::byte *payload;
-    std::size_t length;
-    bool has_data;
-    std::uint64_t data;
-};
-
-class RingReader
-{
-public:
-    enum class Peek { nothing, datagram, lie };
-
-    void attach(RingMemory *memory) noexcept
-    {
-        memory_ = memory;
-        now_ = {memory->data, kRingBytes, &memory->control.head, &kept_[0]};
-        other_ = {memory->spill, kSpillBytes, &memory->control.spill_head, &kept_[1]};
-        kept_[0].attach(kRingBytes, memory->kept, memory->control.keeps, users_);
-        kept_[1].attach(kSpillBytes, memory->kept_spill, memory->control.keeps, users_);
-    }
-
-    bool ready() const noexcept { return at(now_.next).word.load(std::memory_order_relaxed) != 0; }
-
-    // What stands in front, checked to lie inside of its part.
-    Peek peek(Arrived &arrived) noexcept
-    {
-        std::uint64_t word = at(now_.next).word.load(std::memory_order_acquire);
-        for (unsigned marks = 0; (word & (kRecordWrap | kRecordTurn)) != 0; ++marks) { // few follow each other
-            if (marks == kMostMarks)
-                return Peek::nothing; // not for ever, at a stretch
-            if (!follow(word))
-                return Peek::lie;
-            word = at(now_.next).word.load(std::memory_order_acquire);
-        }
-        if (word == 0)
-            return Peek::nothing;
-        const std::size_t offset = now_.next & (now_.bytes - 1);
-        const auto length = static_cast<std::uint32_t>(word);
-        if ((word & ~(kRecordData | UINT32_MAX)) != kRecordValid || length > kMaxDatagram ||
-            record_bytes(length) > now_.bytes - offset)
-            return Peek::lie;
-        const Record &record = at(now_.next);
-        arrived = {now_.data + offset + sizeof(Record), length, (word & kRecordData) != 0, record.data};
-        return Peek::datagram;
-    }
-    // False: half of the part is kept already, or it can't be.
-    bool may_keep(const Arrived &arrived) const noexcept
-    {
-        return now_.kept->may_keep(now_.next, record_bytes(arrived.length));
-    }
-    // What was peeked stays readable until unkeep().
-    void keep(const Arrived &arrived) noexcept { now_.kept->keep(now_.next, record_bytes(arrived.length)); }
-    // Any thread may, once for each keep(), with what peek() gave. True: it was the last one after leave().
-    bool unkeep(const std::byte *payload, std::size_t length) noexcept
-    {
-        const std::byte *const record = payload - sizeof(Record);
-        const bool of_ring = record < memory_->spill;
-        const auto offset = static_cast<std::size_t>(record - (of_ring ? memory_->data : memory_->spill));
-        return kept_[of_ring ? 0 : 1].unkeep(offset, record_bytes(length)) && leave_one();
-    }
-    // Nothing is peeked or published any more. True: nothing is kept, else the last unkeep() says so.
-    bool leave() noexcept
-    {
-        for (KeptPart &part : kept_)
-            part.mark_all();
-        return leave_one();
-    }
-    void consume(const Arrived &arrived) noexcept
-    {
-        at(now_.next).word.store(0, std::memory_order_relaxed);
-        now_.next += record_bytes(arrived.length);
-    }
-
-    // Gives back what was consumed, as far as it is not kept.
-    void publish() noexcept
-    {
-        const std::uint64_t free = now_.kept->free_up_to(now_.next);
-        if (free != now_.published)
-            now_.head->store(now_.published = free, std::memory_order_release);
-    }
-
-    // After publish(). True once for each wait_for_room() of the writer's.
-    bool writer_starves() noexcept
-    {
-        std::atomic_signal_fence(std::memory_order_seq_cst);
-        std::atomic<std::uint32_t> &starves = memory_->control.starves;
-        return starves.load(std::memory_order_relaxed) != 0 && starves.exchange(0, std::memory_order_seq_cst) != 0;
-    }
-    // From the attachment on the writer leaves its fences to us.
-    void fence_for_writer() noexcept { fences_for_writer_ = true; }
-    // After RingState::ring look at ready() once more. False: do so again, soon, as the writer may not have seen it yet.
-    bool set_state(RingState state) noexcept
-    {
-        memory_->control.state.store(static_cast<std::uint32_t>(state), std::memory_order_relaxed);
-        if (state == RingState::watching)
-            return true;
-        core::full_fence();
-        return !fences_for_writer_ || core::barrier_everywhere();
-    }
-    std::uint64_t dropped() const noexcept { return memory_->control.dropped.load(std::memory_order_relaxed); }
-
-private:
-    static constexpr unsigned kMostMarks = 4;
-
-    struct Part {
-        std::byte *data = nullptr;
-        std::size_t bytes = 0;
-        std::atomic<std::uint64_t> *head = nullptr;
-        KeptPart *kept = nullptr;
-        std::uint64_t next = 0;
-        std::uint64_t published = 0;
-    };
-
-    // Goes where a mark says. False: no mark.
-    bool follow(std::uint64_t word) noexcept
-    {
-        const bool turn = (word & kRecordTurn) != 0;
-        const bool wrap = (word & kRecordWrap) != 0;
-        const auto target = static_cast<std::uint32_t>(word);
-        if (turn == wrap || (word & ~(kRecordTurn | kRecordWrap | UINT32_MAX)) != kRecordValid)
-            return false;
-        const Part &part = turn ? other_ : now_;
-        if (target >= part.bytes || target % kRecordAlign != 0 || (wrap && target == (now_.next & (now_.bytes - 1))))
-            return false;
-        at(now_.next).word.store(0, std::memory_order_relaxed);
-        if (turn) {
-            now_.next += kRecordAlign;
-            now_.kept->mark_all(); // the writer comes back here when the head is where it ended
-            publish();
-            std::swap(now_, other_);
-        }
-        const std::size_t here = now_.next & (now_.bytes - 1);
-        now_.next += target - here + (target < here ? now_.bytes : 0);
-        return true;
-    }
-    Record &at(std::uint64_t position) const noexcept
-    {
-        return *reinterpret_cast<Record *>(now_.data + (position & (now_.bytes - 1)));
-    }
-
-    bool leave_one() noexcept { return users_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
-
-    Part now_; // read at the moment
-    Part other_;
-    RingMemory *memory_ = nullptr;
-    bool fences_for_writer_ = false;
-    KeptPart kept_[2];                    // of ring and spill
-    std::atomic<std::uint32_t> users_{1}; // who reads it, and each record that is marked
 };
 
 } // namespace vma::local
