@@ -252,7 +252,7 @@ SIDE_BY_SIDE = {
               "posix/test_messages.py", "posix/test_postgresql.py", "sockets/test_datagrams.py", "sockets/test_datagram_traffic.py",
               "sockets/test_stream_forms.py", "sockets/test_multicast.py"],
 }
-AT_ONCE = 2  # pytests for each processor, which all together keep busy two thirds of it
+AT_ONCE = 2  # pytests for each processor: one computes for less than half of its time
 
 
 def make_programs(stage):
