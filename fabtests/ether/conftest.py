@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from lib import build, multicast, netns, port
+from lib import build, guardian, multicast, netns, port
 from lib.wire import FrameEcho, set_sysctl
 
 
@@ -62,3 +62,12 @@ def scene(run, hosts):
     made = multicast.Scene(run, hosts)
     yield made
     made.finish()
+
+
+@pytest.fixture
+def vmad(run):
+    started = guardian.Vmad(run)
+    yield started
+    if started.proc.alive():
+        assert started.proc.stop() == 0
+        assert not started.path.exists()

@@ -46,7 +46,7 @@ class Host:
 
 
 def ip(*args):
-    subprocess.run(["ip", *args], capture_output=True, text=True, check=True, timeout=30)
+    subprocess.run(["ip", *args], capture_output=True, text=True, check=True, timeout=60)
 
 
 def veth(one, name, other, other_name):

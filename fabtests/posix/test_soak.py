@@ -3,7 +3,7 @@
 change their buffers and rates, are stopped, for seconds too, and killed, at random: every byte is checked, and at the end nothing is
 left (programs/soak).
 
-It takes two minutes and a half; FABTESTS_SOAK_SECONDS says otherwise (3600 is an hour: one command, see CONTRIBUTING.md). Each run draws its
+It takes four minutes; FABTESTS_SOAK_SECONDS says otherwise (3600 is an hour: one command, see CONTRIBUTING.md). Each run draws its
 seed, which the head of pytest's report names; FABTESTS_SEED takes that one. A seed that fails is run again by what the failed test prints last."""
 
 import math
@@ -16,7 +16,7 @@ import pytest
 from lib import build, shared_dir
 
 PROGRAM = "posix/programs/soak/soak"
-SECONDS = float(os.environ.get("FABTESTS_SOAK_SECONDS") or (40 if build.sanitized() else 150))
+SECONDS = float(os.environ.get("FABTESTS_SOAK_SECONDS") or (45 if build.sanitized() else 240))
 WITHOUT = os.environ.get("FABTESTS_SOAK_WITHOUT", "")  # names of operations, with commas between: by hand only
 ROUND = 5  # seconds; then everything is closed and looked at
 FIRST_SEED = int(os.environ["FABTESTS_SEED"])  # conftest.py draws it

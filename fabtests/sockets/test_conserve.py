@@ -46,7 +46,7 @@ def test_unread_bytes_at_a_limited_rate(run, pair, back, end):
 
 
 def both(run, pair, *args):
-    peers.run_both(run, pair, PROGRAM, *args, timeout=20)
+    peers.run_both(run, pair, PROGRAM, *args)
 
 
 @pytest.mark.pairs(*SOME)
@@ -81,7 +81,7 @@ for i in range(40):
 ASKER = """
 import socket, sys
 sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-sock.settimeout(20)
+sock.settimeout(60)
 for i in range(40):
     for j in range(10):
         assert sock.recv(8, socket.MSG_WAITALL) == b"%8d" % (i * 10 + j), (i, j)
@@ -94,8 +94,8 @@ assert sock.recv(8) == b""
 @pytest.mark.pairs(*SOME)
 def test_subprocess_of_python(run, pair):
     """subprocess.run(stdout=sock), and the server goes on."""
-    server = run.start("server", [sys.executable, "-c", SUBPROCESS], vma=pair.server, mode=pair.mode, timeout=40)
+    server = run.start("server", [sys.executable, "-c", SUBPROCESS], vma=pair.server, mode=pair.mode)
     run.wait_until(lambda: server.stdout().endswith("\n"), "the port", runner.TIMEOUT, server)
-    client = run.start("client", [sys.executable, "-c", ASKER, server.stdout().strip()], vma=pair.client, mode=pair.mode, timeout=40)
+    client = run.start("client", [sys.executable, "-c", ASKER, server.stdout().strip()], vma=pair.client, mode=pair.mode)
     client.ok()
     server.ok()

@@ -51,7 +51,7 @@ def arguments(family):
 
 def transcripts(run, pair, scenario, family, env=None):
     server, client = peers.run_both(run, pair, PROGRAM, *arguments(family), scenario,
-                                    env={**datagrams.warm_up_env(pair), **(env or {})}, timeout=30)
+                                    env={**datagrams.warm_up_env(pair), **(env or {})}, timeout=60)
     found = {}
     for proc in (server, client):
         found[proc.name.split("#")[0]] = lines = proc.stderr().splitlines()
@@ -100,7 +100,7 @@ def test_sleeping(run, pair, reference, scenario, family):
 def test_one_process(run, pair, reference, scenario, family):
     """Both sides are threads of one process: what two processes see on the kernel."""
     proc = run.start("both", [build.program(PROGRAM), "both", *arguments(family), scenario], vma=True, mode=pair.mode,
-                     env=datagrams.warm_up_env(pair)).ok(timeout=30)
+                     env=datagrams.warm_up_env(pair)).ok(timeout=60)
     peers.compare(reference(scenario, family), {"server": proc.stderr().splitlines(), "client": proc.stdout().splitlines()})
     datagrams.acceleration(proc, proc, receiver_has=True, sender_has=True)
 

@@ -13,7 +13,7 @@ import pytest
 import inject
 from lib import build, steps
 
-SECONDS = float(os.environ.get("FABTESTS_STEPS_SECONDS") or 75)
+SECONDS = float(os.environ.get("FABTESTS_STEPS_SECONDS") or 100)
 SEED = int(os.environ["FABTESTS_SEED"])  # conftest.py draws it
 
 pytestmark = [

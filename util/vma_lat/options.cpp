@@ -193,26 +193,8 @@ private:
             return {};
         case kFabric:
             return fabric_type();
-        case kProvider:
-            return name(plan_.provider);
-        case kGroup:
-            return name(plan_.group);
         case kTest:
             return test_from(optarg, plan_.test) ? Failure() : one_of("ping-pong, throughput or under-load");
-        case kDomain:
-            return name(out_.domain);
-        case kWait:
-            return text(texts_.wait);
-        case kSize:
-            return text(texts_.sizes);
-        case kOperations:
-            return text(texts_.operations);
-        case kCq:
-            return text(texts_.cq);
-        case kThreads:
-            return text(texts_.threads);
-        case kPeers:
-            return text(texts_.peers);
         case kDuration:
             return duration();
         case kCheck:
@@ -227,6 +209,38 @@ private:
         case kHistogram:
             out_.histogram = true;
             return {};
+        case kHelpOption:
+            out_.help = true;
+            return {};
+        case kVersion:
+            out_.version = true;
+            return {};
+        default:
+            return take_text(code);
+        }
+    }
+
+    Failure take_text(int code)
+    {
+        switch (code) {
+        case kProvider:
+            return name(plan_.provider);
+        case kGroup:
+            return name(plan_.group);
+        case kDomain:
+            return name(out_.domain);
+        case kWait:
+            return text(texts_.wait);
+        case kSize:
+            return text(texts_.sizes);
+        case kOperations:
+            return text(texts_.operations);
+        case kCq:
+            return text(texts_.cq);
+        case kThreads:
+            return text(texts_.threads);
+        case kPeers:
+            return text(texts_.peers);
         case kInterface:
             out_.interface = optarg;
             return {};
@@ -238,12 +252,6 @@ private:
             return {};
         case kAddress:
             out_.address = optarg;
-            return {};
-        case kHelpOption:
-            out_.help = true;
-            return {};
-        case kVersion:
-            out_.version = true;
             return {};
         default:
             return take_number(code);

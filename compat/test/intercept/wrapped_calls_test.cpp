@@ -269,7 +269,7 @@ void waiting_for_sockets(void **)
 {
     const Pair pair = connect_pair();
     pollfd entry = {pair.b, POLLIN | POLLOUT, 0};
-    assert_int_equal(::poll(&entry, 1, 1000), 1);
+    assert_int_equal(::poll(&entry, 1, 20000), 1);
     assert_int_equal(entry.revents, POLLOUT);
     entry.events = POLLIN;
     assert_int_equal(::poll(&entry, 1, 10), 0);

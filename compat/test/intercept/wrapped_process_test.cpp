@@ -9,7 +9,11 @@
 #include <spawn.h>
 #include <sys/epoll.h>
 
+#include <fstream>
+#include <functional>
+#include <iterator>
 #include <string>
+#include <thread>
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations" // siginterrupt()
 
@@ -140,6 +144,34 @@ void handlers_run_in_the_child(void **)
     close_pair(pair);
 }
 
+// Sends SIGALRM to the thread that makes it, as soon as that sleeps: a timer may end before the call begins that it is to interrupt.
+class Interrupter
+{
+public:
+    explicit Interrupter(const std::function<void()> &then = [] {})
+        : thread_([then, thread = ::gettid()] {
+              while (!sleeps(thread))
+                  std::this_thread::yield();
+              ::tgkill(::getpid(), thread, SIGALRM);
+              then();
+          })
+    {
+    }
+    ~Interrupter() { thread_.join(); }
+    Interrupter(const Interrupter &) = delete;
+    Interrupter &operator=(const Interrupter &) = delete;
+
+private:
+    static bool sleeps(pid_t thread)
+    {
+        std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+        const std::string text(std::istreambuf_iterator<char>(file), {});
+        return text.compare(text.rfind(')') + 1, 2, " S") == 0;
+    }
+
+    std::thread thread_;
+};
+
 // signal(7): recv() goes on after a handler with SA_RESTART, poll() never does.
 void signals_interrupt(void **)
 {
@@ -147,24 +179,38 @@ void signals_interrupt(void **)
     assert_true(::signal(SIGALRM, count_alarm) == SIG_DFL);
     pollfd entry = {pair.b, POLLIN, 0};
     g_alarms = 0;
-    ::ualarm(20000, 0);
-    assert_int_equal(::poll(&entry, 1, 5000), -1);
-    assert_int_equal(errno, EINTR);
-    assert_int_equal(g_alarms, 1);
+    {
+        const Interrupter interrupter;
+        assert_int_equal(::poll(&entry, 1, 20000), -1);
+        assert_int_equal(errno, EINTR);
+        assert_int_equal(g_alarms, 1);
+    }
     ::siginterrupt(SIGALRM, 1);
-    ::ualarm(20000, 0);
     char byte;
-    assert_int_equal(::recv(pair.b, &byte, 1, 0), -1);
-    assert_int_equal(errno, EINTR);
+    {
+        const Interrupter interrupter;
+        assert_int_equal(::recv(pair.b, &byte, 1, 0), -1);
+        assert_int_equal(errno, EINTR);
+    }
     ::siginterrupt(SIGALRM, 0);
-    ::ualarm(20000, 0);
+    int go_on[2];
+    assert_int_equal(::pipe(go_on), 0);
     const pid_t child = in_fork([&] {
-        ::usleep(60000);
-        return ::write(pair.a, "x", 1) == 1 ? 0 : 1;
+        char told;
+        return ::read(go_on[0], &told, 1) == 1 && ::write(pair.a, "x", 1) == 1 ? 0 : 1;
     });
-    assert_int_equal(::recv(pair.b, &byte, 1, 0), 1); // restarted
-    assert_int_equal(g_alarms, 3);
+    {
+        const Interrupter interrupter([&] {
+            while (g_alarms != 3)
+                std::this_thread::yield();
+            static_cast<void>(::write(go_on[1], "g", 1));
+        });
+        assert_int_equal(::recv(pair.b, &byte, 1, 0), 1); // restarted
+        assert_int_equal(g_alarms, 3);
+    }
     assert_int_equal(exit_status(child), 0);
+    ::close(go_on[0]);
+    ::close(go_on[1]);
     assert_true(::signal(SIGALRM, SIG_DFL) == count_alarm);
     close_pair(pair);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Sockets are slots of an array, engine events a ring under a mutex. A lock and a plain loop everywhere: this is a model.
-#include "compat/test/mux/fake_socket.hpp"
+#include "compat/test/mux/fake_engine.hpp"
 
 #include <errno.h>
 #include <poll.h>
@@ -24,26 +24,39 @@ namespace vma::fake {
 bool g_quiet_kernel = false;
 void (*g_after_look)() = nullptr;
 
+Engine &engine()
+{
+    static Engine instance;
+    return instance;
+}
+
+void notify(sock::Socket &s, std::uint32_t events)
+{
+    sock::LockGuard guard(s.watch_lock);
+    sock::Watcher *next = nullptr;
+    for (sock::Watcher *w = s.watchers; w != nullptr; w = next) {
+        next = w->next;
+        w->notify(w, events);
+    }
+}
+
+void write_byte(sock::Socket &s)
+{
+    while (::write(s.peer, "x", 1) < 0 && errno == EAGAIN)
+        std::this_thread::yield(); // until it is read
+}
+
 } // namespace vma::fake
 
 namespace vma::sock {
 
-constinit std::atomic<bool> g_sandboxed{false};
+using fake::Engine;
+using fake::engine;
+using fake::Event;
+using fake::notify;
+using fake::write_byte;
 
-class Socket
-{
-public:
-    std::atomic<bool> used{false};
-    std::atomic<bool> dual{false};
-    std::atomic<bool> pinned{false};
-    std::atomic<bool> full{false};
-    std::atomic<int> bytes{0}; // by the endpoint, unread
-    std::atomic<int> descriptors{0};
-    int peer = -1;
-    Mutex watch_lock;
-    Watcher *watchers = nullptr;
-    MuxHook hook;
-};
+constinit std::atomic<bool> g_sandboxed{false};
 
 Socket *g_table[kMaxTracked];
 
@@ -52,26 +65,6 @@ namespace {
 constexpr std::uint32_t kIn = POLLIN | POLLRDNORM;
 constexpr std::uint32_t kOut = POLLOUT | POLLWRNORM | POLLWRBAND;
 constexpr std::uint32_t kAlways = POLLHUP | POLLERR | POLLNVAL;
-
-struct Event {
-    Socket *socket;
-    std::uint32_t events;
-};
-
-struct Engine {
-    Mutex lock;
-    Mutex poll_lock;
-    std::deque<Event> queue;
-    bool armed = false;
-    const int wait_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    std::atomic<int> asleep{0};
-};
-
-Engine &engine()
-{
-    static Engine instance;
-    return instance;
-}
 
 struct Sleepers {
     Mutex lock;
@@ -84,26 +77,10 @@ struct WakeFd { // closed with the thread
     ~WakeFd() { ::close(fd); }
 };
 
-void notify(Socket &s, std::uint32_t events)
-{
-    LockGuard guard(s.watch_lock);
-    Watcher *next = nullptr;
-    for (Watcher *w = s.watchers; w != nullptr; w = next) {
-        next = w->next;
-        w->notify(w, events);
-    }
-}
-
 std::uint32_t kernel_events(int fd, std::uint32_t interest)
 {
     pollfd entry = {fd, static_cast<short>(interest), 0};
     return ::poll(&entry, 1, 0) > 0 ? static_cast<std::uint16_t>(entry.revents) : 0;
-}
-
-void write_byte(Socket &s)
-{
-    while (::write(s.peer, "x", 1) < 0 && errno == EAGAIN)
-        std::this_thread::yield(); // until it is read
 }
 
 bool arm()
@@ -343,196 +320,3 @@ void kick_sleepers()
 }
 
 } // namespace vma::sock
-
-// ---- commands of the test --------------------------------------------------------------------------------------------------
-
-namespace vma::fake {
-
-namespace {
-
-constexpr int kMostSockets = 12000;
-std::array<sock::Socket, kMostSockets> g_sockets;
-
-sock::Socket &take_socket() // memory of sockets is never used for anything else, but again for sockets
-{
-    static std::atomic<unsigned> next{0};
-    for (unsigned tries = 0; tries < kMostSockets; ++tries) {
-        sock::Socket &s = g_sockets[next.fetch_add(1) % kMostSockets];
-        bool used = false;
-        if (s.used.compare_exchange_strong(used, true))
-            return s;
-    }
-    ::abort();
-}
-
-sock::Socket &at(int fd)
-{
-    sock::Socket *const s = sock::lookup(fd);
-    if (s == nullptr)
-        ::abort();
-    return *s;
-}
-
-void on_signal(int)
-{
-    ++libc::t_signals.all;
-    const std::uint64_t one = 1;
-    if (libc::t_signal_wake_fd >= 0) [[maybe_unused]]
-        const ssize_t n = ::write(libc::t_signal_wake_fd, &one, sizeof one);
-}
-
-} // namespace
-
-int open_socket()
-{
-    int pair[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0)
-        ::abort();
-    sock::Socket &s = take_socket();
-    s.bytes = 0;
-    s.full = false;
-    s.pinned = false;
-    s.peer = pair[1];
-    s.descriptors = 1;
-    sock::table_slot(pair[0]).store(&s);
-    return pair[0];
-}
-
-int dup_socket(int fd)
-{
-    const int copy = ::dup(fd);
-    at(fd).descriptors.fetch_add(1);
-    sock::table_slot(copy).store(&at(fd));
-    return copy;
-}
-
-void close_socket(int fd)
-{
-    sock::Socket &s = at(fd);
-    sock::table_slot(fd).store(nullptr);
-    const bool last = s.descriptors.fetch_sub(1) == 1;
-    if (mux::descriptor_closed(s, fd, last))
-        sock::pin_to_kernel(s, "a closed descriptor of it stays in an epoll set");
-    if (last) {
-        s.dual = false;
-        sock::notify(s, ~0U);
-        if (s.peer >= 0)
-            ::close(s.peer);
-        s.peer = -1;
-    }
-    ::close(fd);
-    if (last)
-        s.used = false;
-}
-
-void close_peer(int fd)
-{
-    ::close(at(fd).peer);
-    at(fd).peer = -1;
-}
-
-void finish_peer(int fd)
-{
-    ::shutdown(at(fd).peer, SHUT_WR);
-}
-
-void post(int fd, std::uint32_t events)
-{
-    sock::Engine &e = sock::engine();
-    bool wake = false;
-    {
-        sock::LockGuard guard(e.lock);
-        e.queue.push_back({&at(fd), events});
-        wake = e.armed;
-        e.armed = false;
-    }
-    const std::uint64_t one = 1;
-    if (wake) [[maybe_unused]]
-        const ssize_t n = ::write(e.wait_fd, &one, sizeof one);
-}
-
-void deliver(int fd)
-{
-    sock::Socket &s = at(fd);
-    if (!sock::is_dual(s)) {
-        sock::write_byte(s);
-        return;
-    }
-    s.bytes.fetch_add(1);
-    post(fd, POLLIN | POLLRDNORM);
-}
-
-void deliver_behind_nothing(int fd)
-{
-    at(fd).bytes.fetch_add(1);
-    post(fd, POLLIN | POLLRDNORM | sock::kNothingBefore);
-}
-
-bool consume(int fd)
-{
-    char byte = 0;
-    if (::read(fd, &byte, 1) == 1)
-        return true;
-    int bytes = at(fd).bytes.load();
-    while (bytes > 0 && !at(fd).bytes.compare_exchange_weak(bytes, bytes - 1)) {
-    }
-    return bytes > 0;
-}
-
-void set_full(int fd, bool full)
-{
-    at(fd).full.store(full);
-    if (!full)
-        post(fd, POLLOUT | POLLWRNORM);
-}
-
-bool lift(int fd)
-{
-    sock::Socket &s = at(fd);
-    if (s.pinned)
-        return false;
-    s.dual.store(true, std::memory_order_seq_cst);
-    if (mux::became_dual(s))
-        return true;
-    sock::pin_to_kernel(s, "an epoll set can't follow");
-    return false;
-}
-
-void give_up(int fd)
-{
-    const bool was_pinned = at(fd).pinned.load();
-    sock::pin_to_kernel(at(fd), "test");
-    at(fd).pinned.store(was_pinned);
-}
-
-bool is_pinned(int fd)
-{
-    return at(fd).pinned.load();
-}
-
-int open_set()
-{
-    return mux::epoll_created(::epoll_create1(EPOLL_CLOEXEC));
-}
-
-int dup_set(int epfd)
-{
-    const int copy = ::dup(epfd);
-    mux::epoll_dup(epfd, copy);
-    return copy;
-}
-
-void close_set(int epfd)
-{
-    mux::epoll_closed(epfd);
-    ::close(epfd);
-}
-
-void count_signals(int number)
-{
-    struct sigaction action = {};
-    action.sa_handler = on_signal;
-    ::sigaction(number, &action, nullptr);
-}
-
-} // namespace vma::fake

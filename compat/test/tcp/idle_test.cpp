@@ -22,8 +22,12 @@ namespace {
 
 constexpr std::uint64_t kMuch = 20'000'000; // bytes
 
+// None of a stream that the library itself has let go meanwhile: on a busy machine it takes this test's time for idle.
 std::size_t resident_pages(const End &end)
 {
+    const sock::LockGuard guard(sock::g_lift_lock);
+    if (!sock::has_endpoint(*end.s))
+        return 0;
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     std::vector<unsigned char> there(end.s->rx.ring / page);
     assert_int_equal(::mincore(const_cast<std::uint8_t *>(end.s->rx.base), end.s->rx.ring, there.data()), 0);
@@ -56,8 +60,8 @@ void an_idle_ring_keeps_next_to_nothing(void **)
 {
     Pair pair;
     constexpr std::size_t kFew = 3; // where the parts of sender and receiver meet
-    assert_true(lift(pair));
     for (int round = 0; round < 5; ++round) {
+        assert_true(lift(pair));
         through(pair, pair.a, pair.b, 300000);
         through(pair, pair.b, pair.a, 300000);
         do

@@ -88,7 +88,8 @@ public:
         if (::bind(fd, reinterpret_cast<const sockaddr *>(&address), length) != 0)
             UNIT_FAIL("bind");
         ::getsockname(fd, reinterpret_cast<sockaddr *>(&address), &length);
-        set(SOL_SOCKET, SO_RCVTIMEO, timeval{5, 0}); // a datagram that is lost fails the test instead of stopping it
+        set(SOL_SOCKET, SO_RCVTIMEO,
+            timeval{kPatienceNs / kSecondNs, 0}); // a datagram that is lost fails the test instead of stopping it
     }
     ~UdpSocket()
     {

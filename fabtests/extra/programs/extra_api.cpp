@@ -125,21 +125,12 @@ void options()
     FAILS(::setsockopt(fd, SOL_SOCKET, SO_VMA_FLOW_TAG, &tag, sizeof tag), EBADF);
 }
 
-void calls()
+void calls_of_packets(int fd)
 {
-    sockaddr_in here = {};
-    const int fd = bound(SOCK_DGRAM, here);
-    int ring = -1, flags = 0, key = 0;
+    int flags = 0;
     char buffer[64] = "";
     vma_packet_t none = {};
     none.packet_id = &none;
-    CHECK(g_api->get_socket_rings_num(fd) == 1 && g_api->get_socket_rings_fds(fd, &ring, 1) == 1 && ring >= 0);
-    CHECK(g_api->get_socket_tx_ring_fd(fd, nullptr, 0) == ring);
-    FAILS(g_api->get_socket_rings_num(-1), EINVAL);
-    FAILS(g_api->get_socket_rings_num(1 << 30), EINVAL);
-    FAILS(g_api->get_socket_rings_fds(fd, nullptr, 1), EINVAL);
-    FAILS(g_api->get_socket_rings_fds(fd, &ring, 0), EINVAL);
-    FAILS(g_api->get_socket_tx_ring_fd(-5, nullptr, 0), EINVAL);
     FAILS(g_api->free_packets(-1, &none, 1), EINVAL);
     FAILS(g_api->free_packets(fd, nullptr, 1), EINVAL);
     FAILS(g_api->free_packets(fd, &none, 1), ENOENT);
@@ -150,12 +141,11 @@ void calls()
     FAILS(g_api->recvfrom_zcopy(fd, buffer, sizeof buffer, &flags, nullptr, nullptr), EAGAIN);
     flags = 0;
     FAILS(g_api->recvfrom_zcopy(-1, buffer, sizeof buffer, &flags, nullptr, nullptr), EBADF);
-    FAILS(g_api->register_recv_callback(-1, nullptr, nullptr), EINVAL);
-    CHECK(g_api->register_recv_callback(fd, nullptr, nullptr) == 0);
-    FAILS(g_api->add_conf_rule(nullptr), EINVAL);
-    FAILS(g_api->dump_fd_stats(-1, 3), EINVAL);
-    FAILS(g_api->dump_fd_stats(fd, 9), EINVAL);
-    CHECK(g_api->dump_fd_stats(fd, 5) == 0 && g_api->dump_fd_stats(0, 5) == 0);
+}
+
+void calls_of_ring_profiles()
+{
+    int key = 0;
     vma_ring_type_attr profile = {};
     profile.ring_type = VMA_RING_EXTERNAL_MEM;
     CHECK(g_api->vma_add_ring_profile(&profile, &key) == 0 && key > 0);
@@ -168,6 +158,19 @@ void calls()
     profile.ring_type = VMA_RING_PACKET;
     FAILS(g_api->vma_add_ring_profile(nullptr, &key), EINVAL);
     FAILS(g_api->vma_add_ring_profile(&profile, nullptr), EINVAL);
+}
+
+void calls_of_rings(int fd)
+{
+    int ring = -1;
+    char buffer[64] = "";
+    CHECK(g_api->get_socket_rings_num(fd) == 1 && g_api->get_socket_rings_fds(fd, &ring, 1) == 1 && ring >= 0);
+    CHECK(g_api->get_socket_tx_ring_fd(fd, nullptr, 0) == ring);
+    FAILS(g_api->get_socket_rings_num(-1), EINVAL);
+    FAILS(g_api->get_socket_rings_num(1 << 30), EINVAL);
+    FAILS(g_api->get_socket_rings_fds(fd, nullptr, 1), EINVAL);
+    FAILS(g_api->get_socket_rings_fds(fd, &ring, 0), EINVAL);
+    FAILS(g_api->get_socket_tx_ring_fd(-5, nullptr, 0), EINVAL);
     vma_modify_ring_attr modify = {};
     modify.ring_fd = -1;
     FAILS(g_api->vma_modify_ring(nullptr), EINVAL);
@@ -193,6 +196,36 @@ void calls()
     FAILS(g_api->get_ring_direct_descriptors(ring, nullptr), EINVAL);
     vma_mlx_hw_device_data registers = {};
     FAILS(g_api->get_ring_direct_descriptors(ring, &registers), EOPNOTSUPP);
+}
+
+// What the kernel brings is a plain receive, or an error that takes nothing.
+void calls_of_the_kernels_bytes(int fd, sockaddr_in &here)
+{
+    char buffer[64] = "";
+    int flags = MSG_VMA_ZCOPY_FORCE;
+    CHECK(::sendto(fd, "hello", 5, 0, generic(here), sizeof here) == 5);
+    pollfd p = {fd, POLLIN, 0};
+    CHECK(::poll(&p, 1, 20000) == 1);
+    FAILS(g_api->recvfrom_zcopy(fd, buffer, sizeof buffer, &flags, nullptr, nullptr), EIO);
+    flags = 0;
+    CHECK(g_api->recvfrom_zcopy(fd, buffer, sizeof buffer, &flags, nullptr, nullptr) == 5 && flags == 0);
+    CHECK(std::memcmp(buffer, "hello", 5) == 0);
+}
+
+void calls()
+{
+    sockaddr_in here = {};
+    const int fd = bound(SOCK_DGRAM, here);
+    char buffer[64] = "";
+    calls_of_rings(fd);
+    calls_of_packets(fd);
+    calls_of_ring_profiles();
+    FAILS(g_api->register_recv_callback(-1, nullptr, nullptr), EINVAL);
+    CHECK(g_api->register_recv_callback(fd, nullptr, nullptr) == 0);
+    FAILS(g_api->add_conf_rule(nullptr), EINVAL);
+    FAILS(g_api->dump_fd_stats(-1, 3), EINVAL);
+    FAILS(g_api->dump_fd_stats(fd, 9), EINVAL);
+    CHECK(g_api->dump_fd_stats(fd, 5) == 0 && g_api->dump_fd_stats(0, 5) == 0);
     std::uint16_t room = 100;
     FAILS(g_api->get_socket_network_header(fd, nullptr, nullptr), EINVAL);
     FAILS(g_api->get_socket_network_header(-1, buffer, &room), EINVAL);
@@ -200,15 +233,7 @@ void calls()
     FAILS(g_api->ioctl(nullptr, 0), EINVAL);
     FAILS(::send(fd, buffer, 4, VMA_SND_FLAGS_DUMMY), EINVAL); // it is not accelerated
     FAILS(::sendto(1, buffer, 4, VMA_SND_FLAGS_DUMMY, nullptr, 0), EINVAL);
-    // What the kernel brings is a plain receive, or an error that takes nothing.
-    CHECK(::sendto(fd, "hello", 5, 0, generic(here), sizeof here) == 5);
-    pollfd p = {fd, POLLIN, 0};
-    CHECK(::poll(&p, 1, 20000) == 1);
-    flags = MSG_VMA_ZCOPY_FORCE;
-    FAILS(g_api->recvfrom_zcopy(fd, buffer, sizeof buffer, &flags, nullptr, nullptr), EIO);
-    flags = 0;
-    CHECK(g_api->recvfrom_zcopy(fd, buffer, sizeof buffer, &flags, nullptr, nullptr) == 5 && flags == 0);
-    CHECK(std::memcmp(buffer, "hello", 5) == 0);
+    calls_of_the_kernels_bytes(fd, here);
 }
 
 void *allocated(std::size_t size)

@@ -95,6 +95,36 @@ void nobody_listens(Peer &peer, Waiting)
     }
 }
 
+// One of five forms, in turn. `silent`: there will be no completion.
+ssize_t send_in_form(Fabric &f, unsigned number, std::string &buf, std::size_t len, void *context, bool &silent)
+{
+    iovec parts[2] = {{buf.data(), len / 3}, {buf.data() + len / 3, len - len / 3}};
+    switch (number % 5) {
+    case 0:
+        return fi_sendv(f.ep, parts, nullptr, 2, 0, context);
+    case 1:
+        return fi_senddata(f.ep, buf.data(), len, nullptr, number, 0, context);
+    case 2: {
+        silent = len <= f.info->tx_attr->inject_size;
+        if (!silent)
+            return fi_send(f.ep, buf.data(), len, nullptr, 0, context);
+        const ssize_t n = fi_inject(f.ep, buf.data(), len, 0);
+        if (n == 0)
+            std::memset(buf.data(), 0xee, len); // ours again
+        return n;
+    }
+    case 3: {
+        fi_msg msg{};
+        msg.msg_iov = parts;
+        msg.iov_count = 2;
+        msg.context = context;
+        return fi_sendmsg(f.ep, &msg, FI_COMPLETION);
+    }
+    default:
+        return fi_send(f.ep, buf.data(), len, nullptr, 0, context);
+    }
+}
+
 // A window of receives and sends of random sizes and forms, both ways at once.
 void messages(Peer &peer, Waiting waiting)
 {
@@ -121,34 +151,8 @@ void messages(Peer &peer, Waiting waiting)
             const std::size_t len = at.below(20) == 0 ? 0 : std::min(at.size(21), kLargest);
             std::string &buf = out_room[sent % kWindow];
             out.fill(sent * kLargest, buf.data(), len);
-            ssize_t n;
             bool silent = false;
-            iovec parts[2] = {{buf.data(), len / 3}, {buf.data() + len / 3, len - len / 3}};
-            switch (sent % 5) {
-            case 0:
-                n = fi_sendv(f.ep, parts, nullptr, 2, 0, tag(true, sent));
-                break;
-            case 1:
-                n = fi_senddata(f.ep, buf.data(), len, nullptr, sent, 0, tag(true, sent));
-                break;
-            case 2:
-                silent = len <= f.info->tx_attr->inject_size;
-                n = silent ? fi_inject(f.ep, buf.data(), len, 0)
-                           : fi_send(f.ep, buf.data(), len, nullptr, 0, tag(true, sent));
-                if (silent && n == 0)
-                    std::memset(buf.data(), 0xee, len); // ours again
-                break;
-            case 3: {
-                fi_msg msg{};
-                msg.msg_iov = parts;
-                msg.iov_count = 2;
-                msg.context = tag(true, sent);
-                n = fi_sendmsg(f.ep, &msg, FI_COMPLETION);
-                break;
-            }
-            default:
-                n = fi_send(f.ep, buf.data(), len, nullptr, 0, tag(true, sent));
-            }
+            const ssize_t n = send_in_form(f, sent, buf, len, tag(true, sent), silent);
             if (n == -FI_EAGAIN)
                 break;
             fi_must(n, "sending");
@@ -178,6 +182,33 @@ void messages(Peer &peer, Waiting waiting)
     peer.step();
 }
 
+std::uint64_t sum_of(const std::string &bytes)
+{
+    std::uint64_t sum = 0;
+    for (const char c : bytes)
+        sum = sum * 31 + static_cast<unsigned char>(c);
+    return sum;
+}
+
+// Every fourth access reads, every fourth brings `data`. `silent`: there will be no completion.
+ssize_t access_in_form(Fabric &f, unsigned number, std::string &buf, std::size_t len, std::uint64_t to,
+                       std::uint64_t key, std::uint64_t data, bool &silent)
+{
+    iovec parts[2] = {{buf.data(), len / 2}, {buf.data() + len / 2, len - len / 2}};
+    switch (number % 4) {
+    case 0:
+        return fi_writedata(f.ep, buf.data(), len, nullptr, data, 0, to, key, &f);
+    case 1:
+        return fi_writev(f.ep, parts, nullptr, 2, 0, to, key, &f);
+    case 2:
+        silent = len <= f.info->tx_attr->inject_size;
+        return silent ? fi_inject_write(f.ep, buf.data(), len, 0, to, key)
+                      : fi_write(f.ep, buf.data(), len, nullptr, 0, to, key, &f);
+    default:
+        return fi_read(f.ep, buf.data(), len, nullptr, 0, to, key, &f);
+    }
+}
+
 // The client writes and reads the server's memory at random, keeps its own copy, and both compare at the end.
 void remote_memory(Peer &peer, Waiting waiting)
 {
@@ -200,10 +231,7 @@ void remote_memory(Peer &peer, Waiting waiting)
                    "writedata's data, in order");
         });
         expect(with_data == wanted, "as many as there were");
-        std::uint64_t sum = 0;
-        for (const char c : memory)
-            sum = sum * 31 + static_cast<unsigned char>(c);
-        peer.tell(sum);
+        peer.tell(sum_of(memory));
     } else {
         const std::uint64_t base = peer.hear(), key = peer.hear();
         Random random(5);
@@ -218,20 +246,9 @@ void remote_memory(Peer &peer, Waiting waiting)
                 Pattern(i).fill(0, buf.data(), len);
                 std::memcpy(copy.data() + at, buf.data(), len);
             }
-            do {
-                iovec parts[2] = {{buf.data(), len / 2}, {buf.data() + len / 2, len - len / 2}};
-                if (reads) {
-                    n = fi_read(f.ep, buf.data(), len, nullptr, 0, base + at, key, &f);
-                } else if (i % 4 == 0) {
-                    n = fi_writedata(f.ep, buf.data(), len, nullptr, 1000 + with_data, 0, base + at, key, &f);
-                } else if (i % 4 == 1) {
-                    n = fi_writev(f.ep, parts, nullptr, 2, 0, base + at, key, &f);
-                } else {
-                    silent = len <= f.info->tx_attr->inject_size;
-                    n = silent ? fi_inject_write(f.ep, buf.data(), len, 0, base + at, key)
-                               : fi_write(f.ep, buf.data(), len, nullptr, 0, base + at, key, &f);
-                }
-            } while (n == -FI_EAGAIN);
+            do
+                n = access_in_form(f, i, buf, len, base + at, key, 1000 + with_data, silent);
+            while (n == -FI_EAGAIN);
             fi_must(n, "RMA");
             with_data += !reads && i % 4 == 0;
             if (!silent)
@@ -242,10 +259,7 @@ void remote_memory(Peer &peer, Waiting waiting)
         fi_must(fi_read(f.ep, buf.data(), 1, nullptr, 0, base, key, &f), "fi_read"); // behind all writes
         f.completion();
         peer.tell(with_data);
-        std::uint64_t sum = 0;
-        for (const char c : copy)
-            sum = sum * 31 + static_cast<unsigned char>(c);
-        expect(peer.hear() == sum, "the server's memory at the end");
+        expect(peer.hear() == sum_of(copy), "the server's memory at the end");
     }
     fi_must(fi_close(&mr->fid), "fi_close(mr)");
     peer.step();

@@ -35,7 +35,7 @@ using namespace fabtest;
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kMostArguments = 7;
-constexpr unsigned kPatience = 10; // seconds a call
+constexpr unsigned kPatience = 60; // seconds a call, which ends at once or never
 
 enum class Way { kNull, kGone, kNone, kBeyond, kConstant, kBorder, kFits };
 struct {

@@ -56,74 +56,88 @@ std::string error_text(const cmsghdr *c)
            " type " + std::to_string(e.ee_type) + " code " + std::to_string(e.ee_code);
 }
 
+std::string number_text(const cmsghdr *c)
+{
+    return std::to_string(c->cmsg_len == CMSG_LEN(1) ? value_of<unsigned char>(c) : value_of<int>(c));
+}
+
+std::string socket_text(const cmsghdr *c)
+{
+    switch (c->cmsg_type) {
+    case SO_TIMESTAMP: {
+        const auto t = value_of<timeval>(c);
+        return "TIMESTAMP " + time_text(t.tv_sec, t.tv_usec * 1000);
+    }
+    case SO_TIMESTAMPNS: {
+        const auto t = value_of<timespec>(c);
+        return "TIMESTAMPNS " + time_text(t.tv_sec, t.tv_nsec);
+    }
+    case SO_TIMESTAMPING: {
+        const auto t = value_of<std::array<timespec, 3>>(c);
+        return "TIMESTAMPING " + time_text(t[0].tv_sec, t[0].tv_nsec) + " " + time_text(t[1].tv_sec, t[1].tv_nsec) +
+               " " + time_text(t[2].tv_sec, t[2].tv_nsec);
+    }
+    case SO_RXQ_OVFL:
+        return "RXQ_OVFL " + number_text(c);
+    default:
+        return "";
+    }
+}
+
+std::string ip_text(const cmsghdr *c)
+{
+    switch (c->cmsg_type) {
+    case IP_PKTINFO: {
+        const auto p = value_of<in_pktinfo>(c);
+        return "PKTINFO " + address_text(AF_INET, &p.ipi_addr) + " local " + address_text(AF_INET, &p.ipi_spec_dst) +
+               " at " + interface_text(static_cast<unsigned>(p.ipi_ifindex));
+    }
+    case IP_TTL:
+        return "TTL " + number_text(c);
+    case IP_TOS:
+        return "TOS " + number_text(c);
+    case IP_RECVERR:
+        return "RECVERR " + error_text(c);
+    case IP_ORIGDSTADDR: {
+        Address a;
+        std::memcpy(a.get(), CMSG_DATA(c), sizeof(sockaddr_in));
+        return "ORIGDSTADDR " + Datagrams::name(a);
+    }
+    default:
+        return "";
+    }
+}
+
+std::string ipv6_text(const cmsghdr *c)
+{
+    switch (c->cmsg_type) {
+    case IPV6_PKTINFO: {
+        const auto p = value_of<in6_pktinfo>(c);
+        return "PKTINFO " + address_text(AF_INET6, &p.ipi6_addr) + " at " + interface_text(p.ipi6_ifindex);
+    }
+    case IPV6_HOPLIMIT:
+        return "HOPLIMIT " + number_text(c);
+    case IPV6_TCLASS:
+        return "TCLASS " + number_text(c);
+    case IPV6_RECVERR:
+        return "RECVERR " + error_text(c);
+    default:
+        return "";
+    }
+}
+
 std::string cmsg_text(const cmsghdr *c)
 {
-    const auto number = [c] {
-        return std::to_string(c->cmsg_len == CMSG_LEN(1) ? value_of<unsigned char>(c) : value_of<int>(c));
-    };
-    const auto times = [c] {
-        const auto t = value_of<std::array<timespec, 3>>(c);
-        return time_text(t[0].tv_sec, t[0].tv_nsec) + " " + time_text(t[1].tv_sec, t[1].tv_nsec) + " " +
-               time_text(t[2].tv_sec, t[2].tv_nsec);
-    };
-    if (c->cmsg_level == SOL_SOCKET) {
-        switch (c->cmsg_type) {
-        case SO_TIMESTAMP: {
-            const auto t = value_of<timeval>(c);
-            return "TIMESTAMP " + time_text(t.tv_sec, t.tv_usec * 1000);
-        }
-        case SO_TIMESTAMPNS: {
-            const auto t = value_of<timespec>(c);
-            return "TIMESTAMPNS " + time_text(t.tv_sec, t.tv_nsec);
-        }
-        case SO_TIMESTAMPING:
-            return "TIMESTAMPING " + times();
-        case SO_RXQ_OVFL:
-            return "RXQ_OVFL " + number();
-        default:
-            break;
-        }
-    } else if (c->cmsg_level == IPPROTO_IP) {
-        switch (c->cmsg_type) {
-        case IP_PKTINFO: {
-            const auto p = value_of<in_pktinfo>(c);
-            return "PKTINFO " + address_text(AF_INET, &p.ipi_addr) + " local " +
-                   address_text(AF_INET, &p.ipi_spec_dst) + " at " +
-                   interface_text(static_cast<unsigned>(p.ipi_ifindex));
-        }
-        case IP_TTL:
-            return "TTL " + number();
-        case IP_TOS:
-            return "TOS " + number();
-        case IP_RECVERR:
-            return "RECVERR " + error_text(c);
-        case IP_ORIGDSTADDR: {
-            Address a;
-            std::memcpy(a.get(), CMSG_DATA(c), sizeof(sockaddr_in));
-            return "ORIGDSTADDR " + Datagrams::name(a);
-        }
-        default:
-            break;
-        }
-    } else if (c->cmsg_level == IPPROTO_IPV6) {
-        switch (c->cmsg_type) {
-        case IPV6_PKTINFO: {
-            const auto p = value_of<in6_pktinfo>(c);
-            return "PKTINFO " + address_text(AF_INET6, &p.ipi6_addr) + " at " + interface_text(p.ipi6_ifindex);
-        }
-        case IPV6_HOPLIMIT:
-            return "HOPLIMIT " + number();
-        case IPV6_TCLASS:
-            return "TCLASS " + number();
-        case IPV6_RECVERR:
-            return "RECVERR " + error_text(c);
-        default:
-            break;
-        }
-    } else if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
-        return "GRO " + number();
-    }
-    return "cmsg " + std::to_string(c->cmsg_level) + "/" + std::to_string(c->cmsg_type);
+    std::string text;
+    if (c->cmsg_level == SOL_SOCKET)
+        text = socket_text(c);
+    else if (c->cmsg_level == IPPROTO_IP)
+        text = ip_text(c);
+    else if (c->cmsg_level == IPPROTO_IPV6)
+        text = ipv6_text(c);
+    else if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO)
+        text = "GRO " + number_text(c);
+    return !text.empty() ? text : "cmsg " + std::to_string(c->cmsg_level) + "/" + std::to_string(c->cmsg_type);
 }
 
 } // namespace

@@ -274,6 +274,26 @@ SCENARIO(receive_faults)
     me.still_works(me.link);
 }
 
+namespace {
+
+constexpr int kFlood = 8000; // datagrams: more than any buffer on the way holds
+
+// How many of the flood the queue has kept: in order, and whole.
+int take_flood(int fd)
+{
+    int kept = 0;
+    int last = -1;
+    for (Received r; (r = receive_by(Form::kRecvmsg, fd, 2000, MSG_DONTWAIT)).result >= 0; ++kept) {
+        const int number = std::atoi(r.data.c_str() + std::strlen("datagram "));
+        if (number <= last || r.data != numbered("datagram ", number) + pattern_text(1300))
+            die("after %d came %.20s", last, r.data.c_str());
+        last = number;
+    }
+    return kept;
+}
+
+} // namespace
+
 // A queue that is full drops what comes, keeps what it has, and counts.
 EVERY_FAMILY(overflow)
 {
@@ -284,32 +304,23 @@ EVERY_FAMILY(overflow)
             must(set_option(fd, SOL_SOCKET, SO_RXQ_OVFL, on), "SO_RXQ_OVFL");
     };
     const Link small = me.open("D", "T", prepare);
-    constexpr int kSent = 8000; // more than any buffer on the way holds
     unsigned dropped_before = 0;
     for (int round = 0; round < 3; ++round) {
         if (!me.server)
-            for (int i = 0; i < kSent; ++i) {
+            for (int i = 0; i < kFlood; ++i) {
                 const std::string text = numbered("datagram ", i) + pattern_text(1300);
                 if (send_to(small.fd, text.data(), text.size(), small.other) != static_cast<ssize_t>(text.size()))
                     me.say("%d: %s", i, strerrorname_np(errno)); // drops are not the sender's business
             }
         me.step();
-        int kept = 0;
-        int last = -1;
-        for (Received r; me.server && (r = receive_by(Form::kRecvmsg, small.fd, 2000, MSG_DONTWAIT)).result >= 0;
-             ++kept) {
-            const int number = std::atoi(r.data.c_str() + std::strlen("datagram "));
-            if (number <= last || r.data != numbered("datagram ", number) + pattern_text(1300))
-                die("after %d came %.20s", last, r.data.c_str());
-            last = number;
-        }
+        const int kept = me.server ? take_flood(small.fd) : 0;
         me.step();
         me.deliver(small, {"afterwards"});
         if (me.server) {
             Received r = receive_by(Form::kRecvmsg, small.fd, 1000, MSG_DONTWAIT, 100);
-            me.say("some kept: %s, some dropped: %s, then \"%s\"", kept > 0 ? "yes" : "no", kept < kSent ? "yes" : "no",
-                   r.data.c_str());
-            const unsigned dropped = static_cast<unsigned>(kSent - kept) + dropped_before;
+            me.say("some kept: %s, some dropped: %s, then \"%s\"", kept > 0 ? "yes" : "no",
+                   kept < kFlood ? "yes" : "no", r.data.c_str());
+            const unsigned dropped = static_cast<unsigned>(kFlood - kept) + dropped_before;
             if (r.control != "RXQ_OVFL " + std::to_string(dropped))
                 die("%u dropped, and it says %s", dropped, r.control.c_str());
             dropped_before = dropped;
@@ -320,7 +331,7 @@ EVERY_FAMILY(overflow)
     if (!me.server) { // what the kernel drops, too; who sends so has the kernel send
         const int off = 0;
         must(set_option(small.fd, IPPROTO_UDP, UDP_CORK, off), "UDP_CORK");
-        for (int i = 0; i < kSent; ++i)
+        for (int i = 0; i < kFlood; ++i)
             if (send_to(small.fd, "", 0, small.other) != 0)
                 die("send: %s", strerrorname_np(errno));
     }

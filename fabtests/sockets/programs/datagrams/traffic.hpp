@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -93,5 +95,31 @@ struct Contents {
         return from + pattern.check((number << 17) + from, buf + from, len - from);
     }
 };
+
+// With the library a flow changes from the kernel to the endpoint, once or more: order holds on each of the two ways, and the
+// kernel may be late (up to a time slice, when both processors spin).
+inline bool changes_ways()
+{
+    static const bool preloaded = std::getenv("LD_PRELOAD") != nullptr;
+    return preloaded;
+}
+
+// One port, and what comes to it.
+class Receiver
+{
+public:
+    virtual ~Receiver() = default;
+    virtual int fd() const = 0;
+    virtual bool ended() const = 0;
+    // One call. False: nothing there (only with `flags` MSG_DONTWAIT).
+    virtual bool receive(int flags) = 0;
+    virtual void report() const = 0;
+};
+
+using Receivers = std::vector<std::unique_ptr<Receiver>>;
+
+std::unique_ptr<Receiver> make_receiver(const Options &o, std::uint16_t port);
+void receive_all_of(const Options &o, const Receivers &receivers);
+void send_all_of(const Options &o);
 
 } // namespace fabtest

@@ -88,6 +88,7 @@ SCENARIO(waitall)
         me.step();
         send_text(me.fd, "abc");
         me.step();
+        me.step();
         send_text(me.fd, "tail");
         must(::shutdown(me.fd, SHUT_WR), "shutdown");
         return;
@@ -96,6 +97,8 @@ SCENARIO(waitall)
     ssize_t n = ::recv(me.fd, buf, 10, MSG_WAITALL);
     me.say("two arrivals: %s", shown(buf, n).c_str());
     me.step();
+    me.step();
+    await_readable(me.fd, 3); // or its way may take longer than the time-out
     timeval limit{0, 150000};
     must(::setsockopt(me.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), "SO_RCVTIMEO");
     n = ::recv(me.fd, buf, 10, MSG_WAITALL);
@@ -412,7 +415,7 @@ SCENARIO(low_water_mark)
     me.show("recv DONTWAIT", ::recv(me.fd, buf, 32, MSG_DONTWAIT | MSG_PEEK));
     me.step();
     await_readable(me.fd, 10);
-    me.show("poll with 10 bytes", ::poll(&p, 1, 1000));
+    me.show("poll with 10 bytes", ::poll(&p, 1, 20000));
     const ssize_t n = ::recv(me.fd, buf, 32, 0);
     me.say("recv: %s", shown(buf, n).c_str());
     me.step();

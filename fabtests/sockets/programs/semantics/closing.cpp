@@ -369,11 +369,15 @@ SCENARIO(close_by_another_thread)
         return;
     }
     std::atomic<int> got{-2};
+    std::atomic<bool> begun{false};
     std::thread waiter([&, fd = me.fd] {
         char buf[8];
+        begun = true;
         got = static_cast<int>(::recv(fd, buf, sizeof buf, 0));
     });
-    ::usleep(300000);
+    while (!begun)
+        std::this_thread::yield();
+    ::usleep(300000); // nothing tells from outside that a thread waits: it may spin
     me.show("close", ::close(me.fd));
     me.say("the waiter still waits: %s", got == -2 ? "yes" : "no");
     me.step();

@@ -7,14 +7,9 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 
-#include "fabtests/sockets/programs/semantics/scenario.hpp"
+#include "fabtests/sockets/programs/semantics/unread.hpp"
 
-namespace {
-
-using namespace fabtest;
-
-constexpr const char *kText = "first half second half";
-constexpr int kBytes = 22, kHalf = 11;
+namespace fabtest {
 
 void reap(const Side &me, pid_t child)
 {
@@ -23,7 +18,6 @@ void reap(const Side &me, pid_t child)
     me.say("child: status %d", status);
 }
 
-// The server's part: the text, its span's end, and perhaps more by the kernel.
 void send_and_fork(Side &me, int fd, bool more)
 {
     send_text(fd, kText);
@@ -44,12 +38,19 @@ void await_text(Side &me, int fd)
     await_readable(fd, kBytes);
 }
 
-// The client has nothing more to do: the server sends more, if it does.
 void go_on(Side &me)
 {
     me.step();
     me.step();
 }
+
+} // namespace fabtest
+
+namespace {
+
+using namespace fabtest;
+
+constexpr int kHalf = 11;
 
 void go_on_to_the_rest(Side &me)
 {
@@ -354,70 +355,6 @@ SCENARIO(unread_bytes_are_passed_to_oneself)
     show_half(me, "passed", me.fd);
     show_half(me, "passed", me.fd);
     go_on_to_the_rest(me);
-}
-
-enum class First { kRead, kPeeked, kReadByChild };
-
-// The server closes with something unread, perhaps after more bytes by the kernel: whoever has got all that is there hears of the reset
-// once, and then of the end.
-void reset_behind_unread(Side &me, bool more, First first)
-{
-    if (me.server) {
-        send_and_fork(me, me.fd, false);
-        me.step();
-        await_readable(me.fd, 1);
-        if (more)
-            send_text(me.fd, ", by the kernel");
-        ::close(me.fd);
-        me.step();
-        return;
-    }
-    int ends[2];
-    must(::socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), "socketpair");
-    await_text(me, me.fd);
-    give_descriptor(ends[0], me.fd);
-    ::close(me.fd);
-    me.fd = take_descriptor(ends[1]);
-    go_on(me);
-    const pid_t child = first == First::kReadByChild ? must(::fork(), "fork") : -1;
-    if (child == 0)
-        ::_exit(receive_text(me.fd, kBytes) == kText ? 7 : 1);
-    if (child > 0)
-        reap(me, child);
-    send_text(me.fd, "x");
-    me.step();
-    me.step();
-    for (int i = 0; i < 4; ++i) {
-        char bytes[64] = {};
-        const ssize_t n = ::recv(me.fd, bytes, sizeof bytes - 1, first == First::kPeeked && i == 0 ? MSG_PEEK : 0);
-        me.show("recv", n);
-        me.say("\"%s\"", bytes);
-    }
-}
-
-SCENARIO(a_reset_behind_unread_bytes)
-{
-    reset_behind_unread(me, true, First::kRead);
-}
-
-SCENARIO(a_reset_behind_peeked_bytes)
-{
-    reset_behind_unread(me, true, First::kPeeked);
-}
-
-SCENARIO(a_reset_right_behind_unread_bytes)
-{
-    reset_behind_unread(me, false, First::kRead);
-}
-
-SCENARIO(a_reset_right_behind_peeked_bytes)
-{
-    reset_behind_unread(me, false, First::kPeeked);
-}
-
-SCENARIO(a_reset_behind_bytes_that_a_child_has_read)
-{
-    reset_behind_unread(me, true, First::kReadByChild);
 }
 
 SCENARIO(unread_bytes_of_a_started_program)

@@ -57,6 +57,21 @@ private:
     std::vector<Step> &trace_;
 };
 
+// What side 1 does with what has come.
+void echo(Network &net, ConnectionId id)
+{
+    std::uint8_t data[500];
+    Tcp &tcp = net.tcp(1);
+    for (;;) {
+        const std::int64_t n = tcp.receive(net.now(), id, data);
+        if (n == 0)
+            tcp.shutdown(net.now(), id);
+        if (n <= 0)
+            return;
+        assert_int_equal(tcp.send(net.now(), id, {data, static_cast<std::size_t>(n)}), n);
+    }
+}
+
 // Side 1 echoes; side 0 sends, reads everything back, and closes.
 void run(unsigned seed, const LinkSettings &link, std::vector<Step> &trace, HashKey &secret)
 {
@@ -92,18 +107,6 @@ void run(unsigned seed, const LinkSettings &link, std::vector<Step> &trace, Hash
             got[id.index] += static_cast<std::size_t>(n);
         }
     };
-    const auto server = [&](ConnectionId id) {
-        std::uint8_t data[500];
-        Tcp &tcp = net.tcp(1);
-        for (;;) {
-            const std::int64_t n = tcp.receive(net.now(), id, data);
-            if (n == 0)
-                tcp.shutdown(net.now(), id);
-            if (n <= 0)
-                return;
-            assert_int_equal(tcp.send(net.now(), id, {data, static_cast<std::size_t>(n)}), n);
-        }
-    };
     assert_true(net.run(
         kLong, [&] { return open.empty(); },
         [&] {
@@ -114,10 +117,10 @@ void run(unsigned seed, const LinkSettings &link, std::vector<Step> &trace, Hash
             while (net.tcp(1).next_event(event)) {
                 ConnectionId id = event.connection;
                 if ((event.what & kAcceptable) == 0)
-                    server(id);
+                    echo(net, id);
                 else
                     while (net.tcp(1).accept(listener, id))
-                        server(id);
+                        echo(net, id);
             }
         }));
     for (const auto &[index, n] : got)

@@ -372,6 +372,22 @@ void a_message_of_a_closed_sender_is_an_error(void **)
     assert_int_equal(next_error(b.cq).err, FI_ECONNRESET);
 }
 
+// Message i is of words that all are i.
+[[noreturn]] void send_for_ever(int socket, pid_t peer, bool cma)
+{
+    Side side(usual());
+    REQUIRE(fi_enable(side.ep) == 0);
+    join_over(socket, side, peer, cma);
+    std::vector<std::uint64_t> out(10'000);
+    for (std::uint64_t i = 1;; ++i) {
+        const std::size_t words = i % 3 ? 1 + i % 12 : 9'000;
+        std::fill_n(out.begin(), words, i);
+        while (fi_send(side.ep, out.data(), words * 8, nullptr, 0, nullptr))
+            ;
+        (void)next_entry(side.cq);
+    }
+}
+
 // A child sends numbered messages of both kinds until it is killed; what arrives is whole and in order.
 void killed_in_mid_message(void **)
 {
@@ -381,19 +397,8 @@ void killed_in_mid_message(void **)
             assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets), 0);
             const pid_t parent = getpid();
             const pid_t child = fork();
-            if (child == 0) {
-                Side side(usual());
-                REQUIRE(fi_enable(side.ep) == 0);
-                join_over(sockets[1], side, parent, cma);
-                std::vector<std::uint64_t> out(10'000);
-                for (std::uint64_t i = 1;; ++i) {
-                    const std::size_t words = i % 3 ? 1 + i % 12 : 9'000;
-                    std::fill_n(out.begin(), words, i);
-                    while (fi_send(side.ep, out.data(), words * 8, nullptr, 0, nullptr))
-                        ;
-                    (void)next_entry(side.cq);
-                }
-            }
+            if (child == 0)
+                send_for_ever(sockets[1], parent, cma);
             Side side(usual());
             assert_int_equal(fi_enable(side.ep), 0);
             join_over(sockets[0], side, child, cma);

@@ -164,7 +164,7 @@ void a_starved_sender_is_woken(void **)
     fi_cq_data_entry entry;
     while (fi_cq_read(pair.b.cq, &entry, 1) > 0) {
     }
-    assert_int_equal(poll(&wait, 1, 1000), 1);
+    assert_int_equal(poll(&wait, 1, kPatience), 1);
     assert_int_equal(fi_cq_read(pair.a.cq, &entry, 1), -FI_EAGAIN);
     assert_int_equal(put(pair.a.ep, &sent, sizeof sent, sent, 0), 0);
 

@@ -48,86 +48,87 @@ void hints_without_attributes_fit(void **)
 }
 
 // What can't be had, one hint at a time.
+const Change kRefused[] = {
+    [](fi_info &h) {
+        h.ep_attr->type = FI_EP_MSG;
+        h.caps = FI_TAGGED;
+    },
+    [](fi_info &h) {
+        h.ep_attr->type = FI_EP_MSG;
+        h.caps = FI_MSG | FI_ATOMIC;
+    },
+    [](fi_info &h) {
+        h.ep_attr->type = FI_EP_DGRAM;
+        h.caps = FI_TAGGED;
+    },
+    [](fi_info &h) { h.caps = FI_MSG | FI_REMOTE_COMM, h.ep_attr->type = FI_EP_MSG; },
+    [](fi_info &h) { h.caps = FI_TAGGED | FI_MULTICAST; },
+    [](fi_info &h) { h.caps = FI_TAGGED | FI_SOURCE | FI_SOURCE_ERR; },
+    [](fi_info &h) { h.caps = FI_MSG | FI_SOURCE_ERR; },
+    [](fi_info &h) { h.caps = FI_MSG | FI_RMA | FI_SOURCE | FI_SOURCE_ERR; },
+    [](fi_info &h) { h.caps = FI_MSG | FI_PEER, h.ep_attr->type = FI_EP_MSG; },
+    [](fi_info &h) { h.domain_attr->caps = FI_PEER, h.ep_attr->type = FI_EP_DGRAM; },
+    [](fi_info &h) { h.addr_format = FI_ADDR_STR; },
+    [](fi_info &h) { h.addr_format = FI_SOCKADDR_IB; },
+    [](fi_info &h) { h.ep_attr->type = FI_EP_SOCK_STREAM; },
+    [](fi_info &h) {
+        h.ep_attr->type = FI_EP_RDM;
+        h.ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+    },
+    [](fi_info &h) {
+        h.ep_attr->type = FI_EP_DGRAM;
+        h.ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT; // connections share receives, datagram endpoints don't
+    },
+    [](fi_info &h) { h.ep_attr->protocol = FI_PROTO_SOCK_TCP; },
+    [](fi_info &h) { h.ep_attr->protocol_version = ofi::kProtocolVersion + 1; },
+    [](fi_info &h) { h.ep_attr->max_msg_size = ofi::kMaxMessageSize + 1; },
+    [](fi_info &h) { h.ep_attr->max_order_waw_size = ofi::kMaxMessageSize + 1; },
+    [](fi_info &h) { h.ep_attr->tx_ctx_cnt = 2; },
+    [](fi_info &h) { h.ep_attr->tx_ctx_cnt = FI_SHARED_CONTEXT; },
+    [](fi_info &h) { h.ep_attr->rx_ctx_cnt = 2; },
+    [](fi_info &h) { h.ep_attr->auth_key_size = 8; },
+    [](fi_info &h) {
+        h.ep_attr->type = FI_EP_MSG;
+        h.tx_attr->caps = FI_TAGGED;
+    },
+    [](fi_info &h) { h.tx_attr->op_flags = FI_COMMIT_COMPLETE; },
+    [](fi_info &h) { h.tx_attr->comp_order = FI_ORDER_DATA; },
+    [](fi_info &h) { h.tx_attr->inject_size = ofi::kMaxDatagramSize + 1; },
+    [](fi_info &h) { h.tx_attr->size = ofi::kMaxQueueSize + 1; },
+    [](fi_info &h) { h.tx_attr->iov_limit = ofi::kIovLimit + 1; },
+    [](fi_info &h) { h.tx_attr->rma_iov_limit = ofi::kRmaIovLimit + 1; },
+    [](fi_info &h) {
+        h.ep_attr->type = FI_EP_MSG;
+        h.tx_attr->msg_order = FI_ORDER_ATOMIC_WAW;
+    },
+    [](fi_info &h) {
+        h.ep_attr->type = FI_EP_RDM;
+        h.tx_attr->comp_order = FI_ORDER_STRICT;
+    },
+    [](fi_info &h) {
+        h.ep_attr->type = FI_EP_MSG;
+        h.rx_attr->op_flags = FI_MULTI_RECV;
+    },
+    [](fi_info &h) { h.rx_attr->size = ofi::kMaxQueueSize + 1; },
+    [](fi_info &h) { h.rx_attr->iov_limit = ofi::kIovLimit + 1; },
+    [](fi_info &h) { h.rx_attr->total_buffered_recv = 1; },
+    [](fi_info &h) { h.domain_attr->data_progress = FI_PROGRESS_AUTO; },
+    [](fi_info &h) { h.domain_attr->mr_key_size = 9; },
+    [](fi_info &h) { h.domain_attr->cq_data_size = 9; },
+    [](fi_info &h) { h.domain_attr->max_ep_stx_ctx = 1; },
+    [](fi_info &h) { h.domain_attr->max_ep_tx_ctx = 2; },
+    [](fi_info &h) { h.domain_attr->ep_cnt = SIZE_MAX; },
+    [](fi_info &h) { h.domain_attr->auth_key_size = 1; },
+    [](fi_info &h) { h.domain_attr->caps = FI_SHARED_AV; },
+    [](fi_info &h) { h.domain_attr->mr_mode = FI_MR_BASIC | FI_MR_LOCAL; },
+    [](fi_info &h) { h.domain_attr->name = ::strdup("other"); },
+    [](fi_info &h) { h.fabric_attr->name = ::strdup("other"); },
+};
+
 void refused_hints(void **)
 {
-    const Change refused[] = {
-        [](fi_info &h) {
-            h.ep_attr->type = FI_EP_MSG;
-            h.caps = FI_TAGGED;
-        },
-        [](fi_info &h) {
-            h.ep_attr->type = FI_EP_MSG;
-            h.caps = FI_MSG | FI_ATOMIC;
-        },
-        [](fi_info &h) {
-            h.ep_attr->type = FI_EP_DGRAM;
-            h.caps = FI_TAGGED;
-        },
-        [](fi_info &h) { h.caps = FI_MSG | FI_REMOTE_COMM, h.ep_attr->type = FI_EP_MSG; },
-        [](fi_info &h) { h.caps = FI_TAGGED | FI_MULTICAST; },
-        [](fi_info &h) { h.caps = FI_TAGGED | FI_SOURCE | FI_SOURCE_ERR; },
-        [](fi_info &h) { h.caps = FI_MSG | FI_SOURCE_ERR; },
-        [](fi_info &h) { h.caps = FI_MSG | FI_RMA | FI_SOURCE | FI_SOURCE_ERR; },
-        [](fi_info &h) { h.caps = FI_MSG | FI_PEER, h.ep_attr->type = FI_EP_MSG; },
-        [](fi_info &h) { h.domain_attr->caps = FI_PEER, h.ep_attr->type = FI_EP_DGRAM; },
-        [](fi_info &h) { h.addr_format = FI_ADDR_STR; },
-        [](fi_info &h) { h.addr_format = FI_SOCKADDR_IB; },
-        [](fi_info &h) { h.ep_attr->type = FI_EP_SOCK_STREAM; },
-        [](fi_info &h) {
-            h.ep_attr->type = FI_EP_RDM;
-            h.ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
-        },
-        [](fi_info &h) {
-            h.ep_attr->type = FI_EP_DGRAM;
-            h.ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT; // connections share receives, datagram endpoints don't
-        },
-        [](fi_info &h) { h.ep_attr->protocol = FI_PROTO_SOCK_TCP; },
-        [](fi_info &h) { h.ep_attr->protocol_version = ofi::kProtocolVersion + 1; },
-        [](fi_info &h) { h.ep_attr->max_msg_size = ofi::kMaxMessageSize + 1; },
-        [](fi_info &h) { h.ep_attr->max_order_waw_size = ofi::kMaxMessageSize + 1; },
-        [](fi_info &h) { h.ep_attr->tx_ctx_cnt = 2; },
-        [](fi_info &h) { h.ep_attr->tx_ctx_cnt = FI_SHARED_CONTEXT; },
-        [](fi_info &h) { h.ep_attr->rx_ctx_cnt = 2; },
-        [](fi_info &h) { h.ep_attr->auth_key_size = 8; },
-        [](fi_info &h) {
-            h.ep_attr->type = FI_EP_MSG;
-            h.tx_attr->caps = FI_TAGGED;
-        },
-        [](fi_info &h) { h.tx_attr->op_flags = FI_COMMIT_COMPLETE; },
-        [](fi_info &h) { h.tx_attr->comp_order = FI_ORDER_DATA; },
-        [](fi_info &h) { h.tx_attr->inject_size = ofi::kMaxDatagramSize + 1; },
-        [](fi_info &h) { h.tx_attr->size = ofi::kMaxQueueSize + 1; },
-        [](fi_info &h) { h.tx_attr->iov_limit = ofi::kIovLimit + 1; },
-        [](fi_info &h) { h.tx_attr->rma_iov_limit = ofi::kRmaIovLimit + 1; },
-        [](fi_info &h) {
-            h.ep_attr->type = FI_EP_MSG;
-            h.tx_attr->msg_order = FI_ORDER_ATOMIC_WAW;
-        },
-        [](fi_info &h) {
-            h.ep_attr->type = FI_EP_RDM;
-            h.tx_attr->comp_order = FI_ORDER_STRICT;
-        },
-        [](fi_info &h) {
-            h.ep_attr->type = FI_EP_MSG;
-            h.rx_attr->op_flags = FI_MULTI_RECV;
-        },
-        [](fi_info &h) { h.rx_attr->size = ofi::kMaxQueueSize + 1; },
-        [](fi_info &h) { h.rx_attr->iov_limit = ofi::kIovLimit + 1; },
-        [](fi_info &h) { h.rx_attr->total_buffered_recv = 1; },
-        [](fi_info &h) { h.domain_attr->data_progress = FI_PROGRESS_AUTO; },
-        [](fi_info &h) { h.domain_attr->mr_key_size = 9; },
-        [](fi_info &h) { h.domain_attr->cq_data_size = 9; },
-        [](fi_info &h) { h.domain_attr->max_ep_stx_ctx = 1; },
-        [](fi_info &h) { h.domain_attr->max_ep_tx_ctx = 2; },
-        [](fi_info &h) { h.domain_attr->ep_cnt = SIZE_MAX; },
-        [](fi_info &h) { h.domain_attr->auth_key_size = 1; },
-        [](fi_info &h) { h.domain_attr->caps = FI_SHARED_AV; },
-        [](fi_info &h) { h.domain_attr->mr_mode = FI_MR_BASIC | FI_MR_LOCAL; },
-        [](fi_info &h) { h.domain_attr->name = ::strdup("other"); },
-        [](fi_info &h) { h.fabric_attr->name = ::strdup("other"); },
-    };
     int number = 0;
-    for (const Change &change : refused) {
+    for (const Change &change : kRefused) {
         if (result_of(change) != -FI_ENODATA) {
             print_error("hint number %d\n", number);
             UNIT_FAIL("a hint that can't be met was not refused");

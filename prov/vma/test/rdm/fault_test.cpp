@@ -282,6 +282,30 @@ void closed_after_sending(void **)
     }
 }
 
+rdm::Packet random_packet(Random &random, std::size_t length)
+{
+    rdm::Packet packet{};
+    packet.op = static_cast<rdm::PacketOp>(random.below(14));
+    packet.flags = static_cast<std::uint8_t>(random.below(10) == 0 ? random.below(256) : random.below(8));
+    packet.error = static_cast<std::uint16_t>(random.below(3));
+    packet.id = static_cast<std::uint32_t>(random.below(4));
+    packet.tag = random.below(3);
+    packet.size = random.below(3) == 0 ? ~std::uint64_t{0} >> random.below(40)
+                  : random.below(2)    ? length
+                                       : random.below(70000);
+    return packet;
+}
+
+std::vector<std::byte> random_body(Random &random, std::size_t length)
+{
+    std::vector<std::byte> body(length);
+    for (std::byte &byte : body)
+        byte = static_cast<std::byte>(random.below(4) == 0 ? random.below(256) : 0);
+    if (length >= 8)
+        body[0] = static_cast<std::byte>(random.below(6)); // the count of a list
+    return body;
+}
+
 // What a ring can say: random packets in a ring that was made as an endpoint makes it. None may do more than end that ring.
 void lies(void **)
 {
@@ -309,21 +333,9 @@ void lies(void **)
         local::Bell bell;
         const int packets = static_cast<int>(random.below(12)) + 1;
         for (int i = 0; i < packets; ++i) {
-            rdm::Packet packet{};
-            packet.op = static_cast<rdm::PacketOp>(random.below(14));
-            packet.flags = static_cast<std::uint8_t>(random.below(10) == 0 ? random.below(256) : random.below(8));
-            packet.error = static_cast<std::uint16_t>(random.below(3));
-            packet.id = static_cast<std::uint32_t>(random.below(4));
-            packet.tag = random.below(3);
-            std::size_t length = random.below(2) ? random.below(200) : random.below(9000);
-            packet.size = random.below(3) == 0 ? ~std::uint64_t{0} >> random.below(40)
-                          : random.below(2)    ? length
-                                               : random.below(70000);
-            std::vector<std::byte> body(length);
-            for (std::byte &byte : body)
-                byte = static_cast<std::byte>(random.below(4) == 0 ? random.below(256) : 0);
-            if (length >= 8)
-                body[0] = static_cast<std::byte>(random.below(6)); // the count of a list
+            const std::size_t length = random.below(2) ? random.below(200) : random.below(9000);
+            const rdm::Packet packet = random_packet(random, length);
+            const std::vector<std::byte> body = random_body(random, length);
             const std::size_t total = sizeof packet + length;
             std::byte *const place = outlet.claim_kept(total);
             if (place == nullptr)

@@ -163,6 +163,22 @@ void closed_with_messages(void **)
     }
 }
 
+// Its entries go to the owner's queue.
+void refuses_reads(fid_cq *cq)
+{
+    fi_cq_tagged_entry entry{};
+    fi_cq_err_entry error{};
+    REQUIRE(fi_cq_readfrom(cq, &entry, 1, nullptr) == -FI_ENOSYS);
+    REQUIRE(fi_cq_readerr(cq, &error, 0) == -FI_ENOSYS && fi_cq_sread(cq, &entry, 1, nullptr, 0) == -FI_ENOSYS);
+}
+
+void refuses_receives(fid_ep *ep, fid_ep *srx, char *into)
+{
+    REQUIRE(fi_recv(ep, into, 1, nullptr, FI_ADDR_UNSPEC, into) == -FI_ENOSYS);
+    REQUIRE(fi_trecv(ep, into, 1, nullptr, FI_ADDR_UNSPEC, 1, 0, into) == -FI_ENOSYS);
+    REQUIRE(fi_cancel(&ep->fid, into) == -FI_ENOSYS && fi_recv(srx, into, 1, nullptr, 0, into) == -FI_ENOSYS);
+}
+
 // Receives of ours, completions of the owner's; and receives where the owner matches, with a queue of ours.
 void one_of_the_two(void **)
 {
@@ -186,8 +202,7 @@ void one_of_the_two(void **)
         ofi::peer::CqContext queue_context{sizeof queue_context, &owner.queue.cq};
         REQUIRE(fi_cq_open(domain, &attr, &cq, &queue_context) == 0);
         fi_av_attr av_attr{};
-        REQUIRE(fi_av_open(domain, &av_attr, &av, nullptr) == 0);
-        REQUIRE(fi_endpoint(domain, info.get(), &ep, nullptr) == 0);
+        REQUIRE(fi_av_open(domain, &av_attr, &av, nullptr) == 0 && fi_endpoint(domain, info.get(), &ep, nullptr) == 0);
         REQUIRE(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV) == 0 && fi_ep_bind(ep, &av->fid, 0) == 0);
         fi_rx_attr rx_attr{};
         rx_attr.op_flags = FI_PEER;
@@ -214,17 +229,11 @@ void one_of_the_two(void **)
                 REQUIRE(fi_cq_read(cq, nullptr, 0) <= 0);
             REQUIRE(end.told.op_context == got && end.told.tag == kTag && std::memcmp(got, "abc", 3) == 0);
             if (owners_queue) {
-                fi_cq_tagged_entry entry{};
-                fi_cq_err_entry error{};
-                REQUIRE(fi_cq_readfrom(cq, &entry, 1, nullptr) == -FI_ENOSYS);
-                REQUIRE(fi_cq_readerr(cq, &error, 0) == -FI_ENOSYS &&
-                        fi_cq_sread(cq, &entry, 1, nullptr, 0) == -FI_ENOSYS);
+                refuses_reads(cq);
                 REQUIRE(fi_recv(ep, got, 1, nullptr, FI_ADDR_UNSPEC, got) == 0 && fi_cancel(&ep->fid, got) == 0);
                 REQUIRE(owner.queue.take(end) && end.error.err == FI_ECANCELED);
             } else {
-                REQUIRE(fi_recv(ep, got, 1, nullptr, FI_ADDR_UNSPEC, got) == -FI_ENOSYS);
-                REQUIRE(fi_trecv(ep, got, 1, nullptr, FI_ADDR_UNSPEC, 1, 0, got) == -FI_ENOSYS);
-                REQUIRE(fi_cancel(&ep->fid, got) == -FI_ENOSYS && fi_recv(srx, got, 1, nullptr, 0, got) == -FI_ENOSYS);
+                refuses_receives(ep, srx, got);
             }
         }
         for (fid *one : {&ep->fid, &srx->fid, &av->fid, &cq->fid, &domain->fid, &fabric->fid})

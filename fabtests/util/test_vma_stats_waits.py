@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What vma_stats shows of the time that a program with libvma.so waits: in epoll, poll and select, and for its rate."""
+
+import pytest
+
+from lib.vmastats import PING, file_of, read, script, tool
+
+
+MUX_ECHO = """
+listener = socket.create_server(("127.0.0.1", {port}))
+print("ready", flush=True)
+s, _ = listener.accept()
+how = "{how}"
+if how == "epoll":
+    poller = select.epoll()
+    poller.register(s, select.EPOLLIN)
+elif how == "poll":
+    poller = select.poll()
+    poller.register(s, select.POLLIN)
+wait = {{"epoll": lambda: poller.poll(), "poll": lambda: poller.poll(), "select": lambda: select.select([s], [], [])}}[how]
+while True:
+    wait()
+    data = s.recv(4096)
+    if data == b"stop":
+        break
+    s.sendall(data)
+if how == "select":
+    select.select([s], [], [], 0.001)
+else:
+    poller.poll(1)
+print("done", flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("how", ["epoll", "poll", "select"])
+def test_waits(run, port, how):
+    """Each wait that found the socket is counted, by a device or by the kernel; and the one that timed out. Waits poll, or on a busy
+    machine none might find anything before it sleeps."""
+    server = script(run, "server", MUX_ECHO.format(port=port, how=how), env={"VMA_CPU_USAGE_STATS": "1", "VMA_SELECT_POLL": "-1"})
+    server.wait_output("ready")
+    script(run, "client", PING.format(port=port, count=2000, stays=False) + "s.sendall(b'stop')\nsignal.pause()\n")
+    server.wait_output("done")
+    seen = read(run, server)["iomux"]
+    assert len(seen) == 1 and seen[0]["name"].startswith(how)
+    one = seen[0]
+    # All of it fits into the ring once: a message that goes round its end comes in two pieces.
+    assert one["ready"] + one["os_ready"] == 2001 and one["ready"] > 0
+    assert one["timeouts"] == 1 and one["errors"] == 0 and one["thread"] == server.pid
+    assert one["poll_hit"] + one["poll_miss"] <= 2002 and one["poll_hit"] > 0
+    text = tool(run, "-F", "-p", server.pid, "-c", 1)
+    assert f"Rx Ready:{one['os_ready']}/{one['ready']} [os/offload] Timeouts:1 " in text
+
+
+def test_polling_time(run, port):
+    """VMA_CPU_USAGE_STATS: a server whose socket always polls."""
+    server = script(run, "server", MUX_ECHO.format(port=port, how="epoll"),
+                    env={"VMA_CPU_USAGE_STATS": "1", "VMA_SELECT_POLL": "-1"}).wait_output("ready")
+    client = script(run, "client", PING.format(port=port, count=100_000_000, stays=False))
+    run.wait_until(lambda: file_of(run, server).exists() and
+                   any(one["polling_percent"] > 0 for one in read(run, server)["iomux"]), "a share", proc=server)
+    client.kill()
+
+
+HEARS = """
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("127.0.0.1", {port}))
+print("ready", flush=True)
+while (got := s.recvfrom(2000))[0] != b"end":
+    s.sendto(b"heard", got[1])
+"""
+
+
+PACED = """
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect(("127.0.0.1", {port}))
+s.setsockopt(socket.SOL_SOCKET, 47, 1_000_000)  # SO_MAX_PACING_RATE, bytes a second
+for i in range(400):
+    s.send(b"x" * 1000)
+    s.recv(10)  # who only sends may be done before the other end takes datagrams
+s.send(b"end")
+print("done", flush=True)
+signal.pause()
+"""
+
+
+def test_pacing(run, port):
+    """How long sends had to wait, and what went under a limit: all that the device has carried."""
+    hears = script(run, "hears", HEARS.format(port=port)).wait_output("ready")
+    paced = script(run, "paced", PACED.format(port=port)).wait_output("done")
+    tx = read(run, paced)["sockets"][0]["tx"]
+    assert tx["bytes"] + tx["os_bytes"] == 400_003
+    assert tx["pacing_rate"] == 1_000_000 and tx["paced_bytes"] == tx["bytes"] > 0
+    assert tx["held"] > 0 and tx["held_ns"] > 0
+    paced.kill()
+    hears.kill()
