@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The seed of a test's random numbers: printed, so that VMA_TEST_SEED repeats a run. What is made of it stands with the test.
+// The seed of a test's random numbers: printed, so that VMA_TEST_SEED repeats a run. What is made of it stands with the
+// test.
 #pragma once
 
 #include "fabtests/unit.hpp"

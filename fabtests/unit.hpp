@@ -12,8 +12,8 @@ extern "C" {
 #include <cmocka.h>
 }
 
-// cmocka's fail() and skip() are macros that break the standard library's headers; these stand in for them. A skipped case
-// is named, with the reason, by `make check` and `setup.sh check`.
+// cmocka's fail() and skip() are macros that break the standard library's headers; these stand in for them. A skipped
+// case is named, with the reason, by `make check` and `setup.sh check`.
 #undef fail
 #undef fail_msg
 #undef skip

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A server of many threads that wait each for a socket of its own, and a client that asks one after the other. What comes for one thread is to wake
-// no other: with their number a round trip must not get longer.
+// A server of many threads that wait each for a socket of its own, and a client that asks one after the other. What
+// comes for one thread is to wake no other: with their number a round trip must not get longer.
 //   echo_threads ROUNDS THREADS LOOPS [WAY]   THREADS in recv() and in poll(), LOOPS in epoll_wait() and in poll() of two sockets each
-// Prints one line of JSON: of each way the time of a round trip, and of the server's processor time a message, in microseconds.
+// Prints one line of JSON: of each way the time of a round trip, and of the server's processor time a message, in
+// microseconds.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Two processes of this host over libfabric: message ping-pong (8 B, 64 KiB), message rate (8 B) and RMA write bandwidth
-// (64 KiB, 1 MiB), with any provider that has FI_EP_MSG, or FI_EP_RDM as `shm` has; and with datagrams, where it has
-// FI_EP_DGRAM, ping-pong and rate of 8 B. An ordinary libfabric program: nothing in it knows ours.
-// Usage: fi_bench --provider NAME [--cpus A,B]; prints one JSON line: microseconds of half a round trip, millions of
-// messages a second, GB/s.
+// Two processes of this host over libfabric: message ping-pong (8 B, 64 KiB), message rate (8 B) and RMA write
+// bandwidth (64 KiB, 1 MiB), with any provider that has FI_EP_MSG, or FI_EP_RDM as `shm` has; and with datagrams, where
+// it has FI_EP_DGRAM, ping-pong and rate of 8 B. An ordinary libfabric program: nothing in it knows ours. Usage:
+// fi_bench --provider NAME [--cpus A,B]; prints one JSON line: microseconds of half a round trip, millions of messages
+// a second, GB/s.
 #include "contrib/bench/fi_pair.hpp"
 
 #include <signal.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One side of a pair of libfabric endpoints, for fi_bench: finds the provider, connects (FI_EP_MSG) or exchanges addresses
-// (FI_EP_RDM, FI_EP_DGRAM), and sends, receives and writes. Any error ends the process with a line that names it.
+// One side of a pair of libfabric endpoints, for fi_bench: finds the provider, connects (FI_EP_MSG) or exchanges
+// addresses (FI_EP_RDM, FI_EP_DGRAM), and sends, receives and writes. Any error ends the process with a line that names
+// it.
 #pragma once
 
 #include <rdma/fabric.h>

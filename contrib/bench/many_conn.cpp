@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What many connections cost a process that makes others: it opens COUNT of them over loopback to a child, and then times fork(), fork()
-// and exec, posix_spawn(), and what its end takes, each with all of them open. What accelerates them comes from outside.
+// What many connections cost a process that makes others: it opens COUNT of them over loopback to a child, and then
+// times fork(), fork() and exec, posix_spawn(), and what its end takes, each with all of them open. What accelerates
+// them comes from outside.
 //   many_conn COUNT plain      nothing is ever sent on them
 //   many_conn COUNT busy KIB [SECONDS]   each has carried so much both ways, and is idle since then (5)
-// Prints one JSON line: milliseconds (medians), KiB of shared memory and percent of a processor that both processes take while idle.
+// Prints one JSON line: milliseconds (medians), KiB of shared memory and percent of a processor that both processes
+// take while idle.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What mpi.py runs: each of the works named (WORK:BYTES) on all ranks for a tenth of a second or so, after as much to warm up. Rank 0 prints
-// the microseconds of one: half a round trip, one message of a window of 64, one collective call.
+// What mpi.py runs: each of the works named (WORK:BYTES) on all ranks for a tenth of a second or so, after as much to
+// warm up. Rank 0 prints the microseconds of one: half a round trip, one message of a window of 64, one collective
+// call.
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

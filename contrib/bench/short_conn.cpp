@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a connection costs that is made, carries some exchanges, and is closed: a server thread of another process, one client.
+// What a connection costs that is made, carries some exchanges, and is closed: a server thread of another process, one
+// client.
 //   short_conn CONNECTIONS EXCHANGES...
-// Prints one line of JSON: for each number of exchanges the microseconds a connection, the median of 20 parts of all connections.
+// Prints one line of JSON: for each number of exchanges the microseconds a connection, the median of 20 parts of all
+// connections.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <signal.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How many UDP datagrams of 64 bytes a receiver takes a second when more come. Its sockets are the matter: the sender puts frames
-// on the interface by a test run of an XDP program (BPF_F_TEST_XDP_LIVE_FRAMES, Linux 5.18), which is faster than any socket.
+// How many UDP datagrams of 64 bytes a receiver takes a second when more come. Its sockets are the matter: the sender
+// puts frames on the interface by a test run of an XDP program (BPF_F_TEST_XDP_LIVE_FRAMES, Linux 5.18), which is
+// faster than any socket.
 //   udp_flood receive ADDRESS PORT SECONDS               "ready", then a line of JSON
 //   udp_flood send ADDRESS PORT SECONDS INTERFACE        root; a peer on veth needs NAPI: ethtool -K IF gro on
 #include <arpa/inet.h>
@@ -88,7 +89,7 @@ int receive(const char *address, const char *port, double seconds)
     return 0;
 }
 
-// ---- the sender ------------------------------------------------------------------------------------------------------
+// ---- the sender -----------------------------------------------------------------------------------------------------
 
 struct Frame {
     ethhdr ethernet;

@@ -2,8 +2,8 @@
 // What many bound UDP sockets cost that nothing comes to: to open, in memory, and to ask whether something has come, by
 // epoll_wait() over all and by recv() from ten of them in turn, and from each. Asked with 10, 1000 and 10,000 open, or
 // as many as are named: what a call costs should not grow with what is open. From each in turn it does grow, with what
-// of the sockets is not in the processor's cache. Each socket is used for a moment first, by a second process that sends
-// to it: a library may leave alone what nobody uses. Plain sockets: what accelerates them comes from outside.
+// of the sockets is not in the processor's cache. Each socket is used for a moment first, by a second process that
+// sends to it: a library may leave alone what nobody uses. Plain sockets: what accelerates them comes from outside.
 // Usage: udp_many [COUNT...], ascending; prints one JSON line. It starts itself as "udp_many feed".
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Round trips of 12 bytes by UDP between two processes, by recvfrom() and by socketxtreme_poll(): percentiles of half a round trip.
-// VMA_SOCKETXTREME=1 LD_PRELOAD=libvma.so xtreme_pingpong [ROUNDS [TURNS]]; turns alternate.
+// Round trips of 12 bytes by UDP between two processes, by recvfrom() and by socketxtreme_poll(): percentiles of half a
+// round trip. VMA_SOCKETXTREME=1 LD_PRELOAD=libvma.so xtreme_pingpong [ROUNDS [TURNS]]; turns alternate.
 #include <arpa/inet.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>

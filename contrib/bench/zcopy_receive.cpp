@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How many datagrams a second a receiver takes from a sender that never pauses, by recvfrom() and by recvfrom_zcopy(), in turns on
-// the same socket. LD_PRELOAD=libvma.so zcopy_receive [BYTES [TURNS [MILLISECONDS]]]; one line a turn, then the medians and their ratio. On a
-// busy machine the receiver's own processor time tells more than the rate.
+// How many datagrams a second a receiver takes from a sender that never pauses, by recvfrom() and by recvfrom_zcopy(),
+// in turns on the same socket. LD_PRELOAD=libvma.so zcopy_receive [BYTES [TURNS [MILLISECONDS]]]; one line a turn, then
+// the medians and their ratio. On a busy machine the receiver's own processor time tells more than the rate.
 #include <arpa/inet.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -30,7 +30,8 @@ std::int64_t now_ns(clockid_t clock = CLOCK_MONOTONIC)
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-// `way`: where it reads the receiver's address. It is made before the receiver's socket, which is not to be its own, too.
+// `way`: where it reads the receiver's address. It is made before the receiver's socket, which is not to be its own,
+// too.
 [[noreturn]] void send_for_ever(std::size_t bytes, int way)
 {
     static char buffer[kMost];

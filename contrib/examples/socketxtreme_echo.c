@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Echoes datagrams and streams of one port without recv(), accept() or epoll_wait(): socketxtreme_poll() says all. It ends with a
- * stream that sends "quit".
- * cc socketxtreme_echo.c -o socketxtreme_echo; VMA_SOCKETXTREME=1 LD_PRELOAD=libvma.so ./socketxtreme_echo PORT
+ * Echoes datagrams and streams of one port without recv(), accept() or epoll_wait(): socketxtreme_poll() says all. It
+ * ends with a stream that sends "quit". cc socketxtreme_echo.c -o socketxtreme_echo; VMA_SOCKETXTREME=1
+ * LD_PRELOAD=libvma.so ./socketxtreme_echo PORT
  */
 #include <arpa/inet.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The extra API of libvma.so, for C and C++: what sockets have no call for. Layout and numbers are those of libvma 8.7 to 9.8, so
- * that programs built with either header work with either library. What each call does: vma_extra(3).
+ * The extra API of libvma.so, for C and C++: what sockets have no call for. Layout and numbers are those of libvma 8.7
+ * to 9.8, so that programs built with either header work with either library. What each call does: vma_extra(3).
  *
  * All calls return -1 with errno where they fail, and may be made by any thread.
  */
@@ -10,8 +10,10 @@
 
 #pragma GCC system_header /* arrays without a length in structs, enumerators of 64 bits: extensions of both languages */
 
-/* No more than these: a program may have macros by the names of what other headers declare. They bring struct iovec, and pthread_t and
- * struct timespec unless the compiler is held to ISO C. */
+/*
+ * No more than these: a program may have macros by the names of what other headers declare. They bring struct iovec,
+ * and pthread_t and struct timespec unless the compiler is held to ISO C.
+ */
 #include <netinet/in.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,7 +26,9 @@
 extern "C" {
 #endif
 
-/* ---- socket options, all of SOL_SOCKET ------------------------------------------------------------------------------ */
+/*
+ * ---- socket options, all of SOL_SOCKET ------------------------------------------------------------------------------
+ */
 
 #define SO_VMA_GET_API 2800   /* get, of descriptor -1: see vma_get_api() */
 #define SO_VMA_USER_DATA 2801 /* set, get: 8 bytes, in completions of the socket; its descriptor until it is set */
@@ -33,7 +37,10 @@ extern "C" {
 #define SO_VMA_FLOW_TAG 2820         /* set: 4 bytes */
 #define SO_VMA_SHUTDOWN_RX 2821      /* set, any value: the socket receives no more */
 
-/* ---- flags ------------------------------------------------------------------------------------------------------------ */
+/*
+ * ---- flags
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 #define MSG_VMA_ZCOPY_FORCE 0x01000000 /* recvfrom_zcopy: without a copy or not at all */
 #define MSG_VMA_ZCOPY 0x00040000       /* recvfrom_zcopy gave packets */
@@ -41,7 +48,10 @@ extern "C" {
 /* Of send() and its kind: the path is walked, and nothing sent. */
 #define VMA_SND_FLAGS_DUMMY MSG_SYN
 
-/* ---- packets without a copy -------------------------------------------------------------------------------------------- */
+/*
+ * ---- packets without a copy
+ * --------------------------------------------------------------------------------------------
+ */
 
 #pragma pack(push, 1)
 /* One packet: `sz_iov` parts of the receive buffers. The next one, if there is one, stands behind them. */
@@ -78,7 +88,10 @@ typedef enum {
 typedef vma_recv_callback_retval_t (*vma_recv_callback_t)(int fd, size_t sz_iov, struct iovec iov[],
                                                           struct vma_info_t *vma_info, void *context);
 
-/* ---- SocketXtreme -------------------------------------------------------------------------------------------------------- */
+/*
+ * ---- SocketXtreme
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 /* A buffer of a packet; given back by socketxtreme_free_vma_packets() or socketxtreme_free_vma_buff(). */
 struct vma_buff_t {
@@ -108,7 +121,10 @@ struct vma_completion_t {
     int listen_fd; /* of VMA_SOCKETXTREME_NEW_CONNECTION_ACCEPTED; user_data is the new descriptor */
 };
 
-/* ---- rings ------------------------------------------------------------------------------------------------------------------ */
+/*
+ * ---- rings
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 typedef enum {
     RING_LOGIC_PER_INTERFACE = 0,
@@ -190,7 +206,10 @@ struct vma_rate_limit_t {
     uint16_t typical_pkt_sz;
 };
 
-/* ---- registers of a ConnectX: get_ring_direct_descriptors ---------------------------------------------------------------- */
+/*
+ * ---- registers of a ConnectX: get_ring_direct_descriptors
+ * ----------------------------------------------------------------
+ */
 
 typedef enum { DATA_VALID_DEV = 0, DATA_VALID_SQ = 1, DATA_VALID_RQ = 2 } vma_mlx_hw_valid_data_mask;
 
@@ -241,7 +260,10 @@ struct vma_mlx_hw_device_data {
     struct hw_rq_data rq_data;
 };
 
-/* ---- ioctl: memory of the program's own ------------------------------------------------------------------------------------ */
+/*
+ * ---- ioctl: memory of the program's own
+ * ------------------------------------------------------------------------------------
+ */
 
 enum { CMSG_VMA_IOCTL_USER_ALLOC = 2900 };
 
@@ -261,7 +283,10 @@ struct vma_cmsg_ioctl_user_alloc_t {
 };
 #pragma pack(pop)
 
-/* ---- the table ---------------------------------------------------------------------------------------------------------------- */
+/*
+ * ---- the table
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 /* Bits of vma_extra_supported_mask: what this library carries out here. Every entry can be called all the same. */
 typedef enum {

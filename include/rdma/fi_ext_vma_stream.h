@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Extensions of the `vma` libfabric provider, the part of TCP over Ethernet ports: the type of endpoint, how TCP is done, how a
- * connection comes from the kernel's socket and goes back. Included by fi_ext_vma.h, which programs include.
+ * Extensions of the `vma` libfabric provider, the part of TCP over Ethernet ports: the type of endpoint, how TCP is
+ * done, how a connection comes from the kernel's socket and goes back. Included by fi_ext_vma.h, which programs
+ * include.
  */
 #ifndef FI_EXT_VMA_STREAM_H
 #define FI_EXT_VMA_STREAM_H
@@ -16,26 +17,27 @@ extern "C" {
 #endif
 
 /*
- * FI_EP_VMA_STREAM, a type of endpoint (fi_vma_make_stream() of ep_attr) of Ethernet ports: a TCP connection of our own to any peer, past the
- * kernel. Fabric "ethernet", one domain a port, by the interface's name. A stream of bytes, so calls mean what those of
- * sockets do; nothing is ever posted:
+ * FI_EP_VMA_STREAM, a type of endpoint (fi_vma_make_stream() of ep_attr) of Ethernet ports: a TCP connection of our own
+ * to any peer, past the kernel. Fabric "ethernet", one domain a port, by the interface's name. A stream of bytes, so
+ * calls mean what those of sockets do; nothing is ever posted:
  *
- *   fi_send(), fi_sendv(), fi_sendmsg()   take as many bytes as there is room for: the number, 1 or more, or -FI_EAGAIN.
+ * fi_send(), fi_sendv(), fi_sendmsg()   take as many bytes as there is room for: the number, 1 or more, or -FI_EAGAIN.
  *       They are copied. With FI_MORE they may wait for what comes next. -FI_EPIPE after fi_shutdown().
- *   fi_recv(), fi_recvv(), fi_recvmsg()   give the bytes that are there: the number, 0 at the peer's end, or -FI_EAGAIN.
+ * fi_recv(), fi_recvv(), fi_recvmsg()   give the bytes that are there: the number, 0 at the peer's end, or -FI_EAGAIN.
  *       With FI_PEEK (fi_recvmsg) they stay.
- *   both: how the connection has failed, once, as a negative fi_errno: -FI_ECONNRESET, -FI_ETIMEDOUT.
+ * both: how the connection has failed, once, as a negative fi_errno: -FI_ECONNRESET, -FI_ETIMEDOUT.
  *
- * fi_connect(), fi_listen(), fi_accept(), fi_reject(), fi_shutdown() (the sending half) and the event queue are those of FI_EP_MSG, but
- * for private data, of which TCP has none. FI_SHUTDOWN tells that the peer sends no more, or that the connection has failed; what it
- * sent can be read after it. fi_close() lets what was sent arrive.
+ * fi_connect(), fi_listen(), fi_accept(), fi_reject(), fi_shutdown() (the sending half) and the event queue are those
+ * of FI_EP_MSG, but for private data, of which TCP has none. FI_SHUTDOWN tells that the peer sends no more, or that the
+ * connection has failed; what it sent can be read after it. fi_close() lets what was sent arrive.
  *
- * Completion queues tell readiness, by its edge: one entry with FI_RECV when there is something to read (its length says how much)
- * after a -FI_EAGAIN or for the first time, one with FI_SEND when there is room again after a send that took less than all; the
- * entry's op_context is the endpoint's. Reading the queue, or an event queue of the fabric, makes the progress of all connections
- * of the port.
+ * Completion queues tell readiness, by its edge: one entry with FI_RECV when there is something to read (its length
+ * says how much) after a -FI_EAGAIN or for the first time, one with FI_SEND when there is room again after a send that
+ * took less than all; the entry's op_context is the endpoint's. Reading the queue, or an event queue of the fabric,
+ * makes the progress of all connections of the port.
  *
- * The port of the local address is kept from the kernel's sockets while it is used. It takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF.
+ * The port of the local address is kept from the kernel's sockets while it is used. It takes CAP_NET_RAW, CAP_NET_ADMIN
+ * and CAP_BPF.
  */
 #define FI_EP_VMA_STREAM (FI_PROV_SPECIFIC | 0x564d0001)
 
@@ -47,9 +49,9 @@ static inline void fi_vma_make_stream(struct fi_ep_attr *attr)
 }
 
 /*
- * FI_OPT_VMA_TCP (FI_EP_VMA_STREAM, also passive endpoints, whose connections inherit it): how TCP is done. fi_getopt, and fi_setopt
- * at any time; what is marked (o) holds for connections that are opened later. Errors: -FI_EINVAL (length of optval, a value).
- * Read it, change what is to be another, set it.
+ * FI_OPT_VMA_TCP (FI_EP_VMA_STREAM, also passive endpoints, whose connections inherit it): how TCP is done. fi_getopt,
+ * and fi_setopt at any time; what is marked (o) holds for connections that are opened later. Errors: -FI_EINVAL (length
+ * of optval, a value). Read it, change what is to be another, set it.
  */
 #define FI_OPT_VMA_TCP (FI_PROV_SPECIFIC | 0x564d0012)
 
@@ -83,21 +85,23 @@ struct fi_vma_tcp {
 };
 
 /*
- * FI_OPT_VMA_LIFT (FI_EP_VMA_STREAM, fi_setopt only; optval is an int): the descriptor of a TCP socket of the kernel's. Its
- * connection is carried on by this endpoint, as if both had always been one; the peer notices nothing. The endpoint is enabled
- * and has no connection; it is connected afterwards, and FI_CONNECTED is not told. The socket stays open, keeps the port, and is not to be
- * used for anything but FI_OPT_VMA_LAND: nothing comes by it, and closing it tells the peer nothing.
- * What the socket has not sent, or its program has not read, comes along. Settings don't (FI_OPT_VMA_TCP), SO_KEEPALIVE should be off.
- * Errors, after which the socket is as before: -FI_EOPBADSTATE (the endpoint), -FI_ENOTCONN (the socket is not connected, or one side has
+ * FI_OPT_VMA_LIFT (FI_EP_VMA_STREAM, fi_setopt only; optval is an int): the descriptor of a TCP socket of the kernel's.
+ * Its connection is carried on by this endpoint, as if both had always been one; the peer notices nothing. The endpoint
+ * is enabled and has no connection; it is connected afterwards, and FI_CONNECTED is not told. The socket stays open,
+ * keeps the port, and is not to be used for anything but FI_OPT_VMA_LAND: nothing comes by it, and closing it tells the
+ * peer nothing. What the socket has not sent, or its program has not read, comes along. Settings don't
+ * (FI_OPT_VMA_TCP), SO_KEEPALIVE should be off. Errors, after which the socket is as before: -FI_EOPBADSTATE (the
+ * endpoint), -FI_ENOTCONN (the socket is not connected, or one side has
  *     finished), -FI_ENODEV (its peer is not reached by this port), -FI_EBUSY (it has a socket filter), -FI_EPERM (CAP_NET_ADMIN),
  *     -FI_EAGAIN (more is queued than can be taken, or a mark of urgent data is ahead: later), -FI_ENOMEM, -FI_ENOSPC (no more flows can be steered), others of the socket.
  * Nobody else may be in a call on the socket meanwhile.
  *
- * FI_OPT_VMA_LAND (likewise): the way back, into the same socket, with what is queued on both sides. A connection that the peer has
- * finished or reset is so for the socket, too, after what came before. The endpoint can only be closed then.
- * Urgent data has a place in the kernel's socket only: when the peer sends some, the endpoint takes and acknowledges nothing more and tells FI_SHUTDOWN
- * (`urgent` of FI_OPT_VMA_TCP_STATE); the peer sends it again to the socket.
- * Errors: -FI_EOPBADSTATE (it has not lifted a connection); else the connection is lost, reset towards the peer, and the socket closed: -FI_ETIMEDOUT and
+ * FI_OPT_VMA_LAND (likewise): the way back, into the same socket, with what is queued on both sides. A connection that
+ * the peer has finished or reset is so for the socket, too, after what came before. The endpoint can only be closed
+ * then. Urgent data has a place in the kernel's socket only: when the peer sends some, the endpoint takes and
+ * acknowledges nothing more and tells FI_SHUTDOWN (`urgent` of FI_OPT_VMA_TCP_STATE); the peer sends it again to the
+ * socket. Errors: -FI_EOPBADSTATE (it has not lifted a connection); else the connection is lost, reset towards the
+ * peer, and the socket closed: -FI_ETIMEDOUT and
  *     others that ended the connection before, or what the kernel said.
  *
  * Both take the station's lock for their whole length, some 0.1 ms.

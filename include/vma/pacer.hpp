@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A rate limit as arithmetic: told the time and how many bytes are to go, it says whether they may, and if not, when. It reads
-// no clock and waits for nobody. Both libraries use it, so it stands here; it is not installed. doc/pacing.md tells why so.
+// A rate limit as arithmetic: told the time and how many bytes are to go, it says whether they may, and if not, when.
+// It reads no clock and waits for nobody. Both libraries use it, so it stands here; it is not installed. doc/pacing.md
+// tells why so.
 #pragma once
 
 #include <algorithm>
@@ -8,17 +9,18 @@
 
 namespace vma {
 
-// A token bucket that counts in 1e-9 bytes: what a nanosecond earns at a rate in bytes a second is then a whole number, and
-// nothing is ever rounded. Not thread-safe. Times are ns of any clock that doesn't go back (where one does, nothing is
-// earned until it has caught up).
+// A token bucket that counts in 1e-9 bytes: what a nanosecond earns at a rate in bytes a second is then a whole number,
+// and nothing is ever rounded. Not thread-safe. Times are ns of any clock that doesn't go back (where one does, nothing
+// is earned until it has caught up).
 class Pacer
 {
 public:
     static constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
     static constexpr std::uint32_t kTypicalPacket = 1500;
 
-    // `rate` in bytes a second, 0 or kUnlimited: none. `max_burst` in bytes, 0: chosen here. `typical_packet` in bytes, 0:
-    // kTypicalPacket. What was earned at the old rate, or is owed, stays. A limit that is new begins with half a burst.
+    // `rate` in bytes a second, 0 or kUnlimited: none. `max_burst` in bytes, 0: chosen here. `typical_packet` in bytes,
+    // 0: kTypicalPacket. What was earned at the old rate, or is owed, stays. A limit that is new begins with half a
+    // burst.
     void set(std::uint64_t now, std::uint64_t rate, std::uint32_t max_burst, std::uint16_t typical_packet) noexcept
     {
         if (rate == kUnlimited)
@@ -52,8 +54,9 @@ public:
         return credit_ >= needed(bytes);
     }
 
-    // When ready() turns true if nothing goes before: `now` or later, to the nanosecond. Whoever is told to wait has something to
-    // send: if he comes back so late that the bucket is full, what he lost is made up for, at up to twice the rate.
+    // When ready() turns true if nothing goes before: `now` or later, to the nanosecond. Whoever is told to wait has
+    // something to send: if he comes back so late that the bucket is full, what he lost is made up for, at up to twice
+    // the rate.
     std::uint64_t due(std::uint64_t now, std::uint64_t bytes) noexcept
     {
         if (ready(now, bytes))
@@ -83,8 +86,8 @@ private:
         return static_cast<std::int64_t>(bytes) * kUnit;
     }
 
-    // Half of it must last for as long as a thread takes to wake up, or the rate is not reached: 1 ms, as long as Linux lets
-    // TCP fill a queue ahead. Never less than two packets.
+    // Half of it must last for as long as a thread takes to wake up, or the rate is not reached: 1 ms, as long as Linux
+    // lets TCP fill a queue ahead. Never less than two packets.
     static std::uint32_t default_burst(std::uint64_t rate, std::uint32_t packet) noexcept
     {
         return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(rate / 500, std::uint64_t{packet} * 2, UINT32_MAX));

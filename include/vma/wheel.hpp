@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A hashed timing wheel for what is paced: to add, to remove and to look whether something is due costs the same for one
-// timer and for thousands. It reads no clock. Both libraries use it; it is not installed.
+// A hashed timing wheel for what is paced: to add, to remove and to look whether something is due costs the same for
+// one timer and for thousands. It reads no clock. Both libraries use it; it is not installed.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@ struct Timer {
     bool waits() const noexcept { return link != nullptr; }
 };
 
-// Not thread-safe. A timer is told of at the nanosecond it is due for, not at the end of a slot; those that are due in the
-// same call come in no order.
+// Not thread-safe. A timer is told of at the nanosecond it is due for, not at the end of a slot; those that are due in
+// the same call come in no order.
 class Wheel
 {
 public:

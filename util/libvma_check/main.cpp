@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// libvma-check: reads libvma.conf as the library does, tells what is wrong with it, and which rule a socket would meet. See
-// man/libvma-check.1.
+// libvma-check: reads libvma.conf as the library does, tells what is wrong with it, and which rule a socket would meet.
+// See man/libvma-check.1.
 #include <getopt.h>
 
 #include <arpa/inet.h>

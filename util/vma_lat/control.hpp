@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The control connection: messages of protocol.hpp over TCP, with a limit on each wait. Nothing of a test's load passes here.
+// The control connection: messages of protocol.hpp over TCP, with a limit on each wait. Nothing of a test's load passes
+// here.
 #pragma once
 
 #include "address.hpp"
@@ -15,8 +16,8 @@ public:
 
     Failure send(Type type, const Bytes &body);
 
-    // The next message, which must be of that type. A REFUSED is an error with the other side's words. The request to stop
-    // ends the wait, but for what is said at a test's end, which is soon.
+    // The next message, which must be of that type. A REFUSED is an error with the other side's words. The request to
+    // stop ends the wait, but for what is said at a test's end, which is soon.
     enum class Stop { kEnds, kWaits };
     Failure receive(Type type, Bytes &body, int timeout_ms, Stop stop = Stop::kEnds);
 

@@ -97,7 +97,8 @@ void Crew::work(Worker &worker)
             if (!read_queue(worker, number, any))
                 return;
         }
-        // The last of the lanes that worked one by one has ended: all begin the second part, and other threads may sleep.
+        // The last of the lanes that worked one by one has ended: all begin the second part, and other threads may
+        // sleep.
         if (!streaming && singles_left_.load(std::memory_order_acquire) == 0) {
             streaming = true;
             for (Worker &each : workers_)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The threads that work on the lanes of a step or a mesh: one for all, or one each. They keep their endpoints going until
-// stop(), since a peer may still need them when their own work is done.
+// The threads that work on the lanes of a step or a mesh: one for all, or one each. They keep their endpoints going
+// until stop(), since a peer may still need them when their own work is done.
 #pragma once
 
 #include "lane.hpp"

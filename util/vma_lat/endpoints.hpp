@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Connected endpoints (FI_EP_MSG) with memory to send from, to receive into and for the peer to reach by RMA: what a sweep
-// and a mesh work with. One domain; a completion queue for each connection or one for all. What is posted on them and when
-// is lane.hpp's.
+// Connected endpoints (FI_EP_MSG) with memory to send from, to receive into and for the peer to reach by RMA: what a
+// sweep and a mesh work with. One domain; a completion queue for each connection or one for all. What is posted on them
+// and when is lane.hpp's.
 //
 // Threads: each connection, with its queue, may have a thread of its own once all are connected.
 #pragma once

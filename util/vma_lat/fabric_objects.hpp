@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// libfabric's objects with an owner each, and the search for endpoints of a provider: what every test over libfabric needs.
+// libfabric's objects with an owner each, and the search for endpoints of a provider: what every test over libfabric
+// needs.
 #pragma once
 
 #include "address.hpp"

@@ -148,7 +148,7 @@ Failure FabricTransport::post_receives(std::uint32_t number)
     return {};
 }
 
-// ---- FI_EP_DGRAM -------------------------------------------------------------------------------------------------------
+// ---- FI_EP_DGRAM ----------------------------------------------------------------------------------------------------
 
 Failure FabricTransport::open_datagram(Places &mine)
 {
@@ -206,7 +206,7 @@ Failure FabricTransport::establish(const Places &theirs, const std::function<boo
     return {};
 }
 
-// ---- FI_EP_MSG ---------------------------------------------------------------------------------------------------------
+// ---- FI_EP_MSG ------------------------------------------------------------------------------------------------------
 
 Failure FabricTransport::listen(Places &mine)
 {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What one side does on one connection of a sweep or a mesh, as a machine that completions drive: posts operations, one at
-// a time or in a window, answers those of the peer, verifies what came. It never waits.
+// What one side does on one connection of a sweep or a mesh, as a machine that completions drive: posts operations, one
+// at a time or in a window, answers those of the peer, verifies what came. It never waits.
 //
-// The first `single` operations go one at a time and are timed. Of an operation that the peer is told of (send, write-imm)
-// the peer answers with the same, and the time is that of the round trip; a write or a read is timed to its completion.
-// The rest goes in a window. There the peer, who owns the places that are written to, says how many it has taken, so that
-// nothing is overwritten: by credits, control messages. Of a write it knows by the control message `look`.
+// The first `single` operations go one at a time and are timed. Of an operation that the peer is told of (send,
+// write-imm) the peer answers with the same, and the time is that of the round trip; a write or a read is timed to its
+// completion. The rest goes in a window. There the peer, who owns the places that are written to, says how many it has
+// taken, so that nothing is overwritten: by credits, control messages. Of a write it knows by the control message
+// `look`.
 #pragma once
 
 #include "clock.hpp"

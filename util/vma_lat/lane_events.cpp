@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a lane makes of completions. What the peer says is checked against what was agreed: it can end the test, no more.
+// What a lane makes of completions. What the peer says is checked against what was agreed: it can end the test, no
+// more.
 #include "lane.hpp"
 
 #include "lane_messages.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What lanes say to each other beside their data: control messages, two numbers in network byte order, and the immediate
-// data of a write.
+// What lanes say to each other beside their data: control messages, two numbers in network byte order, and the
+// immediate data of a write.
 #pragma once
 
 #include "endpoints.hpp"

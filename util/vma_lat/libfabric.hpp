@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// libfabric.so.1, opened when a test wants it and not before: Debian's loads some twenty libraries, and a test of sockets
-// must not have them in its process. All but these five calls go through the objects' own tables.
+// libfabric.so.1, opened when a test wants it and not before: Debian's loads some twenty libraries, and a test of
+// sockets must not have them in its process. All but these five calls go through the objects' own tables.
 #pragma once
 
 #include "text.hpp"

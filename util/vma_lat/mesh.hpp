@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A mesh: every process writes blocks with immediate data into memory of every other, over a connection for each pair, and
-// verifies what the others write. Members find each other, and see each other end, by a TCP connection for each pair.
+// A mesh: every process writes blocks with immediate data into memory of every other, over a connection for each pair,
+// and verifies what the others write. Members find each other, and see each other end, by a TCP connection for each
+// pair.
 #pragma once
 
 #include "control.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One member of a mesh. It connects to the members below its rank and is connected to by those above; what it has to say at
-// the end it says to all, and so does everyone.
+// One member of a mesh. It connects to the members below its rank and is connected to by those above; what it has to
+// say at the end it says to all, and so does everyone.
 #include "crew.hpp"
 #include "mesh.hpp"
 #include "pattern.hpp"
@@ -99,7 +99,7 @@ private:
         return sum_up(all);
     }
 
-    // ---- how members find each other -----------------------------------------------------------------------------------
+    // ---- how members find each other --------------------------------------------------------------------------------
 
     Failure meet()
     {
@@ -255,7 +255,7 @@ private:
         });
     }
 
-    // ---- the blocks ----------------------------------------------------------------------------------------------------
+    // ---- the blocks -------------------------------------------------------------------------------------------------
 
     std::vector<LaneWork> works() const
     {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The messages that a test sends: header, sequence number, pattern; and the reckoning of which of them arrived. A header
-// takes kMinSize bytes: session (2), flags (1), 0, sequence number (8), in the byte order of the machine that made it:
-// the other side sends it back as it is or reads the session, by which it sees a machine of the other order.
+// The messages that a test sends: header, sequence number, pattern; and the reckoning of which of them arrived. A
+// header takes kMinSize bytes: session (2), flags (1), 0, sequence number (8), in the byte order of the machine that
+// made it: the other side sends it back as it is or reads the session, by which it sees a machine of the other order.
 #pragma once
 
 #include "protocol.hpp"

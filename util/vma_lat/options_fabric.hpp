@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The options whose meaning depends on what vma_lat is to be, as they stood on the command line, and what a sweep and a mesh
-// make of them.
+// The options whose meaning depends on what vma_lat is to be, as they stood on the command line, and what a sweep and a
+// mesh make of them.
 #pragma once
 
 #include "options.hpp"

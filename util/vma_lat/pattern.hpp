@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The bytes of an operation of a sweep or a mesh: 64-bit words, least byte first, that follow from a seed and the number
-// of the operation. No two words of an operation are alike, so that a byte in a wrong place is seen, too.
+// The bytes of an operation of a sweep or a mesh: 64-bit words, least byte first, that follow from a seed and the
+// number of the operation. No two words of an operation are alike, so that a byte in a wrong place is seen, too.
 #pragma once
 
 #include <cstddef>

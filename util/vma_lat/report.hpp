@@ -12,7 +12,8 @@ void print_client(const Options &options, const Outcome &outcome);
 void print_comparison(const Options &options, const std::vector<Outcome> &outcomes);
 void print_server(const Plan &plan, const std::string &client, const Counts &counts);
 
-// Columns: test, transport, size, channel, sequence, sent_ns (since the test's start), rtt_ns. The first line names them.
+// Columns: test, transport, size, channel, sequence, sent_ns (since the test's start), rtt_ns. The first line names
+// them.
 Failure write_csv(const std::string &path, const std::vector<Outcome> &outcomes);
 Failure write_json(const std::string &path, const Options &options, const std::vector<Outcome> &outcomes,
                    double clock_ns);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One step of a sweep, an operation with one size, as the client tells it to the server; how a side waits for completions;
-// and what both tell each other about it. All of it is checked here, from the command line and from the wire.
+// One step of a sweep, an operation with one size, as the client tells it to the server; how a side waits for
+// completions; and what both tell each other about it. All of it is checked here, from the command line and from the
+// wire.
 #pragma once
 
 #include "protocol.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How a sweep is shown: a table that grows by a line a step, CSV and JSON. Files have ns and whole round trips; a person is
-// shown half of a round trip, as the time of one way, unless --rtt asks for whole ones.
+// How a sweep is shown: a table that grows by a line a step, CSV and JSON. Files have ns and whole round trips; a
+// person is shown half of a round trip, as the time of one way, unless --rtt asks for whole ones.
 #include "result_file.hpp"
 #include "sweep.hpp"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What carries a test's messages: sockets or libfabric endpoints, one channel each. The tests know nothing else of them.
+// What carries a test's messages: sockets or libfabric endpoints, one channel each. The tests know nothing else of
+// them.
 //
 // Threads: one may send while another receives, nothing more.
 #pragma once

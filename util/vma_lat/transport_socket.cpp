@@ -29,7 +29,8 @@ std::unique_ptr<Transport> make_socket_transport(const Plan &plan, const Local &
 
 SocketTransport::SocketTransport(const Plan &plan, const Local &local) : plan_(plan), local_(local)
 {
-    // A stream is read in large pieces, so that a call brings many small messages; a datagram that is too long must show.
+    // A stream is read in large pieces, so that a call brings many small messages; a datagram that is too long must
+    // show.
     const std::size_t room = stream() ? std::max<std::size_t>(plan.size, 65536) : plan.size + 1;
     channels_.resize(plan.sockets);
     for (Channel &channel : channels_)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Numbers and runs of bytes as they go over the control connections: big endian, a run behind its length. What comes from
-// the wire is read here and nowhere else, and never beyond its end.
+// Numbers and runs of bytes as they go over the control connections: big endian, a run behind its length. What comes
+// from the wire is read here and nowhere else, and never beyond its end.
 #pragma once
 
 #include "protocol.hpp"

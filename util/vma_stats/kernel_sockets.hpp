@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the kernel knows of a running process's sockets: addresses, state and queues, which the process itself needn't be asked for,
-// nor has to keep. Needs the right to look at the process; without it, or when it is dead, facts are as its file has them.
+// What the kernel knows of a running process's sockets: addresses, state and queues, which the process itself needn't
+// be asked for, nor has to keep. Needs the right to look at the process; without it, or when it is dead, facts are as
+// its file has them.
 #pragma once
 
 #include <sys/types.h>

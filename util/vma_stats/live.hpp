@@ -8,8 +8,8 @@
 
 namespace vma_stats {
 
-// `pid` is shown first; 0: whichever comes. Returns the exit status when the user leaves it, or SIGINT, SIGTERM or SIGHUP ends it;
-// the terminal is as it was.
+// `pid` is shown first; 0: whichever comes. Returns the exit status when the user leaves it, or SIGINT, SIGTERM or
+// SIGHUP ends it; the terminal is as it was.
 int run_live(const Options &options, pid_t pid);
 
 } // namespace vma_stats

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// vma_stats: shows what the processes that run with libvma.so count. It reads their files; they are not asked, and don't notice.
+// vma_stats: shows what the processes that run with libvma.so count. It reads their files; they are not asked, and
+// don't notice.
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

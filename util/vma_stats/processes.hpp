@@ -11,7 +11,8 @@
 
 namespace vma_stats {
 
-// Does the process that wrote it run still? Another one may have its id by now. A process of another pid namespace is taken to live.
+// Does the process that wrote it run still? Another one may have its id by now. A process of another pid namespace is
+// taken to live.
 bool lives(const Snapshot &s);
 
 struct Found {

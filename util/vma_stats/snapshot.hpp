@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A copy of a process's file of counters. The file is another's: what is in it is checked here, once, and nothing that comes from
-// here can lead a reader astray.
+// A copy of a process's file of counters. The file is another's: what is in it is checked here, once, and nothing that
+// comes from here can lead a reader astray.
 #pragma once
 
 #include <sys/types.h>
@@ -27,7 +27,7 @@ void add_reasons(Snapshot &s);
 std::string path_of(const std::string &folder, pid_t pid);
 std::string program_of(const Snapshot &s); // printable
 
-// ---- requests: the file is written to ------------------------------------------------------------------------------------
+// ---- requests: the file is written to -------------------------------------------------------------------------------
 // False: errno.
 
 bool zero_counters(const std::string &path, const Snapshot &s);

@@ -171,7 +171,7 @@ void Agent::follow_prober()
         static_cast<void>(watch(prober_.fd(), kProber)); // else its time comes in any case
 }
 
-// ---- messages --------------------------------------------------------------------------------------------------------
+// ---- messages -------------------------------------------------------------------------------------------------------
 
 void Agent::receive(Nanos now)
 {
@@ -313,7 +313,7 @@ void Agent::complain(pid_t pid, const char *why, Nanos now)
     say(Level::kWarning, "a message of process %d is thrown away: %s (%u more were meanwhile)", pid, why, more);
 }
 
-// ---- ends ------------------------------------------------------------------------------------------------------------
+// ---- ends -----------------------------------------------------------------------------------------------------------
 
 void Agent::on_death(Processes::iterator process, Nanos now)
 {

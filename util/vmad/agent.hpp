@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The daemon of VMA's agent protocol: processes tell it of their TCP connections by datagrams, and when one ends without a word,
-// the peers of those that were open are made to end them. Its descriptors are in a set of its own.
+// The daemon of VMA's agent protocol: processes tell it of their TCP connections by datagrams, and when one ends
+// without a word, the peers of those that were open are made to end them. Its descriptors are in a set of its own.
 #pragma once
 
 #include <map>

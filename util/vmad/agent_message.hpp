@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The messages of VMA's agent protocol: datagrams of a process to the daemon, and the daemon's answers. Packed, in host byte order;
-// addresses and ports as on the wire.
+// The messages of VMA's agent protocol: datagrams of a process to the daemon, and the daemon's answers. Packed, in host
+// byte order; addresses and ports as on the wire.
 #pragma once
 
 #include <cstddef>
@@ -65,8 +65,8 @@ union AgentMessage {
     AgentFlow flow;
 };
 
-// Reads a datagram of `length` bytes, of which those that fit are in `bytes`. nullptr: it is one, and all of its fields are in their
-// ranges; else what is wrong. Versions are the caller's to judge, and who it is from.
+// Reads a datagram of `length` bytes, of which those that fit are in `bytes`. nullptr: it is one, and all of its fields
+// are in their ranges; else what is wrong. Versions are the caller's to judge, and who it is from.
 const char *parse_agent(std::span<const std::byte> bytes, std::size_t length, AgentMessage &message);
 
 } // namespace vma::guard

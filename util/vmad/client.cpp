@@ -47,8 +47,8 @@ void take_descriptors(msghdr &header, int *fds)
     }
 }
 
-// Bytes of the message, as long as it was sent; 0: there will be none any more; negative errno. Descriptors that come with
-// it belong to the caller; more than two, and any where none are wanted, the kernel has closed.
+// Bytes of the message, as long as it was sent; 0: there will be none any more; negative errno. Descriptors that come
+// with it belong to the caller; more than two, and any where none are wanted, the kernel has closed.
 ssize_t receive(int socket, bool descriptors, Received &received)
 {
     alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
@@ -199,10 +199,10 @@ Client::Outcome Client::refuse(const char *why)
     return Outcome::kOver;
 }
 
-// ---- its death -------------------------------------------------------------------------------------------------------
+// ---- its death ------------------------------------------------------------------------------------------------------
 
-// Descriptors are closed one after another, the steering program and the sockets that the connections were lifted from perhaps
-// after this one: when the process has ended all of them are.
+// Descriptors are closed one after another, the steering program and the sockets that the connections were lifted from
+// perhaps after this one: when the process has ended all of them are.
 Client::Outcome Client::on_hangup(Nanos now)
 {
     socket_.reset();

@@ -89,7 +89,8 @@ int Daemon::timeout(Nanos now) const
     return first <= now ? 0 : static_cast<int>((first - now) / inet::kMillisecond) + 1;
 }
 
-// A client has at most one event a turn, as it has one descriptor in the set: whoever is removed by its own event has none left.
+// A client has at most one event a turn, as it has one descriptor in the set: whoever is removed by its own event has
+// none left.
 bool Daemon::turn()
 {
     epoll_event events[64];

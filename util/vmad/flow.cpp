@@ -14,8 +14,8 @@ namespace {
 // Half of all numbers further: no window is wider than a quarter (RFC 7323, 2.3).
 constexpr std::uint32_t kOtherSide = 1U << 31;
 
-// The stamp must not be older than the last that the process has sent, or the peer may be silent (RFC 7323, 5.3). What the
-// message was under way comes on top.
+// The stamp must not be older than the last that the process has sent, or the peer may be silent (RFC 7323, 5.3). What
+// the message was under way comes on top.
 constexpr std::uint32_t kStampMargin = 1000; // ms
 
 bool is_host(const inet::IpAddress &address)

@@ -46,9 +46,9 @@ std::string text_of(const FlowKey &key);
 
 using Probe = std::array<std::uint8_t, 128>;
 
-// A segment without data that lies outside of any window, in an IP packet: the peer, if it still has the connection, answers
-// with an ACK (RFC 9293, 3.10.7.4), and the kernel that hears of no such connection resets it, by the right number. Of two
-// successive rounds at least one lies outside, however much was sent since. Bytes written.
+// A segment without data that lies outside of any window, in an IP packet: the peer, if it still has the connection,
+// answers with an ACK (RFC 9293, 3.10.7.4), and the kernel that hears of no such connection resets it, by the right
+// number. Of two successive rounds at least one lies outside, however much was sent since. Bytes written.
 std::size_t write_probe(const FlowKey &key, const FlowState &state, unsigned round, Nanos now, Probe &out);
 
 } // namespace vma::guard

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// vmad: when a process dies, the peers of its TCP connections over Ethernet ports hear a reset. Two ways to tell it of them: the
-// guardian's socket of this project's libraries, and VMA's agent protocol. See man/vmad.8.
+// vmad: when a process dies, the peers of its TCP connections over Ethernet ports hear a reset. Two ways to tell it of
+// them: the guardian's socket of this project's libraries, and VMA's agent protocol. See man/vmad.8.
 #include <fcntl.h>
 #include <unistd.h>
 

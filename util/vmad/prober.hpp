@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Makes the peers of connections whose process is dead end them, when all that is known is addresses and ports: a SYN in the dead
-// side's name makes the peer acknowledge what it has (a challenge ACK: RFC 5961, 4), and the reset that this brings about, by
-// the kernel or by us, has the right number. All connections are under way at once; none waits for another's peer.
+// Makes the peers of connections whose process is dead end them, when all that is known is addresses and ports: a SYN
+// in the dead side's name makes the peer acknowledge what it has (a challenge ACK: RFC 5961, 4), and the reset that
+// this brings about, by the kernel or by us, has the right number. All connections are under way at once; none waits
+// for another's peer.
 #pragma once
 
 #include <array>

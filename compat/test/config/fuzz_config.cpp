@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A fuzzer of what users write: libvma.conf, and the values of VMA_* variables. An input's first byte says what the rest is: 0 a file of
-// rules, and else as many variables, each a byte that chooses it, and its value up to a line's end.
+// A fuzzer of what users write: libvma.conf, and the values of VMA_* variables. An input's first byte says what the
+// rest is: 0 a file of rules, and else as many variables, each a byte that chooses it, and its value up to a line's
+// end.
 //
-// With clang: `make compat/test/config/fuzz_config`, then `compat/test/config/fuzz_config -max_total_time=60 FOUND CORPUS`, where FOUND is an empty folder
-// and CORPUS is corpus/config beside this file.
+// With clang: `make compat/test/config/fuzz_config`, then `compat/test/config/fuzz_config -max_total_time=60 FOUND
+// CORPUS`, where FOUND is an empty folder and CORPUS is corpus/config beside this file.
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>

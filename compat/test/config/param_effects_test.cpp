@@ -365,7 +365,8 @@ void moderation_is_set_and_adapted(void **)
     d = sock::Device{};
 }
 
-// vma_modify_ring(): its own lock, the numbers that fit, and no adaptation afterwards. The last of its kind here: what is asked for stays.
+// vma_modify_ring(): its own lock, the numbers that fit, and no adaptation afterwards. The last of its kind here: what
+// is asked for stays.
 void moderation_is_what_the_program_asks_for(void **)
 {
     const Changed enabled(config::g_params.cq_moderation, false);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The lines of libvma.conf that let a program be accelerated that has more rights than who starts it. fabtests/sockets/test_privileged.py has
-// the whole.
+// The lines of libvma.conf that let a program be accelerated that has more rights than who starts it.
+// fabtests/sockets/test_privileged.py has the whole.
 #include "fabtests/unit.hpp"
 
 #include <cstring>

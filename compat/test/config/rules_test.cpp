@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// libvma.conf: the grammar, what each error says and where, which section is a program's, and which addresses a rule meets.
+// libvma.conf: the grammar, what each error says and where, which section is a program's, and which addresses a rule
+// meets.
 #include "fabtests/unit.hpp"
 
 #include <arpa/inet.h>

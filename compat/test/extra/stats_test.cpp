@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The records of counters: the file's and private ones, their life, the child of a fork, and what is made of numbers that lie.
+// The records of counters: the file's and private ones, their life, the child of a fork, and what is made of numbers
+// that lie.
 #include "fabtests/unit.hpp"
 
 #include <fcntl.h>

@@ -144,7 +144,8 @@ void handlers_run_in_the_child(void **)
     close_pair(pair);
 }
 
-// Sends SIGALRM to the thread that makes it, as soon as that sleeps: a timer may end before the call begins that it is to interrupt.
+// Sends SIGALRM to the thread that makes it, as soon as that sleeps: a timer may end before the call begins that it is
+// to interrupt.
 class Interrupter
 {
 public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Is memory there? Before there is a handler the kernel is asked, then an instruction finds out; both leave the memory as it is. And the
-// alternate stack, which is the program's, has no part in it.
+// Is memory there? Before there is a handler the kernel is asked, then an instruction finds out; both leave the memory
+// as it is. And the alternate stack, which is the program's, has no part in it.
 #include "fabtests/unit.hpp"
 
 #include <signal.h>

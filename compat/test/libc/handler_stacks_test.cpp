@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What runs in front of a program's handler uses nothing of the stack that it runs on: below the kernel's frame no byte changes, and on any
-// stack, however small, the handler fares as it would without us. A sanitizer's functions do use the stack.
+// What runs in front of a program's handler uses nothing of the stack that it runs on: below the kernel's frame no byte
+// changes, and on any stack, however small, the handler fares as it would without us. A sanitizer's functions do use
+// the stack.
 #include "fabtests/unit.hpp"
 
 #include <signal.h>
@@ -22,7 +23,8 @@
 
 using namespace vma::libc;
 
-// A handler that writes nothing on its stack: it tells where that was when it began, and where the kernel's frame stands.
+// A handler that writes nothing on its stack: it tells where that was when it began, and where the kernel's frame
+// stands.
 extern "C" {
 [[gnu::visibility("hidden")]] std::uintptr_t g_begun_at = 0;
 [[gnu::visibility("hidden")]] std::uintptr_t g_frame = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The trampoline in front of signal handlers: the program sees its own handlers and the kernel's behaviour, and every one
-// that runs is counted.
+// The trampoline in front of signal handlers: the program sees its own handlers and the kernel's behaviour, and every
+// one that runs is counted.
 #include "fabtests/unit.hpp"
 
 #include <pthread.h>

@@ -93,7 +93,8 @@ void entries_are_libcs(void **)
     ::dlclose(libc);
 }
 
-// At a program's start: each function that is found without dlsym() is the one that dlsym() finds, and nearly all are found.
+// At a program's start: each function that is found without dlsym() is the one that dlsym() finds, and nearly all are
+// found.
 void next_symbols_are_dlsyms(void **)
 {
     const NextSymbols next;

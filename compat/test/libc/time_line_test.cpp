@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Times of one clock as another has them: clocks that drift, are read badly, are set; and what VMA_HW_TS_CONVERSION comes to with
-// the devices that there are.
+// Times of one clock as another has them: clocks that drift, are read badly, are set; and what VMA_HW_TS_CONVERSION
+// comes to with the devices that there are.
 #include "fabtests/unit.hpp"
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A thread that is about to wait, while another one that reads the queue has lost its processor: it gives its own away, as the other one may
-// need just that, by whichever call it waits. Whether it does is the kernel's word on its state.
+// A thread that is about to wait, while another one that reads the queue has lost its processor: it gives its own away,
+// as the other one may need just that, by whichever call it waits. Whether it does is the kernel's word on its state.
 #include "fabtests/unit.hpp"
 
 #include <poll.h>

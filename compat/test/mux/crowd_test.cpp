@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Spinning waits where more threads want to run than there are processors: they end, and for a while none begins. One without a
-// limit spins on.
+// Spinning waits where more threads want to run than there are processors: they end, and for a while none begins. One
+// without a limit spins on.
 #include "fabtests/unit.hpp"
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Rules of epoll for a set that has the kernel's events and ours: merging, fairness, sets inside of sets, timeouts. The rules
-// for one entry are in epoll_test.cpp.
+// Rules of epoll for a set that has the kernel's events and ours: merging, fairness, sets inside of sets, timeouts. The
+// rules for one entry are in epoll_test.cpp.
 #include "fabtests/unit.hpp"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ namespace {
 using namespace vma;
 using namespace epoll_look;
 
-// ---- merging and fairness ------------------------------------------------------------------------------------------------
+// ---- merging and fairness -------------------------------------------------------------------------------------------
 
 // What another thread does in the moment in which a wait has heard from the kernel.
 struct AfterTheKernel {
@@ -125,10 +125,10 @@ void ready_entries_take_turns(void **)
     fake::close_set(epfd);
 }
 
-// ---- order ---------------------------------------------------------------------------------------------------------------
+// ---- order ----------------------------------------------------------------------------------------------------------
 
-// A set with a pipe, which only the kernel knows of, and two taken sockets. A peer writes to the pipe, then to the first socket, and
-// another thread polls the engine.
+// A set with a pipe, which only the kernel knows of, and two taken sockets. A peer writes to the pipe, then to the
+// first socket, and another thread polls the engine.
 struct InTurn {
     InTurn()
     {
@@ -220,7 +220,7 @@ void only_what_may_be_later_asks_the_kernel(void **)
     drain(both.other);
 }
 
-// ---- nesting -----------------------------------------------------------------------------------------------------------------
+// ---- nesting --------------------------------------------------------------------------------------------------------
 
 void set_inside_of_a_set(void **)
 {
@@ -298,7 +298,7 @@ void edge_triggered_entry_of_a_nested_set(void **)
     fake::close_set(outer);
 }
 
-// ---- time --------------------------------------------------------------------------------------------------------------------
+// ---- time -----------------------------------------------------------------------------------------------------------
 
 void timeout_ends_spin_and_sleep(void **)
 {

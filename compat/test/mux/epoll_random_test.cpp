@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The kernel is the judge: the same random sequence of registrations, data, closes and waits runs on a plain kernel set over
-// plain sockets and on ours over sockets that change between the two paths at random. Verdicts and events must be equal.
-// A seed can be given as the only argument; each run prints its own.
+// The kernel is the judge: the same random sequence of registrations, data, closes and waits runs on a plain kernel set
+// over plain sockets and on ours over sockets that change between the two paths at random. Verdicts and events must be
+// equal. A seed can be given as the only argument; each run prints its own.
 #include "fabtests/unit.hpp"
 
 #include <errno.h>

@@ -20,9 +20,10 @@ namespace {
 using namespace vma;
 using namespace epoll_look;
 
-// ---- the program's data ----------------------------------------------------------------------------------------------------
+// ---- the program's data ---------------------------------------------------------------------------------------------
 
-// Whatever number it is: an address of ours, one with a descriptor in its lower half (Java leaves the upper one as it was), ...
+// Whatever number it is: an address of ours, one with a descriptor in its lower half (Java leaves the upper one as it
+// was), ...
 void data_may_be_an_address_of_ours(void **)
 {
     One one(kIn);
@@ -46,7 +47,7 @@ void data_may_be_an_address_of_ours(void **)
     ::close(ends[1]);
 }
 
-// ---- triggering ------------------------------------------------------------------------------------------------------------
+// ---- triggering -----------------------------------------------------------------------------------------------------
 
 void level_triggered_stays_until_read(void **)
 {
@@ -163,7 +164,7 @@ void end_is_one_edge(void **)
     }
 }
 
-// ---- registrations -----------------------------------------------------------------------------------------------------------
+// ---- registrations --------------------------------------------------------------------------------------------------
 
 void modify_is_an_edge_if_ready(void **)
 {
@@ -333,7 +334,7 @@ void given_back_as_asked(void **)
     ASSERT_EVENTS(one.epfd, just(one.fd, kIn));
 }
 
-// ---- sets --------------------------------------------------------------------------------------------------------------------
+// ---- sets -----------------------------------------------------------------------------------------------------------
 
 void set_under_two_numbers(void **)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Several threads on the same epoll sets: who sleeps is woken, no event is lost or told to two threads of a one-shot entry, and
-// sockets are added, removed, closed, lifted and returned while others wait. Meant to run under ThreadSanitizer too.
+// Several threads on the same epoll sets: who sleeps is woken, no event is lost or told to two threads of a one-shot
+// entry, and sockets are added, removed, closed, lifted and returned while others wait. Meant to run under
+// ThreadSanitizer too.
 #include "fabtests/unit.hpp"
 
 #include <errno.h>
@@ -53,7 +54,7 @@ template <typename Test> void in_every_mode(Test test)
     config::g_params = config::Params{};
 }
 
-// ---- waking ------------------------------------------------------------------------------------------------------------------
+// ---- waking ---------------------------------------------------------------------------------------------------------
 
 void sleeper_is_woken(void **)
 {
@@ -171,7 +172,8 @@ void outer_sleeper_hears_of_inner_event(void **)
     });
 }
 
-// The inner entry is on its list, from the last time; the thread that takes the next byte in tells nobody of an entry that is.
+// The inner entry is on its list, from the last time; the thread that takes the next byte in tells nobody of an entry
+// that is.
 void event_comes_while_the_inner_entry_is_looked_at(void **)
 {
     static int s_fd;
@@ -220,7 +222,7 @@ void set_closed_under_a_waiter(void **)
     });
 }
 
-// ---- everything at once --------------------------------------------------------------------------------------------------
+// ---- everything at once ---------------------------------------------------------------------------------------------
 
 constexpr int kSets = 3;
 constexpr int kStressSockets = 12;
@@ -348,7 +350,7 @@ void nothing_is_lost(void **)
     });
 }
 
-// ---- fork --------------------------------------------------------------------------------------------------------------------
+// ---- fork -----------------------------------------------------------------------------------------------------------
 
 void child_begins_with_the_kernels_sets(void **)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Sockets are slots of an array, engine events a ring under a mutex. A lock and a plain loop everywhere: this is a model.
+// Sockets are slots of an array, engine events a ring under a mutex. A lock and a plain loop everywhere: this is a
+// model.
 #include "compat/test/mux/fake_engine.hpp"
 
 #include <errno.h>
@@ -95,7 +96,7 @@ bool arm()
 
 } // namespace
 
-// ---- socket.hpp ------------------------------------------------------------------------------------------------------------
+// ---- socket.hpp -----------------------------------------------------------------------------------------------------
 
 void watch(Socket &s, Watcher &w)
 {
@@ -186,7 +187,7 @@ void pin_to_kernel(Socket &s, const char *, Heir)
     notify(s, ~0U);
 }
 
-// ---- engine.hpp ------------------------------------------------------------------------------------------------------------
+// ---- engine.hpp -----------------------------------------------------------------------------------------------------
 
 bool engine_active()
 {

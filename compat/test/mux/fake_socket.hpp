@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Stands in for the sockets (compat/src/table) in tests of the multiplexers: tracked sockets that are lifted and returned by command, an
-// engine that is a queue of events, and the sleepers' list. Behind each socket is a real AF_UNIX pair, so that what it
-// does while plain is the kernel's own doing.
+// Stands in for the sockets (compat/src/table) in tests of the multiplexers: tracked sockets that are lifted and
+// returned by command, an engine that is a queue of events, and the sleepers' list. Behind each socket is a real
+// AF_UNIX pair, so that what it does while plain is the kernel's own doing.
 #pragma once
 
 #include <cstdint>

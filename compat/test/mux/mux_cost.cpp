@@ -122,7 +122,8 @@ extern "C" [[gnu::noinline]] int counted_waits(int epfd)
     return reported;
 }
 
-// mux_cost COUNT READY: kCounted waits on a set of so many dual sockets, of which so many are ready, for fabtests/sockets/test_wait_cost.py.
+// mux_cost COUNT READY: kCounted waits on a set of so many dual sockets, of which so many are ready, for
+// fabtests/sockets/test_wait_cost.py.
 static int count_waits(int count, int ready)
 {
     const int epfd = fake::open_set();

@@ -31,7 +31,7 @@ int poll_now(std::vector<pollfd> &fds)
     return mux::poll(fds.data(), fds.size(), &kNow, nullptr);
 }
 
-// ---- poll --------------------------------------------------------------------------------------------------------------------
+// ---- poll -----------------------------------------------------------------------------------------------------------
 
 void poll_tells_what_is_asked(void **)
 {
@@ -190,7 +190,7 @@ void large_arrays(void **)
     assert_int_equal(fds.back().revents, POLLIN);
 }
 
-// ---- signals -----------------------------------------------------------------------------------------------------------------
+// ---- signals --------------------------------------------------------------------------------------------------------
 
 // A handler that runs just before the sleep ends it, too, and what is cleared up then leaves errno as it is.
 void handlers_all_the_time(void **)

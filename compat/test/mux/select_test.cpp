@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// select() over dual, plain and untracked descriptors: results bit for bit the kernel's, on the first look, after a spin, after a sleep.
+// select() over dual, plain and untracked descriptors: results bit for bit the kernel's, on the first look, after a
+// spin, after a sleep.
 #include "fabtests/unit.hpp"
 
 #include <errno.h>

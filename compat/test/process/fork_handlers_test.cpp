@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The fork handlers of the provider and of libraries that it needs: all of them run, each in its turn, and what goes beyond is libc's.
+// The fork handlers of the provider and of libraries that it needs: all of them run, each in its turn, and what goes
+// beyond is libc's.
 #include "fabtests/unit.hpp"
 
 #include <sys/wait.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The words that say when to look for offers: whoever comes at the same time as others gets the same ones, and no lock makes it so.
+// The words that say when to look for offers: whoever comes at the same time as others gets the same ones, and no lock
+// makes it so.
 #include "fabtests/unit.hpp"
 
 #include <dirent.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which processes hold a socket, when they are copied and end in any order: nobody who is left alone has been told so too early, as
-// what another one then sends is not counted, and bytes come in a wrong order.
+// Which processes hold a socket, when they are copied and end in any order: nobody who is left alone has been told so
+// too early, as what another one then sends is not counted, and bytes come in a wrong order.
 #include "fabtests/unit.hpp"
 
 #include <signal.h>
@@ -28,7 +28,8 @@ namespace {
 constexpr std::uint32_t kProcesses = 8;
 constexpr std::uint32_t kCells = 64;
 
-// A copy of this process that does nothing before it is told to. No handlers of fork() run: what they do is done here, one by one.
+// A copy of this process that does nothing before it is told to. No handlers of fork() run: what they do is done here,
+// one by one.
 class Child
 {
 public:

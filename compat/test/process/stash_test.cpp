@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What is unread of a stream when its endpoint goes while others get the socket: the bytes before the span, those of the span, and
-// those that its sender sends again come in order and once, to whichever process reads them.
+// What is unread of a stream when its endpoint goes while others get the socket: the bytes before the span, those of
+// the span, and those that its sender sends again come in order and once, to whichever process reads them.
 #include "fabtests/unit.hpp"
 
 #include <errno.h>
@@ -213,8 +213,8 @@ void lose_bytes_before(Pair &pair, std::uint8_t (&bytes)[kBytes])
     give_to_all(pair);
 }
 
-// Bytes that the kernel had before the span have gone, as those that find no room when the peer resets the connection: whoever reads
-// is not told that the stream has ended well. `forks`: another process is forked before the next read.
+// Bytes that the kernel had before the span have gone, as those that find no room when the peer resets the connection:
+// whoever reads is not told that the stream has ended well. `forks`: another process is forked before the next read.
 void check_error_of_what_has_not_come(bool forks)
 {
     Pair pair;

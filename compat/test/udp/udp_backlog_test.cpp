@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What /proc/net/softnet_stat says of packets that the kernel has taken and not delivered, as several versions write it, and as
-// none does.
+// What /proc/net/softnet_stat says of packets that the kernel has taken and not delivered, as several versions write
+// it, and as none does.
 #include "fabtests/unit.hpp"
 
 #include <string>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// UDP sockets over the real provider that other threads close under calls, and members of a group that come and go while a
-// thread sends to it: those who stay get every datagram once. And who looks whether a route still holds. Meant for ThreadSanitizer above all.
+// UDP sockets over the real provider that other threads close under calls, and members of a group that come and go
+// while a thread sends to it: those who stay get every datagram once. And who looks whether a route still holds. Meant
+// for ThreadSanitizer above all.
 #include "compat/test/udp/udp_traffic.hpp"
 
 #include <atomic>
@@ -223,7 +224,8 @@ struct LookUps {
     static inline decltype(libc::real.getsockopt) g_real = nullptr;
 };
 
-// Whether it still holds the helper thread asks, in each tick. A sender that is interrupted while it has its lock may have to, now and then.
+// Whether it still holds the helper thread asks, in each tick. A sender that is interrupted while it has its lock may
+// have to, now and then.
 void sends_do_not_look_routes_up(void **)
 {
     constexpr std::uint32_t kTicks = 20;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a hostile peer of the same user can have the provider hand over: random and garbled records for real UDP sockets that
-// take datagrams, against a model of what each socket must then give. The seed is printed; FUZZ_SEED repeats one.
+// What a hostile peer of the same user can have the provider hand over: random and garbled records for real UDP sockets
+// that take datagrams, against a model of what each socket must then give. The seed is printed; FUZZ_SEED repeats one.
 #include <netinet/in.h>
 #include <stdlib.h>
 
@@ -26,7 +26,7 @@ Random seeded()
     return Random(seed);
 }
 
-// ---- the peer --------------------------------------------------------------------------------------------------------
+// ---- the peer -------------------------------------------------------------------------------------------------------
 
 Record make_random(Random &random, std::uint64_t data, std::size_t length)
 {
@@ -129,7 +129,8 @@ void records_become_what_they_say_or_nothing(void **)
         victim->receive(random);
 }
 
-// Each says that something came by the kernel before it: a call ends all the same, with one of the two, and both run dry.
+// Each says that something came by the kernel before it: a call ends all the same, with one of the two, and both run
+// dry.
 void endless_claims_of_order_hold_nobody_up(void **)
 {
     Random random = seeded();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What parameters change for accelerated UDP sockets: how often the kernel's datagrams have their turn, and how much waits for a
-// reader.
+// What parameters change for accelerated UDP sockets: how often the kernel's datagrams have their turn, and how much
+// waits for a reader.
 #include "compat/test/udp/udp_socket.hpp"
 
 #include <algorithm>
@@ -33,8 +33,9 @@ void send_by_kernel(const sockaddr_in &to)
     ::close(plain);
 }
 
-// VMA_RX_UDP_POLL_OS_RATIO: one by the endpoint is there before each call, and so many calls are between two by the kernel. Besides
-// that the kernel has a turn a tick of the helper thread, however long this machine takes, so ticks are counted.
+// VMA_RX_UDP_POLL_OS_RATIO: one by the endpoint is there before each call, and so many calls are between two by the
+// kernel. Besides that the kernel has a turn a tick of the helper thread, however long this machine takes, so ticks are
+// counted.
 Counts receive_both(std::uint32_t ratio)
 {
     config::g_params.rx_udp_poll_os_ratio = ratio;

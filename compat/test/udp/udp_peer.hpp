@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Another process whose UDP socket sends back all it gets; and what the kernel has not delivered yet, as the library sees it.
+// Another process whose UDP socket sends back all it gets; and what the kernel has not delivered yet, as the library
+// sees it.
 #pragma once
 
 #include "compat/src/udp/backlog.hpp"

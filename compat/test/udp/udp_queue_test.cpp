@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The queue of a UDP socket between a thread that fills it and one that empties it, and the header that stands before each
-// datagram: what went in comes out, once, whole and in order; a header that is too short is none.
+// The queue of a UDP socket between a thread that fills it and one that empties it, and the header that stands before
+// each datagram: what went in comes out, once, whole and in order; a header that is too short is none.
 #include "fabtests/unit.hpp"
 
 #include <cstdlib>
@@ -44,8 +44,8 @@ bool pop(Queue &queue, unsigned number)
     return true;
 }
 
-// Most of the time it is empty when the next one comes, so that it starts again at its beginning: the reader must not take
-// that moment for a filled queue.
+// Most of the time it is empty when the next one comes, so that it starts again at its beginning: the reader must not
+// take that moment for a filled queue.
 void two_threads(void **)
 {
     constexpr unsigned kCount = 60000;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the tests of UDP sockets over the real provider share: sockets that are made, tracked and closed as the interception
-// layer does it, datagrams that tell who sent them and whether they are whole, and how a pair of sockets is accelerated.
+// What the tests of UDP sockets over the real provider share: sockets that are made, tracked and closed as the
+// interception layer does it, datagrams that tell who sent them and whether they are whole, and how a pair of sockets
+// is accelerated.
 #pragma once
 
 #include "fabtests/unit.hpp"
@@ -99,8 +100,8 @@ public:
     UdpSocket(const UdpSocket &) = delete;
     UdpSocket &operator=(const UdpSocket &) = delete;
 
-    // For calls of other threads are under way: the number is given to nobody else before they are out. ThreadSanitizer, for
-    // which the kernel's close would be a race with them, sees none.
+    // For calls of other threads are under way: the number is given to nobody else before they are out.
+    // ThreadSanitizer, for which the kernel's close would be a race with them, sees none.
     void close() const
     {
         sock::forget(fd);

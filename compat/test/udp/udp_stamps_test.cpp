@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which times a datagram that came by a port is told with: those that the socket asks for, and of those what is known, as the
-// kernel does (socket(7), Documentation/networking/timestamping.rst).
+// Which times a datagram that came by a port is told with: those that the socket asks for, and of those what is known,
+// as the kernel does (socket(7), Documentation/networking/timestamping.rst).
 #include "fabtests/unit.hpp"
 
 #include <sys/time.h>

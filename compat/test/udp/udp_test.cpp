@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// UDP sockets over the real provider, to another socket of this process and by shared memory to another process: that they are
-// accelerated, and that the datagrams of one sender keep their order whichever way they go. For ThreadSanitizer too.
+// UDP sockets over the real provider, to another socket of this process and by shared memory to another process: that
+// they are accelerated, and that the datagrams of one sender keep their order whichever way they go. For
+// ThreadSanitizer too.
 #include "compat/test/udp/udp_peer.hpp"
 #include "compat/test/udp/udp_socket.hpp"
 #include "fabtests/seed.hpp"
@@ -159,8 +160,8 @@ struct Order {
     std::uint32_t early = 0; // came before an earlier one by the endpoint, which follows one of the kernel's
 };
 
-// Each way for itself is in order. Of those by the endpoint only one that follows one by the kernel lets the kernel's go before
-// it, of which the receiver can't tell whether they are the ones that it follows.
+// Each way for itself is in order. Of those by the endpoint only one that follows one by the kernel lets the kernel's
+// go before it, of which the receiver can't tell whether they are the ones that it follows.
 Order order_of(const std::vector<std::uint32_t> &received, const std::vector<bool> &by_kernel)
 {
     Order order;
@@ -238,7 +239,8 @@ void order_of_both_ways_between_threads(void **)
     keeps_order(from, to.address, to);
 }
 
-// One thread's every sixth goes by the kernel; what it sends then by the endpoint waits for that, whatever others send between.
+// One thread's every sixth goes by the kernel; what it sends then by the endpoint waits for that, whatever others send
+// between.
 void send_every_sixth_by_kernel(const UdpSocket &from, const sockaddr_in &to, Window &window, std::uint32_t sender)
 {
     for (std::uint32_t number = 0; number < kOrdered && window.enter(); ++number) {
@@ -320,7 +322,8 @@ void order_of_two_sockets(void **)
         }
 }
 
-// What was read of the kernel's is nothing to go after: the first datagram by the endpoint doesn't wait for a later one.
+// What was read of the kernel's is nothing to go after: the first datagram by the endpoint doesn't wait for a later
+// one.
 void order_before_the_kernel(void **)
 {
     g_quiet = true;
@@ -343,7 +346,8 @@ void order_before_the_kernel(void **)
     g_quiet = false;
 }
 
-// Sends by either way, and waits until it is there: what goes by the kernel may lie in the queue of a processor for a while.
+// Sends by either way, and waits until it is there: what goes by the kernel may lie in the queue of a processor for a
+// while.
 template <typename Send> bool deliver(const UdpSocket &from, const UdpSocket &to, Send send)
 {
     const std::uint32_t before = from.kernel_sends();
@@ -384,7 +388,8 @@ void no_place_for_the_name(void **)
     }
 }
 
-// More room than a part of a message may have is no error of recv(), whichever way was looked at, and with either a datagram.
+// More room than a part of a message may have is no error of recv(), whichever way was looked at, and with either a
+// datagram.
 void more_room_than_there_is(void **)
 {
     const UdpSocket from;

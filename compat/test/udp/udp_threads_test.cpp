@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Several threads on the same UDP sockets over the real provider: every datagram arrives once and whole while others send,
-// receive, peek and wait beside, change options and connect. Meant for ThreadSanitizer above all.
+// Several threads on the same UDP sockets over the real provider: every datagram arrives once and whole while others
+// send, receive, peek and wait beside, change options and connect. Meant for ThreadSanitizer above all.
 #include "compat/test/udp/udp_traffic.hpp"
 
 #include <sys/epoll.h>
@@ -318,8 +318,8 @@ void end_receiver(Traffic &traffic, const UdpSocket &from, const std::atomic<boo
     }
 }
 
-// What it gets while it is connected to one of two senders depends on the moment; but nothing twice, nothing in pieces, and
-// it is as before when it is disconnected again.
+// What it gets while it is connected to one of two senders depends on the moment; but nothing twice, nothing in pieces,
+// and it is as before when it is disconnected again.
 void receiver_connects_meanwhile(void **)
 {
     const UdpSocket to(chosen_address());

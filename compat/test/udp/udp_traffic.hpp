@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Traffic of several threads between UDP sockets, of which every datagram is accounted for: that it came, once, and whole. It
-// holds no case; what is done beside the traffic is the tests'.
+// Traffic of several threads between UDP sockets, of which every datagram is accounted for: that it came, once, and
+// whole. It holds no case; what is done beside the traffic is the tests'.
 #pragma once
 
 #include <array>

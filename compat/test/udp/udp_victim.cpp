@@ -117,7 +117,8 @@ int hand_over(const Record &record)
     return result;
 }
 
-// What is already handed over: the model follows, and the queue has refused it if and only if it held more than its limit.
+// What is already handed over: the model follows, and the queue has refused it if and only if it held more than its
+// limit.
 void Victim::take(const Record &record)
 {
     State &u = state();
@@ -282,7 +283,8 @@ void Victim::receive(Random &random)
     model_.pop_front();
 }
 
-// While a receive polls: straight to where it wants it, unless others come first. Then it has one, and the next stays where it is.
+// While a receive polls: straight to where it wants it, unless others come first. Then it has one, and the next stays
+// where it is.
 void Victim::take_directly(const Record &record, Random &random)
 {
     State &u = state();

@@ -18,7 +18,8 @@ struct SpecHead {
     std::uint16_t size;
 };
 
-// Each spec in turn, whose bytes are there; false: they are not as many, or as long, as the attributes say, or `use` said so.
+// Each spec in turn, whose bytes are there; false: they are not as many, or as long, as the attributes say, or `use`
+// said so.
 template <typename Use> bool each_spec(const std::byte *bytes, Use use)
 {
     ibv_flow_attr attr;

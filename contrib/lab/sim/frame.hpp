@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// An Ethernet frame as the simulated NIC's parser sees it: what flow rules speak of, and its checksums. Multi-byte fields stay
-// as they are on the wire.
+// An Ethernet frame as the simulated NIC's parser sees it: what flow rules speak of, and its checksums. Multi-byte
+// fields stay as they are on the wire.
 #pragma once
 
 #include <cstddef>
@@ -32,14 +32,14 @@ struct Headers {
 // False: shorter than an Ethernet header. What is malformed behind it has no IP, or no ports.
 bool parse(std::span<const std::uint8_t> frame, Headers &headers);
 
-// Those of IPv4's header and of TCP or UDP: whether both are right (UDP's may be missing), and made anew. A frame without ports
-// has none that a NIC looks at: wrong, and left alone.
+// Those of IPv4's header and of TCP or UDP: whether both are right (UDP's may be missing), and made anew. A frame
+// without ports has none that a NIC looks at: wrong, and left alone.
 bool checksums_right(std::span<const std::uint8_t> frame, const Headers &headers);
 void write_checksums(std::span<std::uint8_t> frame, const Headers &headers);
 
-// A TCP segment cut into frames with `size` bytes of data each, as a ConnectX does it: the headers of all are the whole's, with
-// their own lengths, ids (IPv4: one up for each), and sequence numbers; CWR stays with the first, PSH and FIN with the last. Checksums
-// are left alone. False: `header` is not a TCP segment's.
+// A TCP segment cut into frames with `size` bytes of data each, as a ConnectX does it: the headers of all are the
+// whole's, with their own lengths, ids (IPv4: one up for each), and sequence numbers; CWR stays with the first, PSH and
+// FIN with the last. Checksums are left alone. False: `header` is not a TCP segment's.
 bool cut(std::span<const std::uint8_t> header, std::span<const std::uint8_t> data, std::size_t size,
          std::vector<std::vector<std::uint8_t>> &frames);
 

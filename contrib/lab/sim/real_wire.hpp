@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A simulated device's real wire: a network interface. What comes from it and no rule takes goes to another interface, whose
-// other end is the host's own; what comes from there goes out: so a NIC stands between a kernel and its network.
+// A simulated device's real wire: a network interface. What comes from it and no rule takes goes to another interface,
+// whose other end is the host's own; what comes from there goes out: so a NIC stands between a kernel and its network.
 #pragma once
 
 #include <cstdint>

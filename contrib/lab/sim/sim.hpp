@@ -43,9 +43,9 @@ struct DeviceConfig {
     std::uint32_t max_tso = 262144; // bytes of a TCP segment that it cuts for them; 0: it cuts none
     std::size_t max_flows = 65536;  // flow rules
     std::size_t max_frame = 9234;   // bytes
-    // A real wire for RAW_PACKET QPs, with Clock::real: packet sockets (packet(7), bound to one interface each, without its
-    // outgoing frames), which stay the caller's and live until the next reset(). What comes from `wire` and no rule takes goes
-    // to `host`, and what comes from there to `wire`. -1: there is none.
+    // A real wire for RAW_PACKET QPs, with Clock::real: packet sockets (packet(7), bound to one interface each, without
+    // its outgoing frames), which stay the caller's and live until the next reset(). What comes from `wire` and no rule
+    // takes goes to `host`, and what comes from there to `wire`. -1: there is none.
     int wire = -1;
     int host = -1;
 };
@@ -88,8 +88,8 @@ void lose_frames(unsigned share);
 // The port's state and its async event. A port that is down loses all messages, its own to itself too.
 void port_down(unsigned device);
 void port_up(unsigned device);
-// Another interface has the addresses of the peers now: UNREACHABLE to each id that is connected, as Linux 6.0 and later say
-// when a neighbour's link address changes. Messages are not lost by it.
+// Another interface has the addresses of the peers now: UNREACHABLE to each id that is connected, as Linux 6.0 and
+// later say when a neighbour's link address changes. Messages are not lost by it.
 void replace_peers(unsigned device);
 // As if it was pulled out: DEVICE_FATAL to each context, DEVICE_REMOVAL to each id on it, its QPs flushed. Objects on
 // it can only be destroyed.
@@ -106,7 +106,8 @@ void force_rnr(std::uint32_t qp_num, unsigned times);
 void fail_post(std::uint32_t qp_num, int error);
 // The n-th call from now (1: the next) of this function fails with this errno. `function` is a member of verbs::Table,
 // or one of alloc_dm, reg_dm_mr, create_cq_ex, create_qp_ex, modify_qp_rate_limit, create_flow, query_device_ex,
-// query_rt_values, req_notify_cq, modify_cq, post_recv, post_srq_recv. One fault for each function at a time. False: no such name.
+// query_rt_values, req_notify_cq, modify_cq, post_recv, post_srq_recv. One fault for each function at a time. False: no
+// such name.
 bool fail_call(std::string_view function, unsigned n, int error);
 // resolve_route() to this address ends in ROUTE_ERROR with this (negative) status; 0: no longer.
 void fail_route(const std::string &address, int status);

@@ -179,7 +179,8 @@ Outcome answer_read(Qp &qp, Qp &peer, const SendWr &wr)
     return out;
 }
 
-// As a device writes: past the threads, of which ThreadSanitizer would take it for one (it watches memcpy() everywhere).
+// As a device writes: past the threads, of which ThreadSanitizer would take it for one (it watches memcpy()
+// everywhere).
 [[gnu::no_sanitize("thread")]] void write_bytes(std::byte *to, const std::vector<std::byte> &bytes)
 {
     volatile std::byte *const out = to;

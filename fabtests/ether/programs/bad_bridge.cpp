@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A bridge between two interfaces that drops, doubles, holds back and marks frames (ECN), as a bad network does. It runs
-// until the end of its standard input, then says what it has done.
+// A bridge between two interfaces that drops, doubles, holds back and marks frames (ECN), as a bad network does. It
+// runs until the end of its standard input, then says what it has done.
 //
 //   bad_bridge ONE OTHER LOSS DUPLICATES HELD_BACK MARKED SEED      probabilities in percent; "bridging" when it works
 //
-// Commands: "hold INTERFACE": frames that come from there wait; "drop INTERFACE": they are lost; "go INTERFACE": on they
-// go.
+// Commands: "hold INTERFACE": frames that come from there wait; "drop INTERFACE": they are lost; "go INTERFACE": on
+// they go.
 #include <net/ethernet.h>
 #include <poll.h>
 #include <sys/socket.h>

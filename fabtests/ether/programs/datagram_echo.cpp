@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// FI_EP_DGRAM over an Ethernet port as a libfabric program uses it: what one peer sends, to us or to a group, is sent back
-// to it; with a second group, everything goes to that instead. Until the end of standard input; then "N datagrams".
+// FI_EP_DGRAM over an Ethernet port as a libfabric program uses it: what one peer sends, to us or to a group, is sent
+// back to it; with a second group, everything goes to that instead. Until the end of standard input; then "N
+// datagrams".
 //
 //   datagram_echo LOCAL PORT PEER PORT [GROUP [GROUP]]
 #include <arpa/inet.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Turning a UDP frame round in place: the answer to its sender, with a checksum of our own. For the programs of this folder,
-// which have no stack.
+// Turning a UDP frame round in place: the answer to its sender, with a checksum of our own. For the programs of this
+// folder, which have no stack.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Answers UDP frames of the flows it is told of, by AF_XDP and nothing else: no ARP, no stack. Its standard input takes one
-// command a line and its standard output answers each with one line.
+// Answers UDP frames of the flows it is told of, by AF_XDP and nothing else: no ARP, no stack. Its standard input takes
+// one command a line and its standard output answers each with one line.
 //
 //   frame_echo INTERFACE [generic|native] [poll|spin|busy] [long] [software|hardware] [queue NUMBER]...
 //     long: buffers of 4096 bytes instead of 2048; software, hardware: time stamps

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A connection of the kernel's whose segments a port takes for a while and then gives back. Each line of its standard input is
-// a command, answered by one line.
+// A connection of the kernel's whose segments a port takes for a while and then gives back. Each line of its standard
+// input is a command, answered by one line.
 //
 //   giver_back INTERFACE                 "ready"
 //   connect LOCAL PORT REMOTE PORT       "ok", or the error's name

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A library that is preloaded to stand between the provider and the kernel: it answers some system calls, or changes their arguments.
+// A library that is preloaded to stand between the provider and the kernel: it answers some system calls, or changes
+// their arguments.
 #pragma once
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The argument "nic=NETWORK:SYSFS" of programs: raw packets of a simulated NIC whose other ends are in that network namespace
-// (sim_nic.hpp), and a folder that tells of the device as the kernel would.
+// The argument "nic=NETWORK:SYSFS" of programs: raw packets of a simulated NIC whose other ends are in that network
+// namespace (sim_nic.hpp), and a folder that tells of the device as the kernel would.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Preloaded: a kernel that doesn't know metadata of frames to send (Linux before 6.8) refuses memory with its flag, as here.
+// Preloaded: a kernel that doesn't know metadata of frames to send (Linux before 6.8) refuses memory with its flag, as
+// here.
 #include <linux/if_xdp.h>
 #include <sys/socket.h>
 

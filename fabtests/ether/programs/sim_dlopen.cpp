@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Preloaded: who opens librdmacm.so.1 gets the library that SIM_NIC_LIBRARY names (sim_rdmacm.cpp). Whoever is linked with the
-// real one, as libfabric.so is, keeps it. SIM_DLOPEN_LOG names a file that gets a line for each library that is opened: the thread's
-// number and the name.
+// Preloaded: who opens librdmacm.so.1 gets the library that SIM_NIC_LIBRARY names (sim_rdmacm.cpp). Whoever is linked
+// with the real one, as libfabric.so is, keeps it. SIM_DLOPEN_LOG names a file that gets a line for each library that
+// is opened: the thread's number and the name.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/syscall.h>

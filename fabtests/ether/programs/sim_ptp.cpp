@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Preloaded: each network interface has a PTP clock, which is ahead of the system's clock by as many seconds as SIM_PTP_AHEAD says.
+// Preloaded: each network interface has a PTP clock, which is ahead of the system's clock by as many seconds as
+// SIM_PTP_AHEAD says.
 #include <linux/ethtool.h>
 #include <linux/ptp_clock.h>
 #include <linux/sockios.h>

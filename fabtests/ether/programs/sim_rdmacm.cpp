@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the provider finds in place of rdma-core's librdmacm.so.1 (sim_dlopen.cpp): a simulated NIC (sim_nic.hpp) whose other ends are in the network
-// namespace SIM_NIC_NETWORK. Only the functions that the provider calls are there.
+// What the provider finds in place of rdma-core's librdmacm.so.1 (sim_dlopen.cpp): a simulated NIC (sim_nic.hpp) whose
+// other ends are in the network namespace SIM_NIC_NETWORK. Only the functions that the provider calls are there.
 #include <cstdlib>
 
 #include "contrib/lab/sim/sim.hpp"
@@ -25,8 +25,8 @@ template <typename Result, typename... Args, Result (*Table::*Member)(Args...)> 
 
 } // namespace
 
-// Each under its own name, and of its own type, which only the declaration in rdma-core's header knows: so the linker is told
-// where the function is by one that is asked when the library is loaded.
+// Each under its own name, and of its own type, which only the declaration in rdma-core's header knows: so the linker
+// is told where the function is by one that is asked when the library is loaded.
 #pragma push_macro("ibv_query_port")
 #pragma push_macro("ibv_reg_mr")
 #undef ibv_query_port

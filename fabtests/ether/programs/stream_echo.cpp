@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// FI_EP_VMA_STREAM as a libfabric program uses it, with whoever is on the wire: a server that sends back what it gets, a client
-// that sends a stream and checks its echo, and one that measures round trips.
+// FI_EP_VMA_STREAM as a libfabric program uses it, with whoever is on the wire: a server that sends back what it gets,
+// a client that sends a stream and checks its echo, and one that measures round trips.
 //
 //   stream_echo spin|fd listen ADDRESS PORT          until the end of standard input; then "N connections, N bytes"
 //   stream_echo spin|fd connect ADDRESS PORT BYTES COUNT    COUNT connections, all at once; "ok"
@@ -126,7 +126,7 @@ std::uint8_t byte_at(std::uint64_t position)
     return static_cast<std::uint8_t>(position * 7 + (position >> 8) + (position >> 16) * 31);
 }
 
-// ---- the server --------------------------------------------------------------------------------------------------------
+// ---- the server -----------------------------------------------------------------------------------------------------
 
 class Server
 {
@@ -248,7 +248,7 @@ private:
     std::uint8_t buffer_[kChunk];
 };
 
-// ---- the clients -------------------------------------------------------------------------------------------------------
+// ---- the clients ----------------------------------------------------------------------------------------------------
 
 // One connection that sends so many bytes, and checks that the same come back.
 struct Check {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The user-space TCP against whoever is on the wire: a server that sends back what it gets, and a client
-// that sends a stream and checks its echo.
+// The user-space TCP against whoever is on the wire: a server that sends back what it gets, and a client that sends a
+// stream and checks its echo.
 //
 //   tcp_echo INTERFACE listen LOCAL PORT            until the end of standard input; then "N connections, N bytes, N open"
 //   tcp_echo INTERFACE connect LOCAL PORT REMOTE PORT BYTES COUNT    COUNT connections one after the other; "ok"
@@ -33,7 +33,7 @@ constexpr std::size_t kChunk = 65536;
 constexpr std::uint32_t kBacklog = 4096;
 constexpr inet::Nanos kLeave = 5 * inet::kSecond;
 
-// ---- the server --------------------------------------------------------------------------------------------------------
+// ---- the server -----------------------------------------------------------------------------------------------------
 
 class Server
 {
@@ -118,7 +118,7 @@ private:
     std::uint8_t buffer_[kChunk];
 };
 
-// ---- the client --------------------------------------------------------------------------------------------------------
+// ---- the client -----------------------------------------------------------------------------------------------------
 
 class Client
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One connection after the other of the user-space TCP, played call by call by commands on standard input, so that a test
-// decides what happens when. Each command has one line for an answer, which may take as long as the network does.
+// One connection after the other of the user-space TCP, played call by call by commands on standard input, so that a
+// test decides what happens when. Each command has one line for an answer, which may take as long as the network does.
 //
 //   tcp_talk INTERFACE
 //

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The extra API as a program sees it: extra_api SCENARIO [PORT], extra_api send|send_stream ADDRESS PORT. Each runs with libvma.so, makes its own peer where it needs one, and ends with 0,
-// or 1 and a line that says what was not so.
+// The extra API as a program sees it: extra_api SCENARIO [PORT], extra_api send|send_stream ADDRESS PORT. Each runs
+// with libvma.so, makes its own peer where it needs one, and ends with 0, or 1 and a line that says what was not so.
 #include "fabtests/extra/programs/extra_api.hpp"
 
 namespace extra_test {

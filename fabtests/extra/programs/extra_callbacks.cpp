@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Receive callbacks of TCP sockets: registered before the first message or after some, of connections by the kernel and accelerated
-// ones, with each answer. One message is under way at a time, and the callback acknowledges it, so what it is asked about is a message.
+// Receive callbacks of TCP sockets: registered before the first message or after some, of connections by the kernel and
+// accelerated ones, with each answer. One message is under way at a time, and the callback acknowledges it, so what it
+// is asked about is a message.
 #include <sys/ioctl.h>
 
 #include <algorithm>
@@ -185,7 +186,8 @@ void await_end_of_peer()
 
 } // namespace
 
-// CALLBACK_AFTER messages it is registered; CALLBACK_ANSWER is the number of the answer; CALLBACK_OFF says after how many it ends.
+// CALLBACK_AFTER messages it is registered; CALLBACK_ANSWER is the number of the answer; CALLBACK_OFF says after how
+// many it ends.
 void tcp_callback()
 {
     Answers answers;
@@ -243,8 +245,8 @@ vma_recv_callback_retval_t turn(int, std::size_t count, iovec part[], vma_info_t
 
 } // namespace
 
-// A stream as fast as it goes: each byte is asked about once and in order, and all are received; MSG_WAITALL gets all that it asks for, and
-// FIONREAD never tells of more than there is.
+// A stream as fast as it goes: each byte is asked about once and in order, and all are received; MSG_WAITALL gets all
+// that it asks for, and FIONREAD never tells of more than there is.
 void tcp_callback_stream()
 {
     Bytes bytes;

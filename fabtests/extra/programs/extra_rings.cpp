@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a ring is asked for where there is a device for it: moderation of interrupts, registration of memory; and whose memory it receives into.
+// What a ring is asked for where there is a device for it: moderation of interrupts, registration of memory; and whose
+// memory it receives into.
 #include "fabtests/extra/programs/extra_api.hpp"
 
 #include <map>
@@ -26,7 +27,8 @@ Head wait_for_a_device(int fd)
 
 // ---- the program's allocator
 
-// Of the allocator's, with their sizes: one for each datagram that waits at a fork, too. For ever, as the library is there longer.
+// Of the allocator's, with their sizes: one for each datagram that waits at a fork, too. For ever, as the library is
+// there longer.
 auto &g_blocks = *new std::map<const char *, std::size_t>;
 std::mutex g_blocks_mutex;
 

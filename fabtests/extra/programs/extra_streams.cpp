@@ -192,7 +192,8 @@ void tcp_held_over_fork()
         end_peer();
 }
 
-// Nothing is given back before the end, and then by another thread: half is lent at most, the rest is copied, and all is whole.
+// Nothing is given back before the end, and then by another thread: half is lent at most, the rest is copied, and all
+// is whole.
 void tcp_kept()
 {
     const int fd = receiver_of_stream();

@@ -98,7 +98,8 @@ struct Wait {
     std::uint32_t events; // of the epoll set
 };
 
-// All is dropped: nothing wakes it. (A datagram by the kernel may, once in a while: what is asked about when it is received.)
+// All is dropped: nothing wakes it. (A datagram by the kernel may, once in a while: what is asked about when it is
+// received.)
 void check_silence(int fd, int set, const Wait &wait, Judge &judge)
 {
     unsigned woken = 0;
@@ -241,7 +242,8 @@ void dummies()
     end_peer();
 }
 
-// Of a socket that is connected to an echo on another host: HEADER_HOST of the environment, HEADER_STREAM for one of TCP.
+// Of a socket that is connected to an echo on another host: HEADER_HOST of the environment, HEADER_STREAM for one of
+// TCP.
 void header()
 {
     const char *const host = std::getenv("HEADER_HOST");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// SocketXtreme, with VMA_SOCKETXTREME=1: one socket, many of both kinds, many threads, a program that gives nothing back.
+// SocketXtreme, with VMA_SOCKETXTREME=1: one socket, many of both kinds, many threads, a program that gives nothing
+// back.
 #include <atomic>
 #include <mutex>
 #include <thread>
@@ -377,7 +378,8 @@ unsigned take_all(int ring, std::vector<vma_buff_t *> &held, std::vector<std::ui
 
 } // namespace
 
-// A program that gives nothing back gets no more packets than there are, and all goes on when it does. A child has none of them.
+// A program that gives nothing back gets no more packets than there are, and all goes on when it does. A child has none
+// of them.
 void xtreme_full()
 {
     const int way = start_peer(send_small_numbers);

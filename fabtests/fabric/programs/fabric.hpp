@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One connected FI_EP_MSG endpoint of the vma provider through libfabric.so, as any libfabric program makes it. For test
-// programs: every error ends the process with a message, and no wait lasts longer than 20 s.
+// One connected FI_EP_MSG endpoint of the vma provider through libfabric.so, as any libfabric program makes it. For
+// test programs: every error ends the process with a message, and no wait lasts longer than 20 s.
 #pragma once
 
 #include <rdma/fabric.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* MPI of which one rank kills itself while the others wait for its messages. The harness compiles it with mpicc; it is not part of the build. */
+/*
+ * MPI of which one rank kills itself while the others wait for its messages. The harness compiles it with mpicc; it is
+ * not part of the build.
+ */
 #include <mpi.h>
 #include <signal.h>
 

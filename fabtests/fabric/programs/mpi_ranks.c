@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* MPI between all ranks, of which there may be any number from two on: messages of many sizes both ways between each two, messages that are
- * taken by another order than they came in, from anybody, and after the sender knows of it; collective operations. Every byte
- * is checked. "mpi_ranks [LARGEST [ROUNDS]]": up to so many bytes a message, 32 KiB at least; so often each size. The harness
- * compiles it with mpicc; it is not part of the build. */
+/*
+ * MPI between all ranks, of which there may be any number from two on: messages of many sizes both ways between each
+ * two, messages that are taken by another order than they came in, from anybody, and after the sender knows of it;
+ * collective operations. Every byte is checked. "mpi_ranks [LARGEST [ROUNDS]]": up to so many bytes a message, 32 KiB
+ * at least; so often each size. The harness compiles it with mpicc; it is not part of the build.
+ */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +63,10 @@ static void exchange(int step)
     }
 }
 
-/* Everybody sends to rank 0, which takes the last tag first: what came before waits, unexpected. Then as it comes, from anybody. */
+/*
+ * Everybody sends to rank 0, which takes the last tag first: what came before waits, unexpected. Then as it comes, from
+ * anybody.
+ */
 static void by_tag(void)
 {
     for (int tag = 0; g_rank && tag < kTags; ++tag) {

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* One-sided MPI between all ranks, in a ring: what is put into the next one's window is got back and found there, short and long, and all count in
- * the first one's: "mpi_windows [COUNTS]", so often each. The harness compiles it with mpicc; it is not part of the build. */
+/*
+ * One-sided MPI between all ranks, in a ring: what is put into the next one's window is got back and found there, short
+ * and long, and all count in the first one's: "mpi_windows [COUNTS]", so often each. The harness compiles it with
+ * mpicc; it is not part of the build.
+ */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

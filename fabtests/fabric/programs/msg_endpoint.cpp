@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Two libfabric programs over one FI_EP_MSG connection of the vma provider: connection data, reject, messages, RMA, errors,
-// overload, the peer's end. One scenario a run; every deviation ends it with a message.
+// Two libfabric programs over one FI_EP_MSG connection of the vma provider: connection data, reject, messages, RMA,
+// errors, overload, the peer's end. One scenario a run; every deviation ends it with a message.
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A connection (FI_EP_MSG) with FI_OPT_VMA_KEEPALIVE_TIMEOUT or FI_OPT_VMA_SEND_TIMEOUT, for a test that takes the link between its
-// two hosts away. The client says when it works, what it hears of the end, and in which completion.
+// A connection (FI_EP_MSG) with FI_OPT_VMA_KEEPALIVE_TIMEOUT or FI_OPT_VMA_SEND_TIMEOUT, for a test that takes the link
+// between its two hosts away. The client says when it works, what it hears of the end, and in which completion.
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// begin PARENT PRELOAD NETNS PROGRAM [ARGUMENT...]: what a test's process does before it is the program: it ends with the process PARENT,
-// takes what a shell's background job ignores, enters the network namespace of the file NETNS, and has PRELOAD for LD_PRELOAD ("" for
-// either: none). Python could do so between fork() and exec(), but a copy of Python's memory takes 25 ms, and this 2.
+// begin PARENT PRELOAD NETNS PROGRAM [ARGUMENT...]: what a test's process does before it is the program: it ends with
+// the process PARENT, takes what a shell's background job ignores, enters the network namespace of the file NETNS, and
+// has PRELOAD for LD_PRELOAD ("" for either: none). Python could do so between fork() and exec(), but a copy of
+// Python's memory takes 25 ms, and this 2.
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The order of events, by act: in each round the client does something by the kernel that the server hears of on one descriptor, each time in
-// another way, and then sends a byte on an accelerated connection. The server, whose epoll set has both, is never told of the byte first.
+// The order of events, by act: in each round the client does something by the kernel that the server hears of on one
+// descriptor, each time in another way, and then sends a byte on an accelerated connection. The server, whose epoll set
+// has both, is never told of the byte first.
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <sys/epoll.h>
@@ -164,8 +165,8 @@ void by_fclose(int fd)
     gone(std::fclose(stream));
 }
 
-// A plain connection of ours, which has carried too little to be accelerated. The byte has come when it is acknowledged: on a busy machine
-// that is some time after the call.
+// A plain connection of ours, which has carried too little to be accelerated. The byte has come when it is
+// acknowledged: on a busy machine that is some time after the call.
 void by_plain_send(int fd)
 {
     by_send(fd);

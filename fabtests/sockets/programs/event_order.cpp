@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The order of events. In each round every sender writes on some of its connections, one after the other; what a wait reports is then always
-// what was written first, and nothing behind a gap, for epoll in that order. (The kernel's poll() and select() look at one descriptor after
-// the other, and may have passed what is written meanwhile: they are held to it where all descriptors are the library's.) Some descriptors may be the kernel's alone: what was
-// written first, to the one or the other, comes in the same call at the latest as what was written after it (two in a round: doc/multiplexing.md).
+// The order of events. In each round every sender writes on some of its connections, one after the other; what a wait
+// reports is then always what was written first, and nothing behind a gap, for epoll in that order. (The kernel's
+// poll() and select() look at one descriptor after the other, and may have passed what is written meanwhile: they are
+// held to it where all descriptors are the library's.) Some descriptors may be the kernel's alone: what was written
+// first, to the one or the other, comes in the same call at the latest as what was written after it (two in a round:
+// doc/multiplexing.md).
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>

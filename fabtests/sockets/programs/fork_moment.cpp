@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Forks again and again while connections are being accelerated, and looks at what the child inherits: nothing that the library's
-// thread had begun. An allocator that stands still in that thread is where it shows: its lock would stay locked in the child. And the
-// thread that forks asks for no memory between handlers: an allocator with handlers of its own (jemalloc's) is locked there.
+// Forks again and again while connections are being accelerated, and looks at what the child inherits: nothing that the
+// library's thread had begun. An allocator that stands still in that thread is where it shows: its lock would stay
+// locked in the child. And the thread that forks asks for no memory between handlers: an allocator with handlers of its
+// own (jemalloc's) is locked there.
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// message_cost server|client --control FD recv|poll|epoll CONNECTIONS MESSAGES: a server that answers small messages. The client has sent
-// MESSAGES on each connection, in turn, before each round begins, so the server never waits, and what callgrind counts in answer_round() is
-// the same however busy the machine is. The server prints how many messages that were.
+// message_cost server|client --control FD recv|poll|epoll CONNECTIONS MESSAGES: a server that answers small messages.
+// The client has sent MESSAGES on each connection, in turn, before each round begins, so the server never waits, and
+// what callgrind counts in answer_round() is the same however busy the machine is. The server prints how many messages
+// that were.
 #include <poll.h>
 #include <sys/epoll.h>
 

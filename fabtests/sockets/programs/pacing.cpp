@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One side sends for some time under SO_MAX_PACING_RATE, the other measures what arrives. The connection, or the pair of UDP sockets,
-// is accelerated by then. Arguments: tcp|udp, blocking|poll|epoll, bytes a second, milliseconds, bytes a call, and after how many bytes the
-// receiver stops for 30 ms, again and again (0: never). The receiver prints bytes and ns from the first arrival, which doesn't count, to the
-// last; the sender what it sent, in how many calls, how often it was refused, and its CPU time.
+// One side sends for some time under SO_MAX_PACING_RATE, the other measures what arrives. The connection, or the pair
+// of UDP sockets, is accelerated by then. Arguments: tcp|udp, blocking|poll|epoll, bytes a second, milliseconds, bytes
+// a call, and after how many bytes the receiver stops for 30 ms, again and again (0: never). The receiver prints bytes
+// and ns from the first arrival, which doesn't count, to the last; the sender what it sent, in how many calls, how
+// often it was refused, and its CPU time.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What VMA_* parameters change for a program, as it sees it itself: one command a run, one line a result. Both ends of its
-// connections are in this process. test_parameter_effects.py starts it.
+// What VMA_* parameters change for a program, as it sees it itself: one command a run, one line a result. Both ends of
+// its connections are in this process. test_parameter_effects.py starts it.
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -42,8 +42,8 @@ struct Peer {
     sockaddr_storage address(socklen_t *len) const;
 };
 
-// Options common to all programs: "server" or "client", --control FD, --family 4|6|mapped, --at ADDRESS of the server (of that
-// family). Consumes what it knows.
+// Options common to all programs: "server" or "client", --control FD, --family 4|6|mapped, --at ADDRESS of the server
+// (of that family). Consumes what it knows.
 Peer parse_peer(int *argc, char **argv);
 
 // True when the harness expects this run's connections to be accelerated (FABTEST_LIFT=1).

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What was sent before a read that doesn't wait begins is there for it, and the room that the peer has made before a send that doesn't,
-// whichever thread takes news out of the library's queue: another one does all the time, by reading from an idle connection.
+// What was sent before a read that doesn't wait begins is there for it, and the room that the peer has made before a
+// send that doesn't, whichever thread takes news out of the library's queue: another one does all the time, by reading
+// from an idle connection.
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Connections that several threads of one process use, for test_rings.py: which rings they are on is in the log. All ends are in
-// this process.
+// Connections that several threads of one process use, for test_rings.py: which rings they are on is in the log. All
+// ends are in this process.
 //   rings threads N TIMES      each of N threads talks over a connection of its own
 //   rings wait HOW N TIMES     N connections made by as many threads; then one thread answers on all by poll, select, epoll or nested
 //   rings option LOGIC N       as `threads`, with SO_VMA_RING_ALLOC_LOGIC

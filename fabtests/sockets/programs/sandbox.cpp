@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A server that allows itself only the system calls that it makes, in several ways and at several moments. WHEN: `first` before it accepts,
-// `accepted` before a byte is exchanged, `running` once its connections are accelerated where they are to be. HOW: who sets the filter, and by
-// what, or `never`. ACTION: what the filter does about any other call. What it prints is the same without the library.
+// A server that allows itself only the system calls that it makes, in several ways and at several moments. WHEN:
+// `first` before it accepts, `accepted` before a byte is exchanged, `running` once its connections are accelerated
+// where they are to be. HOW: who sets the filter, and by what, or `never`. ACTION: what the filter does about any other
+// call. What it prints is the same without the library.
 #include <arpa/inet.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -257,8 +258,8 @@ void in_thread(Work w)
     must(-::pthread_join(thread, nullptr), "pthread_join");
 }
 
-// `thread`: it serves, and is the only one under the filter. `tsync`: it sets it for all, and the first serves. `other`: for itself, and the first,
-// which is under none, serves.
+// `thread`: it serves, and is the only one under the filter. `tsync`: it sets it for all, and the first serves.
+// `other`: for itself, and the first, which is under none, serves.
 void restrict_and_serve(const Plan &plan, const Sockets &s)
 {
     if (plan.how == "thread")

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Connections that end while they leave the kernel, or just before or behind: each carries some exchanges, and is closed at once.
+// Connections that end while they leave the kernel, or just before or behind: each carries some exchanges, and is
+// closed at once.
 #include <unistd.h>
 
 #include <cstdio>

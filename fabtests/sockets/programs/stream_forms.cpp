@@ -85,7 +85,7 @@ bool would_block(ssize_t n)
     return n < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
-// ---- sending: each form sends up to `len` bytes that stand in the buffer and returns how many went -------------------
+// ---- sending: each form sends up to `len` bytes that stand in the buffer and returns how many went ------------------
 
 using Form = ssize_t (*)(Stream &, std::size_t len);
 struct NamedForm {
@@ -368,7 +368,7 @@ void expect_end(Stream &s)
         die("%zd %s instead of the end of the stream", n, n < 0 ? strerrorname_np(errno) : "");
 }
 
-// ---- styles -----------------------------------------------------------------------------------------------------------
+// ---- styles ---------------------------------------------------------------------------------------------------------
 
 void wait_for(int fd, short events)
 {

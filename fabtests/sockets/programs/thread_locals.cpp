@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A program whose thread-local variables are larger than the library's thread needs for itself: each thread of the process has them.
+// A program whose thread-local variables are larger than the library's thread needs for itself: each thread of the
+// process has them.
 #include <unistd.h>
 
 #include <cstring>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Many threads of the server wait each for a socket of its own, by recv(), poll() alone or beside another socket, or epoll_wait(), and one of them is
-// talked to: the others sleep on. The kernel has counted how often each was given a processor.
+// Many threads of the server wait each for a socket of its own, by recv(), poll() alone or beside another socket, or
+// epoll_wait(), and one of them is talked to: the others sleep on. The kernel has counted how often each was given a
+// processor.
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the processes of one run of the step harness know of each other: memory that all of them map. It says how far each
-// direction was sent and read, so whoever is killed wherever, what has to come is still known; and it has the few words by which
-// the run goes on.
+// What the processes of one run of the step harness know of each other: memory that all of them map. It says how far
+// each direction was sent and read, so whoever is killed wherever, what has to come is still known; and it has the few
+// words by which the run goes on.
 #pragma once
 
 #include <sys/mman.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What an instruction of x86-64 reaches in memory: as much of its encoding as tells that. Not a disassembler: lengths and names are
-// nobody's business here.
+// What an instruction of x86-64 reaches in memory: as much of its encoding as tells that. Not a disassembler: lengths
+// and names are nobody's business here.
 #pragma once
 
 #include <sys/user.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The stretches of a connection's life that are stepped through: who is stepped, and which of its threads. What the two sides do
-// in each is in talker.cpp.
+// The stretches of a connection's life that are stepped through: who is stepped, and which of its threads. What the two
+// sides do in each is in talker.cpp.
 #pragma once
 
 #include <cstring>

@@ -22,8 +22,8 @@ namespace step {
 
 namespace {
 
-// The harness itself is looked at: a side that writes the wrong number down. STEP_BREAK=double: each message a byte short, so that
-// the next one begins with the same byte; STEP_BREAK=lose: more than was sent, before the end.
+// The harness itself is looked at: a side that writes the wrong number down. STEP_BREAK=double: each message a byte
+// short, so that the next one begins with the same byte; STEP_BREAK=lose: more than was sent, before the end.
 bool breaks(const char *how)
 {
     const char *const chosen = std::getenv("STEP_BREAK");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One side of the stepped connection: sends and reads bytes that are a function of their position, and writes down how far it came.
+// One side of the stepped connection: sends and reads bytes that are a function of their position, and writes down how
+// far it came.
 #pragma once
 
 #include <sys/types.h>

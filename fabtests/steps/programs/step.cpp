@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // step --talker PROGRAM --scenario NAME --fault none|kill|stop|stop-kill [--preload LIBRARY] [--buffer BYTES] [--every]
-// [--pause MILLISECONDS] survey|POINT...: runs the two sides of a connection for each. A survey steps one of them through the scenario's
-// stretch, instruction by instruction, and names its points. A point is gone to at full speed, and the fault happens there.
-// What became of every byte is printed, as a line of JSON. fabtests/steps/inject.py is what people call.
+// [--pause MILLISECONDS] survey|POINT...: runs the two sides of a connection for each. A survey steps one of them
+// through the scenario's stretch, instruction by instruction, and names its points. A point is gone to at full speed,
+// and the fault happens there. What became of every byte is printed, as a line of JSON. fabtests/steps/inject.py is
+// what people call.
 #include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
@@ -225,7 +226,8 @@ void Run::inject(Tracee &tracee)
     ::kill(victim, SIGKILL);
 }
 
-// An execve() undoes a stop that another thread of the process has begun (the kernel's zap_other_threads()), so it is asked again.
+// An execve() undoes a stop that another thread of the process has begun (the kernel's zap_other_threads()), so it is
+// asked again.
 void Run::wait_until_stopped(pid_t victim)
 {
     int status = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// talker writer|reader SCENARIO [--heir FD]: one side of the stepped connection. It calls sockets as any program does; the step
-// harness runs it with the library, without, and stops and kills it anywhere in its stretch.
+// talker writer|reader SCENARIO [--heir FD]: one side of the stepped connection. It calls sockets as any program does;
+// the step harness runs it with the library, without, and stops and kills it anywhere in its stretch.
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>

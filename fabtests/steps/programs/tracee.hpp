@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One thread of another process, stepped instruction by instruction (ptrace), and what of its instructions others can see: system
-// calls, and what reaches into memory that it shares. Between two of these a process may be stopped or killed wherever one likes:
-// it makes no difference to anybody else.
+// One thread of another process, stepped instruction by instruction (ptrace), and what of its instructions others can
+// see: system calls, and what reaches into memory that it shares. Between two of these a process may be stopped or
+// killed wherever one likes: it makes no difference to anybody else.
 #pragma once
 
 #include <sys/types.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Both sides of many connections in one process, over the local device through libfabric: every progress model, and what a
-// peer may say that is wrong.
+// Both sides of many connections in one process, over the local device through libfabric: every progress model, and
+// what a peer may say that is wrong.
 #include "fabtests/unit.hpp"
 
 #include "util/vma_lat/crew.hpp"

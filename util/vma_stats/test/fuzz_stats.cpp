@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A fuzzer of vma_stats' reader and of its views: whatever stands in a process's file, nothing is read beyond it, everything ends, and
-// nothing is printed that a terminal would follow. An input is a file's length, 4 bytes, and then changes of a sound file: where (4 bytes),
-// how many bytes (1), the bytes; all little endian, and where they are beyond an end, what is left of them.
+// A fuzzer of vma_stats' reader and of its views: whatever stands in a process's file, nothing is read beyond it,
+// everything ends, and nothing is printed that a terminal would follow. An input is a file's length, 4 bytes, and then
+// changes of a sound file: where (4 bytes), how many bytes (1), the bytes; all little endian, and where they are beyond
+// an end, what is left of them.
 //
-// With clang: `make util/vma_stats/test/fuzz_stats`, then `util/vma_stats/test/fuzz_stats -max_total_time=60 FOUND CORPUS`, where FOUND is an
-// empty folder and CORPUS is corpus/stats beside this file.
+// With clang: `make util/vma_stats/test/fuzz_stats`, then `util/vma_stats/test/fuzz_stats -max_total_time=60 FOUND
+// CORPUS`, where FOUND is an empty folder and CORPUS is corpus/stats beside this file.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Writes a process's file of counters with the numbers of the samples that libvma's tool was shown with: stats_sample FOLDER PID
-// [later] ("later": what it has counted a second after). For fabtests/util/test_vma_stats.py.
+// Writes a process's file of counters with the numbers of the samples that libvma's tool was shown with: stats_sample
+// FOLDER PID [later] ("later": what it has counted a second after). For fabtests/util/test_vma_stats.py.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Messages of the agent protocol as they are read, the segments that peers are sent, and what is taken for their answers.
+// Messages of the agent protocol as they are read, the segments that peers are sent, and what is taken for their
+// answers.
 #include "fabtests/unit.hpp"
 
 #include <arpa/inet.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Frames of RAW_PACKET queue pairs over the simulated wire: which of them a rule gives to a QP, and what becomes of the others.
+// Frames of RAW_PACKET queue pairs over the simulated wire: which of them a rule gives to a QP, and what becomes of the
+// others.
 #include "fabtests/unit.hpp"
 
 #include "contrib/lab/sim/test/frame_host.hpp"
@@ -9,7 +10,7 @@ using namespace vma::sim_test;
 
 namespace {
 
-// ---- rules ---------------------------------------------------------------------------------------------------------------
+// ---- rules ----------------------------------------------------------------------------------------------------------
 
 void no_rule_no_frame(void **)
 {
@@ -141,7 +142,7 @@ void rules_that_are_refused(void **)
     refused(ENOMEM, [](Rule &) {});
 }
 
-// ---- frames --------------------------------------------------------------------------------------------------------------
+// ---- frames ---------------------------------------------------------------------------------------------------------
 
 void a_frame_without_a_receive_is_lost(void **)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// asio: sockets as programs on Boost.Asio use them, by callbacks, coroutines, and calls that block. Asio waits by one edge-triggered epoll
-// set, with an eventfd and a timerfd in it, for all threads of a context. No case needs another. Speaks TAP.
+// asio: sockets as programs on Boost.Asio use them, by callbacks, coroutines, and calls that block. Asio waits by one
+// edge-triggered epoll set, with an eventfd and a timerfd in it, for all threads of a context. No case needs another.
+// Speaks TAP.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// UDP and local datagrams: who sent, parts of a datagram, several buffers, a receive that is cancelled, a port where nobody is.
+// UDP and local datagrams: who sent, parts of a datagram, several buffers, a receive that is cancelled, a port where
+// nobody is.
 #ifndef FABTESTS_POSIX_PROGRAMS_ASIO_DATAGRAMS_HPP
 #define FABTESTS_POSIX_PROGRAMS_ASIO_DATAGRAMS_HPP
 

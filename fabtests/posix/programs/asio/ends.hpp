@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How connections begin not at all, and end: refused, reset, shut down by one side, closed below an operation; the error codes of each.
+// How connections begin not at all, and end: refused, reset, shut down by one side, closed below an operation; the
+// error codes of each.
 #ifndef FABTESTS_POSIX_PROGRAMS_ASIO_ENDS_HPP
 #define FABTESTS_POSIX_PROGRAMS_ASIO_ENDS_HPP
 

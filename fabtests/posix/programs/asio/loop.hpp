@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the cases are made of: connections, expectations, and an io_context that is run to its end by several threads. A case that
-// fails throws, in whatever thread. All of it is one translation unit with asio.cpp, as Boost's templates take long to compile.
+// What the cases are made of: connections, expectations, and an io_context that is run to its end by several threads. A
+// case that fails throws, in whatever thread. All of it is one translation unit with asio.cpp, as Boost's templates
+// take long to compile.
 #ifndef FABTESTS_POSIX_PROGRAMS_ASIO_LOOP_HPP
 #define FABTESTS_POSIX_PROGRAMS_ASIO_LOOP_HPP
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// TCP by callbacks: servers and clients of lines, one thread and several, many connections at once, many buffers at once, megabytes.
+// TCP by callbacks: servers and clients of lines, one thread and several, many connections at once, many buffers at
+// once, megabytes.
 #ifndef FABTESTS_POSIX_PROGRAMS_ASIO_STREAMS_HPP
 #define FABTESTS_POSIX_PROGRAMS_ASIO_STREAMS_HPP
 

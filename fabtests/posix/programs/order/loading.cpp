@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// loading LIBRARY: opens it in a thread. Its constructor, in which no other thread can open a library, has a connection to main() and makes and
-// closes others. main()'s end is the one
-// that connects, and so the first in the process that wants the provider.
+// loading LIBRARY: opens it in a thread. Its constructor, in which no other thread can open a library, has a connection
+// to main() and makes and closes others. main()'s end is the one that connects, and so the first in the process that
+// wants the provider.
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>

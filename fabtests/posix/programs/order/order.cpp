@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// order PLUGIN | order --apart LIBRARY: the program. Its own close() and accept() are those of its libraries too, and call the next ones.
-// --apart: a second copy of the library with the stages is opened in a namespace of its own, in which no library is preloaded.
+// order PLUGIN | order --apart LIBRARY: the program. Its own close() and accept() are those of its libraries too, and
+// call the next ones. --apart: a second copy of the library with the stages is opened in a namespace of its own, in
+// which no library is preloaded.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>

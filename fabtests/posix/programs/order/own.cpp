@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A program with functions of its own in libc's place, and a lock that it holds while it closes a connection. No library may enter them
-// with a lock held that close() waits for. It says how often the acceleration was in one of them at all.
+// A program with functions of its own in libc's place, and a lock that it holds while it closes a connection. No
+// library may enter them with a lock held that close() waits for. It says how often the acceleration was in one of them
+// at all.
 #include <dlfcn.h>
 #include <unistd.h>
 

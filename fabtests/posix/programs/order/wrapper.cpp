@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Another preloaded library, with functions of its own around libc's: they count, and go on to the next. Tells what it has counted when
-// the process ends.
+// Another preloaded library, with functions of its own around libc's: they count, and go on to the next. Tells what it
+// has counted when the process ends.
 #include <dlfcn.h>
 #include <sys/socket.h>
 #include <unistd.h>

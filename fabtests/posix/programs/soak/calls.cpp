@@ -39,7 +39,8 @@ sockaddr_storage loopback(unsigned family, std::uint16_t port, socklen_t *len)
 
 namespace {
 
-// Another library's calls: libc's own, which no preload library sees by their names. The result is as read()'s and write()'s.
+// Another library's calls: libc's own, which no preload library sees by their names. The result is as read()'s and
+// write()'s.
 template <typename Move> ssize_t by_stream(int fd, const char *mode, const Move &move, int *error)
 {
     std::FILE *const file = ::fdopen(fabtest::must(::dup(fd), "dup"), mode);

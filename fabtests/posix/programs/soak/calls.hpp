@@ -16,8 +16,8 @@ constexpr int kPatience = 40000; // milliseconds until a wait for what has to co
 // 127.0.0.1 (family 0) or ::1 (1).
 sockaddr_storage loopback(unsigned family, std::uint16_t port, socklen_t *len);
 
-// As recv() and send(). `wait`: the call may wait, if the socket does. `call`: what was called. `behind`: the error that came behind the bytes
-// that were sent, and is told but once; 0: none.
+// As recv() and send(). `wait`: the call may wait, if the socket does. `call`: what was called. `behind`: the error
+// that came behind the bytes that were sent, and is told but once; 0: none.
 ssize_t receive_form(fabtest::Random &random, int fd, char *bytes, std::size_t len, bool wait, const char **call);
 ssize_t send_form(fabtest::Random &random, int fd, char *bytes, std::size_t len, bool wait, const char **call,
                   int *behind);

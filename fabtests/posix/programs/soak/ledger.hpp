@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What all processes of a soak know of each other: a file that each of them maps. It says of each stream how far either side has
-// sent and read, who is at it, who holds it, and what was done last; so a stream can be forked, passed and killed, and each byte is
-// still known where it has to come. A process that is killed leaves its locks taken: nobody touches that direction again.
+// What all processes of a soak know of each other: a file that each of them maps. It says of each stream how far either
+// side has sent and read, who is at it, who holds it, and what was done last; so a stream can be forked, passed and
+// killed, and each byte is still known where it has to come. A process that is killed leaves its locks taken: nobody
+// touches that direction again.
 #pragma once
 
 #include <sys/types.h>
@@ -116,7 +117,8 @@ std::uint32_t since_start_us();
 // Ends this process, and with it the run, with all that is known of the stream (none: -1).
 [[noreturn]] [[gnu::format(printf, 2, 3)]] void fail(std::int64_t stream, const char *format, ...);
 
-// What the kernel has of connections, its queues and timers, on stderr. `which`: a filter of ss(8), or what its output goes through.
+// What the kernel has of connections, its queues and timers, on stderr. `which`: a filter of ss(8), or what its output
+// goes through.
 void show_sockets(const std::string &which);
 
 void hold(Side &side);   // this process has one descriptor more of it

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A soak's options of sockets: how much room each side has, and how fast it may send. Both change how far a stream may be ahead of its
-// reader, and so where what was sent stands when somebody forks, ends or is killed.
+// A soak's options of sockets: how much room each side has, and how fast it may send. Both change how far a stream may
+// be ahead of its reader, and so where what was sent stands when somebody forks, ends or is killed.
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -13,8 +13,8 @@ namespace soak {
 namespace {
 
 constexpr int kSendSizes[] = {1, 4096, 16384, 65536, 262144, 1 << 20}; // the kernel makes more of the first one
-// No smaller ones: where not much more than a segment of the loopback device fits, the kernel's sender waits for its timer, longer and longer
-// (65,536: 0.2 to 0.4 s were measured between plain programs).
+// No smaller ones: where not much more than a segment of the loopback device fits, the kernel's sender waits for its
+// timer, longer and longer (65,536: 0.2 to 0.4 s were measured between plain programs).
 constexpr int kReceiveSizes[] = {262144, 1 << 20};
 constexpr std::uint64_t kRates[] = {1 << 20, 4 << 20, 64 << 20,
                                     ~std::uint64_t{0}}; // bytes a second; the last: no limit
@@ -27,9 +27,9 @@ void set(const Held &h, const char *call, int name, const void *value, socklen_t
         fail(h.stream, "%s: %s", call, strerrorname_np(-result));
 }
 
-// A receive buffer that becomes smaller than what lies in it makes the kernel drop the acknowledgements that come in too: the other
-// direction's sender has all its bytes unacknowledged and waits for its timer, longer and longer, until this one is read (seen in ss: 678,912
-// bytes of 524,288, seven retransmissions of what the peer had long received).
+// A receive buffer that becomes smaller than what lies in it makes the kernel drop the acknowledgements that come in
+// too: the other direction's sender has all its bytes unacknowledged and waits for its timer, longer and longer, until
+// this one is read (seen in ss: 678,912 bytes of 524,288, seven retransmissions of what the peer had long received).
 bool would_shrink(int fd, int size)
 {
     int now = 0; // twice what was asked for

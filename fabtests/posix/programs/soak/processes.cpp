@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A soak's processes and descriptors: duplicating, forking, starting programs with and without the library, threads, passing
-// descriptors to other workers.
+// A soak's processes and descriptors: duplicating, forking, starting programs with and without the library, threads,
+// passing descriptors to other workers.
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
@@ -75,7 +75,8 @@ std::string list_of(const std::vector<Held> &held)
     return list;
 }
 
-// Arguments and environment of this program as a child of `w`, which takes over what is held. `kind`: --heir or --spawned.
+// Arguments and environment of this program as a child of `w`, which takes over what is held. `kind`: --heir or
+// --spawned.
 class Start
 {
 public:

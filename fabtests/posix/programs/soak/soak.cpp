@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// soak --ledger FILE --preload LD_PRELOAD [--seed N] [--seconds N] [--without OPERATION,...] [--break SENDS]: eight processes, each with or without the library, that open, connect,
-// send, fork, dup, pass and close at random, while this one stops, kills and replaces them. Every byte is checked, and at the end
-// nothing is left. It runs in a network namespace of its own where it may, and needs none of the library itself.
+// soak --ledger FILE --preload LD_PRELOAD [--seed N] [--seconds N] [--without OPERATION,...] [--break SENDS]: eight
+// processes, each with or without the library, that open, connect, send, fork, dup, pass and close at random, while
+// this one stops, kills and replaces them. Every byte is checked, and at the end nothing is left. It runs in a network
+// namespace of its own where it may, and needs none of the library itself.
 #include <net/if.h>
 #include <sched.h>
 #include <signal.h>
@@ -289,7 +290,8 @@ void Driver::end_in_steps()
     }
 }
 
-// Whose holders were all killed: the next process that uses the shared directory removes it (lib/shared_dir.py looks whether it does).
+// Whose holders were all killed: the next process that uses the shared directory removes it (lib/shared_dir.py looks
+// whether it does).
 bool is_left_to_the_next(long key)
 {
     const char *const directory = std::getenv("VMA_SHM_DIR");

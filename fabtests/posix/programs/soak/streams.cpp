@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A soak's streams: connecting, accepting, sending, receiving in every form, ending. Each byte is checked where it stands; an end or
-// an error has to have a reason that stands in the ledger.
+// A soak's streams: connecting, accepting, sending, receiving in every form, ending. Each byte is checked where it
+// stands; an end or an error has to have a reason that stands in the ledger.
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -84,7 +84,8 @@ void check_end(const Held &h, std::uint64_t position)
     if (position > flow.intended)
         fail(h.stream, "side %u read %llu bytes of %llu", h.side, static_cast<unsigned long long>(position),
              static_cast<unsigned long long>(flow.intended.load()));
-    // A reset takes bytes away; who has read its error sees an end next. Another process may be about to write that down.
+    // A reset takes bytes away; who has read its error sees an end next. Another process may be about to write that
+    // down.
     const std::uint32_t until = since_start_us() + 5000000;
     while (position < flow.sent && !h.mine().error_seen) {
         if (since_start_us() > until)

@@ -172,7 +172,8 @@ void reach(Worker &w, unsigned phase)
     }
 }
 
-// In steps that all take together: nothing new is made; what is on its way is taken in; every stream is read to its end.
+// In steps that all take together: nothing new is made; what is on its way is taken in; every stream is read to its
+// end.
 void end_worker(Worker &w)
 {
     reap_children(w, true);

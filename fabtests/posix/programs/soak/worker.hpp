@@ -34,8 +34,8 @@ struct Worker {
     const char *ledger_path = "";
     const char *program = ""; // this one
     const char *preload = ""; // what LD_PRELOAD has to be for the library
-    // What a peer has sent by its endpoint before it ended its span, and is not read, only programs with the library find:
-    // doc/stream-protocol.md. So such a process gives what it has to others like itself.
+    // What a peer has sent by its endpoint before it ended its span, and is not read, only programs with the library
+    // find: doc/stream-protocol.md. So such a process gives what it has to others like itself.
     bool library = false;
     fabtest::Random random{0};
     std::vector<Held> held;

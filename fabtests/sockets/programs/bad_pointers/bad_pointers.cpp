@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Every function that libvma.so exports (table.cpp), with each of its pointers bad in each way, one at a time, and what came of it: a line
-// each. The harness compares the lines of the kernel with the library's. Usage: bad_pointers names | none | epoll | socket | plain |
-// accelerated, which is what the process has besides. A call that may end the process is made in a child; not those on accelerated
-// connections, which a child has not: there the harness names, on standard input, the calls that end it.
+// Every function that libvma.so exports (table.cpp), with each of its pointers bad in each way, one at a time, and what
+// came of it: a line each. The harness compares the lines of the kernel with the library's. Usage: bad_pointers names |
+// none | epoll | socket | plain | accelerated, which is what the process has besides. A call that may end the process
+// is made in a child; not those on accelerated connections, which a child has not: there the harness names, on standard
+// input, the calls that end it.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <netinet/in.h>

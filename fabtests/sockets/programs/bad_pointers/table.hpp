@@ -7,10 +7,10 @@
 
 namespace fabtest {
 
-// Arguments are words: a number; `fd`, the descriptor that is tried; `set`, `pipe`, `into`, `file`: others; and pointers, each with the name of
-// what stands there (contents.cpp): i:what is read, o:what is written, b:what is both, w:the same where none at
-// all would be waited for for ever, p:what only libc knows.
-// A row of "-" has no pointer among its arguments, or none of memory; "=" is called once as it stands.
+// Arguments are words: a number; `fd`, the descriptor that is tried; `set`, `pipe`, `into`, `file`: others; and
+// pointers, each with the name of what stands there (contents.cpp): i:what is read, o:what is written, b:what is both,
+// w:the same where none at all would be waited for for ever, p:what only libc knows. A row of "-" has no pointer among
+// its arguments, or none of memory; "=" is called once as it stands.
 struct Row {
     enum class Gives { kValue, kDescriptor, kPointer };
     std::string name;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Where bytes were lost, doubled or not counted once: what was sent arrives, once, in order, or the program is told. Each group is a
-// file; test_conserve.py has the cases.
+// Where bytes were lost, doubled or not counted once: what was sent arrives, once, in order, or the program is told.
+// Each group is a file; test_conserve.py has the cases.
 #pragma once
 
 #include <cstddef>

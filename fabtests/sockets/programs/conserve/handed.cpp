@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A close-on-exec connection is given to a program as its standard input or output by what is done between fork and exec, while its
-// owner goes on with it: the bytes that the program moves are bytes of the stream.
+// A close-on-exec connection is given to a program as its standard input or output by what is done between fork and
+// exec, while its owner goes on with it: the bytes that the program moves are bytes of the stream.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>

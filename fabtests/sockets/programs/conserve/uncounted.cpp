@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Calls that move bytes of a stream, each in front of so many round trips that the connection is accelerated: if one isn't counted, it
-// hangs there, or its bytes come in another order.
+// Calls that move bytes of a stream, each in front of so many round trips that the connection is accelerated: if one
+// isn't counted, it hangs there, or its bytes come in another order.
 #include <fcntl.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What stands unread in a ring when the reader gives its socket back to the kernel (fork, an option that only the kernel has, a ring that
-// is full for long) has to be sent again, and the kernel has no room for it. Then the sender ends: shut down, closed, exited, killed.
+// What stands unread in a ring when the reader gives its socket back to the kernel (fork, an option that only the
+// kernel has, a ring that is full for long) has to be sent again, and the kernel has no room for it. Then the sender
+// ends: shut down, closed, exited, killed.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// UDP sockets and their addresses, for the datagram programs: short forms of what each of them needs, no checks of their
-// own but that a call that has to succeed does.
+// UDP sockets and their addresses, for the datagram programs: short forms of what each of them needs, no checks of
+// their own but that a call that has to succeed does.
 #pragma once
 
 #include <netinet/in.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A server that echoes and a client that asks, on sockets to which anybody may write: what is not whole and of this run is
-// passed over, and what got lost is asked for again. How each message is described is checked whoever sent it.
+// A server that echoes and a client that asks, on sockets to which anybody may write: what is not whole and of this run
+// is passed over, and what got lost is asked for again. How each message is described is checked whoever sent it.
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/epoll.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A process of the same user that means ill: it reads the names of UDP sockets in the user's directory, sends them datagrams of
-// its own making through the provider, and garbles names and the words that say that names have changed. It takes back what
-// it made, so that whoever still talks can find each other again.
+// A process of the same user that means ill: it reads the names of UDP sockets in the user's directory, sends them
+// datagrams of its own making through the provider, and garbles names and the words that say that names have changed.
+// It takes back what it made, so that whoever still talks can find each other again.
 #include <netinet/in.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Scenarios of SO_PEEK_OFF (socket(7)): a peek goes on where the last one ended, datagram by datagram, and a plain receive takes the
-// place back by what it returns.
+// Scenarios of SO_PEEK_OFF (socket(7)): a peek goes on where the last one ended, datagram by datagram, and a plain
+// receive takes the place back by what it returns.
 #include <sys/time.h>
 #include <sys/wait.h>
 
@@ -193,8 +193,9 @@ SCENARIO(peek_offset_of_both_ways)
     me.still_works(me.link);
 }
 
-// Both sides draw the same numbers: what is sent, and what is asked of it. Where some of it goes by the kernel, in between, no more comes:
-// it might overtake what is behind that (doc/datagrams.md); and none of that is empty (how far it reaches has to be found out by peeks).
+// Both sides draw the same numbers: what is sent, and what is asked of it. Where some of it goes by the kernel, in
+// between, no more comes: it might overtake what is behind that (doc/datagrams.md); and none of that is empty (how far
+// it reaches has to be found out by peeks).
 SCENARIO(peek_offset_at_random)
 {
     constexpr int kRounds = 10, kCalls = 25;

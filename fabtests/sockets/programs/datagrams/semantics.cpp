@@ -49,7 +49,8 @@ void play_both(const Datagrams &both, const Registration &scenario)
 
 } // namespace
 
-// semantics server|client|both [--control FD] [--bind A --to A --from A] SCENARIO. The transcript goes to standard error.
+// semantics server|client|both [--control FD] [--bind A --to A --from A] SCENARIO. The transcript goes to standard
+// error.
 int main(int argc, char **argv)
 {
     if (argc == 2 && std::strcmp(argv[1], "--stranger") == 0)

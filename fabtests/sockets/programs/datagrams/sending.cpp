@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Scenarios of sending: every call, connected or not, lengths, errors, corking, segments, a peer that is gone, broadcast.
+// Scenarios of sending: every call, connected or not, lengths, errors, corking, segments, a peer that is gone,
+// broadcast.
 #include <netinet/udp.h>
 #include <sys/time.h>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Datagrams that are checked: every byte is a function of seed, flow and sequence number, and so is every length. A flow
-// is one sender's socket to one receiver's. In "window" mode receivers acknowledge over UDP and nothing may be lost; in
-// "flood" mode what is lost must be what SO_RXQ_OVFL counts. There is no channel besides UDP: a process may be anywhere.
+// Datagrams that are checked: every byte is a function of seed, flow and sequence number, and so is every length. A
+// flow is one sender's socket to one receiver's. In "window" mode receivers acknowledge over UDP and nothing may be
+// lost; in "flood" mode what is lost must be what SO_RXQ_OVFL counts. There is no channel besides UDP: a process may be
+// anywhere.
 #include <unistd.h>
 
 #include <algorithm>
@@ -98,7 +99,8 @@ Options parse(int argc, char **argv)
 
 } // namespace
 
-// traffic receive|send|alone|self [--OPTION VALUE]...: see Options. "ready" is printed once the receivers' ports are bound.
+// traffic receive|send|alone|self [--OPTION VALUE]...: see Options. "ready" is printed once the receivers' ports are
+// bound.
 int main(int argc, char **argv)
 {
     const Options o = parse(argc, argv);

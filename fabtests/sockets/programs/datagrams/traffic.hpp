@@ -96,8 +96,8 @@ struct Contents {
     }
 };
 
-// With the library a flow changes from the kernel to the endpoint, once or more: order holds on each of the two ways, and the
-// kernel may be late (up to a time slice, when both processors spin).
+// With the library a flow changes from the kernel to the endpoint, once or more: order holds on each of the two ways,
+// and the kernel may be late (up to a time slice, when both processors spin).
 inline bool changes_ways()
 {
     static const bool preloaded = std::getenv("LD_PRELOAD") != nullptr;

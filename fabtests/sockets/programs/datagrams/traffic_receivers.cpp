@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The receivers' end of the traffic program: what comes is checked, what is missing is counted, and in "window" mode acknowledged.
+// The receivers' end of the traffic program: what comes is checked, what is missing is counted, and in "window" mode
+// acknowledged.
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/uio.h>

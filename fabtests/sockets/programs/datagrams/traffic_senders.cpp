@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The senders' end of the traffic program: each call that sends, in "window" mode no more at once than a receiver's queue holds.
+// The senders' end of the traffic program: each call that sends, in "window" mode no more at once than a receiver's
+// queue holds.
 #include <poll.h>
 #include <sys/uio.h>
 #include <unistd.h>

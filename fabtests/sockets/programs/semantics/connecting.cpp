@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The start of a connection: refused, non-blocking, repeated, taken back, accepted with flags, on a socket that has none.
+// The start of a connection: refused, non-blocking, repeated, taken back, accepted with flags, on a socket that has
+// none.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Memory that is not there: each call with an argument that lies in pages that were unmapped, may not be read or written, or are of a
-// file that has become shorter. And what is left of the signals that tell of it: they are the program's.
+// Memory that is not there: each call with an argument that lies in pages that were unmapped, may not be read or
+// written, or are of a file that has become shorter. And what is left of the signals that tell of it: they are the
+// program's.
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <sys/epoll.h>
@@ -332,7 +333,8 @@ SCENARIO(faults_in_waits)
     compare(me, add_to_wait);
 }
 
-// As much as the kernel takes before the fault, and the error with the next call: not less than nothing, and not what is not there.
+// As much as the kernel takes before the fault, and the error with the next call: not less than nothing, and not what
+// is not there.
 SCENARIO(fault_after_much)
 {
     constexpr std::size_t kMuch = 256 << 10;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Calls that reach a connection's bytes past the functions of that name: libc's own insides, and system calls by number.
+// Calls that reach a connection's bytes past the functions of that name: libc's own insides, and system calls by
+// number.
 #include <aio.h>
 #include <execinfo.h>
 #include <pty.h>
@@ -35,7 +36,8 @@ aiocb request(int fd, char *buffer, std::size_t size)
 
 } // namespace
 
-// The peer has ended what it sent: a stream of libc's reads a part of what is there, the program the rest, then another stream.
+// The peer has ended what it sent: a stream of libc's reads a part of what is there, the program the rest, then another
+// stream.
 SCENARIO(stdio_of_unread_bytes)
 {
     if (me.server) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Sockets that are not where their program is, or are taken by another one: namespaces of the network that are left, and pidfd_getfd().
+// Sockets that are not where their program is, or are taken by another one: namespaces of the network that are left,
+// and pidfd_getfd().
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -104,7 +105,8 @@ void exchange(const Side &me, const char *what, const std::vector<std::pair<int,
 constexpr std::uint16_t kNear = 21017;
 constexpr std::uint16_t kFar = 21018;
 
-// Connections with the same four numbers in networks that the program has left again, as programs do that have a foot in several.
+// Connections with the same four numbers in networks that the program has left again, as programs do that have a foot
+// in several.
 std::vector<std::pair<int, int>> in_three_networks()
 {
     const int home = must(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC), "open");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// SO_MAX_PACING_RATE: what its forms say, and that a connection at a rate carries the same bytes. How fast is test_pacing.py's.
+// SO_MAX_PACING_RATE: what its forms say, and that a connection at a rate carries the same bytes. How fast is
+// test_pacing.py's.
 #include <sys/wait.h>
 
 #include "fabtests/sockets/programs/semantics/scenario.hpp"
@@ -53,7 +54,8 @@ SCENARIO(pacing_rate_forms)
     me.step();
 }
 
-// The rate changes on the way, and the connection goes back to the kernel in the middle, for a child that has the same rate.
+// The rate changes on the way, and the connection goes back to the kernel in the middle, for a child that has the same
+// rate.
 SCENARIO(paced_bytes)
 {
     constexpr std::uint64_t kHalf = 600'000;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// New processes in the ways that servers make them, and changes of what a process may do, while a connection is in use. The client
-// sends lines and gets them back from whoever has the server's descriptor. More of fork(), exec() and SCM_RIGHTS: descriptors.cpp.
+// New processes in the ways that servers make them, and changes of what a process may do, while a connection is in use.
+// The client sends lines and gets them back from whoever has the server's descriptor. More of fork(), exec() and
+// SCM_RIGHTS: descriptors.cpp.
 #include <linux/sched.h> // clone_args
 #include <pthread.h>
 #include <sched.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What is refused, and with which error: each call on each kind of descriptor with each kind of wrong argument, a table that is made by
-// loops. Nothing of it may reach the peer, or take what came from it.
+// What is refused, and with which error: each call on each kind of descriptor with each kind of wrong argument, a table
+// that is made by loops. Nothing of it may reach the peer, or take what came from it.
 #include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>

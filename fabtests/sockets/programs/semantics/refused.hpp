@@ -15,8 +15,8 @@ struct Row {
     std::function<long(int fd)> call;
 };
 
-// Both sides call it: the client makes each call on each kind of descriptor and prints the results, and then both say how many bytes
-// came.
+// Both sides call it: the client makes each call on each kind of descriptor and prints the results, and then both say
+// how many bytes came.
 void compare(const Side &me, void (*add)(std::vector<Row> &));
 
 } // namespace fabtest

@@ -121,8 +121,8 @@ static bool has_unsent(int fd)
     return unsent != 0;
 }
 
-// Others have done what they had to do: the processors had time for a thread that only runs where nobody else wants to. The library's
-// threads work every 10 ms, or when a busy machine lets them.
+// Others have done what they had to do: the processors had time for a thread that only runs where nobody else wants to.
+// The library's threads work every 10 ms, or when a busy machine lets them.
 static void await_others()
 {
     std::thread([] {
@@ -139,7 +139,8 @@ static void await_others()
     }).join();
 }
 
-// Full for a while, and for good: a peer's process that was asked to go on by the kernel, whose buffers are larger, may be late.
+// Full for a while, and for good: a peer's process that was asked to go on by the kernel, whose buffers are larger, may
+// be late.
 void fill_until_full(int fd)
 {
     const std::int64_t until = now_ms() + 20000;

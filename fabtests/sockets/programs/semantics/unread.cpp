@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Bytes that are there and unread when a second process gets the socket: whoever comes first reads them, and nobody does again. The
-// sender has forked before, and so said how far the endpoint carried the stream: it can't be asked for them.
+// Bytes that are there and unread when a second process gets the socket: whoever comes first reads them, and nobody
+// does again. The sender has forked before, and so said how far the endpoint carried the stream: it can't be asked for
+// them.
 #include <pty.h>
 #include <spawn.h>
 #include <sys/epoll.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A reset behind bytes that are unread when a second process gets the socket: it is heard of once, by whoever has read them all.
+// A reset behind bytes that are unread when a second process gets the socket: it is heard of once, by whoever has read
+// them all.
 #include "fabtests/sockets/programs/semantics/unread.hpp"
 
 namespace {
@@ -8,8 +9,8 @@ using namespace fabtest;
 
 enum class First { kRead, kPeeked, kReadByChild };
 
-// The server closes with something unread, perhaps after more bytes by the kernel: whoever has got all that is there hears of the reset
-// once, and then of the end.
+// The server closes with something unread, perhaps after more bytes by the kernel: whoever has got all that is there
+// hears of the reset once, and then of the end.
 void reset_behind_unread(Side &me, bool more, First first)
 {
     if (me.server) {

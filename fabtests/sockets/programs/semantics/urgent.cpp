@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Urgent data: the signal, the mark, the byte beside the stream, and what a connection that has some does before and after.
+// Urgent data: the signal, the mark, the byte beside the stream, and what a connection that has some does before and
+// after.
 #include "fabtests/sockets/programs/semantics/scenario.hpp"
 
 namespace {

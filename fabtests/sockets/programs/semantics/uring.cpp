@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Bytes that go by a ring of io_uring between others that go by send() and recv(): all come in order. The ring is set up by syscall(), by
-// liburing (opened at run time, as programs' plug-ins do it), or by an instruction of our own, which nobody sees.
+// Bytes that go by a ring of io_uring between others that go by send() and recv(): all come in order. The ring is set
+// up by syscall(), by liburing (opened at run time, as programs' plug-ins do it), or by an instruction of our own,
+// which nobody sees.
 #include <dlfcn.h>
 #include <linux/io_uring.h>
 #include <sys/mman.h>

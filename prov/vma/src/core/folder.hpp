@@ -21,8 +21,8 @@ public:
 
     explicit operator bool() const noexcept { return static_cast<bool>(fd_); }
 
-    // The next name, which stays until the next call; "." and ".." are left out. nullptr at the end, and where the kernel refuses.
-    // Names that come or go meanwhile may be among them or not.
+    // The next name, which stays until the next call; "." and ".." are left out. nullptr at the end, and where the
+    // kernel refuses. Names that come or go meanwhile may be among them or not.
     const char *next() noexcept;
 
 private:

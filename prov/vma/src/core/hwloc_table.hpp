@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The functions of hwloc that reading a topology takes, found when they are first needed: a program whose devices need no
-// choosing never pays for them.
+// The functions of hwloc that reading a topology takes, found when they are first needed: a program whose devices need
+// no choosing never pays for them.
 #pragma once
 
 #include <optional>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// System calls, for all that the provider does with descriptors and paths. libc's functions of these names may be the program's own, or
-// another library's: they may wait for a lock, and whoever calls the provider holds some. Nor do these end the thread when it has been
-// cancelled (pthreads(7)), which would leave a lock held for ever. Arguments, results and errno are those of the manual pages, section 2.
-// Thread-safe, and safe in signal handlers. fabtests/test_linkage.py sees to it that the
-// provider calls none of libc's.
+// System calls, for all that the provider does with descriptors and paths. libc's functions of these names may be the
+// program's own, or another library's: they may wait for a lock, and whoever calls the provider holds some. Nor do
+// these end the thread when it has been cancelled (pthreads(7)), which would leave a lock held for ever. Arguments,
+// results and errno are those of the manual pages, section 2. Thread-safe, and safe in signal handlers.
+// fabtests/test_linkage.py sees to it that the provider calls none of libc's.
 #pragma once
 
 #include <fcntl.h>

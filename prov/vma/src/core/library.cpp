@@ -14,8 +14,9 @@ namespace vma::core {
 
 namespace {
 
-// Whoever starts a program that has more rights than he must not say by these what it loads: hwloc's plug-ins and rdma-core's drivers are named
-// in the environment, and their guards see set-user-ID, but no capabilities of files. What is named, or nullptr.
+// Whoever starts a program that has more rights than he must not say by these what it loads: hwloc's plug-ins and
+// rdma-core's drivers are named in the environment, and their guards see set-user-ID, but no capabilities of files.
+// What is named, or nullptr.
 const char *variable_of_a_stranger()
 {
     if (::getauxval(AT_SECURE) == 0)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Pieces of a memory, by number, that are lent while their owner goes on using them, and come back from any thread in any order: a piece is
-// free again with the last of its holders. What memory it is, and when that may go, is the owner's to know.
+// Pieces of a memory, by number, that are lent while their owner goes on using them, and come back from any thread in
+// any order: a piece is free again with the last of its holders. What memory it is, and when that may go, is the
+// owner's to know.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One object for the process, made when it is first asked for and never destroyed: threads and other libraries' destructors may use it
-// at the very end. Unlike a static variable of a function it has no lock that a fork() could leave held in the child.
+// One object for the process, made when it is first asked for and never destroyed: threads and other libraries'
+// destructors may use it at the very end. Unlike a static variable of a function it has no lock that a fork() could
+// leave held in the child.
 #pragma once
 
 #include <atomic>
@@ -9,7 +10,8 @@
 
 namespace vma::core {
 
-// A constinit variable of a namespace. Several threads may make an object at a time: one of them stays, the others are forgotten.
+// A constinit variable of a namespace. Several threads may make an object at a time: one of them stays, the others are
+// forgotten.
 template <typename T> class MadeOnce
 {
 public:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What Linux's sysfs says of an RDMA device: the PCI function it is, its NUMA node, the network interfaces over which
-// addresses reach it; and of the machine, whether it has several nodes at all. `root` is where sysfs is mounted; tests put a folder of their own there. Thread-safe.
+// addresses reach it; and of the machine, whether it has several nodes at all. `root` is where sysfs is mounted; tests
+// put a folder of their own there. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +47,8 @@ struct RdmaPort {
     std::uint8_t port = 0; // from 1 on
 };
 
-// The port of an RDMA device whose own interface this is; the first in the order of names where several are. Nothing where
-// none is.
+// The port of an RDMA device whose own interface this is; the first in the order of names where several are. Nothing
+// where none is.
 std::optional<RdmaPort> rdma_port_of(std::string_view interface, const char *root = kSysfs) noexcept;
 
 } // namespace vma::core

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Lends to programs what streams have received: parts of the stack's blocks (fi_vma_lender). The memory stays until all is given back if the
-// stack is gone meanwhile.
+// Lends to programs what streams have received: parts of the stack's blocks (fi_vma_lender). The memory stays until all
+// is given back if the stack is gone meanwhile.
 #pragma once
 
 #include <atomic>

@@ -128,7 +128,7 @@ void *EtherFabric::ops(const char *name) noexcept
     return std::strcmp(name, FI_VMA_UDP_OPS) == 0 ? &udp_ops : nullptr;
 }
 
-// ---- connection requests -----------------------------------------------------------------------------------------------
+// ---- connection requests --------------------------------------------------------------------------------------------
 
 Request *EtherFabric::add_request(const std::shared_ptr<PortContext> &port_context) noexcept
 {

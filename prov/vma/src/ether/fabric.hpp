@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The device's part of an open fabric: the port contexts that its objects use, and the connection requests that no endpoint has
-// taken yet.
+// The device's part of an open fabric: the port contexts that its objects use, and the connection requests that no
+// endpoint has taken yet.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The process's side of vmad, the guardian (man/vmad.8): it is told of each connection, and has the peers of those that a
-// process leaves behind reset. Without one all of this does nothing, and the kernel resets a peer that says something.
+// The process's side of vmad, the guardian (man/vmad.8): it is told of each connection, and has the peers of those that
+// a process leaves behind reset. Without one all of this does nothing, and the kernel resets a peer that says
+// something.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ namespace vma::ether {
 class Guardian
 {
 public:
-    // Once, by a thread in the network namespace of the NIC. Who listens must be root's or of this user: he gets raw sockets.
+    // Once, by a thread in the network namespace of the NIC. Who listens must be root's or of this user: he gets raw
+    // sockets.
     void connect() noexcept;
     // It is established. `stamp`: our time stamp now.
     void add(const inet::Connection &connection, std::uint32_t stamp) noexcept;

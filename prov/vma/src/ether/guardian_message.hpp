@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a process tells the guardian, vmad, of its connections: one message of this size each, over a SOCK_SEQPACKET socket of one
-// host, so in the host's own byte order. The guardian answers nothing.
+// What a process tells the guardian, vmad, of its connections: one message of this size each, over a SOCK_SEQPACKET
+// socket of one host, so in the host's own byte order. The guardian answers nothing.
 #pragma once
 
 #include <cstdint>

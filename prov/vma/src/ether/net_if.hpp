@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A NIC of this machine with a stack of ours on it: frames in and out, timers, and the next hops to peers as the kernel's routes
-// and neighbours say. What the stack tells its users, and who they are, is not its matter.
+// A NIC of this machine with a stack of ours on it: frames in and out, timers, and the next hops to peers as the
+// kernel's routes and neighbours say. What the stack tells its users, and who they are, is not its matter.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ namespace vma::ether {
 
 inet::Nanos now_ns() noexcept; // the clock of all of them
 
-// FI_VMA_GRO_STREAMS_MAX as it is now: flows whose segments a stack merges at a time, 0: none. What is no number is warned of
-// once, and the default. Thread-safe.
+// FI_VMA_GRO_STREAMS_MAX as it is now: flows whose segments a stack merges at a time, 0: none. What is no number is
+// warned of once, and the default. Thread-safe.
 std::uint32_t configured_gro_streams() noexcept;
 
 // Not thread-safe: one owner at a time.
@@ -43,12 +43,14 @@ public:
     }
     // What reads their clock, where it is the device's. Thread-safe.
     DeviceTimes &device_times() noexcept { return times_; }
-    // Interrupts of received frames are held back until there are so many, or for so many microseconds. 0 or negative errno.
+    // Interrupts of received frames are held back until there are so many, or for so many microseconds. 0 or negative
+    // errno.
     int moderate(std::uint16_t frames, std::uint16_t microseconds) noexcept
     {
         return nic_.visit([=](auto &nic) { return nic.moderate(frames, microseconds); });
     }
-    // Of received frames: how often they were asked for, before a sleep, and how often one was seen. 0; -EOPNOTSUPP: the kernel has them.
+    // Of received frames: how often they were asked for, before a sleep, and how often one was seen. 0; -EOPNOTSUPP:
+    // the kernel has them.
     int tell_interrupts(std::uint64_t &asked, std::uint64_t &received) noexcept
     {
         return nic_.visit([&](auto &nic) { return nic.tell_interrupts(asked, received); });
@@ -69,8 +71,9 @@ public:
     // Who lends what streams have received (inet::Tcp::lend); nullptr: no memory, nothing is lent.
     BlockLender *stream_lender() noexcept;
 
-    // Takes what has come, lets time pass, sends what there is to send. True: there was something. No system call where there
-    // is nothing to send and nothing has changed, but for one look at netlink, and at a NIC's events, a millisecond.
+    // Takes what has come, lets time pass, sends what there is to send. True: there was something. No system call where
+    // there is nothing to send and nothing has changed, but for one look at netlink, and at a NIC's events, a
+    // millisecond.
     bool turn() noexcept;
     // All that has come so far, the frames that `taker` does not want to the stack.
     void sort(inet::Nanos now, FrameTaker &taker) noexcept;
@@ -78,12 +81,13 @@ public:
     bool send(inet::Nanos now) noexcept;
     // Likewise, after write_datagram(): the clock is only read if there is more than that.
     bool send_datagrams() noexcept;
-    // When turn() last looked at the clock: some ms ago, or where nobody polls, as long as the caller lets pass between turns.
+    // When turn() last looked at the clock: some ms ago, or where nobody polls, as long as the caller lets pass between
+    // turns.
     inet::Nanos recent() const noexcept { return recent_; }
 
-    // One datagram, in as many frames as its path asks for; they leave with the next send(). 0; -EAGAIN: too few frames are free
-    // now; -EMSGSIZE: it takes more than kMostFragments. Nothing is written then.
-    // The first of `parts` is the header's, and is written here; the rest is the data.
+    // One datagram, in as many frames as its path asks for; they leave with the next send(). 0; -EAGAIN: too few frames
+    // are free now; -EMSGSIZE: it takes more than kMostFragments. Nothing is written then. The first of `parts` is the
+    // header's, and is written here; the rest is the data.
     [[nodiscard]] int write_datagram(inet::Nanos now, inet::NextHopIndex next_hop, const inet::IpOut &ip,
                                      inet::UdpPorts ports, std::span<inet::Bytes> parts) noexcept;
     static constexpr std::size_t kMostFragments = 64;
@@ -95,12 +99,13 @@ public:
     bool arm(inet::Nanos latest = inet::kNever) noexcept;
     void wake_at_once() noexcept;
 
-    // Peers to which another NIC leads by now, since the last call. One to which none leads is waited for, as in the kernel.
+    // Peers to which another NIC leads by now, since the last call. One to which none leads is waited for, as in the
+    // kernel.
     std::vector<inet::IpAddress> take_lost_peers() noexcept { return std::exchange(lost_peers_, {}); }
     bool has_lost_peers() const noexcept { return !lost_peers_.empty(); }
 
-    // The route that a packet to `remote` would take. 0, or what connect() of the kernel would say: -ENETUNREACH, -EHOSTUNREACH
-    // and their like; -ENODEV: it leaves by another NIC, or not at all. `source` may be any address.
+    // The route that a packet to `remote` would take. 0, or what connect() of the kernel would say: -ENETUNREACH,
+    // -EHOSTUNREACH and their like; -ENODEV: it leaves by another NIC, or not at all. `source` may be any address.
     [[nodiscard]] int find_route(const inet::IpAddress &remote, const inet::IpAddress &source, Route &route) noexcept;
 
     // The next hop to a group is ready afterwards if the kernel would send to it by this interface at all.

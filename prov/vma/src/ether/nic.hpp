@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// An Ethernet NIC as this process has it, of either kind: frames of chosen flows in, frames out; the kernel keeps the rest. Opening
-// takes nothing from the kernel until a flow is added.
+// An Ethernet NIC as this process has it, of either kind: frames of chosen flows in, frames out; the kernel keeps the
+// rest. Opening takes nothing from the kernel until a flow is added.
 #pragma once
 
 #include <variant>
@@ -42,8 +42,8 @@ struct NicOptions {
 class Nic
 {
 public:
-    // 0 or negative errno, which is logged: those of XdpNic::open and RawNic::open; -EOPNOTSUPP: kRaw, and the interface is
-    // no RDMA device's.
+    // 0 or negative errno, which is logged: those of XdpNic::open and RawNic::open; -EOPNOTSUPP: kRaw, and the
+    // interface is no RDMA device's.
     [[nodiscard]] static int open(const char *interface, const NicOptions &options, Nic &opened) noexcept;
 
     template <typename Act> decltype(auto) visit(Act &&act) { return std::visit(std::forward<Act>(act), kind_); }

@@ -116,7 +116,7 @@ void PortContext::finish() noexcept
         guardian_.forget();
 }
 
-// ---- progress ----------------------------------------------------------------------------------------------------------
+// ---- progress -------------------------------------------------------------------------------------------------------
 
 void PortContext::progress() noexcept
 {
@@ -221,7 +221,7 @@ void PortContext::guard(inet::ConnectionId id) noexcept
         guardian_.add(*c, static_cast<std::uint32_t>(now_ns() / inet::kMillisecond) + c->stamp_offset);
 }
 
-// ---- reservations ------------------------------------------------------------------------------------------------------
+// ---- reservations ---------------------------------------------------------------------------------------------------
 
 int PortContext::find_vlans(const inet::IpAddress &local, Vlans &vlans) noexcept
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the endpoints of a process share on one NIC: its NetIf behind a lock, the ports that are reserved in the kernel and
-// steered here, and the connections that go on after their endpoints were closed. One a NIC, however many fabrics use it.
+// What the endpoints of a process share on one NIC: its NetIf behind a lock, the ports that are reserved in the kernel
+// and steered here, and the connections that go on after their endpoints were closed. One a NIC, however many fabrics
+// use it.
 #pragma once
 
 #include <cstdint>
@@ -39,23 +40,24 @@ public:
     void turn() noexcept;
     int wait_fd() const noexcept { return net_if_->wait_fd(); }
 
-    // Makes frames of a protocol to `local` ours, and keeps the port from the kernel's sockets; port 0 is replaced by a free one. Each success
-    // needs a release(). 0 or negative errno: that of bind(), -EADDRNOTAVAIL for an address that is not of this NIC, and
-    // kFlowTableFull. Several connections of one local address share it.
+    // Makes frames of a protocol to `local` ours, and keeps the port from the kernel's sockets; port 0 is replaced by a
+    // free one. Each success needs a release(). 0 or negative errno: that of bind(), -EADDRNOTAVAIL for an address that
+    // is not of this NIC, and kFlowTableFull. Several connections of one local address share it.
     [[nodiscard]] int reserve(inet::Protocol protocol, inet::Endpoint &local) noexcept;
     // One user more of what is reserved: a connection that a listener at `local` has accepted.
     void share(inet::Protocol protocol, const inet::Endpoint &local) noexcept;
     void release(inet::Protocol protocol, const inet::Endpoint &local) noexcept;
-    // The kernel's socket that keeps the port, -1 if it isn't reserved. It gets what the steering program leaves to the kernel: of
-    // UDP, fragments.
+    // The kernel's socket that keeps the port, -1 if it isn't reserved. It gets what the steering program leaves to the
+    // kernel: of UDP, fragments.
     int kernel_socket(inet::Protocol protocol, const inet::Endpoint &local) noexcept;
 
-    // Makes frames ours whose port is not reserved here: the kernel's socket has it. 0 or negative errno: -EADDRNOTAVAIL, kFlowTableFull,
-    // -EEXIST. Each success needs an unsteer() with the same VLANs.
+    // Makes frames ours whose port is not reserved here: the kernel's socket has it. 0 or negative errno:
+    // -EADDRNOTAVAIL, kFlowTableFull, -EEXIST. Each success needs an unsteer() with the same VLANs.
     [[nodiscard]] int steer(const inet::Flow &flow, inet::Protocol protocol, Vlans &vlans) noexcept;
     void unsteer(const inet::Flow &flow, inet::Protocol protocol, Vlans vlans) noexcept;
 
-    // Streams whose connections the kernel would carry on: they end, as with FI_SHUTDOWN, when no route leads to the peer by this NIC any more.
+    // Streams whose connections the kernel would carry on: they end, as with FI_SHUTDOWN, when no route leads to the
+    // peer by this NIC any more.
     void watch_route(Stream &stream) noexcept { lifted_.push_back(&stream); }
     void unwatch_route(Stream &stream) noexcept;
 
@@ -66,8 +68,8 @@ public:
     // Who gets what comes for a UDP socket of the stack, and by its kernel socket; nullptr: nobody any more.
     [[nodiscard]] bool set_datagrams(inet::UdpSocketId id, int kernel_socket, Datagrams *endpoint) noexcept;
 
-    // The endpoint of this connection is closed: what is reserved for it is released once the stack knows nothing of it.
-    // One that was lifted has nothing reserved: it is steered by itself.
+    // The endpoint of this connection is closed: what is reserved for it is released once the stack knows nothing of
+    // it. One that was lifted has nothing reserved: it is steered by itself.
     void outlive(const inet::Flow &flow, bool lifted, Vlans vlans) noexcept;
 
 private:

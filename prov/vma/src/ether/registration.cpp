@@ -26,7 +26,8 @@ ibv_pd *protection_domain(ofi::Domain &domain) noexcept
     return port_context.net_if().protection_domain();
 }
 
-// Nobody writes to it from elsewhere, so only what the device itself may do is of account. Without the port context's lock: it pins pages.
+// Nobody writes to it from elsewhere, so only what the device itself may do is of account. Without the port context's
+// lock: it pins pages.
 int register_with(ibv_pd *pd, ofi::Domain &domain, const fi_mr_attr &attr, fid_mr **out) noexcept
 {
     const int access = (attr.access & (FI_RECV | FI_READ | FI_REMOTE_WRITE)) != 0 ? IBV_ACCESS_LOCAL_WRITE : 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fi_mr_reg() on a NIC's domain. By raw packets the memory is registered with the RDMA device, whose key FI_VMA_LOCAL_KEY tells; by
-// AF_XDP, which takes no memory but its own, it is an entry in the domain's table, as of the local device.
+// fi_mr_reg() on a NIC's domain. By raw packets the memory is registered with the RDMA device, whose key
+// FI_VMA_LOCAL_KEY tells; by AF_XDP, which takes no memory but its own, it is an entry in the domain's table, as of the
+// local device.
 #pragma once
 
 #include <rdma/fi_domain.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The whole stack of one port: frames in, frames out, TCP and UDP between them. It owns the layers and hands packets from one
-// to the next; what a program does with a connection or a socket it does with tcp() and udp() directly.
+// The whole stack of one port: frames in, frames out, TCP and UDP between them. It owns the layers and hands packets
+// from one to the next; what a program does with a connection or a socket it does with tcp() and udp() directly.
 //
 // Not thread-safe, as nothing in inet is. All memory is allocated by the constructor.
 #pragma once
@@ -45,15 +45,15 @@ public:
 
     // ---- frames
     void input(Nanos now, std::span<const std::uint8_t> frame, const FrameInfo &info = {});
-    // The same for one of a batch, after all of which flush() is called, before anything else: TCP segments that continue one another
-    // are taken as one (generic receive offload). The frames stay as they are until then.
+    // The same for one of a batch, after all of which flush() is called, before anything else: TCP segments that
+    // continue one another are taken as one (generic receive offload). The frames stay as they are until then.
     void gather(Nanos now, std::span<const std::uint8_t> frame, const FrameInfo &info = {});
     void flush(Nanos now) { tcp_.flush(now); }
 
     // What the device does with frames to be sent; at first nothing.
     void set_offloads(const SendOffloads &offloads);
-    // Writes the next frame that TCP has to send. `out`: room for kMaxEthernetHeader and the MTU. Its bytes; 0: nothing now. The
-    // first of them is for a device without offloads alone.
+    // Writes the next frame that TCP has to send. `out`: room for kMaxEthernetHeader and the MTU. Its bytes; 0: nothing
+    // now. The first of them is for a device without offloads alone.
     std::size_t output(Nanos now, std::span<std::uint8_t> out);
     std::size_t output(Nanos now, std::span<std::uint8_t> out, FrameWork &work);
     bool wants_output() const { return tcp_.wants_output(); }
@@ -69,7 +69,8 @@ public:
     void fail_next_hop(Nanos now, const IpAddress &remote); // its next hop is asked after, and does not answer
     void set_next_hop(Nanos now, const IpAddress &remote, const Mac &mac, std::uint16_t vlan, std::uint16_t link_mtu);
 
-    // Ethernet and IP header towards a peer whose next hop is used and ready; 0: it is not. `out`: room for the longest.
+    // Ethernet and IP header towards a peer whose next hop is used and ready; 0: it is not. `out`: room for the
+    // longest.
     std::size_t headers(const IpOut &ip, std::size_t payload, std::uint8_t *out);
 
     // ---- UDP: the frames of one datagram, to be written one after the other. The next hop is ready; `parts` begins with a header by

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The other queues of a queue's endpoints: where an endpoint sends by one queue and receives by another, a program that reads or sleeps on
-// one of them alone makes progress on both. Else two ends that each wait for their own sends, and never read what they receive, wait for ever.
+// The other queues of a queue's endpoints: where an endpoint sends by one queue and receives by another, a program that
+// reads or sleeps on one of them alone makes progress on both. Else two ends that each wait for their own sends, and
+// never read what they receive, wait for ever.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +43,8 @@ private:
     unsigned changing_ = 0; // who waits until nobody does: nobody else begins to
 };
 
-// Of an endpoint that sends by one queue and receives by another: who reads either makes progress on both. Takes both locks, one after the other.
-// Nothing where they are one. 0, -FI_ENOMEM or -errno, and then nothing has changed.
+// Of an endpoint that sends by one queue and receives by another: who reads either makes progress on both. Takes both
+// locks, one after the other. Nothing where they are one. 0, -FI_ENOMEM or -errno, and then nothing has changed.
 int accompany(Queue &one, Queue &other) noexcept;
 void part(Queue &one, Queue &other) noexcept;
 

@@ -116,8 +116,8 @@ PeerDoorbell::PeerDoorbell(Mapping &&mapping, core::UniqueFd &&wake) noexcept
 {
 }
 
-// Never waits, whoever has filled the counter: then the descriptor is readable anyway. Its flags are shared with its owner, who may have
-// changed them.
+// Never waits, whoever has filled the counter: then the descriptor is readable anyway. Its flags are shared with its
+// owner, who may have changed them.
 void PeerDoorbell::wake(std::uint64_t sleep) noexcept
 {
     const int saved = errno;
@@ -141,8 +141,8 @@ void PeerDoorbell::wake_place(std::uint32_t place, std::uint32_t sleep) noexcept
 
 namespace {
 
-// By process too: a peer may hold descriptors of another's doorbell, and must not choose that one's eventfd. And by our own:
-// what was mapped before a fork is not mapped in the child.
+// By process too: a peer may hold descriptors of another's doorbell, and must not choose that one's eventfd. And by our
+// own: what was mapped before a fork is not mapped in the child.
 using DoorbellId = std::tuple<std::uint32_t, pid_t, dev_t, ino_t>;
 
 struct DoorbellCache {

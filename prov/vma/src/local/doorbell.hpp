@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How a peer tells a completion queue that an endpoint has something for it, and wakes the queue when it sleeps. Doorbell
-// is the queue's side, PeerDoorbell the side of who rings. What a ring means is the queue's business.
+// How a peer tells a completion queue that an endpoint has something for it, and wakes the queue when it sleeps.
+// Doorbell is the queue's side, PeerDoorbell the side of who rings. What a ring means is the queue's business.
 #pragma once
 
 #include <cstdint>
@@ -85,8 +85,8 @@ private:
     std::uint32_t lowest_free_word_ = 0;
 };
 
-// A peer's doorbell, mapped once a process however many endpoints ring it. Each process that rings wakes the sleeper itself: nobody leaves
-// that to another process, which may be stopped, or die, before it has.
+// A peer's doorbell, mapped once a process however many endpoints ring it. Each process that rings wakes the sleeper
+// itself: nobody leaves that to another process, which may be stopped, or die, before it has.
 class PeerDoorbell
 {
 public:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What lies in shared memory: the one block of definitions that two processes must agree on (kOfferVersion names it).
-// A segment is made by the endpoint that receives: control words, the ring of slots, bounce ring, region. Nothing here is a method.
+// What lies in shared memory: the one block of definitions that two processes must agree on (kOfferVersion names it). A
+// segment is made by the endpoint that receives: control words, the ring of slots, bounce ring, region. Nothing here is
+// a method.
 #pragma once
 
 #include <atomic>
@@ -24,8 +25,8 @@ enum class RxState : std::uint32_t {
     closed = 2,   // "look at `cut` whether I took that one"
 };
 
-// Where the slots end that a receiver takes: `kCutAt | number of slots, modulo 2^32`. It is decided once, by a compare-and-swap from kCutOpen of
-// either side, and by whoever comes first, so neither waits for the other.
+// Where the slots end that a receiver takes: `kCutAt | number of slots, modulo 2^32`. It is decided once, by a
+// compare-and-swap from kCutOpen of either side, and by whoever comes first, so neither waits for the other.
 inline constexpr std::uint64_t kCutOpen = 0;
 inline constexpr std::uint64_t kCutAt = std::uint64_t{1} << 32;
 inline constexpr std::uint64_t kCutClaimed = std::uint64_t{2} << 32; // by the sender, which reads back what it wrote
@@ -71,7 +72,8 @@ enum SlotFlag : std::uint8_t {
     kSlotFlagsAll = 7,
 };
 
-// word: sequence number (slot's position in the stream of slots, plus 1) << 32 | length << 16 | flags << 8 | op. Stored last.
+// word: sequence number (slot's position in the stream of slots, plus 1) << 32 | length << 16 | flags << 8 | op. Stored
+// last.
 struct alignas(128) Slot {
     std::atomic<std::uint64_t> word;
     std::uint64_t data;
@@ -135,8 +137,8 @@ inline constexpr std::uint32_t kDoorbellBits = 64 * 1024;
 inline constexpr std::uint32_t kDoorbellWords = kDoorbellBits / 64;
 inline constexpr std::uint32_t kDoorbellSummary = kDoorbellWords / 64;
 
-// Where threads of the queue's process sleep by futex(2), each at the place of what it waits for (FI_VMA_PLACES): whoever has something for
-// that place wakes them there, and nobody else.
+// Where threads of the queue's process sleep by futex(2), each at the place of what it waits for (FI_VMA_PLACES):
+// whoever has something for that place wakes them there, and nobody else.
 inline constexpr std::uint32_t kPlaces = 256;
 struct Place {
     std::atomic<std::uint64_t> asleep; // upper half: sleeps begun; lower: threads that sleep, or are about to
@@ -145,8 +147,8 @@ struct Place {
 };
 
 struct DoorbellPage {
-    // The owner's alone: the number of the sleep that it is in or about to begin, 0 while it is awake. Each process that rings meanwhile
-    // writes the eventfd, once a sleep.
+    // The owner's alone: the number of the sleep that it is in or about to begin, 0 while it is awake. Each process
+    // that rings meanwhile writes the eventfd, once a sleep.
     alignas(128) std::atomic<std::uint64_t> sleeping;
     std::atomic<std::uint64_t> wakes; // writes of 1 to the eventfd, each counted before it is done
     alignas(128) std::atomic<std::uint64_t> summary[kDoorbellSummary]; // one bit a word below

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What fi_getinfo says of the local device: an address of another host gives no info, so that other devices and providers get their turn, but for
-// reliable datagrams that another provider carries there.
+// What fi_getinfo says of the local device: an address of another host gives no info, so that other devices and
+// providers get their turn, but for reliable datagrams that another provider carries there.
 #include "local/list.hpp"
 
 #include <vector>

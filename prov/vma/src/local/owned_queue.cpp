@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reading a completion queue whose entries are an owner's (FI_PEER, fi_peer(3)): it makes progress, and tells of nothing.
+// Reading a completion queue whose entries are an owner's (FI_PEER, fi_peer(3)): it makes progress, and tells of
+// nothing.
 #include "local/queue.hpp"
 
 #include "ofi/domain.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Rate limits of the local device: what is not due rests on its queue's timing wheel until a read of the queue finds that it is.
-// Who sleeps meanwhile is woken by one timer descriptor a queue. doc/pacing.md
+// Rate limits of the local device: what is not due rests on its queue's timing wheel until a read of the queue finds
+// that it is. Who sleeps meanwhile is woken by one timer descriptor a queue. doc/pacing.md
 #include "local/pacing.hpp"
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace vma::local {
 
-// ---- the sender's side, with its lock held -----------------------------------------------------------------------------
+// ---- the sender's side, with its lock held --------------------------------------------------------------------------
 
 bool Sender::is_due(std::uint64_t bytes) noexcept
 {
@@ -58,7 +58,7 @@ std::uint64_t Sender::due_now() noexcept
     return held_until_;
 }
 
-// ---- the queue's side, with its lock held ------------------------------------------------------------------------------
+// ---- the queue's side, with its lock held ---------------------------------------------------------------------------
 
 int Queue::open_timer() noexcept
 {

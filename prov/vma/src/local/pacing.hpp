@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What has a rate limit waits here for its time: a completion queue's timing wheel, and the timer descriptor that wakes who
-// sleeps on the queue. How much may go when is vma/pacer.hpp's business.
+// What has a rate limit waits here for its time: a completion queue's timing wheel, and the timer descriptor that wakes
+// who sleeps on the queue. How much may go when is vma/pacer.hpp's business.
 #pragma once
 
 #include <cstdint>

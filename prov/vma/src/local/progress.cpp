@@ -305,8 +305,8 @@ ssize_t read_from(fid_cq *fid, void *buffer, std::size_t count, fi_addr_t *sourc
     return queue_of(fid).read_with_sources<Format>(buffer, count, sources);
 }
 
-// Sleeps until the queue or connection management has something. False: fi_cq_signal() was called, or what a rate limit has
-// refused may go.
+// Sleeps until the queue or connection management has something. False: fi_cq_signal() was called, or what a rate limit
+// has refused may go.
 bool sleep_once(Queue &queue, int milliseconds) noexcept
 {
     queue.domain.fabric.cm_progress();

@@ -219,7 +219,8 @@ void Queue::wake_sleepers() noexcept
         doorbell.wake_self();
 }
 
-// Beside the thread that reads. Who is counted has still to take the lock and arm, or has, and sees what is decided here.
+// Beside the thread that reads. Who is counted has still to take the lock and arm, or has, and sees what is decided
+// here.
 bool Queue::others_sleep() noexcept
 {
     if (sleepers != nullptr)
@@ -296,9 +297,10 @@ bool Queue::arm(Entries which, Tell tell, bool *due) noexcept
     return false;
 }
 
-// libfabric's own waits ask fi_trywait(), read once more, and then sleep, whatever that read found: it may not have been what they wait for. So
-// after one that found something the descriptor is readable until the queue is armed again; one that found nothing leaves it armed. It is
-// armed anew where something has rung, as who has rung for a sleep does it once. Who counts its sleepers has asked for the opposite (suspend()).
+// libfabric's own waits ask fi_trywait(), read once more, and then sleep, whatever that read found: it may not have
+// been what they wait for. So after one that found something the descriptor is readable until the queue is armed again;
+// one that found nothing leaves it armed. It is armed anew where something has rung, as who has rung for a sleep does
+// it once. Who counts its sleepers has asked for the opposite (suspend()).
 void Queue::end_armed_read(bool found) noexcept
 {
     const void *const by = armed_by;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The completion queue of the local device. It looks at the slots of a few endpoints itself, is rung for the others, and
-// goes round those that wait for their peer; so what an empty read costs does not depend on how many endpoints there are.
+// The completion queue of the local device. It looks at the slots of a few endpoints itself, is rung for the others,
+// and goes round those that wait for their peer; so what an empty read costs does not depend on how many endpoints
+// there are.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,8 @@ struct Sink {
     std::size_t taken = 0;
 };
 
-// Whether completions that wait to be read keep who asks from sleeping: not who waits for a counter, or reads another queue.
+// Whether completions that wait to be read keep who asks from sleeping: not who waits for a counter, or reads another
+// queue.
 enum class Entries { count, pass };
 
 // Whom the answer reaches: that a sender may try again, which is said once, is kept for who asked to send.
@@ -81,11 +83,13 @@ struct Queue : ofi::Cq {
     // What reading is where the entries are an owner's: it tells of nothing.
     void progress_for_owner() noexcept;
 
-    // Whether a sleeper would miss nothing. After `true` the wait descriptor becomes readable with the next event, unless all who sleep
-    // do so at places, where they are woken; after `false`, `due` says whether it is (also) what a rate limit has refused that may go now.
+    // Whether a sleeper would miss nothing. After `true` the wait descriptor becomes readable with the next event,
+    // unless all who sleep do so at places, where they are woken; after `false`, `due` says whether it is (also) what a
+    // rate limit has refused that may go now.
     bool arm(Entries which, Tell tell, bool *due = nullptr) noexcept;
     void disarm(bool readable = false) noexcept; // whether the wait descriptor stays so until the queue is armed again
-    // The same for the queue and its companions, whose entries don't count: they are for who reads those. Takes the locks.
+    // The same for the queue and its companions, whose entries don't count: they are for who reads those. Takes the
+    // locks.
     bool arm_all(Entries which = Entries::count, bool *due = nullptr) noexcept;
     void wake_sleepers() noexcept;
     // All that an endpoint's peer has published, for its end, and what others published before.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// When a slot was published, by a clock that all processors share: a queue takes slots of different endpoints in this order. Only compared,
-// never converted into a time.
+// When a slot was published, by a clock that all processors share: a queue takes slots of different endpoints in this
+// order. Only compared, never converted into a time.
 #pragma once
 
 #include <atomic>

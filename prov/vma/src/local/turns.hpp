@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// When a program that reads a queue again and again, and finds nothing, lets others have the processor: whoever is to send may be one of them.
-// MPI spins so, with more ranks than processors too, and its own yields don't come with the libfabric of connections.
+// When a program that reads a queue again and again, and finds nothing, lets others have the processor: whoever is to
+// send may be one of them. MPI spins so, with more ranks than processors too, and its own yields don't come with the
+// libfabric of connections.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +13,8 @@
 
 namespace vma::local {
 
-// With the queue's lock held, but for yield(). Several threads that read one queue disturb nothing but each other's counts.
+// With the queue's lock held, but for yield(). Several threads that read one queue disturb nothing but each other's
+// counts.
 class Turns
 {
 public:

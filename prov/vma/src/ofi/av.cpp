@@ -306,7 +306,8 @@ int open_av(fid_domain *fid, fi_av_attr *attr, fid_av **av, void *context) noexc
         return -FI_EINVAL;
     if (domain.fabric.orphaned())
         return -FI_EOPBADSTATE;
-    // An owner has numbers of its own for addresses, and tells us by FI_AV_USER_ID; only offload providers share its vector.
+    // An owner has numbers of its own for addresses, and tells us by FI_AV_USER_ID; only offload providers share its
+    // vector.
     if ((attr->flags & FI_PEER) != 0) {
         VMA_WARN(av, "addresses are inserted into a vector of ours: one with FI_PEER is refused");
         return -FI_EINVAL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The address vector: a program's numbers for socket addresses. A table and a map are the same here: an fi_addr_t is the
-// place in the vector. What is behind an address is the device's business.
+// The address vector: a program's numbers for socket addresses. A table and a map are the same here: an fi_addr_t is
+// the place in the vector. What is behind an address is the device's business.
 #pragma once
 
 #include <array>
@@ -39,7 +39,8 @@ struct Av {
     }
     // False where the place is empty.
     bool address_of(fi_addr_t place, Address &address) const noexcept;
-    // What completions call it: its place, or the program's own number for it (FI_AV_USER_ID). FI_ADDR_NOTAVAIL for one that was not inserted.
+    // What completions call it: its place, or the program's own number for it (FI_AV_USER_ID). FI_ADDR_NOTAVAIL for one
+    // that was not inserted.
     fi_addr_t place_of(const Address &address) const noexcept;
 
     // 0 or a positive fi_errno. `address` must be an IPv4 or IPv6 one. `user_id` is the program's number, or nullptr.
@@ -48,7 +49,8 @@ struct Av {
     int remove(fi_addr_t place) noexcept;
     int set_user_id(fi_addr_t place, fi_addr_t user_id) noexcept;
 
-    // Who hears of each call that has named addresses, before it returns; without the vector's lock, and not after unwatch().
+    // Who hears of each call that has named addresses, before it returns; without the vector's lock, and not after
+    // unwatch().
     struct Watcher {
         void *object;
         void (*named)(void *object) noexcept;

@@ -67,8 +67,8 @@ inline int bind_counter(const Domain &domain, Cntr &counter, std::uint64_t flags
     return 0;
 }
 
-// Without a queue of the program's, counters are what tells of completions, and reading them makes the progress. One for
-// both halves, which `hidden` keeps. `open` is the device's open_cq(). 0 or a negative fi_errno.
+// Without a queue of the program's, counters are what tells of completions, and reading them makes the progress. One
+// for both halves, which `hidden` keeps. `open` is the device's open_cq(). 0 or a negative fi_errno.
 template <typename Queue, typename Open>
 int own_queue(Domain &domain, Open &&open, std::unique_ptr<Queue> &hidden, Queue *&queue) noexcept
 {

@@ -60,8 +60,8 @@ int init_cq(Cq &cq, const fi_cq_attr *attr, void *context) noexcept
 
 namespace {
 
-// With the queue's lock held. Programs of API 1.5 and later may bring their own buffer; ours is good until the next one is
-// read. Who wants no error data may have left the fields unset, so they are looked at only where there is some.
+// With the queue's lock held. Programs of API 1.5 and later may bring their own buffer; ours is good until the next one
+// is read. Who wants no error data may have left the fields unset, so they are looked at only where there is some.
 void give_raw_source(Cq &cq, fi_cq_err_entry &out) noexcept
 {
     cq.last_raw_source = cq.raw_sources.front().address;

@@ -16,8 +16,8 @@ namespace vma::ofi {
 
 using SleepClock = std::chrono::steady_clock;
 
-// Milliseconds that poll() may sleep. Once a second everything is looked at, in case somebody has taken a wake-up that was
-// for us.
+// Milliseconds that poll() may sleep. Once a second everything is looked at, in case somebody has taken a wake-up that
+// was for us.
 inline int nap_length(int timeout, SleepClock::time_point end) noexcept
 {
     constexpr int kLongest = 1000;
@@ -27,8 +27,8 @@ inline int nap_length(int timeout, SleepClock::time_point end) noexcept
     return static_cast<int>(std::clamp<std::int64_t>(left, 0, kLongest));
 }
 
-// `read` is the device's fi_cq_readfrom(), `sleep_once` sleeps for so many milliseconds at most, and gives false where the
-// program shall have an answer now (fi_cq_signal).
+// `read` is the device's fi_cq_readfrom(), `sleep_once` sleeps for so many milliseconds at most, and gives false where
+// the program shall have an answer now (fi_cq_signal).
 template <fi_cq_format Format, typename Read, typename Sleep>
 ssize_t cq_sread(Cq &queue, void *buffer, std::size_t count, fi_addr_t *sources, const void *cond, int timeout,
                  Read read, Sleep sleep_once) noexcept

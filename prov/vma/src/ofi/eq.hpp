@@ -22,9 +22,9 @@ namespace vma::ofi {
 
 struct Cq;
 
-// What arrived before the end of a connection is read before the end is told of: ofi_rxm closes the endpoint at FI_SHUTDOWN,
-// and with it would go what it has not read. No read of the queue that began before the event counts, so it takes two
-// that found nothing; who reads no completions is told after kPatienceNs.
+// What arrived before the end of a connection is read before the end is told of: ofi_rxm closes the endpoint at
+// FI_SHUTDOWN, and with it would go what it has not read. No read of the queue that began before the event counts, so
+// it takes two that found nothing; who reads no completions is told after kPatienceNs.
 struct UnreadBefore {
     const std::atomic<unsigned> *idle_reads = nullptr; // of the endpoint's queue
     unsigned at_first = 0;

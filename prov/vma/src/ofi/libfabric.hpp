@@ -15,7 +15,8 @@ namespace vma::ofi {
 void attach_libfabric(const fi_provider *provider, const void *caller) noexcept;
 void detach_libfabric() noexcept;
 bool libfabric_attached() noexcept;
-// The newest interface that the libfabric which has loaded us speaks; without one, that of the headers we are made with.
+// The newest interface that the libfabric which has loaded us speaks; without one, that of the headers we are made
+// with.
 std::uint32_t libfabric_version() noexcept;
 
 // What we need of it as a program does, to use other providers.

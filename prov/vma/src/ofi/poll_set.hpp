@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Poll sets (fi_poll(3)): queues and counters that a program asks about together. libfabric has given them up, its programs have not.
+// Poll sets (fi_poll(3)): queues and counters that a program asks about together. libfabric has given them up, its
+// programs have not.
 #pragma once
 
 #include <rdma/fi_domain.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The calls of struct fi_ops that shared receive contexts of all kinds have alike. A `Shared` begins with its fid, and has its domain and the number of
-// endpoints that use it.
+// The calls of struct fi_ops that shared receive contexts of all kinds have alike. A `Shared` begins with its fid, and
+// has its domain and the number of endpoints that use it.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What comes out of a peer's ring into a reliable-datagram endpoint. This is the border: each length, number and offset in a packet is checked here,
-// after its header was copied, and before anything is done with it.
+// What comes out of a peer's ring into a reliable-datagram endpoint. This is the border: each length, number and offset
+// in a packet is checked here, after its header was copied, and before anything is done with it.
 #include "rdm/endpoint.hpp"
 
 #include <algorithm>
@@ -24,9 +24,11 @@ using local::KeptRing;
 
 namespace {
 
-// Of messages that came without a receive, in one endpoint: bytes. Beyond it the peers' rings stand still, as do the peers then.
+// Of messages that came without a receive, in one endpoint: bytes. Beyond it the peers' rings stand still, as do the
+// peers then.
 constexpr std::uint64_t kMostHeld = std::uint64_t{64} << 20;
-// Answers to a peer that its ring has no room for. Who has more operations under way than an endpoint can have, never reads them.
+// Answers to a peer that its ring has no room for. Who has more operations under way than an endpoint can have, never
+// reads them.
 constexpr std::size_t kMostReplies = 3 * ofi::kMaxQueueSize;
 
 } // namespace
@@ -100,9 +102,10 @@ RdmEndpoint::Took RdmEndpoint::take_packet(const Incoming &in) noexcept
     }
 }
 
-// ---- who it is ---------------------------------------------------------------------------------------------------------
+// ---- who it is ------------------------------------------------------------------------------------------------------
 
-// Reading the number that the peer names shows both that the kernel allows single copy, and that the process is the one that is talking.
+// Reading the number that the peer names shows both that the kernel allows single copy, and that the process is the one
+// that is talking.
 RdmEndpoint::Took RdmEndpoint::take_hello(const Incoming &in) noexcept
 {
     Hello hello{};
@@ -139,7 +142,7 @@ RdmEndpoint::Took RdmEndpoint::take_greeted(const Incoming &in) noexcept
     return Took::taken;
 }
 
-// ---- messages ----------------------------------------------------------------------------------------------------------
+// ---- messages -------------------------------------------------------------------------------------------------------
 
 Receive *RdmEndpoint::find_receive(const Incoming &in) noexcept
 {
@@ -196,11 +199,13 @@ bool RdmEndpoint::has_room_for(std::uint64_t bytes) noexcept
     return false;
 }
 
-// The bytes are the caller's to fill. Whoever frees some looks at `stalled_` under the same lock, so nobody is forgotten.
+// The bytes are the caller's to fill. Whoever frees some looks at `stalled_` under the same lock, so nobody is
+// forgotten.
 Message *RdmEndpoint::keep_message(const Incoming &in, Message::Form form, std::uint64_t bytes) noexcept
 {
-    // What a receive waits for, and an offer, of which a peer has as many as it has operations, are not held up by what waits for receives. Nor is
-    // what comes from other hosts, all by one way: the next one there may be what the program waits for. Long messages are announced there.
+    // What a receive waits for, and an offer, of which a peer has as many as it has operations, are not held up by what
+    // waits for receives. Nor is what comes from other hosts, all by one way: the next one there may be what the
+    // program waits for. Long messages are announced there.
     const bool bound = in.inlet != nullptr && (form == Message::Form::whole || bytes != 0);
     Message *const message = !bound || has_room_for(bytes + sizeof(Message)) ? messages_.take() : nullptr;
     if (message != nullptr && bytes != 0) {
@@ -321,7 +326,8 @@ RdmEndpoint::Took RdmEndpoint::take_offer(const Incoming &in) noexcept
     return Took::taken;
 }
 
-// A long one from another host: it is asked for once a receive has it, so that it takes neither our memory nor the place of what comes behind it.
+// A long one from another host: it is asked for once a receive has it, so that it takes neither our memory nor the
+// place of what comes behind it.
 RdmEndpoint::Took RdmEndpoint::take_announced(const Incoming &in) noexcept
 {
     if (in.inlet != nullptr || in.length != 0 || in.packet.size <= kAnnounced ||
@@ -342,7 +348,7 @@ RdmEndpoint::Took RdmEndpoint::take_announced(const Incoming &in) noexcept
     return Took::taken;
 }
 
-// ---- answers -----------------------------------------------------------------------------------------------------------
+// ---- answers --------------------------------------------------------------------------------------------------------
 
 // Of ours, that the packet answers. nullptr: it has ended already, as its peer was gone for a while, or is none.
 Operation *RdmEndpoint::waiting_operation(const Incoming &in) noexcept

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Atomic operations on a peer's memory, from the side that begins them: all operands go with one record, what was there before comes with the answer.
+// Atomic operations on a peer's memory, from the side that begins them: all operands go with one record, what was there
+// before comes with the answer.
 #include "rdm/endpoint.hpp"
 
 #include <cstring>

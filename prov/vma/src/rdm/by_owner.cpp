@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A reliable-datagram endpoint as the peer of an owner (fi_peer(3)): whom a message is for, the owner says; completions are written into its queue;
-// what came without a receive waits here until the owner has one for it. Its calls are made with the endpoint's lock held, and it may call from there.
+// A reliable-datagram endpoint as the peer of an owner (fi_peer(3)): whom a message is for, the owner says; completions
+// are written into its queue; what came without a receive waits here until the owner has one for it. Its calls are made
+// with the endpoint's lock held, and it may call from there.
 #include "rdm/endpoint.hpp"
 
 #include <algorithm>
@@ -33,7 +34,7 @@ const void *this_thread() noexcept
     return reinterpret_cast<const void *>(pthread_self());
 }
 
-// ---- what an owner calls -----------------------------------------------------------------------------------------------
+// ---- what an owner calls --------------------------------------------------------------------------------------------
 
 template <SrxLayout Layout> Message *message_of(peer::RxEntry *entry) noexcept
 {
@@ -138,10 +139,10 @@ int RdmEndpoint::bind(struct fid *what, std::uint64_t flags) noexcept
     return 0;
 }
 
-// ---- what arrives ------------------------------------------------------------------------------------------------------
+// ---- what arrives ---------------------------------------------------------------------------------------------------
 
-// An entry that the owner has given can't be given back without having been queued, and what isn't asked for isn't known to be wanted: so nothing is
-// held up here beyond a certain amount, as it is where we match ourselves.
+// An entry that the owner has given can't be given back without having been queued, and what isn't asked for isn't
+// known to be wanted: so nothing is held up here beyond a certain amount, as it is where we match ourselves.
 RdmEndpoint::Took RdmEndpoint::take_for_owner(const Incoming &in, Message::Form form,
                                               const BufferList *offered) noexcept
 {
@@ -255,7 +256,7 @@ void RdmEndpoint::refused_by_owner(const Incoming &in, Message &message, int err
     end_message(message, error);
 }
 
-// ---- receives ----------------------------------------------------------------------------------------------------------
+// ---- receives -------------------------------------------------------------------------------------------------------
 
 // nullptr: there is no memory, or it has more buffers than we said to take.
 Receive *RdmEndpoint::stand_for(peer::RxEntry *entry, bool tagged) noexcept
@@ -342,7 +343,7 @@ ssize_t RdmEndpoint::send_eager_for_owner(Peer &peer, const Outgoing &out, std::
     return 0;
 }
 
-// ---- messages that wait ------------------------------------------------------------------------------------------------
+// ---- messages that wait ---------------------------------------------------------------------------------------------
 
 void RdmEndpoint::start_waiting(peer::RxEntry *entry, Message &message) noexcept
 {
@@ -375,7 +376,8 @@ void RdmEndpoint::discard_waiting(Message &message) noexcept
     });
 }
 
-// Its sender is gone, in the middle of it. The owner can't be told: there is no call for it, so whoever receives it hears of it.
+// Its sender is gone, in the middle of it. The owner can't be told: there is no call for it, so whoever receives it
+// hears of it.
 void RdmEndpoint::lose_for_owner(Message &message) noexcept
 {
     message.form = Message::Form::whole;
@@ -384,7 +386,7 @@ void RdmEndpoint::lose_for_owner(Message &message) noexcept
     let_go(message);
 }
 
-// ---- sources -----------------------------------------------------------------------------------------------------------
+// ---- sources --------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -397,7 +399,8 @@ ofi::Av::Watcher RdmEndpoint::watcher() noexcept
     return {this, [](void *object) noexcept { static_cast<RdmEndpoint *>(object)->find_sources(); }};
 }
 
-// The owner matches receives that name a source by what it knows of the entries, so it has to hear of who has got a name.
+// The owner matches receives that name a source by what it knows of the entries, so it has to hear of who has got a
+// name.
 void RdmEndpoint::find_sources() noexcept
 {
     with_lock([&] {
@@ -414,7 +417,8 @@ void RdmEndpoint::find_sources() noexcept
     });
 }
 
-// Entries are asked for in the order in which they were queued, so the next one is the next of ours. lnx asks for those of its other peers as well.
+// Entries are asked for in the order in which they were queued, so the next one is the next of ours. lnx asks for those
+// of its other peers as well.
 fi_addr_t RdmEndpoint::source_of(const peer::RxEntry *entry) noexcept
 {
     Arrival *const first = asked_ != nullptr ? asked_ : waiting_.first;
@@ -434,7 +438,7 @@ fi_addr_t RdmEndpoint::source_of(const peer::RxEntry *entry) noexcept
     return FI_ADDR_UNSPEC;
 }
 
-// ---- the end -----------------------------------------------------------------------------------------------------------
+// ---- the end --------------------------------------------------------------------------------------------------------
 
 void RdmEndpoint::leave_owner() noexcept
 {

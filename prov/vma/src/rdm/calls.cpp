@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The operation tables of a reliable-datagram endpoint for messages and for what concerns the endpoint itself, and its factory. The work is
-// RdmEndpoint's.
+// The operation tables of a reliable-datagram endpoint for messages and for what concerns the endpoint itself, and its
+// factory. The work is RdmEndpoint's.
 #include "rdm/calls.hpp"
 
 #include <rdma/fi_cm.h>
@@ -16,7 +16,7 @@ namespace vma::rdm {
 
 namespace {
 
-// ---- the endpoint ------------------------------------------------------------------------------------------------------
+// ---- the endpoint ---------------------------------------------------------------------------------------------------
 
 using Calls = local::RingCalls<RdmEndpoint>;
 
@@ -26,7 +26,7 @@ constinit fi_ops_ep g_ep_ops = ofi::EpOps{.cancel = Calls::cancel, .getopt = Cal
 
 constinit fi_ops_cm g_cm_ops = ofi::CmOps{.setname = Calls::setname, .getname = Calls::getname};
 
-// ---- messages, with and without tags -----------------------------------------------------------------------------------
+// ---- messages, with and without tags --------------------------------------------------------------------------------
 
 struct Tag {
     bool tagged;

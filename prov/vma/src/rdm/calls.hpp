@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The operation tables of a reliable-datagram endpoint that concern a peer's memory (remote_calls.cpp). The endpoint gets them when it is opened.
+// The operation tables of a reliable-datagram endpoint that concern a peer's memory (remote_calls.cpp). The endpoint
+// gets them when it is opened.
 #pragma once
 
 #include <rdma/fi_atomic.h>

@@ -87,7 +87,7 @@ int RdmEndpoint::get_option(int name, void *value, std::size_t *length) noexcept
     return name == FI_OPT_MIN_MULTI_RECV ? ofi::give_option(least_multi_, value, length) : -FI_ENOPROTOOPT;
 }
 
-// ---- the queue's side, with its lock held ------------------------------------------------------------------------------
+// ---- the queue's side, with its lock held ---------------------------------------------------------------------------
 
 // Who has our lock may wait for the queue's: it is asked for again with the queue's next read.
 void RdmEndpoint::on_bell() noexcept
@@ -116,7 +116,7 @@ void RdmEndpoint::end_visit(Inlet &) noexcept
         lock_.unlock();
 }
 
-// ---- completions -------------------------------------------------------------------------------------------------------
+// ---- completions ----------------------------------------------------------------------------------------------------
 
 void RdmEndpoint::push_rx(const ofi::Completion &completion) noexcept
 {

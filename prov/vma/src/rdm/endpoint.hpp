@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A reliable-datagram endpoint (FI_EP_RDM): messages with and without tags, remote memory access and atomics, between the processes of a host over
-// the rings of the local device, with other hosts over another provider's endpoint. doc/rdm.md says how it works.
+// A reliable-datagram endpoint (FI_EP_RDM): messages with and without tags, remote memory access and atomics, between
+// the processes of a host over the rings of the local device, with other hosts over another provider's endpoint.
+// doc/rdm.md says how it works.
 #pragma once
 
 #include <atomic>
@@ -87,7 +88,8 @@ struct AtomicAccess {
     bool completion;
 };
 
-// All private functions with `lock_` held. It is taken before a queue's lock; who has that already only tries to, and comes again.
+// All private functions with `lock_` held. It is taken before a queue's lock; who has that already only tries to, and
+// comes again.
 class RdmEndpoint final : public local::RingEndpoint, public local::Poller
 {
 public:
@@ -112,7 +114,8 @@ public:
     // Whether other hosts are reached.
     bool has_network() const noexcept { return network_ != nullptr; }
 
-    // What the owner of a shared receive context says of a message that waits with it: to be received, as the entry has buffers now, or not at all.
+    // What the owner of a shared receive context says of a message that waits with it: to be received, as the entry has
+    // buffers now, or not at all.
     void start_waiting(ofi::peer::RxEntry *entry, Message &message) noexcept;
     void discard_waiting(Message &message) noexcept;
 

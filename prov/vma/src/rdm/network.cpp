@@ -71,7 +71,7 @@ std::unique_ptr<NetworkPeer> Network::meet(const ofi::Address &address, Peer &pe
     return met;
 }
 
-// ---- sending -----------------------------------------------------------------------------------------------------------
+// ---- sending --------------------------------------------------------------------------------------------------------
 
 std::byte *Network::claim(NetworkPeer &to) noexcept
 {
@@ -184,7 +184,7 @@ NetworkPeer *Network::take_lost() noexcept
     return peer;
 }
 
-// ---- receiving ---------------------------------------------------------------------------------------------------------
+// ---- receiving ------------------------------------------------------------------------------------------------------
 
 void Network::receive_into(NetworkBuffer &buffer) noexcept
 {

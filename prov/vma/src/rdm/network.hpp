@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The way of a reliable-datagram endpoint to peers on other hosts: an endpoint of another of libfabric's providers (ofi_rxm over our RDMA devices,
-// else over TCP) that carries the packets which within a host go through rings. Nothing in here knows what is in them.
+// The way of a reliable-datagram endpoint to peers on other hosts: an endpoint of another of libfabric's providers
+// (ofi_rxm over our RDMA devices, else over TCP) that carries the packets which within a host go through rings. Nothing
+// in here knows what is in them.
 #pragma once
 
 #include <cstddef>
@@ -23,9 +24,9 @@ namespace vma::rdm {
 struct NetworkPeer;
 struct Peer;
 
-// Before each packet. It says all that has to be known of its sender, so that none has to have come before. A connection may be lost on the way, and
-// made anew by the provider, without a word: so packets are counted. All numbers are in the byte order of x86-64 and of AArch64; a host of the other
-// one is not understood.
+// Before each packet. It says all that has to be known of its sender, so that none has to have come before. A
+// connection may be lost on the way, and made anew by the provider, without a word: so packets are counted. All numbers
+// are in the byte order of x86-64 and of AArch64; a host of the other one is not understood.
 struct NetworkHead {
     std::uint32_t magic;
     std::uint32_t epoch; // of the sender's towards the receiver; the packets of each are counted from 0
@@ -70,8 +71,8 @@ struct NetworkBuffers {
 class Network
 {
 public:
-    // `local` is what others know us by, with its port. nullptr: there is no other provider that reaches beyond this host from there, or
-    // FI_VMA_NETWORK says that none is wanted; -FI_EADDRINUSE: another one has the port.
+    // `local` is what others know us by, with its port. nullptr: there is no other provider that reaches beyond this
+    // host from there, or FI_VMA_NETWORK says that none is wanted; -FI_EADDRINUSE: another one has the port.
     static std::unique_ptr<Network> open(const ofi::Address &local, int &error) noexcept;
     Network(const Network &) = delete;
     Network &operator=(const Network &) = delete;
@@ -99,10 +100,12 @@ public:
     void pop() noexcept;
     // One whose packets can't be delivered, since it was met or forgotten; nullptr: none.
     NetworkPeer *take_lost() noexcept;
-    // Until what was given to the provider has left, or a second has gone by without any of it having: before the endpoint is closed.
+    // Until what was given to the provider has left, or a second has gone by without any of it having: before the
+    // endpoint is closed.
     void drain() noexcept;
 
-    // Whether there is nothing to do before wait_fd() is readable. `waits`: somebody waits for an answer, and comes again after kSilence.
+    // Whether there is nothing to do before wait_fd() is readable. `waits`: somebody waits for an answer, and comes
+    // again after kSilence.
     bool may_sleep(bool waits) noexcept;
     int wait_fd() const noexcept { return wait_set_.get(); }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Peers on other hosts: how a reliable-datagram endpoint opens its way to them, who says which number is whose, and what comes from there.
+// Peers on other hosts: how a reliable-datagram endpoint opens its way to them, who says which number is whose, and
+// what comes from there.
 #include "rdm/endpoint.hpp"
 
 #include <cstring>
@@ -26,7 +27,7 @@ constexpr unsigned kBurst = 64;    // packets from other hosts before the rings 
 
 } // namespace
 
-// ---- opening -----------------------------------------------------------------------------------------------------------
+// ---- opening --------------------------------------------------------------------------------------------------------
 
 // Of a wildcard, the address by which others most likely know this host.
 static bool network_address(const ofi::Address &local, ofi::Address &address)
@@ -42,7 +43,8 @@ static bool network_address(const ofi::Address &local, ofi::Address &address)
     return true;
 }
 
-// The same port as within the host, as that is all that others know of us. One that we have chosen ourselves may be another's out there.
+// The same port as within the host, as that is all that others know of us. One that we have chosen ourselves may be
+// another's out there.
 int RdmEndpoint::open_network() noexcept
 {
     const bool ours_to_choose = !name_;
@@ -104,7 +106,7 @@ void RdmEndpoint::close_network() noexcept
     network_.reset();
 }
 
-// ---- who is who --------------------------------------------------------------------------------------------------------
+// ---- who is who -----------------------------------------------------------------------------------------------------
 
 Peer *RdmEndpoint::network_peer(const ofi::Address &address) noexcept
 {
@@ -201,7 +203,7 @@ void RdmEndpoint::lose_network(Peer &peer) noexcept
         fail_waiting(peer);
 }
 
-// ---- what comes --------------------------------------------------------------------------------------------------------
+// ---- what comes -----------------------------------------------------------------------------------------------------
 
 RdmEndpoint::Took RdmEndpoint::take_from_network(NetworkBuffer &buffer) noexcept
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Whether there is still somebody at an address of another host. ofi_rxm tries to connect for ever and never says that nobody listens there, so who
-// waits asks the other host's kernel: a TCP connection to the same port, on which each endpoint listens for nothing else.
+// Whether there is still somebody at an address of another host. ofi_rxm tries to connect for ever and never says that
+// nobody listens there, so who waits asks the other host's kernel: a TCP connection to the same port, on which each
+// endpoint listens for nothing else.
 #pragma once
 
 #include <cstdint>

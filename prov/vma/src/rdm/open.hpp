@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the local device knows of reliable datagrams: it opens their endpoints for a program that asks for FI_EP_RDM, and what those match by with
-// FI_PEER, and asks how far they reach.
+// What the local device knows of reliable datagrams: it opens their endpoints for a program that asks for FI_EP_RDM,
+// and what those match by with FI_PEER, and asks how far they reach.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -18,7 +18,8 @@ int open_endpoint(ofi::Domain &domain, const fi_info *info, fid_ep **ep, void *c
 // Of fi_srx_context() with FI_PEER; `context` is its. Likewise.
 int open_peer_srx(ofi::Domain &domain, fid_ep **srx, const void *context) noexcept;
 
-// Whether there is a provider by which an endpoint with this address could reach other hosts. Asks libfabric: milliseconds.
+// Whether there is a provider by which an endpoint with this address could reach other hosts. Asks libfabric:
+// milliseconds.
 bool reaches_other_hosts(const ofi::Address &source) noexcept;
 
 } // namespace vma::rdm

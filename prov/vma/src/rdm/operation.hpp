@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a program has begun and what is not done yet: an operation whose records are not all written, or that waits for the peer's answer. Most
-// messages never become one, as they end when they are in the ring.
+// What a program has begun and what is not done yet: an operation whose records are not all written, or that waits for
+// the peer's answer. Most messages never become one, as they end when they are in the ring.
 #pragma once
 
 #include <cstddef>

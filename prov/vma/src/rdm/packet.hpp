@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What reliable-datagram endpoints write into each other's rings: a header of 24 bytes, so that a message of 24 bytes more takes one cache line
-// with the ring's own header. Everything in it is the peer's word until arrive.cpp has checked it.
+// What reliable-datagram endpoints write into each other's rings: a header of 24 bytes, so that a message of 24 bytes
+// more takes one cache line with the ring's own header. Everything in it is the peer's word until arrive.cpp has
+// checked it.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,9 @@ enum class PacketOp : std::uint8_t {
     write_offer, // TargetList, then BufferList: the target copies
     read,        // TargetList, then BufferList: the target copies, or answers with the bytes
     atomic,      // AtomicHead, TargetList, operands, and what they are compared with
-    answer, // operation `id` of the receiver's has ended, or, with kMore, a part of what it reads is here, from offset `size` on
+    // operation `id` of the receiver's has ended, or, with kMore, a part of what it reads is here, from offset `size`
+    // on
+    answer,
     announce, // from another host, a message of `size` bytes whose pieces come once they are asked for
     go,       // they are, of the receiver's operation `id`
     ping,     // nothing; who waits for a silent peer learns by it whether it can be sent anything
@@ -90,7 +93,8 @@ constexpr std::size_t bytes_of(const BufferList &list) noexcept
     return sizeof(std::uint64_t) + list.count * sizeof(iovec);
 }
 
-// Copies a list out of shared memory. False: it is longer than what there is, or than lists are. (`parts` and `targets` come right behind `count`.)
+// Copies a list out of shared memory. False: it is longer than what there is, or than lists are. (`parts` and `targets`
+// come right behind `count`.)
 template <typename List> bool read_list(const std::byte *from, std::size_t length, List &list) noexcept
 {
     if (length < sizeof list.count)

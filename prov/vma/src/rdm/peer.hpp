@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One endpoint that ours talks with: the ring to it and the ring from it, or the network to it, and what is under way in both directions. It is made
-// at the first word in either direction and stays; the rings go with the process behind them.
+// One endpoint that ours talks with: the ring to it and the ring from it, or the network to it, and what is under way
+// in both directions. It is made at the first word in either direction and stays; the rings go with the process behind
+// them.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ class Inlet;
 
 namespace vma::rdm {
 
-// What we say to a request of the peer's. It waits here when our ring to it is full, so that two full rings never wait for each other.
+// What we say to a request of the peer's. It waits here when our ring to it is full, so that two full rings never wait
+// for each other.
 struct Reply {
     Packet packet{};
     Bytes bytes;

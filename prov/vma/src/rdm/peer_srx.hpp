@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A shared receive context with FI_PEER, as the program has it that opens one (fi_peer(3)): whom an endpoint that is bound to it matches by.
+// A shared receive context with FI_PEER, as the program has it that opens one (fi_peer(3)): whom an endpoint that is
+// bound to it matches by.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Who a reliable-datagram endpoint talks with: finding and greeting a peer, and what becomes of what was under way when it is gone.
+// Who a reliable-datagram endpoint talks with: finding and greeting a peer, and what becomes of what was under way when
+// it is gone.
 #include "rdm/endpoint.hpp"
 
 #include <algorithm>
@@ -114,8 +115,8 @@ void RdmEndpoint::look_after(Peer &peer) noexcept
         network_->forget(*peer.net);
 }
 
-// Nobody reads our ring any more. What the peer has said before it went may still be to be read in its own ring, so what waits for an answer does so
-// until that has come to its end too.
+// Nobody reads our ring any more. What the peer has said before it went may still be to be read in its own ring, so
+// what waits for an answer does so until that has come to its end too.
 void RdmEndpoint::lost(Peer &peer) noexcept
 {
     VMA_INFO(ep_data, "the endpoint at port %u is gone", static_cast<unsigned>(peer.port));
@@ -147,7 +148,7 @@ void RdmEndpoint::fail_waiting(Peer &peer) noexcept
     });
 }
 
-// ---- the queue's side, with its lock held ------------------------------------------------------------------------------
+// ---- the queue's side, with its lock held ---------------------------------------------------------------------------
 
 void RdmEndpoint::joined(Inlet &inlet) noexcept
 {
@@ -244,7 +245,7 @@ void RdmEndpoint::made_room(Inlet &inlet) noexcept
     tell(*peer, PacketOp::ping, 0);
 }
 
-// ---- in each read of the queue, with its lock held ----------------------------------------------------------------------
+// ---- in each read of the queue, with its lock held ------------------------------------------------------------------
 
 void RdmEndpoint::set_polled(bool wanted) noexcept
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Objects of one type that are taken and given back all the time, in chunks that stay: no allocation once as many exist as are in use at a time.
-// An object keeps its place and its number as long as the pool lives.
+// Objects of one type that are taken and given back all the time, in chunks that stay: no allocation once as many exist
+// as are in use at a time. An object keeps its place and its number as long as the pool lives.
 #pragma once
 
 #include <cstddef>

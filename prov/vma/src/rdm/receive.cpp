@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Receiving with a reliable-datagram endpoint: what fi_recv() and fi_trecv() post, find, claim and cancel, and how a message gets into a receive.
+// Receiving with a reliable-datagram endpoint: what fi_recv() and fi_trecv() post, find, claim and cancel, and how a
+// message gets into a receive.
 #include "rdm/endpoint.hpp"
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 
 namespace vma::rdm {
 
-// ---- the calls ---------------------------------------------------------------------------------------------------------
+// ---- the calls ------------------------------------------------------------------------------------------------------
 
 ssize_t RdmEndpoint::post(const Wanted &wanted) noexcept
 {
@@ -24,7 +25,8 @@ ssize_t RdmEndpoint::post(const Wanted &wanted) noexcept
         if (__builtin_add_overflow(length, wanted.iov[i].iov_len, &length))
             return -FI_EINVAL;
     }
-    // Who looks again and again reads nothing but that there was nothing, and a read that finds an entry makes no progress.
+    // Who looks again and again reads nothing but that there was nothing, and a read that finds an entry makes no
+    // progress.
     if ((wanted.flags & FI_PEEK) != 0 && enabled_) [[unlikely]]
         rx_queue_->progress();
     const core::SpinGuard guard(lock_);
@@ -184,7 +186,7 @@ ssize_t RdmEndpoint::cancel(void *context) noexcept
     return -FI_ENOENT;
 }
 
-// ---- messages and receives ---------------------------------------------------------------------------------------------
+// ---- messages and receives ------------------------------------------------------------------------------------------
 
 void RdmEndpoint::land(Receive &receive, std::uint64_t length, Landing &landing) noexcept
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The two things that meet in a reliable-datagram endpoint: a receive that the program has posted, and a message that came without one or is not
-// whole yet. Who matches whom is match.hpp's.
+// The two things that meet in a reliable-datagram endpoint: a receive that the program has posted, and a message that
+// came without one or is not whole yet. Who matches whom is match.hpp's.
 #pragma once
 
 #include <cstddef>
@@ -89,7 +89,8 @@ struct Message : Arrival {
     fi_addr_t from = FI_ADDR_NOTAVAIL;
     void *claimed_by = nullptr; // the context of FI_CLAIM
     Message *next = nullptr;    // of the peer's streams
-    // Of one that an owner matches (by_owner.cpp): its entry, as long as that waits for a receive, and what has happened to it meanwhile.
+    // Of one that an owner matches (by_owner.cpp): its entry, as long as that waits for a receive, and what has
+    // happened to it meanwhile.
     ofi::peer::RxEntry *entry = nullptr;
     RdmEndpoint *at = nullptr;
     int failed = 0; // a positive fi_errno: there is nothing to be received any more

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The operation tables of a reliable-datagram endpoint for reading, writing and changing a peer's memory (fi_rma(3), fi_atomic(3)).
+// The operation tables of a reliable-datagram endpoint for reading, writing and changing a peer's memory (fi_rma(3),
+// fi_atomic(3)).
 #include "rdm/calls.hpp"
 
 #include <cstdint>
@@ -15,7 +16,7 @@ namespace {
 
 using ofi::AtomicKind;
 
-// ---- remote memory -----------------------------------------------------------------------------------------------------
+// ---- remote memory --------------------------------------------------------------------------------------------------
 
 ssize_t access_by(fid_ep *ep, bool write, const iovec *iov, std::size_t count, const std::uint64_t *data, fi_addr_t to,
                   std::uint64_t addr, std::uint64_t key, void *context) noexcept
@@ -101,7 +102,7 @@ ssize_t injectdata(fid_ep *ep, const void *buffer, std::size_t length, std::uint
     return inject_by(ep, buffer, length, &data, to, addr, key);
 }
 
-// ---- atomics -----------------------------------------------------------------------------------------------------------
+// ---- atomics --------------------------------------------------------------------------------------------------------
 
 // What the calls of all three kinds have in common; lists that a kind doesn't have are empty.
 struct Lists {
@@ -122,7 +123,8 @@ ssize_t atomic_by(fid_ep *ep, AtomicKind kind, const Lists &lists, fi_addr_t to,
                                          remote, remote_count, context, flags, completion});
 }
 
-// To one place, with the default flags. The elements are those of the operands, or of what is fetched where there are none.
+// To one place, with the default flags. The elements are those of the operands, or of what is fetched where there are
+// none.
 ssize_t atomic_at(fid_ep *ep, AtomicKind kind, const Lists &lists, fi_addr_t to, std::uint64_t addr, std::uint64_t key,
                   fi_datatype type, fi_op op, void *context) noexcept
 {

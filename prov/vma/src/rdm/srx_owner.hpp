@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The owner of a shared receive context that a reliable-datagram endpoint matches by (fi_peer(3)), whichever libfabric it comes from. It knows of no
-// endpoint, message or lock.
+// The owner of a shared receive context that a reliable-datagram endpoint matches by (fi_peer(3)), whichever libfabric
+// it comes from. It knows of no endpoint, message or lock.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,8 @@ public:
     SrxLayout layout() const noexcept { return layout_; }
     const ofi::peer::Srx *srx() const noexcept { return srx_; }
 
-    // The owner's answer: 0, where `entry` has a receive's buffers; -FI_ENOENT, where it is to be queued; or why there is none.
+    // The owner's answer: 0, where `entry` has a receive's buffers; -FI_ENOENT, where it is to be queued; or why there
+    // is none.
     int get(bool tagged, const ofi::peer::MatchAttr &attr, Entry *&entry) const noexcept;
     int queue(bool tagged, Entry *entry) const noexcept;
     void free(Entry *entry) const noexcept;

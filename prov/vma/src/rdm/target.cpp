@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What peers do with the memory that a program has registered: it is carried out here, by who reads the endpoint's queue, in the order in which it
-// was written into the ring.
+// What peers do with the memory that a program has registered: it is carried out here, by who reads the endpoint's
+// queue, in the order in which it was written into the ring.
 #include "rdm/endpoint.hpp"
 
 #include <algorithm>

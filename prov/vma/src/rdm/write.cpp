@@ -51,7 +51,7 @@ BufferList buffers_of(const Operation &operation) noexcept
 
 } // namespace
 
-// ---- messages ----------------------------------------------------------------------------------------------------------
+// ---- messages -------------------------------------------------------------------------------------------------------
 
 ssize_t RdmEndpoint::send(const Outgoing &out) noexcept
 {
@@ -154,7 +154,7 @@ ssize_t RdmEndpoint::send_operation(Peer &peer, const Outgoing &out, std::uint64
     return start(*operation, bell);
 }
 
-// ---- operations --------------------------------------------------------------------------------------------------------
+// ---- operations -----------------------------------------------------------------------------------------------------
 
 Operation *RdmEndpoint::begin(Peer &peer, void *context, bool completion, std::uint64_t cq_flags,
                               ofi::Cntr *counter) noexcept
@@ -355,7 +355,7 @@ void RdmEndpoint::release(Operation &operation) noexcept
     operations_.give_back(operation);
 }
 
-// ---- remote memory -----------------------------------------------------------------------------------------------------
+// ---- remote memory --------------------------------------------------------------------------------------------------
 
 ssize_t RdmEndpoint::access(const Access &access) noexcept
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Joining an endpoint with its peer: fi_connect, fi_accept, fi_shutdown, and what librdmacm says meanwhile. The queue pair is
-// ours and not librdmacm's, so its states are changed here (rdma_connect(3), "rdma_establish").
+// Joining an endpoint with its peer: fi_connect, fi_accept, fi_shutdown, and what librdmacm says meanwhile. The queue
+// pair is ours and not librdmacm's, so its states are changed here (rdma_connect(3), "rdma_establish").
 #include <algorithm>
 #include <cstring>
 

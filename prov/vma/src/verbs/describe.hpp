@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A device as fi_info's `nic` describes it: what it is, where it sits on the bus, its link. MPI libraries choose the near
-// device by it.
+// A device as fi_info's `nic` describes it: what it is, where it sits on the bus, its link. MPI libraries choose the
+// near device by it.
 #pragma once
 
 #include <rdma/fabric.h>

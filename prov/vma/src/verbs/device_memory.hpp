@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Memory on the NIC as a place for what is to be sent (FI_OPT_VMA_DEVICE_MEMORY): the device then fetches nothing over the
-// bus. A ring: what is put in first is free first, when the device has sent it.
+// Memory on the NIC as a place for what is to be sent (FI_OPT_VMA_DEVICE_MEMORY): the device then fetches nothing over
+// the bus. A ring: what is put in first is free first, when the device has sent it.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One RDMA device as a program opened it: its context and protection domain, what happens to the device meanwhile, and the
-// registrations of memory.
+// One RDMA device as a program opened it: its context and protection domain, what happens to the device meanwhile, and
+// the registrations of memory.
 #pragma once
 
 #include <atomic>

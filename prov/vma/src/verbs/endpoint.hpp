@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A connected message endpoint over a reliable queue pair: its two halves that move data, what it is bound to, and how it is
-// joined with a peer (connect.cpp).
+// A connected message endpoint over a reliable queue pair: its two halves that move data, what it is bound to, and how
+// it is joined with a peer (connect.cpp).
 #pragma once
 
 #include <atomic>

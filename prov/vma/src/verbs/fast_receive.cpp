@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Fast connections: the receiver's half. Everything here runs with the lock of the endpoint's receiving queue held, if it
-// does not say otherwise.
+// Fast connections: the receiver's half. Everything here runs with the lock of the endpoint's receiving queue held, if
+// it does not say otherwise.
 #include <algorithm>
 #include <cstring>
 

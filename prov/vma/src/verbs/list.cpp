@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What fi_getinfo says of the RDMA devices: for each pair of addresses the devices that have the source, and where none is
-// given, the one on the kernel's route to the peer.
+// What fi_getinfo says of the RDMA devices: for each pair of addresses the devices that have the source, and where none
+// is given, the one on the kernel's route to the peer.
 #include "verbs/list.hpp"
 
 #include <algorithm>

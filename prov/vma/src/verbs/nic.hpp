@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The RDMA devices of this host as the provider offers them: what each can do, and the addresses by which it is reached.
-// Nothing here holds a device open.
+// The RDMA devices of this host as the provider offers them: what each can do, and the addresses by which it is
+// reached. Nothing here holds a device open.
 #pragma once
 
 #include <cstdint>

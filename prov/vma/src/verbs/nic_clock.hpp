@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The clock that an RDMA device stamps completions with, in ns: what its ticks are worth, and what the host's clock says at the
-// same moment. It is never set and never corrected, so times keep their order and their distances.
+// The clock that an RDMA device stamps completions with, in ns: what its ticks are worth, and what the host's clock
+// says at the same moment. It is never set and never corrected, so times keep their order and their distances.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ public:
 
     // Thread-safe, with a clock that runs.
 
-    // The time in ns of a stamp that is from about `now`, in ns of now_ns(): half a turn of the device's clock earlier or
-    // later at most, which is days.
+    // The time in ns of a stamp that is from about `now`, in ns of now_ns(): half a turn of the device's clock earlier
+    // or later at most, which is days.
     std::uint64_t time_of(std::uint64_t stamp, std::uint64_t now) const noexcept;
     // 0 or a negative fi_errno.
     int compare(fi_vma_clocks &clocks) const noexcept;

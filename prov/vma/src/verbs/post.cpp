@@ -34,8 +34,8 @@ static bool takes_receive(ibv_wr_opcode opcode) noexcept
     return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
-// Posts the batch, of which the last one is the caller's. The others were promised: what the device refuses of them gets
-// error completions. tx_lock held.
+// Posts the batch, of which the last one is the caller's. The others were promised: what the device refuses of them
+// gets error completions. tx_lock held.
 ssize_t Endpoint::flush(std::uint64_t last) noexcept
 {
     for (unsigned i = 0; i + 1 < batch->count; ++i)
@@ -99,8 +99,8 @@ ssize_t Endpoint::flush_row() noexcept
     return batch && batch->count > 0 ? flush(tx.next()) : 0;
 }
 
-// Who only injects reads no queue, and what waits in a row of FI_MORE may be all that fills it. tx_lock held, but not all
-// the time.
+// Who only injects reads no queue, and what waits in a row of FI_MORE may be all that fills it. tx_lock held, but not
+// all the time.
 [[gnu::noinline]] void Endpoint::make_room() noexcept
 {
     static_cast<void>(flush_row());

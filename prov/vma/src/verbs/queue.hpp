@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The completion queue of the verbs device: one queue of the device, whose entries go straight into the reader's buffer.
-// Entries that nobody asked for yet, and errors, wait in ofi::Cq's list.
+// The completion queue of the verbs device: one queue of the device, whose entries go straight into the reader's
+// buffer. Entries that nobody asked for yet, and errors, wait in ofi::Cq's list.
 #pragma once
 
 #include <atomic>

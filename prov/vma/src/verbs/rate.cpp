@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Rate limits of endpoints (FI_OPT_VMA_RATE_LIMIT): the device's own limiter where it has one for this rate, else a pacer
-// that refuses what is not due.
+// Rate limits of endpoints (FI_OPT_VMA_RATE_LIMIT): the device's own limiter where it has one for this rate, else a
+// pacer that refuses what is not due.
 #include <cerrno>
 
 #include <rdma/fi_errno.h>

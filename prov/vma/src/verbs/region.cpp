@@ -150,8 +150,8 @@ void Endpoint::tell_taken() noexcept
 
 namespace {
 
-// Where a write's bytes go out from: the call's own when the device takes them along, else the mirror, which has them for
-// as long as nobody writes there again.
+// Where a write's bytes go out from: the call's own when the device takes them along, else the mirror, which has them
+// for as long as nobody writes there again.
 void list_bytes(const Endpoint &endpoint, std::uint64_t offset, std::size_t length, ibv_send_wr &wr, ibv_sge &list)
 {
     const RegionLink &region = *endpoint.region;

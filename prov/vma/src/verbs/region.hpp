@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The region of an endpoint (FI_OPT_VMA_REGION): memory that the peer writes by RDMA, a mirror of the peer's own on this side,
-// and the notes that tell of a write. An endpoint with a region takes no receives of the program: they are the notes'.
+// The region of an endpoint (FI_OPT_VMA_REGION): memory that the peer writes by RDMA, a mirror of the peer's own on
+// this side, and the notes that tell of a write. An endpoint with a region takes no receives of the program: they are
+// the notes'.
 #pragma once
 
 #include <atomic>

@@ -16,8 +16,8 @@ struct Retries {
     std::uint8_t min_rnr_timer = 5; // 0.06 ms
 };
 
-// FI_VMA_RETRY_COUNT, FI_VMA_RNR_RETRY, FI_VMA_ACK_TIMEOUT and FI_VMA_MIN_RNR_TIMER. A value that means nothing is told of, and its
-// default taken.
+// FI_VMA_RETRY_COUNT, FI_VMA_RNR_RETRY, FI_VMA_ACK_TIMEOUT and FI_VMA_MIN_RNR_TIMER. A value that means nothing is told
+// of, and its default taken.
 Retries read_retries() noexcept;
 
 } // namespace vma::verbs

@@ -34,8 +34,8 @@ struct SharedReceive {
     std::size_t left() noexcept;
 };
 
-// Fills a list for the device, of kMostIov, from what a program gave, and adds up its bytes; false where it is none. Inline because
-// each message goes through it.
+// Fills a list for the device, of kMostIov, from what a program gave, and adds up its bytes; false where it is none.
+// Inline because each message goes through it.
 inline bool fill_list(const iovec *iov, void **desc, std::size_t count, ibv_sge *list, std::uint64_t &length) noexcept
 {
     if (count > ofi::kIovLimit || (count > 0 && iov == nullptr))

@@ -86,13 +86,13 @@ const Table *table() noexcept;
 // It, and the drivers that rdma-core opens with the first list of devices.
 void open_drivers() noexcept;
 
-// For tests, before the first call of table(): what it gives from now on. It must stay for ever; nullptr: as on a machine
-// without rdma-core.
+// For tests, before the first call of table(): what it gives from now on. It must stay for ever; nullptr: as on a
+// machine without rdma-core.
 void use_table(const Table *other) noexcept;
 bool is_replaced() noexcept;
 
-// Interrupts of a completion queue are held back until there are so many completions, or for so many microseconds; both 0: not.
-// 0 or a negative errno, -EOPNOTSUPP where the device or its library can't.
+// Interrupts of a completion queue are held back until there are so many completions, or for so many microseconds; both
+// 0: not. 0 or a negative errno, -EOPNOTSUPP where the device or its library can't.
 inline int moderate_queue(ibv_cq *cq, std::uint16_t completions, std::uint16_t microseconds) noexcept
 {
     ibv_modify_cq_attr attr{};

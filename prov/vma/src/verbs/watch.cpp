@@ -75,8 +75,8 @@ std::uint64_t Endpoint::timeout(int name) noexcept
     return (static_cast<unsigned>(name) == FI_OPT_VMA_SEND_TIMEOUT ? watch->send_timeout : watch->keep_alive) / 1000;
 }
 
-// Connection management drains the queues from now on, in whatever thread reads an event queue: a promise to keep threads
-// apart in the domain does not cover that. Nobody is in a call on the domain now, if it was made.
+// Connection management drains the queues from now on, in whatever thread reads an event queue: a promise to keep
+// threads apart in the domain does not cover that. Nobody is in a call on the domain now, if it was made.
 void Endpoint::need_locks() noexcept
 {
     if (domain.needs_locks())
@@ -121,8 +121,9 @@ std::uint64_t Endpoint::probe() noexcept
     return wr.wr_id;
 }
 
-// Whether the peer has been silent for too long. While operations are under way their retries are the probe, and one that
-// waits for a receive is no sign of death: so a probe goes into an empty queue, and counts as unanswered only at its head.
+// Whether the peer has been silent for too long. While operations are under way their retries are the probe, and one
+// that waits for a receive is no sign of death: so a probe goes into an empty queue, and counts as unanswered only at
+// its head.
 bool Endpoint::is_silent(std::uint64_t now, std::uint64_t done, bool may_probe) noexcept
 {
     Watch &w = *watch;

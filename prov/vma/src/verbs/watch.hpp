@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Keep-alive and the send time-out of a connection: a look at it every so often, which costs its data path nothing. Driven
-// by connection management (manager.hpp), so also for who sleeps on an event queue.
+// Keep-alive and the send time-out of a connection: a look at it every so often, which costs its data path nothing.
+// Driven by connection management (manager.hpp), so also for who sleeps on an event queue.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What two endpoints tell each other in the private data of a connection's set-up, in front of the program's own. A peer
-// without it (another provider, an older version) is not one of ours.
+// What two endpoints tell each other in the private data of a connection's set-up, in front of the program's own. A
+// peer without it (another provider, an older version) is not one of ours.
 #pragma once
 
 #include <cstddef>

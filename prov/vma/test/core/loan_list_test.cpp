@@ -62,7 +62,8 @@ void given_back_after_its_release(void **)
     assert_true(collected(loans).empty());
 }
 
-// Each piece is lent to two threads, round after round, while the owner releases and collects: none is lost, none comes twice.
+// Each piece is lent to two threads, round after round, while the owner releases and collects: none is lost, none comes
+// twice.
 void threads_give_back(void **)
 {
     constexpr std::uint16_t kPieces = 64;

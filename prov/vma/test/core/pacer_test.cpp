@@ -154,7 +154,8 @@ void a_long_message_goes_whole_and_is_paid_for(void **)
     assert_true(pacer.ready(kStart + bytes * kSecond / kMbit, 1));
 }
 
-// Whoever waits, and comes too late by more than a burst: no more than a burst goes at once, and over the second nothing is lost.
+// Whoever waits, and comes too late by more than a burst: no more than a burst goes at once, and over the second
+// nothing is lost.
 void a_busy_processor_is_made_up_for(void **)
 {
     for (const std::uint64_t rate : kRates) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Frames of several buffers: put together as they are, whatever their buffers; what is too long or broken is thrown away as a whole,
-// and nothing of it is in the next one.
+// Frames of several buffers: put together as they are, whatever their buffers; what is too long or broken is thrown
+// away as a whole, and nothing of it is in the next one.
 #include "fabtests/unit.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reading rtnetlink: messages made here, whole, cut and wrong, for links that this machine may not have; then the configuration
-// of this very machine, as far as any Linux has it.
+// Reading rtnetlink: messages made here, whole, cut and wrong, for links that this machine may not have; then the
+// configuration of this very machine, as far as any Linux has it.
 #include "fabtests/unit.hpp"
 
 #include <arpa/inet.h>
@@ -122,7 +122,8 @@ void reads_links(void **)
     assert_false(read_link(link_payload(0).bytes()).has_value());
 }
 
-// Whatever is cut off or overwritten, nothing outside of the message is read (run under a sanitizer) and nothing crashes.
+// Whatever is cut off or overwritten, nothing outside of the message is read (run under a sanitizer) and nothing
+// crashes.
 void survives_broken_messages(void **)
 {
     const Payload whole = vlan_payload(false);

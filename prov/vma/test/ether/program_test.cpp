@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The XDP program in the kernel, run on frames that come from nowhere (BPF_PROG_TEST_RUN): what it takes, what it passes, what
-// it counts. The socket is bound to no interface, so no frame goes anywhere.
+// The XDP program in the kernel, run on frames that come from nowhere (BPF_PROG_TEST_RUN): what it takes, what it
+// passes, what it counts. The socket is bound to no interface, so no frame goes anywhere.
 #include "fabtests/unit.hpp"
 
 #include <bpf/bpf.h>

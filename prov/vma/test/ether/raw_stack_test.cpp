@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Our stack at both ends of the simulated wire, each on a RAW_PACKET queue pair: UDP with fragments, TCP in bulk, with losses.
+// Our stack at both ends of the simulated wire, each on a RAW_PACKET queue pair: UDP with fragments, TCP in bulk, with
+// losses.
 #include "prov/vma/test/ether/raw.hpp"
 
 #include <algorithm>

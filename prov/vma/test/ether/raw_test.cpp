@@ -22,7 +22,7 @@ using inet::Protocol;
 
 namespace {
 
-// ---- frames ----------------------------------------------------------------------------------------------------------
+// ---- frames ---------------------------------------------------------------------------------------------------------
 
 // Frames that the program has on loan: the others go on coming, and half of them at most are out.
 void lent_frames(void **)
@@ -164,7 +164,7 @@ void checksums_that_the_device_has_verified(void **)
     }
 }
 
-// ---- sleep -----------------------------------------------------------------------------------------------------------
+// ---- sleep ----------------------------------------------------------------------------------------------------------
 
 bool is_readable(const RawQueue &queue)
 {
@@ -198,7 +198,7 @@ void a_frame_wakes(void **)
     assert_int_equal(queue.counters().wakes, 4);
 }
 
-// ---- the end ---------------------------------------------------------------------------------------------------------
+// ---- the end --------------------------------------------------------------------------------------------------------
 
 // It moves nothing, refuses flows, keeps nothing from the kernel, and does not keep its user busy.
 void assert_dead(Wire &wire)
@@ -302,7 +302,7 @@ void a_child_leaves_the_parents_alone(void **)
     assert_true(arrives(wire, datagram(kPort)));
 }
 
-// ---- opening ---------------------------------------------------------------------------------------------------------
+// ---- opening --------------------------------------------------------------------------------------------------------
 
 void each_step_of_opening_may_fail(void **)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Our side of a ring that is shared with the kernel, with this test in the kernel's place; and what opening a socket refuses
-// before it asks the kernel for anything.
+// Our side of a ring that is shared with the kernel, with this test in the kernel's place; and what opening a socket
+// refuses before it asks the kernel for anything.
 #include "fabtests/unit.hpp"
 
 #include <cerrno>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The clocks beside each other: PTP clocks as the kernel tells them, and the counter of the simulated NIC that stamps frames.
+// The clocks beside each other: PTP clocks as the kernel tells them, and the counter of the simulated NIC that stamps
+// frames.
 #include "prov/vma/test/ether/raw.hpp"
 
 #include <fcntl.h>

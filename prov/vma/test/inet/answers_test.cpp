@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How often segments that can't be part of a connection are answered (RFC 5961, 7), and what an attacker learns from it who sees his own
-// connection only (CVE-2016-5696): nothing. Time is virtual.
+// How often segments that can't be part of a connection are answered (RFC 5961, 7), and what an attacker learns from it
+// who sees his own connection only (CVE-2016-5696): nothing. Time is virtual.
 #include "fabtests/unit.hpp"
 
 #include <array>

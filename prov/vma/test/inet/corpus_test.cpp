@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The fuzzer's corpus, run as a unit test: what it once found stays mended, whichever compiler there is. And every answer that
-// the wire layer can give occurs in it, so that a fuzzer that starts from it starts from everywhere.
+// The fuzzer's corpus, run as a unit test: what it once found stays mended, whichever compiler there is. And every
+// answer that the wire layer can give occurs in it, so that a fuzzer that starts from it starts from everywhere.
 #include "fabtests/unit.hpp"
 
 #include <cstdio>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A device that does what the stack has left to it, byte by byte and with nothing of the stack's: checksums of TCP and UDP, and
-// the cutting of TCP segments.
+// A device that does what the stack has left to it, byte by byte and with nothing of the stack's: checksums of TCP and
+// UDP, and the cutting of TCP segments.
 #pragma once
 
 #include "prov/vma/test/inet/frames.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Frames for the tests of the wire layer, built by the code under test where that is simplest and by hand where it isn't.
+// Frames for the tests of the wire layer, built by the code under test where that is simplest and by hand where it
+// isn't.
 #pragma once
 
 #include "fabtests/unit.hpp"

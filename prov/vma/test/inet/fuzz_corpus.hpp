@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Runs a fuzzer's entry point over its corpus in a unit test, so that what it once found stays mended whichever compiler there
-// is. The program is linked with the fuzzer's source, which defines the entry point.
+// Runs a fuzzer's entry point over its corpus in a unit test, so that what it once found stays mended whichever
+// compiler there is. The program is linked with the fuzzer's source, which defines the entry point.
 #pragma once
 
 #include "fabtests/unit.hpp"

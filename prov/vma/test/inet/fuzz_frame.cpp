@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A fuzzer of everything between a frame's bytes and the transports: parse_frame, Reassembler, parse_icmp, UdpTable, PathMtus;
-// and of batches: two stacks with a TCP connection get the same frames, one gathers them, and both have to say the same.
-// An input is a sequence of frames, each behind 3 bytes: how it comes (below), and its length, little endian.
+// A fuzzer of everything between a frame's bytes and the transports: parse_frame, Reassembler, parse_icmp, UdpTable,
+// PathMtus; and of batches: two stacks with a TCP connection get the same frames, one gathers them, and both have to
+// say the same. An input is a sequence of frames, each behind 3 bytes: how it comes (below), and its length, little
+// endian.
 //
-// With clang: `make prov/vma/test/inet/fuzz_frame`, then `prov/vma/test/inet/fuzz_frame -max_len=4096 NEW CORPUS`, where NEW is an empty
-// folder for what it finds and CORPUS is corpus/frame beside this file. `-merge=1 CORPUS NEW` keeps what reaches more code.
+// With clang: `make prov/vma/test/inet/fuzz_frame`, then `prov/vma/test/inet/fuzz_frame -max_len=4096 NEW CORPUS`,
+// where NEW is an empty folder for what it finds and CORPUS is corpus/frame beside this file. `-merge=1 CORPUS NEW`
+// keeps what reaches more code.
 #include "prov/vma/test/inet/fuzz_frame.hpp"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The fuzzer's entry point for what reads frames, and what it has reached, so that a unit test can run it over the corpus.
+// The fuzzer's entry point for what reads frames, and what it has reached, so that a unit test can run it over the
+// corpus.
 #pragma once
 
 #include <array>

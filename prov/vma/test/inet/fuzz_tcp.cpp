@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The fuzzer of TCP: its input is a sequence of calls, segments and steps of the clock for one engine with a listener and some
-// connections. Built by `make prov/vma/test/inet/fuzz_tcp`, run as `fuzz_tcp -max_total_time=60 FOUND prov/vma/test/inet/corpus/tcp`.
+// The fuzzer of TCP: its input is a sequence of calls, segments and steps of the clock for one engine with a listener
+// and some connections. Built by `make prov/vma/test/inet/fuzz_tcp`, run as `fuzz_tcp -max_total_time=60 FOUND
+// prov/vma/test/inet/corpus/tcp`.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

@@ -21,7 +21,7 @@ void warm_up(Twins &twins, unsigned i = 0)
     }
 }
 
-// ---- what is merged -------------------------------------------------------------------------------------------------------
+// ---- what is merged -------------------------------------------------------------------------------------------------
 
 void a_run_is_one_segment(void **)
 {
@@ -118,7 +118,7 @@ void acknowledgements_go_forward(void **)
     assert_int_equal(twins.connection().una, una + 2000);
 }
 
-// ---- what ends a run ------------------------------------------------------------------------------------------------------
+// ---- what ends a run ------------------------------------------------------------------------------------------------
 
 struct Odd {
     const char *name;
@@ -197,7 +197,7 @@ void marks_are_counted(void **)
     assert_true((told.segments[0][13] & kEce) != 0);
 }
 
-// ---- acknowledgements -----------------------------------------------------------------------------------------------------
+// ---- acknowledgements -----------------------------------------------------------------------------------------------
 
 void acknowledgements(void **)
 {
@@ -225,7 +225,7 @@ void acknowledgements(void **)
     assert_int_equal(twins.give().segments.size(), 1);
 }
 
-// ---- connections that don't wait for it ------------------------------------------------------------------------------------
+// ---- connections that don't wait for it -----------------------------------------------------------------------------
 
 void beyond_the_window(void **)
 {
@@ -269,7 +269,7 @@ void nobody_has_the_flow(void **)
     assert_int_equal(twins.merged(), 0);
 }
 
-// ---- anything -------------------------------------------------------------------------------------------------------------
+// ---- anything -------------------------------------------------------------------------------------------------------
 
 // The next segment of a connection, now and then an odd one.
 void add_any(Twins &twins, Random &random, unsigned i)

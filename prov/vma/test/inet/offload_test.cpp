@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the stack leaves to a device that can do it: checksums of TCP and UDP, segmentation. What such a device makes of it must be
-// what the stack without one sends.
+// What the stack leaves to a device that can do it: checksums of TCP and UDP, segmentation. What such a device makes of
+// it must be what the stack without one sends.
 #include "prov/vma/test/inet/device.hpp"
 
 #include <algorithm>

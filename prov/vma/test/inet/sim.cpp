@@ -21,7 +21,8 @@ std::uint64_t word(std::uint64_t seed, std::uint64_t index)
     return Random(seed * 0x9e3779b97f4a7c15 + index).next();
 }
 
-// What a device makes of a segment that it gets without its checksum. `size`: bytes of data of each piece, 0: it stays whole.
+// What a device makes of a segment that it gets without its checksum. `size`: bytes of data of each piece, 0: it stays
+// whole.
 std::vector<Datagram> cut(const Datagram &whole, std::size_t size)
 {
     const std::size_t header = std::size_t{whole.bytes[kTcpOffsetAt]} >> 4 << 2;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a segment costs in the stack alone, without I/O: doc/inet.md has the figures. One engine is measured; its peer is a few
-// lines that number acknowledgements and data, with true checksums.
+// What a segment costs in the stack alone, without I/O: doc/inet.md has the figures. One engine is measured; its peer
+// is a few lines that number acknowledgements and data, with true checksums.
 //
 //   inet/speed [SEGMENTS [GRO_STREAMS BYTES KIND]]   all cases, or bursts alone, of segments of so many bytes: KIND 0: plain ones,
 //                                                    1: PSH on each, 2: of alternating classes, so that none is merged, 3: with sums that the NIC has verified
@@ -10,7 +10,9 @@
 //
 //   inet/speed DATAGRAMS udp BYTES LIMIT             datagrams of one frame out: LIMIT 0: with their checksums, 1: without
 //
-// `valgrind --tool=callgrind --toggle-collect='*::send_batch*'` (of datagrams '*send_datagrams*') counts the instructions of those, as for bursts `valgrind --tool=callgrind --toggle-collect='*::take_burst*'` counts the instructions of what is measured.
+// `valgrind --tool=callgrind --toggle-collect='*::send_batch*'` (of datagrams '*send_datagrams*') counts the
+// instructions of those, as for bursts `valgrind --tool=callgrind --toggle-collect='*::take_burst*'` counts the
+// instructions of what is measured.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Two whole stacks on a wire of memory: what one writes as frames the other reads, in both families, on a VLAN, in fragments;
-// and what ICMP and those who know the routes change.
+// Two whole stacks on a wire of memory: what one writes as frames the other reads, in both families, on a VLAN, in
+// fragments; and what ICMP and those who know the routes change.
 #include "prov/vma/test/inet/frames.hpp"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The windows against their RFCs' equations, computed here once more: RFC 5681 in segments a round trip, RFC 9438 in closed
-// form.
+// The windows against their RFCs' equations, computed here once more: RFC 5681 in segments a round trip, RFC 9438 in
+// closed form.
 #include "fabtests/unit.hpp"
 
 #include <algorithm>
@@ -61,8 +61,8 @@ void reno_halves_and_adds_one_a_round_trip(void **)
     }
 }
 
-// W_cubic(t) = C (t - K)^3 + W_max, K = cbrt((W_max - cwnd) / C): RFC 9438, 4.2; within 5 % over two minutes. Both sides of the
-// plateau are passed, and the window is large enough for the Reno-friendly region not to count.
+// W_cubic(t) = C (t - K)^3 + W_max, K = cbrt((W_max - cwnd) / C): RFC 9438, 4.2; within 5 % over two minutes. Both
+// sides of the plateau are passed, and the window is large enough for the Reno-friendly region not to count.
 void cubic_follows_its_function(void **)
 {
     Congestion c;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Connections that are given away and come back: in mid-transfer, at random moments, on either side, over a link that does its
-// worst. Every byte is checked, and the peer notices nothing but a pause.
+// Connections that are given away and come back: in mid-transfer, at random moments, on either side, over a link that
+// does its worst. Every byte is checked, and the peer notices nothing but a pause.
 #include <array>
 #include <vector>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A run of an engine can be repeated from what it was told: every segment it sends is the same, byte for byte, at the same
-// moment. That is what makes a trace from somewhere else worth having.
+// A run of an engine can be repeated from what it was told: every segment it sends is the same, byte for byte, at the
+// same moment. That is what makes a trace from somewhere else worth having.
 #include "fabtests/unit.hpp"
 
 #include <vector>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Two engines over a link that does its worst: every byte is checked, every connection has to end, and nothing may be left.
+// Two engines over a link that does its worst: every byte is checked, every connection has to end, and nothing may be
+// left.
 #include <list>
 #include <string>
 #include <vector>
@@ -51,7 +52,8 @@ double rate_of_fast_link(unsigned seed, std::uint32_t gro_streams)
     return rate;
 }
 
-// The goodput of issue 5: 100 Gbit/s, 10 us. Batches make the round trip longer and the acknowledgements fewer; GRO changes nothing in that.
+// The goodput of issue 5: 100 Gbit/s, 10 us. Batches make the round trip longer and the acknowledgements fewer; GRO
+// changes nothing in that.
 void fills_a_fast_link(void **)
 {
     const unsigned seed = vma::test::seed();
@@ -162,7 +164,7 @@ void closed_window(void **)
     world.run_to_the_end();
 }
 
-// ---- ends --------------------------------------------------------------------------------------------------------------
+// ---- ends -----------------------------------------------------------------------------------------------------------
 
 int error_of(Network &net, unsigned side, ConnectionId id, Nanos limit, Nanos &at)
 {
@@ -223,7 +225,7 @@ void peer_vanishes(void **)
     assert_int_equal(net.tcp(0).counters().timeouts, TcpSettings().retries);
 }
 
-// ---- sharing -------------------------------------------------------------------------------------------------------------
+// ---- sharing --------------------------------------------------------------------------------------------------------
 
 // Jain's index of two flows that start apart and share a router's queue.
 double fairness(unsigned seed, CongestionAlgorithm algorithm)
@@ -259,7 +261,7 @@ void two_flows_share(void **)
     assert_true(fairness(seed, CongestionAlgorithm::kReno) > 0.95);
 }
 
-// ---- enemies -------------------------------------------------------------------------------------------------------------
+// ---- enemies --------------------------------------------------------------------------------------------------------
 
 // A million SYNs from nowhere: places are bounded, and who is real still gets in.
 void flood_of_syns(void **)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Two engines that are told the same segments, one in batches and the other one by one: nothing that their peers and programs
-// get may differ. For tests of generic receive offload.
+// Two engines that are told the same segments, one in batches and the other one by one: nothing that their peers and
+// programs get may differ. For tests of generic receive offload.
 #pragma once
 
 #include "fabtests/unit.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// UDP's sockets: which of them gets a datagram, what it is told, what is dropped and counted, and whose an ICMP error is.
+// UDP's sockets: which of them gets a datagram, what it is told, what is dropped and counted, and whose an ICMP error
+// is.
 #include "prov/vma/test/inet/frames.hpp"
 
 #include <cerrno>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Programs over the simulated network: each sends its stream, checks what it reads byte for byte, and closes. After a run
-// nothing may be left in either engine.
+// Programs over the simulated network: each sends its stream, checks what it reads byte for byte, and closes. After a
+// run nothing may be left in either engine.
 #pragma once
 
 #include "fabtests/unit.hpp"
@@ -19,7 +19,8 @@ namespace vma::inet::sim {
 inline constexpr std::uint16_t kPort = 7;
 inline constexpr Nanos kLong = 3600 * kSecond;
 
-// A program at one end: sends `to_send` bytes of its stream and closes its side, reads and checks the other's to the end.
+// A program at one end: sends `to_send` bytes of its stream and closes its side, reads and checks the other's to the
+// end.
 struct Program {
     std::uint64_t out_seed = 0, in_seed = 0;
     std::uint64_t to_send = 0, sent = 0, received = 0, to_receive = 0;
@@ -118,7 +119,8 @@ struct World {
             const std::uint16_t port = net.tcp(1).find(id)->flow.remote.port;
             Program &server = programs[1][port];
             if (server.id !=
-                ConnectionId()) { // a late duplicate with a cookie that is still good: whoever sends cookies lives with it
+                // a late duplicate with a cookie that is still good: whoever sends cookies lives with it
+                ConnectionId()) {
                 net.tcp(1).abort(net.now(), id);
                 continue;
             }

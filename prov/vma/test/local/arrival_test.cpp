@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The order of a queue: what one sender published before something else comes first, whichever endpoints they came by and however the queue
-// found them, by looking, by its doorbell, or after a sleep.
+// The order of a queue: what one sender published before something else comes first, whichever endpoints they came by
+// and however the queue found them, by looking, by its doorbell, or after a sleep.
 #include "fabtests/unit.hpp"
 
 #include <atomic>
@@ -73,7 +73,8 @@ struct Star {
 
 constexpr std::size_t kCounts[] = {2, 3, 5, 16, 64};
 
-// One thread does all, so the order is known: the numbers come as they went. Some connections are busier than others, and change.
+// One thread does all, so the order is known: the numbers come as they went. Some connections are busier than others,
+// and change.
 void one_after_the_other(void **)
 {
     Random random;
@@ -105,8 +106,8 @@ void one_after_the_other(void **)
     }
 }
 
-// The reader goes round while others write: a look at A, then a write to A and one to B, then a look at B. `sleeps`: it sleeps when there is
-// nothing.
+// The reader goes round while others write: a look at A, then a write to A and one to B, then a look at B. `sleeps`: it
+// sleeps when there is nothing.
 void with_writers(std::size_t count, std::size_t writers, bool sleeps)
 {
     constexpr std::uint64_t kEach = 100'000;
@@ -163,7 +164,8 @@ void writes_that_cross_a_sleep(void **)
     with_writers(3, 2, true);
 }
 
-// A connection that was the only one has not been asked for stamps: what it published then is earlier than all of the next one's.
+// A connection that was the only one has not been asked for stamps: what it published then is earlier than all of the
+// next one's.
 void the_second_connection(void **)
 {
     Star star(1);
@@ -238,7 +240,8 @@ void stamps_that_lie(void **)
     }
 }
 
-// By another clock than the queue's a slot may be from long ago or from far ahead: it comes all the same, and the others with it.
+// By another clock than the queue's a slot may be from long ago or from far ahead: it comes all the same, and the
+// others with it.
 void stamps_of_another_clock(void **)
 {
     using vma::local::StampClock;

@@ -219,7 +219,7 @@ void a_closed_endpoint_leaves_no_event(void **)
     close_all({&pair.server->fid, &pair.pep->fid});
 }
 
-// ofi_rxm reads the completion queue, then the event queue, and at FI_SHUTDOWN closes the endpoint with all that is unread.
+// ofi_rxm reads the completion queue, then the event queue, and closes the endpoint at FI_SHUTDOWN, unread or not.
 void what_arrived_is_read_before_the_end(void **)
 {
     const OwnDirectory directory;

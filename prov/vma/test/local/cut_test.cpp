@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The end of what an endpoint receives (FI_OPT_VMA_CUT): both sides name the same write as the last one, whoever of them runs, stops
-// or lies.
+// The end of what an endpoint receives (FI_OPT_VMA_CUT): both sides name the same write as the last one, whoever of
+// them runs, stops or lies.
 #include "fabtests/unit.hpp"
 
 #include <atomic>

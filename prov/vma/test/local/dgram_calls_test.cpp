@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Datagram endpoints by their less common calls: fi_sendmsg() and fi_recvmsg() with their flags, counters, FI_SOURCE_ERR.
+// Datagram endpoints by their less common calls: fi_sendmsg() and fi_recvmsg() with their flags, counters,
+// FI_SOURCE_ERR.
 #include "prov/vma/test/local/dgram_pair.hpp"
 
 using namespace vma;
@@ -151,7 +152,7 @@ void errors_are_counted(void **)
     assert_int_equal(fi_cntr_read(b.receives), 0);
 }
 
-// ---- FI_SOURCE_ERR -----------------------------------------------------------------------------------------------------
+// ---- FI_SOURCE_ERR --------------------------------------------------------------------------------------------------
 
 bool is_address(const void *data, std::size_t length, const sockaddr_in &address)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Datagram endpoints of the local device for tests, in one process or one each side of a fork(). Everything goes through
-// the fi_* calls.
+// Datagram endpoints of the local device for tests, in one process or one each side of a fork(). Everything goes
+// through the fi_* calls.
 #pragma once
 
 #include "prov/vma/test/local/pair.hpp"

@@ -242,7 +242,8 @@ void is_counted(void **)
     assert_int_equal(fi_cntr_readerr(b.receives), 0);
 }
 
-// Keeps what it is given: gives back each second one before the call is over, as another thread may that knows of it, the others later.
+// Keeps what it is given: gives back each second one before the call is over, as another thread may that knows of it,
+// the others later.
 struct Keeper {
     struct Loan {
         fi_vma_lender *lender;

@@ -221,7 +221,7 @@ void cancel_and_close(void **)
     assert_int_equal(fi_close(&a.cq->fid), -FI_EBUSY);
 }
 
-// ---- two processes -----------------------------------------------------------------------------------------------------
+// ---- two processes --------------------------------------------------------------------------------------------------
 
 // A datagram of the sequence: its number, and bytes that follow from it.
 std::size_t fill_numbered(std::uint64_t seed, std::uint64_t number, std::vector<unsigned char> &out)

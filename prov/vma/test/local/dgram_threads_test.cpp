@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Several threads at one datagram endpoint: they send, read and sleep at once, and every datagram arrives once. Above all
-// for ThreadSanitizer, with which these must pass too.
+// Several threads at one datagram endpoint: they send, read and sleep at once, and every datagram arrives once. Above
+// all for ThreadSanitizer, with which these must pass too.
 #include "prov/vma/test/local/dgram_pair.hpp"
 
 #include <array>

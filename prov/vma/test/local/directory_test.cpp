@@ -160,7 +160,8 @@ void the_dead_leave_nothing_for_long(void **)
     assert_true(static_cast<bool>(directory->connect(5000, &error)));
 }
 
-// One was stopped while it removed what the dead had left. Only that waits for it, and the port of a dead one is not free.
+// One was stopped while it removed what the dead had left. Only that waits for it, and the port of a dead one is not
+// free.
 void nobody_waits_for_who_has_the_lock(void **)
 {
     const OwnDirectory own;

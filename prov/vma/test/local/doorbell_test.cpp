@@ -150,8 +150,8 @@ void end_of(pid_t child, int signal)
     REQUIRE(signal == SIGKILL ? WIFSIGNALED(status) : WIFEXITED(status));
 }
 
-// A peer that is stopped with its write still to do, and killed then, or goes on much later: who rings meanwhile wakes the sleeper, and
-// neither leaves something behind that ends each later sleep.
+// A peer that is stopped with its write still to do, and killed then, or goes on much later: who rings meanwhile wakes
+// the sleeper, and neither leaves something behind that ends each later sleep.
 void a_peer_that_stops_before_its_write(void **)
 {
     for (const bool killed : {true, false}) {
@@ -184,8 +184,8 @@ void a_peer_that_stops_before_its_write(void **)
     }
 }
 
-// An eventfd that is full, and whose owner has made it one that blocks: the ring returns, and the sleeper is awake, as it is readable. And
-// an empty one that a peer has made so: its owner doesn't wait there.
+// An eventfd that is full, and whose owner has made it one that blocks: the ring returns, and the sleeper is awake, as
+// it is readable. And an empty one that a peer has made so: its owner doesn't wait there.
 void an_eventfd_that_blocks(void **)
 {
     Doorbell bell;

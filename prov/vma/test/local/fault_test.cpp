@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Peers that lie, stop in the middle, or die: nothing of ours is read or written outside of its bounds, nothing hangs, and
-// what was published before is still delivered. A liar writes its slots straight into the shared memory.
+// Peers that lie, stop in the middle, or die: nothing of ours is read or written outside of its bounds, nothing hangs,
+// and what was published before is still delivered. A liar writes its slots straight into the shared memory.
 #include "fabtests/unit.hpp"
 
 #include <csignal>
@@ -328,8 +328,8 @@ void operations_under_way_end_with_errors(void **)
     }
 }
 
-// FI_THREAD_DOMAIN switches the locks off, but the event queue, which is no object of the domain, is read by a thread of
-// its own: what it learns must reach the endpoint without a race.
+// FI_THREAD_DOMAIN switches the locks off, but the event queue, which is no object of the domain, is read by a thread
+// of its own: what it learns must reach the endpoint without a race.
 void the_end_in_a_domain_without_locks(void **)
 {
     for (int round = 0; round < 200; ++round) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// FI_OPT_VMA_RATE_LIMIT on the local device: what waits for its turn, its order, who is woken, long messages in pieces. How
-// exact the rate is, is pacer_test's business: nothing here measures time. What must not go has a rate of a byte a second.
+// FI_OPT_VMA_RATE_LIMIT on the local device: what waits for its turn, its order, who is woken, long messages in pieces.
+// How exact the rate is, is pacer_test's business: nothing here measures time. What must not go has a rate of a byte a
+// second.
 #include "fabtests/unit.hpp"
 
 #include <cstring>
@@ -253,8 +254,8 @@ void sleepers_are_woken(void **)
     assert_int_equal(poll(&one, 1, 0), 0);
 }
 
-// What was refused makes no completion: nothing but its time can end a sleep that has no end, and then it may go. So it is
-// when there is no limit any more.
+// What was refused makes no completion: nothing but its time can end a sleep that has no end, and then it may go. So it
+// is when there is no limit any more.
 template <typename Send> void wake_when_due(fid_ep *ep, fid_cq *cq, Send send)
 {
     limit(ep, 20'000, 200); // 5 ms each

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Two endpoints of the local device, joined without connection management: in one process, or one each side of a fork().
-// Everything goes through the fi_* calls but the joining.
+// Two endpoints of the local device, joined without connection management: in one process, or one each side of a
+// fork(). Everything goes through the fi_* calls but the joining.
 #pragma once
 
 #include "prov/vma/test/fixture.hpp"

@@ -229,8 +229,8 @@ void who_answers_without_it_is_not_believed(void **)
     assert_ptr_equal(event.fid, &m.active->fid);
 }
 
-// One in the middle, who has no end of the connection: takes the request that is meant for the other one, and asks that one in its own name, with
-// all that was shown to it.
+// One in the middle, who has no end of the connection: takes the request that is meant for the other one, and asks that
+// one in its own name, with all that was shown to it.
 class Relay
 {
 public:

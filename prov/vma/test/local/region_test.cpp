@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Writes to a peer's region (FI_OPT_VMA_REGION): the path of the sockets. Options, both inline and direct writes, bounds,
-// back pressure and wake-ups, the view of what was not consumed.
+// Writes to a peer's region (FI_OPT_VMA_REGION): the path of the sockets. Options, both inline and direct writes,
+// bounds, back pressure and wake-ups, the view of what was not consumed.
 #include "fabtests/unit.hpp"
 
 #include <poll.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The ring of datagrams and its spill between a writer and a reader that is fast or slow at random: what was placed arrives
-// once, whole and in order, whatever part it went through; and marks that make no sense lead nowhere.
+// The ring of datagrams and its spill between a writer and a reader that is fast or slow at random: what was placed
+// arrives once, whole and in order, whatever part it went through; and marks that make no sense lead nowhere.
 #include "prov/vma/test/local/pair.hpp"
 
 #include <algorithm>
@@ -199,7 +199,8 @@ void keeps_half(void **)
         flow.give_back(flow.loans.size() - 1);
 }
 
-// What is given back soon is waited for in front, and the writer never looks at the bits; what isn't is marked there, and the head goes on.
+// What is given back soon is waited for in front, and the writer never looks at the bits; what isn't is marked there,
+// and the head goes on.
 void the_head_waits_a_little(void **)
 {
     constexpr std::size_t kLength = 1472;
@@ -284,7 +285,8 @@ void keeps_all(void **)
     assert_true(written < 5000);
 }
 
-// A receiver that caught up is served from the ring again, and each time that it is behind the spill begins at its start.
+// A receiver that caught up is served from the ring again, and each time that it is behind the spill begins at its
+// start.
 void comes_back(void **)
 {
     const Memory memory = make_memory();

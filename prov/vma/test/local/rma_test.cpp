@@ -375,7 +375,8 @@ void counters_of_both_sides(void **)
     }
 }
 
-// fi_mr_bind(): of each registration, whatever way its accesses take, and also where the counter comes after a peer has been told of it.
+// fi_mr_bind(): of each registration, whatever way its accesses take, and also where the counter comes after a peer has
+// been told of it.
 void counters_of_registrations(void **)
 {
     for (const bool cma : {true, false}) {
@@ -422,7 +423,8 @@ void counters_of_registrations(void **)
     }
 }
 
-// fi_cq(3): a write's data consume nothing that was posted, so there is no context. ofi_rxm takes one for a buffer of its own.
+// fi_cq(3): a write's data consume nothing that was posted, so there is no context. ofi_rxm takes one for a buffer of
+// its own.
 void written_data_have_no_context(void **)
 {
     for (const bool cma : {true, false}) {

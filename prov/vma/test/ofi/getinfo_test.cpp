@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fi_getinfo: every hint that can't be met is refused, every other is honoured, and addresses are those that were meant.
+// fi_getinfo: every hint that can't be met is refused, every other is honoured, and addresses are those that were
+// meant.
 #include "prov/vma/test/fixture.hpp"
 
 #include <functional>

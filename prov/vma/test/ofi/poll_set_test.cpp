@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Poll sets: of several queues and counters those are named that have something new, also if nobody else makes progress.
+// Poll sets: of several queues and counters those are named that have something new, also if nobody else makes
+// progress.
 #include "prov/vma/test/rdm/pair.hpp"
 
 using namespace vma;

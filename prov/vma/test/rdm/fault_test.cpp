@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reliable datagrams where somebody is gone, stopped, or lies: what was under way ends with an error, nothing hangs, and nobody else is harmed.
+// Reliable datagrams where somebody is gone, stopped, or lies: what was under way ends with an error, nothing hangs,
+// and nobody else is harmed.
 #include "prov/vma/test/rdm/pair.hpp"
 
 #include "local/cm/manager.hpp"
@@ -207,7 +208,8 @@ void killed_while_it_sends(void **)
         const Entry first = next_of(a.cq);
         REQUIRE(first.error.err == 0 && first.told.op_context == small);
         const Entry second = next_of(a.cq);
-        // What had begun ends in an error. What the dead one never could begin is none of ours: single copy is begun by its offer.
+        // What had begun ends in an error. What the dead one never could begin is none of ours: single copy is begun by
+        // its offer.
         assert_int_equal(second.error.err, FI_ECONNRESET);
         assert_ptr_equal(second.error.op_context, large.data());
     }
@@ -306,7 +308,8 @@ std::vector<std::byte> random_body(Random &random, std::size_t length)
     return body;
 }
 
-// What a ring can say: random packets in a ring that was made as an endpoint makes it. None may do more than end that ring.
+// What a ring can say: random packets in a ring that was made as an endpoint makes it. None may do more than end that
+// ring.
 void lies(void **)
 {
     OwnDirectory directory;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What tests of tag matching compare with: plain lists that are walked. It also stands between the Matcher and its memory, of which it can be refused
-// some; so each test program includes it once.
+// What tests of tag matching compare with: plain lists that are walked. It also stands between the Matcher and its
+// memory, of which it can be refused some; so each test program includes it once.
 #pragma once
 
 #include "fabtests/unit.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Tag matching at random, across the length from which lists are indexed, with memory refused in between, against plain lists.
+// Tag matching at random, across the length from which lists are indexed, with memory refused in between, against plain
+// lists.
 #include "prov/vma/test/rdm/match_model.hpp"
 
 namespace {

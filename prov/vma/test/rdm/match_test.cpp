@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Tag matching, cases by hand, in the order that MPI wants. That an index is used is seen by cutting the list that it is of.
+// Tag matching, cases by hand, in the order that MPI wants. That an index is used is seen by cutting the list that it
+// is of.
 #include "prov/vma/test/rdm/match_model.hpp"
 
 namespace {

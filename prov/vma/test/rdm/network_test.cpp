@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reliable datagrams between hosts: who is who out there, who is gone, and what strangers send. The hosts are two endpoints of one process that take
-// each other for remote; what messages and memory do is in rdm_test and rdm/remote_test, by both ways.
+// Reliable datagrams between hosts: who is who out there, who is gone, and what strangers send. The hosts are two
+// endpoints of one process that take each other for remote; what messages and memory do is in rdm_test and
+// rdm/remote_test, by both ways.
 #include "prov/vma/test/rdm/pair.hpp"
 
 #include <algorithm>
@@ -162,7 +163,8 @@ void leaves_by_itself(void **)
     }
 }
 
-// Who waits for an answer from an endpoint that is gone hears of it, also one that sleeps meanwhile; and later calls say so too.
+// Who waits for an answer from an endpoint that is gone hears of it, also one that sleeps meanwhile; and later calls
+// say so too.
 void somebody_is_gone(void **)
 {
     OwnDirectory directory;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// An owner (fi_peer(3)) for tests: a completion queue, and a shared receive context that matches, in the layout of one of four ages of libfabric. The
-// structures are as libfabric's own headers have them, and not the provider's.
+// An owner (fi_peer(3)) for tests: a completion queue, and a shared receive context that matches, in the layout of one
+// of four ages of libfabric. The structures are as libfabric's own headers have them, and not the provider's.
 #pragma once
 
 #include "prov/vma/test/rdm/pair.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reliable-datagram endpoints of the local device for tests, any number in one process, or one each side of a fork(). Everything goes through the
-// fi_* calls, but for switching single copy off, and for taking others for remote ones.
+// Reliable-datagram endpoints of the local device for tests, any number in one process, or one each side of a fork().
+// Everything goes through the fi_* calls, but for switching single copy off, and for taking others for remote ones.
 #pragma once
 
 #include "prov/vma/test/local/dgram_pair.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reliable datagrams as the peer of an owner, where somebody is gone or something can't be had: each entry ends once, and what is refused is so when
-// it is opened or bound.
+// Reliable datagrams as the peer of an owner, where somebody is gone or something can't be had: each entry ends once,
+// and what is refused is so when it is opened or bound.
 #include "prov/vma/test/rdm/owner.hpp"
 
 #include <csignal>

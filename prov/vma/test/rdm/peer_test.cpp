@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reliable datagrams as the peer of an owner: who matches is the owner, what ends is told to it, and each of its entries comes back once. In all four
-// layouts that libfabric's structures have had.
+// Reliable datagrams as the peer of an owner: who matches is the owner, what ends is told to it, and each of its
+// entries comes back once. In all four layouts that libfabric's structures have had.
 #include "prov/vma/test/rdm/owner.hpp"
 
 #include <algorithm>

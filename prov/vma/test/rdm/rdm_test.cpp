@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reliable datagrams, messages: each arrives once, in order, in the receive that it matches, whichever of both comes first and whatever way its
-// length makes it go.
+// Reliable datagrams, messages: each arrives once, in order, in the receive that it matches, whichever of both comes
+// first and whatever way its length makes it go.
 #include "prov/vma/test/rdm/pair.hpp"
 
 #include <algorithm>

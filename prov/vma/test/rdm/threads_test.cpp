@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reliable datagrams with many threads at each end: all that is sent arrives, each sender's in its order, whoever reads which queue.
+// Reliable datagrams with many threads at each end: all that is sent arrives, each sender's in its order, whoever reads
+// which queue.
 #include "prov/vma/test/rdm/pair.hpp"
 
 #include <algorithm>
@@ -21,7 +22,8 @@ struct Seen {
     std::atomic<std::uint64_t> sent{0};
 };
 
-// Each message's first word says which of its sender's it is. Receives are posted for one tag at a time, so order can be seen.
+// Each message's first word says which of its sender's it is. Receives are posted for one tag at a time, so order can
+// be seen.
 void send_all(Rdm &a, fi_addr_t peer, unsigned number)
 {
     std::vector<std::uint64_t> buffer(kLongest / 8 + 1);
@@ -126,8 +128,9 @@ void between_hosts(void **)
     many_threads({.network = true});
 }
 
-// Rings come and go among those that are looked at, and the senders leave their fences to who does: no message is left in one of the others. All of
-// a sender's last messages are taken before it sends the next, so nothing that comes later makes up for one that was overlooked.
+// Rings come and go among those that are looked at, and the senders leave their fences to who does: no message is left
+// in one of the others. All of a sender's last messages are taken before it sends the next, so nothing that comes later
+// makes up for one that was overlooked.
 void more_than_are_looked_at(void **)
 {
     constexpr unsigned kThreads = 4;

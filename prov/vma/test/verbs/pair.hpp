@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Connected endpoints of the verbs device over the simulated NIC, both ends in this process, and what tests do with them.
+// Connected endpoints of the verbs device over the simulated NIC, both ends in this process, and what tests do with
+// them.
 #pragma once
 
 #include "prov/vma/test/fixture.hpp"

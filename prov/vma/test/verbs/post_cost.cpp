@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Small sends over the simulated NIC, by libfabric's calls or by bare verbs on the same queue pair, for callgrind to count the
-// instructions of: those within ..._sends() alone. fabtests/fabric/test_post_cost.py runs it. Usage: post_cost fi|verbs send|inject
+// Small sends over the simulated NIC, by libfabric's calls or by bare verbs on the same queue pair, for callgrind to
+// count the instructions of: those within ..._sends() alone. fabtests/fabric/test_post_cost.py runs it. Usage:
+// post_cost fi|verbs send|inject
 #include "prov/vma/test/verbs/pair.hpp"
 
 #include <cstdio>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Fast connections of the verbs device: messages of random sizes and kinds in both directions, whose order holds whichever
-// path each of them takes.
+// Fast connections of the verbs device: messages of random sizes and kinds in both directions, whose order holds
+// whichever path each of them takes.
 #include "prov/vma/test/verbs/ring.hpp"
 
 #include <algorithm>
@@ -12,7 +12,8 @@ using namespace vma::test;
 
 namespace {
 
-// Both directions at once, each with its own path; receives that wait for messages, and messages that wait for receives.
+// Both directions at once, each with its own path; receives that wait for messages, and messages that wait for
+// receives.
 class Stream
 {
 public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Times of completions (FI_VMA_TIMESTAMP): they are the simulated NIC's, whatever its clock and however an entry comes to its reader;
-// and who is refused them.
+// Times of completions (FI_VMA_TIMESTAMP): they are the simulated NIC's, whatever its clock and however an entry comes
+// to its reader; and who is refused them.
 #include "prov/vma/test/verbs/pair.hpp"
 
 #include <thread>

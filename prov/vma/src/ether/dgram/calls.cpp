@@ -24,7 +24,7 @@ bool is_row(const iovec *parts, std::size_t count) noexcept
     return count <= ofi::kIovLimit && (parts != nullptr || count == 0);
 }
 
-// ---- fi_ops, fi_ops_ep, fi_ops_cm ------------------------------------------------------------------------------------
+// ---- fi_ops, fi_ops_ep, fi_ops_cm -----------------------------------------------------------------------------------
 
 int close(fid_t fid)
 {
@@ -97,7 +97,7 @@ int close_membership(fid_t fid)
     return 0;
 }
 
-// ---- fi_ops_msg: hot path --------------------------------------------------------------------------------------------
+// ---- fi_ops_msg: hot path -------------------------------------------------------------------------------------------
 
 ssize_t send(fid_ep *fid, const void *buffer, std::size_t length, void *, fi_addr_t to, void *context)
 {

@@ -146,7 +146,7 @@ void Datagrams::forget(Peer &peer) noexcept
     peer = {};
 }
 
-// ---- receiving -------------------------------------------------------------------------------------------------------
+// ---- receiving ------------------------------------------------------------------------------------------------------
 
 ssize_t Datagrams::post(std::span<const iovec> parts, void *context, bool completion) noexcept
 {
@@ -275,7 +275,7 @@ std::uint64_t Datagrams::dropped() noexcept
     return count;
 }
 
-// ---- the endpoint ----------------------------------------------------------------------------------------------------
+// ---- the endpoint ---------------------------------------------------------------------------------------------------
 
 int Datagrams::bind(struct fid *what, std::uint64_t flags) noexcept
 {

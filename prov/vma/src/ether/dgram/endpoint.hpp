@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// FI_EP_DGRAM over an Ethernet NIC: plain UDP to and from any peer, and multicast groups on the wire. Datagrams wait in the
-// stack until there is a posted receive; completions tell of both.
+// FI_EP_DGRAM over an Ethernet NIC: plain UDP to and from any peer, and multicast groups on the wire. Datagrams wait in
+// the stack until there is a posted receive; completions tell of both.
 #pragma once
 
 #include <cstddef>

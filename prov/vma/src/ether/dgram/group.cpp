@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Groups, and the system calls of datagram endpoints: by their numbers, as the preload library's own are not meant for us.
+// Groups, and the system calls of datagram endpoints: by their numbers, as the preload library's own are not meant for
+// us.
 #include "ether/dgram/group.hpp"
 
 #include <netinet/in.h>
@@ -47,7 +48,7 @@ std::int64_t receive_from_kernel(int socket, msghdr &message) noexcept
     return length >= 0 ? length : -errno;
 }
 
-// ---- fi_join -----------------------------------------------------------------------------------------------------------
+// ---- fi_join --------------------------------------------------------------------------------------------------------
 
 // A group is received as an address of its own: a socket that is bound to another hears nothing of it.
 int Datagrams::join_to_receive(const inet::Endpoint &group) noexcept

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What datagram endpoints ask of the machine beside frames: next hops to peers and groups, membership, the kernel's own socket.
+// What datagram endpoints ask of the machine beside frames: next hops to peers and groups, membership, the kernel's own
+// socket.
 #pragma once
 
 #include <cstddef>
@@ -23,13 +24,13 @@ inline std::size_t group_number(fi_addr_t address) noexcept
     return address & ~kGroupBit;
 }
 
-// A next hop to a peer or a group, to be released, and the address of ours that is sent from: `local`, or where that is any,
-// the route's. 0 or a negative errno.
+// A next hop to a peer or a group, to be released, and the address of ours that is sent from: `local`, or where that is
+// any, the route's. 0 or a negative errno.
 int find_next_hop_to(NetIf &net_if, const inet::IpAddress &local, const inet::IpAddress &remote,
                      inet::IpAddress &source, inet::NextHopIndex &next_hop) noexcept;
 
-// The kernel's socket joins a group on the NIC's interface until it is closed: it is the kernel that tells routers. 0 or a
-// negative errno.
+// The kernel's socket joins a group on the NIC's interface until it is closed: it is the kernel that tells routers. 0
+// or a negative errno.
 int join_in_kernel(int socket, unsigned interface, const inet::IpAddress &group) noexcept;
 
 // recvmsg(2) without waiting: the datagram's whole length, or a negative errno.

@@ -56,7 +56,7 @@ int UdpSender::drain() noexcept
     return 0;
 }
 
-// ---- hot path --------------------------------------------------------------------------------------------------------
+// ---- hot path -------------------------------------------------------------------------------------------------------
 
 UdpSender::Peer &UdpSender::peer_of(inet::Nanos now, const inet::IpAddress &local,
                                     const inet::IpAddress &remote) noexcept

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What leaves by a NIC for UDP sockets of the kernel's, in one frame each. Alone it is the sender that all sockets of a process share for
-// groups; a UdpTap is one, too.
+// What leaves by a NIC for UDP sockets of the kernel's, in one frame each. Alone it is the sender that all sockets of a
+// process share for groups; a UdpTap is one, too.
 #pragma once
 
 #include <array>

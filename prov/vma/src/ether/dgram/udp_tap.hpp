@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// FI_VMA_UDP_OPS: a NIC's part of a UDP socket of the kernel's. Datagrams that come by the NIC are given away as they are parsed, in the
-// frame; those to be sent leave in one frame each.
+// FI_VMA_UDP_OPS: a NIC's part of a UDP socket of the kernel's. Datagrams that come by the NIC are given away as they
+// are parsed, in the frame; those to be sent leave in one frame each.
 #pragma once
 
 #include <span>

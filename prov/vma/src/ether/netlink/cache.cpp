@@ -96,8 +96,8 @@ int NetState::follow() noexcept
             return status;
         ++overruns_;
         VMA_DEBUG(domain, "the kernel has dropped events of the network's configuration: all of it is read again");
-        // The events that are left are older than what is read now. Applied on top of it they could bring back what is gone,
-        // and nothing would take it away again.
+        // The events that are left are older than what is read now. Applied on top of it they could bring back what is
+        // gone, and nothing would take it away again.
         while (events_.take_events([](const nlmsghdr &, NetlinkBytes) {}) == -ENOBUFS)
             ;
         if (const int read = read_all(); read != 0)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The network configuration of a namespace, followed while it changes: links, addresses, the neighbours that were asked for.
-// Routes are asked of the kernel, which alone knows its rules, metrics, next hops and exceptions; a generation says when a
-// kept answer may be wrong. For set-up and its repetition, not for each frame.
+// The network configuration of a namespace, followed while it changes: links, addresses, the neighbours that were asked
+// for. Routes are asked of the kernel, which alone knows its rules, metrics, next hops and exceptions; a generation
+// says when a kept answer may be wrong. For set-up and its repetition, not for each frame.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ class NetState
 public:
     static constexpr std::size_t kMaxNeighbours = 4096; // remembered; the longest unasked is forgotten
 
-    // Reads everything once. 0 or negative errno. Needs no privilege. `receive_buffer`: bytes of events that the kernel keeps
-    // between two calls of follow(), 0: 1 MiB.
+    // Reads everything once. 0 or negative errno. Needs no privilege. `receive_buffer`: bytes of events that the kernel
+    // keeps between two calls of follow(), 0: 1 MiB.
     [[nodiscard]] static int open(NetState &opened, int receive_buffer = 0) noexcept;
 
     int fd() const noexcept { return events_.fd(); } // POLLIN: call follow()
@@ -38,7 +38,8 @@ public:
     // Takes what has changed; where the kernel had to drop events, everything is read again. 0 or negative errno.
     [[nodiscard]] int follow() noexcept;
 
-    // Goes up with each change of links, addresses, routes and rules: then a kept Route or Outlet must be asked for again.
+    // Goes up with each change of links, addresses, routes and rules: then a kept Route or Outlet must be asked for
+    // again.
     std::uint64_t generation() const noexcept { return generation_; }
     // Goes up with each change of a neighbour that neighbour() was asked for, and with generation().
     std::uint64_t neighbour_generation() const noexcept { return neighbour_generation_; }
@@ -58,8 +59,8 @@ public:
 
     // What is known of it; the kernel is asked the first time, and changes are followed from then on.
     [[nodiscard]] Neighbour neighbour(unsigned interface, const inet::IpAddress &address) noexcept;
-    // Wishes that the kernel finds out its link address, or whether it is still there. 0 or negative errno: -EPERM without
-    // CAP_NET_ADMIN. The outcome comes by follow().
+    // Wishes that the kernel finds out its link address, or whether it is still there. 0 or negative errno: -EPERM
+    // without CAP_NET_ADMIN. The outcome comes by follow().
     [[nodiscard]] int resolve(unsigned interface, const inet::IpAddress &address) noexcept;
 
 private:

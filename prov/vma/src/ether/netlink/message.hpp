@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Messages of rtnetlink (rtnetlink(7)) by libmnl: a request is built in a fixed buffer, attributes of an answer are looked up in
-// place. libmnl checks lengths in an answer against the bytes that there are.
+// Messages of rtnetlink (rtnetlink(7)) by libmnl: a request is built in a fixed buffer, attributes of an answer are
+// looked up in place. libmnl checks lengths in an answer against the bytes that there are.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the kernel's network configuration is made of, as far as sending a frame takes it, and how it is read from a message of
-// rtnetlink. Readers give nothing for a message that is broken or of no interest.
+// What the kernel's network configuration is made of, as far as sending a frame takes it, and how it is read from a
+// message of rtnetlink. Readers give nothing for a message that is broken or of no interest.
 #pragma once
 
 #include <cstdint>
@@ -84,8 +84,8 @@ struct Outlet {
     Vlans vlans;            // that frames must bear
 };
 
-// From the link that a route names down to that one. False: a link on the way isn't there or is down, there are more than two
-// tags, or the links stand on each other in a circle.
+// From the link that a route names down to that one. False: a link on the way isn't there or is down, there are more
+// than two tags, or the links stand on each other in a circle.
 bool find_outlet(std::span<const Link> links, unsigned interface, Outlet &outlet);
 
 std::optional<Link> read_link(NetlinkBytes payload);                                     // RTM_NEWLINK, RTM_DELLINK

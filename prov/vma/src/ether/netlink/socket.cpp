@@ -70,8 +70,8 @@ const nlmsghdr *NetlinkSocket::receive(int flags, int &size) noexcept
     return reinterpret_cast<const nlmsghdr *>(buffer_.data());
 }
 
-// Not by mnl_cb_run(): it leaves the rest of a dump that changed in the socket, which then refuses the next one (EBUSY), and
-// libmnl 1.0.4 reads no error in a dump's end.
+// Not by mnl_cb_run(): it leaves the rest of a dump that changed in the socket, which then refuses the next one
+// (EBUSY), and libmnl 1.0.4 reads no error in a dump's end.
 int NetlinkSocket::ask(NetlinkRequest &request, const Handler &handler) noexcept
 {
     nlmsghdr &asked = request.header();

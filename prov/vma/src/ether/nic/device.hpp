@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a NIC of each kind has, and each of its queues: the calls are the same, and which kind it is, is asked once a burst (Nic::visit())
-// and not once a frame.
+// What a NIC of each kind has, and each of its queues: the calls are the same, and which kind it is, is asked once a
+// burst (Nic::visit()) and not once a frame.
 #pragma once
 
 #include <concepts>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The clock that a NIC's frames are stamped with, the PTP clock of its interface and the system's, read at one moment: what it
-// takes to say a stamp by another clock. By AF_XDP the first two are the same; raw packets have the NIC's free-running counter.
+// The clock that a NIC's frames are stamped with, the PTP clock of its interface and the system's, read at one moment:
+// what it takes to say a stamp by another clock. By AF_XDP the first two are the same; raw packets have the NIC's
+// free-running counter.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +21,13 @@ namespace vma::ether {
 class DeviceTimes
 {
 public:
-    // Once, before frames come. `context`, which has to live as long: of raw packets, with the clock that their stamps are made
-    // with; nullptr: of AF_XDP.
+    // Once, before frames come. `context`, which has to live as long: of raw packets, with the clock that their stamps
+    // are made with; nullptr: of AF_XDP.
     void open(const char *interface, ibv_context *context, const RawClock &counter) noexcept;
     void open(PtpClock clock, ibv_context *context, const RawClock &counter) noexcept; // of a test
 
-    // 0 or negative errno: -EOPNOTSUPP: the device tells nothing; what reading a clock says. Thread-safe; some microseconds,
-    // system calls.
+    // 0 or negative errno: -EOPNOTSUPP: the device tells nothing; what reading a clock says. Thread-safe; some
+    // microseconds, system calls.
     [[nodiscard]] int read(fi_vma_times &times) noexcept;
 
 private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The key of the map of steered flows, as the XDP program builds it from a frame and flows.cpp from an inet::Flow. It is laid
-// out for the program: no padding, and every field at its own alignment.
+// The key of the map of steered flows, as the XDP program builds it from a frame and flows.cpp from an inet::Flow. It
+// is laid out for the program: no padding, and every field at its own alignment.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which flows a NIC takes from the kernel: connections and their like by five values (protocol, two addresses, two ports),
-// listeners and bound sockets by three. Calls are for set-up: each is some system calls.
+// Which flows a NIC takes from the kernel: connections and their like by five values (protocol, two addresses, two
+// ports), listeners and bound sockets by three. Calls are for set-up: each is some system calls.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,11 @@ class Flows
 public:
     virtual ~Flows() = default;
 
-    // Frames of that flow are ours from now on; those that the kernel has already stay there. A remote port 0 makes it a flow of
-    // three values; a local address that is 0.0.0.0 or :: then means every address given to add_address(), of that family only.
-    // 0 or negative errno: kFlowTableFull, kFlowRefused, -EEXIST, -EINVAL for a local port 0, for addresses of two families,
-    // for five values without a local address and for a protocol that has no ports; -ENODEV: the device is gone.
+    // Frames of that flow are ours from now on; those that the kernel has already stay there. A remote port 0 makes it
+    // a flow of three values; a local address that is 0.0.0.0 or :: then means every address given to add_address(), of
+    // that family only. 0 or negative errno: kFlowTableFull, kFlowRefused, -EEXIST, -EINVAL for a local port 0, for
+    // addresses of two families, for five values without a local address and for a protocol that has no ports; -ENODEV:
+    // the device is gone.
     [[nodiscard]] virtual int add(const inet::Flow &flow, inet::Protocol protocol, Vlans vlans = {}) noexcept = 0;
     // -ENOENT: it isn't there.
     [[nodiscard]] virtual int remove(const inet::Flow &flow, inet::Protocol protocol, Vlans vlans = {}) noexcept = 0;

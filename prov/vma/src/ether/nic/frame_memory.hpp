@@ -8,8 +8,8 @@
 
 namespace vma::ether {
 
-// So many bytes, at the beginning of a page, that a child of fork() does not get. Empty: there is no such allocator, or it has given nothing, which is
-// logged: the caller maps its own.
+// So many bytes, at the beginning of a page, that a child of fork() does not get. Empty: there is no such allocator, or
+// it has given nothing, which is logged: the caller maps its own.
 [[nodiscard]] MemoryMap program_memory(std::size_t bytes) noexcept;
 
 } // namespace vma::ether

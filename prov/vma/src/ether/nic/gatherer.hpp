@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Frames that came in several buffers, put together: what is behind a queue takes a frame in one piece. One copy, of such frames
-// only; those that came in one buffer never get here.
+// Frames that came in several buffers, put together: what is behind a queue takes a frame in one piece. One copy, of
+// such frames only; those that came in one buffer never get here.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace vma::ether {
 
-// Not thread-safe: its queue's. What it is given may be of any length, and need not have an end: no more than kLongest bytes of a
-// frame are kept, and a frame that is longer is thrown away as a whole.
+// Not thread-safe: its queue's. What it is given may be of any length, and need not have an end: no more than kLongest
+// bytes of a frame are kept, and a frame that is longer is thrown away as a whole.
 class Gatherer
 {
 public:

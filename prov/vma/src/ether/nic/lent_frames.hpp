@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Received frames of an AF_XDP socket or of a raw queue pair that the program has on loan (fi_vma_lender): the kernel or the device gets
-// them back when the program has given them back, and the memory stays until then if the queue is closed meanwhile.
+// Received frames of an AF_XDP socket or of a raw queue pair that the program has on loan (fi_vma_lender): the kernel
+// or the device gets them back when the program has given them back, and the memory stays until then if the queue is
+// closed meanwhile.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A mapping of memory that ends with its owner. Rings of the kernel and the frames they speak of are such; frames may also lie in
-// memory that the program's allocator has given (frame_memory.hpp), which is not unmapped but given back.
+// A mapping of memory that ends with its owner. Rings of the kernel and the frames they speak of are such; frames may
+// also lie in memory that the program's allocator has given (frame_memory.hpp), which is not unmapped but given back.
 #pragma once
 
 #include <cstddef>

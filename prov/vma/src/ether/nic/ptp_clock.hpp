@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The PTP hardware clock of a network interface (/dev/ptpN, linux/ptp_clock.h): its time beside the system's. It is never set here:
-// that is ptp4l's and phc2sys's.
+// The PTP hardware clock of a network interface (/dev/ptpN, linux/ptp_clock.h): its time beside the system's. It is
+// never set here: that is ptp4l's and phc2sys's.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ public:
     [[nodiscard]] static int open(const char *interface, PtpClock &opened) noexcept;
 
     bool is_open() const noexcept { return static_cast<bool>(fd_); }
-    // The best of a few looks, one system call, some microseconds. 0 or negative errno, as -ENODEV when the device is gone.
-    // Not thread-safe.
+    // The best of a few looks, one system call, some microseconds. 0 or negative errno, as -ENODEV when the device is
+    // gone. Not thread-safe.
     [[nodiscard]] int read(ClockReading &reading) noexcept;
 
 private:

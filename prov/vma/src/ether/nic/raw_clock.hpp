@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The clock of an RDMA device that stamps completions: ticks of a counter that may begin anew, as nanoseconds that go on. Its zero is
-// the device's own, and it is neither set nor slewed.
+// The clock of an RDMA device that stamps completions: ticks of a counter that may begin anew, as nanoseconds that go
+// on. Its zero is the device's own, and it is neither set nor slewed.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ public:
 
     bool runs() const noexcept { return mask_ != 0 && khz_ != 0; }
 
-    // Of stamps in their order. `now`: of the host, CLOCK_MONOTONIC in ns, from when the stamp was read: it says how many turns the
-    // counter has made since the last one. Never 0.
+    // Of stamps in their order. `now`: of the host, CLOCK_MONOTONIC in ns, from when the stamp was read: it says how
+    // many turns the counter has made since the last one. Never 0.
     std::uint64_t time_of(std::uint64_t ticks, std::uint64_t now) noexcept
     {
         std::uint64_t passed = (ticks - ticks_) & mask_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The flows that a NIC gives to a RAW_PACKET queue pair: each by rules of ibv_create_flow(3), which it applies before the kernel
-// sees a frame. A flow of any address has one for each address.
+// The flows that a NIC gives to a RAW_PACKET queue pair: each by rules of ibv_create_flow(3), which it applies before
+// the kernel sees a frame. A flow of any address has one for each address.
 #pragma once
 
 #include <cstdint>

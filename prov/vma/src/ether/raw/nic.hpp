@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A NIC by a RAW_PACKET queue pair of the RDMA device that a network interface belongs to. The device gives it the frames of the
-// flows that are ours, the kernel gets the others. Opening takes nothing from the kernel until a flow is added.
+// A NIC by a RAW_PACKET queue pair of the RDMA device that a network interface belongs to. The device gives it the
+// frames of the flows that are ours, the kernel gets the others. Opening takes nothing from the kernel until a flow is
+// added.
 #pragma once
 
 #include <memory>

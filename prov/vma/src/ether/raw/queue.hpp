@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A RAW_PACKET queue pair of an RDMA device with the memory of its frames: bursts of received frames out, frames to send in, as
-// XdpSocket has it. Which frames come is said by RawFlows.
+// A RAW_PACKET queue pair of an RDMA device with the memory of its frames: bursts of received frames out, frames to
+// send in, as XdpSocket has it. Which frames come is said by RawFlows.
 #pragma once
 
 #include <array>
@@ -42,8 +42,8 @@ struct RawQueueCounters {
 class RawQueue
 {
 public:
-    // 0 or negative errno: -ENODEV: no such device, or it is gone; -EOPNOTSUPP (or what the device says): it has no such queue
-    // pairs; -EPERM without CAP_NET_RAW; -ENOMEM: RLIMIT_MEMLOCK is too small.
+    // 0 or negative errno: -ENODEV: no such device, or it is gone; -EOPNOTSUPP (or what the device says): it has no
+    // such queue pairs; -EPERM without CAP_NET_RAW; -ENOMEM: RLIMIT_MEMLOCK is too small.
     [[nodiscard]] static int open(const core::RdmaPort &port, const RawQueueOptions &options,
                                   std::unique_ptr<RawQueue> &opened) noexcept;
 
@@ -68,8 +68,8 @@ public:
 
     // Before a sleep on fd(), which frames make readable only after it. False: some are there already.
     bool arm() noexcept;
-    // Interrupts of received frames are held back until there are so many, or for so many microseconds; both 0: not. 0 or
-    // negative errno, -EOPNOTSUPP where the device can't.
+    // Interrupts of received frames are held back until there are so many, or for so many microseconds; both 0: not. 0
+    // or negative errno, -EOPNOTSUPP where the device can't.
     int moderate(std::uint16_t frames, std::uint16_t microseconds) noexcept
     {
         return verbs::moderate_queue(receive_cq_.get(), frames, microseconds);

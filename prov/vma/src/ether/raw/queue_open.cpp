@@ -110,7 +110,8 @@ void RawQueue::start_clock(const ibv_device_attr_ex &attr) noexcept
         static_cast<void>(clock_.time_of(ticks, core::monotonic_ns()));
 }
 
-// What the device says of raw packets. Its word about checksums means those that it computes and those that it verifies.
+// What the device says of raw packets. Its word about checksums means those that it computes and those that it
+// verifies.
 void RawQueue::choose_offloads(const RawQueueOptions &options, const ibv_device_attr &plain,
                                const ibv_device_attr_ex &attr) noexcept
 {

@@ -117,7 +117,7 @@ int shutdown(fid_ep *fid, std::uint64_t flags)
     return is_orphaned(self(fid)) ? -FI_EOPBADSTATE : self(fid).shutdown();
 }
 
-// ---- fi_ops_msg: hot path --------------------------------------------------------------------------------------------
+// ---- fi_ops_msg: hot path -------------------------------------------------------------------------------------------
 
 ssize_t send(fid_ep *fid, const void *buffer, std::size_t length, void *, fi_addr_t, void *)
 {

@@ -112,7 +112,7 @@ int Stream::lend(void *value, std::size_t *length) noexcept
     return 0;
 }
 
-// ---- readiness -------------------------------------------------------------------------------------------------------
+// ---- readiness ------------------------------------------------------------------------------------------------------
 
 void Stream::push(Queue *queue, std::uint64_t flags, std::size_t length) const noexcept
 {
@@ -173,7 +173,7 @@ void Stream::end_connecting(std::uint32_t what) noexcept
     }
 }
 
-// ---- the connection --------------------------------------------------------------------------------------------------
+// ---- the connection -------------------------------------------------------------------------------------------------
 
 int Stream::bind(struct fid *what, std::uint64_t flags) noexcept
 {
@@ -333,7 +333,7 @@ void Stream::close() noexcept
     }
 }
 
-// ---- names and options -----------------------------------------------------------------------------------------------
+// ---- names and options ----------------------------------------------------------------------------------------------
 
 int Stream::set_name(const ofi::Address &wanted) noexcept
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// FI_EP_VMA_STREAM: a TCP connection of our own as a libfabric endpoint. Bytes go between the program's buffers and the stack's in
-// the calls themselves; entries of the completion queue tell when a call has something to do.
+// FI_EP_VMA_STREAM: a TCP connection of our own as a libfabric endpoint. Bytes go between the program's buffers and the
+// stack's in the calls themselves; entries of the completion queue tell when a call has something to do.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Segments that the NIC has taken from the wire, given to the kernel's TCP after all: by a raw socket to our own address, so
-// they come by its loopback.
+// Segments that the NIC has taken from the wire, given to the kernel's TCP after all: by a raw socket to our own
+// address, so they come by its loopback.
 #pragma once
 
 #include <sys/uio.h>

@@ -26,9 +26,10 @@ int Stream::change_carrier(unsigned option, const void *value, std::size_t lengt
     return option == FI_OPT_VMA_LIFT ? lift(fd) : land(fd);
 }
 
-// ---- up ----------------------------------------------------------------------------------------------------------------
+// ---- up -------------------------------------------------------------------------------------------------------------
 
-// The flow first: what comes from then on waits in the NIC's queue until we are back, while the kernel still has the socket.
+// The flow first: what comes from then on waits in the NIC's queue until we are back, while the kernel still has the
+// socket.
 int Stream::lift(int fd) noexcept
 {
     if (phase != Phase::kIdle || !enabled_ || reserved_)
@@ -93,7 +94,8 @@ int Stream::adopt(inet::Nanos now, KernelConnection &kernel) noexcept
 
 // ---- back ----------------------------------------------------------------------------------------------------------
 
-// The kernel's socket has the flow, and gets what has come meanwhile. What comes to the NIC all the same is left unanswered.
+// The kernel's socket has the flow, and gets what has come meanwhile. What comes to the NIC all the same is left
+// unanswered.
 void Stream::leave(const inet::Flow &old, KernelReturn &back) noexcept
 {
     port_context.unsteer(old, inet::Protocol::kTcp, vlans_);
@@ -101,8 +103,8 @@ void Stream::leave(const inet::Flow &old, KernelReturn &back) noexcept
     port_context.tcp().ignore(now_ns(), old);
 }
 
-// What the NIC's queue still has is taken first. What comes until the kernel's socket has the connection goes to that queue, too, and then
-// to the kernel.
+// What the NIC's queue still has is taken first. What comes until the kernel's socket has the connection goes to that
+// queue, too, and then to the kernel.
 int Stream::land(int fd) noexcept
 {
     constexpr int kTurns = 4;
@@ -181,7 +183,7 @@ void Stream::reset_peer(inet::Nanos now, const KernelConnection &kernel) noexcep
     port_context.net_if().send(now);
 }
 
-// ---- how it is doing --------------------------------------------------------------------------------------------------
+// ---- how it is doing ------------------------------------------------------------------------------------------------
 
 int Stream::give_state(void *value, std::size_t *length) noexcept
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// System calls are made by number: the preload library's functions of those names would take the socket for one of its own. It
-// takes sendto and recvfrom by number, too, but not their forms for several messages.
+// System calls are made by number: the preload library's functions of those names would take the socket for one of its
+// own. It takes sendto and recvfrom by number, too, but not their forms for several messages.
 #include "ether/stream/repair.hpp"
 
 #include <linux/filter.h>
@@ -96,7 +96,8 @@ int write_number(int fd, int queue, inet::Seq number) noexcept
     return error != 0 ? error : set(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, number);
 }
 
-// The mark of urgent data is ahead of the reader. What is readable ends there for the kernel, unless that data is part of the stream.
+// The mark of urgent data is ahead of the reader. What is readable ends there for the kernel, unless that data is part
+// of the stream.
 int look_for_mark(int fd, int readable, bool &ahead) noexcept
 {
     int in_stream = 0;
@@ -148,7 +149,7 @@ int write_bytes(int fd, std::span<const std::uint8_t> bytes) noexcept
 
 } // namespace
 
-// ---- out -------------------------------------------------------------------------------------------------------------
+// ---- out ------------------------------------------------------------------------------------------------------------
 
 int KernelConnection::look(int fd, const QueueSizes &most) noexcept
 {
@@ -297,7 +298,7 @@ int KernelConnection::empty() noexcept
     return error != 0 ? error : choose_queue(fd_, TCP_NO_QUEUE); // who writes to it past us is refused, not swallowed
 }
 
-// ---- back ------------------------------------------------------------------------------------------------------------
+// ---- back -----------------------------------------------------------------------------------------------------------
 
 // A port that was bound before, by the program or by us, is still the socket's.
 int KernelConnection::bind_again() noexcept
@@ -332,7 +333,8 @@ int KernelConnection::connect_again() noexcept
     return static_cast<int>(error);
 }
 
-// connect() in repair mode reckons with the smallest segments, as if the peer had not said what it takes, unless TCP_MAXSEG says more.
+// connect() in repair mode reckons with the smallest segments, as if the peer had not said what it takes, unless
+// TCP_MAXSEG says more.
 int KernelConnection::connect_with_segments() noexcept
 {
     const int wanted = handover.peer_mss;
@@ -429,7 +431,8 @@ int KernelConnection::put_back() noexcept
     return error;
 }
 
-// The ending before anything else comes: Linux drops what acknowledges less than it knows to be acknowledged since it was connected.
+// The ending before anything else comes: Linux drops what acknowledges less than it knows to be acknowledged since it
+// was connected.
 int KernelConnection::resume(Ending ending, KernelReturn &back) noexcept
 {
     listen_again(fd_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A connection of the kernel's, taken out of its socket and put back (TCP_REPAIR, tcp(7)). In between the socket is a shell:
-// established, empty, deaf, and silent when it is closed.
+// A connection of the kernel's, taken out of its socket and put back (TCP_REPAIR, tcp(7)). In between the socket is a
+// shell: established, empty, deaf, and silent when it is closed.
 #pragma once
 
 #include <cstdint>
@@ -51,24 +51,25 @@ public:
     QueueCopy queued; // from handover.una on
     QueueCopy unread; // up to handover.rcv
 
-    // Reads whose connection it is: handover.flow. Nothing changes. 0 or a negative errno: -ENOTCONN unless it is established,
-    // -EBUSY with a socket filter of the program's, -EAGAIN with more bytes in a queue than `most`.
+    // Reads whose connection it is: handover.flow. Nothing changes. 0 or a negative errno: -ENOTCONN unless it is
+    // established, -EBUSY with a socket filter of the program's, -EAGAIN with more bytes in a queue than `most`.
     [[nodiscard]] int look(int fd, const QueueSizes &most) noexcept;
-    // From here on the kernel drops what comes for it; state and bytes are read. On failure all is as before, but what came
-    // meanwhile.
+    // From here on the kernel drops what comes for it; state and bytes are read. On failure all is as before, but what
+    // came meanwhile.
     [[nodiscard]] int take_out() noexcept;
-    // The socket becomes empty. To be called once everything is somewhere else; on failure undo(). handover.nxt is what it is at last: until
-    // now the kernel may send. -EAGAIN: it has also taken a segment that was in its hands when it became deaf.
+    // The socket becomes empty. To be called once everything is somewhere else; on failure undo(). handover.nxt is what
+    // it is at last: until now the kernel may send. -EAGAIN: it has also taken a segment that was in its hands when it
+    // became deaf.
     [[nodiscard]] int empty() noexcept;
     void undo() noexcept; // of take_out()
 
     // The number that the socket has now.
     void use(int fd) noexcept { fd_ = fd; }
-    // The connection is the socket's again, as `handover` and the queues say, but the kernel still drops what comes for it. Until
-    // then nothing of it may come to the kernel, which for a moment has no such socket, and would reset it.
+    // The connection is the socket's again, as `handover` and the queues say, but the kernel still drops what comes for
+    // it. Until then nothing of it may come to the kernel, which for a moment has no such socket, and would reset it.
     [[nodiscard]] int put_back() noexcept;
-    // The kernel carries it on, with the end that the peer has put to it: what comes from now on is its. Where either fails, the
-    // connection is lost: give_up().
+    // The kernel carries it on, with the end that the peer has put to it: what comes from now on is its. Where either
+    // fails, the connection is lost: give_up().
     [[nodiscard]] int resume(Ending ending, KernelReturn &back) noexcept;
     // What the program has sent and the port has not.
     [[nodiscard]] int finish() noexcept;

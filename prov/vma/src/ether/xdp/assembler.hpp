@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// An assembler for BPF (Linux's Documentation/bpf/standardization/instruction-set.rst): a method an instruction, labels for
-// jumps forward. The program is some hundred instructions, so building the library needs no compiler for another machine.
+// An assembler for BPF (Linux's Documentation/bpf/standardization/instruction-set.rst): a method an instruction, labels
+// for jumps forward. The program is some hundred instructions, so building the library needs no compiler for another
+// machine.
 #pragma once
 
 #include <array>
@@ -11,7 +12,8 @@
 
 namespace vma::ether {
 
-// r0: result of calls and of the program; r1-r5: arguments, lost in a call; r6-r9: kept; r10: end of the stack (512 bytes).
+// r0: result of calls and of the program; r1-r5: arguments, lost in a call; r6-r9: kept; r10: end of the stack (512
+// bytes).
 enum class Reg : std::uint8_t { r0, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10 };
 
 enum class If : std::uint8_t { kEqual = BPF_JEQ, kNotEqual = BPF_JNE, kAbove = BPF_JGT, kBelow = BPF_JLT }; // unsigned
@@ -68,8 +70,8 @@ public:
     }
     void exit() { emit(BPF_JMP | BPF_EXIT, Reg::r0, Reg::r0, 0, 0); }
 
-    // The program with its jumps filled in; empty where it is too long or jumps to a label that is bound nowhere. It lives as
-    // long as the assembler.
+    // The program with its jumps filled in; empty where it is too long or jumps to a label that is bound nowhere. It
+    // lives as long as the assembler.
     std::span<const bpf_insn> finish();
 
 private:

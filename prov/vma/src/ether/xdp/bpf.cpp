@@ -42,8 +42,8 @@ core::UniqueFd create_map(const char *name, bpf_map_type type, std::uint32_t key
 
 core::UniqueFd load_xdp(const char *name, std::span<const bpf_insn> code, const XdpLoad &how) noexcept
 {
-    // No helper that the program calls is for programs under the GPL only. Functions of the kernel itself are: whoever loads a
-    // program that calls one has it under both, as the 2-clause licence lets him.
+    // No helper that the program calls is for programs under the GPL only. Functions of the kernel itself are: whoever
+    // loads a program that calls one has it under both, as the 2-clause licence lets him.
     const char *const license = how.calls_the_kernel ? "Dual BSD/GPL" : "BSD-2-Clause";
     std::vector<char> text(kVerifierLog); // written when the program is refused
     bpf_prog_load_opts options{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The calls of libbpf that steering takes: those that are one bpf(2) each, print nothing and pin nothing. libbpf is opened
-// when the first NIC is (core/library.hpp).
+// The calls of libbpf that steering takes: those that are one bpf(2) each, print nothing and pin nothing. libbpf is
+// opened when the first NIC is (core/library.hpp).
 #pragma once
 
 #include <bpf/bpf.h>
@@ -37,8 +37,8 @@ template <typename Result, typename... Arguments> Result unavailable(Arguments..
         return Result();
 }
 
-// Each gives 0 or a descriptor, or a negative errno, which is in errno too. -ELIBACC: libbpf isn't installed. Of an element:
-// -E2BIG, the map is full; -EEXIST, -ENOENT.
+// Each gives 0 or a descriptor, or a negative errno, which is in errno too. -ELIBACC: libbpf isn't installed. Of an
+// element: -E2BIG, the map is full; -EEXIST, -ENOENT.
 struct Table {
 #define VMA_BPF_MEMBER(member, symbol) decltype(&::symbol) member = unavailable;
     VMA_BPF_FUNCTIONS(VMA_BPF_MEMBER)
@@ -58,11 +58,11 @@ struct XdpLoad {
 };
 // Where the verifier refuses the program, the end of what it says is logged.
 [[nodiscard]] core::UniqueFd load_xdp(const char *name, std::span<const bpf_insn> code, const XdpLoad &how) noexcept;
-// The BTF id of a function of the kernel itself; -ENOENT: it has none of that name, or doesn't tell (CONFIG_DEBUG_INFO_BTF).
-// Reads some MiB: not for each frame.
+// The BTF id of a function of the kernel itself; -ENOENT: it has none of that name, or doesn't tell
+// (CONFIG_DEBUG_INFO_BTF). Reads some MiB: not for each frame.
 [[nodiscard]] int kernel_function(const char *name) noexcept;
-// Attaches the program to an interface for as long as the descriptor is open anywhere (Linux 5.9): nothing outlives its owner.
-// `flags`: XDP_FLAGS_DRV_MODE or XDP_FLAGS_SKB_MODE. EBUSY: the interface has a program already.
+// Attaches the program to an interface for as long as the descriptor is open anywhere (Linux 5.9): nothing outlives its
+// owner. `flags`: XDP_FLAGS_DRV_MODE or XDP_FLAGS_SKB_MODE. EBUSY: the interface has a program already.
 [[nodiscard]] core::UniqueFd attach_xdp(int program, unsigned interface, std::uint32_t flags) noexcept;
 
 } // namespace vma::ether::bpf

@@ -9,7 +9,8 @@
 
 namespace vma::ether {
 
-// The maps it writes belong to an XdpProgram that lives longer. With a TCP flow come the IP fragments between its addresses.
+// The maps it writes belong to an XdpProgram that lives longer. With a TCP flow come the IP fragments between its
+// addresses.
 class XdpFlows final : public Flows
 {
 public:

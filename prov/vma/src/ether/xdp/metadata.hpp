@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What stands before a frame that AF_XDP sends, for the kernel or the device to act on (Linux 6.8; the flag of its memory's
-// registration 6.11): Documentation/networking/xsk-tx-metadata.rst. The headers of older systems don't have it.
+// What stands before a frame that AF_XDP sends, for the kernel or the device to act on (Linux 6.8; the flag of its
+// memory's registration 6.11): Documentation/networking/xsk-tx-metadata.rst. The headers of older systems don't have
+// it.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A NIC by AF_XDP: the XDP program on its interface, a socket on each of its queues, and the flows that are ours. Opening takes
-// nothing from the kernel until a flow is added.
+// A NIC by AF_XDP: the XDP program on its interface, a socket on each of its queues, and the flows that are ours.
+// Opening takes nothing from the kernel until a flow is added.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +30,8 @@ struct XdpNicOptions {
 class XdpNic
 {
 public:
-    // 0 or negative errno, which is logged: those of XdpSocket::open, XdpProgram::open and attach, -ENODEV, and -EMSGSIZE where
-    // frames of the interface's MTU take several buffers and the kernel has no such frames.
+    // 0 or negative errno, which is logged: those of XdpSocket::open, XdpProgram::open and attach, -ENODEV, and
+    // -EMSGSIZE where frames of the interface's MTU take several buffers and the kernel has no such frames.
     [[nodiscard]] static int open(const char *interface, const XdpNicOptions &options, XdpNic &opened) noexcept;
 
     unsigned interface() const noexcept { return interface_; } // its index

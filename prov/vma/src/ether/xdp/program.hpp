@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The XDP program of a NIC with its maps: frames of steered flows go to the AF_XDP socket of the queue they came by, all
-// others to the kernel. It decides nothing else; doc/raw-ethernet.md says what it takes and what it leaves, and why.
+// The XDP program of a NIC with its maps: frames of steered flows go to the AF_XDP socket of the queue they came by,
+// all others to the kernel. It decides nothing else; doc/raw-ethernet.md says what it takes and what it leaves, and
+// why.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@ enum class XdpMode {
 enum class XdpStamps {
     kNone,
     kSoftware, // FrameStamps::arrived alone
-    kHardware, // both. The program is one interface's, in native mode (Linux 6.3, and 6.14 with frames of several buffers)
+    // both. The program is one interface's, in native mode (Linux 6.3, and 6.14 with frames of several buffers)
+    kHardware,
 };
 
 class XdpProgram
@@ -42,17 +44,17 @@ public:
         unsigned interface = 0; // its index, for stamps of its hardware
     };
 
-    // Makes the maps and loads the program; nothing is attached. Of the wish it does what the kernel has: takes_several_buffers(),
-    // stamps(). 0 or negative errno: -EPERM without CAP_BPF and
-    // CAP_NET_ADMIN.
+    // Makes the maps and loads the program; nothing is attached. Of the wish it does what the kernel has:
+    // takes_several_buffers(), stamps(). 0 or negative errno: -EPERM without CAP_BPF and CAP_NET_ADMIN.
     [[nodiscard]] static int open(const Size &size, const Wish &wish, XdpProgram &opened) noexcept;
 
-    // Frames of that queue go to that AF_XDP socket from now on. Negative errno where it is none, or -E2BIG for its index.
+    // Frames of that queue go to that AF_XDP socket from now on. Negative errno where it is none, or -E2BIG for its
+    // index.
     [[nodiscard]] int set_socket(unsigned queue, int socket) noexcept;
 
-    // The program runs for the frames of that interface until detach(), the end of this object, or of the process, however
-    // that comes. Negative errno: -EBUSY if the interface has an XDP program already, -EOPNOTSUPP and -ERANGE (its MTU is too
-    // large) from a driver that can't, which kAuto does not give.
+    // The program runs for the frames of that interface until detach(), the end of this object, or of the process,
+    // however that comes. Negative errno: -EBUSY if the interface has an XDP program already, -EOPNOTSUPP and -ERANGE
+    // (its MTU is too large) from a driver that can't, which kAuto does not give.
     [[nodiscard]] int attach(unsigned interface, XdpMode mode) noexcept;
     void detach() noexcept { link_.reset(); }
     XdpMode mode() const noexcept { return mode_; } // what attach() got

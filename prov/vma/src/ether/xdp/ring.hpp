@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One of an AF_XDP socket's four rings as shared with the kernel: our side of a single-producer, single-consumer queue. Knows
-// nothing of what its entries mean.
+// One of an AF_XDP socket's four rings as shared with the kernel: our side of a single-producer, single-consumer queue.
+// Knows nothing of what its entries mean.
 #pragma once
 
 #include <atomic>

@@ -59,8 +59,8 @@ void XdpSocket::read_stamps(std::span<ReceivedFrame> burst) noexcept
     }
 }
 
-// One buffer of a frame that has several; it is free again at once. True: the frame is whole. That a buffer is one of ours is
-// looked at here, as lengths add up.
+// One buffer of a frame that has several; it is free again at once. True: the frame is whole. That a buffer is one of
+// ours is looked at here, as lengths add up.
 [[gnu::noinline]] bool XdpSocket::gather(const xdp_desc &part, ReceivedFrame &frame) noexcept
 {
     const std::uint64_t index = part.addr / frame_size_;

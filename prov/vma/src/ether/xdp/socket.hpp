@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// An AF_XDP socket on one queue of an interface, with the memory of its frames: bursts of received frames out, frames to send
-// in, without a copy of ours and without allocation. Which frames come is the XDP program's affair.
+// An AF_XDP socket on one queue of an interface, with the memory of its frames: bursts of received frames out, frames
+// to send in, without a copy of ours and without allocation. Which frames come is the XDP program's affair.
 #pragma once
 
 #include <cstdint>
@@ -53,12 +53,14 @@ public:
     XdpSocket(XdpSocket &&) noexcept = default;
     XdpSocket &operator=(XdpSocket &&) noexcept = default;
 
-    // Negative errno: -EINVAL for sizes and for a queue that isn't there, -EBUSY if another socket has the queue, -EPERM
-    // without CAP_NET_RAW, -ENOBUFS if RLIMIT_MEMLOCK is too small. Waits up to 0.1 s for the queue's last owner to be gone.
+    // Negative errno: -EINVAL for sizes and for a queue that isn't there, -EBUSY if another socket has the queue,
+    // -EPERM without CAP_NET_RAW, -ENOBUFS if RLIMIT_MEMLOCK is too small. Waits up to 0.1 s for the queue's last owner
+    // to be gone.
     [[nodiscard]] static int open(unsigned interface, unsigned queue, const XdpSocketOptions &options,
                                   XdpSocket &opened) noexcept;
 
-    // Received frames, oldest first, as many as there are and fit; 0 at once if there are none, or a part of one. No system call.
+    // Received frames, oldest first, as many as there are and fit; 0 at once if there are none, or a part of one. No
+    // system call.
     std::size_t receive(std::span<ReceivedFrame> burst) noexcept;
     // The frame is the kernel's again, to receive into; or, if take() gave it, free again. Nothing for kNoFrame.
     void release(FrameIndex frame) noexcept;
@@ -74,16 +76,16 @@ public:
     // A free frame to write into; kNoFrame: all are under way, flush() and try later.
     FrameIndex take() noexcept;
     std::span<std::uint8_t> bytes(FrameIndex frame) noexcept; // the whole of it: longest_sent and more
-    // Queues the frame; it comes back by itself when it is sent. Taken frames are sent from their first byte, received ones from
-    // where they were received, so a frame that is answered in place is no copy; kNoFrame can't. False: the send ring is full, the frame
-    // stays the caller's.
-    // `work`: for the kernel or the device to do; nothing unless computes_checksums().
+    // Queues the frame; it comes back by itself when it is sent. Taken frames are sent from their first byte, received
+    // ones from where they were received, so a frame that is answered in place is no copy; kNoFrame can't. False: the
+    // send ring is full, the frame stays the caller's. `work`: for the kernel or the device to do; nothing unless
+    // computes_checksums().
     [[nodiscard]] bool submit(FrameIndex frame, std::uint32_t length, const inet::FrameWork &work = {}) noexcept;
     // Sends what is queued, with a system call only if the kernel asks for one. -EAGAIN: some is still queued, as the
     // device's queue or the socket's buffer is full: call again. -ENETDOWN, -ENXIO: the interface is down, gone.
     [[nodiscard]] int flush() noexcept;
-    // Lets the kernel receive, where that takes a system call: busy polling, or a driver that waits for frames. Call it when
-    // receive() found nothing. No system call otherwise.
+    // Lets the kernel receive, where that takes a system call: busy polling, or a driver that waits for frames. Call it
+    // when receive() found nothing. No system call otherwise.
     void drive() noexcept;
 
     // The program of its interface writes FrameStamps before the frames; before it is attached.

@@ -170,7 +170,8 @@ int XdpSocket::map_frames(const XdpSocketOptions &options) noexcept
             ::madvise(frames_.data(), whole, MADV_HUGEPAGE); // where the kernel likes
         // The kernel holds these very pages: fork() must not make us write to copies of them.
         ::madvise(frames_.data(), whole, MADV_DONTFORK);
-        // Takes all pages: a control group may not give huge ones. Further buffers of a frame would need a gap before them.
+        // Takes all pages: a control group may not give huge ones. Further buffers of a frame would need a gap before
+        // them.
         status = register_frames(used, send_metadata);
         if (status == 0)
             break;
@@ -229,8 +230,8 @@ int XdpSocket::map_rings(const XdpSocketOptions &options) noexcept
     return status;
 }
 
-// Without a copy, if the driver can; with frames of several buffers, if it and the kernel can. Where both don't go together, those
-// that need the latter get it.
+// Without a copy, if the driver can; with frames of several buffers, if it and the kernel can. Where both don't go
+// together, those that need the latter get it.
 int XdpSocket::bind(unsigned interface, const XdpSocketOptions &options) noexcept
 {
     sockaddr_xdp address{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the program does, in order: VLAN tags, IP header, ports into a FlowKey on its stack; up to three look-ups, from the
-// narrowest flow to the widest; redirect or pass, counted. Whatever it doesn't understand passes to the kernel.
+// What the program does, in order: VLAN tags, IP header, ports into a FlowKey on its stack; up to three look-ups, from
+// the narrowest flow to the widest; redirect or pass, counted. Whatever it doesn't understand passes to the kernel.
 #include "ether/xdp/steering_code.hpp"
 
 #include <cstddef>
@@ -184,8 +184,9 @@ private:
         }
     }
 
-    // "Fragmentation needed" (RFC 792) and "packet too big" (RFC 4443, 3.2) of a TCP segment of ours: the kernel, which knows no
-    // such connection, would throw it away. The flow is that of the segment that is quoted, which we have sent.
+    // "Fragmentation needed" (RFC 792) and "packet too big" (RFC 4443, 3.2) of a TCP segment of ours: the kernel, which
+    // knows no such connection, would throw it away. The flow is that of the segment that is quoted, which we have
+    // sent.
     void read_too_big4()
     {
         need(kQuote + kIpv4 + 4);
@@ -243,7 +244,8 @@ private:
         c_.store<std::uint16_t>(kStack, kLocalPort, Reg::r3);
     }
 
-    // The kernel reassembles datagrams for the bound socket behind a flow; for a TCP segment it has no socket, and would reset.
+    // The kernel reassembles datagrams for the bound socket behind a flow; for a TCP segment it has no socket, and
+    // would reset.
     void read_fragment()
     {
         c_.jump(If::kNotEqual, Reg::r5, IPPROTO_TCP, pass_);

@@ -20,8 +20,8 @@ inline constexpr int kPassesAt = 8;
 inline constexpr int kErrorsAt = 16;
 inline constexpr int kCountersSize = 24;
 
-// Whether it writes FrameStamps before the frames that it takes, and by which function of the kernel (its BTF id) it asks the device
-// for its own; 0: not at all.
+// Whether it writes FrameStamps before the frames that it takes, and by which function of the kernel (its BTF id) it
+// asks the device for its own; 0: not at all.
 struct SteeringStamps {
     bool wanted = false;
     std::int32_t hardware_function = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The memory of a pool's blocks, and who reads them besides the queues that they stand in: loans, which any thread may end, in any order,
-// also when the pool is gone. A block is free again with the last of its readers.
+// The memory of a pool's blocks, and who reads them besides the queues that they stand in: loans, which any thread may
+// end, in any order, also when the pool is gone. A block is free again with the last of its readers.
 #pragma once
 
 #include <atomic>

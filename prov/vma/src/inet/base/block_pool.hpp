@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Memory for everything whose size peers decide: blocks of one size from an arena that is allocated once. Exhaustion is an
-// answer here, never an exception, so memory stays bounded whatever arrives.
+// Memory for everything whose size peers decide: blocks of one size from an arena that is allocated once. Exhaustion is
+// an answer here, never an exception, so memory stays bounded whatever arrives.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +10,13 @@
 
 namespace vma::inet {
 
-// Not thread-safe, as nothing in inet is: a stack has one owner at a time. Only who has borrowed a block gives it back as he likes.
+// Not thread-safe, as nothing in inet is: a stack has one owner at a time. Only who has borrowed a block gives it back
+// as he likes.
 class BlockPool
 {
 public:
-    // 2^shift bytes a block, at least 64; 65,535 blocks at most. The arena's pages are touched when a block is first used.
+    // 2^shift bytes a block, at least 64; 65,535 blocks at most. The arena's pages are touched when a block is first
+    // used.
     BlockPool(std::uint32_t blocks, unsigned shift)
         : shift_(shift), total_(std::min<std::uint32_t>(blocks, kNoBlock)), free_(total_),
           arena_(BlockArena::make(total_, shift))

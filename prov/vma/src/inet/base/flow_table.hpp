@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Finds a number by a flow: open addressing over 32-bit hashes, allocated once. The keys stay with their owners, who compare.
+// Finds a number by a flow: open addressing over 32-bit hashes, allocated once. The keys stay with their owners, who
+// compare.
 #pragma once
 
 #include <bit>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A quick hash of an address for tables that forget rather than grow: with a secret key it spreads well, but it doesn't keep
-// the key from one who sees results, as SipHash does.
+// A quick hash of an address for tables that forget rather than grow: with a secret key it spreads well, but it doesn't
+// keep the key from one who sees results, as SipHash does.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Next hops towards the peers: link addresses and MTUs, as data from outside. One that was learnt from a first packet is good for the answer,
-// until whoever knows the routes has confirmed or changed it.
+// Next hops towards the peers: link addresses and MTUs, as data from outside. One that was learnt from a first packet
+// is good for the answer, until whoever knows the routes has confirmed or changed it.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// SipHash (Aumasson and Bernstein, 2012): a keyed hash that a peer can't steer. Tables use one and three rounds, numbers that
-// the peer sees (initial sequence numbers, cookies) two and four.
+// SipHash (Aumasson and Bernstein, 2012): a keyed hash that a peer can't steer. Tables use one and three rounds,
+// numbers that the peer sees (initial sequence numbers, cookies) two and four.
 #pragma once
 
 #include <array>

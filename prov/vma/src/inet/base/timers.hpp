@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Deadlines of many owners, by number: a heap that is allocated once. Exact to the nanosecond, so that a replay and a test
-// see each timer when its RFC says.
+// Deadlines of many owners, by number: a heap that is allocated once. Exact to the nanosecond, so that a replay and a
+// test see each timer when its RFC says.
 #pragma once
 
 #include <memory>

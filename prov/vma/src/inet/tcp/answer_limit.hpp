@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How often one connection answers segments that can't be part of it (RFC 5961, 7). Each connection counts for itself: a count that two share
-// tells whoever has one of them what is sent to the other (CVE-2016-5696).
+// How often one connection answers segments that can't be part of it (RFC 5961, 7). Each connection counts for itself:
+// a count that two share tells whoever has one of them what is sent to the other (CVE-2016-5696).
 #pragma once
 
 #include "prov/vma/src/inet/wire/types.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A stream's bytes between the program and the wire, in blocks of the stack's pool. It takes memory for what it holds and
-// nothing more: an empty queue has none, and a received range that lies behind a hole has only its own blocks.
+// A stream's bytes between the program and the wire, in blocks of the stack's pool. It takes memory for what it holds
+// and nothing more: an empty queue has none, and a received range that lies behind a hole has only its own blocks.
 #pragma once
 
 #include <algorithm>

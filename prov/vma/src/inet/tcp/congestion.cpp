@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The two window functions. CUBIC counts in segments and seconds, as its RFC does, and in doubles, as it has a cube root.
+// The two window functions. CUBIC counts in segments and seconds, as its RFC does, and in doubles, as it has a cube
+// root.
 #include "prov/vma/src/inet/tcp/congestion.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How much may be under way: NewReno (RFC 5681, 6582) and CUBIC (RFC 9438), windows in bytes. Which segments are lost is
-// decided elsewhere (recovery.cpp); here a loss is a call.
+// How much may be under way: NewReno (RFC 5681, 6582) and CUBIC (RFC 9438), windows in bytes. Which segments are lost
+// is decided elsewhere (recovery.cpp); here a loss is a call.
 #pragma once
 
 #include "prov/vma/src/inet/wire/types.hpp"

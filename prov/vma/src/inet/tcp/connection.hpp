@@ -179,8 +179,8 @@ struct Connection {
         const auto queued = static_cast<std::uint32_t>(out.size());
         return from < queued ? queued - from : 0;
     }
-    // Nagle's algorithm as Minshall has it (draft-minshall-nagle-01), and so the kernel: the end of a long message doesn't wait
-    // for the acknowledgement of its full segments, which the peer may delay.
+    // Nagle's algorithm as Minshall has it (draft-minshall-nagle-01), and so the kernel: the end of a long message
+    // doesn't wait for the acknowledgement of its full segments, which the peer may delay.
     bool has_small_out() const { return before(una, small_end) && at_or_before(small_end, nxt); }
     bool synchronized() const { return state >= TcpState::kEstablished; }
 };

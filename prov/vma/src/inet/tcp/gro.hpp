@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Generic receive offload: segments that came together and continue one another, gathered flow by flow into runs, so that TCP
-// does once for a run what it would do for each segment. This only gathers; what a run does to a connection is runs.cpp's.
+// Generic receive offload: segments that came together and continue one another, gathered flow by flow into runs, so
+// that TCP does once for a run what it would do for each segment. This only gathers; what a run does to a connection is
+// runs.cpp's.
 //
-// A run is of plain segments: data, ACK and perhaps PSH and no other flag, no options but time stamps. They agree in all that says
-// something of the connection but the acknowledgement and the window, which may move on; the ECN bits and both time
-// stamps are the same, as with Linux. PSH, at which Linux ends one, is no end: nothing is held beyond flush(), and before that
-// nobody would have been told anyway.
+// A run is of plain segments: data, ACK and perhaps PSH and no other flag, no options but time stamps. They agree in
+// all that says something of the connection but the acknowledgement and the window, which may move on; the ECN bits and
+// both time stamps are the same, as with Linux. PSH, at which Linux ends one, is no end: nothing is held beyond
+// flush(), and before that nobody would have been told anyway.
 #pragma once
 
 #include <array>
@@ -53,7 +54,8 @@ public:
     Run *find(const Packet &packet);
     // It continues the run, and is part of it now; else nothing has changed.
     bool append(Run &run, const Packet &packet);
-    // It is the first of a new run; else it is none for runs, or too many are open. After find(), and what that found is closed.
+    // It is the first of a new run; else it is none for runs, or too many are open. After find(), and what that found
+    // is closed.
     bool begin(const Packet &packet);
 
     void close(Run &run) // what it says can be read until clear()

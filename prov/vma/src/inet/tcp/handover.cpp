@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Connections that another TCP has opened, and that it gets back. What was received behind a hole is not passed on: the peer
-// sends it again (RFC 2018, 8 allows that to a receiver that has reported it). A window that is more than a queue here can
-// hold shrinks: what would be lost behind its edge costs the peer more than an edge that goes back (RFC 9293, 3.8.6).
+// Connections that another TCP has opened, and that it gets back. What was received behind a hole is not passed on: the
+// peer sends it again (RFC 2018, 8 allows that to a receiver that has reported it). A window that is more than a queue
+// here can hold shrinks: what would be lost behind its edge costs the peer more than an edge that goes back (RFC 9293,
+// 3.8.6).
 #include "prov/vma/src/inet/tcp/handover.hpp"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What one TCP passes on to another that carries the same connection on: a kernel's (TCP_REPAIR in tcp(7)) or one of ours. The
-// connection is established; both sides of the wire notice nothing but a pause.
+// What one TCP passes on to another that carries the same connection on: a kernel's (TCP_REPAIR in tcp(7)) or one of
+// ours. The connection is established; both sides of the wire notice nothing but a pause.
 #pragma once
 
 #include "prov/vma/src/inet/tcp/handshake.hpp"

@@ -104,8 +104,9 @@ void Tcp::process(Connection &c, const Segment &segment, Nanos now, std::uint8_t
         take_data(c, segment, now, ecn);
 }
 
-// Urgent data (RFC 6093) has its mark, its signal and its place beside the stream in the TCP that the connection is from. What isn't
-// taken is not acknowledged either, so that TCP gets it when it is sent again: with its mark, as long as that is ahead.
+// Urgent data (RFC 6093) has its mark, its signal and its place beside the stream in the TCP that the connection is
+// from. What isn't taken is not acknowledged either, so that TCP gets it when it is sent again: with its mark, as long
+// as that is ahead.
 void Tcp::leave_urgent(Connection &c)
 {
     if (!c.urgent)
@@ -169,8 +170,8 @@ bool Tcp::check_sequence(Connection &c, const Segment &segment, Nanos now)
     return false;
 }
 
-// RFC 5961, 5.2: what acknowledges the future, or a past beyond the largest window, was guessed. But a TCP that we have a connection from
-// may have sent some of its last bytes after it told how many.
+// RFC 5961, 5.2: what acknowledges the future, or a past beyond the largest window, was guessed. But a TCP that we have
+// a connection from may have sent some of its last bytes after it told how many.
 bool Tcp::check_ack(Connection &c, const Segment &segment, Nanos now)
 {
     if (c.adopted && before(c.nxt, segment.ack) && at_or_before(segment.ack, c.adopted_end)) [[unlikely]]
@@ -184,8 +185,8 @@ bool Tcp::check_ack(Connection &c, const Segment &segment, Nanos now)
     return true;
 }
 
-// RFC 5961, 7. Data or a FIN that lies as far behind as our window reaches is what the peer sends when it has not heard us; all else may be a
-// guess, or the other half of a loop of acknowledgements.
+// RFC 5961, 7. Data or a FIN that lies as far behind as our window reaches is what the peer sends when it has not heard
+// us; all else may be a guess, or the other half of a loop of acknowledgements.
 bool Tcp::may_answer(Connection &c, const Segment &segment, Nanos now)
 {
     const std::int64_t behind = -std::int64_t{distance(c.receive.next, segment.seq)};
@@ -228,7 +229,8 @@ void Tcp::refuse(const Packet &packet, const Segment &segment, const Flow &flow)
         ++counters_.resets_out;
 }
 
-// RFC 9293, 3.10.7.4 for TIME-WAIT; a new SYN may take the place (RFC 6191, RFC 1122, 4.2.2.13); an RST doesn't (RFC 1337).
+// RFC 9293, 3.10.7.4 for TIME-WAIT; a new SYN may take the place (RFC 6191, RFC 1122, 4.2.2.13); an RST doesn't (RFC
+// 1337).
 void Tcp::process_time_wait(std::uint32_t index, const Packet &packet, const Segment &segment, const Flow &flow,
                             std::uint32_t hash, Nanos now)
 {

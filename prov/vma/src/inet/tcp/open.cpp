@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The handshake: connections from both sides, simultaneous open (RFC 9293, 3.5), what the SYNs agree on, initial sequence
-// numbers (RFC 6528), and SYN cookies when a listener is flooded (RFC 4987, 3.6).
+// The handshake: connections from both sides, simultaneous open (RFC 9293, 3.5), what the SYNs agree on, initial
+// sequence numbers (RFC 6528), and SYN cookies when a listener is flooded (RFC 4987, 3.6).
 #include <errno.h>
 
 #include <algorithm>
@@ -283,7 +283,7 @@ void Tcp::established(Connection &c, Nanos now)
         tell(c, kConnected | kWritable);
 }
 
-// ---- SYN cookies -----------------------------------------------------------------------------------------------------
+// ---- SYN cookies ----------------------------------------------------------------------------------------------------
 
 // 24 bits that only we can make for this flow, this peer's number and this minute.
 std::uint32_t Tcp::cookie(const Flow &flow, Seq peer, std::uint64_t minute) const
@@ -294,7 +294,8 @@ std::uint32_t Tcp::cookie(const Flow &flow, Seq peer, std::uint64_t minute) cons
     return static_cast<std::uint32_t>(hash.finish()) & 0xffffff;
 }
 
-// Five bits of time, three of MSS, twenty-four of proof; the other options ride in our time stamp, if the peer has them.
+// Five bits of time, three of MSS, twenty-four of proof; the other options ride in our time stamp, if the peer has
+// them.
 void Tcp::send_cookie(const Packet &packet, const Segment &segment, const Flow &flow, const Listener &l, Nanos now)
 {
     const std::uint64_t minute = now / kCookiePeriod;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A segment's way out: which connection sends next, what (RFC 9293, 3.8.6.2.1 and 3.7.4: the sender's side of the silly window,
-// Nagle), and the segment itself. A caller without room asks for nothing, so nothing is queued twice.
+// A segment's way out: which connection sends next, what (RFC 9293, 3.8.6.2.1 and 3.7.4: the sender's side of the silly
+// window, Nagle), and the segment itself. A caller without room asks for nothing, so nothing is queued twice.
 #include <algorithm>
 #include <cstring>
 
@@ -103,7 +103,8 @@ std::uint32_t Tcp::segment_room(const Connection &c, std::span<std::uint8_t> out
     return std::min(mss, static_cast<std::uint32_t>(out.size() - kTcpLongestHeader));
 }
 
-// Bytes of data that the device takes at a time. It must leave the layers below room for longer headers than theirs usually are.
+// Bytes of data that the device takes at a time. It must leave the layers below room for longer headers than theirs
+// usually are.
 std::uint32_t Tcp::segment_limit(const Connection &c, std::span<std::uint8_t> out) const
 {
     constexpr std::size_t kHeaders = kTcpLongestHeader + TcpOut::kMoved;
@@ -217,7 +218,7 @@ std::size_t Tcp::emit_bare(Connection &c, Seq seq, Nanos now, std::span<std::uin
     return write(c, segment, 0, now, out);
 }
 
-// ---- data ------------------------------------------------------------------------------------------------------------
+// ---- data -----------------------------------------------------------------------------------------------------------
 
 std::uint32_t Tcp::in_network(const Connection &c) const
 {
@@ -336,8 +337,8 @@ std::size_t Tcp::emit_new(Connection &c, Nanos now, std::span<std::uint8_t> out)
     return length;
 }
 
-// Further segments of `size` bytes, and a last one that may be shorter, go with the one in `segment`: what their own turns would have
-// sent now. `most`: bytes. What they have.
+// Further segments of `size` bytes, and a last one that may be shorter, go with the one in `segment`: what their own
+// turns would have sent now. `most`: bytes. What they have.
 [[gnu::noinline]] std::uint32_t Tcp::append_segments(Connection &c, std::uint32_t size, std::uint32_t most, Nanos now,
                                                      Segment &segment)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The peer's data: in order to the program, behind a hole into its place, and what that says to the peer: acknowledgements
-// soon or delayed (RFC 9293, 3.8.6.3; RFC 5681, 4.2), SACK and D-SACK (RFC 2018, 2883), the window (RFC 9293, 3.8.6.2.2).
+// The peer's data: in order to the program, behind a hole into its place, and what that says to the peer:
+// acknowledgements soon or delayed (RFC 9293, 3.8.6.3; RFC 5681, 4.2), SACK and D-SACK (RFC 2018, 2883), the window
+// (RFC 9293, 3.8.6.2.2).
 #include <errno.h>
 
 #include <algorithm>

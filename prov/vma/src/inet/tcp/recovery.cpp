@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What an acknowledgement says: what has arrived, what is lost, and how fast to go on. Losses are found by RACK (RFC 8985)
-// from SACK's scoreboard (RFC 2018, 6675), or by duplicate acknowledgements where the peer has no SACK (RFC 6582).
+// What an acknowledgement says: what has arrived, what is lost, and how fast to go on. Losses are found by RACK (RFC
+// 8985) from SACK's scoreboard (RFC 2018, 6675), or by duplicate acknowledgements where the peer has no SACK (RFC
+// 6582).
 #include <algorithm>
 
 #include "prov/vma/src/inet/tcp/tcp.hpp"
@@ -144,7 +145,7 @@ void Tcp::advance_una(Connection &c, Seq ack, Nanos now, Ack &work)
     }
 }
 
-// ---- SACK ------------------------------------------------------------------------------------------------------------
+// ---- SACK -----------------------------------------------------------------------------------------------------------
 
 void Tcp::take_sacks(Connection &c, const Segment &segment, Nanos now, Ack &work)
 {
@@ -193,7 +194,7 @@ void Tcp::take_sack(Connection &c, const SeqRange &block, Nanos now, Ack &work)
     }
 }
 
-// ---- finding losses --------------------------------------------------------------------------------------------------
+// ---- finding losses -------------------------------------------------------------------------------------------------
 
 // RFC 8985, 6.2 step 4.
 Nanos Tcp::reorder_window(const Connection &c) const
@@ -260,7 +261,7 @@ void Tcp::count_duplicates(Connection &c, const Segment &segment, Ack &work)
     }
 }
 
-// ---- recovery --------------------------------------------------------------------------------------------------------
+// ---- recovery -------------------------------------------------------------------------------------------------------
 
 void Tcp::enter_recovery(Connection &c, Nanos)
 {
@@ -303,7 +304,8 @@ void Tcp::prr(Connection &c, const Ack &work)
     c.congestion.set_window(flight + send);
 }
 
-// Eifel (RFC 3522, 4015): the acknowledgement echoes a time stamp from before the retransmission, so nothing had been lost.
+// Eifel (RFC 3522, 4015): the acknowledgement echoes a time stamp from before the retransmission, so nothing had been
+// lost.
 bool Tcp::try_undo(Connection &c, const Segment &segment, Nanos)
 {
     Recovery &r = c.recovery;
@@ -318,8 +320,9 @@ bool Tcp::try_undo(Connection &c, const Segment &segment, Nanos)
     return true;
 }
 
-// RFC 8985, 7.4.2: was the probe, which may have covered a loss, needed? The acknowledgement of its end alone doesn't tell: the
-// original may have brought it, and a second one for the probe is on its way. Only one beyond it says that none came.
+// RFC 8985, 7.4.2: was the probe, which may have covered a loss, needed? The acknowledgement of its end alone doesn't
+// tell: the original may have brought it, and a second one for the probe is on its way. Only one beyond it says that
+// none came.
 void Tcp::answer_tail_probe(Connection &c, const Segment &segment, const Ack &work, Nanos)
 {
     if (before(segment.ack, c.recovery.tail.end))

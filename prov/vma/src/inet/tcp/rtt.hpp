@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The retransmission time-out from measured round trips (RFC 6298), and the smallest round trip of the last minutes, which
-// RACK needs (RFC 8985, 6.2). Nothing here knows what a segment is.
+// The retransmission time-out from measured round trips (RFC 6298), and the smallest round trip of the last minutes,
+// which RACK needs (RFC 8985, 6.2). Nothing here knows what a segment is.
 #pragma once
 
 #include <algorithm>

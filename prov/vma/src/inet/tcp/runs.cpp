@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Runs of segments (gro.hpp) on their way in. One that is just what its connection waits for is taken as one segment: one look-up, one
-// acknowledgement read, one event; what it means for our acknowledgements is still reckoned segment by segment, so
-// that the peer can't tell. Any other is taken apart again.
+// Runs of segments (gro.hpp) on their way in. One that is just what its connection waits for is taken as one segment:
+// one look-up, one acknowledgement read, one event; what it means for our acknowledgements is still reckoned segment by
+// segment, so that the peer can't tell. Any other is taken apart again.
 #include <algorithm>
 
 #include "prov/vma/src/inet/tcp/tcp.hpp"
@@ -69,7 +69,8 @@ std::uint8_t Tcp::take_piece(Segment &segment, std::uint8_t index) const
     return piece.next;
 }
 
-// In order, whole in the window, with nothing behind a hole, no end in sight, and nothing to be checked that isn't checked here.
+// In order, whole in the window, with nothing behind a hole, no end in sight, and nothing to be checked that isn't
+// checked here.
 bool Tcp::is_awaited(const Connection &c, const Gro::Run &run) const
 {
     const Segment &first = run.segment;

@@ -70,11 +70,12 @@ bool parse_segment(const Packet &packet, Segment &segment);
 // The options' length, padding included.
 std::size_t options_size(const TcpOptions &options);
 
-// Writes header and options in front of `segment.data`'s place; the length. The checksum field is 0: see seal_segment().
+// Writes header and options in front of `segment.data`'s place; the length. The checksum field is 0: see
+// seal_segment().
 std::size_t write_tcp_header(std::uint8_t *out, const Segment &segment);
 
-// The checksum in two steps, as the data is copied between them: the sum of what stands before it (an even number of bytes),
-// then the field, from the sum over everything.
+// The checksum in two steps, as the data is copied between them: the sum of what stands before it (an even number of
+// bytes), then the field, from the sum over everything.
 std::uint32_t sum_tcp_header(const std::uint8_t *header, std::size_t header_len, std::size_t data_len,
                              const IpAddress &source, const IpAddress &target);
 void seal_segment(std::uint8_t *header, std::uint32_t partial_sum);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The segments that were sent and not yet acknowledged: the scoreboard of SACK (RFC 2018, 6675) and RACK's times (RFC 8985).
-// Records come from one pool of the stack; each is on its connection's list by sequence, and while it is in flight (neither
-// held lost nor reported received) on a second one by the time of its last transmission.
+// The segments that were sent and not yet acknowledged: the scoreboard of SACK (RFC 2018, 6675) and RACK's times (RFC
+// 8985). Records come from one pool of the stack; each is on its connection's list by sequence, and while it is in
+// flight (neither held lost nor reported received) on a second one by the time of its last transmission.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The engine's connections: their places, the table by flow, the lists of who wants to send and who has news, and the ends of
-// a connection's life.
+// The engine's connections: their places, the table by flow, the lists of who wants to send and who has news, and the
+// ends of a connection's life.
 #include <errno.h>
 
 #include "prov/vma/src/inet/tcp/tcp.hpp"
@@ -16,7 +16,7 @@ Tcp::Tcp(const TcpLimits &limits, const HashKey &secret, Nanos)
 {
 }
 
-// ---- lists -----------------------------------------------------------------------------------------------------------
+// ---- lists ----------------------------------------------------------------------------------------------------------
 
 void Tcp::link(List &list, Link Connection::*which, Connection &c)
 {
@@ -83,7 +83,7 @@ bool Tcp::next_event(TcpEvent &event)
     return true;
 }
 
-// ---- places ----------------------------------------------------------------------------------------------------------
+// ---- places ---------------------------------------------------------------------------------------------------------
 
 ConnectionId Tcp::id_of(const Connection &c) const
 {
@@ -177,7 +177,7 @@ void Tcp::set_state(Connection &c, TcpState state)
     c.state = state;
 }
 
-// ---- ends ------------------------------------------------------------------------------------------------------------
+// ---- ends -----------------------------------------------------------------------------------------------------------
 
 // Nothing more will be sent or taken. What was received stays for the program.
 void Tcp::end(Connection &c)
@@ -290,7 +290,7 @@ bool Tcp::reply(const Reply &r)
     return true;
 }
 
-// ---- listeners -------------------------------------------------------------------------------------------------------
+// ---- listeners ------------------------------------------------------------------------------------------------------
 
 // The one for the address goes before the one for any address, as in the kernel.
 Tcp::Listener *Tcp::find_listener(const Endpoint &local)

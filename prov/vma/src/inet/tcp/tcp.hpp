@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// TCP without I/O (RFC 9293 and those that doc/inet.md lists): packets, calls and the time go in, segments, events and deadlines come
-// out. All memory is allocated by the constructor.
+// TCP without I/O (RFC 9293 and those that doc/inet.md lists): packets, calls and the time go in, segments, events and
+// deadlines come out. All memory is allocated by the constructor.
 //
-// Not thread-safe: an engine has one owner at a time, and engines share nothing. Each call that takes the time must give one
-// that is not before that of the last call.
+// Not thread-safe: an engine has one owner at a time, and engines share nothing. Each call that takes the time must
+// give one that is not before that of the last call.
 #pragma once
 
 #include <algorithm>
@@ -104,7 +104,8 @@ struct TcpCounters {
 class Tcp
 {
 public:
-    // `secret`: random, for sequence numbers (RFC 6528), cookies and the tables. The time now is asked for, and nothing depends on it.
+    // `secret`: random, for sequence numbers (RFC 6528), cookies and the tables. The time now is asked for, and nothing
+    // depends on it.
     Tcp(const TcpLimits &limits, const HashKey &secret, Nanos now);
 
     NextHops &next_hops() { return next_hops_; }
@@ -117,15 +118,16 @@ public:
 
     // ---- what the network brings (input.cpp) -----------------------------------------------------------------
     void input(Nanos now, const Packet &packet);
-    // The same for one of several that came together (runs.cpp): what it says may be put off until flush(), and so long the bytes of
-    // the packet stay where they are, and nothing but gather(), input() and flush() is called.
+    // The same for one of several that came together (runs.cpp): what it says may be put off until flush(), and so long
+    // the bytes of the packet stay where they are, and nothing but gather(), input() and flush() is called.
     void gather(Nanos now, const Packet &packet);
     void flush(Nanos now);
-    // Nobody answers for the next hop: who has waited for it for some time hears EHOSTUNREACH, or later, when it ends by a time-out.
+    // Nobody answers for the next hop: who has waited for it for some time hears EHOSTUNREACH, or later, when it ends
+    // by a time-out.
     void next_hop_failed(Nanos now, NextHopIndex path);
     void next_hop_changed(Nanos now, NextHopIndex path); // link address or MTU: who waited goes on
-    // What ICMP says, its form checked by the caller (RFC 1191, 8201; 5461, 5927). True: the quoted bytes are under way, so it
-    // may be believed.
+    // What ICMP says, its form checked by the caller (RFC 1191, 8201; 5461, 5927). True: the quoted bytes are under
+    // way, so it may be believed.
     bool too_big(Nanos now, const Flow &flow, Seq quoted, std::uint16_t mtu);
     void unreachable(Nanos now, const Flow &flow, Seq quoted, int error, bool hard);
 
@@ -155,8 +157,8 @@ public:
     // Bytes read; 0: the peer has finished; -EAGAIN: nothing there yet (kReadable comes).
     std::int64_t receive(Nanos now, ConnectionId id, std::span<std::uint8_t> out, bool peek = false);
 
-    // The same without a copy, as far as it lies in one piece: `piece` stays as it is until arena().give_back(), whatever becomes of the
-    // connection and of this. -ENOBUFS: a quarter of the memory is lent, receive() copies.
+    // The same without a copy, as far as it lies in one piece: `piece` stays as it is until arena().give_back(),
+    // whatever becomes of the connection and of this. -ENOBUFS: a quarter of the memory is lent, receive() copies.
     std::int64_t lend(Nanos now, ConnectionId id, std::size_t most, std::span<const std::uint8_t> &piece);
     BlockArena &arena() { return blocks_.arena(); }
     void collect() { blocks_.collect(); } // what was given back
@@ -167,17 +169,17 @@ public:
     int settle(Nanos now, ConnectionId id, const TcpSettings &settings); // changes those that may be changed
 
     // ---- connections of another TCP (handover.cpp) -----------------------------------------------------------------
-    // Carries on a connection: `queued` bytes were taken by the other TCP and not yet acknowledged, `unread` ones are for the
-    // program. The path as of connect(). 0; -EINVAL: it contradicts itself; -EADDRINUSE: the flow is known; -ENOBUFS: a queue is
-    // longer than most_adopted(), or there is no memory.
+    // Carries on a connection: `queued` bytes were taken by the other TCP and not yet acknowledged, `unread` ones are
+    // for the program. The path as of connect(). 0; -EINVAL: it contradicts itself; -EADDRINUSE: the flow is known;
+    // -ENOBUFS: a queue is longer than most_adopted(), or there is no memory.
     std::size_t most_adopted() const { return ByteQueue::most(blocks_); } // bytes of a queue
     int adopt(Nanos now, const TcpHandover &handover, std::span<const std::uint8_t> queued,
               std::span<const std::uint8_t> unread, NextHopIndex path, const TcpSettings &settings, std::uint64_t user,
               ConnectionId &id);
     // The other TCP has sent more meanwhile: up to there.
     void adopt_sent(Nanos now, ConnectionId id, Seq nxt);
-    // The way back: describe(), copy both queues, of which unread are readable() bytes, forget(). -EBADF; -ENOTCONN: it is not
-    // open for sending (any more), the rest is told nevertheless.
+    // The way back: describe(), copy both queues, of which unread are readable() bytes, forget(). -EBADF; -ENOTCONN: it
+    // is not open for sending (any more), the rest is told nevertheless.
     int describe(Nanos now, ConnectionId id, TcpHandover &handover) const;
     std::size_t queued(ConnectionId id) const; // bytes that send() took and nobody has acknowledged
     void copy_queued(ConnectionId id, std::size_t offset, std::span<std::uint8_t> out) const; // no more than there are

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// TIME-WAIT (RFC 9293, 3.6.1): what is left of a connection for a minute, small enough to have many. All wait equally long, so
-// their order of coming is that of going; when there is no room the oldest goes early, as in the kernel.
+// TIME-WAIT (RFC 9293, 3.6.1): what is left of a connection for a minute, small enough to have many. All wait equally
+// long, so their order of coming is that of going; when there is no room the oldest goes early, as in the kernel.
 #pragma once
 
 #include <memory>

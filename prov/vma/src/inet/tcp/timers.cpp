@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What happens when nothing comes: retransmission (RFC 6298), the tail loss probe (RFC 8985, 7), window probes (RFC 9293,
-// 3.8.6.1), keep-alive (3.8.4), delayed acknowledgements, and giving up (3.8.3). A timer that moves to later costs nothing:
-// the heap's entry stays, fires early and finds nothing due.
+// What happens when nothing comes: retransmission (RFC 6298), the tail loss probe (RFC 8985, 7), window probes (RFC
+// 9293, 3.8.6.1), keep-alive (3.8.4), delayed acknowledgements, and giving up (3.8.3). A timer that moves to later
+// costs nothing: the heap's entry stays, fires early and finds nothing due.
 #include <errno.h>
 
 #include <algorithm>
@@ -70,7 +70,7 @@ void Tcp::fire(Connection &c, Nanos now)
     timers_.set(number(c), c.armed);
 }
 
-// ---- the retransmission timer ------------------------------------------------------------------------------------------
+// ---- the retransmission timer ---------------------------------------------------------------------------------------
 
 // RFC 6298, 5.1 and 5.3; RFC 8985, 7.2.
 void Tcp::set_alarm(Connection &c, Nanos now)

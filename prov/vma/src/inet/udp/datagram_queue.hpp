@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Datagrams that wait to be read, and errors that were told of those sent: chains of blocks from a pool that all sockets
-// share. What a queue may hold is its owner's to say; the pool says what all of them may.
+// Datagrams that wait to be read, and errors that were told of those sent: chains of blocks from a pool that all
+// sockets share. What a queue may hold is its owner's to say; the pool says what all of them may.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which sockets are members of which multicast groups, and from which sources (RFC 3376, 3). What the network is told of it
-// is the kernel's, by a socket of its own.
+// Which sockets are members of which multicast groups, and from which sources (RFC 3376, 3). What the network is told
+// of it is the kernel's, by a socket of its own.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ public:
     // One socket's, 0: none. Records of a socket are a chain that starts here.
     using Chain = std::uint32_t;
 
-    // 0, or the negative errno that Linux gives: -EADDRINUSE (to join: is a member), -EADDRNOTAVAIL (to leave: isn't; a source
-    // that is there already, or isn't), -EINVAL (not a group, or sources of no member, or of one that has joined them the other
-    // way), -ENOBUFS (no record is left).
+    // 0, or the negative errno that Linux gives: -EADDRINUSE (to join: is a member), -EADDRNOTAVAIL (to leave: isn't; a
+    // source that is there already, or isn't), -EINVAL (not a group, or sources of no member, or of one that has joined
+    // them the other way), -ENOBUFS (no record is left).
     int change(Chain &chain, GroupChange change, const IpAddress &group, const IpAddress &source);
 
     // Of a datagram to `group` from `source`.

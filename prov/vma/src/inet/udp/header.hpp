@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The UDP header (RFC 768): read and checked, and written, as a whole frame or for inet/wire/fragment.hpp. Sockets are table.hpp's.
+// The UDP header (RFC 768): read and checked, and written, as a whole frame or for inet/wire/fragment.hpp. Sockets are
+// table.hpp's.
 #pragma once
 
 #include <array>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Sockets by port, and among those of one port by Linux's rule: connected before bound to the address before bound to any.
+// Sockets by port, and among those of one port by Linux's rule: connected before bound to the address before bound to
+// any.
 #include "prov/vma/src/inet/udp/table.hpp"
 
 #include <algorithm>

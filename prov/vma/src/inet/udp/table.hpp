@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// UDP's sockets: whose a datagram or an ICMP error is, and what waits to be read. Sending needs no table: header.hpp, inet/wire/fragment.hpp.
+// UDP's sockets: whose a datagram or an ICMP error is, and what waits to be read. Sending needs no table: header.hpp,
+// inet/wire/fragment.hpp.
 #pragma once
 
 #include <cstdint>
@@ -78,18 +79,19 @@ public:
     // Once. `local`: a port that is not 0; :: takes IPv4 too unless v6_only. -EINVAL, or -EADDRINUSE by Linux's rules.
     int bind(UdpSocketId id, const Endpoint &local);
 
-    // From then on it gets this peer's datagrams only. `source`: its address if it is bound to any, by the route. May be
-    // repeated. -EINVAL: not bound, or a part is missing; -EAFNOSUPPORT: of another family.
+    // From then on it gets this peer's datagrams only. `source`: its address if it is bound to any, by the route. May
+    // be repeated. -EINVAL: not bound, or a part is missing; -EAFNOSUPPORT: of another family.
     int connect(UdpSocketId id, const IpAddress &source, const Endpoint &remote);
     void disconnect(UdpSocketId id);
 
     int change_group(UdpSocketId id, GroupChange change, const IpAddress &group, const IpAddress &source = {});
 
-    // `broadcast`: the target is a broadcast address of the port's; it goes to every socket that wants it, as to a group.
+    // `broadcast`: the target is a broadcast address of the port's; it goes to every socket that wants it, as to a
+    // group.
     UdpDelivered deliver(const Packet &packet, bool broadcast = false);
 
-    // True: a socket has got it. As Linux: a connected one as pending error if it is hard or says too big; any if it has
-    // receive_errors, with an entry in its queue of errors.
+    // True: a socket has got it. As Linux: a connected one as pending error if it is hard or says too big; any if it
+    // has receive_errors, with an entry in its queue of errors.
     bool tell_error(const IcmpError &error);
 
     struct Received {

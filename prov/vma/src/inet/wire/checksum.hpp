@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The internet checksum (RFC 1071) of headers and payloads, alone or while they are copied. A partial sum goes through any
-// number of calls, whatever their lengths, before it is finished.
+// The internet checksum (RFC 1071) of headers and payloads, alone or while they are copied. A partial sum goes through
+// any number of calls, whatever their lengths, before it is finished.
 #pragma once
 
 #include <bit>
@@ -13,11 +13,12 @@
 
 namespace vma::inet {
 
-// A partial sum is the plain sum of big-endian 16-bit words below kOddSum, so a field in host byte order may be added to it
-// with +. Each call adds less than 2^16, so 2^15 of them can't reach the flag.
+// A partial sum is the plain sum of big-endian 16-bit words below kOddSum, so a field in host byte order may be added
+// to it with +. Each call adds less than 2^16, so 2^15 of them can't reach the flag.
 inline constexpr std::uint32_t kOddSum = std::uint32_t{1} << 31; // an odd number of bytes was summed so far
 
-// `partial`: what an earlier call gave for the bytes before these. An odd number of bytes may be followed by more of them.
+// `partial`: what an earlier call gave for the bytes before these. An odd number of bytes may be followed by more of
+// them.
 std::uint32_t sum(const std::uint8_t *data, std::size_t length, std::uint32_t partial = 0);
 
 // As sum(), and copies the bytes; the two areas don't overlap.
@@ -59,7 +60,8 @@ template <std::size_t kLength> std::uint32_t sum_fixed(const std::uint8_t *data)
     return fold_native(total);
 }
 
-// The pseudo-header of TCP, UDP and ICMPv6 (RFC 9293, 3.1; RFC 8200, 8.1). `length`: of the transport's header and data.
+// The pseudo-header of TCP, UDP and ICMPv6 (RFC 9293, 3.1; RFC 8200, 8.1). `length`: of the transport's header and
+// data.
 inline std::uint32_t pseudo_sum(const IpAddress &source, const IpAddress &target, Protocol protocol,
                                 std::uint32_t length)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A datagram cut into as many frames as its path's MTU asks for: RFC 791, 3.2 and RFC 8200, 4.5. Frames are written one at a
-// time into the caller's memory, so none is held here.
+// A datagram cut into as many frames as its path's MTU asks for: RFC 791, 3.2 and RFC 8200, 4.5. Frames are written one
+// at a time into the caller's memory, so none is held here.
 #pragma once
 
 #include <array>
@@ -13,15 +13,15 @@
 
 namespace vma::inet {
 
-// The frames of one datagram, in order; one frame without any sign of fragments if that is enough. The parts and what they
-// point to stay as they are meanwhile.
+// The frames of one datagram, in order; one frame without any sign of fragments if that is enough. The parts and what
+// they point to stay as they are meanwhile.
 class Fragmenter
 {
 public:
     // `parts`: the transport's header and data, in order, 65,535 bytes at most with the IP header (IPv6: without).
-    // `mtu`: of the path, with the IP header: at least 68 for IPv4, 1,280 for IPv6. `id`: FragmentIds'; IPv4 takes 16 bits
-    // of it, and none if one frame is enough. `ip.dont_fragment` holds for one frame only: who may not fragment doesn't
-    // come here with more.
+    // `mtu`: of the path, with the IP header: at least 68 for IPv4, 1,280 for IPv6. `id`: FragmentIds'; IPv4 takes 16
+    // bits of it, and none if one frame is enough. `ip.dont_fragment` holds for one frame only: who may not fragment
+    // doesn't come here with more.
     Fragmenter(const L2 &l2, const IpOut &ip, std::span<const Bytes> parts, std::uint32_t mtu, std::uint32_t id);
 
     // Writes the next frame and returns its bytes, 0: there is none left. `out`: room for kMaxEthernetHeader + mtu.
@@ -54,8 +54,8 @@ private:
     bool done_ = false;
 };
 
-// Ids that nobody can foresee and that don't come again soon between two hosts: RFC 7739, 5.3, which serves IPv4 as well
-// (RFC 6864, 4.2).
+// Ids that nobody can foresee and that don't come again soon between two hosts: RFC 7739, 5.3, which serves IPv4 as
+// well (RFC 6864, 4.2).
 class FragmentIds
 {
 public:

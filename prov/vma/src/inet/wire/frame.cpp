@@ -21,8 +21,8 @@ constexpr std::uint8_t kJumboPayload = 0xc2;
 constexpr std::uint8_t kActionIfUnknown =
     0xc0; // the bits that say what to do with an option that is unknown; 0: skip it
 
-// The tags between addresses and ethertype: at most a service provider's and a customer's, of which the first only carries a
-// priority. Returns the offset of the ethertype, 0 if there is none for us.
+// The tags between addresses and ethertype: at most a service provider's and a customer's, of which the first only
+// carries a priority. Returns the offset of the ethertype, 0 if there is none for us.
 [[gnu::noinline]] std::size_t skip_tags(Bytes frame, std::uint16_t &vlan)
 {
     std::size_t at = kEthernetHeader - 2;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A frame's bytes, checked once and read into a Packet: Ethernet, VLAN tags, IPv4 with options, IPv6 with extension headers.
-// Everything that a frame claims of itself is checked here and nowhere behind it.
+// A frame's bytes, checked once and read into a Packet: Ethernet, VLAN tags, IPv4 with options, IPv6 with extension
+// headers. Everything that a frame claims of itself is checked here and nowhere behind it.
 #pragma once
 
 #include <cstddef>
@@ -38,8 +38,9 @@ struct FragmentInfo {
 inline constexpr unsigned kMaxExtensions = 8;
 
 // `out` is filled for kPacket and kFragment only, with a payload that points into `frame`. IPv4's header checksum isn't
-// computed when `info` says it is good; the transports' are always theirs to check. A fragment that holds all of an IPv6
-// packet is a packet (RFC 6946). packet.protocol can be any number: a fragment's may be that of an IPv6 extension header.
+// computed when `info` says it is good; the transports' are always theirs to check. A fragment that holds all of an
+// IPv6 packet is a packet (RFC 6946). packet.protocol can be any number: a fragment's may be that of an IPv6 extension
+// header.
 Parsed parse_frame(std::span<const std::uint8_t> frame, const FrameInfo &info, Packet &out, FragmentInfo &fragment);
 
 // Steps over the IPv6 extension headers at the start of packet.payload, the first of which packet.protocol names. Says

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// ICMP errors that concern a TCP connection or a UDP socket: whose packet they quote, what a program is told, and the path
-// MTU. Nothing is answered or sent here: echo, neighbour discovery, redirects and IGMP are the kernel's.
+// ICMP errors that concern a TCP connection or a UDP socket: whose packet they quote, what a program is told, and the
+// path MTU. Nothing is answered or sent here: echo, neighbour discovery, redirects and IGMP are the kernel's.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ inline constexpr unsigned kIcmpParsedKinds = static_cast<unsigned>(IcmpParsed::k
 inline constexpr std::uint32_t kMinPathMtu4 = 552;
 inline constexpr std::uint32_t kMinPathMtu6 = 1280;
 
-// Anybody can forge one. TCP believes it only if `sequence` is in flight (RFC 5927, 4.1); `hard` is what Linux tells a UDP
-// socket at once, while in TCP no error ends a synchronized connection (RFC 5461, 2; RFC 1122, 4.2.3.9).
+// Anybody can forge one. TCP believes it only if `sequence` is in flight (RFC 5927, 4.1); `hard` is what Linux tells a
+// UDP socket at once, while in TCP no error ends a synchronized connection (RFC 5461, 2; RFC 1122, 4.2.3.9).
 struct IcmpError {
     Flow flow;             // of the packet quoted: `local` sent it
     Protocol protocol{};   // kTcp or kUdp

@@ -42,8 +42,8 @@ inline std::size_t ip_header_size(const IpAddress &target)
     return target.is_v4() ? kIpv4Header : kIpv6Header;
 }
 
-// Writes ip_header_size(target) bytes, IPv4's checksum included, and returns how many. `payload`: bytes that follow, at most
-// 65,535 with IPv4's header. `fragment`: IPv4's more-fragments flag and offset, for fragment.hpp.
+// Writes ip_header_size(target) bytes, IPv4's checksum included, and returns how many. `payload`: bytes that follow, at
+// most 65,535 with IPv4's header. `fragment`: IPv4's more-fragments flag and offset, for fragment.hpp.
 std::size_t write_ip_header(std::uint8_t *out, const IpOut &, std::size_t payload, std::uint16_t fragment = 0);
 
 } // namespace vma::inet

@@ -16,11 +16,13 @@ inline constexpr std::uint8_t kEcnCapable1 = 1;
 inline constexpr std::uint8_t kEcnCapable0 = 2;
 inline constexpr std::uint8_t kEcnExperienced = 3;
 
-// Whether the transport's checksum may be missing, because the kernel that sent the frame left it to a device, or put the frame
-// together and had verified its parts. The field holds the sum of the pseudo-header then.
+// Whether the transport's checksum may be missing, because the kernel that sent the frame left it to a device, or put
+// the frame together and had verified its parts. The field holds the sum of the pseudo-header then.
 enum class PartialSums : std::uint8_t {
     kNone,
-    kTcp, // of TCP only: the frame is longer than the link's, so if it is UDP's, it is several datagrams and nobody says how long
+    // of TCP only: the frame is longer than the link's, so if it is UDP's, it is several datagrams and nobody says how
+    // long
+    kTcp,
     kAny,
 };
 
@@ -32,7 +34,8 @@ struct FrameInfo {
     PartialSums partial_sums = PartialSums::kNone;
 };
 
-// A received packet. The payload points into the caller's frame, or into a reassembly buffer, and lives as long as that.
+// A received packet. The payload points into the caller's frame, or into a reassembly buffer, and lives as long as
+// that.
 struct Packet {
     IpAddress source;
     IpAddress target;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How fragments are joined: each is copied to its place in the datagram's buffer, and a sorted list of the pieces that are
-// there says what overlaps, what touches, and when nothing is missing.
+// How fragments are joined: each is copied to its place in the datagram's buffer, and a sorted list of the pieces that
+// are there says what overlaps, what touches, and when nothing is missing.
 #include "prov/vma/src/inet/wire/reassembly.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Fragments of IPv4 (RFC 791, RFC 815) and IPv6 (RFC 8200, 4.5) put together in memory that is allocated once. Whatever peers
-// send, a fixed number of datagrams is held, each for a fixed time, and what overlaps is dropped (RFC 5722).
+// Fragments of IPv4 (RFC 791, RFC 815) and IPv6 (RFC 8200, 4.5) put together in memory that is allocated once. Whatever
+// peers send, a fixed number of datagrams is held, each for a fixed time, and what overlaps is dropped (RFC 5722).
 #pragma once
 
 #include <array>
@@ -40,12 +40,12 @@ public:
         std::uint64_t evicted = 0;                        // datagrams, the oldest, as room was needed
     };
 
-    // `datagrams`: how many can be incomplete at a time, at least 1. Takes 64 KiB of address space for each, and memory as
-    // fragments come. Each fragment looks through all of them, so they should be hundreds at most.
+    // `datagrams`: how many can be incomplete at a time, at least 1. Takes 64 KiB of address space for each, and memory
+    // as fragments come. Each fragment looks through all of them, so they should be hundreds at most.
     explicit Reassembler(std::uint32_t datagrams);
 
-    // A packet and a fragment as parse_frame gave them. For kWhole `out` is the packet, its payload valid until the next
-    // join(); of its info, the time is that of the last fragment to come, and checksums_good is false.
+    // A packet and a fragment as parse_frame gave them. For kWhole `out` is the packet, its payload valid until the
+    // next join(); of its info, the time is that of the last fragment to come, and checksums_good is false.
     Joined join(const Packet &packet, const FragmentInfo &fragment, Nanos now, Packet &out);
 
     void expire(Nanos now);                      // drops what has waited for too long

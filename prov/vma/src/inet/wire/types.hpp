@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What every part of the stack speaks of: addresses, ports, the time. Addresses of both families have one form, the 16 bytes
-// of IPv6 with IPv4 mapped into it (RFC 4291, 2.5.5.2), so that tables and comparisons are written once.
+// What every part of the stack speaks of: addresses, ports, the time. Addresses of both families have one form, the 16
+// bytes of IPv6 with IPv4 mapped into it (RFC 4291, 2.5.5.2), so that tables and comparisons are written once.
 #pragma once
 
 #include <array>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A name is "<network namespace>-<port>", with a "d" before the port of a datagram endpoint, or an "r" if it is a reliable one. It is given
-// by link(2) to a socket that listens already, bound under a name of its own ("t-<random>"), so making one needs no lock, and one that nobody
-// answers is a dead one's. The dead ones' are removed under a lock on the directory itself, which nobody waits for: its holder may have been
-// stopped (SIGSTOP, a frozen container).
+// A name is "<network namespace>-<port>", with a "d" before the port of a datagram endpoint, or an "r" if it is a
+// reliable one. It is given by link(2) to a socket that listens already, bound under a name of its own ("t-<random>"),
+// so making one needs no lock, and one that nobody answers is a dead one's. The dead ones' are removed under a lock on
+// the directory itself, which nobody waits for: its holder may have been stopped (SIGSTOP, a frozen container).
 #include "local/cm/directory.hpp"
 
 #include <cerrno>

@@ -45,8 +45,9 @@ private:
 class Directory : public std::enable_shared_from_this<Directory>
 {
 public:
-    // Where FI_VMA_DIR or VMA_SHM_DIR say, else /dev/shm/vma-<uid>, or, where another user has made that, /run/user/<uid>/vma (root: /run/vma-0). Removes what the dead left. On failure an
-    // error is logged, *error is a negative fi_errno and nothing is returned.
+    // Where FI_VMA_DIR or VMA_SHM_DIR say, else /dev/shm/vma-<uid>, or, where another user has made that,
+    // /run/user/<uid>/vma (root: /run/vma-0). Removes what the dead left. On failure an error is logged, *error is a
+    // negative fi_errno and nothing is returned.
     static std::shared_ptr<Directory> open(int *error) noexcept;
     static std::shared_ptr<Directory> open_at(std::string path, int *error) noexcept;
 
@@ -60,8 +61,8 @@ public:
     std::string name_of(std::uint16_t port, NameKind kind) const;
     core::UniqueFd connect_name(const std::string &name, int *error) noexcept;
 
-    // Members of a group of datagram endpoints: each has a second name, "<network namespace>-g<group>-<port>", which is a
-    // link to the first and so dies with it. A group's own name has no "-". 0 or a negative fi_errno.
+    // Members of a group of datagram endpoints: each has a second name, "<network namespace>-g<group>-<port>", which is
+    // a link to the first and so dies with it. A group's own name has no "-". 0 or a negative fi_errno.
     int join(const std::string &group, const PortName &member) noexcept;
     void leave(const std::string &group, const PortName &member) noexcept;
     // The names of the members, those of the dead perhaps included.

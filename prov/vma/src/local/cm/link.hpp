@@ -31,7 +31,8 @@ public:
     ~Link();
     [[nodiscard]] bool start() noexcept;
 
-    // Queued where the socket is full. `fds`, as many as the message says, are borrowed; nullptr where it has none. False: the link is going to end.
+    // Queued where the socket is full. `fds`, as many as the message says, are borrowed; nullptr where it has none.
+    // False: the link is going to end.
     bool send(const LinkMessage &message, const int *fds) noexcept;
     // What waits, now that the socket or the limits have room.
     void flush() noexcept;

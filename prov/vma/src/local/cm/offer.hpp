@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What one side of a local connection tells the other about its endpoint, over the link. Connection management carries
-// it; the endpoint fills it (make_offer) and checks the peer's (attach). Everything in it is a peer's word until checked.
+// it; the endpoint fills it (make_offer) and checks the peer's (attach). Everything in it is a peer's word until
+// checked.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A voucher is an epoll set that has the TCP socket in it, with the number of the link's end as the entry's data. Only a process that has the
-// socket's descriptor can put it into a set, the kernel shows to whoever has the set which socket it is and what stands beside it, and
-// nobody without that descriptor can change the entry. A copy of a voucher says nothing about who shows it: the link's end in it does.
+// A voucher is an epoll set that has the TCP socket in it, with the number of the link's end as the entry's data. Only
+// a process that has the socket's descriptor can put it into a set, the kernel shows to whoever has the set which
+// socket it is and what stands beside it, and nobody without that descriptor can change the entry. A copy of a voucher
+// says nothing about who shows it: the link's end in it does.
 #include "local/cm/possession.hpp"
 
 #include <cerrno>

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Proof that the process at the other end of a link holds the other end of a TCP connection, without a privilege and without a gift: what is
-// shown lets nobody read, write or keep open anything (doc/rendezvous.md).
+// Proof that the process at the other end of a link holds the other end of a TCP connection, without a privilege and
+// without a gift: what is shown lets nobody read, write or keep open anything (doc/rendezvous.md).
 #pragma once
 
 #include "local/cm/sock_diag.hpp"
 
 namespace vma::local {
 
-// A TCP connection of ours, and whose word on its other end counts. Looked up once: as long as our end lives no other socket takes that place.
+// A TCP connection of ours, and whose word on its other end counts. Looked up once: as long as our end lives no other
+// socket takes that place.
 struct TcpEnd {
     int socket;            // the program's: only looked at while its own call lasts
     SocketInode other_end; // as the kernel names it
@@ -20,8 +21,8 @@ struct TcpEnd {
 // "Who has this TCP socket is at this end of the link". Empty with errno.
 core::UniqueFd make_voucher(int tcp_socket, SocketInode own_end_of_link) noexcept;
 
-// Whether it says so of that end of a link. -FI_EACCES where it doesn't; -FI_ENOTCONN where it says nothing (any more), as when the socket has
-// been closed since.
+// Whether it says so of that end of a link. -FI_EACCES where it doesn't; -FI_ENOTCONN where it says nothing (any more),
+// as when the socket has been closed since.
 int check_voucher(int voucher, const TcpEnd &tcp, SocketInode peers_end_of_link) noexcept;
 
 } // namespace vma::local

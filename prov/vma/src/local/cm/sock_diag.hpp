@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the kernel says of sockets that others hold (NETLINK_SOCK_DIAG, sock_diag(7)): which one stands at the other end of a TCP
-// connection or of a UNIX-domain one. It tells that to any user, of the sockets of one network namespace. A question takes some 4 us.
+// What the kernel says of sockets that others hold (NETLINK_SOCK_DIAG, sock_diag(7)): which one stands at the other end
+// of a TCP connection or of a UNIX-domain one. It tells that to any user, of the sockets of one network namespace. A
+// question takes some 4 us.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@
 
 namespace vma::local {
 
-// Inode numbers of sockets: no two that live have the same, but for a counter of 32 bits that has gone all the way round.
+// Inode numbers of sockets: no two that live have the same, but for a counter of 32 bits that has gone all the way
+// round.
 using SocketInode = std::uint32_t;
 
 // Both ends of an established TCP connection as one of them sees it. Addresses of IPv4 are v4-mapped.
@@ -27,8 +29,8 @@ int read_tcp_addresses(int socket, TcpAddresses &out) noexcept;
 class SockDiag
 {
 public:
-    // 0, or a negative fi_errno: -FI_ENOENT where there is no such socket (any more), or none that a process holds; another one where the kernel
-    // doesn't tell, or the sockets are not of the network namespace of the calling thread.
+    // 0, or a negative fi_errno: -FI_ENOENT where there is no such socket (any more), or none that a process holds;
+    // another one where the kernel doesn't tell, or the sockets are not of the network namespace of the calling thread.
     int other_end_of_tcp(const TcpAddresses &addresses, SocketInode &out) noexcept;
     int other_end_of_unix(int socket, SocketInode &out) noexcept;
 

@@ -17,7 +17,7 @@
 
 namespace vma::local {
 
-// ---- sending -----------------------------------------------------------------------------------------------------------
+// ---- sending --------------------------------------------------------------------------------------------------------
 
 Outlet *DatagramEndpoint::outlet_of(fi_addr_t to) noexcept
 {
@@ -164,7 +164,7 @@ ssize_t DatagramEndpoint::send_or_tell(Outlet &outlet, const Datagram &datagram,
     return 0;
 }
 
-// ---- receiving ---------------------------------------------------------------------------------------------------------
+// ---- receiving ------------------------------------------------------------------------------------------------------
 
 ssize_t DatagramEndpoint::post(const iovec *iov, std::size_t count, void *context, std::uint64_t flags) noexcept
 {

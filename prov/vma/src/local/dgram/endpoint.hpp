@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A datagram endpoint (FI_EP_DGRAM): a ring (outlet) to each endpoint that it sends to, groups, a rate limit, and receives,
-// besides what each RingEndpoint has. doc/local-device.md tells how they find each other.
+// A datagram endpoint (FI_EP_DGRAM): a ring (outlet) to each endpoint that it sends to, groups, a rate limit, and
+// receives, besides what each RingEndpoint has. doc/local-device.md tells how they find each other.
 #pragma once
 
 #include <cstdint>

@@ -41,7 +41,7 @@ constinit fi_ops_ep g_ep_ops =
 
 constinit fi_ops_cm g_cm_ops = ofi::CmOps{.setname = Calls::setname, .getname = Calls::getname, .join = join};
 
-// ---- fi_ops_msg --------------------------------------------------------------------------------------------------------
+// ---- fi_ops_msg -----------------------------------------------------------------------------------------------------
 
 ssize_t send_one(fid_ep *ep, const void *buffer, std::size_t length, const std::uint64_t *data, fi_addr_t to,
                  void *context) noexcept

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Whose slot comes next. What one peer published before something else is consumed before it, on whichever of the queue's endpoints it
-// came: the earliest slot of all is the next one, if its stamp is from before a look at all endpoints. Then what its sender knew of was
-// there when that look began.
+// Whose slot comes next. What one peer published before something else is consumed before it, on whichever of the
+// queue's endpoints it came: the earliest slot of all is the next one, if its stamp is from before a look at all
+// endpoints. Then what its sender knew of was there when that look began.
 #include <algorithm>
 #include <utility>
 
@@ -51,8 +51,8 @@ void Queue::take_out(Endpoint &endpoint) noexcept
         pop_rung(endpoint);
 }
 
-// Stamps cost the sender some nanoseconds: a queue with one endpoint doesn't want them. What is published without one, because its sender
-// has not seen yet that it is wanted, is earlier than what any other endpoint's peer can know of.
+// Stamps cost the sender some nanoseconds: a queue with one endpoint doesn't want them. What is published without one,
+// because its sender has not seen yet that it is wanted, is earlier than what any other endpoint's peer can know of.
 void Queue::order(bool wanted) noexcept
 {
     for (std::uint32_t bit = 0; bit < by_bit_size; ++bit) {
@@ -83,7 +83,8 @@ void Queue::answer_doorbell() noexcept
     });
 }
 
-// False: nothing is there. True: what was published before the horizon is in the heap, each endpoint with its next slot.
+// False: nothing is there. True: what was published before the horizon is in the heap, each endpoint with its next
+// slot.
 bool Queue::look() noexcept
 {
     const auto due = [this](const Endpoint *endpoint) { return is_due(*endpoint); };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a completion queue asks of an endpoint for each slot that it consumes, inlined: when its next one came, whether it may go on, and
-// up to when it is its turn. arrival.cpp tells how the order is found.
+// What a completion queue asks of an endpoint for each slot that it consumes, inlined: when its next one came, whether
+// it may go on, and up to when it is its turn. arrival.cpp tells how the order is found.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace vma::local {
 
-// A slot is written when the one that had its place before is consumed, and no earlier, whatever it says: whose slots claim to be the
-// earliest of all doesn't shut out the others.
+// A slot is written when the one that had its place before is consumed, and no earlier, whatever it says: whose slots
+// claim to be the earliest of all doesn't shut out the others.
 inline std::uint64_t Queue::stamp_of(const Endpoint &endpoint) noexcept
 {
     return std::max(endpoint.receiver.slots.stamp(), endpoint.not_before);
@@ -52,7 +52,8 @@ inline void Queue::settle(Endpoint &endpoint) noexcept
         endpoint.receiver.flush(FI_ECANCELED);
 }
 
-// The last stamp that a slot may have whose turn it is before those that have been seen, and before any that has not been.
+// The last stamp that a slot may have whose turn it is before those that have been seen, and before any that has not
+// been.
 inline std::uint64_t Queue::latest_in_turn() const noexcept
 {
     return rung_count ? std::min(rung[0].stamp, horizon - 1) : horizon - 1;

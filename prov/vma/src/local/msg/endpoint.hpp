@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A connected message endpoint of the local device: what libfabric's calls reach it through, what it is bound to, and the
-// two halves that move data. Connection management (local/cm/ep_cm.cpp) joins it with a peer by make_offer() and attach().
+// A connected message endpoint of the local device: what libfabric's calls reach it through, what it is bound to, and
+// the two halves that move data. Connection management (local/cm/ep_cm.cpp) joins it with a peer by make_offer() and
+// attach().
 #pragma once
 
 #include <atomic>

@@ -99,8 +99,8 @@ bool Sender::issue_send(TxOp &op) noexcept
     return true;
 }
 
-// Notes whose slot a share of the bounce ring belongs to. Only without memory can that fail, and then the share would be
-// lost for ever: better no connection.
+// Notes whose slot a share of the bounce ring belongs to. Only without memory can that fail, and then the share would
+// be lost for ever: better no connection.
 bool Sender::keep(const BounceRing::Share &share) noexcept
 {
     if (!shares_.assign(share)) {

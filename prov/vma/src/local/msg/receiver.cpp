@@ -230,8 +230,8 @@ Consumed Receiver::on_region(const SlotHeader &header) noexcept
     return remote_written(header, 0, length, context);
 }
 
-// A peer's write has ended: completion if there is data with it, and the counter. No operation of the program's has `op_context`, which is
-// nullptr then (fi_cq(3)), but in a region, whose owner has asked for it.
+// A peer's write has ended: completion if there is data with it, and the counter. No operation of the program's has
+// `op_context`, which is nullptr then (fi_cq(3)), but in a region, whose owner has asked for it.
 Consumed Receiver::remote_written(const SlotHeader &header, int error, std::uint64_t length, void *op_context) noexcept
 {
     if (error && !(header.flags & kSlotWantAck)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The queue of operations: posting, what the peer has consumed, completions, the end. How each kind of operation becomes
-// slots is in issue.cpp.
+// The queue of operations: posting, what the peer has consumed, completions, the end. How each kind of operation
+// becomes slots is in issue.cpp.
 #include "local/msg/sender.hpp"
 
 #include <sys/mman.h>
@@ -347,8 +347,8 @@ bool Sender::complete(const TxOp &op, bool queue_locked) noexcept
     return true;
 }
 
-// As long as something is under way the queue looks at us each time it is read; where only the clock can bring anything new,
-// when it is due.
+// As long as something is under way the queue looks at us each time it is read; where only the clock can bring anything
+// new, when it is due.
 void Sender::watch_progress() noexcept
 {
     if (idle())

@@ -137,7 +137,8 @@ public:
     std::size_t slots_left() noexcept;
     Control &control() noexcept { return slots_.control(); } // the words that it shares with the peer; for tests
     std::uint64_t region_length() const noexcept { return region_length_; } // of the peer's
-    // The peer's region as it will be when the peer has consumed all slots, which it can't cut from then on. False: it has.
+    // The peer's region as it will be when the peer has consumed all slots, which it can't cut from then on. False: it
+    // has.
     bool view_region(const void *&view) noexcept;
     // The whole pages of that part of the peer's region go back to the system. 0 or a negative fi_errno.
     int discard_region(std::uint64_t offset, std::uint64_t length) noexcept;

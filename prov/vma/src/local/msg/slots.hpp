@@ -214,8 +214,8 @@ public:
         ended,   // `drain` said so
         lied,    // the writer named slots that it has not published
     };
-    // Closes, and decides with the writer which slot is the last. `drain()` consumes what is ready(), as far as there is room, and returns
-    // false where the connection has ended.
+    // Closes, and decides with the writer which slot is the last. `drain()` consumes what is ready(), as far as there
+    // is room, and returns false where the connection has ended.
     template <typename Drain> Cut cut(Drain drain) noexcept
     {
         close();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The calls of fi_ops, fi_ops_ep and fi_ops_cm that datagram and reliable-datagram endpoints have alike, and the way both are opened. What they
-// call of an `Endpoint`, which is a RingEndpoint, is its own function of that name.
+// The calls of fi_ops, fi_ops_ep and fi_ops_cm that datagram and reliable-datagram endpoints have alike, and the way
+// both are opened. What they call of an `Endpoint`, which is a RingEndpoint, is its own function of that name.
 #pragma once
 
 #include <memory>

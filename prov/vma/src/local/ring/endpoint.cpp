@@ -229,7 +229,7 @@ void RingEndpoint::welcome() noexcept
     manager_.progress(true);
 }
 
-// ---- what derived classes leave out ------------------------------------------------------------------------------------
+// ---- what derived classes leave out ---------------------------------------------------------------------------------
 
 int RingEndpoint::prepare() noexcept
 {
@@ -256,7 +256,7 @@ void RingEndpoint::left(Inlet &) noexcept {}
 
 void RingEndpoint::attend() noexcept {}
 
-// ---- who comes and goes: connection management's side, with the CM lock held -------------------------------------------
+// ---- who comes and goes: connection management's side, with the CM lock held ----------------------------------------
 
 void RingEndpoint::on_ready(std::uint32_t) noexcept
 {
@@ -311,7 +311,7 @@ void RingEndpoint::free_retired() noexcept
     free_list(first);
 }
 
-// ---- the queue's side, with its lock held ------------------------------------------------------------------------------
+// ---- the queue's side, with its lock held ---------------------------------------------------------------------------
 
 void RingEndpoint::attend_soon() noexcept
 {
@@ -360,7 +360,7 @@ void RingEndpoint::retire(Inlet &inlet) noexcept
     }
 }
 
-// ---- the end -----------------------------------------------------------------------------------------------------------
+// ---- the end --------------------------------------------------------------------------------------------------------
 
 void RingEndpoint::leave_queues() noexcept
 {

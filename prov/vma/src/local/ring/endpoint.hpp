@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What endpoints have in common that write into each other's rings: a name in the user's directory, queues, counters, and
-// the rings (inlets) of those that send to it. What stands in the rings, and whom it writes to, is the derived class's.
+// What endpoints have in common that write into each other's rings: a name in the user's directory, queues, counters,
+// and the rings (inlets) of those that send to it. What stands in the rings, and whom it writes to, is the derived
+// class's.
 #pragma once
 
 #include <atomic>
@@ -83,12 +84,14 @@ public:
     // Somebody came or went, or there is something to do: whoever reads the queue sees to it. Any lock may be held.
     void attend_soon() noexcept;
 
-    // All below with the queue's lock held. The inlet may be cut in each of them; it is not freed before the lock was let go.
+    // All below with the queue's lock held. The inlet may be cut in each of them; it is not freed before the lock was
+    // let go.
 
     // Around each visit of an inlet. False: not now; it counts as one that has more, and end_visit() is not called.
     virtual bool begin_visit(Inlet &inlet) noexcept;
     virtual void end_visit(Inlet &inlet) noexcept;
-    // The record that stands in front in the inlet's ring. Where it is and how long was checked; the rest is the peer's word.
+    // The record that stands in front in the inlet's ring. Where it is and how long was checked; the rest is the peer's
+    // word.
     virtual Took take(Inlet &inlet, KeptRing &ring, const Arrived &arrived) noexcept = 0;
     // It sleeps until it is told that there is room in its ring, which there is by now.
     virtual void made_room(Inlet &inlet) noexcept;
@@ -112,8 +115,8 @@ protected:
     RingEndpoint(ofi::Domain &domain, const fi_info &info, NameKind kind, std::uint64_t counted) noexcept;
     ~RingEndpoint();
 
-    // Without locks: enable() has the queues, and is about to take a name. It is called again if that has failed, and it is
-    // tried again. 0 or a negative fi_errno.
+    // Without locks: enable() has the queues, and is about to take a name. It is called again if that has failed, and
+    // it is tried again. 0 or a negative fi_errno.
     virtual int prepare() noexcept;
     // With the queue's lock held. An inlet is in the queue, and is visited next; it may be cut in here.
     virtual void joined(Inlet &inlet) noexcept;
@@ -122,12 +125,13 @@ protected:
     // Likewise. attend_soon() was called, and who came and went has been seen to.
     virtual void attend() noexcept;
 
-    // With the CM lock held. A name is taken if there is none yet: 0 or a negative fi_errno. And given back again, for another one.
+    // With the CM lock held. A name is taken if there is none yet: 0 or a negative fi_errno. And given back again, for
+    // another one.
     int ensure_name() noexcept;
     void drop_name() noexcept;
 
-    // Each derived class's destructor calls it, with the CM lock held, before it lets go of what the calls above need: nobody
-    // comes from then on, and all inlets have left. The outlets are freed after it, with that lock still held.
+    // Each derived class's destructor calls it, with the CM lock held, before it lets go of what the calls above need:
+    // nobody comes from then on, and all inlets have left. The outlets are freed after it, with that lock still held.
     void close() noexcept;
 
     // With the sending lock held. To an address that is reachable(); nullptr without memory. `told`: the endpoint is to
@@ -135,8 +139,8 @@ protected:
     std::unique_ptr<Outlet> make_outlet(const ofi::Address &address, bool told) noexcept;
     // Without locks, when met_ was found to be set.
     [[gnu::cold]] void welcome() noexcept;
-    // A call that may write: `call(Bell &)` with the sending lock held. Who sleeps for it is woken, and one of this process is met, when the lock is
-    // free again.
+    // A call that may write: `call(Bell &)` with the sending lock held. Who sleeps for it is woken, and one of this
+    // process is met, when the lock is free again.
     template <typename Call> auto write_locked(Call &&call) noexcept
     {
         bool met = false;

@@ -82,7 +82,8 @@ bool Inlet::attach() noexcept
     Queue &queue = endpoint_.rx_queue();
     if (queue.inlets.add(*this, bit_) != 0)
         return false;
-    // Where nobody sleeps on the queue, it is seldom that one is no longer looked at, and worth the barrier to save each sender's fences.
+    // Where nobody sleeps on the queue, it is seldom that one is no longer looked at, and worth the barrier to save
+    // each sender's fences.
     const bool fences = writer_joins_barriers_ && queue.wait_obj == FI_WAIT_NONE && core::barrier_everywhere();
     if (fences)
         ring_->reader.fence_for_writer();
@@ -111,7 +112,8 @@ void Inlet::detach() noexcept
     ring_ = nullptr;
 }
 
-// Connection management may find its end while the queue's reader closes it, and must not mean another's descriptor then.
+// Connection management may find its end while the queue's reader closes it, and must not mean another's descriptor
+// then.
 void Inlet::leave_socket(bool close) noexcept
 {
     const core::SpinGuard guard(socket_lock_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The receiving half of an endpoint towards one sender: the ring that this one made, and the socket whose end tells that
-// it is gone. Connection management makes it, and hands it to the endpoint's queue once the ring has come.
+// The receiving half of an endpoint towards one sender: the ring that this one made, and the socket whose end tells
+// that it is gone. Connection management makes it, and hands it to the endpoint's queue once the ring has come.
 #pragma once
 
 #include <atomic>

@@ -38,7 +38,8 @@ protected:
 class Inlets
 {
 public:
-    // How many are looked at: each costs a look in each read, and, where somebody may sleep, a change of mind before each sleep.
+    // How many are looked at: each costs a look in each read, and, where somebody may sleep, a change of mind before
+    // each sleep.
     static constexpr unsigned kActive = 16;
     static constexpr unsigned kActiveBeforeSleep = 4;
 

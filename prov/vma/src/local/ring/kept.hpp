@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The receiving end of a sender's ring, which stays mapped as long as the program has records of it on loan (fi_vma_lender).
+// The receiving end of a sender's ring, which stays mapped as long as the program has records of it on loan
+// (fi_vma_lender).
 #pragma once
 
 #include <cstddef>

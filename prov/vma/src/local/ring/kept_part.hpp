@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the reader of a ring, or of its spill, has lent of it. While little is out, the head waits in front of the oldest loan, and neither
-// side pays for more; what stays out longer is marked in the bits that the writer looks at, and the head goes on.
+// What the reader of a ring, or of its spill, has lent of it. While little is out, the head waits in front of the
+// oldest loan, and neither side pays for more; what stays out longer is marked in the bits that the writer looks at,
+// and the head goes on.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +14,8 @@
 
 namespace vma::local {
 
-// The receiver's: a bit a line of a part. Lines of records that its program has not given back are not written again, also where
-// the head is beyond them. Set before the head passes them; cleared at any time.
+// The receiver's: a bit a line of a part. Lines of records that its program has not given back are not written again,
+// also where the head is beyond them. Set before the head passes them; cleared at any time.
 using KeptWord = std::atomic<std::uint64_t>;
 inline constexpr std::size_t kLinesPerWord = 64;
 inline constexpr std::size_t kLineBytes = 64;
@@ -54,8 +55,8 @@ public:
         waiting_[(first_ + count_++) % kMostWaiting] = {position, length};
         waiting_lines_ += length / kLineBytes;
     }
-    // Any thread, once for each keep(). True: it was marked, so there is one user less to be counted; else nothing of this may be
-    // touched any more.
+    // Any thread, once for each keep(). True: it was marked, so there is one user less to be counted; else nothing of
+    // this may be touched any more.
     bool unkeep(std::size_t offset, std::size_t length) noexcept
     {
         if (state_of(offset).exchange(State::kIn, std::memory_order_acq_rel) == State::kOut) [[likely]]
@@ -107,7 +108,8 @@ private:
         first_ = (first_ + 1) % kMostWaiting;
         --count_;
     }
-    // For one more loan, and so that all that waits lies within a share before `next`: no place stands in the list twice.
+    // For one more loan, and so that all that waits lies within a share before `next`: no place stands in the list
+    // twice.
     void make_room(std::uint64_t next) noexcept
     {
         while (count_ != 0) {

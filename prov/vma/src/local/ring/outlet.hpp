@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The sending half of an endpoint towards one name: a ring that it made and handed over, or none while nobody has the
-// name. Everything here returns at once. A datagram that can't be placed is dropped; who drops nothing has its own calls.
+// name. Everything here returns at once. A datagram that can't be placed is dropped; who drops nothing has its own
+// calls.
 #pragma once
 
 #include <atomic>
@@ -27,7 +28,8 @@ class RingEndpoint;
 // Some milliseconds late, and cheap: ns.
 std::int64_t coarse_now() noexcept;
 
-// Who sleeps for what was published. It is woken when the sender's lock is free again: it may run at once, in place of the thread that holds it.
+// Who sleeps for what was published. It is woken when the sender's lock is free again: it may run at once, in place of
+// the thread that holds it.
 class Bell
 {
 public:
@@ -61,8 +63,8 @@ class Outlet final : public EventSource
 {
 public:
     // `name`: whose, in the directory. A destination that is a group has no address of the receiver in it. `met` is set
-    // when it has connected to an endpoint of this process: its connection management then has something to do. `told`: who
-    // is to attend() to news of the receiver, or nullptr: they wait until something is sent.
+    // when it has connected to an endpoint of this process: its connection management then has something to do. `told`:
+    // who is to attend() to news of the receiver, or nullptr: they wait until something is sent.
     Outlet(ConnectionManager &manager, Directory &directory, const ofi::Address &source,
            const ofi::Address &destination, std::string name, bool group, bool &met, RingEndpoint *told) noexcept
         : manager_(manager), directory_(directory), source_(source), destination_(destination), name_(std::move(name)),
@@ -71,8 +73,8 @@ public:
     }
     ~Outlet() { disconnect(); } // with the CM lock held
 
-    // Where a datagram of this length is to be written, or nullptr: it is dropped (and counted where there is a ring). Or, with
-    // `only_ring`, neither, if the receiver is behind.
+    // Where a datagram of this length is to be written, or nullptr: it is dropped (and counted where there is a ring).
+    // Or, with `only_ring`, neither, if the receiver is behind.
     std::byte *claim(std::size_t length, bool only_ring) noexcept
     {
         if (!connected_ || news_.load(std::memory_order_relaxed)) [[unlikely]] {

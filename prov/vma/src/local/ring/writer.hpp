@@ -167,7 +167,8 @@ private:
     {
         return (kept_[word_of(position)].load(std::memory_order_acquire) & mask_of(position)) != 0;
     }
-    // Makes `gap` so long that no line is kept from there on for `need` bytes and a mark. False: there is no such place.
+    // Makes `gap` so long that no line is kept from there on for `need` bytes and a mark. False: there is no such
+    // place.
     [[gnu::noinline]] bool pass_kept(std::size_t need, std::size_t &gap) noexcept
     {
         std::uint64_t start = next_ + gap;
@@ -238,7 +239,8 @@ public:
     // is no room. Not for who asks claim_behind() too.
     std::byte *claim_low(std::size_t length) noexcept { return spilling_ ? nullptr : ring_.claim_low(length); }
 
-    // The same for a receiver that is behind; nullptr where there is no room, or only in the spill, which was not wanted.
+    // The same for a receiver that is behind; nullptr where there is no room, or only in the spill, which was not
+    // wanted.
     [[gnu::noinline]] std::byte *claim_behind(std::size_t length, bool may_spill) noexcept
     {
         if (spilling_ && ring_.drained()) { // it reads the spill
@@ -278,8 +280,9 @@ public:
         return static_cast<RingState>(memory_->control.state.load(std::memory_order_relaxed));
     }
 
-    // After a claim_low() that failed, for who has nothing else to do. True: the reader tells us when it gives something back. The reader looks after
-    // each visit, without a fence, so the barrier is here. False: there is room, or it can't be told.
+    // After a claim_low() that failed, for who has nothing else to do. True: the reader tells us when it gives
+    // something back. The reader looks after each visit, without a fence, so the barrier is here. False: there is room,
+    // or it can't be told.
     bool wait_for_room() noexcept
     {
         memory_->control.starves.store(1, std::memory_order_seq_cst);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a device offers, as data, and the local device's. Nothing is decided here: hints.cpp checks hints against it, the
-// objects check their arguments against the same numbers.
+// What a device offers, as data, and the local device's. Nothing is decided here: hints.cpp checks hints against it,
+// the objects check their arguments against the same numbers.
 #pragma once
 
 #include <cstddef>
@@ -54,7 +54,8 @@ inline constexpr std::uint64_t kRdmRxCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATO
                                             FI_REMOTE_WRITE | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE |
                                             FI_RMA_EVENT;
 inline constexpr std::uint64_t kRdmCaps = kRdmTxCaps | kRdmRxCaps | kDomainCaps;
-// Open MPI asks for it whatever hosts its ranks are on. Who does and then means another host is told so (rdm/peers.cpp).
+// Open MPI asks for it whatever hosts its ranks are on. Who does and then means another host is told so
+// (rdm/peers.cpp).
 inline constexpr std::uint64_t kAskedRdmDomainCaps = FI_PEER | FI_AV_USER_ID;
 inline constexpr std::uint64_t kAskedRdmCaps = FI_REMOTE_COMM | kAskedRdmDomainCaps;
 inline constexpr std::uint64_t kTagFormat = 0xaaaaaaaaaaaaaaaa; // fi_endpoint(3): no field, each bit stands for itself

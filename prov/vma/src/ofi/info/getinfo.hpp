@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fi_getinfo of the provider, in its three steps: which addresses are meant (getinfo.cpp), which devices reach them (each
-// device's own), and do the hints fit what those offer (hints.cpp).
+// fi_getinfo of the provider, in its three steps: which addresses are meant (getinfo.cpp), which devices reach them
+// (each device's own), and do the hints fit what those offer (hints.cpp).
 #pragma once
 
 #include <cstdint>

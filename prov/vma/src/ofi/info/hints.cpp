@@ -147,7 +147,8 @@ bool takes_bits(std::uint32_t version)
     return FI_VERSION_GE(version, FI_VERSION(1, 5));
 }
 
-// What the device needs of a program with these capabilities: keys and addresses concern who lets its memory be accessed.
+// What the device needs of a program with these capabilities: keys and addresses concern who lets its memory be
+// accessed.
 int needed_mr_mode(const Offer &offer, std::uint64_t caps)
 {
     const bool accessed = (caps & (FI_RMA | FI_ATOMIC)) != 0;

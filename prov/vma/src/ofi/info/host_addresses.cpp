@@ -43,7 +43,8 @@ std::vector<HostAddress> list_interfaces()
     return found;
 }
 
-// The source of what goes to the rest of the world; empty without a route there. Addresses of documentation (RFC 5737, RFC 3849): nothing is sent.
+// The source of what goes to the rest of the world; empty without a route there. Addresses of documentation (RFC 5737,
+// RFC 3849): nothing is sent.
 Address world_source(int family)
 {
     Address world;
@@ -54,7 +55,8 @@ Address world_source(int family)
     return route_source(world);
 }
 
-// The lower the better: RDMA devices', the default route's, others, loopback's. A bridge of containers, say, has an address that each host has.
+// The lower the better: RDMA devices', the default route's, others, loopback's. A bridge of containers, say, has an
+// address that each host has.
 void rank(std::vector<HostAddress> &list)
 {
     const Address world[] = {world_source(AF_INET), world_source(AF_INET6)};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Memory that a device has registered itself, which so has keys of the device's: RDMA devices, and Ethernet ports by raw packets. The
-// other devices' registrations are entries of the domain's table (mr.hpp).
+// Memory that a device has registered itself, which so has keys of the device's: RDMA devices, and Ethernet ports by
+// raw packets. The other devices' registrations are entries of the domain's table (mr.hpp).
 #pragma once
 
 #include <sys/uio.h>
@@ -36,8 +36,8 @@ void publish(std::unique_ptr<DeviceMr> made, const fi_mr_attr &attr, fid_mr **ou
 // The device has refused it, with this errno, which is logged. Returns the negative one.
 int refused(std::size_t bytes, int error) noexcept;
 
-// Registers the one piece of memory that `attr` has: `ask(memory, made)` fills in handle, keys and release, and returns 0 or a
-// negative fi_errno.
+// Registers the one piece of memory that `attr` has: `ask(memory, made)` fills in handle, keys and release, and returns
+// 0 or a negative fi_errno.
 template <typename Ask> int register_with_device(Domain &domain, const fi_mr_attr &attr, fid_mr **out, Ask ask) noexcept
 {
     std::unique_ptr<DeviceMr> made(new (std::nothrow) DeviceMr(domain));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a provider and its owner share (fi_peer(3)), as libfabric lays it out in memory. Parts of it have changed from version to version, the headers
-// that we are made with know one of them, and one build of ours serves all: so everything is declared here. rdm/srx_owner.* tells versions apart.
+// What a provider and its owner share (fi_peer(3)), as libfabric lays it out in memory. Parts of it have changed from
+// version to version, the headers that we are made with know one of them, and one build of ours serves all: so
+// everything is declared here. rdm/srx_owner.* tells versions apart.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +14,10 @@
 
 namespace vma::ofi::peer {
 
-// ---- completion queues: the same since 1.17 ----------------------------------------------------------------------------
+// ---- completion queues: the same since 1.17 -------------------------------------------------------------------------
 
-// As fi_cq_err_entry of 1.20, which has the source at its end. An owner of that age copies all of it, an older one what it knows.
+// As fi_cq_err_entry of 1.20, which has the source at its end. An owner of that age copies all of it, an older one what
+// it knows.
 struct CqError {
     void *context;
     std::uint64_t flags;
@@ -47,7 +49,7 @@ struct CqContext { // of fi_cq_open()
     Cq *cq;
 };
 
-// ---- counters: since 1.19 ----------------------------------------------------------------------------------------------
+// ---- counters: since 1.19 -------------------------------------------------------------------------------------------
 
 struct Cntr;
 struct CntrOwnerOps {
@@ -64,7 +66,7 @@ struct CntrContext { // of fi_cntr_open()
     Cntr *cntr;
 };
 
-// ---- shared receive contexts -------------------------------------------------------------------------------------------
+// ---- shared receive contexts ----------------------------------------------------------------------------------------
 
 struct RxEntry; // an owner's receive, or message: see EntryHead and EntryTail
 struct Srx;
