@@ -18,34 +18,41 @@ namespace vma::extra {
 
 namespace {
 
-constinit std::atomic<int> g_ring{-1};
+constexpr int kMostProfiles = 256;
+
+// Written with state_lock() held, and the atomic ones read without.
+constinit struct {
+    std::atomic<int> fd{-1}; // of the one ring
+    std::atomic<int> profile_count{0};
+    vma_ring_type_attr profiles[kMostProfiles] = {}; // that of key n at n - 1
+} g_rings;
 
 } // namespace
 
 bool is_ring(int fd)
 {
-    return fd >= 0 && fd == g_ring.load(std::memory_order_acquire);
+    return fd >= 0 && fd == g_rings.fd.load(std::memory_order_acquire);
 }
 
 int ring()
 {
-    const int open = g_ring.load(std::memory_order_acquire);
+    const int open = g_rings.fd.load(std::memory_order_acquire);
     if (open >= 0)
         return open;
     const sock::LockGuard guard(state_lock());
-    if (const int other = g_ring.load(std::memory_order_relaxed); other >= 0)
+    if (const int other = g_rings.fd.load(std::memory_order_relaxed); other >= 0)
         return other;
     const int made = libc::make_private(libc::real.epoll_create1(EPOLL_CLOEXEC));
     if (made < 0)
         return -1;
     mux::epoll_created(made);
-    g_ring.store(made, std::memory_order_release);
+    g_rings.fd.store(made, std::memory_order_release);
     return made;
 }
 
 void forget_ring()
 {
-    g_ring.store(-1, std::memory_order_relaxed);
+    g_rings.fd.store(-1, std::memory_order_relaxed);
 }
 
 int get_socket_rings_num(int fd)
@@ -71,10 +78,6 @@ int get_socket_tx_ring_fd(int fd, sockaddr *, socklen_t)
 
 namespace {
 
-constexpr int kMostProfiles = 256;
-constinit vma_ring_type_attr g_profiles[kMostProfiles] = {}; // state_lock(); that of key n at n - 1
-constinit std::atomic<int> g_profile_count{0};
-
 bool is_same(const vma_ring_type_attr &a, const vma_ring_type_attr &b)
 {
     return a.comp_mask == b.comp_mask && a.ring_type == b.ring_type && a.ring_pktq.comp_mask == b.ring_pktq.comp_mask;
@@ -84,7 +87,7 @@ bool is_same(const vma_ring_type_attr &a, const vma_ring_type_attr &b)
 
 bool is_ring_profile(std::uint32_t key)
 {
-    return key >= 1 && key <= static_cast<std::uint32_t>(g_profile_count.load(std::memory_order_acquire));
+    return key >= 1 && key <= static_cast<std::uint32_t>(g_rings.profile_count.load(std::memory_order_acquire));
 }
 
 int add_ring_profile(vma_ring_type_attr *profile, int *key)
@@ -96,15 +99,15 @@ int add_ring_profile(vma_ring_type_attr *profile, int *key)
     if (type != VMA_RING_PACKET && type != VMA_RING_EXTERNAL_MEM)
         return fail(EINVAL);
     const sock::LockGuard guard(state_lock());
-    const int count = g_profile_count.load(std::memory_order_relaxed);
+    const int count = g_rings.profile_count.load(std::memory_order_relaxed);
     int place = 0;
-    while (place < count && !is_same(g_profiles[place], *profile))
+    while (place < count && !is_same(g_rings.profiles[place], *profile))
         ++place;
     if (place == kMostProfiles)
         return fail(ENOMEM);
     if (place == count) {
-        g_profiles[place] = *profile;
-        g_profile_count.store(count + 1, std::memory_order_release);
+        g_rings.profiles[place] = *profile;
+        g_rings.profile_count.store(count + 1, std::memory_order_release);
     }
     *key = place + 1;
     return 0;

@@ -15,7 +15,7 @@ namespace vma::extra {
 
 namespace {
 
-constinit sock::Mutex g_lock;
+constinit sock::Mutex g_lock; // state_lock()
 
 void forget_ready(State &state)
 {
@@ -87,37 +87,40 @@ struct ThreadRule {
     pthread_t thread;
     bool offload;
 };
-[[VMA_TABLE]] constinit ThreadRule g_rules[kMostThreads] = {}; // g_lock
-constinit std::atomic<std::size_t> g_rule_count{0};
+// Written with g_lock held; the count is read without.
+[[VMA_TABLE]] constinit struct {
+    std::atomic<std::size_t> count{0};
+    ThreadRule of[kMostThreads] = {};
+} g_rules;
 
 } // namespace
 
 bool set_thread_rule(bool offload, pthread_t thread)
 {
     const sock::LockGuard guard(g_lock);
-    const std::size_t count = g_rule_count.load(std::memory_order_relaxed);
+    const std::size_t count = g_rules.count.load(std::memory_order_relaxed);
     std::size_t place = 0;
-    while (place < count && ::pthread_equal(g_rules[place].thread, thread) == 0)
+    while (place < count && ::pthread_equal(g_rules.of[place].thread, thread) == 0)
         ++place;
     if (place == kMostThreads)
         return false;
-    g_rules[place] = {thread, offload};
+    g_rules.of[place] = {thread, offload};
     if (place == count)
-        g_rule_count.store(count + 1, std::memory_order_release);
+        g_rules.count.store(count + 1, std::memory_order_release);
     return true;
 }
 
 bool offloads_here()
 {
     const bool otherwise = config::params().offloaded_sockets;
-    if (g_rule_count.load(std::memory_order_acquire) == 0) [[likely]]
+    if (g_rules.count.load(std::memory_order_acquire) == 0) [[likely]]
         return otherwise;
     const pthread_t self = ::pthread_self();
     const sock::LockGuard guard(g_lock);
-    const std::size_t count = g_rule_count.load(std::memory_order_relaxed);
+    const std::size_t count = g_rules.count.load(std::memory_order_relaxed);
     for (std::size_t i = 0; i < count; ++i)
-        if (::pthread_equal(g_rules[i].thread, self) != 0)
-            return g_rules[i].offload;
+        if (::pthread_equal(g_rules.of[i].thread, self) != 0)
+            return g_rules.of[i].offload;
     return otherwise;
 }
 

@@ -34,8 +34,11 @@ void sleepers_after_fork_in_child();
 
 namespace {
 
-bool g_is_child = false;               // of a fork
-std::uint32_t g_depth_before_fork = 0; // of the forking thread; lift lock
+// Lift lock, and by the only thread of a child.
+constinit struct {
+    bool is_child = false;          // of a fork
+    std::uint32_t depth_before = 0; // of the forking thread
+} g_fork;
 
 template <class Visit> void each_in_use(const SocketSet &set, Visit visit)
 {
@@ -182,7 +185,7 @@ void return_all_shared_by_fork()
             g_helper_turn.unlock();
         }
     }
-    g_depth_before_fork = depth;
+    g_fork.depth_before = depth;
     each_noted(share);
     kMultiplexers.fork_prepare();
     lock_pool_for_fork();
@@ -202,7 +205,7 @@ void after_fork_in_parent()
 
 void after_fork_in_child()
 {
-    g_is_child = true;
+    g_fork.is_child = true;
     retired_after_fork_in_child();
     stats::after_fork_in_child();
     accounting_after_fork_in_child();
@@ -232,7 +235,7 @@ void after_fork_in_child()
         release_if_unused(*socket_by_index(i));
     kMultiplexers.fork_child();
     each_noted([](Socket &s) { protocol(s).leave_in_child(s); });
-    libc::restore_critical(g_depth_before_fork);
+    libc::restore_critical(g_fork.depth_before);
 }
 
 void forked(pid_t child)
@@ -245,7 +248,7 @@ namespace {
 // What the program leaves to the kernel to close. A child's are its parent's to explain.
 void explain_all()
 {
-    if (g_is_child || !config::log_enabled(config::Level::kDebug))
+    if (g_fork.is_child || !config::log_enabled(config::Level::kDebug))
         return;
     for (std::uint32_t i = 0; i < pool_size(); ++i) {
         Socket &s = *socket_by_index(i);

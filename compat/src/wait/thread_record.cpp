@@ -23,7 +23,13 @@ constinit std::atomic<bool> g_membarrier{false};
 
 namespace {
 
-constinit std::atomic<ThreadRecord *> g_records{nullptr};
+// Of all threads there ever were; none goes. No lock.
+constinit struct {
+    std::atomic<ThreadRecord *> first{nullptr};
+    std::atomic<std::uint32_t> made{0};
+    std::atomic<unsigned> taken{0}; // of the reserved ones
+    ThreadRecord reserved[16];
+} g_records;
 
 void leave_thread(void *memory)
 {
@@ -50,7 +56,8 @@ void use_membarrier()
 
 ThreadRecord *reuse_record()
 {
-    for (ThreadRecord *record = g_records.load(std::memory_order_acquire); record != nullptr; record = record->next) {
+    for (ThreadRecord *record = g_records.first.load(std::memory_order_acquire); record != nullptr;
+         record = record->next) {
         bool used = false;
         if (record->used.compare_exchange_strong(used, true, std::memory_order_acq_rel))
             return record;
@@ -74,10 +81,8 @@ template <typename T> T *make()
 // For threads that wait for their first time under a filter of system calls, where mmap() may end them.
 ThreadRecord *reserved_record()
 {
-    static constinit ThreadRecord reserved[16];
-    static constinit std::atomic<unsigned> taken{0};
-    const unsigned index = taken.fetch_add(1, std::memory_order_relaxed);
-    return index < std::size(reserved) ? &reserved[index] : nullptr;
+    const unsigned index = g_records.taken.fetch_add(1, std::memory_order_relaxed);
+    return index < std::size(g_records.reserved) ? &g_records.reserved[index] : nullptr;
 }
 
 } // namespace
@@ -162,10 +167,9 @@ ThreadRecord *make_thread_record()
         if (record == nullptr)
             return nullptr;
         record->used.store(true, std::memory_order_relaxed);
-        static constinit std::atomic<std::uint32_t> made{0};
-        record->group = made.fetch_add(1, std::memory_order_relaxed) % stats::kThreadGroups;
-        record->next = g_records.load(std::memory_order_relaxed);
-        while (!g_records.compare_exchange_weak(record->next, record, std::memory_order_acq_rel)) {
+        record->group = g_records.made.fetch_add(1, std::memory_order_relaxed) % stats::kThreadGroups;
+        record->next = g_records.first.load(std::memory_order_relaxed);
+        while (!g_records.first.compare_exchange_weak(record->next, record, std::memory_order_acq_rel)) {
         }
     }
     g_key.set(record);
@@ -207,7 +211,8 @@ void synchronise_records()
 
 bool any_plain_wait(const Set &set)
 {
-    for (ThreadRecord *record = g_records.load(std::memory_order_acquire); record != nullptr; record = record->next)
+    for (ThreadRecord *record = g_records.first.load(std::memory_order_acquire); record != nullptr;
+         record = record->next)
         if (record != t_record && record->plain_wait.load(std::memory_order_acquire) == &set)
             return true;
     return false;
@@ -215,7 +220,8 @@ bool any_plain_wait(const Set &set)
 
 bool any_wait(const Set &set)
 {
-    for (ThreadRecord *record = g_records.load(std::memory_order_acquire); record != nullptr; record = record->next)
+    for (ThreadRecord *record = g_records.first.load(std::memory_order_acquire); record != nullptr;
+         record = record->next)
         if (record->plain_wait.load(std::memory_order_acquire) == &set ||
             record->aware_wait.load(std::memory_order_acquire) == &set)
             return true;
@@ -224,7 +230,8 @@ bool any_wait(const Set &set)
 
 void forget_other_threads()
 {
-    for (ThreadRecord *record = g_records.load(std::memory_order_acquire); record != nullptr; record = record->next) {
+    for (ThreadRecord *record = g_records.first.load(std::memory_order_acquire); record != nullptr;
+         record = record->next) {
         if (record == t_record)
             continue;
         record->plain_wait.store(nullptr, std::memory_order_relaxed);
