@@ -148,8 +148,8 @@ Device *open_new(fi_info &info)
     engine_exclude_polling(true); // whoever polls sees all of it
     *place = d;
     if (is_port(info))
-        mux::g_turns_are_for_ports.store(true, std::memory_order_relaxed);
-    mux::g_devices_are_polled.store(true, std::memory_order_relaxed);
+        mux::g_crowd.turns_are_for_ports.store(true, std::memory_order_relaxed);
+    mux::g_crowd.devices_are_polled.store(true, std::memory_order_relaxed);
     place->polls_before = engine_polls();
     g_remote_devices.fetch_add(1, std::memory_order_release);
     engine_exclude_polling(false);

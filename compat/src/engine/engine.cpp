@@ -300,7 +300,7 @@ void engine_exclude_polling(bool exclude, RingMask rings)
 
 RingMask open_rings(RingMask rings)
 {
-    return rings & (kMainRing | g_more_rings.load(std::memory_order_acquire));
+    return rings & (kMainRing | g_more_rings.open.load(std::memory_order_acquire));
 }
 
 namespace {

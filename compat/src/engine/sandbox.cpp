@@ -53,7 +53,7 @@ void say(const libc::Seccomp &now, const char *refused)
 void begin_sandbox()
 {
     g_sandboxed.store(true, std::memory_order_seq_cst);
-    mux::g_crowded_until.store(mux::kNoTurns, std::memory_order_release);
+    mux::g_crowd.until.store(mux::kNoTurns, std::memory_order_release);
 }
 
 // What the library has taken of the heap, and has just given back, must not make the program's next malloc() or free() call the kernel: a filter

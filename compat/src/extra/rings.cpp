@@ -4,6 +4,7 @@
 #include <rdma/fi_domain.h>
 #include <sys/epoll.h>
 
+#include "compat/src/config/once.hpp"
 #include "compat/src/engine/moderation.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/registrations.hpp"
@@ -117,17 +118,16 @@ int add_ring_profile(vma_ring_type_attr *profile, int *key)
 // which sets what it is told and never looks whether the NIC took it. Arming is for rings of VMA_RING_EXTERNAL_MEM.
 int modify_ring(vma_modify_ring_attr *wanted)
 {
-    static constinit std::atomic<bool> said{false};
     constexpr std::uint32_t kKnown = VMA_MODIFY_RING_CQ_MODERATION | VMA_MODIFY_RING_CQ_ARM;
     if (wanted == nullptr || !is_ring(wanted->ring_fd) || wanted->comp_bit_mask == 0 ||
         (wanted->comp_bit_mask & ~kKnown) != 0)
         return fail(EINVAL);
     if ((wanted->comp_bit_mask & VMA_MODIFY_RING_CQ_ARM) != 0)
-        return unsupported(said, "vma_modify_ring", "rings of external memory, which are armed, are a ConnectX's");
-    static constinit std::atomic<bool> told{false};
+        return unsupported(Once::kNoExternalRing, "vma_modify_ring",
+                           "rings of external memory, which are armed, are a ConnectX's");
     if (sock::moderate_as_asked(wanted->cq_moderation.cq_moderation_count,
                                 wanted->cq_moderation.cq_moderation_period_usec) == 0 &&
-        !told.exchange(true, std::memory_order_relaxed))
+        config::is_first(Once::kNoModeration))
         VMA_LOG(kWarn, "vma_modify_ring(): no device is open that moderates its interrupts: the moderation is kept for "
                        "those that will be, and has no effect until then");
     return 0;
@@ -135,12 +135,11 @@ int modify_ring(vma_modify_ring_attr *wanted)
 
 int register_memory_on_ring(int ring, void *address, size_t length, uint32_t *key)
 {
-    static constinit std::atomic<bool> said{false};
     if (address == nullptr || length == 0 || key == nullptr || !is_ring(ring))
         return fail(EINVAL);
     const int error = sock::register_memory(address, length, *key);
     if (error == EOPNOTSUPP)
-        return unsupported(said, "register_memory_on_ring",
+        return unsupported(Once::kNoKeys, "register_memory_on_ring",
                            "no device is open that has keys of memory (RDMA, raw packets)");
     return error == 0 ? 0 : fail(error);
 }
@@ -155,10 +154,9 @@ int deregister_memory_on_ring(int ring, void *address, size_t length)
 
 int get_ring_direct_descriptors(int ring, vma_mlx_hw_device_data *data)
 {
-    static constinit std::atomic<bool> said{false};
     if (data == nullptr || !is_ring(ring))
         return fail(EINVAL);
-    return unsupported(said, "get_ring_direct_descriptors", "it is for the registers of a ConnectX");
+    return unsupported(Once::kNoDescriptors, "get_ring_direct_descriptors", "it is for the registers of a ConnectX");
 }
 
 } // namespace vma::extra

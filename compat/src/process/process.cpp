@@ -53,7 +53,7 @@ template <class Visit> void each_in_use(const SocketSet &set, Visit visit)
 // Of the others there is nothing to give back.
 template <class Visit> void each_noted(Visit visit)
 {
-    each_in_use(g_noted, visit);
+    each_in_use(g_sockets.noted, visit);
 }
 
 // Gives every socket of the pool that `chosen` says back to the kernel: all are asked first, then all are waited for. None
@@ -298,7 +298,7 @@ void return_surviving_exec()
 {
     finish_resends();
     const Survivors survivors(
-        [](std::uint32_t index) { return g_noted.has(static_cast<int>(index)) || g_held[index] != 0; });
+        [](std::uint32_t index) { return g_sockets.noted.has(static_cast<int>(index)) || g_held[index] != 0; });
     // A port goes with the process, and the kernel has to end what it carried.
     return_sockets([&survivors](const Socket &s) { return !transport(s).spans || survivors.has(s); }, "exec",
                    Heir::kAnybody);
@@ -306,7 +306,7 @@ void return_surviving_exec()
         if (survivors.has(s))
             hand_over(s);
     });
-    each_index(g_open, [&survivors](std::uint32_t index) {
+    each_index(g_sockets.open, [&survivors](std::uint32_t index) {
         if (g_held[index] != 0 && survivors.has(*socket_by_index(index)))
             share_for_good(*socket_by_index(index));
     });
@@ -327,7 +327,7 @@ void return_for_spawn(bool has_file_actions)
         if (has_file_actions || survivors.has(s))
             hand_over(s);
     });
-    each_in_use(g_open, [&survivors](Socket &s) {
+    each_in_use(g_sockets.open, [&survivors](Socket &s) {
         if (survivors.has(s)) // the child may use it, and we don't see when it stops
             stay_on_kernel(s);
     });

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/config/once.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/sharing/family.hpp"
 #include "compat/src/table/accounting.hpp"
@@ -34,8 +35,7 @@ bool has_cell(std::uint32_t cell)
 
 void say_no_room()
 {
-    static constinit std::atomic<bool> said{false};
-    if (!said.exchange(true))
+    if (config::is_first(config::Once::kNoHolders))
         VMA_LOG(kWarn,
                 "no room is left to note which processes hold a socket after fork(): such sockets stay on the kernel");
 }
@@ -55,7 +55,7 @@ void holders_before_fork()
     g_forks.fetch_add(1, std::memory_order_relaxed);
     bool any = false;
     bool all = true;
-    each_index(g_open, [&](std::uint32_t index) {
+    each_index(g_sockets.open, [&](std::uint32_t index) {
         std::atomic<std::uint32_t> &cell = g_held[index];
         if (cell.load(std::memory_order_relaxed) == family::kNoCell) {
             const family::Cell taken = family::take();
@@ -68,7 +68,7 @@ void holders_before_fork()
         return family::no_fork_shares();
     if (!family::before_fork()) {
         all = false;
-        each_index(g_open, [](std::uint32_t index) {
+        each_index(g_sockets.open, [](std::uint32_t index) {
             if (const std::uint32_t cell = g_held[index].load(std::memory_order_relaxed); has_cell(cell))
                 family::keep_for_good(cell);
         });

@@ -465,7 +465,7 @@ void after_fork_in_child(Socket &s)
 
 void withdraw_all()
 {
-    each_index(g_noted, [](std::uint32_t i) {
+    each_index(g_sockets.noted, [](std::uint32_t i) {
         Socket &s = *socket_by_index(i);
         State *const u = s.udp.load(std::memory_order_acquire);
         if (u == nullptr || s.mode.load(std::memory_order_acquire) == Mode::kFree)
