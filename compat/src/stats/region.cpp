@@ -143,11 +143,6 @@ Header &header()
     return *g_region.header.load(std::memory_order_acquire);
 }
 
-bool is_published()
-{
-    return g_region.published;
-}
-
 Slot &claim(int fd, std::uint8_t protocol, std::uint8_t family, bool nonblocking)
 {
     const LockGuard guard(g_region.lock);

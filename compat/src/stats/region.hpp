@@ -47,7 +47,6 @@ extern Pending g_pending;
 
 void make_due_file();   // keeps errno
 void answer_requests(); // likewise
-bool is_published();    // the file is there
 
 // By who is next to a system call anyway, and by the helper thread: makes the file, and follows what vma_stats asks for.
 inline void touch()
