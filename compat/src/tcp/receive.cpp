@@ -177,6 +177,27 @@ ssize_t receive_in_sandbox(Socket &s, int fd, msghdr *msg, int flags, std::size_
     return n > 0 ? n + std::max<ssize_t>(more, 0) : more;
 }
 
+// What a look at the stream found.
+struct Found {
+    ssize_t n;
+    bool more;        // of the other path
+    bool used_up;     // by the kernel's path, which would not tell it
+    bool by_endpoint; // the path it stands on
+};
+
+[[gnu::always_inline]] inline Found look(Socket &s, int &fd, msghdr *msg, std::size_t done, int flags)
+{
+    Found found = {};
+    const LockGuard guard(s.rx_lock);
+    fd = live_fd(s, fd);
+    found.n = consume_span(s, fd, msg, done, flags, found.more);
+    found.used_up = s.endpoint == nullptr && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
+                    s.rx.start_at.load(std::memory_order_relaxed) == kNone && !holds_stash(s) &&
+                    s.pending_error.load(std::memory_order_relaxed) == 0;
+    found.by_endpoint = s.rx.path.load(std::memory_order_relaxed) == Path::kEndpoint;
+    return found;
+}
+
 ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
 {
     if (sandboxed() && s.endpoint == nullptr) [[unlikely]]
@@ -201,23 +222,16 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
             return n;
         if (done != 0 && next_is_urgent(s, fd))
             return static_cast<ssize_t>(done);
-        s.rx_lock.lock();
-        fd = live_fd(s, fd);
-        bool more = false;
-        n = consume_span(s, fd, msg, done, flags, more);
-        const bool used_up = s.endpoint == nullptr && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
-                             s.rx.start_at.load(std::memory_order_relaxed) == kNone && !holds_stash(s) &&
-                             s.pending_error.load(std::memory_order_relaxed) == 0; // the kernel would not tell it
-        const bool by_endpoint = s.rx.path.load(std::memory_order_relaxed) == Path::kEndpoint;
-        s.rx_lock.unlock();
+        const Found found = look(s, fd, msg, done, flags);
+        n = found.n;
         if (n > 0)
             done += static_cast<std::size_t>(n);
-        if (more && done < room)
+        if (found.more && done < room)
             continue; // an error that comes next is for the next call, which has to find the socket as it is
         const bool over = s.transport_over.load(std::memory_order_acquire);
         if (over && dual(s))
             tear_down(s, true); // the kernel says how it ended
-        else if (used_up && dual(s))
+        else if (found.used_up && dual(s))
             drop_rest(s);
         if (done >= wanted || n == 0 || (n < 0 && n != -EAGAIN))
             return done != 0 || n >= 0 ? static_cast<ssize_t>(done) : fail(s, n);
@@ -230,7 +244,7 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
         if (!blocking) {
             if (!blocking && done == 0 && engine_look(ring_of(s)) != 0)
                 continue; // nobody had looked yet
-            if (!blocking && done == 0 && !std::exchange(looked, true) && has_come_meanwhile(s, by_endpoint))
+            if (!blocking && done == 0 && !std::exchange(looked, true) && has_come_meanwhile(s, found.by_endpoint))
                 continue;
             return done != 0 ? static_cast<ssize_t>(done) : fail(s, -EAGAIN);
         }
