@@ -14,6 +14,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_ext_vma.h>
 
+#include "compat/src/base/parts.hpp"
 #include "compat/src/engine/device.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
@@ -92,19 +93,12 @@ std::size_t whole_pieces(const msghdr *msg, std::size_t skip)
 {
     constexpr std::size_t kKernelPiece = 32768;
     std::size_t whole = 0;
-    for (std::size_t i = 0; i < msg->msg_iovlen && whole < libc::kMostTouched; ++i) {
-        const iovec &v = msg->msg_iov[i];
-        if (skip >= v.iov_len) {
-            skip -= v.iov_len;
-            continue;
-        }
-        const std::size_t looked_at = std::min(v.iov_len - skip, libc::kMostTouched);
-        const std::size_t there =
-            libc::touch_pages(static_cast<const std::uint8_t *>(v.iov_base) + skip, looked_at, libc::touch_to_read);
+    for (Parts parts(*msg, skip); whole < libc::kMostTouched && parts.next();) {
+        const std::size_t looked_at = std::min(parts.length(), libc::kMostTouched);
+        const std::size_t there = libc::touch_pages(parts.bytes(), looked_at, libc::touch_to_read);
         whole += there;
         if (there != looked_at)
             return whole & ~(kKernelPiece - 1);
-        skip = 0;
     }
     return SIZE_MAX;
 }
@@ -115,20 +109,14 @@ ssize_t port_send_message(Socket &s, int, const msghdr *msg, std::size_t skip, i
     std::size_t whole = whole_pieces(msg, skip);
     if (whole == 0) [[unlikely]]
         return -EFAULT;
-    for (std::size_t i = 0; i < msg->msg_iovlen && whole != 0; ++i) {
-        const iovec &v = msg->msg_iov[i];
-        if (skip >= v.iov_len) {
-            skip -= v.iov_len;
-            continue;
-        }
-        const std::size_t want = std::min(v.iov_len - skip, whole);
-        const bool more = (flags & MSG_MORE) != 0 || i + 1 < msg->msg_iovlen;
-        const ssize_t n = port_send(s, static_cast<const std::uint8_t *>(v.iov_base) + skip, want, more);
+    for (Parts parts(*msg, skip); whole != 0 && parts.next();) {
+        const std::size_t want = std::min(parts.length(), whole);
+        const bool more = (flags & MSG_MORE) != 0 || !parts.is_last();
+        const ssize_t n = port_send(s, parts.bytes(), want, more);
         if (n < 0)
             return total != 0 ? total : n;
         total += n;
         whole -= static_cast<std::size_t>(n);
-        skip = 0;
         if (static_cast<std::size_t>(n) < want)
             break;
     }
@@ -169,16 +157,10 @@ void look_for_more(Socket &s)
 ssize_t scatter(const msghdr *msg, std::size_t skip, const std::uint8_t *bytes, std::size_t len)
 {
     std::size_t done = 0;
-    for (std::size_t i = 0; i < msg->msg_iovlen && done < len; ++i) {
-        const iovec &v = msg->msg_iov[i];
-        if (skip >= v.iov_len) {
-            skip -= v.iov_len;
-            continue;
-        }
-        const std::size_t n = std::min(v.iov_len - skip, len - done);
-        memcpy(static_cast<std::uint8_t *>(v.iov_base) + skip, bytes + done, n);
+    for (Parts parts(*msg, skip); done < len && parts.next();) {
+        const std::size_t n = std::min(parts.length(), len - done);
+        memcpy(parts.bytes(), bytes + done, n);
         done += n;
-        skip = 0;
     }
     return static_cast<ssize_t>(done);
 }
@@ -195,18 +177,12 @@ ssize_t scatter(const msghdr *msg, std::size_t skip, const std::uint8_t *bytes, 
 bool leads_nowhere(Socket &s, const msghdr *msg, std::size_t skip)
 {
     std::size_t before = 0;
-    for (std::size_t i = 0; i < msg->msg_iovlen; ++i) {
-        const iovec &v = msg->msg_iov[i];
-        if (skip >= v.iov_len) {
-            skip -= v.iov_len;
-            continue;
-        }
-        if (!libc::can_update(static_cast<std::uint8_t *>(v.iov_base) + skip, 1)) [[unlikely]] {
+    for (Parts parts(*msg, skip); parts.next();) {
+        if (!libc::can_update(parts.bytes(), 1)) [[unlikely]] {
             QueuedBytes queued;
             return before == 0 || (count_port(s, queued) && queued.readable > before);
         }
-        before += v.iov_len - skip;
-        skip = 0;
+        before += parts.length();
     }
     return false;
 }
@@ -275,16 +251,11 @@ ssize_t port_receive_message(Socket &s, int, msghdr *msg, std::size_t skip, int 
         return refuse_memory(s);
     if ((flags & MSG_PEEK) != 0)
         return consume_peek(s, msg, skip);
-    for (std::size_t i = 0; i < msg->msg_iovlen; ++i) {
-        const iovec &v = msg->msg_iov[i];
-        if (skip >= v.iov_len) {
-            skip -= v.iov_len;
-            continue;
-        }
+    for (Parts parts(*msg, skip); parts.next();) {
         std::uint8_t nowhere[kPiece]; // MSG_TRUNC throws bytes away
         const bool thrown = (flags & MSG_TRUNC) != 0;
-        const std::size_t want = thrown ? std::min(v.iov_len - skip, sizeof nowhere) : v.iov_len - skip;
-        auto *const out = thrown ? nowhere : static_cast<std::uint8_t *>(v.iov_base) + skip;
+        const std::size_t want = thrown ? std::min(parts.length(), sizeof nowhere) : parts.length();
+        auto *const out = thrown ? nowhere : parts.bytes();
         const ssize_t n = libc::can_update(out, 1) ? port_receive(s, out, want) : refuse_memory(s);
         if (n < 0) {
             if (total != 0)
@@ -292,7 +263,6 @@ ssize_t port_receive_message(Socket &s, int, msghdr *msg, std::size_t skip, int 
             return total != 0 ? total : n;
         }
         total += n;
-        skip = 0;
         if (static_cast<std::size_t>(n) < want || thrown)
             break;
     }
