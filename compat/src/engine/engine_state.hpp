@@ -23,6 +23,6 @@ struct Engine {
     std::atomic<std::uint32_t> asleep{0}; // threads that armed the queue and sleep
     std::atomic<std::uint64_t> polls{0};  // written with the poll lock held
 };
-extern Engine g_engine;
+[[gnu::visibility("hidden")]] extern constinit Engine g_engine; // reached without a table of addresses
 
 } // namespace vma::sock
