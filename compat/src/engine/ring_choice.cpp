@@ -33,7 +33,7 @@ bool moves(std::int32_t logic)
 
 // ---- cores that threads were attached to
 
-[[VMA_TABLE]] constinit std::atomic<std::uint16_t> g_attached[config::kMaxCpus]; // threads a core
+[[VMA_TABLE]] constinit std::atomic<std::uint16_t> g_attached[config::kMaxCpus]; // threads a core; any thread
 [[gnu::tls_model("initial-exec")]] thread_local constinit bool t_attached = false;
 
 // The processor with the fewest threads attached, of those that this thread may run on; -1: they are not to be had.

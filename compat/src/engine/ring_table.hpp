@@ -30,7 +30,7 @@ struct alignas(64) Ring {
     std::uint32_t users = 0;         // endpoints. Lift lock
 };
 
-extern Ring g_rings[kMostRings]; // of the first, the engine's own, only `users` counts
+extern Ring g_rings[kMostRings]; // lift lock; of the first, the engine's own, only `users` counts
 
 int open_ring(Ring &r); // lift lock held. 0 or a negative fi_errno, with nothing open
 

@@ -36,7 +36,7 @@ struct Pace {
         count.store(value, std::memory_order_relaxed);
     }
 };
-alignas(64) constinit Pace g_pace;
+alignas(64) constinit Pace g_pace; // any thread that polls
 
 int not_on(const char *call)
 {

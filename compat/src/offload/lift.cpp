@@ -34,7 +34,7 @@
 namespace vma::sock {
 
 constinit Mutex g_lift_lock;
-constinit Socket *g_live_sockets = nullptr;
+constinit Socket *g_live_sockets = nullptr; // g_lift_lock
 
 namespace {
 

@@ -298,7 +298,7 @@ void return_surviving_exec()
 {
     finish_resends();
     const Survivors survivors(
-        [](std::uint32_t index) { return g_sockets.noted.has(static_cast<int>(index)) || g_held[index] != 0; });
+        [](std::uint32_t index) { return g_sockets.noted.has(static_cast<int>(index)) || g_held.cells[index] != 0; });
     // A port goes with the process, and the kernel has to end what it carried.
     return_sockets([&survivors](const Socket &s) { return !transport(s).spans || survivors.has(s); }, "exec",
                    Heir::kAnybody);
@@ -307,7 +307,7 @@ void return_surviving_exec()
             hand_over(s);
     });
     each_index(g_sockets.open, [&survivors](std::uint32_t index) {
-        if (g_held[index] != 0 && survivors.has(*socket_by_index(index)))
+        if (g_held.cells[index] != 0 && survivors.has(*socket_by_index(index)))
             share_for_good(*socket_by_index(index));
     });
     holders_before_exec();

@@ -20,7 +20,7 @@ int add(const char *line);
 
 struct Node;
 
-// Atomic.
+// Any thread reads and adds.
 struct Rules {
     std::atomic<bool> any{false};
     std::atomic_flag loaded;

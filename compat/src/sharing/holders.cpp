@@ -13,7 +13,7 @@
 
 namespace vma::sock {
 
-[[VMA_TABLE]] std::atomic<std::uint32_t> g_held[kMaxTracked]; // only pages that are written to take memory
+[[VMA_TABLE]] Held g_held; // only pages that are written to take memory
 
 namespace {
 
@@ -21,11 +21,9 @@ constexpr std::uint32_t kNoRoom = UINT32_MAX; // never alone again
 constexpr const char *kHeld = "another process holds it too";
 constexpr const char *kTooMany = "too many sockets are held by several processes";
 
-std::atomic<std::uint32_t> g_forks{0}; // of this process, from 1 on
-
 std::atomic<std::uint32_t> &held(const Socket &s)
 {
-    return g_held[s.index];
+    return g_held.cells[s.index];
 }
 
 bool has_cell(std::uint32_t cell)
@@ -52,11 +50,11 @@ void say_reason(Socket &s, const char *reason)
 
 void holders_before_fork()
 {
-    g_forks.fetch_add(1, std::memory_order_relaxed);
+    g_held.forks.fetch_add(1, std::memory_order_relaxed);
     bool any = false;
     bool all = true;
     each_index(g_sockets.open, [&](std::uint32_t index) {
-        std::atomic<std::uint32_t> &cell = g_held[index];
+        std::atomic<std::uint32_t> &cell = g_held.cells[index];
         if (cell.load(std::memory_order_relaxed) == family::kNoCell) {
             const family::Cell taken = family::take();
             cell.store(taken != family::kNoCell ? taken : kNoRoom, std::memory_order_seq_cst);
@@ -69,7 +67,7 @@ void holders_before_fork()
     if (!family::before_fork()) {
         all = false;
         each_index(g_sockets.open, [](std::uint32_t index) {
-            if (const std::uint32_t cell = g_held[index].load(std::memory_order_relaxed); has_cell(cell))
+            if (const std::uint32_t cell = g_held.cells[index].load(std::memory_order_relaxed); has_cell(cell))
                 family::keep_for_good(cell);
         });
     }
@@ -135,7 +133,7 @@ bool may_ask_for_holders(Socket &s, std::uint32_t operations)
 {
     constexpr std::uint32_t kMostBetween = 1024;
     constexpr std::uint32_t kFirst = 8;
-    const std::uint32_t forks = g_forks.load(std::memory_order_relaxed);
+    const std::uint32_t forks = g_held.forks.load(std::memory_order_relaxed);
     const bool anew = s.ask_holders_forks.exchange(forks, std::memory_order_relaxed) != forks;
     const std::uint32_t since = s.ask_holders_since.load(std::memory_order_relaxed);
     const std::uint32_t after = anew ? 0 : s.ask_holders_after.load(std::memory_order_relaxed);

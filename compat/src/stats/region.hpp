@@ -11,7 +11,7 @@
 
 namespace vma::stats {
 
-extern Slot g_sink; // of who has none
+extern Slot g_sink; // of who has none; any thread writes to it, and nobody reads it
 
 // A record for a socket, with these facts. The sink if there is no memory. Any thread.
 Slot &claim(int fd, std::uint8_t protocol, std::uint8_t family, bool nonblocking);

@@ -23,14 +23,6 @@ constinit std::atomic<bool> g_membarrier{false};
 
 namespace {
 
-// Of all threads there ever were; none goes. No lock.
-constinit struct {
-    std::atomic<ThreadRecord *> first{nullptr};
-    std::atomic<std::uint32_t> made{0};
-    std::atomic<unsigned> taken{0}; // of the reserved ones
-    ThreadRecord reserved[16];
-} g_records;
-
 void leave_thread(void *memory)
 {
     auto *const record = static_cast<ThreadRecord *>(memory);
@@ -42,7 +34,14 @@ void leave_thread(void *memory)
     record->used.store(false, std::memory_order_release);
 }
 
-constinit libc::ThreadKey g_key(leave_thread);
+// Of all threads there ever were; none goes. Atomic.
+constinit struct {
+    libc::ThreadKey key{leave_thread};
+    std::atomic<ThreadRecord *> first{nullptr};
+    std::atomic<std::uint32_t> made{0};
+    std::atomic<unsigned> taken{0}; // of the reserved ones
+    ThreadRecord reserved[16];
+} g_records;
 
 // Before the first record is used. Once is enough, and more do no harm.
 void use_membarrier()
@@ -172,7 +171,7 @@ ThreadRecord *make_thread_record()
         while (!g_records.first.compare_exchange_weak(record->next, record, std::memory_order_acq_rel)) {
         }
     }
-    g_key.set(record);
+    g_records.key.set(record);
     t_record = record;
     return record;
 }

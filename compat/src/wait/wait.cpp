@@ -244,7 +244,7 @@ void close_wake_fd(void *value)
     libc::close_private(static_cast<int>(reinterpret_cast<std::intptr_t>(value)) - 1);
 }
 
-constinit libc::ThreadKey g_wake_key(close_wake_fd);
+constinit libc::ThreadKey g_wake_key(close_wake_fd); // atomic
 
 // This thread's eventfd, closed when the thread ends.
 int make_wake_fd()
