@@ -13,6 +13,7 @@
 #include <cstdio>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/config/once.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
 
@@ -130,27 +131,33 @@ std::uint64_t most_streams(const ProcessLimits &limits, std::uint64_t ring)
     return std::max(most, kFewest);
 }
 
+namespace {
+
+// Lift lock.
+constinit struct {
+    std::uint64_t most = 0; // 0: nobody has asked
+    std::uint64_t looked_at = 0;
+} g_streams;
+
+} // namespace
+
 // The program maps more as it goes on: what is left is asked for again when there are twice as many streams.
 bool room_for_stream(std::uint64_t streams)
 {
     constexpr std::uint64_t kFirstLook = 256;
-    static std::uint64_t looked_at = 0; // lift lock
-    static std::uint64_t most = 0;
-    static bool said = false;
-    if (most == 0 || (streams >= kFirstLook && streams >= 2 * looked_at)) {
+    if (g_streams.most == 0 || (streams >= kFirstLook && streams >= 2 * g_streams.looked_at)) {
         const int saved = errno;
-        looked_at = streams;
-        most = most_streams(read_process_limits(streams), config::params().stream_ring);
+        g_streams.looked_at = streams;
+        g_streams.most = most_streams(read_process_limits(streams), config::params().stream_ring);
         errno = saved;
     }
-    if (streams < most)
+    if (streams < g_streams.most)
         return true;
-    if (!said)
+    if (config::is_first(config::Once::kTooManyStreams))
         VMA_LOG(kWarn,
                 "%zu connections are accelerated, and more might take what the program needs itself (vm.max_map_count, "
                 "memory, RLIMIT_AS): others stay on the kernel",
                 static_cast<std::size_t>(streams));
-    said = true;
     return false;
 }
 

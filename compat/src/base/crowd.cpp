@@ -10,9 +10,7 @@
 
 namespace vma::mux {
 
-constinit std::atomic<std::int64_t> g_crowded_until{0};
-constinit std::atomic<bool> g_turns_are_for_ports{false};
-constinit std::atomic<bool> g_devices_are_polled{false};
+constinit Crowd g_crowd;
 
 namespace {
 
@@ -75,20 +73,20 @@ void note_turn(Rest &rest, std::int64_t before, std::int64_t after)
 
 bool yield_finds_crowd(std::int64_t now)
 {
-    if (g_crowded_until.load(std::memory_order_acquire) == kNoTurns) [[unlikely]]
+    if (g_crowd.until.load(std::memory_order_acquire) == kNoTurns) [[unlikely]]
         return true;
     Turns &turns = t_turns;
     if (turns.count == 0)
         turns.switches_before = involuntary_switches();
     ::sched_yield();
-    if (++turns.count < kTurns || g_turns_are_for_ports.load(std::memory_order_relaxed))
+    if (++turns.count < kTurns || g_crowd.turns_are_for_ports.load(std::memory_order_relaxed))
         return false;
     turns.count = 0;
     if (involuntary_switches() - turns.switches_before < kTurns / 2)
         return false;
-    std::int64_t until = g_crowded_until.load(std::memory_order_relaxed);
+    std::int64_t until = g_crowd.until.load(std::memory_order_relaxed);
     if (until < now + kSleeps)
-        g_crowded_until.compare_exchange_strong(until, now + kSleeps, std::memory_order_relaxed);
+        g_crowd.until.compare_exchange_strong(until, now + kSleeps, std::memory_order_relaxed);
     return true;
 }
 

@@ -6,15 +6,19 @@
 
 namespace vma::sock {
 
-// It sleeps for longer than a turn.
-extern std::atomic<bool> g_resting; // engine/helper_rest.cpp
+// engine/helper_rest.cpp; atomic.
+struct HelperRest {
+    std::atomic<bool> on{false}; // it sleeps for longer than a turn
+    std::atomic<int> told{-1};   // the eventfd that ends it
+};
+extern HelperRest g_helper_rest;
 
 void end_rest();
 
 // Something is due that is not to wait for the end of a rest. Any thread, whatever locks it has; asks for no memory.
 inline void wake_resting_helper()
 {
-    if (g_resting.load(std::memory_order_seq_cst)) [[unlikely]]
+    if (g_helper_rest.on.load(std::memory_order_seq_cst)) [[unlikely]]
         end_rest();
 }
 

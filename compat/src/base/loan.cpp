@@ -18,7 +18,7 @@ void free_copy(fi_vma_lender *, const void *payload, std::size_t)
     memory::release(const_cast<void *>(payload));
 }
 
-constinit fi_vma_lender g_copies = {free_copy, nullptr};
+constinit fi_vma_lender g_copies = {free_copy, nullptr}; // never written
 
 // Pages, where the program's allocator gives nothing: what has arrived is not to be lost for that.
 struct Mapping {
@@ -32,7 +32,7 @@ void unmap_copy(fi_vma_lender *, const void *payload, std::size_t)
     ::munmap(const_cast<Mapping *>(mapping), mapping->size);
 }
 
-constinit fi_vma_lender g_mapped_copies = {unmap_copy, nullptr};
+constinit fi_vma_lender g_mapped_copies = {unmap_copy, nullptr}; // never written
 
 std::uint8_t *map_room(std::size_t length)
 {

@@ -145,7 +145,7 @@ unsigned read_environment(Params &params)
 
 namespace {
 
-constinit std::atomic<bool> g_loaded{false};
+constinit std::atomic<bool> g_loaded{false}; // set once, by the first who asks for them
 
 // libc's own initialisation finds it there, but comes after what stands in .preinit_array: behind the arguments, at the top of the stack.
 void find_environment()

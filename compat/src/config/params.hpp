@@ -131,7 +131,7 @@ struct Params {
 inline constexpr std::int32_t kCcOfSocket = 2; // what TCP_CONGESTION says
 inline constexpr std::int32_t kCcNone = 3;     // asked for
 
-extern Params g_params; // the defaults until load_params()
+extern Params g_params; // the defaults until load_params(), which writes it once
 
 // Final from the library's constructor on.
 inline const Params &params()

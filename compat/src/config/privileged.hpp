@@ -12,9 +12,9 @@ namespace vma::config {
 inline constexpr const char *kPrivilegedFile = "/etc/libvma.conf";
 inline constexpr std::string_view kPrivilegedWord = "privileged";
 
-bool is_privileged();   // AT_SECURE
-void read_permission(); // once, before the first parameter is read. Without effect where it is not privileged
-extern bool g_refused;
+bool is_privileged();    // AT_SECURE
+void read_permission();  // once, before the first parameter is read. Without effect where it is not privileged
+extern bool g_refused;   // set once, by that
 inline bool is_refused() // it is, and no line allows it to be accelerated
 {
     return g_refused;

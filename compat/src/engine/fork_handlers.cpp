@@ -28,20 +28,29 @@ namespace {
 
 constexpr int kNobody = -1;
 
-// Which registration the fork of this thread goes by.
-[[gnu::tls_model("initial-exec")]] thread_local constinit int t_by = kNobody;
+struct Fork {
+    int by = kNobody;     // which registration the fork of this thread goes by
+    unsigned count = 0;   // of the provider's handlers, when it began
+    bool loading = false; // this thread loads the provider
+};
+[[gnu::tls_model("initial-exec")]] thread_local constinit Fork t_fork;
 
 struct Handlers {
     ForkHandler prepare;
     ForkHandler parent;
     ForkHandler child;
 };
-// Written by the thread that loads the provider. A fork goes by those that there were when it began.
 constexpr unsigned kMostHandlers = 16;
-constinit Handlers g_providers[kMostHandlers] = {};
-constinit std::atomic<unsigned> g_handler_count{0};
-[[gnu::tls_model("initial-exec")]] thread_local constinit unsigned t_count = 0;
-[[gnu::tls_model("initial-exec")]] thread_local constinit bool t_loading = false;
+
+// Written by the thread that loads the provider, but for `registered` and `again`. A fork goes by those handlers that there were when it
+// began.
+[[VMA_STARTUP_DATA]] constinit struct {
+    std::atomic<bool> registered{false};
+    std::atomic<bool> again{false};
+    bool excludes_forks = false;
+    std::atomic<unsigned> count{0};
+    Handlers providers[kMostHandlers] = {};
+} g_handlers;
 
 void run(ForkHandler handler)
 {
@@ -52,42 +61,42 @@ void run(ForkHandler handler)
 // In the order of pthread_atfork(3): the last that came is the first before a fork, and the last after it.
 void run_prepare()
 {
-    t_count = g_handler_count.load(std::memory_order_acquire);
-    for (unsigned i = t_count; i > 0; --i)
-        run(g_providers[i - 1].prepare);
+    t_fork.count = g_handlers.count.load(std::memory_order_acquire);
+    for (unsigned i = t_fork.count; i > 0; --i)
+        run(g_handlers.providers[i - 1].prepare);
 }
 
 void run_after(ForkHandler Handlers::*which)
 {
-    for (unsigned i = 0; i < t_count; ++i)
-        run(g_providers[i].*which);
+    for (unsigned i = 0; i < t_fork.count; ++i)
+        run(g_handlers.providers[i].*which);
 }
 
 // Handlers that are registered last run first before a fork.
 template <int kNumber> struct Registration {
     static void prepare()
     {
-        if (t_by != kNobody)
+        if (t_fork.by != kNobody)
             return;
-        t_by = kNumber;
+        t_fork.by = kNumber;
         fork_begins();
         run_prepare();
     }
     static void parent()
     {
-        if (t_by != kNumber)
+        if (t_fork.by != kNumber)
             return;
         run_after(&Handlers::parent);
         fork_ends_in_parent();
-        t_by = kNobody;
+        t_fork.by = kNobody;
     }
     static void child()
     {
-        if (t_by != kNumber)
+        if (t_fork.by != kNumber)
             return;
         run_after(&Handlers::child);
         fork_ends_in_child();
-        t_by = kNobody;
+        t_fork.by = kNobody;
     }
     // As pthread_atfork() does, which is code of libc's in this file, on a page of its own when a program starts.
     [[VMA_AT_STARTUP]] static void make() { libc::real.__register_atfork(&prepare, &parent, &child, &__dso_handle); }
@@ -103,7 +112,7 @@ bool registrations_pass_us()
 
 void fork_comes()
 {
-    if (!t_loading)
+    if (!t_fork.loading)
         wait_for_loads();
     return_before_fork();
 }
@@ -117,7 +126,7 @@ void fork_is_over()
 void fork_begins()
 {
     libc::in_vfork_child(); // forgets a vfork() that is over; the child's id would make it look like its child
-    if (!t_loading)
+    if (!t_fork.loading)
         wait_for_loads();
     return_all_shared_by_fork();
 }
@@ -146,16 +155,15 @@ void fork_ends_in_child()
 
 [[VMA_AT_STARTUP]] void register_fork_handlers()
 {
-    [[VMA_STARTUP_DATA]] static constinit std::atomic<bool> made{false};
-    if (!made.exchange(true, std::memory_order_acq_rel))
+    if (!g_handlers.registered.exchange(true, std::memory_order_acq_rel))
         Registration<0>::make();
 }
 
 [[VMA_AT_STARTUP]] bool keep_fork_handlers(ForkHandler prepare, ForkHandler parent, ForkHandler child)
 {
-    if (!t_loading)
+    if (!t_fork.loading)
         return false;
-    const unsigned count = g_handler_count.load(std::memory_order_relaxed);
+    const unsigned count = g_handlers.count.load(std::memory_order_relaxed);
     if (count == kMostHandlers) {
         VMA_LOG(kWarn,
                 "the provider and the libraries that it needs register more than %u handlers of fork(); libc runs the "
@@ -163,23 +171,21 @@ void fork_ends_in_child()
                 kMostHandlers);
         return false;
     }
-    g_providers[count] = {prepare, parent, child};
-    g_handler_count.store(count + 1, std::memory_order_release);
+    g_handlers.providers[count] = {prepare, parent, child};
+    g_handlers.count.store(count + 1, std::memory_order_release);
     return true;
 }
 
 void loading_provider(bool begins)
 {
-    static constinit std::atomic<bool> again{false};
-    register_fork_handlers();           // not while it is loaded: these are not the provider's
-    static bool excludes_forks = false; // of the one thread that loads
-    if (begins && (excludes_forks = registrations_pass_us()))
+    register_fork_handlers(); // not while it is loaded: these are not the provider's
+    if (begins && (g_handlers.excludes_forks = registrations_pass_us()))
         g_fork_gate.lock();
-    t_loading = begins;
-    if (!begins && g_handler_count.load(std::memory_order_relaxed) == 0 &&
-        !again.exchange(true, std::memory_order_acq_rel))
+    t_fork.loading = begins;
+    if (!begins && g_handlers.count.load(std::memory_order_relaxed) == 0 &&
+        !g_handlers.again.exchange(true, std::memory_order_acq_rel))
         Registration<1>::make();
-    if (!begins && excludes_forks)
+    if (!begins && g_handlers.excludes_forks)
         g_fork_gate.unlock();
 }
 

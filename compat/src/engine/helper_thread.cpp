@@ -40,7 +40,17 @@ struct Place {
     bool bound = false;
     config::CpuMask cpus; // if so
 };
-constinit Place g_place; // written before the thread is started, then its own
+
+enum : std::uint32_t { kThere, kBeginning };
+
+// Written before the thread is started, by the one that starts it; the atomic ones by any.
+constinit struct {
+    Place place; // the thread's own, once it is started
+    pthread_t thread = {};
+    std::size_t stack_size = 0; // of threads of ours; 0: the default
+    std::atomic<bool> to_end{false};
+    std::atomic<std::uint32_t> begun{kThere}; // kBeginning: it is started, and does not run yet
+} g_helper;
 
 bool is_minus_one(const char *text)
 {
@@ -52,11 +62,11 @@ bool is_minus_one(const char *text)
 void read_affinity()
 {
     const char *const value = config::params().internal_thread_affinity;
-    g_place.bound = false;
+    g_helper.place.bound = false;
     if (value == nullptr || is_minus_one(value))
         return;
-    g_place.bound = config::parse_cpus(value, g_place.cpus);
-    if (!g_place.bound)
+    g_helper.place.bound = config::parse_cpus(value, g_helper.place.cpus);
+    if (!g_helper.place.bound)
         VMA_LOG(kWarn,
                 "VMA_INTERNAL_THREAD_AFFINITY=%s is not valid (expected a mask as 0x3, a list of processors as 0,4-7, "
                 "or -1): %s",
@@ -101,12 +111,12 @@ void warn_about_cpuset(const char *value)
 void open_cpuset()
 {
     const char *const value = config::params().internal_thread_cpuset;
-    g_place.tasks = -1;
+    g_helper.place.tasks = -1;
     if (value == nullptr)
         return;
     const int fd = open_threads(value);
     if (fd >= 0 && in_control_groups(fd)) {
-        g_place.tasks = libc::make_private(fd);
+        g_helper.place.tasks = libc::make_private(fd);
         return;
     }
     warn_about_cpuset(value);
@@ -116,9 +126,9 @@ void open_cpuset()
 
 void enter_cpuset()
 {
-    if (libc::real.write(g_place.tasks, "0", 1) != 1) // the thread that writes
+    if (libc::real.write(g_helper.place.tasks, "0", 1) != 1) // the thread that writes
         warn_about_cpuset(config::params().internal_thread_cpuset);
-    libc::close_private(g_place.tasks);
+    libc::close_private(g_helper.place.tasks);
 }
 
 // A profile's processors may be none of the process's: nobody has asked for them.
@@ -131,16 +141,10 @@ void warn_about_affinity(const char *error)
                          config::params().internal_thread_affinity, error, kStays);
 }
 
-constinit pthread_t g_thread = {};
-constinit std::atomic<bool> g_to_end{false};
-
-enum : std::uint32_t { kThere, kBeginning };
-constinit std::atomic<std::uint32_t> g_helper{kThere};
-
 void helper_has_begun()
 {
-    g_helper.store(kThere, std::memory_order_release);
-    libc::futex_wake(g_helper);
+    g_helper.begun.store(kThere, std::memory_order_release);
+    libc::futex_wake(g_helper.begun);
 }
 
 void *take_place(void *)
@@ -148,12 +152,13 @@ void *take_place(void *)
     helper_has_begun();
     g_helper_turn.lock();
     // In this order: entering a cpuset may give the thread all the set's processors.
-    if (g_place.tasks >= 0)
+    if (g_helper.place.tasks >= 0)
         enter_cpuset();
-    if (g_place.bound && ::sched_setaffinity(0, sizeof g_place.cpus.words,
-                                             reinterpret_cast<const cpu_set_t *>(g_place.cpus.words.data())) != 0)
+    if (g_helper.place.bound &&
+        ::sched_setaffinity(0, sizeof g_helper.place.cpus.words,
+                            reinterpret_cast<const cpu_set_t *>(g_helper.place.cpus.words.data())) != 0)
         warn_about_affinity(strerror(errno));
-    g_place.work(nullptr);
+    g_helper.place.work(nullptr);
     g_helper_turn.unlock();
     return nullptr;
 }
@@ -162,35 +167,35 @@ void *take_place(void *)
 
 bool helper_is_beginning()
 {
-    return g_helper.load(std::memory_order_acquire) == kBeginning;
+    return g_helper.begun.load(std::memory_order_acquire) == kBeginning;
 }
 
 void wait_for_helper_to_begin()
 {
     while (helper_is_beginning())
-        libc::futex_wait(g_helper, kBeginning);
+        libc::futex_wait(g_helper.begun, kBeginning);
 }
 
 void helper_after_fork_in_child()
 {
-    g_helper.store(kThere, std::memory_order_relaxed);
+    g_helper.begun.store(kThere, std::memory_order_relaxed);
 }
 
 bool helper_is_to_end()
 {
-    return g_to_end.load(std::memory_order_acquire);
+    return g_helper.to_end.load(std::memory_order_acquire);
 }
 
 void end_helper_soon()
 {
-    g_to_end.store(true, std::memory_order_release);
+    g_helper.to_end.store(true, std::memory_order_release);
 }
 
 void join_helper_thread()
 {
     int before = 0;
     ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-    ::pthread_join(g_thread, nullptr);
+    ::pthread_join(g_helper.thread, nullptr);
     ::pthread_setcancelstate(before, nullptr);
 }
 
@@ -210,12 +215,6 @@ std::uint32_t helper_turns_per_drain()
     return helper_turns_in(interval == 0 ? kMostTurnMs : std::min(interval, kMostTurnMs));
 }
 
-namespace {
-
-constinit std::size_t g_stack_size = 0; // of threads of ours; 0: the default
-
-} // namespace
-
 // A thread's stack has to hold the thread-local variables of the program and of all its libraries as well, however large they are. Only
 // glibc knows; it tells by a function that it keeps for runtimes of other languages. Where there is none the default size is taken, which a
 // program with large ones has to be able to live with in any case.
@@ -225,7 +224,7 @@ void measure_stack()
     auto *const minimum = reinterpret_cast<Minimum *>(dlsym(RTLD_DEFAULT, "__pthread_get_minstack"));
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
-    g_stack_size = minimum != nullptr ? kHelperStack + minimum(&attributes) : 0;
+    g_helper.stack_size = minimum != nullptr ? kHelperStack + minimum(&attributes) : 0;
     pthread_attr_destroy(&attributes);
 }
 
@@ -234,8 +233,8 @@ int start_quiet_thread(pthread_t &thread, pthread_attr_t &attributes, void *(*wo
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
-    if (g_stack_size != 0)
-        pthread_attr_setstacksize(&attributes, g_stack_size);
+    if (g_helper.stack_size != 0)
+        pthread_attr_setstacksize(&attributes, g_helper.stack_size);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const int result = pthread_create(&thread, &attributes, work, argument);
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -245,17 +244,17 @@ int start_quiet_thread(pthread_t &thread, pthread_attr_t &attributes, void *(*wo
 int start_helper_thread(void *(*work)(void *))
 {
     pthread_attr_t attributes;
-    g_place.work = work;
+    g_helper.place.work = work;
     read_affinity();
     open_cpuset();
     pthread_attr_init(&attributes);
-    g_helper.store(kBeginning, std::memory_order_relaxed);
-    const int result = start_quiet_thread(g_thread, attributes, take_place, nullptr);
+    g_helper.begun.store(kBeginning, std::memory_order_relaxed);
+    const int result = start_quiet_thread(g_helper.thread, attributes, take_place, nullptr);
     pthread_attr_destroy(&attributes);
     if (result != 0)
         helper_has_begun(); // as far as anybody waits for it
-    if (result != 0 && g_place.tasks >= 0)
-        libc::close_private(g_place.tasks);
+    if (result != 0 && g_helper.place.tasks >= 0)
+        libc::close_private(g_helper.place.tasks);
     return result;
 }
 

@@ -26,8 +26,10 @@ constexpr std::uint64_t kHighRate = 450'000;     // packets a second
 constexpr std::uint64_t kMostModeration = 65535; // of ibv_modify_cq()
 
 // vma_modify_ring()'s, since it was called. Lift lock.
-constinit bool g_is_asked = false;
-constinit Moderation g_asked;
+constinit struct {
+    bool valid = false;
+    Moderation moderation;
+} g_asked;
 
 std::uint16_t narrow(std::uint64_t value)
 {
@@ -80,8 +82,8 @@ Moderation fitting(std::uint64_t completions, std::uint64_t bytes, std::uint32_t
 
 void moderate(Device &d)
 {
-    if (g_is_asked)
-        apply(d, g_asked);
+    if (g_asked.valid)
+        apply(d, g_asked.moderation);
     else if (config::params().cq_moderation)
         apply(d, configured());
 }
@@ -89,17 +91,17 @@ void moderate(Device &d)
 unsigned moderate_as_asked(std::uint32_t completions, std::uint32_t period)
 {
     const LockGuard guard(g_lift_lock);
-    g_is_asked = true;
-    g_asked = {narrow(completions), narrow(period)};
+    g_asked.valid = true;
+    g_asked.moderation = {narrow(completions), narrow(period)};
     unsigned taken = 0;
-    each_remote_device([&taken](Device &d) { taken += apply(d, g_asked) ? 1 : 0; });
+    each_remote_device([&taken](Device &d) { taken += apply(d, g_asked.moderation) ? 1 : 0; });
     return taken;
 }
 
 void adapt_moderation(std::uint32_t turns)
 {
     const std::uint32_t interval = config::params().cq_aim_interval_msec;
-    if (interval == 0 || g_is_asked)
+    if (interval == 0 || g_asked.valid)
         return;
     const std::uint32_t turns_per_look = helper_turns_in(interval);
     if (turns % turns_per_look != 0)

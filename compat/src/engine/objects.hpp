@@ -57,6 +57,6 @@ void engine_after_fork_in_child();
 void *help_engine(void *); // helper_work.cpp: the helper thread, until it is to end
 
 extern Mutex g_lift_lock;      // guards lifting and the list below
-extern Socket *g_live_sockets; // those with a connected endpoint
+extern Socket *g_live_sockets; // those with a connected endpoint; lift lock
 
 } // namespace vma::sock

@@ -18,7 +18,7 @@ void open_places(const fi_vma_places &places);
 bool close_places();
 void places_after_fork_in_child();
 
-extern std::atomic<std::uint32_t> g_at_places; // threads that sleep at one, or are about to
+extern std::atomic<std::uint32_t> g_at_places; // threads that sleep at one, or are about to; they count themselves
 
 // By the counters.
 struct PlaceSleeps {

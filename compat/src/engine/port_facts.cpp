@@ -88,7 +88,7 @@ void tell_queues()
     if (const Device &d = engine_objects(); d.cq != nullptr)
         queues[count++] =
             queue_of(stats::RingKind::kLocal, "local", *d.cq, {engine_polls(), d.hits, d.most, sleeps_at_places()});
-    for (RingMask left = g_more_rings.load(std::memory_order_acquire); left != 0; left &= left - 1) {
+    for (RingMask left = g_more_rings.open.load(std::memory_order_acquire); left != 0; left &= left - 1) {
         const auto place = static_cast<unsigned>(__builtin_ctzll(left));
         const Ring &r = g_rings[place];
         queues[count++] = queue_of(stats::RingKind::kLocal, name_of_ring(place), *r.cq,

@@ -51,7 +51,11 @@ void log(int level, const char *subsystem, const char *text)
 
 constexpr fi_vma_log kLog = {logs, log};
 
-constinit fi_provider *g_provider = nullptr;
+// Set once, by the thread that loads it.
+constinit struct {
+    fi_provider *it = nullptr;
+    char gro_streams[16] = {}; // it keeps the address
+} g_provider;
 
 // Those that devices of this host need, and what they open in turn: not later, with a lock of ours held.
 void open_libraries(fi_provider &provider, bool rdma, bool ports)
@@ -98,26 +102,26 @@ fi_provider *begin(const char *path)
 
 void load_provider()
 {
-    if (g_provider != nullptr || config::is_refused()) // as sockets that it has from others
+    if (g_provider.it != nullptr || config::is_refused()) // as sockets that it has from others
         return;
     measure_stack(); // looks up a name, as long as no lock is held
     loading_provider(true);
-    g_provider = begin(config::provider_path());
+    g_provider.it = begin(config::provider_path());
     loading_provider(false);
 }
 
 void open_rdma_libraries()
 {
-    if (g_provider == nullptr)
+    if (g_provider.it == nullptr)
         return;
     loading_provider(true);
-    open_libraries(*g_provider, rdma_is_here(), false);
+    open_libraries(*g_provider.it, rdma_is_here(), false);
     loading_provider(false);
 }
 
 fi_provider *provider()
 {
-    return g_provider;
+    return g_provider.it;
 }
 
 int find_device(fi_provider &provider, Want want, const Addresses *addresses, fi_info *&info)
@@ -190,9 +194,8 @@ void introduce_provider(const fi_ops_vma_process &process)
     process.set_log(&kLog);
     process.set_directory(offers_directory()); // the program may have thrown its environment away
     if (process.size > offsetof(fi_ops_vma_process, set_gro_streams)) { // VMA_PROVIDER may name an older one
-        static char gro_streams[16];
-        std::snprintf(gro_streams, sizeof gro_streams, "%u", config::params().gro_streams_max);
-        process.set_gro_streams(gro_streams);
+        std::snprintf(g_provider.gro_streams, sizeof g_provider.gro_streams, "%u", config::params().gro_streams_max);
+        process.set_gro_streams(g_provider.gro_streams);
     }
     if (process.size > offsetof(fi_ops_vma_process, set_huge_pages))
         process.set_huge_pages(kind_of_pages());
@@ -202,7 +205,7 @@ void introduce_provider(const fi_ops_vma_process &process)
         const memory::Allocator chosen = memory::chosen_allocator();
         process.set_frame_allocator(chosen.allocate, chosen.free);
     }
-    libc::g_provider_owns.store(process.owns_fd, std::memory_order_release);
+    libc::g_private.provider_owns.store(process.owns_fd, std::memory_order_release);
 }
 
 } // namespace vma::sock

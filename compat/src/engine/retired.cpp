@@ -15,15 +15,18 @@ namespace {
 
 constexpr int kMostAtOnce = 8; // no other thread polls meanwhile
 
-[[VMA_TABLE]] constinit SocketSet g_retired;    // sockets whose `retired` counts; lift lock
-constinit std::atomic<bool> g_may_close{false}; // there are some, and no fork is on its way
+// Written with the lift lock held.
+[[VMA_TABLE]] constinit struct {
+    std::atomic<bool> may_close{false}; // there are some, and no fork is on its way
+    SocketSet sockets;                  // whose `retired` counts
+} g_retired;
 
 void close_next(int most)
 {
     engine_exclude_polling(true, kAllRings);
     int next = -1;
-    for (int i = 0; i < most && (next = g_retired.next(0, pool_size() - 1)) >= 0; ++i) {
-        g_retired.remove(next);
+    for (int i = 0; i < most && (next = g_retired.sockets.next(0, pool_size() - 1)) >= 0; ++i) {
+        g_retired.sockets.remove(next);
         fi_close(&socket_by_index(static_cast<std::uint32_t>(next))->retired->fid);
         --engine_device().users;
     }
@@ -32,7 +35,7 @@ void close_next(int most)
 
 bool any_retired()
 {
-    return pool_size() != 0 && g_retired.next(0, pool_size() - 1) >= 0;
+    return pool_size() != 0 && g_retired.sockets.next(0, pool_size() - 1) >= 0;
 }
 
 } // namespace
@@ -40,38 +43,38 @@ bool any_retired()
 bool retire(Socket &s, fid_ep &endpoint)
 {
     const int index = static_cast<int>(s.index);
-    if (g_retired.has(index))
+    if (g_retired.sockets.has(index))
         return false;
     s.retired = &endpoint;
-    g_retired.add(index);
+    g_retired.sockets.add(index);
     return true;
 }
 
 void retired_must_stay()
 {
-    g_may_close.store(false, std::memory_order_release);
+    g_retired.may_close.store(false, std::memory_order_release);
 }
 
 void retired_may_go()
 {
-    g_may_close.store(any_retired(), std::memory_order_release);
+    g_retired.may_close.store(any_retired(), std::memory_order_release);
 }
 
 void wake_for_retired()
 {
-    if (g_may_close.load(std::memory_order_relaxed))
+    if (g_retired.may_close.load(std::memory_order_relaxed))
         engine_wake_helper();
 }
 
 bool close_some_retired()
 {
-    if (!g_may_close.load(std::memory_order_acquire))
+    if (!g_retired.may_close.load(std::memory_order_acquire))
         return false;
     const LockGuard guard(g_lift_lock);
     if (any_retired())
         close_next(kMostAtOnce);
     if (any_retired())
-        return g_may_close.load(std::memory_order_relaxed);
+        return g_retired.may_close.load(std::memory_order_relaxed);
     retired_must_stay();
     return false;
 }
@@ -80,13 +83,13 @@ void close_all_retired()
 {
     while (any_retired())
         close_next(kMostAtOnce);
-    g_may_close.store(false, std::memory_order_relaxed);
+    g_retired.may_close.store(false, std::memory_order_relaxed);
 }
 
 void retired_after_fork_in_child()
 {
-    each_index(g_retired, [](std::uint32_t index) { g_retired.remove(static_cast<int>(index)); });
-    g_may_close.store(false, std::memory_order_relaxed);
+    each_index(g_retired.sockets, [](std::uint32_t index) { g_retired.sockets.remove(static_cast<int>(index)); });
+    g_retired.may_close.store(false, std::memory_order_relaxed);
 }
 
 } // namespace vma::sock

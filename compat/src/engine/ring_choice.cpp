@@ -10,6 +10,7 @@
 
 #include "compat/src/config/cpu_list.hpp"
 #include "compat/src/config/log.hpp"
+#include "compat/src/config/once.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
@@ -32,7 +33,7 @@ bool moves(std::int32_t logic)
 
 // ---- cores that threads were attached to
 
-[[VMA_TABLE]] constinit std::atomic<std::uint16_t> g_attached[config::kMaxCpus]; // threads a core
+[[VMA_TABLE]] constinit std::atomic<std::uint16_t> g_attached[config::kMaxCpus]; // threads a core; any thread
 [[gnu::tls_model("initial-exec")]] thread_local constinit bool t_attached = false;
 
 // The processor with the fewest threads attached, of those that this thread may run on; -1: they are not to be had.
@@ -151,8 +152,7 @@ bool is_open(unsigned ring)
     if (g_rings[ring].cq != nullptr)
         return true;
     const int result = open_ring(g_rings[ring]);
-    static constinit std::atomic<bool> said{false};
-    if (result != 0 && !said.exchange(true))
+    if (result != 0 && config::is_first(config::Once::kNoRing))
         VMA_LOG(kWarn, "cannot open a ring: %s; its connections share another one (VMA_RING_ALLOCATION_LOGIC_RX)",
                 strerror(-result));
     return result == 0;

@@ -20,7 +20,7 @@ struct alignas(64) Ring {
     std::atomic<std::uint64_t> polls{0};  // written with the poll lock held
     std::uint64_t hits = 0;               // likewise, and below: polls that found something
     std::uint64_t most = 0;               // that one found
-    fid_cq *cq = nullptr;                 // once it is in g_more_rings
+    fid_cq *cq = nullptr;                 // once it is in g_more_rings.open
     int fd = -1;
     fid_ep *datagrams = nullptr;     // that come for its sockets, once there was one. Lift lock
     std::uint16_t datagram_port = 0; // of it, host byte order; 0: there is none
@@ -30,7 +30,7 @@ struct alignas(64) Ring {
     std::uint32_t users = 0;         // endpoints. Lift lock
 };
 
-extern Ring g_rings[kMostRings]; // of the first, the engine's own, only `users` counts
+extern Ring g_rings[kMostRings]; // lift lock; of the first, the engine's own, only `users` counts
 
 int open_ring(Ring &r); // lift lock held. 0 or a negative fi_errno, with nothing open
 

@@ -22,7 +22,7 @@
 
 namespace vma::sock {
 
-constinit std::atomic<RingMask> g_more_rings{0};
+constinit MoreRings g_more_rings;
 constinit Ring g_rings[kMostRings];
 
 namespace {
@@ -30,11 +30,9 @@ namespace {
 constexpr unsigned kMostPolls = 1024; // as the engine's
 constexpr std::size_t kQueue = 1024;  // at first; what doesn't fit waits with its sender
 
-constinit std::atomic<int> g_all_fd{-1}; // an epoll set of all queues' descriptors
-
 template <typename Take> void each_ring(RingMask rings, Take take)
 {
-    for (RingMask left = rings & g_more_rings.load(std::memory_order_acquire); left != 0; left &= left - 1)
+    for (RingMask left = rings & g_more_rings.open.load(std::memory_order_acquire); left != 0; left &= left - 1)
         take(g_rings[__builtin_ctzll(left)]);
 }
 
@@ -117,7 +115,7 @@ int open_ring(Ring &r)
         return result;
     }
     r.cq = cq;
-    g_more_rings.fetch_or(RingMask{1} << (&r - g_rings), std::memory_order_release);
+    g_more_rings.open.fetch_or(RingMask{1} << (&r - g_rings), std::memory_order_release);
     return 0;
 }
 
@@ -197,14 +195,14 @@ int more_rings_fd(unsigned ring)
 // By the helper thread alone.
 int fd_of_all_rings(int first)
 {
-    if (g_more_rings.load(std::memory_order_relaxed) == 0)
+    if (g_more_rings.open.load(std::memory_order_relaxed) == 0)
         return first;
-    int set = g_all_fd.load(std::memory_order_relaxed);
+    int set = g_more_rings.all_fd.load(std::memory_order_relaxed);
     if (set < 0) {
         set = libc::make_private(libc::real.epoll_create1(EPOLL_CLOEXEC));
         if (set < 0)
             return first; // the others are looked at in its turns
-        g_all_fd.store(set, std::memory_order_relaxed);
+        g_more_rings.all_fd.store(set, std::memory_order_relaxed);
     }
     join(set, first);
     each_ring(kAllRings, [set](const Ring &r) { join(set, r.fd); });
@@ -214,7 +212,7 @@ int fd_of_all_rings(int first)
 // The parent's queues are left where they are: the provider has closed their descriptors.
 void rings_after_fork_in_child()
 {
-    g_more_rings.store(0, std::memory_order_relaxed);
+    g_more_rings.open.store(0, std::memory_order_relaxed);
     for (Ring &r : g_rings) {
         r.cq = nullptr;
         r.fd = -1;
@@ -228,7 +226,7 @@ void rings_after_fork_in_child()
         r.polls.store(0, std::memory_order_relaxed);
         r.hits = r.most = r.polls_seen = 0;
     }
-    if (const int set = g_all_fd.exchange(-1, std::memory_order_relaxed); set >= 0)
+    if (const int set = g_more_rings.all_fd.exchange(-1, std::memory_order_relaxed); set >= 0)
         libc::close_private(set);
 }
 

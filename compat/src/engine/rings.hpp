@@ -18,7 +18,12 @@ class Socket;
 inline constexpr unsigned kMostRings = 32; // the engine's own among them
 
 // ---- for the engine: as its functions of those names, and only about the rings that are open and in `rings`
-extern std::atomic<RingMask> g_more_rings; // the open ones, without the engine's own
+// Without the engine's own. Written with the lift lock held, read without.
+struct MoreRings {
+    std::atomic<RingMask> open{0};
+    std::atomic<int> all_fd{-1}; // an epoll set of all queues' descriptors
+};
+extern MoreRings g_more_rings;
 unsigned poll_more_rings(RingMask rings, udp::Direct *direct = nullptr);
 unsigned drain_more_rings(RingMask rings, unsigned most);
 bool arm_more_rings(RingMask rings);

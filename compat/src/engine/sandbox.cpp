@@ -26,8 +26,12 @@ namespace vma::sock {
 
 namespace {
 
-constinit libc::Seccomp g_inherited = {};
-constinit bool g_looked = false; // since then only now and then; lift lock
+// Set before the first socket, then with the lift lock held.
+constinit struct {
+    libc::Seccomp inherited = {};
+    bool looked = false; // since then only now and then
+    std::uint32_t looks = 0;
+} g_filters;
 
 void say(const libc::Seccomp &now, const char *refused)
 {
@@ -49,7 +53,7 @@ void say(const libc::Seccomp &now, const char *refused)
 void begin_sandbox()
 {
     g_sandboxed.store(true, std::memory_order_seq_cst);
-    mux::g_crowded_until.store(mux::kNoTurns, std::memory_order_release);
+    mux::g_crowd.until.store(mux::kNoTurns, std::memory_order_release);
 }
 
 // What the library has taken of the heap, and has just given back, must not make the program's next malloc() or free() call the kernel: a filter
@@ -67,7 +71,7 @@ bool look()
     const libc::Seccomp now = libc::seccomp_of_thread();
     if (now.mode == 0)
         return true;
-    const bool inherited = now == g_inherited && now.filters > 0;
+    const bool inherited = now == g_filters.inherited && now.filters > 0;
     const char *const refused = inherited ? refused_call() : nullptr;
     if (inherited && refused == nullptr)
         return true;
@@ -80,29 +84,28 @@ bool look()
 
 void remember_inherited_filters()
 {
-    g_inherited = libc::seccomp_of_thread();
+    g_filters.inherited = libc::seccomp_of_thread();
 }
 
 bool filters_allow()
 {
     if (sandboxed())
         return false;
-    if (!g_looked)
-        g_looked = look();
-    return g_looked;
+    if (!g_filters.looked)
+        g_filters.looked = look();
+    return g_filters.looked;
 }
 
 bool meets_filter()
 {
-    static constinit std::uint32_t looks = 0;
     constexpr std::uint32_t kFirst = 8;
     if (sandboxed())
         return true;
-    const bool first = !g_looked;
+    const bool first = !g_filters.looked;
     if (!filters_allow())
         return true;
-    ++looks;
-    return !first && (looks <= kFirst || (looks & (looks - 1)) == 0) && !look();
+    ++g_filters.looks;
+    return !first && (g_filters.looks <= kFirst || (g_filters.looks & (g_filters.looks - 1)) == 0) && !look();
 }
 
 void stay_in_sandbox()

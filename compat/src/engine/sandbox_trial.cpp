@@ -45,7 +45,14 @@ struct Trial {
     long arguments[6];
 };
 
-[[VMA_TABLE]] constinit long g_room[512] = {}; // for what calls write, and nobody reads
+// Lift lock, and the child's while its parent waits.
+[[VMA_TABLE]] constinit struct {
+    bool tried = false;
+    const char *refused = nullptr;
+    std::atomic<std::size_t> passed{0}; // the child's
+    long room[512] = {};                // for what calls write, and nobody reads
+    alignas(16) char stack[std::size_t{32} << 10] = {};
+} g_trial;
 constexpr long g_zeros[2] = {};
 constexpr char g_nothing[] = "";
 constexpr char g_name[] = "x";
@@ -58,7 +65,7 @@ long value_of(long argument)
     const void *address = nullptr;
     switch (argument) {
     case kRoom:
-        address = g_room;
+        address = g_trial.room;
         break;
     case kZeros:
         address = g_zeros;
@@ -199,10 +206,6 @@ constexpr Trial kTrials[] = {
     VMA_TRIAL(timerfd_settime, kAny, -1, 0, 0, 0),
 };
 
-constinit std::atomic<std::size_t> g_passed{0}; // the child's
-
-[[VMA_TABLE]] alignas(16) constinit char g_stack[std::size_t{32} << 10] = {};
-
 bool passes(const Trial &t)
 {
     long a[6];
@@ -218,7 +221,7 @@ int try_all(void *)
     for (const Trial &t : kTrials) {
         if (!passes(t))
             break;
-        g_passed.fetch_add(1, std::memory_order_relaxed);
+        g_trial.passed.fetch_add(1, std::memory_order_relaxed);
     }
     for (;;)
         libc::real.syscall(SYS_exit, 0);
@@ -238,13 +241,13 @@ const char *try_in_child()
 {
     if (!is_kernel_new_enough())
         return "what can't be tried with a kernel before 5.16";
-    g_passed.store(0, std::memory_order_relaxed);
+    g_trial.passed.store(0, std::memory_order_relaxed);
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before); // no handler of the program's runs in the child
-    const int child = libc::real.clone(&try_all, g_stack + sizeof g_stack, CLONE_VM | CLONE_VFORK, nullptr);
-    const std::size_t passed = g_passed.load(std::memory_order_relaxed);
+    const int child = libc::real.clone(&try_all, g_trial.stack + sizeof g_trial.stack, CLONE_VM | CLONE_VFORK, nullptr);
+    const std::size_t passed = g_trial.passed.load(std::memory_order_relaxed);
     if (child > 0 && passed != 0)
         while (libc::real.syscall(SYS_wait4, child, nullptr, __WCLONE, nullptr) < 0 && errno == EINTR) {
         }
@@ -258,15 +261,13 @@ const char *try_in_child()
 
 const char *refused_call()
 {
-    static constinit bool tried = false;
-    static constinit const char *refused = nullptr;
-    if (!tried) {
+    if (!g_trial.tried) {
         const int saved = errno;
-        refused = try_in_child();
+        g_trial.refused = try_in_child();
         errno = saved;
-        tried = true;
+        g_trial.tried = true;
     }
-    return refused;
+    return g_trial.refused;
 }
 
 } // namespace vma::sock

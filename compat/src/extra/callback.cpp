@@ -22,7 +22,7 @@ namespace vma::extra {
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
-constinit std::atomic<std::uint32_t> g_callbacks{0}; // that were ever registered
+constinit std::atomic<std::uint32_t> g_callbacks{0}; // that were ever registered; any thread
 
 struct Names {
     sockaddr_storage from = {};

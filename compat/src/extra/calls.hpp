@@ -7,6 +7,7 @@
 #include <mellanox/vma_extra.h>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/config/once.hpp"
 #include "compat/src/libc/fail.hpp"
 #include "compat/src/table/socket.hpp"
 
@@ -15,9 +16,11 @@ namespace vma::extra {
 using libc::fail;
 
 // What no device here can do; said once a call.
-inline int unsupported(std::atomic<bool> &said, const char *call, const char *why)
+using config::Once;
+
+inline int unsupported(Once what, const char *call, const char *why)
 {
-    if (!said.exchange(true, std::memory_order_relaxed))
+    if (config::is_first(what))
         VMA_LOG(kWarn, "%s(): %s; EOPNOTSUPP from now on", call, why);
     return fail(EOPNOTSUPP);
 }

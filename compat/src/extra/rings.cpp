@@ -4,6 +4,7 @@
 #include <rdma/fi_domain.h>
 #include <sys/epoll.h>
 
+#include "compat/src/config/once.hpp"
 #include "compat/src/engine/moderation.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/registrations.hpp"
@@ -18,34 +19,41 @@ namespace vma::extra {
 
 namespace {
 
-constinit std::atomic<int> g_ring{-1};
+constexpr int kMostProfiles = 256;
+
+// Written with state_lock() held, and the atomic ones read without.
+constinit struct {
+    std::atomic<int> fd{-1}; // of the one ring
+    std::atomic<int> profile_count{0};
+    vma_ring_type_attr profiles[kMostProfiles] = {}; // that of key n at n - 1
+} g_rings;
 
 } // namespace
 
 bool is_ring(int fd)
 {
-    return fd >= 0 && fd == g_ring.load(std::memory_order_acquire);
+    return fd >= 0 && fd == g_rings.fd.load(std::memory_order_acquire);
 }
 
 int ring()
 {
-    const int open = g_ring.load(std::memory_order_acquire);
+    const int open = g_rings.fd.load(std::memory_order_acquire);
     if (open >= 0)
         return open;
     const sock::LockGuard guard(state_lock());
-    if (const int other = g_ring.load(std::memory_order_relaxed); other >= 0)
+    if (const int other = g_rings.fd.load(std::memory_order_relaxed); other >= 0)
         return other;
     const int made = libc::make_private(libc::real.epoll_create1(EPOLL_CLOEXEC));
     if (made < 0)
         return -1;
     mux::epoll_created(made);
-    g_ring.store(made, std::memory_order_release);
+    g_rings.fd.store(made, std::memory_order_release);
     return made;
 }
 
 void forget_ring()
 {
-    g_ring.store(-1, std::memory_order_relaxed);
+    g_rings.fd.store(-1, std::memory_order_relaxed);
 }
 
 int get_socket_rings_num(int fd)
@@ -71,10 +79,6 @@ int get_socket_tx_ring_fd(int fd, sockaddr *, socklen_t)
 
 namespace {
 
-constexpr int kMostProfiles = 256;
-constinit vma_ring_type_attr g_profiles[kMostProfiles] = {}; // state_lock(); that of key n at n - 1
-constinit std::atomic<int> g_profile_count{0};
-
 bool is_same(const vma_ring_type_attr &a, const vma_ring_type_attr &b)
 {
     return a.comp_mask == b.comp_mask && a.ring_type == b.ring_type && a.ring_pktq.comp_mask == b.ring_pktq.comp_mask;
@@ -84,7 +88,7 @@ bool is_same(const vma_ring_type_attr &a, const vma_ring_type_attr &b)
 
 bool is_ring_profile(std::uint32_t key)
 {
-    return key >= 1 && key <= static_cast<std::uint32_t>(g_profile_count.load(std::memory_order_acquire));
+    return key >= 1 && key <= static_cast<std::uint32_t>(g_rings.profile_count.load(std::memory_order_acquire));
 }
 
 int add_ring_profile(vma_ring_type_attr *profile, int *key)
@@ -96,15 +100,15 @@ int add_ring_profile(vma_ring_type_attr *profile, int *key)
     if (type != VMA_RING_PACKET && type != VMA_RING_EXTERNAL_MEM)
         return fail(EINVAL);
     const sock::LockGuard guard(state_lock());
-    const int count = g_profile_count.load(std::memory_order_relaxed);
+    const int count = g_rings.profile_count.load(std::memory_order_relaxed);
     int place = 0;
-    while (place < count && !is_same(g_profiles[place], *profile))
+    while (place < count && !is_same(g_rings.profiles[place], *profile))
         ++place;
     if (place == kMostProfiles)
         return fail(ENOMEM);
     if (place == count) {
-        g_profiles[place] = *profile;
-        g_profile_count.store(count + 1, std::memory_order_release);
+        g_rings.profiles[place] = *profile;
+        g_rings.profile_count.store(count + 1, std::memory_order_release);
     }
     *key = place + 1;
     return 0;
@@ -114,17 +118,16 @@ int add_ring_profile(vma_ring_type_attr *profile, int *key)
 // which sets what it is told and never looks whether the NIC took it. Arming is for rings of VMA_RING_EXTERNAL_MEM.
 int modify_ring(vma_modify_ring_attr *wanted)
 {
-    static constinit std::atomic<bool> said{false};
     constexpr std::uint32_t kKnown = VMA_MODIFY_RING_CQ_MODERATION | VMA_MODIFY_RING_CQ_ARM;
     if (wanted == nullptr || !is_ring(wanted->ring_fd) || wanted->comp_bit_mask == 0 ||
         (wanted->comp_bit_mask & ~kKnown) != 0)
         return fail(EINVAL);
     if ((wanted->comp_bit_mask & VMA_MODIFY_RING_CQ_ARM) != 0)
-        return unsupported(said, "vma_modify_ring", "rings of external memory, which are armed, are a ConnectX's");
-    static constinit std::atomic<bool> told{false};
+        return unsupported(Once::kNoExternalRing, "vma_modify_ring",
+                           "rings of external memory, which are armed, are a ConnectX's");
     if (sock::moderate_as_asked(wanted->cq_moderation.cq_moderation_count,
                                 wanted->cq_moderation.cq_moderation_period_usec) == 0 &&
-        !told.exchange(true, std::memory_order_relaxed))
+        config::is_first(Once::kNoModeration))
         VMA_LOG(kWarn, "vma_modify_ring(): no device is open that moderates its interrupts: the moderation is kept for "
                        "those that will be, and has no effect until then");
     return 0;
@@ -132,12 +135,11 @@ int modify_ring(vma_modify_ring_attr *wanted)
 
 int register_memory_on_ring(int ring, void *address, size_t length, uint32_t *key)
 {
-    static constinit std::atomic<bool> said{false};
     if (address == nullptr || length == 0 || key == nullptr || !is_ring(ring))
         return fail(EINVAL);
     const int error = sock::register_memory(address, length, *key);
     if (error == EOPNOTSUPP)
-        return unsupported(said, "register_memory_on_ring",
+        return unsupported(Once::kNoKeys, "register_memory_on_ring",
                            "no device is open that has keys of memory (RDMA, raw packets)");
     return error == 0 ? 0 : fail(error);
 }
@@ -152,10 +154,9 @@ int deregister_memory_on_ring(int ring, void *address, size_t length)
 
 int get_ring_direct_descriptors(int ring, vma_mlx_hw_device_data *data)
 {
-    static constinit std::atomic<bool> said{false};
     if (data == nullptr || !is_ring(ring))
         return fail(EINVAL);
-    return unsupported(said, "get_ring_direct_descriptors", "it is for the registers of a ConnectX");
+    return unsupported(Once::kNoDescriptors, "get_ring_direct_descriptors", "it is for the registers of a ConnectX");
 }
 
 } // namespace vma::extra

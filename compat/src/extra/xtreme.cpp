@@ -36,12 +36,11 @@ struct Pace {
         count.store(value, std::memory_order_relaxed);
     }
 };
-alignas(64) constinit Pace g_pace;
+alignas(64) constinit Pace g_pace; // any thread that polls
 
 int not_on(const char *call)
 {
-    static constinit std::atomic<bool> said{false};
-    return unsupported(said, call, "VMA_SOCKETXTREME=1 was not set when the program started");
+    return unsupported(Once::kNoSocketXtreme, call, "VMA_SOCKETXTREME=1 was not set when the program started");
 }
 
 bool is_on()

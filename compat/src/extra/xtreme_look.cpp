@@ -38,14 +38,17 @@ struct Hot {
     bool by_kernel; // what the kernel has of it is not read to its end
 };
 
-constinit SpinLock g_lock; // guards all below
-[[VMA_TABLE]] constinit Hot g_hot[kMostHot] = {};
-constinit std::atomic<std::uint32_t> g_hot_count{0}; // read without
-constinit std::size_t g_turn = 0;
-[[VMA_TABLE]] alignas(64) std::uint8_t g_room[kMostBytes + 1]; // for what the kernel brings
-constinit Arrival g_arrival;
-constinit Packet *g_spare = nullptr;
-[[VMA_STARTUP_DATA]] constinit AcceptCall g_accept = nullptr;
+// What looks at the sockets keep between them, with its lock held; the count is read without.
+[[VMA_TABLE]] constinit struct {
+    SpinLock lock;
+    std::atomic<std::uint32_t> hot_count{0};
+    std::size_t turn = 0;
+    Packet *spare = nullptr;
+    Hot hot[kMostHot] = {};
+    alignas(64) std::uint8_t room[kMostBytes + 1] = {}; // for what the kernel brings
+} g_look;
+constinit Arrival g_arrival;                                  // g_look.lock
+[[VMA_STARTUP_DATA]] constinit AcceptCall g_accept = nullptr; // set once, when the library is loaded
 
 epoll_event wish_of(const sock::Socket &s, int fd)
 {
@@ -61,19 +64,19 @@ void put_event(Output &out, const sock::Socket &s, int fd, std::uint64_t events)
     out.event(events, user_data_of(s, fd));
 }
 
-// What came: lent, or a copy of what is in g_room. nullptr: no memory.
+// What came: lent, or a copy of what is in g_look.room. nullptr: no memory.
 Packet *packet_of(sock::Socket &s, Arrival &arrival, std::size_t length)
 {
     if (arrival.count == 0 && length <= kPacketRoom) {
-        Packet *const packet = take_spare(g_spare);
+        Packet *const packet = take_spare(g_look.spare);
         if (packet != nullptr) {
-            memcpy(packet->room, g_room, length);
+            memcpy(packet->room, g_look.room, length);
             hold_own(*packet, s, s.generation.load(std::memory_order_relaxed), length);
         }
         return packet;
     }
     if (arrival.count == 0)
-        arrival.loans[0] = sock::lend_copy(g_room, length);
+        arrival.loans[0] = sock::lend_copy(g_look.room, length);
     return arrival.loans[0].lender != nullptr ? &hold(s, arrival.loans[0]) : nullptr;
 }
 
@@ -138,7 +141,7 @@ Served put_bytes(Output &out, sock::Socket &s, int fd, std::size_t length)
 Served serve(Output &out, sock::Socket &s, int fd, bool look_at_kernel)
 {
     const bool datagram = sock::protocol(s).messages;
-    iovec part = {g_room, kMostBytes};
+    iovec part = {g_look.room, kMostBytes};
     sockaddr_in6 from = {};
     msghdr message = {};
     message.msg_iov = &part;
@@ -204,15 +207,15 @@ void warm_up(sock::Socket &s, int fd)
     const std::uint32_t generation = s.generation.load(std::memory_order_acquire);
     const std::uint32_t count = hot_sockets();
     for (std::size_t i = 0; i < count; ++i) {
-        if (g_hot[i].socket == &s) {
-            g_hot[i] = {&s, generation, fd, 0, true};
+        if (g_look.hot[i].socket == &s) {
+            g_look.hot[i] = {&s, generation, fd, 0, true};
             return;
         }
     }
     if (count == kMostHot)
         return again(s, fd);
-    g_hot[count] = {&s, generation, fd, 0, true};
-    g_hot_count.store(count + 1, std::memory_order_relaxed);
+    g_look.hot[count] = {&s, generation, fd, 0, true};
+    g_look.hot_count.store(count + 1, std::memory_order_relaxed);
 }
 
 bool is_open(const Hot &hot)
@@ -251,19 +254,19 @@ void serve_hot(Output &out)
 {
     std::uint32_t count = hot_sockets();
     for (std::size_t left = count; left != 0 && !out.is_full() && !is_full(); --left) {
-        g_turn = g_turn < count ? g_turn : 0;
-        Hot &hot = g_hot[g_turn];
+        g_look.turn = g_look.turn < count ? g_look.turn : 0;
+        Hot &hot = g_look.hot[g_look.turn];
         const Served served = serve_one(out, hot);
         hot.idle = served == Served::kSomething ? 0 : hot.idle + 1;
         hot.by_kernel &= served == Served::kSomething;
         const bool edge_tells =
             served == Served::kNothing && (sock::protocol(*hot.socket).messages || !sock::dual(*hot.socket));
         if (served == Served::kOver || edge_tells || hot.idle > kIdleMost)
-            hot = g_hot[--count]; // an edge of the set brings it back
+            hot = g_look.hot[--count]; // an edge of the set brings it back
         else
-            ++g_turn;
+            ++g_look.turn;
     }
-    g_hot_count.store(count, std::memory_order_relaxed);
+    g_look.hot_count.store(count, std::memory_order_relaxed);
 }
 
 // Of a socket that was never connected: not a word.
@@ -321,12 +324,12 @@ void ask_set(Output &out, DatagramSink &sink, int set)
 
 std::uint32_t hot_sockets()
 {
-    return g_hot_count.load(std::memory_order_relaxed);
+    return g_look.hot_count.load(std::memory_order_relaxed);
 }
 
 void look_around(Output &out, DatagramSink &sink, int set, bool asks)
 {
-    const SpinGuard guard(g_lock);
+    const SpinGuard guard(g_look.lock);
     if (asks)
         ask_set(out, sink, set);
     serve_hot(out);
@@ -339,9 +342,9 @@ void look_around(Output &out, DatagramSink &sink, int set, bool asks)
 
 void ring_after_fork_in_child()
 {
-    g_lock.reset();
-    g_hot_count.store(0, std::memory_order_relaxed);
-    g_spare = nullptr; // all packets are free there
+    g_look.lock.reset();
+    g_look.hot_count.store(0, std::memory_order_relaxed);
+    g_look.spare = nullptr; // all packets are free there
     sink_after_fork_in_child();
 }
 

@@ -8,6 +8,7 @@
 #include <cstdarg>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/config/once.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/config/privileged.hpp"
 #include "compat/src/engine/exception.hpp"
@@ -58,8 +59,7 @@ bool tracking_sets()
 // What is not tracked says why here; what is, when it ends.
 void explain_refusal(int fd)
 {
-    static constinit std::atomic<bool> told{false};
-    if (config::is_refused() && !told.exchange(true))
+    if (config::is_refused() && config::is_first(config::Once::kPrivileged))
         VMA_LOG(kWarn,
                 "this program has more rights than who has started it (AT_SECURE): its sockets stay on the kernel, "
                 "as no line of %s has \"privileged\" and its path",

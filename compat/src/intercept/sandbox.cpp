@@ -19,8 +19,10 @@ namespace vma::intercept {
 
 namespace {
 
-constinit sock::Mutex g_entering;
-constinit std::atomic<bool> g_entered{false};
+constinit struct {
+    sock::Mutex entering;
+    std::atomic<bool> entered{false}; // set once, with the lock held
+} g_sandbox;
 
 void forget_descriptors()
 {
@@ -34,8 +36,8 @@ void forget_descriptors()
 bool may_enter()
 {
     constexpr int kMostMs = 3000;
-    for (int i = 0; i < kMostMs && !g_entered.load(std::memory_order_acquire); ++i) {
-        if (g_entering.try_lock())
+    for (int i = 0; i < kMostMs && !g_sandbox.entered.load(std::memory_order_acquire); ++i) {
+        if (g_sandbox.entering.try_lock())
             return true;
         real.poll(nullptr, 0, 1);
     }
@@ -49,13 +51,13 @@ void enter(const char *how)
     const KeepErrno keep;
     if (!may_enter())
         return;
-    if (!g_entered.load(std::memory_order_acquire)) {
+    if (!g_sandbox.entered.load(std::memory_order_acquire)) {
         sock::sandbox_comes(how);
         forget_descriptors();
         config::set_log_level(static_cast<int>(config::Level::kNone)); // a line takes more calls than write()
-        g_entered.store(true, std::memory_order_release);
+        g_sandbox.entered.store(true, std::memory_order_release);
     }
-    g_entering.unlock();
+    g_sandbox.entering.unlock();
 }
 
 // Programs ask whether there are filters by giving none.

@@ -16,24 +16,27 @@ constexpr std::size_t kHeader = 256; // libstdc++'s is 128 bytes (struct __cxa_r
 
 // Who is out of memory has to be able to say so, in several threads at once.
 constexpr std::size_t kLast = 8, kLastSize = 1024;
-alignas(16) constinit char g_last[kLast][kLastSize] = {};
-constinit int g_lasts = 0;
+constinit struct {
+    alignas(16) char room[kLast][kLastSize] = {};
+    int taken = 0; // atomic
+} g_last;
 
 void *room_for(std::size_t thrown)
 {
     const std::size_t size = kHeader + thrown;
     if (void *const made = ::calloc(1, size); made != nullptr)
         return static_cast<char *>(made) + kHeader;
-    const int mine = __atomic_fetch_add(&g_lasts, 1, __ATOMIC_RELAXED);
+    const int mine = __atomic_fetch_add(&g_last.taken, 1, __ATOMIC_RELAXED);
     if (size > kLastSize || mine >= static_cast<int>(kLast))
         ::abort();
-    return g_last[mine] + kHeader;
+    return g_last.room[mine] + kHeader;
 }
 
 void give_back(void *thrown)
 {
     char *const made = static_cast<char *>(thrown) - kHeader;
-    if (made < &g_last[0][0] || made >= &g_last[0][0] + sizeof g_last) // the last ones are not given back
+    if (made < &g_last.room[0][0] ||
+        made >= &g_last.room[0][0] + sizeof g_last.room) // the last ones are not given back
         ::free(made);
 }
 

@@ -18,15 +18,13 @@
 
 namespace vma::libc {
 
-constinit std::atomic<bool> g_faults_are_caught{false};
+constinit Faults g_faults;
 
 namespace {
 
-constinit std::atomic<bool> g_caught[2] = {}; // SIGSEGV, SIGBUS: SIG_DFL is ours
-
 std::atomic<bool> *caught(int signal)
 {
-    return signal == SIGSEGV ? &g_caught[0] : signal == SIGBUS ? &g_caught[1] : nullptr;
+    return signal == SIGSEGV ? &g_faults.caught[0] : signal == SIGBUS ? &g_faults.caught[1] : nullptr;
 }
 
 // On the stack that the call is made on, which needs room anyhow. The alternate one is the program's, and may be anything while it has no
@@ -130,7 +128,7 @@ void catch_faults()
         if (before.sa_handler != SIG_DFL) // in between
             real.sigaction(signal, &before, nullptr);
     }
-    g_faults_are_caught.store(true, std::memory_order_release);
+    g_faults.are_caught.store(true, std::memory_order_release);
 }
 
 } // namespace vma::libc

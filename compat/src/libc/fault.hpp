@@ -81,11 +81,17 @@ template <typename Touch>
     return length;
 }
 
+// Atomic.
+struct Faults {
+    std::atomic<bool> are_caught{false};
+    std::atomic<bool> caught[2] = {}; // SIGSEGV, SIGBUS: SIG_DFL is ours
+};
+[[gnu::visibility("hidden")]] extern constinit Faults g_faults;
+
 // Has catch_faults() been called? Not if there never was a socket of ours: then no call is about one, whatever it names.
-[[gnu::visibility("hidden")]] extern constinit std::atomic<bool> g_faults_are_caught;
 [[gnu::always_inline]] inline bool faults_are_caught()
 {
-    return g_faults_are_caught.load(std::memory_order_relaxed);
+    return g_faults.are_caught.load(std::memory_order_relaxed);
 }
 
 // A system call a page, which leaves the memory as it is.

@@ -21,9 +21,8 @@
 namespace vma::libc {
 
 // The models are said here again, or this file would call a function to find each.
-thread_local constinit SignalCounts t_signals [[gnu::tls_model("initial-exec")]] = {};
+thread_local constinit ThreadSignals t_signals [[gnu::tls_model("initial-exec")]] = {};
 constinit std::atomic<std::uint32_t> g_interrupts_of_all{0};
-thread_local constinit int t_signal_wake_fd [[gnu::tls_model("initial-exec")]] = -1;
 thread_local constinit Critical t_critical [[gnu::tls_model("initial-exec")]] = {};
 
 namespace {
@@ -34,9 +33,24 @@ constexpr Record kRestarts = Record{1} << (sizeof(Record) * 8 - 1); // SA_RESTAR
 constexpr Record kOnce = kRestarts >> 1;                            // SA_RESETHAND
 constexpr Record kInfo = kRestarts >> 2;                            // SA_SIGINFO
 constexpr Record kFlags = kRestarts | kOnce | kInfo;
-constinit std::atomic<Record> g_records[NSIG] = {};
-constinit std::atomic<std::uint64_t> g_interrupts = {}; // signals that siginterrupt() made signal() not restart
-constinit std::atomic<bool> g_interrupts_end_all{false};
+
+struct KernelAction { // as rt_sigaction() has it
+    void (*handler)(int, siginfo_t *, void *);
+    unsigned long flags;
+    void (*restorer)();
+    std::uint64_t mask;
+};
+
+// Atomic, as handlers read it at any moment.
+constinit struct {
+    std::atomic<Record> records[NSIG] = {};
+    std::atomic<std::uint64_t> interrupts{0}; // signals that siginterrupt() made signal() not restart
+    std::atomic<std::uint32_t *> turns{nullptr};
+    std::size_t turn_stride = 0; // in words; there before anybody sleeps so
+    std::atomic<bool> interrupts_end_all{false};
+    std::atomic<bool> bypassed{false};
+    KernelAction faults[2] = {}; // SIGSEGV's and SIGBUS's; threads that come together read and write the same
+} g_handlers;
 
 using Handler = void (*)(int, siginfo_t *, void *);
 
@@ -59,25 +73,23 @@ bool is_fault(int signal)
 // itself. handlers_test looks at every byte.
 
 constexpr std::uint64_t kOne = 1;
-constinit std::atomic<std::uint32_t *> g_turns{nullptr};
-constinit std::size_t g_turn_stride = 0; // in words; there before anybody sleeps so
 
 [[gnu::always_inline]] inline Record record_of(int signal)
 {
-    return g_records[signal].load(std::memory_order_relaxed);
+    return g_handlers.records[signal].load(std::memory_order_relaxed);
 }
 
 // The record is looked up again, as a register less has to be kept over the call.
 [[gnu::noinline]] void wake_sleep_and_run(int signal, siginfo_t *info, void *context)
 {
-    raw_syscall(SYS_write, t_signal_wake_fd, &kOne, sizeof kOne); // full, it is readable as well
+    raw_syscall(SYS_write, t_signals.wake_fd, &kOne, sizeof kOne); // full, it is readable as well
     return reinterpret_cast<Handler>(record_of(signal) & ~kFlags)(signal, info, context);
 }
 
 [[gnu::noinline]] void turn_place_and_run(int signal, siginfo_t *info, void *context)
 {
-    if (std::uint32_t *const turns = g_turns.load(std::memory_order_relaxed); turns != nullptr)
-        __atomic_fetch_add(turns + g_turn_stride * static_cast<unsigned>(kTurnAtPlace - t_signal_wake_fd), 1,
+    if (std::uint32_t *const turns = g_handlers.turns.load(std::memory_order_relaxed); turns != nullptr)
+        __atomic_fetch_add(turns + g_handlers.turn_stride * static_cast<unsigned>(kTurnAtPlace - t_signals.wake_fd), 1,
                            __ATOMIC_SEQ_CST); // no call: a stack may be small
     return reinterpret_cast<Handler>(record_of(signal) & ~kFlags)(signal, info, context);
 }
@@ -87,12 +99,12 @@ constinit std::size_t g_turn_stride = 0; // in words; there before anybody sleep
     ++t_signals.all;
     if ((record & kRestarts) == 0)
         ++t_signals.interrupting;
-    if (signal == SIGINT && g_interrupts_end_all.load(std::memory_order_relaxed))
+    if (signal == SIGINT && g_handlers.interrupts_end_all.load(std::memory_order_relaxed))
         g_interrupts_of_all.fetch_add(1, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (t_signal_wake_fd <= kTurnAtPlace) [[unlikely]]
+    if (t_signals.wake_fd <= kTurnAtPlace) [[unlikely]]
         return turn_place_and_run(signal, info, context);
-    if (t_signal_wake_fd >= 0) [[unlikely]]
+    if (t_signals.wake_fd >= 0) [[unlikely]]
         return wake_sleep_and_run(signal, info, context);
     return reinterpret_cast<Handler>(record & ~kFlags)(signal, info, context);
 }
@@ -113,18 +125,10 @@ template <bool kInformed> [[gnu::noinline]] void defer_handler(int signal, sigin
 
 void trampoline(int signal, siginfo_t *info, void *context);
 
-struct KernelAction { // as rt_sigaction() has it
-    void (*handler)(int, siginfo_t *, void *);
-    unsigned long flags;
-    void (*restorer)();
-    std::uint64_t mask;
-};
-template <int kSignal> constinit KernelAction g_fault = {}; // threads that come together read and write the same
-
 // A handler for one signal only is not used up by a fault that is none of the program's. The kernel keeps its flags and mask.
 template <int kSignal> [[gnu::noinline]] void put_back()
 {
-    KernelAction &now = g_fault<kSignal>;
+    KernelAction &now = g_handlers.faults[kSignal == SIGBUS ? 1 : 0];
     if (raw_syscall(SYS_rt_sigaction, kSignal, nullptr, &now, sizeof now.mask) != 0 || now.handler != nullptr)
         return;
     now.handler = &trampoline;
@@ -187,7 +191,7 @@ class NewRecord
 {
 public:
     NewRecord(int signal, sighandler_t handler, Record flags)
-        : slot_(g_records[signal]), before_(slot_.exchange(reinterpret_cast<Record>(handler) | flags))
+        : slot_(g_handlers.records[signal]), before_(slot_.exchange(reinterpret_cast<Record>(handler) | flags))
     {
     }
     ~NewRecord()
@@ -240,7 +244,7 @@ Record flags_of(const struct sigaction &action)
 // signal() and its like, which give a handler and get the last one.
 sighandler_t install(Installer installer, int signal, sighandler_t handler, Record flags)
 {
-    const Record before = valid(signal) ? g_records[signal].load() : 0;
+    const Record before = valid(signal) ? g_handlers.records[signal].load() : 0;
     sighandler_t last;
     if (wants_trampoline(signal, handler)) {
         NewRecord record(signal, handler, flags);
@@ -262,7 +266,7 @@ sighandler_t install(Installer installer, int signal, sighandler_t handler, Reco
 
 void let_interrupts_end_all_polling()
 {
-    g_interrupts_end_all.store(true, std::memory_order_relaxed);
+    g_handlers.interrupts_end_all.store(true, std::memory_order_relaxed);
 }
 
 void deliver_deferred()
@@ -275,18 +279,14 @@ void deliver_deferred()
     errno = saved;
 }
 
-namespace {
-constinit std::atomic<bool> g_bypassed{false};
-}
-
 void handlers_bypass_us()
 {
-    g_bypassed.store(true, std::memory_order_relaxed);
+    g_handlers.bypassed.store(true, std::memory_order_relaxed);
 }
 
 void adopt_handlers_if_bypassed()
 {
-    if (!g_bypassed.load(std::memory_order_relaxed)) [[likely]]
+    if (!g_handlers.bypassed.load(std::memory_order_relaxed)) [[likely]]
         return;
     for (int signal = 1; signal < NSIG; ++signal) {
         struct sigaction now;
@@ -314,7 +314,7 @@ int set_sigaction(int signal, const struct sigaction *action, struct sigaction *
     int result;
     if (!valid(signal) || is_libcs(signal)) // refused before libc looks at the actions
         return real.sigaction(signal, action, old);
-    const Record before = g_records[signal].load();
+    const Record before = g_handlers.records[signal].load();
     if (action == nullptr) {
         result = real.sigaction(signal, nullptr, old);
         if (result == 0 && old != nullptr)
@@ -342,7 +342,7 @@ int set_sigaction(int signal, const struct sigaction *action, struct sigaction *
 
 sighandler_t set_signal(int signal, sighandler_t handler)
 {
-    const bool restarts = valid(signal) && (g_interrupts.load() & bit_of(signal)) == 0;
+    const bool restarts = valid(signal) && (g_handlers.interrupts.load() & bit_of(signal)) == 0;
     return install(real.signal, signal, handler, restarts ? kRestarts : 0);
 }
 
@@ -362,19 +362,19 @@ int set_siginterrupt(int signal, int interrupts)
     if (result != 0 || !valid(signal) || in_vfork_child())
         return result;
     if (interrupts != 0) {
-        g_interrupts.fetch_or(bit_of(signal));
-        g_records[signal].fetch_and(~kRestarts);
+        g_handlers.interrupts.fetch_or(bit_of(signal));
+        g_handlers.records[signal].fetch_and(~kRestarts);
     } else {
-        g_interrupts.fetch_and(~bit_of(signal));
-        g_records[signal].fetch_or(kRestarts);
+        g_handlers.interrupts.fetch_and(~bit_of(signal));
+        g_handlers.records[signal].fetch_or(kRestarts);
     }
     return result;
 }
 
 void set_signal_turns(std::uint32_t *turns, std::size_t stride)
 {
-    g_turn_stride = stride;
-    g_turns.store(turns, std::memory_order_release);
+    g_handlers.turn_stride = stride;
+    g_handlers.turns.store(turns, std::memory_order_release);
 }
 
 } // namespace vma::libc

@@ -14,7 +14,7 @@ constexpr std::uint32_t kActed = 1; // since the number above it was given
 struct alignas(64) KernelActs {
     std::atomic<std::uint32_t> word{2};
 };
-extern KernelActs g_kernel_acts;
+extern KernelActs g_kernel_acts; // atomic; any thread
 
 // Behind the call: another thread's send may come between.
 inline void note_kernel_act()

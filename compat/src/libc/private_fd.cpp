@@ -10,8 +10,7 @@
 
 namespace vma::libc {
 
-[[VMA_TABLE]] constinit DescriptorMap<kMaxPrivate> g_private;
-constinit std::atomic<int (*)(int fd)> g_provider_owns{nullptr};
+[[VMA_TABLE]] constinit PrivateDescriptors g_private;
 
 namespace {
 
@@ -31,8 +30,8 @@ int first_number()
 
 int next_private(unsigned from, unsigned last)
 {
-    if (g_provider_owns.load(std::memory_order_acquire) == nullptr)
-        return g_private.next(from, last);
+    if (g_private.provider_owns.load(std::memory_order_acquire) == nullptr)
+        return g_private.ours.next(from, last);
     for (unsigned fd = from; fd <= last && fd < static_cast<unsigned>(kMaxPrivate); ++fd)
         if (is_private(static_cast<int>(fd)))
             return static_cast<int>(fd);
@@ -46,7 +45,7 @@ int make_private(int fd)
         real.close(fd);
     else
         moved = fd;
-    g_private.add(moved);
+    g_private.ours.add(moved);
     return moved;
 }
 
@@ -54,7 +53,7 @@ void close_private(int fd)
 {
     if (fd < 0)
         return;
-    g_private.remove(fd);
+    g_private.ours.remove(fd);
     real.close(fd);
 }
 

@@ -11,15 +11,18 @@ namespace vma::libc {
 
 inline constexpr int kMaxPrivate = 1 << 16;
 
-extern DescriptorMap<kMaxPrivate> g_private;
-
-// Asks the provider, once it is loaded, which descriptors are its own. It gives one up before it closes it.
-extern std::atomic<int (*)(int fd)> g_provider_owns;
+// Atomic.
+struct PrivateDescriptors {
+    // Asks the provider, once it is loaded, which descriptors are its own. It gives one up before it closes it.
+    std::atomic<int (*)(int fd)> provider_owns{nullptr};
+    DescriptorMap<kMaxPrivate> ours;
+};
+extern PrivateDescriptors g_private;
 
 inline bool is_private(int fd)
 {
-    int (*const owns)(int) = g_provider_owns.load(std::memory_order_acquire);
-    return g_private.has(fd) || (owns != nullptr && owns(fd) != 0);
+    int (*const owns)(int) = g_private.provider_owns.load(std::memory_order_acquire);
+    return g_private.ours.has(fd) || (owns != nullptr && owns(fd) != 0);
 }
 
 // The lowest private number from `from` to `last`, or -1.

@@ -8,9 +8,12 @@
 
 namespace vma::libc {
 
-// Where the provider's code is; nowhere until it is loaded.
-extern std::atomic<std::uintptr_t> g_provider_start;
-extern std::atomic<std::uintptr_t> g_provider_end;
+// Where the provider's code is; nowhere until it is loaded. Set once.
+struct ProviderText {
+    std::atomic<std::uintptr_t> start{0};
+    std::atomic<std::uintptr_t> end{0};
+};
+extern ProviderText g_provider_text;
 
 // Remembers the library that a function of it is in.
 void know_provider(const void *function);
@@ -18,8 +21,8 @@ void know_provider(const void *function);
 inline bool is_provider(const void *return_address)
 {
     const auto address = reinterpret_cast<std::uintptr_t>(return_address);
-    return address >= g_provider_start.load(std::memory_order_relaxed) &&
-           address < g_provider_end.load(std::memory_order_relaxed);
+    return address >= g_provider_text.start.load(std::memory_order_relaxed) &&
+           address < g_provider_text.end.load(std::memory_order_relaxed);
 }
 
 } // namespace vma::libc

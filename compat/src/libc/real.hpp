@@ -101,7 +101,7 @@ struct Real {
 
 // Before resolve_real() each entry is a stub that calls it, so the table may be used at any time, by a constructor of
 // another library that runs before ours too, and a call through it checks nothing.
-extern constinit Real real;
+extern constinit Real real; // written once, entry by entry
 
 // Fills the table; idempotent. Not async-signal-safe: our constructor calls it, before any signal handler can.
 void resolve_real();

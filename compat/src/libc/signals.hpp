@@ -14,7 +14,14 @@ struct SignalCounts {
     std::uint32_t interrupting; // of these, installed without SA_RESTART
 };
 
-[[gnu::tls_model("initial-exec")]] extern thread_local constinit SignalCounts t_signals;
+// Of each thread, its own.
+struct ThreadSignals : SignalCounts {
+    // An eventfd of this thread that the trampoline writes 1 to after it has counted, or -1: a thread that looked at the
+    // counts and is about to sleep with this descriptor in its set then can't miss a handler that runs in between.
+    // kTurnAtPlace - n: it sleeps without one, by futex(2) on the n-th of the words below, to which 1 is added.
+    int wake_fd = -1;
+};
+[[gnu::tls_model("initial-exec")]] extern thread_local constinit ThreadSignals t_signals;
 
 // Handlers of SIGINT that have run in any thread, if that is to end the polling of all (VMA_HANDLE_SIGINTR); else 0.
 extern constinit std::atomic<std::uint32_t> g_interrupts_of_all;
@@ -28,16 +35,12 @@ inline SignalCounts signal_counts()
     return {t_signals.all + of_all, t_signals.interrupting + of_all};
 }
 
-// An eventfd of this thread that the trampoline writes 1 to after it has counted, or -1: a thread that looked at the
-// counts and is about to sleep with this descriptor in its set then can't miss a handler that runs in between.
-// kTurnAtPlace - n: it sleeps without one, by futex(2) on the n-th of the words below, to which 1 is added.
-[[gnu::tls_model("initial-exec")]] extern thread_local constinit int t_signal_wake_fd;
 inline constexpr int kTurnAtPlace = -2;
 void set_signal_turns(std::uint32_t *turns, std::size_t stride); // every so many words; nullptr: there are none
 
 inline void set_signal_wake_fd(int fd)
 {
-    t_signal_wake_fd = fd;
+    t_signals.wake_fd = fd;
     std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 

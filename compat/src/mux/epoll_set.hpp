@@ -168,11 +168,11 @@ inline std::uint64_t place_of_tag(std::uint64_t tag)
 }
 
 using EntryPool = StablePool<Entry, std::size_t{1} << 20>;
-extern EntryPool g_entries;
+extern EntryPool g_entries; // with a lock of its own
 
 // ---- set_table.cpp: descriptors of sets, their life ----------------------------------------------------------------
 
-extern Set *g_sets[sock::kMaxTracked]; // by set_slot() only
+extern Set *g_sets[sock::kMaxTracked]; // by set_slot() only: atomic, written with the table's lock held
 
 inline std::atomic_ref<Set *> set_slot(int fd)
 {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr long kMillisPerSecond = 1000;
 
-constinit std::atomic<bool> g_no_pwait2{false}; // a kernel before 5.11
+constinit std::atomic<bool> g_no_pwait2{false}; // a kernel before 5.11; set once
 
 bool in_millis(const timespec &timeout)
 {

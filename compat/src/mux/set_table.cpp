@@ -16,21 +16,25 @@ namespace vma::mux {
 namespace {
 
 using SetPool = StablePool<Set, std::size_t{1} << 16>;
-constinit SetPool g_pool;
-constinit Mutex g_table_lock; // descriptors that are entered and removed; before Set::lock
-constinit std::atomic<int> g_highest{-1};
+constinit struct {
+    Mutex lock;                                // descriptors that are entered and removed; before Set::lock
+    std::atomic<int> end{0};                   // above all numbers that sets ever had; written with the lock held
+    std::atomic<Set *> main_owner{nullptr};    // the first that has accelerated sockets: it has the main ring
+    std::atomic<std::uint32_t> main_poller{0}; // likewise of the threads that poll
+    SetPool pool;                              // has a lock of its own
+} g_table;
 
 void enter(int fd, Set &set) // table and set locked, or the set not known yet
 {
-    if (fd > g_highest.load(std::memory_order_relaxed))
-        g_highest.store(fd, std::memory_order_relaxed);
+    if (fd > highest_set())
+        g_table.end.store(fd + 1, std::memory_order_relaxed);
     ++set.descriptors;
     set_slot(fd).store(&set, std::memory_order_release);
 }
 
 int other_number(const Set &set)
 {
-    const int highest = g_highest.load(std::memory_order_relaxed);
+    const int highest = highest_set();
     for (int fd = 0; fd <= highest; ++fd)
         if (set_slot(fd).load(std::memory_order_relaxed) == &set)
             return fd;
@@ -114,8 +118,6 @@ bool close_source(sock::MuxHook &hook, int fd, bool last)
     }
 }
 
-constinit std::atomic<Set *> g_main_owner{nullptr}; // the first that has accelerated sockets: it has the main ring
-
 void reset(Set &set) // from the pool: nobody else knows it
 {
     set.taken = 0;
@@ -167,17 +169,17 @@ void forget_user_side(Set &set) // in a forked child: the parent's descriptors, 
 
 int highest_set()
 {
-    return g_highest.load(std::memory_order_relaxed);
+    return g_table.end.load(std::memory_order_relaxed) - 1;
 }
 
 Set *adopt_set(int epfd)
 {
     if (static_cast<unsigned>(epfd) >= static_cast<unsigned>(sock::kMaxTracked))
         return nullptr;
-    LockGuard guard(g_table_lock);
+    LockGuard guard(g_table.lock);
     if (Set *const known = set_of(epfd); known != nullptr)
         return known; // another thread was first
-    Set *const set = g_pool.take();
+    Set *const set = g_table.pool.take();
     if (set == nullptr)
         return nullptr;
     reset(*set);
@@ -193,9 +195,9 @@ constexpr std::uint64_t kPoller = std::uint64_t{1} << 63; // no set has such an 
 // The first thread that polls has the main ring, too.
 std::uint64_t poller_owner(std::uint32_t poller)
 {
-    static constinit std::atomic<std::uint32_t> first{0};
     std::uint32_t owner = 0;
-    if (poller == 0 || first.compare_exchange_strong(owner, poller, std::memory_order_relaxed) || owner == poller)
+    if (poller == 0 || g_table.main_poller.compare_exchange_strong(owner, poller, std::memory_order_relaxed) ||
+        owner == poller)
         return 0;
     return kPoller | poller;
 }
@@ -219,7 +221,7 @@ std::uint64_t ring_owner(sock::Socket &s)
     if (set == nullptr)
         return poller_owner(hook.poller.load(std::memory_order_relaxed));
     Set *owner = nullptr;
-    if (g_main_owner.compare_exchange_strong(owner, set, std::memory_order_relaxed) || owner == set)
+    if (g_table.main_owner.compare_exchange_strong(owner, set, std::memory_order_relaxed) || owner == set)
         return 0;
     return reinterpret_cast<std::uintptr_t>(set); // their memory is never anything else
 }
@@ -241,10 +243,10 @@ void recycle_if_unused(Set &set)
     libc::close_private(kick);
     libc::close_private(set.side_fd.exchange(-1));
     Set *owner = &set;
-    g_main_owner.compare_exchange_strong(owner, nullptr, std::memory_order_relaxed);
+    g_table.main_owner.compare_exchange_strong(owner, nullptr, std::memory_order_relaxed);
     if (stats::Mux *const record = set.record.exchange(nullptr))
         stats::give_back(*record);
-    g_pool.give(&set);
+    g_table.pool.give(&set);
 }
 
 int live_number(const Set &set, int epfd)
@@ -271,7 +273,7 @@ void epoll_dup(int old_fd, int new_fd)
         return;
     if (set_of(new_fd) != nullptr)
         epoll_closed(new_fd);
-    LockGuard guard(g_table_lock);
+    LockGuard guard(g_table.lock);
     Set *const set = set_of(old_fd);
     if (set == nullptr)
         return;
@@ -284,7 +286,7 @@ void epoll_closed(int fd)
     Set *set = nullptr;
     bool last = false;
     {
-        LockGuard guard(g_table_lock);
+        LockGuard guard(g_table.lock);
         set = set_of(fd);
         if (set == nullptr)
             return;
@@ -327,28 +329,28 @@ bool descriptor_closed(sock::Socket &s, int fd, bool last)
 
 void fork_prepare()
 {
-    g_table_lock.lock();
-    g_pool.for_each([](Set &set) { set.lock.lock(); });
-    g_pool.lock().lock();
+    g_table.lock.lock();
+    g_table.pool.for_each([](Set &set) { set.lock.lock(); });
+    g_table.pool.lock().lock();
     g_entries.lock().lock();
 }
 
 void fork_parent()
 {
     g_entries.lock().unlock();
-    g_pool.lock().unlock();
-    g_pool.for_each([](Set &set) { set.lock.unlock(); });
-    g_table_lock.unlock();
+    g_table.pool.lock().unlock();
+    g_table.pool.for_each([](Set &set) { set.lock.unlock(); });
+    g_table.lock.unlock();
 }
 
 void fork_child()
 {
     g_entries.lock().reset();
-    g_pool.lock().reset();
-    g_table_lock.reset();
-    g_pool.for_each(forget_user_side);
+    g_table.pool.lock().reset();
+    g_table.lock.reset();
+    g_table.pool.for_each(forget_user_side);
     forget_other_threads();
-    g_pool.for_each([](Set &set) {
+    g_table.pool.for_each([](Set &set) {
         if (!set.pooled.load(std::memory_order_relaxed))
             take_over_again(set);
     });

@@ -10,6 +10,7 @@
 
 #include "compat/src/base/bounds.hpp"
 #include "compat/src/config/log.hpp"
+#include "compat/src/config/once.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/exception.hpp"
@@ -33,7 +34,7 @@
 namespace vma::sock {
 
 constinit Mutex g_lift_lock;
-constinit Socket *g_live_sockets = nullptr;
+constinit Socket *g_live_sockets = nullptr; // g_lift_lock
 
 namespace {
 
@@ -94,9 +95,8 @@ bool stand_beside(const Socket &s, int fd)
         fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_TCP_SOCKET), &fd, sizeof fd);
     if (error == 0)
         return true;
-    static constinit std::atomic<bool> said{false};
     const bool gone = error == -ENOENT || error == -ENOTCONN || error == -EBADF; // the peer's process, or the socket
-    if (!gone && !said.exchange(true))
+    if (!gone && config::is_first(config::Once::kNoPeer))
         VMA_LOG(kWarn,
                 "fd=%d: cannot ask the kernel who has the other end: %s; this and later such connections stay on the "
                 "kernel",
@@ -108,8 +108,7 @@ void attach(Socket &s, int fd, const Offer &offer)
 {
     const int result = open_endpoint(s, engine_objects().info, engine_device());
     if (result != 0) {
-        static constinit std::atomic<bool> said{false};
-        if (!said.exchange(true))
+        if (config::is_first(config::Once::kNoEndpoint))
             VMA_LOG(kWarn, "fd=%d: cannot open an endpoint: %s; this and later such connections stay on the kernel", fd,
                     strerror(-result));
         refuse_offload(s, "no endpoint could be opened");

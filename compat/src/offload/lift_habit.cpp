@@ -19,12 +19,15 @@ constexpr std::int32_t kCostShare = 8; // of one connection in the cost of the n
 constexpr std::int32_t kForget = 128;  // so that it is tried again
 constexpr std::int32_t kShare = 16;    // of one connection in what is expected of the next
 
-constinit LiftHabit g_made;
-constinit LiftHabit g_accepted;
+// Of all connections of the process; each has a lock of its own.
+constinit struct {
+    LiftHabit made;
+    LiftHabit accepted;
+} g_habits;
 
 LiftHabit &habit_of(const Socket &s)
 {
-    return s.role == Role::kAcceptor ? g_accepted : g_made;
+    return s.role == Role::kAcceptor ? g_habits.accepted : g_habits.made;
 }
 
 bool learns(const Socket &s)
@@ -82,8 +85,8 @@ void note_end_of_stream(const Socket &s)
 
 void lift_habits_after_fork_in_child()
 {
-    g_made.after_fork_in_child();
-    g_accepted.after_fork_in_child();
+    g_habits.made.after_fork_in_child();
+    g_habits.accepted.after_fork_in_child();
 }
 
 } // namespace vma::sock

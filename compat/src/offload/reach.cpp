@@ -50,9 +50,12 @@ struct Refusal {
     std::int64_t pause_ns = 0; // 0: free
 };
 
-constinit Refusal g_refusals[64];
-constinit Socket *g_attempts = nullptr;
-constinit std::atomic<bool> g_attempts_open{false};
+// Lift lock; whether any is open is read without.
+constinit struct {
+    Refusal refusals[64];
+    Socket *attempts = nullptr;
+    std::atomic<bool> any_open{false};
+} g_reach;
 
 // FNV-1a over both ends, in their v4-mapped form.
 std::uint64_t name_of(const sockaddr_in6 &connector, const sockaddr_in6 &acceptor)
@@ -81,7 +84,7 @@ bool same_host(const in6_addr &a, const in6_addr &b)
 
 Refusal *refusal_of(const in6_addr &host)
 {
-    for (Refusal &r : g_refusals)
+    for (Refusal &r : g_reach.refusals)
         if (r.pause_ns != 0 && same_host(r.host, host))
             return &r;
     return nullptr;
@@ -91,7 +94,7 @@ void remember_refusal(const in6_addr &host)
 {
     Refusal *r = refusal_of(host);
     if (r == nullptr) {
-        r = std::min_element(std::begin(g_refusals), std::end(g_refusals),
+        r = std::min_element(std::begin(g_reach.refusals), std::end(g_reach.refusals),
                              [](const Refusal &a, const Refusal &b) { return a.until_ns < b.until_ns; });
         *r = {host, 0, 0};
     }
@@ -232,8 +235,8 @@ void begin_attempt(Socket &s)
     s.attempt.tries = 0;
     const bool at_once = s.role == Role::kConnector || !config::params().remote_streams; // no listener to wait for
     s.attempt.due_ns = now_ns() + (at_once ? 0 : kTryAfterNs[0]);
-    add_live(g_attempts, s);
-    g_attempts_open.store(true, std::memory_order_release);
+    add_live(g_reach.attempts, s);
+    g_reach.any_open.store(true, std::memory_order_release);
     engine_wake_helper();
 }
 
@@ -247,8 +250,8 @@ void end_attempt(Socket &s)
         --s.device->users;
     }
     s.attempt.open = false;
-    remove_live(g_attempts, s);
-    g_attempts_open.store(g_attempts != nullptr, std::memory_order_release);
+    remove_live(g_reach.attempts, s);
+    g_reach.any_open.store(g_reach.attempts != nullptr, std::memory_order_release);
 }
 
 void attempt_succeeded(Socket &s)
@@ -270,14 +273,14 @@ void attempt_failed(Socket &s)
 
 bool attempts_are_open()
 {
-    return g_attempts_open.load(std::memory_order_acquire);
+    return g_reach.any_open.load(std::memory_order_acquire);
 }
 
 void tick_attempts()
 {
     const LockGuard guard(g_lift_lock);
     const std::int64_t now = now_ns();
-    for (Socket *s = g_attempts; s != nullptr;) {
+    for (Socket *s = g_reach.attempts; s != nullptr;) {
         Socket *const next = s->next_live;
         if (now >= s->attempt.due_ns)
             step(*s);
@@ -309,8 +312,8 @@ void on_remote_request(fid_pep *listener, fi_info *info, const void *data, std::
 
 void attempts_after_fork_in_child()
 {
-    g_attempts = nullptr;
-    g_attempts_open.store(false, std::memory_order_relaxed);
+    g_reach.attempts = nullptr;
+    g_reach.any_open.store(false, std::memory_order_relaxed);
 }
 
 } // namespace vma::sock

@@ -44,7 +44,10 @@ constexpr std::uint32_t kLookMs = 50;   // between looks whether routes of datag
 constexpr std::size_t kMostOver = 64;   // sockets released in one tick
 constexpr std::size_t kPrivateDataMax = 256;
 
-std::atomic<std::uint32_t> g_tick{0};
+constinit struct {
+    std::atomic<std::uint32_t> tick{0}; // written by the helper thread
+    std::uint32_t next_ring = 0;        // the helper thread's: the index of the socket whose ring is looked at next
+} g_helper;
 
 void handle_event(std::uint32_t event, const fi_eq_cm_entry &entry, const void *data, std::size_t len)
 {
@@ -168,7 +171,7 @@ bool tick_all(bool counts, std::uint32_t turns)
             if (is_live(s) && is_due_again(s))
                 g_due.add(index);
         });
-        look_at_idle_rings(std::max(helper_turns_in(idle_look_ms()) / turns, 1U), idle);
+        look_at_idle_rings(std::max(helper_turns_in(idle_look_ms()) / turns, 1U), g_helper.next_ring, idle);
         moved |= udp::g_listed != nullptr;
     }
     while (count != 0)
@@ -288,7 +291,7 @@ void Helper::look_after_sockets(std::uint32_t turns)
         udp::look_at_memberships();
         const LockGuard guard(g_lift_lock);
         udp::look_at_routes(udp::current_tick() + looks);
-        g_tick.fetch_add(looks, std::memory_order_relaxed);
+        g_helper.tick.fetch_add(looks, std::memory_order_relaxed);
         udp::look_after_port_groups();
         follow_device_times();
     }
@@ -339,7 +342,7 @@ void Helper::take_turn()
 
 std::uint32_t udp::current_tick()
 {
-    return g_tick.load(std::memory_order_relaxed);
+    return g_helper.tick.load(std::memory_order_relaxed);
 }
 
 void *help_engine(void *)

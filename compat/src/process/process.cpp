@@ -34,8 +34,11 @@ void sleepers_after_fork_in_child();
 
 namespace {
 
-bool g_is_child = false;               // of a fork
-std::uint32_t g_depth_before_fork = 0; // of the forking thread; lift lock
+// Lift lock, and by the only thread of a child.
+constinit struct {
+    bool is_child = false;          // of a fork
+    std::uint32_t depth_before = 0; // of the forking thread
+} g_fork;
 
 template <class Visit> void each_in_use(const SocketSet &set, Visit visit)
 {
@@ -50,7 +53,7 @@ template <class Visit> void each_in_use(const SocketSet &set, Visit visit)
 // Of the others there is nothing to give back.
 template <class Visit> void each_noted(Visit visit)
 {
-    each_in_use(g_noted, visit);
+    each_in_use(g_sockets.noted, visit);
 }
 
 // Gives every socket of the pool that `chosen` says back to the kernel: all are asked first, then all are waited for. None
@@ -182,7 +185,7 @@ void return_all_shared_by_fork()
             g_helper_turn.unlock();
         }
     }
-    g_depth_before_fork = depth;
+    g_fork.depth_before = depth;
     each_noted(share);
     kMultiplexers.fork_prepare();
     lock_pool_for_fork();
@@ -202,7 +205,7 @@ void after_fork_in_parent()
 
 void after_fork_in_child()
 {
-    g_is_child = true;
+    g_fork.is_child = true;
     retired_after_fork_in_child();
     stats::after_fork_in_child();
     accounting_after_fork_in_child();
@@ -232,7 +235,7 @@ void after_fork_in_child()
         release_if_unused(*socket_by_index(i));
     kMultiplexers.fork_child();
     each_noted([](Socket &s) { protocol(s).leave_in_child(s); });
-    libc::restore_critical(g_depth_before_fork);
+    libc::restore_critical(g_fork.depth_before);
 }
 
 void forked(pid_t child)
@@ -245,7 +248,7 @@ namespace {
 // What the program leaves to the kernel to close. A child's are its parent's to explain.
 void explain_all()
 {
-    if (g_is_child || !config::log_enabled(config::Level::kDebug))
+    if (g_fork.is_child || !config::log_enabled(config::Level::kDebug))
         return;
     for (std::uint32_t i = 0; i < pool_size(); ++i) {
         Socket &s = *socket_by_index(i);
@@ -295,7 +298,7 @@ void return_surviving_exec()
 {
     finish_resends();
     const Survivors survivors(
-        [](std::uint32_t index) { return g_noted.has(static_cast<int>(index)) || g_held[index] != 0; });
+        [](std::uint32_t index) { return g_sockets.noted.has(static_cast<int>(index)) || g_held.cells[index] != 0; });
     // A port goes with the process, and the kernel has to end what it carried.
     return_sockets([&survivors](const Socket &s) { return !transport(s).spans || survivors.has(s); }, "exec",
                    Heir::kAnybody);
@@ -303,8 +306,8 @@ void return_surviving_exec()
         if (survivors.has(s))
             hand_over(s);
     });
-    each_index(g_open, [&survivors](std::uint32_t index) {
-        if (g_held[index] != 0 && survivors.has(*socket_by_index(index)))
+    each_index(g_sockets.open, [&survivors](std::uint32_t index) {
+        if (g_held.cells[index] != 0 && survivors.has(*socket_by_index(index)))
             share_for_good(*socket_by_index(index));
     });
     holders_before_exec();
@@ -324,7 +327,7 @@ void return_for_spawn(bool has_file_actions)
         if (has_file_actions || survivors.has(s))
             hand_over(s);
     });
-    each_in_use(g_open, [&survivors](Socket &s) {
+    each_in_use(g_sockets.open, [&survivors](Socket &s) {
         if (survivors.has(s)) // the child may use it, and we don't see when it stops
             stay_on_kernel(s);
     });

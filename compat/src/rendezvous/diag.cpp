@@ -15,6 +15,7 @@
 
 #include "compat/src/base/lock.hpp"
 #include "compat/src/config/log.hpp"
+#include "compat/src/config/once.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
@@ -32,14 +33,17 @@ struct Question {
     inet_diag_req_v2 request;
 };
 
-constinit Mutex g_lock;
-constinit int g_socket = -1; // g_lock
+constinit struct {
+    Mutex lock;
+    int socket = -1;
+} g_netlink;
 
 int open_netlink()
 {
-    if (g_socket < 0)
-        g_socket = libc::make_private(libc::real.socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
-    return g_socket;
+    if (g_netlink.socket < 0)
+        g_netlink.socket =
+            libc::make_private(libc::real.socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+    return g_netlink.socket;
 }
 
 Question ask_for(const Flow &flow)
@@ -88,8 +92,7 @@ int exchange(int netlink, const Question &q, inet_diag_msg &out)
 
 Answer unknown(const char *why)
 {
-    static constinit std::atomic<bool> said{false};
-    if (!said.exchange(true))
+    if (config::is_first(config::Once::kNoReceivers))
         VMA_LOG(kWarn, "cannot ask the kernel for the receivers of datagrams: %s; datagrams go by the kernel", why);
     return Answer::kUnknown;
 }
@@ -100,7 +103,7 @@ Answer find_receiver(int fd, const Flow &flow, Identity &out, std::uint32_t *unr
 {
     const Question q = ask_for(flow);
     inet_diag_msg m = {};
-    LockGuard guard(g_lock);
+    LockGuard guard(g_netlink.lock);
     const int netlink = open_netlink();
     if (netlink < 0)
         return unknown(strerror(errno));
@@ -110,8 +113,8 @@ Answer find_receiver(int fd, const Flow &flow, Identity &out, std::uint32_t *unr
     if (error == ENOENT)
         return Answer::kNobody;
     if (error != 0) {
-        libc::close_private(g_socket);
-        g_socket = -1;
+        libc::close_private(g_netlink.socket);
+        g_netlink.socket = -1;
         return unknown(strerror(error));
     }
     if (m.idiag_uid != ::geteuid())
@@ -197,7 +200,7 @@ Step read_list(const char *answer, std::size_t length, const Flow &flow, std::ui
 bool list_family(int netlink, std::uint8_t family, const Flow &flow, std::uint32_t interface,
                  std::vector<Identity> &out)
 {
-    [[VMA_TABLE]] static constinit char answer[32768]; // g_lock
+    [[VMA_TABLE]] static constinit char answer[32768]; // g_netlink.lock
     Question q = {};
     q.header.nlmsg_len = sizeof q;
     q.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
@@ -221,7 +224,7 @@ bool list_family(int netlink, std::uint8_t family, const Flow &flow, std::uint32
 
 bool list_receivers(int fd, const Flow &flow, std::uint32_t interface, std::vector<Identity> &out)
 {
-    LockGuard guard(g_lock);
+    LockGuard guard(g_netlink.lock);
     const int netlink = open_netlink();
     if (netlink < 0 || network_of(netlink) != network_of(fd))
         return false;
@@ -229,8 +232,8 @@ bool list_receivers(int fd, const Flow &flow, std::uint32_t interface, std::vect
     if ((!v4 || list_family(netlink, AF_INET, flow, interface, out)) &&
         list_family(netlink, AF_INET6, flow, interface, out))
         return true;
-    libc::close_private(g_socket); // what is left of an answer goes with it
-    g_socket = -1;
+    libc::close_private(g_netlink.socket); // what is left of an answer goes with it
+    g_netlink.socket = -1;
     return false;
 }
 
@@ -294,10 +297,10 @@ bool find_source(const sockaddr_in6 &destination, sockaddr_in6 &source)
 
 void diag_after_fork_in_child()
 {
-    g_lock.reset();
-    if (g_socket >= 0)
-        libc::close_private(g_socket); // answers would be mixed up with the parent's
-    g_socket = -1;
+    g_netlink.lock.reset();
+    if (g_netlink.socket >= 0)
+        libc::close_private(g_netlink.socket); // answers would be mixed up with the parent's
+    g_netlink.socket = -1;
 }
 
 } // namespace vma::sock::udp

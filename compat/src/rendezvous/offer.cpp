@@ -42,7 +42,7 @@ struct Directory {
     std::atomic<Generations *> generations{nullptr}; // set with the lift lock, read by every call
 };
 [[VMA_STARTUP_DATA]] constinit Directory g_directory;
-constinit Generations g_no_generations;
+constinit Generations g_no_generations; // until there is a directory
 
 struct Name {
     char text[kPathMax + 128];

@@ -13,19 +13,18 @@
 
 namespace vma::rules {
 
-constinit std::atomic<bool> g_any{false};
-
-namespace {
-
 struct Node {
     Rule rule;
     const Node *next = nullptr;
 };
-constinit std::atomic<const Node *> g_rules[kRoles] = {}; // first match first; nodes live for ever
+
+[[VMA_STARTUP_DATA]] constinit Rules g_rules;
+
+namespace {
 
 std::atomic<const Node *> &rules_of(Role role)
 {
-    return g_rules[static_cast<std::size_t>(role)];
+    return g_rules.first[static_cast<std::size_t>(role)];
 }
 
 void put_first(const Rule &rule)
@@ -36,7 +35,7 @@ void put_first(const Rule &rule)
     while (!rules_of(rule.role).compare_exchange_weak(node->next, node.get(), std::memory_order_release)) {
     }
     static_cast<void>(node.release());
-    g_any.store(true, std::memory_order_release);
+    g_rules.any.store(true, std::memory_order_release);
 }
 
 class Log final : public Reporter
@@ -103,8 +102,7 @@ void tell(const Rule &rule)
 
 [[VMA_AT_STARTUP]] void load()
 {
-    [[VMA_STARTUP_DATA]] static constinit std::atomic_flag loaded;
-    if (loaded.test_and_set(std::memory_order_acq_rel))
+    if (g_rules.loaded.test_and_set(std::memory_order_acq_rel))
         return;
     const int saved = errno;
     read_own_section();

@@ -18,11 +18,19 @@ void load();
 // A line of libvma.conf, put before all others of its role. 0, or -1 with EINVAL and an error in the log.
 int add(const char *line);
 
-extern std::atomic<bool> g_any;
+struct Node;
+
+// Any thread reads and adds.
+struct Rules {
+    std::atomic<bool> any{false};
+    std::atomic_flag loaded;
+    std::atomic<const Node *> first[kRoles] = {}; // that match is first; nodes live for ever
+};
+extern Rules g_rules;
 
 inline bool exist()
 {
-    return g_any.load(std::memory_order_acquire);
+    return g_rules.any.load(std::memory_order_acquire);
 }
 
 // Whether the first rule that matches says that the kernel has it; no rule: it is ours. Addresses as in rule.hpp.

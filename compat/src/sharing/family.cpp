@@ -59,57 +59,65 @@ constexpr Limits kLarge = {4096, 1U << 17};
 constexpr Limits kSmall = {256, 1U << 14};
 constexpr rlim_t kRoomForLarge = rlim_t{8} << 30; // where a program may not have more, it needs it itself
 
-constinit Limits g_limits = {0, 0};
-std::uint8_t *g_memory = nullptr;
-bool g_failed = false;
-int g_fd = -1;                  // an empty file in memory, whose locks tell who has become another program
-ino_t g_inode = 0;              // its
-std::uint32_t g_self = 0;       // our record, and one; 0: none
-std::uint32_t g_child = 0;      // likewise of the child that is being made
-std::uint32_t g_next_cell = 1;  // where a free one is looked for first
-pid_t g_process = 0;            // ours, when g_self was taken: a copy made behind our back holds nothing
-std::uint64_t g_space = 0;      // our namespace of numbers
-bool g_knows_numbers = true;    // false: which namespaces our ancestors were in can't be told
-bool g_looked_for_room = false; // since the last fork, among the dead
-constinit Mutex g_row_lock;     // of our row: what is copied for a child is what is counted for it. Taken last
-[[gnu::tls_model("initial-exec")]] thread_local constinit std::uint32_t t_fork = 0; // number of it in the family
-[[gnu::tls_model("initial-exec")]] thread_local constinit std::uint32_t t_child = 0;
+// What this process knows of its family. Lift lock; who leaves a cell reads it without, as `self` and `process` change in a forked child only.
+constinit struct {
+    Limits limits = {0, 0};
+    std::uint8_t *memory = nullptr;
+    bool failed = false;
+    int fd = -1;                  // an empty file in memory, whose locks tell who has become another program
+    ino_t inode = 0;              // its
+    std::uint32_t self = 0;       // our record, and one; 0: none
+    std::uint32_t child = 0;      // likewise of the child that is being made
+    std::uint32_t next_cell = 1;  // where a free one is looked for first
+    pid_t process = 0;            // ours, when `self` was taken: a copy made behind our back holds nothing
+    std::uint64_t space = 0;      // our namespace of numbers
+    bool knows_numbers = true;    // false: which namespaces our ancestors were in can't be told
+    bool looked_for_room = false; // since the last fork, among the dead
+    Mutex row_lock;               // of our row: what is copied for a child is what is counted for it. Taken last
+} g_family;
+
+struct Fork {
+    std::uint32_t number; // of it in the family
+    std::uint32_t child;  // its record, and one; 0: none
+};
+[[gnu::tls_model("initial-exec")]] thread_local constinit Fork t_fork = {};
 
 // What stands for the child of this thread's fork until its number is known.
 std::uint64_t token()
 {
-    return kBeingBorn | std::uint64_t{t_fork} << 32;
+    return kBeingBorn | std::uint64_t{t_fork.number} << 32;
 }
 
 std::size_t row_words()
 {
-    return g_limits.cells / kBits;
+    return g_family.limits.cells / kBits;
 }
 
 std::size_t table_bytes()
 {
-    return sizeof(Head) + g_limits.processes * (sizeof(Process) + row_words() * sizeof(Word)) +
-           g_limits.cells * sizeof(Count);
+    return sizeof(Head) + g_family.limits.processes * (sizeof(Process) + row_words() * sizeof(Word)) +
+           g_family.limits.cells * sizeof(Count);
 }
 
 Head &head()
 {
-    return *reinterpret_cast<Head *>(g_memory);
+    return *reinterpret_cast<Head *>(g_family.memory);
 }
 
 Process &process(std::uint32_t i)
 {
-    return reinterpret_cast<Process *>(g_memory + sizeof(Head))[i];
+    return reinterpret_cast<Process *>(g_family.memory + sizeof(Head))[i];
 }
 
 Count &count(Cell cell)
 {
-    return reinterpret_cast<Count *>(g_memory + sizeof(Head) + g_limits.processes * sizeof(Process))[cell];
+    return reinterpret_cast<Count *>(g_family.memory + sizeof(Head) +
+                                     g_family.limits.processes * sizeof(Process))[cell];
 }
 
 Word *row(std::uint32_t i)
 {
-    return reinterpret_cast<Word *>(&count(g_limits.cells)) + i * row_words();
+    return reinterpret_cast<Word *>(&count(g_family.limits.cells)) + i * row_words();
 }
 
 template <typename T> void raise_to(std::atomic<T> &most, T value)
@@ -121,7 +129,7 @@ template <typename T> void raise_to(std::atomic<T> &most, T value)
 
 std::uint64_t own_name()
 {
-    return g_space << 32 | static_cast<std::uint32_t>(::getpid());
+    return g_family.space << 32 | static_cast<std::uint32_t>(::getpid());
 }
 
 void choose_limits()
@@ -129,8 +137,8 @@ void choose_limits()
     rlimit room = {};
     const bool wide =
         ::getrlimit(RLIMIT_AS, &room) == 0 && (room.rlim_cur == RLIM_INFINITY || room.rlim_cur >= kRoomForLarge);
-    if (g_limits.cells == 0)
-        g_limits = wide ? kLarge : kSmall;
+    if (g_family.limits.cells == 0)
+        g_family.limits = wide ? kLarge : kSmall;
 }
 
 // Without it (no descriptor is left) a process that becomes another program counts for as long as that runs.
@@ -140,8 +148,8 @@ void open_locks()
     const int fd = ::memfd_create("vma-family", MFD_CLOEXEC);
     if (fd < 0)
         return;
-    g_fd = libc::make_private(fd);
-    g_inode = ::fstat(g_fd, &st) == 0 ? st.st_ino : 0;
+    g_family.fd = libc::make_private(fd);
+    g_family.inode = ::fstat(g_family.fd, &st) == 0 ? st.st_ino : 0;
 }
 
 bool map_table()
@@ -150,19 +158,19 @@ bool map_table()
         ::mmap(nullptr, table_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return false;
-    g_memory = static_cast<std::uint8_t *>(memory); // zeros
+    g_family.memory = static_cast<std::uint8_t *>(memory); // zeros
     open_locks();
     return true;
 }
 
 bool make_table()
 {
-    if (g_memory != nullptr || g_failed)
-        return !g_failed;
+    if (g_family.memory != nullptr || g_family.failed)
+        return !g_family.failed;
     choose_limits();
-    g_space = pid_space() & UINT32_MAX; // the kernel counts them in 32 bits
-    g_failed = !map_table();
-    return !g_failed;
+    g_family.space = pid_space() & UINT32_MAX; // the kernel counts them in 32 bits
+    g_family.failed = !map_table();
+    return !g_family.failed;
 }
 
 // ---- who is gone ------------------------------------------------------------------------------------------------------------
@@ -181,14 +189,15 @@ struct flock lock_of(std::uint32_t i, short type)
 bool have_locks()
 {
     struct stat st = {};
-    return g_fd >= 0 && ::fstat(g_fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_ino == g_inode && st.st_nlink == 0;
+    return g_family.fd >= 0 && ::fstat(g_family.fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_ino == g_family.inode &&
+           st.st_nlink == 0;
 }
 
 bool has_become_another_program(std::uint32_t i)
 {
     struct flock lock = lock_of(i, F_WRLCK);
     return process(i).execs.load(std::memory_order_acquire) && have_locks() &&
-           libc::real.fcntl(g_fd, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+           libc::real.fcntl(g_family.fd, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
 }
 
 bool is_gone(std::uint32_t i)
@@ -198,8 +207,8 @@ bool is_gone(std::uint32_t i)
         return who == kNobody;
     if (has_become_another_program(i))
         return true;
-    return g_knows_numbers && who >> 32 == g_space && ::kill(static_cast<pid_t>(who & UINT32_MAX), 0) != 0 &&
-           errno == ESRCH;
+    return g_family.knows_numbers && who >> 32 == g_family.space &&
+           ::kill(static_cast<pid_t>(who & UINT32_MAX), 0) != 0 && errno == ESRCH;
 }
 
 void give_up(Cell cell)
@@ -246,7 +255,7 @@ bool forget_if_gone(std::uint32_t i)
 // Each fork adds one, and looks for two of the dead: they never become many.
 void sweep(std::uint32_t most)
 {
-    const std::uint32_t known = std::min(head().processes.load(), g_limits.processes);
+    const std::uint32_t known = std::min(head().processes.load(), g_family.limits.processes);
     for (std::uint32_t n = 0; n < std::min(most, known); ++n) {
         const std::uint32_t i = head().swept.fetch_add(1, std::memory_order_relaxed) % known;
         if (process(i).who.load(std::memory_order_relaxed) != kNobody)
@@ -257,7 +266,7 @@ void sweep(std::uint32_t most)
 // The record's place and one, or 0.
 std::uint32_t take_free(std::uint64_t who)
 {
-    const std::uint32_t known = std::min(head().processes.load() + 1, g_limits.processes);
+    const std::uint32_t known = std::min(head().processes.load() + 1, g_family.limits.processes);
     for (std::uint32_t i = 0; i < known; ++i) {
         std::uint64_t nobody = kNobody;
         if (process(i).who.load(std::memory_order_relaxed) != kNobody ||
@@ -282,13 +291,13 @@ std::uint32_t take_record(std::uint64_t who)
 
 bool has_record()
 {
-    if (g_self != 0)
+    if (g_family.self != 0)
         return true;
     if (!make_table())
         return false;
-    g_self = take_record(own_name());
-    g_process = ::getpid();
-    return g_self != 0;
+    g_family.self = take_record(own_name());
+    g_family.process = ::getpid();
+    return g_family.self != 0;
 }
 
 Word &word_of(std::uint32_t record, Cell cell)
@@ -307,9 +316,9 @@ bool reserve_cell(std::uint32_t cells)
         if (head().cells.fetch_add(1) < cells)
             return true;
         head().cells.fetch_sub(1);
-        if (g_looked_for_room)
+        if (g_family.looked_for_room)
             return false;
-        g_looked_for_room = true;
+        g_family.looked_for_room = true;
         sweep(UINT32_MAX);
     }
 }
@@ -318,25 +327,25 @@ bool reserve_cell(std::uint32_t cells)
 
 void set_limits(std::uint32_t processes, std::uint32_t cells)
 {
-    g_limits = {processes, cells};
+    g_family.limits = {processes, cells};
 }
 
 Cell take()
 {
     if (!has_record())
         return kNoCell;
-    const std::uint32_t cells = g_limits.cells - 1;
+    const std::uint32_t cells = g_family.limits.cells - 1;
     if (!reserve_cell(cells))
         return kNoCell;
     for (std::uint32_t tries = 0; tries < 2 * cells;
          ++tries) { // there is one, unless others take and give while we look
-        const Cell cell = g_next_cell;
-        g_next_cell = cell == cells ? 1 : cell + 1;
+        const Cell cell = g_family.next_cell;
+        g_family.next_cell = cell == cells ? 1 : cell + 1;
         std::uint32_t none = 0;
         if (count(cell).load(std::memory_order_relaxed) != 0 || !count(cell).compare_exchange_strong(none, 1))
             continue;
         raise_to(head().words, cell / kBits + 1);
-        word_of(g_self, cell).fetch_or(bit_of(cell));
+        word_of(g_family.self, cell).fetch_or(bit_of(cell));
         return cell;
     }
     head().cells.fetch_sub(1);
@@ -346,10 +355,10 @@ Cell take()
 // Under a filter of system calls it stays held: others find out when the process has ended.
 void leave(Cell cell)
 {
-    if (g_self == 0 || sandboxed() || ::getpid() != g_process)
+    if (g_family.self == 0 || sandboxed() || ::getpid() != g_family.process)
         return;
-    const LockGuard guard(g_row_lock);
-    if ((word_of(g_self, cell).fetch_and(~bit_of(cell)) & bit_of(cell)) != 0)
+    const LockGuard guard(g_family.row_lock);
+    if ((word_of(g_family.self, cell).fetch_and(~bit_of(cell)) & bit_of(cell)) != 0)
         give_up(cell);
 }
 
@@ -360,11 +369,11 @@ void keep_for_good(Cell cell)
 
 bool is_alone(Cell cell)
 {
-    const std::uint32_t known = std::min(head().processes.load(), g_limits.processes);
+    const std::uint32_t known = std::min(head().processes.load(), g_family.limits.processes);
     if (count(cell).load() >= kForGood)
         return false;
     for (std::uint32_t i = 0; i < known && count(cell).load() > 1; ++i) {
-        if (i + 1 == g_self || (row(i)[cell / kBits].load() & bit_of(cell)) == 0)
+        if (i + 1 == g_family.self || (row(i)[cell / kBits].load() & bit_of(cell)) == 0)
             continue;
         if (!forget_if_gone(i))
             return false;
@@ -376,8 +385,8 @@ bool is_alone(Cell cell)
 
 void no_fork_shares()
 {
-    g_looked_for_room = false;
-    t_child = g_child = 0;
+    g_family.looked_for_room = false;
+    t_fork.child = g_family.child = 0;
 }
 
 bool before_fork()
@@ -385,18 +394,18 @@ bool before_fork()
     no_fork_shares();
     if (!has_record())
         return false;
-    t_fork = head().forks.fetch_add(1);
-    t_child = g_child = take_record(token());
-    if (g_child == 0)
+    t_fork.number = head().forks.fetch_add(1);
+    t_fork.child = g_family.child = take_record(token());
+    if (g_family.child == 0)
         return false;
     const std::uint32_t words = head().words.load(std::memory_order_acquire);
-    const LockGuard guard(g_row_lock);
+    const LockGuard guard(g_family.row_lock);
     for (std::uint32_t w = 0; w < words; ++w) {
-        const std::uint64_t bits = row(g_self - 1)[w].load();
+        const std::uint64_t bits = row(g_family.self - 1)[w].load();
         if (bits == 0)
             continue;
         each_bit(bits, w, [](Cell cell) { count(cell).fetch_add(1); });
-        row(g_child - 1)[w].store(bits);
+        row(g_family.child - 1)[w].store(bits);
     }
     return true;
 }
@@ -404,49 +413,51 @@ bool before_fork()
 // A parent in another namespace has no number here, nor have we one that it knows: it writes that down itself.
 void after_fork_in_child()
 {
-    if (g_memory == nullptr)
+    if (g_family.memory == nullptr)
         return;
-    const std::uint64_t parents = g_space;
-    g_space = pid_space() & UINT32_MAX;
-    g_knows_numbers = g_space != 0 || (g_knows_numbers && ::getppid() != 0); // 0: there is no /proc
-    g_row_lock.reset();
-    g_self = g_child;
-    g_child = 0;
-    g_process = ::getpid();
+    const std::uint64_t parents = g_family.space;
+    g_family.space = pid_space() & UINT32_MAX;
+    g_family.knows_numbers =
+        g_family.space != 0 || (g_family.knows_numbers && ::getppid() != 0); // 0: there is no /proc
+    g_family.row_lock.reset();
+    g_family.self = g_family.child;
+    g_family.child = 0;
+    g_family.process = ::getpid();
     std::uint64_t born = token();
-    if (g_self != 0 && g_knows_numbers && parents == g_space)
-        process(g_self - 1).who.compare_exchange_strong(born, own_name());
+    if (g_family.self != 0 && g_family.knows_numbers && parents == g_family.space)
+        process(g_family.self - 1).who.compare_exchange_strong(born, own_name());
 }
 
 void after_fork(pid_t child)
 {
-    if (t_child == 0)
+    if (t_fork.child == 0)
         return;
-    const std::uint32_t i = t_child - 1;
-    t_child = 0;
+    const std::uint32_t i = t_fork.child - 1;
+    t_fork.child = 0;
     std::uint64_t born = token();
     if (child > 0)
-        process(i).who.compare_exchange_strong(born, g_space << 32 | static_cast<std::uint32_t>(child));
+        process(i).who.compare_exchange_strong(born, g_family.space << 32 | static_cast<std::uint32_t>(child));
     else if (process(i).who.compare_exchange_strong(born, kBeingTaken))
         clear_record(i);
 }
 
 void exec_begins()
 {
-    if (g_self == 0 || ::getpid() != g_process || !have_locks())
+    if (g_family.self == 0 || ::getpid() != g_family.process || !have_locks())
         return;
-    struct flock lock = lock_of(g_self - 1, F_WRLCK);
-    if (libc::real.fcntl(g_fd, F_SETLK, &lock) == 0)
-        process(g_self - 1).execs.store(true, std::memory_order_release);
+    struct flock lock = lock_of(g_family.self - 1, F_WRLCK);
+    if (libc::real.fcntl(g_family.fd, F_SETLK, &lock) == 0)
+        process(g_family.self - 1).execs.store(true, std::memory_order_release);
 }
 
 void exec_failed()
 {
-    if (g_self == 0 || ::getpid() != g_process || !process(g_self - 1).execs.load(std::memory_order_relaxed))
+    if (g_family.self == 0 || ::getpid() != g_family.process ||
+        !process(g_family.self - 1).execs.load(std::memory_order_relaxed))
         return;
-    process(g_self - 1).execs.store(false, std::memory_order_seq_cst); // before the lock is given up
-    struct flock lock = lock_of(g_self - 1, F_UNLCK);
-    libc::real.fcntl(g_fd, F_SETLK, &lock);
+    process(g_family.self - 1).execs.store(false, std::memory_order_seq_cst); // before the lock is given up
+    struct flock lock = lock_of(g_family.self - 1, F_UNLCK);
+    libc::real.fcntl(g_family.fd, F_SETLK, &lock);
 }
 
 } // namespace vma::sock::family

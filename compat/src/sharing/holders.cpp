@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/config/once.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/sharing/family.hpp"
 #include "compat/src/table/accounting.hpp"
@@ -12,7 +13,7 @@
 
 namespace vma::sock {
 
-[[VMA_TABLE]] std::atomic<std::uint32_t> g_held[kMaxTracked]; // only pages that are written to take memory
+[[VMA_TABLE]] Held g_held; // only pages that are written to take memory
 
 namespace {
 
@@ -20,11 +21,9 @@ constexpr std::uint32_t kNoRoom = UINT32_MAX; // never alone again
 constexpr const char *kHeld = "another process holds it too";
 constexpr const char *kTooMany = "too many sockets are held by several processes";
 
-std::atomic<std::uint32_t> g_forks{0}; // of this process, from 1 on
-
 std::atomic<std::uint32_t> &held(const Socket &s)
 {
-    return g_held[s.index];
+    return g_held.cells[s.index];
 }
 
 bool has_cell(std::uint32_t cell)
@@ -34,8 +33,7 @@ bool has_cell(std::uint32_t cell)
 
 void say_no_room()
 {
-    static constinit std::atomic<bool> said{false};
-    if (!said.exchange(true))
+    if (config::is_first(config::Once::kNoHolders))
         VMA_LOG(kWarn,
                 "no room is left to note which processes hold a socket after fork(): such sockets stay on the kernel");
 }
@@ -52,11 +50,11 @@ void say_reason(Socket &s, const char *reason)
 
 void holders_before_fork()
 {
-    g_forks.fetch_add(1, std::memory_order_relaxed);
+    g_held.forks.fetch_add(1, std::memory_order_relaxed);
     bool any = false;
     bool all = true;
-    each_index(g_open, [&](std::uint32_t index) {
-        std::atomic<std::uint32_t> &cell = g_held[index];
+    each_index(g_sockets.open, [&](std::uint32_t index) {
+        std::atomic<std::uint32_t> &cell = g_held.cells[index];
         if (cell.load(std::memory_order_relaxed) == family::kNoCell) {
             const family::Cell taken = family::take();
             cell.store(taken != family::kNoCell ? taken : kNoRoom, std::memory_order_seq_cst);
@@ -68,8 +66,8 @@ void holders_before_fork()
         return family::no_fork_shares();
     if (!family::before_fork()) {
         all = false;
-        each_index(g_open, [](std::uint32_t index) {
-            if (const std::uint32_t cell = g_held[index].load(std::memory_order_relaxed); has_cell(cell))
+        each_index(g_sockets.open, [](std::uint32_t index) {
+            if (const std::uint32_t cell = g_held.cells[index].load(std::memory_order_relaxed); has_cell(cell))
                 family::keep_for_good(cell);
         });
     }
@@ -135,7 +133,7 @@ bool may_ask_for_holders(Socket &s, std::uint32_t operations)
 {
     constexpr std::uint32_t kMostBetween = 1024;
     constexpr std::uint32_t kFirst = 8;
-    const std::uint32_t forks = g_forks.load(std::memory_order_relaxed);
+    const std::uint32_t forks = g_held.forks.load(std::memory_order_relaxed);
     const bool anew = s.ask_holders_forks.exchange(forks, std::memory_order_relaxed) != forks;
     const std::uint32_t since = s.ask_holders_since.load(std::memory_order_relaxed);
     const std::uint32_t after = anew ? 0 : s.ask_holders_after.load(std::memory_order_relaxed);

@@ -22,8 +22,13 @@ void holders_after_fork(pid_t child);
 void holders_before_exec();
 void holders_after_exec();
 
-// By the index of the socket: its number in the family, 0 as long as no fork has seen it.
-extern std::atomic<std::uint32_t> g_held[kMaxTracked];
+// Written with the lift lock held, read without.
+struct Held {
+    std::atomic<std::uint32_t> forks{0}; // of this process, from 1 on
+    std::atomic<std::uint32_t> cells[kMaxTracked] =
+        {}; // by the index of the socket: its number in the family, 0 as long as no fork has seen it
+};
+extern Held g_held;
 
 // Another process may hold it.
 bool may_be_shared(const Socket &s);

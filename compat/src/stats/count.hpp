@@ -104,15 +104,10 @@ inline void receive_failed(Slot &slot, int error)
     add(error == EAGAIN ? slot.now.rx.eagain : slot.now.rx.errors);
 }
 
-// For sends that only warm the way (dummy sends), and for buffers the program holds without a copy: up or down. tx_lock, rx_lock.
+// For sends that only warm the way (dummy sends). tx_lock.
 inline void dummy_sent(Slot &slot)
 {
     add(slot.now.tx.dummies);
-}
-
-inline void zcopy_held(Slot &slot, std::int32_t more)
-{
-    set(slot.now.rx.zcopy, get(slot.now.rx.zcopy) + static_cast<std::uint32_t>(more));
 }
 
 // ---- by the kernel: what its call returned, errno as it left it. No lock. ------------------------------------------------

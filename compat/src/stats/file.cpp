@@ -159,7 +159,7 @@ void make_file() // lock held
         g_region.owner = ::getpid();
         g_region.device = made.st_dev;
         g_region.inode = made.st_ino;
-        g_asked.store(&header().requests.count, std::memory_order_relaxed);
+        g_pending.asked.store(&header().requests.count, std::memory_order_relaxed);
     } else {
         refuse();
         ::unlink(g_path);
@@ -174,7 +174,7 @@ void make_due_file()
     if (libc::in_vfork_child() || !g_region.lock.try_lock())
         return;
     const int saved = errno;
-    if (g_due.exchange(false, std::memory_order_acq_rel))
+    if (g_pending.file_due.exchange(false, std::memory_order_acq_rel))
         make_file();
     errno = saved;
     g_region.lock.unlock();
@@ -194,8 +194,8 @@ void make_due_file()
 void give_up_file()
 {
     const LockGuard guard(g_region.lock);
-    g_due.store(false, std::memory_order_relaxed);
-    g_makes_no_calls.store(true, std::memory_order_relaxed);
+    g_pending.file_due.store(false, std::memory_order_relaxed);
+    g_pending.makes_no_calls.store(true, std::memory_order_relaxed);
     remove_file();
     g_region.published = false;
 }

@@ -15,17 +15,14 @@
 namespace vma::stats {
 
 constinit Slot g_sink = {};
-[[VMA_TABLE]] constinit Header g_no_header = {};
+[[VMA_TABLE]] constinit Nobodys g_nobodys = {};
 constinit Region g_region;
-constinit std::atomic<bool> g_due{false};
+constinit Pending g_pending{.asked = &g_nobodys.header.requests.count};
 [[gnu::tls_model("initial-exec")]] thread_local constinit std::uint32_t t_thread = 0;
-constinit std::atomic<bool> g_makes_no_calls{false};
 
 namespace {
 
 constexpr std::size_t kChunk = 64; // private records mapped at a time
-
-constinit Mux g_no_set = {};
 
 // ---- private memory -------------------------------------------------------------------------------------------------------
 
@@ -51,7 +48,7 @@ bool open_region() // lock held
     g_region.slots = slots;
     g_region.size = size;
     g_region.header.store(h, std::memory_order_release);
-    g_due.store(wanted_folder() != nullptr, std::memory_order_release);
+    g_pending.file_due.store(wanted_folder() != nullptr, std::memory_order_release);
     return true;
 }
 
@@ -134,12 +131,9 @@ void begin(Slot &slot, int fd, std::uint8_t protocol, std::uint8_t family, bool 
 
 } // namespace
 
-constinit std::atomic<const std::uint32_t *> g_asked{&g_no_header.requests.count};
-constinit std::atomic<std::uint32_t> g_answered{0};
-
 std::uint32_t ask_thread()
 {
-    if (g_makes_no_calls.load(std::memory_order_relaxed)) [[unlikely]]
+    if (g_pending.makes_no_calls.load(std::memory_order_relaxed)) [[unlikely]]
         return t_thread = 1; // nobody reads what is counted
     return t_thread = static_cast<std::uint32_t>(::gettid());
 }
@@ -147,11 +141,6 @@ std::uint32_t ask_thread()
 Header &header()
 {
     return *g_region.header.load(std::memory_order_acquire);
-}
-
-bool is_published()
-{
-    return g_region.published;
 }
 
 Slot &claim(int fd, std::uint8_t protocol, std::uint8_t family, bool nonblocking)
@@ -311,7 +300,7 @@ Mux &claim_set(int epfd)
 {
     const LockGuard guard(g_region.lock);
     if (!open_region())
-        return g_no_set;
+        return g_nobodys.set;
     for (Mux &set : header().epoll) {
         if (set.fd >= 0)
             continue;
@@ -319,12 +308,12 @@ Mux &claim_set(int epfd)
         __atomic_store_n(&set.fd, epfd, __ATOMIC_RELEASE);
         return set;
     }
-    return g_no_set;
+    return g_nobodys.set;
 }
 
 void give_back(Mux &set)
 {
-    if (&set != &g_no_set)
+    if (&set != &g_nobodys.set)
         __atomic_store_n(&set.fd, -1, __ATOMIC_RELEASE);
 }
 
@@ -351,8 +340,8 @@ void after_fork_in_child()
         return;
     }
     g_region.published = false;
-    g_answered.store(0, std::memory_order_relaxed);
-    g_due.store(true, std::memory_order_relaxed);
+    g_pending.answered.store(0, std::memory_order_relaxed);
+    g_pending.file_due.store(true, std::memory_order_relaxed);
 }
 
 } // namespace vma::stats

@@ -11,7 +11,7 @@
 
 namespace vma::stats {
 
-extern Slot g_sink; // of who has none
+extern Slot g_sink; // of who has none; any thread writes to it, and nobody reads it
 
 // A record for a socket, with these facts. The sink if there is no memory. Any thread.
 Slot &claim(int fd, std::uint8_t protocol, std::uint8_t family, bool nonblocking);
@@ -36,21 +36,25 @@ Header &header(); // always there; nobody else reads it before the file is made
 Mux &claim_set(int epfd);
 void give_back(Mux &set);
 
-extern std::atomic<bool> g_due;                    // the file is to be made
-extern std::atomic<bool> g_makes_no_calls;         // give_up_file() was called
-extern std::atomic<const std::uint32_t *> g_asked; // the tool's requests, a number
-extern std::atomic<std::uint32_t> g_answered;
+// What is to be done by who comes next. Atomic.
+struct Pending {
+    std::atomic<bool> file_due{false};        // the file is to be made
+    std::atomic<bool> makes_no_calls{false};  // give_up_file() was called
+    std::atomic<const std::uint32_t *> asked; // the tool's requests, a number
+    std::atomic<std::uint32_t> answered{0};
+};
+extern Pending g_pending;
 
 void make_due_file();   // keeps errno
 void answer_requests(); // likewise
-bool is_published();    // the file is there
 
 // By who is next to a system call anyway, and by the helper thread: makes the file, and follows what vma_stats asks for.
 inline void touch()
 {
-    if (g_due.load(std::memory_order_relaxed)) [[unlikely]]
+    if (g_pending.file_due.load(std::memory_order_relaxed)) [[unlikely]]
         make_due_file();
-    if (get(*g_asked.load(std::memory_order_relaxed)) != g_answered.load(std::memory_order_relaxed)) [[unlikely]]
+    if (get(*g_pending.asked.load(std::memory_order_relaxed)) != g_pending.answered.load(std::memory_order_relaxed))
+        [[unlikely]]
         answer_requests();
 }
 

@@ -17,11 +17,16 @@ namespace vma::stats {
 using sock::LockGuard;
 using sock::Mutex;
 
-extern Header g_no_header; // until there is a region
+struct Nobodys {
+    Header header; // until there is a region; never written
+    Mux set;       // counted into by who has none, and read by nobody
+};
+extern Nobodys g_nobodys;
 
+// What is counted in. Its lock; the header is read without.
 struct Region {
     Mutex lock;
-    std::atomic<Header *> header{&g_no_header};
+    std::atomic<Header *> header{&g_nobodys.header};
     std::uint32_t slots = 0;
     std::size_t size = 0; // 0: none yet
     std::uint64_t taken[kMostSlots / 64] = {};

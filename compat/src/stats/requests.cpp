@@ -12,6 +12,7 @@
 #include <cstdio>
 
 #include "compat/src/config/log.hpp"
+#include "compat/src/config/once.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
@@ -88,8 +89,8 @@ bool dump_to_log(int fd, int level)
 
 void answer_requests()
 {
-    const std::uint32_t count = get(*g_asked.load(std::memory_order_relaxed));
-    if (g_answered.exchange(count, std::memory_order_acq_rel) == count)
+    const std::uint32_t count = get(*g_pending.asked.load(std::memory_order_relaxed));
+    if (g_pending.answered.exchange(count, std::memory_order_acq_rel) == count)
         return; // another thread does it
     const int saved = errno;
     const Requests asked = header().requests;
@@ -115,8 +116,7 @@ void dump_to_file(const Slot &slot)
     const long fd = libc::real.syscall(SYS_openat, AT_FDCWD, path, kFlags, 0600);
     const bool written = fd >= 0 && may_append(static_cast<int>(fd), text.size()) &&
                          libc::real.syscall(SYS_write, fd, text.c_str(), text.size()) >= 0;
-    static constinit std::atomic<bool> said{false};
-    if (!written && !said.exchange(true))
+    if (!written && config::is_first(config::Once::kStatsNotWritten))
         VMA_LOG(kWarn, "VMA_STATS_FILE: %s: %s: what sockets counted is not written", path, strerror(errno));
     if (fd >= 0)
         libc::real.syscall(SYS_close, fd);

@@ -23,7 +23,7 @@ void raise_flag(Facts &f, std::uint32_t flag, bool on)
 }
 
 // What the facts below say in several words changes with this lock held; what the counters say does not.
-Mutex g_facts_lock;
+constinit Mutex g_facts_lock;
 
 // A reader may see half of it, but always an end.
 template <std::size_t kSize> void write_text(char (&out)[kSize], const char *text)

@@ -48,7 +48,7 @@ private:
     std::atomic<std::uint64_t> words_[kMaxTracked / kBits] = {};
 };
 
-extern DueSet g_due;
+extern DueSet g_due; // atomic; who takes from it is the helper thread
 
 // A word that is also a reason to look at the socket.
 class DueFlag

@@ -25,8 +25,7 @@
 namespace vma::sock {
 
 [[VMA_TABLE]] Socket *g_table[kMaxTracked];
-[[VMA_TABLE]] SocketSet g_open;
-[[VMA_TABLE]] SocketSet g_noted;
+[[VMA_TABLE]] SocketSets g_sockets;
 [[VMA_TABLE]] DueSet g_due;
 
 namespace {
@@ -178,7 +177,7 @@ Socket *take_from_pool()
     s->udp = nullptr;
     s->screened = false;
     s->mode.store(Mode::kPlain, std::memory_order_release);
-    g_open.add(static_cast<int>(s->index));
+    g_sockets.open.add(static_cast<int>(s->index));
     return s;
 }
 
@@ -259,8 +258,8 @@ void release(Socket &s, int fd)
     s.any_fd = -1;
     notify(s, ~0U);
     LockGuard guard(g_pool.lock);
-    g_open.remove(static_cast<int>(s.index));
-    g_noted.remove(static_cast<int>(s.index));
+    g_sockets.open.remove(static_cast<int>(s.index));
+    g_sockets.noted.remove(static_cast<int>(s.index));
     s.next_free = g_pool.free_list;
     g_pool.free_list = &s;
 }

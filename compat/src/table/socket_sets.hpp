@@ -12,16 +12,19 @@ namespace vma::sock {
 
 using SocketSet = libc::DescriptorMap<kMaxTracked>; // of indices
 
-extern SocketSet g_open;  // in use; changed with the pool's lock held
-extern SocketSet g_noted; // in use, and something more than a stream that was on the kernel all the time
+struct SocketSets {
+    SocketSet open;  // in use; changed with the pool's lock held
+    SocketSet noted; // in use, and something more than a stream that was on the kernel all the time; atomic
+};
+extern SocketSets g_sockets;
 
 std::uint32_t pool_size();
 
 // Before a socket gets what a plain stream doesn't have: an offer, an endpoint, unread bytes that others share.
 inline void note_socket(std::uint32_t index)
 {
-    if (!g_noted.has(static_cast<int>(index)))
-        g_noted.add(static_cast<int>(index));
+    if (!g_sockets.noted.has(static_cast<int>(index)))
+        g_sockets.noted.add(static_cast<int>(index));
 }
 
 // Those that come while it goes on may be left out.

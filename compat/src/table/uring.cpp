@@ -16,7 +16,7 @@
 
 namespace vma::sock {
 
-constinit std::atomic<bool> g_ring_in_use{false};
+constinit Uring g_uring;
 
 namespace {
 
@@ -68,7 +68,7 @@ bool finds_ring()
 
 void ring_seen(const char *how)
 {
-    if (ring_in_use() || g_ring_in_use.exchange(true))
+    if (ring_in_use() || g_uring.in_use.exchange(true))
         return;
     VMA_LOG(kInfo,
             "%s: this process uses io_uring, which can reach any socket unseen: all its sockets stay on the kernel",
@@ -96,16 +96,14 @@ bool is_look_due(std::atomic<std::uint32_t> &looks)
 
 bool meets_ring()
 {
-    static constinit std::atomic<std::uint32_t> looks{0};
-    return is_look_due(looks) && finds_ring();
+    return is_look_due(g_uring.first_looks) && finds_ring();
 }
 
 bool may_lift_beside_rings()
 {
-    static constinit std::atomic<std::uint32_t> looks{0};
     if (ring_in_use())
         return false;
-    if (!is_look_due(looks) || !finds_ring())
+    if (!is_look_due(g_uring.lift_looks) || !finds_ring())
         return true;
     const int saved = errno;
     ring_seen("/proc/self/fd");

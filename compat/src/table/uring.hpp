@@ -8,12 +8,18 @@
 
 namespace vma::sock {
 
-extern std::atomic<bool> g_ring_in_use;
+// What is known of the process's rings. Atomic.
+struct Uring {
+    std::atomic<bool> in_use{false};
+    std::atomic<std::uint32_t> first_looks{0}; // before there is a socket that could be accelerated
+    std::atomic<std::uint32_t> lift_looks{0};
+};
+extern Uring g_uring;
 
 // This process has had a ring: its sockets stay on the kernel, for good.
 inline bool ring_in_use()
 {
-    return g_ring_in_use.load(std::memory_order_relaxed);
+    return g_uring.in_use.load(std::memory_order_relaxed);
 }
 
 // A ring was set up, or is used; `how` it was seen is for the log. All sockets are back on the kernel when it returns. No lock is held.

@@ -177,6 +177,26 @@ ssize_t receive_in_sandbox(Socket &s, int fd, msghdr *msg, int flags, std::size_
     return n > 0 ? n + std::max<ssize_t>(more, 0) : more;
 }
 
+// All that is left of it is the kernel's, and nothing waits that the kernel would not tell. rx_lock held.
+[[gnu::always_inline]] inline bool is_used_up(const Socket &s)
+{
+    return s.endpoint == nullptr && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
+           s.rx.start_at.load(std::memory_order_relaxed) == kNone && !holds_stash(s) &&
+           s.pending_error.load(std::memory_order_relaxed) == 0;
+}
+
+// By a call that does not wait and has found nothing: nobody had looked yet, or it has come meanwhile.
+[[gnu::always_inline]] inline bool is_to_look_again(Socket &s, bool by_endpoint, bool &looked)
+{
+    return engine_look(ring_of(s)) != 0 || (!std::exchange(looked, true) && has_come_meanwhile(s, by_endpoint));
+}
+
+[[gnu::always_inline]] inline void start_waiting(Socket &s, Wait &wait, std::optional<Call> &call)
+{
+    wait = begin_wait(s, s.receive_timeout_us.load(std::memory_order_relaxed));
+    call.emplace(s, CallKind::kWait);
+}
+
 ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
 {
     if (sandboxed() && s.endpoint == nullptr) [[unlikely]]
@@ -205,17 +225,14 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
         fd = live_fd(s, fd);
         bool more = false;
         n = consume_span(s, fd, msg, done, flags, more);
-        const bool used_up = s.endpoint == nullptr && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
-                             s.rx.start_at.load(std::memory_order_relaxed) == kNone && !holds_stash(s) &&
-                             s.pending_error.load(std::memory_order_relaxed) == 0; // the kernel would not tell it
+        const bool used_up = is_used_up(s);
         const bool by_endpoint = s.rx.path.load(std::memory_order_relaxed) == Path::kEndpoint;
         s.rx_lock.unlock();
         if (n > 0)
             done += static_cast<std::size_t>(n);
         if (more && done < room)
             continue; // an error that comes next is for the next call, which has to find the socket as it is
-        const bool over = s.transport_over.load(std::memory_order_acquire);
-        if (over && dual(s))
+        if (s.transport_over.load(std::memory_order_acquire) && dual(s))
             tear_down(s, true); // the kernel says how it ended
         else if (used_up && dual(s))
             drop_rest(s);
@@ -223,26 +240,19 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
             return done != 0 || n >= 0 ? static_cast<ssize_t>(done) : fail(s, n);
         if (n > 0 && (flags & MSG_PEEK) != 0)
             return blocking ? peek_for_all(s, fd, msg, flags, done) : static_cast<ssize_t>(done);
-        if (n > 0)
-            continue;
-        if (!dual(s) && done == 0)
+        if (n > 0 || (!dual(s) && done == 0))
             continue;
         if (!blocking) {
-            if (!blocking && done == 0 && engine_look(ring_of(s)) != 0)
-                continue; // nobody had looked yet
-            if (!blocking && done == 0 && !std::exchange(looked, true) && has_come_meanwhile(s, by_endpoint))
+            if (done == 0 && is_to_look_again(s, by_endpoint, looked))
                 continue;
             return done != 0 ? static_cast<ssize_t>(done) : fail(s, -EAGAIN);
         }
         if ((flags & MSG_PEEK) != 0 && s.rx.unread.load(std::memory_order_relaxed) != nullptr && shared_left(s) != 0)
             [[unlikely]]
             return wait_behind_shared(s, fd, msg, flags);
-        if (!call) {
-            wait = begin_wait(s, s.receive_timeout_us.load(std::memory_order_relaxed));
-            call.emplace(s, CallKind::kWait);
-        }
-        n = wait_for(s, fd, POLLIN, wait);
-        if (n != 0)
+        if (!call)
+            start_waiting(s, wait, call);
+        if ((n = wait_for(s, fd, POLLIN, wait)) != 0)
             return done != 0 ? static_cast<ssize_t>(done) : fail(s, n);
         msg->msg_namelen = name_room;
     }

@@ -108,13 +108,12 @@ void look_at_idle_ring(Socket &s)
     }
 }
 
-void look_at_idle_rings(std::uint32_t turns_per_round, IdleStreams &idle)
+void look_at_idle_rings(std::uint32_t turns_per_round, std::uint32_t &next, IdleStreams &idle)
 {
-    static std::uint32_t next = 0; // the helper thread's
     const std::uint32_t count = pool_size();
     for (std::uint32_t n = 0; n <= count / turns_per_round && count != 0; ++n) {
         next = next + 1 < count ? next + 1 : 0;
-        if (!g_noted.has(static_cast<int>(next)))
+        if (!g_sockets.noted.has(static_cast<int>(next)))
             continue;
         if (Socket &s = *socket_by_index(next); is_connected(s)) {
             look_at_idle_ring(s);

@@ -347,49 +347,35 @@ void log_device_memory(Socket &s)
 
 } // namespace
 
-constinit const Transport kRemoteRing = {
-    .name = "remote ring",
-    .way = stats::Way::kRdma,
-    .spans = true,
-    .ordered = false,
-    .ends_with_process = true,
-    .lingers = true,
-    .wakes_sleepers = false,
-    .shrinks = false,
-    .needs_ticks = true,
-    .send_small = ring_send_small,
-    .send = ring_send,
-    .send_nothing = [](Socket &) { return false; },
-    .warm = [](Socket &, std::size_t) {},
-    .receive_small = ring_receive_small,
-    .receive = ring_receive,
-    .lend = ring_lend,
-    .has_input = ring_has_input,
-    .has_room = ring_has_room,
-    .confirm_input = [](Socket &) { return true; },
-    .room_mark = ring_room_mark,
-    .count = [](Socket &, QueuedBytes &) { return false; },
-    .publish = tell_device_memory,
-    .set_option = [](Socket &, int, int, int, const void *, socklen_t, int &) { return false; },
-    .option_was_set = [](Socket &, int, int, int, const void *) {},
-    .correct_option = [](Socket &, int, int, void *, socklen_t) {},
-    .handle_entry = ring_handle_entry,
-    .prepare = ask_queues,
-    .prepared = ask_device_memory,
-    .went_down = remote_went_down,
-    .may_close = remote_may_close,
-    .leave = log_device_memory,
-    .post_tag = post_to_be_seen,
-    .end_not_told = end_not_told,
-    .ended_for_good = say_final,
-    .endpoint_failed = endpoint_failed,
-    .handle_tag = handle_remote_tag,
-    .start_came = answer_seen,
-    .peer_is_gone = remote_peer_is_gone,
-    .may_bring_more = waits_for_final,
-    .start_leaving = start_leaving_remote,
-    .give_up_waiting = [](Socket &) {},
-    .tick = tick_remote,
-};
+constinit const Transport kRemoteRing = [] {
+    Transport t = ring_entries();
+    t.name = "remote ring";
+    t.way = stats::Way::kRdma;
+    t.ordered = false;
+    t.ends_with_process = true;
+    t.lingers = true;
+    t.wakes_sleepers = false;
+    t.shrinks = false;
+    t.needs_ticks = true;
+    t.warm = [](Socket &, std::size_t) {};
+    t.publish = tell_device_memory;
+    t.prepare = ask_queues;
+    t.prepared = ask_device_memory;
+    t.went_down = remote_went_down;
+    t.may_close = remote_may_close;
+    t.leave = log_device_memory;
+    t.post_tag = post_to_be_seen;
+    t.end_not_told = end_not_told;
+    t.ended_for_good = say_final;
+    t.endpoint_failed = endpoint_failed;
+    t.handle_tag = handle_remote_tag;
+    t.start_came = answer_seen;
+    t.peer_is_gone = remote_peer_is_gone;
+    t.may_bring_more = waits_for_final;
+    t.start_leaving = start_leaving_remote;
+    t.give_up_waiting = [](Socket &) {};
+    t.tick = tick_remote;
+    return t;
+}();
 
 } // namespace vma::sock

@@ -18,49 +18,35 @@ void warm(Socket &s, std::size_t len)
 
 } // namespace
 
-constinit const Transport kSharedRing = {
-    .name = "shared ring",
-    .way = stats::Way::kLocal,
-    .spans = true,
-    .ordered = true,
-    .ends_with_process = false,
-    .lingers = false,
-    .wakes_sleepers = true,
-    .shrinks = true,
-    .needs_ticks = false,
-    .send_small = ring_send_small,
-    .send = ring_send,
-    .send_nothing = [](Socket &) { return false; },
-    .warm = warm,
-    .receive_small = ring_receive_small,
-    .receive = ring_receive,
-    .lend = ring_lend,
-    .has_input = ring_has_input,
-    .has_room = ring_has_room,
-    .confirm_input = [](Socket &) { return true; },
-    .room_mark = ring_room_mark,
-    .count = [](Socket &, QueuedBytes &) { return false; },
-    .publish = [](Socket &) {},
-    .set_option = [](Socket &, int, int, int, const void *, socklen_t, int &) { return false; },
-    .option_was_set = [](Socket &, int, int, int, const void *) {},
-    .correct_option = [](Socket &, int, int, void *, socklen_t) {},
-    .handle_entry = ring_handle_entry,
-    .prepare = [](Socket &, fi_info &) {},
-    .prepared = [](Socket &, fid_ep &) { return 0; },
-    .went_down = ring_went_down,
-    .may_close = [](const Socket &) { return true; },
-    .leave = [](Socket &) {},
-    .post_tag = post_tag,
-    .end_not_told = [](Socket &) {}, // nobody is left to hear it
-    .ended_for_good = [](Socket &) {},
-    .endpoint_failed = heed_last_return,
-    .handle_tag = [](Socket &, Tag) { return false; },
-    .start_came = [](Socket &) {},
-    .peer_is_gone = shared_ring_peer_is_gone,
-    .may_bring_more = [](Socket &) { return false; },
-    .start_leaving = shared_ring_start_leaving,
-    .give_up_waiting = shared_ring_give_up_waiting,
-    .tick = [](Socket &) {},
-};
+constinit const Transport kSharedRing = [] {
+    Transport t = ring_entries();
+    t.name = "shared ring";
+    t.way = stats::Way::kLocal;
+    t.ordered = true;
+    t.ends_with_process = false;
+    t.lingers = false;
+    t.wakes_sleepers = true;
+    t.shrinks = true;
+    t.needs_ticks = false;
+    t.warm = warm;
+    t.publish = [](Socket &) {};
+    t.prepare = [](Socket &, fi_info &) {};
+    t.prepared = [](Socket &, fid_ep &) { return 0; };
+    t.went_down = ring_went_down;
+    t.may_close = [](const Socket &) { return true; };
+    t.leave = [](Socket &) {};
+    t.post_tag = post_tag;
+    t.end_not_told = [](Socket &) {}; // nobody is left to hear it
+    t.ended_for_good = [](Socket &) {};
+    t.endpoint_failed = heed_last_return;
+    t.handle_tag = [](Socket &, Tag) { return false; };
+    t.start_came = [](Socket &) {};
+    t.peer_is_gone = shared_ring_peer_is_gone;
+    t.may_bring_more = [](Socket &) { return false; };
+    t.start_leaving = shared_ring_start_leaving;
+    t.give_up_waiting = shared_ring_give_up_waiting;
+    t.tick = [](Socket &) {};
+    return t;
+}();
 
 } // namespace vma::sock

@@ -36,4 +36,27 @@ void shared_ring_give_up_waiting(Socket &s);
 // endpoint_news.cpp
 void ring_went_down(Socket &s, const char *why);
 
+// The entries of both tables that are the same: the bytes, and the kernel's socket has the options.
+consteval Transport ring_entries()
+{
+    Transport t = {};
+    t.spans = true;
+    t.send_small = ring_send_small;
+    t.send = ring_send;
+    t.send_nothing = [](Socket &) { return false; };
+    t.receive_small = ring_receive_small;
+    t.receive = ring_receive;
+    t.lend = ring_lend;
+    t.has_input = ring_has_input;
+    t.has_room = ring_has_room;
+    t.confirm_input = [](Socket &) { return true; };
+    t.room_mark = ring_room_mark;
+    t.count = [](Socket &, QueuedBytes &) { return false; };
+    t.set_option = [](Socket &, int, int, int, const void *, socklen_t, int &) { return false; };
+    t.option_was_set = [](Socket &, int, int, int, const void *) {};
+    t.correct_option = [](Socket &, int, int, void *, socklen_t) {};
+    t.handle_entry = ring_handle_entry;
+    return t;
+}
+
 } // namespace vma::sock

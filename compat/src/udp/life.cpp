@@ -30,23 +30,25 @@ namespace {
 
 constexpr std::size_t kStates = 64; // mapped at a time
 
-constinit Mutex g_lock;
-constinit State *g_fresh = nullptr; // mapped, not used yet; g_lock
-constinit std::size_t g_fresh_count = 0;
+constinit struct {
+    Mutex lock;
+    State *first = nullptr; // mapped, not used yet
+    std::size_t count = 0;
+} g_fresh;
 
 State *new_state()
 {
-    const LockGuard guard(g_lock);
-    if (g_fresh_count == 0) {
+    const LockGuard guard(g_fresh.lock);
+    if (g_fresh.count == 0) {
         void *const memory =
             ::mmap(nullptr, kStates * sizeof(State), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (memory == MAP_FAILED)
             return nullptr;
-        g_fresh = static_cast<State *>(memory);
-        g_fresh_count = kStates;
+        g_fresh.first = static_cast<State *>(memory);
+        g_fresh.count = kStates;
     }
-    --g_fresh_count;
-    return new (g_fresh++) State;
+    --g_fresh.count;
+    return new (g_fresh.first++) State;
 }
 
 // What an option makes of a socket.
@@ -435,7 +437,7 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
 // The provider is another one here. What the tables of a socket held at this moment may be half of a change.
 void after_fork_in_child()
 {
-    g_lock.reset();
+    g_fresh.lock.reset();
     g_listed = nullptr;
     forget_endpoints();
     port_groups_after_fork_in_child();
@@ -463,7 +465,7 @@ void after_fork_in_child(Socket &s)
 
 void withdraw_all()
 {
-    each_index(g_noted, [](std::uint32_t i) {
+    each_index(g_sockets.noted, [](std::uint32_t i) {
         Socket &s = *socket_by_index(i);
         State *const u = s.udp.load(std::memory_order_acquire);
         if (u == nullptr || s.mode.load(std::memory_order_acquire) == Mode::kFree)

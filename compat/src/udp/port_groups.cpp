@@ -34,15 +34,18 @@ struct Taken {
     in_port_t port = 0; // network byte order; 0: a free place
     Device *device = nullptr;
 };
-[[VMA_TABLE]] constinit Taken g_taken[kMostTaken]; // lift lock
-constinit std::uint32_t g_next = 0;                // of all memberships, the one to be looked at next
+// Lift lock.
+[[VMA_TABLE]] constinit struct {
+    Taken of[kMostTaken];
+    std::uint32_t next = 0; // of all memberships, the one to be looked at next
+} g_taken;
 
 Taken *find(const in6_addr &group, in_port_t port, const Device *device)
 {
-    const auto found = std::find_if(std::begin(g_taken), std::end(g_taken), [&](const Taken &one) {
+    const auto found = std::find_if(std::begin(g_taken.of), std::end(g_taken.of), [&](const Taken &one) {
         return one.port == port && one.device == device && IN6_ARE_ADDR_EQUAL(&one.group, &group);
     });
-    return found != std::end(g_taken) ? found : nullptr;
+    return found != std::end(g_taken.of) ? found : nullptr;
 }
 
 void steer(Device &d, const in6_addr &group, in_port_t port, bool on, int &result)
@@ -227,19 +230,19 @@ void look_after_port_groups()
     for (Socket *s = g_listed; s != nullptr; s = s->next_live) {
         attach_late(*s);
         const State &u = state_of(*s);
-        const auto is_due = [&] { return number++ >= g_next && looks != kLooks && ++looks != 0; };
+        const auto is_due = [&] { return number++ >= g_taken.next && looks != kLooks && ++looks != 0; };
         if (is_on_port(u) && u.may_share.load(std::memory_order_relaxed) && is_due())
             look_after_sharing(*s);
         for (std::uint32_t i = 0; u.groups && i < u.groups->count * u.port_count; ++i)
             if (is_due())
                 look(*s, u.groups->list[i / u.port_count], *u.ports[i % u.port_count].device);
     }
-    g_next = g_next + looks < number ? g_next + looks : 0;
+    g_taken.next = g_taken.next + looks < number ? g_taken.next + looks : 0;
 }
 
 void leave_port_groups(in_port_t port, Device *device)
 {
-    for (Taken &taken : g_taken)
+    for (Taken &taken : g_taken.of)
         if (taken.port == port && port != 0 && taken.device == device) {
             taken.device->udp->take_group(taken.device->domain, taken.group.s6_addr, port, 0);
             taken = {};
@@ -248,7 +251,7 @@ void leave_port_groups(in_port_t port, Device *device)
 
 void port_groups_after_fork_in_child()
 {
-    std::fill(std::begin(g_taken), std::end(g_taken), Taken{});
+    std::fill(std::begin(g_taken.of), std::end(g_taken.of), Taken{});
 }
 
 } // namespace vma::sock::udp

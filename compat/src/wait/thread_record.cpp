@@ -23,8 +23,6 @@ constinit std::atomic<bool> g_membarrier{false};
 
 namespace {
 
-constinit std::atomic<ThreadRecord *> g_records{nullptr};
-
 void leave_thread(void *memory)
 {
     auto *const record = static_cast<ThreadRecord *>(memory);
@@ -36,7 +34,14 @@ void leave_thread(void *memory)
     record->used.store(false, std::memory_order_release);
 }
 
-constinit libc::ThreadKey g_key(leave_thread);
+// Of all threads there ever were; none goes. Atomic.
+constinit struct {
+    libc::ThreadKey key{leave_thread};
+    std::atomic<ThreadRecord *> first{nullptr};
+    std::atomic<std::uint32_t> made{0};
+    std::atomic<unsigned> taken{0}; // of the reserved ones
+    ThreadRecord reserved[16];
+} g_records;
 
 // Before the first record is used. Once is enough, and more do no harm.
 void use_membarrier()
@@ -50,7 +55,8 @@ void use_membarrier()
 
 ThreadRecord *reuse_record()
 {
-    for (ThreadRecord *record = g_records.load(std::memory_order_acquire); record != nullptr; record = record->next) {
+    for (ThreadRecord *record = g_records.first.load(std::memory_order_acquire); record != nullptr;
+         record = record->next) {
         bool used = false;
         if (record->used.compare_exchange_strong(used, true, std::memory_order_acq_rel))
             return record;
@@ -74,10 +80,8 @@ template <typename T> T *make()
 // For threads that wait for their first time under a filter of system calls, where mmap() may end them.
 ThreadRecord *reserved_record()
 {
-    static constinit ThreadRecord reserved[16];
-    static constinit std::atomic<unsigned> taken{0};
-    const unsigned index = taken.fetch_add(1, std::memory_order_relaxed);
-    return index < std::size(reserved) ? &reserved[index] : nullptr;
+    const unsigned index = g_records.taken.fetch_add(1, std::memory_order_relaxed);
+    return index < std::size(g_records.reserved) ? &g_records.reserved[index] : nullptr;
 }
 
 } // namespace
@@ -162,13 +166,12 @@ ThreadRecord *make_thread_record()
         if (record == nullptr)
             return nullptr;
         record->used.store(true, std::memory_order_relaxed);
-        static constinit std::atomic<std::uint32_t> made{0};
-        record->group = made.fetch_add(1, std::memory_order_relaxed) % stats::kThreadGroups;
-        record->next = g_records.load(std::memory_order_relaxed);
-        while (!g_records.compare_exchange_weak(record->next, record, std::memory_order_acq_rel)) {
+        record->group = g_records.made.fetch_add(1, std::memory_order_relaxed) % stats::kThreadGroups;
+        record->next = g_records.first.load(std::memory_order_relaxed);
+        while (!g_records.first.compare_exchange_weak(record->next, record, std::memory_order_acq_rel)) {
         }
     }
-    g_key.set(record);
+    g_records.key.set(record);
     t_record = record;
     return record;
 }
@@ -207,7 +210,8 @@ void synchronise_records()
 
 bool any_plain_wait(const Set &set)
 {
-    for (ThreadRecord *record = g_records.load(std::memory_order_acquire); record != nullptr; record = record->next)
+    for (ThreadRecord *record = g_records.first.load(std::memory_order_acquire); record != nullptr;
+         record = record->next)
         if (record != t_record && record->plain_wait.load(std::memory_order_acquire) == &set)
             return true;
     return false;
@@ -215,7 +219,8 @@ bool any_plain_wait(const Set &set)
 
 bool any_wait(const Set &set)
 {
-    for (ThreadRecord *record = g_records.load(std::memory_order_acquire); record != nullptr; record = record->next)
+    for (ThreadRecord *record = g_records.first.load(std::memory_order_acquire); record != nullptr;
+         record = record->next)
         if (record->plain_wait.load(std::memory_order_acquire) == &set ||
             record->aware_wait.load(std::memory_order_acquire) == &set)
             return true;
@@ -224,7 +229,8 @@ bool any_wait(const Set &set)
 
 void forget_other_threads()
 {
-    for (ThreadRecord *record = g_records.load(std::memory_order_acquire); record != nullptr; record = record->next) {
+    for (ThreadRecord *record = g_records.first.load(std::memory_order_acquire); record != nullptr;
+         record = record->next) {
         if (record == t_record)
             continue;
         record->plain_wait.store(nullptr, std::memory_order_relaxed);

@@ -80,7 +80,7 @@ struct ThreadRecord {
 };
 
 extern thread_local constinit ThreadRecord *t_record;
-extern std::atomic<bool> g_membarrier; // membarrier(2) works here
+extern std::atomic<bool> g_membarrier; // membarrier(2) works here; set by the first thread that has a record
 ThreadRecord *make_thread_record();    // nullptr: no memory
 
 inline ThreadRecord *thread_record()

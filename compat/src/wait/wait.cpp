@@ -32,8 +32,10 @@ constexpr std::int64_t kShortTurnNs = 100'000; // of a rate limit: a sleep takes
 constexpr unsigned kTurnsPerCancel = 64;
 constexpr unsigned kTurnsPerKernelLook = 16;
 
-constinit Mutex g_sleepers_lock;
-constinit Sleeper *g_sleepers = nullptr;
+constinit struct {
+    Mutex lock;
+    Sleeper *first = nullptr;
+} g_sleepers;
 thread_local constinit int t_wake_fd [[gnu::tls_model("initial-exec")]] = -1;
 
 std::uint32_t signals_of(const Wait &wait)
@@ -242,7 +244,7 @@ void close_wake_fd(void *value)
     libc::close_private(static_cast<int>(reinterpret_cast<std::intptr_t>(value)) - 1);
 }
 
-constinit libc::ThreadKey g_wake_key(close_wake_fd);
+constinit libc::ThreadKey g_wake_key(close_wake_fd); // atomic
 
 // This thread's eventfd, closed when the thread ends.
 int make_wake_fd()
@@ -264,24 +266,24 @@ Sleeper::Sleeper(std::uint32_t place)
         fd_ = t_wake_fd;
         libc::set_signal_wake_fd(fd_);
     }
-    LockGuard guard(g_sleepers_lock);
-    next_ = g_sleepers;
+    LockGuard guard(g_sleepers.lock);
+    next_ = g_sleepers.first;
     if (next_ != nullptr)
         next_->prev_ = this;
-    g_sleepers = this;
+    g_sleepers.first = this;
 }
 
 Sleeper::~Sleeper()
 {
     libc::set_signal_wake_fd(-1);
     {
-        LockGuard guard(g_sleepers_lock);
+        LockGuard guard(g_sleepers.lock);
         if (next_ != nullptr)
             next_->prev_ = prev_;
         if (prev_ != nullptr)
             prev_->next_ = next_;
         else
-            g_sleepers = next_;
+            g_sleepers.first = next_;
     }
     if (place_ != nullptr)
         leave_place();
@@ -293,15 +295,15 @@ Sleeper::~Sleeper()
 
 void kick_sleepers()
 {
-    LockGuard guard(g_sleepers_lock);
-    for (const Sleeper *sleeper = g_sleepers; sleeper != nullptr; sleeper = sleeper->next_)
+    LockGuard guard(g_sleepers.lock);
+    for (const Sleeper *sleeper = g_sleepers.first; sleeper != nullptr; sleeper = sleeper->next_)
         sleeper->wake();
 }
 
 void sleepers_after_fork_in_child()
 {
-    g_sleepers_lock.reset();
-    g_sleepers = nullptr;
+    g_sleepers.lock.reset();
+    g_sleepers.first = nullptr;
     if (t_wake_fd >= 0)
         libc::close_private(t_wake_fd); // shared with the parent's thread
     t_wake_fd = -1;

@@ -16,6 +16,7 @@
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/stats/region.hpp"
+#include "compat/src/stats/region_state.hpp"
 #include "compat/src/stats/text.hpp"
 
 using namespace vma::stats;
@@ -56,7 +57,7 @@ void test_counts_are_in_the_file(void **)
     Slot &slot = take(5);
     sent(slot, 10); // before there is a file
     touch();
-    assert_true(is_published());
+    assert_true(g_region.published);
     sent(slot, 20);
     received(slot, 7);
     const std::vector<char> file = read_file();
@@ -117,10 +118,10 @@ void test_child_counts_apart(void **)
     const pid_t child = ::fork();
     if (child == 0) {
         after_fork_in_child();
-        const bool fresh = !is_published() && slot.now.tx.bytes == 0 && slot.facts.fd == 8;
+        const bool fresh = !g_region.published && slot.now.tx.bytes == 0 && slot.facts.fd == 8;
         sent(slot, 1);
         touch();
-        const bool made = is_published() && slot_at(read_file(), 0).now.tx.bytes == 1;
+        const bool made = g_region.published && slot_at(read_file(), 0).now.tx.bytes == 1;
         remove_file();
         ::_exit(fresh && made && ::access(file_name().c_str(), F_OK) != 0 ? 0 : 1);
     }

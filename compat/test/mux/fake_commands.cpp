@@ -45,8 +45,8 @@ void on_signal(int)
 {
     ++libc::t_signals.all;
     const std::uint64_t one = 1;
-    if (libc::t_signal_wake_fd >= 0) [[maybe_unused]]
-        const ssize_t n = ::write(libc::t_signal_wake_fd, &one, sizeof one);
+    if (libc::t_signals.wake_fd >= 0) [[maybe_unused]]
+        const ssize_t n = ::write(libc::t_signals.wake_fd, &one, sizeof one);
 }
 
 } // namespace
