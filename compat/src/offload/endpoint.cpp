@@ -181,10 +181,9 @@ void close_endpoint(Socket &s, bool keep_unread, Closing closing = Closing::kNow
     s.operations.store(0, std::memory_order_relaxed);
     s.ask_holders_after.store(0, std::memory_order_relaxed);
     s.attempt.again_at = 0;
-    if (stashed)
-        notify(s, POLLIN | POLLOUT);
-    else
+    if (!stashed)
         kMultiplexers.became_plain(s);
+    notify(s, POLLIN | POLLOUT); // who sleeps until the ring has room has not asked the kernel for any
 }
 
 } // namespace
