@@ -33,9 +33,10 @@ class Findings(unittest.TestCase):
         self.assertEqual(list(length.findings("a.cpp", 500, [(1, 60)])), [])
         self.assertEqual(len(list(length.findings("a.cpp", 501, [(1, 61), (70, 62)]))), 3)
 
-    def test_lists_allow_no_more_than_they_say(self):
-        for name, most in length.LONG_STILL.items():
-            self.assertTrue(list(length.findings(name, most + 1, [])) and not list(length.findings(name, most, [])))
+    def test_a_comment_is_no_wider_than_code(self):
+        wide = "x" * 121
+        text = f"// {wide}\n * {wide}\nint f(); // {wide}\n//   {wide}\n// {wide[:110]}\n"
+        self.assertEqual([found.split(":")[1] for found in length.wide_comments("a.cpp", text)], ["1", "2"])
 
 
 if __name__ == "__main__":

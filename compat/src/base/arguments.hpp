@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the kernel refuses of the arguments of a call before it moves a byte, for streams whose bytes it doesn't move: in the order of
-// Linux's net/socket.c. All functions give 0, or a negative errno value. An address that is not mapped can't be told from a good one,
-// but for the first page and what is not user space at all.
+// What the kernel refuses of the arguments of a call before it moves a byte, for streams whose bytes it doesn't move:
+// in the order of Linux's net/socket.c. All functions give 0, or a negative errno value. An address that is not mapped
+// can't be told from a good one, but for the first page and what is not user space at all.
 #pragma once
 
 #include <sys/socket.h>

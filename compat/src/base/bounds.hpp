@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How many streams of this host a process may have accelerated: what they map and what they may fill has to leave the program the better
-// half of what the system allows it. More of them stay on the kernel.
+// How many streams of this host a process may have accelerated: what they map and what they may fill has to leave the
+// program the better half of what the system allows it. More of them stay on the kernel.
 #pragma once
 
 #include <cstddef>

@@ -89,8 +89,8 @@ inline std::uint64_t ticks()
 }
 
 // When a wait asks the kernel about the descriptors that are not accelerated. VMA_SELECT_POLL_OS_RATIO says in how many
-// looks one is the kernel's (0: rarely, as never could be for ever). But our looks take some 20 ns and the kernel's several
-// hundred, so time counts too: what follows a look at the kernel is ten times its length without one.
+// looks one is the kernel's (0: rarely, as never could be for ever). But our looks take some 20 ns and the kernel's
+// several hundred, so time counts too: what follows a look at the kernel is ten times its length without one.
 struct KernelShare { // kept by the caller from wait to wait; threads may share it
     std::atomic<std::uint64_t> last{0};
     std::atomic<std::uint32_t> cost{0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A thread that yields is still runnable: if another runs in its place, that is an involuntary switch (getrusage(2)), and there is none
-// if it has the processor for itself. So the kernel counts for us which turns went to others.
+// A thread that yields is still runnable: if another runs in its place, that is an involuntary switch (getrusage(2)),
+// and there is none if it has the processor for itself. So the kernel counts for us which turns went to others.
 #include "compat/src/base/crowd.hpp"
 
 #include <sched.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Whether more threads want to run than there are processors for them. Who spins then, even if it lets others run in each turn, takes
-// time from those for which it waits: it had better sleep. A wait without a limit (VMA_RX_POLL=-1) is asked for, and spins on.
+// Whether more threads want to run than there are processors for them. Who spins then, even if it lets others run in
+// each turn, takes time from those for which it waits: it had better sleep. A wait without a limit (VMA_RX_POLL=-1) is
+// asked for, and spins on.
 #pragma once
 
 #include <atomic>
@@ -8,14 +9,15 @@
 
 namespace vma::mux {
 
-// `until`, ns of CLOCK_MONOTONIC: until then waits of this process sleep at once. Then one of them looks again. kNoTurns: for ever, and no wait
-// makes a system call to let others run (a filter refuses it).
+// `until`, ns of CLOCK_MONOTONIC: until then waits of this process sleep at once. Then one of them looks again.
+// kNoTurns: for ever, and no wait makes a system call to let others run (a filter refuses it).
 inline constexpr std::int64_t kNoTurns = INT64_MAX;
 
 // Of the process; atomic.
 struct Crowd {
     std::atomic<std::int64_t> until{0};
-    // An Ethernet port is open: the kernel's threads that bring its frames need such turns, so who runs then is whom we wait for.
+    // An Ethernet port is open: the kernel's threads that bring its frames need such turns, so who runs then is whom we
+    // wait for.
     std::atomic<bool> turns_are_for_ports{false};
     // A device beside shared memory is open, or was: who has asked for one wants it polled.
     std::atomic<bool> devices_are_polled{false};
@@ -27,9 +29,9 @@ inline bool crowded(std::int64_t now)
     return now < g_crowd.until.load(std::memory_order_relaxed);
 }
 
-// In place of sched_yield() in a spinning wait that lets others run. True: in most of this thread's last turns somebody else ran, whether they
-// were of this wait or of the ones before, so end the spin. Never with an open port.
-// Most calls cost a sched_yield() and a comparison, one in 16 another system call.
+// In place of sched_yield() in a spinning wait that lets others run. True: in most of this thread's last turns somebody
+// else ran, whether they were of this wait or of the ones before, so end the spin. Never with an open port. Most calls
+// cost a sched_yield() and a comparison, one in 16 another system call.
 bool yield_finds_crowd(std::int64_t now);
 
 // What others take of a thread's time while it spins by habit (spin_habit.hpp).
@@ -45,12 +47,13 @@ struct Rest {
 
 // In place of this thread, since the last time that it asked. A system call.
 bool others_have_run(Rest &rest);
-// They had the processor for so long while it spun. True: more than an eighth of the time lately, so it rests for 1 ms, and for twice the time
-// before where it had hardly begun to spin again.
+// They had the processor for so long while it spun. True: more than an eighth of the time lately, so it rests for 1 ms,
+// and for twice the time before where it had hardly begun to spin again.
 bool loses_too_much(Rest &rest, std::int64_t now, std::int64_t lost);
 
-// Who yields lets those run for whom it waits, which costs them less than waking it. But beside a thread that computes each turn lasts for
-// milliseconds: after one of more than 200 us there is none for 50 ms, doubled up to 2 s where that happens again.
+// Who yields lets those run for whom it waits, which costs them less than waking it. But beside a thread that computes
+// each turn lasts for milliseconds: after one of more than 200 us there is none for 50 ms, doubled up to 2 s where that
+// happens again.
 inline bool gives_turns(const Rest &rest, std::int64_t now)
 {
     return now >= rest.no_turns_until;

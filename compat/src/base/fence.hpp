@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A full fence for rare paths that also ThreadSanitizer understands: of two threads that pass here, the second sees all that
-// the first had stored.
+// A full fence for rare paths that also ThreadSanitizer understands: of two threads that pass here, the second sees all
+// that the first had stored.
 #pragma once
 
 #include <atomic>

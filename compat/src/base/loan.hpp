@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Received bytes where they arrived, which nobody overwrites until they are given back: by any thread, in any order (doc/extra-api.md).
+// Received bytes where they arrived, which nobody overwrites until they are given back: by any thread, in any order
+// (doc/extra-api.md).
 #pragma once
 
 #include <rdma/fi_ext_vma.h>
@@ -32,7 +33,8 @@ struct Loan {
     }
 };
 
-// A copy as a loan, in memory of the program's allocator (base/memory.hpp), or else in pages of its own; lender nullptr: none could be had.
+// A copy as a loan, in memory of the program's allocator (base/memory.hpp), or else in pages of its own; lender
+// nullptr: none could be had.
 Loan lend_copy(const void *bytes, std::size_t length);
 Loan lend_copy(const msghdr &message, std::size_t length); // of the first bytes of its parts, which hold so many
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A four-byte mutex: one exchange when free, a short spin, then a futex. Type-stable and trivially destructible, so it
-// may live in memory that is never freed and be re-initialised in a forked child. Signal handlers wait while a thread holds
-// one (libc/critical.hpp).
+// may live in memory that is never freed and be re-initialised in a forked child. Signal handlers wait while a thread
+// holds one (libc/critical.hpp).
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Where copies of packets lie that the program holds: its own allocator (CMSG_VMA_IOCTL_USER_ALLOC), or malloc(). The frames of ports lie in memory of
-// that allocator as well.
+// Where copies of packets lie that the program holds: its own allocator (CMSG_VMA_IOCTL_USER_ALLOC), or malloc(). The
+// frames of ports lie in memory of that allocator as well.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How long a wait spins where nobody has said it: what spinning has brought lately decides, and whether others want this processor
-// (doc/waiting.md, "How long a wait spins"). A look costs no system call and next to no time.
+// How long a wait spins where nobody has said it: what spinning has brought lately decides, and whether others want
+// this processor (doc/waiting.md, "How long a wait spins"). A look costs no system call and next to no time.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace vma::mux {
 
-// Of the waits of a kind: a socket's receives or sends, an epoll set's waits, a thread's poll() and select(). Threads may share it: an update
-// that is lost changes when the next wait spins, and nothing else.
+// Of the waits of a kind: a socket's receives or sends, an epoll set's waits, a thread's poll() and select(). Threads
+// may share it: an update that is lost changes when the next wait spins, and nothing else.
 class SpinHabit
 {
 public:

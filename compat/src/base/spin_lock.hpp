@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A lock for a few instructions on the path of each packet: half the price of a Mutex, whose unlocking has somebody to wake.
+// A lock for a few instructions on the path of each packet: half the price of a Mutex, whose unlocking has somebody to
+// wake.
 #pragma once
 
 #include <sched.h>

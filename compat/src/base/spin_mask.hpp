@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The signal mask of epoll_pwait, ppoll and pselect while the wait spins. It is off again before the wait sleeps, as the kernel
-// puts it on itself there, in one step with the sleep.
+// The signal mask of epoll_pwait, ppoll and pselect while the wait spins. It is off again before the wait sleeps, as
+// the kernel puts it on itself there, in one step with the sleep.
 #pragma once
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// When a spinning wait stops: after the time that the user has said, or that its habit allows; at its deadline; where others want the
-// processor. Who spins for long lets others run in each turn: they may be whom it waits for.
+// When a spinning wait stops: after the time that the user has said, or that its habit allows; at its deadline; where
+// others want the processor. Who spins for long lets others run in each turn: they may be whom it waits for.
 #pragma once
 
 #include <sched.h>

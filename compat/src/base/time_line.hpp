@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a time by one clock is by another, from moments at which both were read: VMA_HW_TS_CONVERSION. No clock is read here,
-// nothing is allocated. doc/time-stamps.md, "By which clock".
+// What a time by one clock is by another, from moments at which both were read: VMA_HW_TS_CONVERSION. No clock is read
+// here, nothing is allocated. doc/time-stamps.md, "By which clock".
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ struct Moment {
     std::int64_t within;
 };
 
-// Three straight pieces that meet: what was said before `from`, how the error that was found there goes away, and the rest.
-// A later time never becomes an earlier one.
+// Three straight pieces that meet: what was said before `from`, how the error that was found there goes away, and the
+// rest. A later time never becomes an earlier one.
 class Line
 {
 public:
@@ -27,8 +27,8 @@ public:
         return passed < kMending ? go(to_, passed, mending_) : go(mended_, passed - kMending, after_);
     }
 
-    // It goes on from where it is at `from`, is right again after kMending where it was off by so much, and then goes so much
-    // faster than the first clock (a share, no more than kMostRate).
+    // It goes on from where it is at `from`, is right again after kMending where it was off by so much, and then goes
+    // so much faster than the first clock (a share, no more than kMostRate).
     Line mended(std::int64_t from, std::int64_t off, double rate) const noexcept;
     // It begins anew.
     static Line through(std::int64_t from, std::int64_t to, double rate) noexcept;
@@ -59,8 +59,8 @@ private:
     double after_ = 0;
 };
 
-// Follows two clocks. Small differences are mended in a second, so that times keep their order; where one of the clocks was set,
-// it begins anew.
+// Follows two clocks. Small differences are mended in a second, so that times keep their order; where one of the clocks
+// was set, it begins anew.
 class TimeLine
 {
 public:

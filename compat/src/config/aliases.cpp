@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The older names, and the search for the nearest one. Facts of the manuals of 2008 and 9.8.60 and of the readme of 2015.
+// The older names, and the search for the nearest one. Facts of the manuals of 2008 and 9.8.60 and of the readme of
+// 2015.
 #include "compat/src/config/aliases.hpp"
 
 #include <unistd.h>
@@ -143,7 +144,8 @@ void warn_about_alias(const Alias &alias)
         VMA_LOG(kWarn, "%s=%s is an old name's, and changes nothing", alias.name, value);
 }
 
-// Edits between two names: a letter wrong, missing, too many, or swapped with its neighbour. Both at most kNameMax long.
+// Edits between two names: a letter wrong, missing, too many, or swapped with its neighbour. Both at most kNameMax
+// long.
 std::size_t distance(const char *a, const char *b)
 {
     const std::size_t m = std::strlen(a);

@@ -126,7 +126,8 @@ void add_prefix(Line &line, Level level)
     line.add("VMA %s: ", look.name);
 }
 
-// Blocks what a write may send to this thread (SIGPIPE: nobody reads; SIGXFSZ: RLIMIT_FSIZE), and takes back what our own caused.
+// Blocks what a write may send to this thread (SIGPIPE: nobody reads; SIGXFSZ: RLIMIT_FSIZE), and takes back what our
+// own caused.
 class NoWriteSignals
 {
 public:

@@ -147,7 +147,8 @@ namespace {
 
 constinit std::atomic<bool> g_loaded{false}; // set once, by the first who asks for them
 
-// libc's own initialisation finds it there, but comes after what stands in .preinit_array: behind the arguments, at the top of the stack.
+// libc's own initialisation finds it there, but comes after what stands in .preinit_array: behind the arguments, at the
+// top of the stack.
 void find_environment()
 {
     auto *const top = static_cast<std::uintptr_t *const *>(::dlsym(RTLD_DEFAULT, "__libc_stack_end"));

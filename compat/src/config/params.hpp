@@ -147,7 +147,8 @@ void load_params_early();
 // What load_params() does but for log and header; returns the number of variables that were wrong. For tests.
 unsigned read_environment(Params &into);
 
-// The text with the process's id in place of the first %d; nothing else in it is a format. False: it was cut to `size` bytes.
+// The text with the process's id in place of the first %d; nothing else in it is a format. False: it was cut to `size`
+// bytes.
 bool expand_process_id(const char *text, char *out, std::size_t size);
 
 const char *provider_path(); // file name of libvma-fi.so, found beside this library; nullptr if there is none

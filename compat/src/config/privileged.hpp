@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Programs that have more rights than who starts them: set-user-ID, set-group-ID, capabilities of the file (AT_SECURE). Their environment is that
-// of a stranger, so it is not read, and they share no memory with the stranger's processes, unless /etc/libvma.conf of root's says so:
+// Programs that have more rights than who starts them: set-user-ID, set-group-ID, capabilities of the file (AT_SECURE).
+// Their environment is that of a stranger, so it is not read, and they share no memory with the stranger's processes,
+// unless /etc/libvma.conf of root's says so:
 //     privileged FILE [NAME=VALUE...]
 // with the parameters that it then has.
 #pragma once
@@ -21,8 +22,8 @@ inline bool is_refused() // it is, and no line allows it to be accelerated
 }
 const char *granted(const char *name); // the value that the line gives a parameter; nullptr: none
 
-// Of a text: whether a line has `file` exactly. What follows on that line is written to `out`, each NAME=VALUE with its zero, and a zero behind
-// the last one; what there is no room for is left out.
+// Of a text: whether a line has `file` exactly. What follows on that line is written to `out`, each NAME=VALUE with its
+// zero, and a zero behind the last one; what there is no room for is left out.
 bool find_permission(std::string_view text, std::string_view file, char *out, std::size_t size);
 
 } // namespace vma::config

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a parameter is. One row a parameter (table.cpp, rows/) makes the parser, the start-up header and the documentation.
-// Rows are written with pointers and kept without, as each page of pointers costs each program that starts a copy of it.
+// What a parameter is. One row a parameter (table.cpp, rows/) makes the parser, the start-up header and the
+// documentation. Rows are written with pointers and kept without, as each page of pointers costs each program that
+// starts a copy of it.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a process has open of a device: the local one, and besides it the RDMA devices that reach other hosts, which are opened
-// when the first connection wants them.
+// What a process has open of a device: the local one, and besides it the RDMA devices that reach other hosts, which are
+// opened when the first connection wants them.
 #pragma once
 
 #include <netinet/in.h>
@@ -54,18 +54,19 @@ inline void note_hit(std::uint64_t &hits, std::uint64_t &most, unsigned found)
     stats::raise(most, found);
 }
 
-// As the device wants it: a v4-mapped address becomes an AF_INET one, of which `out` then has the first bytes. Its length.
+// As the device wants it: a v4-mapped address becomes an AF_INET one, of which `out` then has the first bytes. Its
+// length.
 std::size_t to_sockaddr(const sockaddr_in6 &a, sockaddr_in6 &out);
 
-// A completion queue with room for `size` at first, and an event queue; the fabric and the domain are open. 0 or a negative
-// fi_errno, and then some of it may be open.
+// A completion queue with room for `size` at first, and an event queue; the fabric and the domain are open. 0 or a
+// negative fi_errno, and then some of it may be open.
 int open_queues(Device &d, std::size_t size,
                 bool passive = false); // `passive`: no event comes but by the completion queue
 
 // Arms one of the two. False: something is pending.
 bool arm(const Device &d, fid &queue);
 
-// ---- those that reach other hosts: RDMA devices and Ethernet ports -----------------------------------------------------------------------------------
+// ---- those that reach other hosts: RDMA devices and Ethernet ports --------------------------------------------------
 
 inline constexpr std::size_t kMostDevices = 4;
 extern std::atomic<unsigned> g_remote_devices; // open ones; written with the lift lock held
@@ -73,7 +74,8 @@ extern std::atomic<unsigned> g_remote_devices; // open ones; written with the li
 // Whether this host has an RDMA device: looked at once.
 bool rdma_is_here();
 
-// Helper thread, lift lock held. The device that `info` is of, opened if it is the first time; nullptr: it can't be used now.
+// Helper thread, lift lock held. The device that `info` is of, opened if it is the first time; nullptr: it can't be
+// used now.
 Device *remote_device(fi_info &info);
 
 // `take` gets each open device; the lock that keeps them open is held: the lift lock or the poll lock.
@@ -82,8 +84,8 @@ Device &remote_device_at(std::size_t place);
 
 bool arm_remote_queues(); // poll lock held; false: something is pending
 bool arm_remote_events(); // likewise, helper thread
-// Descriptors that become readable with any completion queue, the local one too; with any event queue. -1: no RDMA device was
-// opened yet.
+// Descriptors that become readable with any completion queue, the local one too; with any event queue. -1: no RDMA
+// device was opened yet.
 int remote_wait_fd();
 int remote_event_fd();
 void tell_queues();          // vma_stats, of what completion queues and ports count; helper thread, lift lock held

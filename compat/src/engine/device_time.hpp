@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// By which clock programs are told when a device has received a datagram: VMA_HW_TS_CONVERSION, for all ports of the process alike.
+// By which clock programs are told when a device has received a datagram: VMA_HW_TS_CONVERSION, for all ports of the
+// process alike.
 #pragma once
 
 #include <cstddef>
@@ -40,8 +41,8 @@ struct DeviceTime {
     Line line;
 };
 
-// Helper thread, or where a socket begins to ask for such times; lift lock held. Looks at the clocks that are due, which takes
-// some microseconds a second and device, and decides anew where there are other devices than before.
+// Helper thread, or where a socket begins to ask for such times; lift lock held. Looks at the clocks that are due,
+// which takes some microseconds a second and device, and decides anew where there are other devices than before.
 void follow_device_times();
 
 // Poll lock held. A stamp of the port with this interface, not 0, as the program is told; 0: it isn't.

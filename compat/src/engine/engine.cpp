@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The provider's objects of this process. How the completion queue is polled is in poll.cpp, what the helper thread does in helper_work.cpp.
+// The provider's objects of this process. How the completion queue is polled is in poll.cpp, what the helper thread
+// does in helper_work.cpp.
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/engine_state.hpp"
 #include "compat/src/table/accounting.hpp"

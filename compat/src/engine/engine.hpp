@@ -21,8 +21,8 @@ RingMask open_rings(RingMask rings);
 // True while this process has connected endpoints: waits have something to poll for. One relaxed load.
 bool engine_active();
 
-// Takes some completions out of the rings' queues and hands them to sockets and watchers. Returns 0 when there was none, else at
-// least 1, as also where another thread is polling right now. No system call, no blocking.
+// Takes some completions out of the rings' queues and hands them to sockets and watchers. Returns 0 when there was
+// none, else at least 1, as also where another thread is polling right now. No system call, no blocking.
 unsigned engine_poll(RingMask rings = kMainRing);
 
 namespace udp {
@@ -31,11 +31,12 @@ struct Direct;
 // The same for a call that waits for a datagram, which may go straight to where it wants it.
 unsigned engine_poll_direct(udp::Direct &direct, RingMask rings);
 
-// Takes all out of the queues, waiting for another thread that polls: what was published before the call is counted after.
-// Returns the number of events handed out.
+// Takes all out of the queues, waiting for another thread that polls: what was published before the call is counted
+// after. Returns the number of events handed out.
 unsigned engine_drain(RingMask rings = kMainRing);
 
-// The helper thread's, of the main ring: VMA_PROGRESS_ENGINE_WCE_MAX completions at the most, and one poll's at the least.
+// The helper thread's, of the main ring: VMA_PROGRESS_ENGINE_WCE_MAX completions at the most, and one poll's at the
+// least.
 unsigned engine_drain_some();
 
 std::uint64_t engine_polls(); // of the main ring and of all devices, by the program
@@ -47,16 +48,17 @@ struct Looks {
 };
 Looks engine_looks();
 
-// Descriptor that becomes readable when the armed queue of a ring (by its place) gets an event; -1 without an engine. Belongs to
-// the engine.
+// Descriptor that becomes readable when the armed queue of a ring (by its place) gets an event; -1 without an engine.
+// Belongs to the engine.
 int engine_wait_fd(unsigned ring = 0);
 
-// Arms the queues of `rings`, which are open. True: nothing is pending, the caller may sleep on the engine_wait_fd() of each, and
-// calls engine_woken() with the same rings when it is back, whatever woke it. False: poll again first.
+// Arms the queues of `rings`, which are open. True: nothing is pending, the caller may sleep on the engine_wait_fd() of
+// each, and calls engine_woken() with the same rings when it is back, whatever woke it. False: poll again first.
 bool engine_arm(RingMask rings = kMainRing);
 void engine_woken(RingMask rings = kMainRing);
 
-// The same for a thread that sleeps at a place of the main ring, which counts itself before, and is off again when it is back.
+// The same for a thread that sleeps at a place of the main ring, which counts itself before, and is off again when it
+// is back.
 bool engine_rest();
 inline constexpr std::uint32_t kNoPlace = ~0U;
 // Where a thread may sleep that waits for nothing but input of the socket, or kNoPlace: on descriptors.
@@ -64,8 +66,8 @@ std::uint32_t place_for_input(Socket &s, int fd);
 
 // Reading a queue disarms it: whoever stops polling calls this, so that threads that sleep hear of what comes next.
 void engine_leave(RingMask rings = kMainRing);
-// A thread sleeps on the main ring, and nothing has come for which it would wake. One that has been woken may be in a handler of a signal for
-// long, or have left its wait by a jump.
+// A thread sleeps on the main ring, and nothing has come for which it would wake. One that has been woken may be in a
+// handler of a signal for long, or have left its wait by a jump.
 bool engine_watches_itself();
 
 // By a call that doesn't wait, before it says that there is nothing.
@@ -89,8 +91,8 @@ public:
     int wake_fd() const { return fd_; }
     void wake() const; // any thread; async-signal-safe
 
-    // What poll() said of wake_fd(): with nothing in it the destructor saves a system call. A wake-up that comes after that ends the
-    // thread's next sleep, which looks, finds nothing and sleeps again.
+    // What poll() said of wake_fd(): with nothing in it the destructor saves a system call. A wake-up that comes after
+    // that ends the thread's next sleep, which looks, finds nothing and sleeps again.
     void told(short revents) { empty_ = revents == 0; }
 
     // Unless something has come since it was constructed; at most until then. A cancellation point.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// VMA_EXCEPTION_HANDLING: calls on a socket that acceleration has no part in, sockets that were to be accelerated and can't be, and a
-// library that can't start.
+// VMA_EXCEPTION_HANDLING: calls on a socket that acceleration has no part in, sockets that were to be accelerated and
+// can't be, and a library that can't start.
 #pragma once
 
 #include "compat/src/table/socket.hpp"
@@ -12,15 +12,15 @@ namespace vma::sock {
 // May not return. No lock is held.
 bool admit_call(Socket &s, const char *call, const char *reason, Heir heir = Heir::kAnybody);
 
-// The socket was to be accelerated, and something that is needed for it failed: it stays on the kernel, for `reason`; or the program's
-// next call on it fails with EINVAL. May not return. The lift lock is held.
+// The socket was to be accelerated, and something that is needed for it failed: it stays on the kernel, for `reason`;
+// or the program's next call on it fails with EINVAL. May not return. The lift lock is held.
 void refuse_offload(Socket &s, const char *reason);
 void refuse_without_engine(Socket &s); // after engine_start(), unless the provider is still to be loaded
 
 bool admit_option(Socket &s, int level, int name, const char *reason); // setsockopt(); control.cpp
 
-// May setsockopt() of a TCP socket be passed to the kernel's without a word? Options that it knows nothing of may change what
-// the kernel does with bytes that it does not see.
+// May setsockopt() of a TCP socket be passed to the kernel's without a word? Options that it knows nothing of may
+// change what the kernel does with bytes that it does not see.
 bool is_known_stream_option(int level, int name);
 bool is_known_control(unsigned long request); // ioctl()
 bool is_known_command(int command);           // fcntl()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The fork handlers. Where the program's own pthread_atfork() goes past us, as it has opened the library at run time, we see none of the
-// provider's either: ours are registered again behind them. A registration can't be withdrawn, so of two the one that a
-// fork meets first does the work.
+// The fork handlers. Where the program's own pthread_atfork() goes past us, as it has opened the library at run time,
+// we see none of the provider's either: ours are registered again behind them. A registration can't be withdrawn, so of
+// two the one that a fork meets first does the work.
 #include "compat/src/engine/fork_handlers.hpp"
 
 #include <dlfcn.h>
@@ -42,8 +42,8 @@ struct Handlers {
 };
 constexpr unsigned kMostHandlers = 16;
 
-// Written by the thread that loads the provider, but for `registered` and `again`. A fork goes by those handlers that there were when it
-// began.
+// Written by the thread that loads the provider, but for `registered` and `again`. A fork goes by those handlers that
+// there were when it began.
 [[VMA_STARTUP_DATA]] constinit struct {
     std::atomic<bool> registered{false};
     std::atomic<bool> again{false};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How long the helper thread's next sleep is. While something moves it has a turn each VMA_TIMER_RESOLUTION_MSEC; after seconds in which
-// nothing has it rests on the queues, as threads of the program do, or has long turns where the program itself looks at them now and then.
+// How long the helper thread's next sleep is. While something moves it has a turn each VMA_TIMER_RESOLUTION_MSEC; after
+// seconds in which nothing has it rests on the queues, as threads of the program do, or has long turns where the
+// program itself looks at them now and then.
 #pragma once
 
 #include <atomic>
@@ -19,7 +20,8 @@ public:
     // A turn is over that took so many; whether anything has come, gone or been due in it.
     void note(bool moved, std::uint32_t turns);
     Sleep next() const;
-    // A rest was ended by the program's own look, which found nothing: for the next seconds there are long turns instead.
+    // A rest was ended by the program's own look, which found nothing: for the next seconds there are long turns
+    // instead.
     void was_disturbed();
 
     // Before the sleep; what is due by then is to be looked for after it. False: there is no descriptor to be woken by.

@@ -215,9 +215,9 @@ std::uint32_t helper_turns_per_drain()
     return helper_turns_in(interval == 0 ? kMostTurnMs : std::min(interval, kMostTurnMs));
 }
 
-// A thread's stack has to hold the thread-local variables of the program and of all its libraries as well, however large they are. Only
-// glibc knows; it tells by a function that it keeps for runtimes of other languages. Where there is none the default size is taken, which a
-// program with large ones has to be able to live with in any case.
+// A thread's stack has to hold the thread-local variables of the program and of all its libraries as well, however
+// large they are. Only glibc knows; it tells by a function that it keeps for runtimes of other languages. Where there
+// is none the default size is taken, which a program with large ones has to be able to live with in any case.
 void measure_stack()
 {
     using Minimum = std::size_t(const pthread_attr_t *);

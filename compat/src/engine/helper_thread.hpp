@@ -16,29 +16,30 @@ namespace vma::sock {
 // a negative errno. Not for two callers at a time.
 int start_helper_thread(void *(*work)(void *));
 
-// It is to end soon: `work` looks, and returns. Who has asked wakes it, and then waits until it is gone, with no lock held.
+// It is to end soon: `work` looks, and returns. Who has asked wakes it, and then waits until it is gone, with no lock
+// held.
 bool helper_is_to_end();
 void end_helper_soon();
 void join_helper_thread();
 
-// Likewise, another one, where the caller is, with `attributes` for more. It has their stack until measure_stack() was called, which waits
-// for the loader.
+// Likewise, another one, where the caller is, with `attributes` for more. It has their stack until measure_stack() was
+// called, which waits for the loader.
 int start_quiet_thread(pthread_t &thread, pthread_attr_t &attributes, void *(*work)(void *), void *argument);
 void measure_stack();
 
-// The thread has it whenever it doesn't sleep, and takes it before all other locks. Who forks holds it too: a child has a copy of
-// the process as it is then, of the thread nothing, and what is half done stays so (an allocator's lock that is held, for one:
-// the C library frees its own in a child, AddressSanitizer's runtime does not).
+// The thread has it whenever it doesn't sleep, and takes it before all other locks. Who forks holds it too: a child has
+// a copy of the process as it is then, of the thread nothing, and what is half done stays so (an allocator's lock that
+// is held, for one: the C library frees its own in a child, AddressSanitizer's runtime does not).
 extern constinit Mutex g_helper_turn;
 
-// From its creation until it runs code of ours: what is done for a new thread before that may hold an allocator's lock, too. The
-// second waits until that is over; a child has no such thread.
+// From its creation until it runs code of ours: what is done for a new thread before that may hold an allocator's lock,
+// too. The second waits until that is over; a child has no such thread.
 bool helper_is_beginning();
 void wait_for_helper_to_begin();
 void helper_after_fork_in_child();
 
-// How often it has a turn while sockets are accelerated: VMA_TIMER_RESOLUTION_MSEC; at most 100, as peers wait for what only it
-// may answer.
+// How often it has a turn while sockets are accelerated: VMA_TIMER_RESOLUTION_MSEC; at most 100, as peers wait for what
+// only it may answer.
 std::uint32_t helper_turn_ms();
 std::uint32_t helper_turns_in(std::uint32_t milliseconds); // at least 1
 std::uint32_t helper_turns_per_drain();                    // VMA_PROGRESS_ENGINE_INTERVAL, likewise

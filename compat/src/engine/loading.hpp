@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// When the provider is loaded, and rdma-core for streams to other hosts: once each, when a socket first wants it. dlopen() waits for whoever is
-// in one, and for constructors of the libraries that it opens. Such a constructor may close a socket, which takes our locks, or talk to the very
-// thread that wants the library. So a thread that does nothing else loads it, with no lock of ours held; who wants it waits for that, but not for
-// long, and goes on by the kernel meanwhile.
+// When the provider is loaded, and rdma-core for streams to other hosts: once each, when a socket first wants it.
+// dlopen() waits for whoever is in one, and for constructors of the libraries that it opens. Such a constructor may
+// close a socket, which takes our locks, or talk to the very thread that wants the library. So a thread that does
+// nothing else loads it, with no lock of ours held; who wants it waits for that, but not for long, and goes on by the
+// kernel meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,13 @@ namespace vma::sock {
 
 enum class Part : std::uint8_t { kProvider, kRdma }; // the second needs the first
 
-// Any thread, with any locks. kNotYet: or it is being loaded; it is wanted from now on. kLost: the process was copied in the middle of it.
+// Any thread, with any locks. kNotYet: or it is being loaded; it is wanted from now on. kLost: the process was copied
+// in the middle of it.
 enum class Loaded : std::uint8_t { kNotYet, kTried, kLost };
 Loaded loaded(Part part);
 
-// By who has come to kNotYet, when the lift lock is given back; a lock of one socket may be held. True: a part was loaded just now, or
-// found not to be there: he may try again. One load for each where nobody wants it. Keeps errno.
+// By who has come to kNotYet, when the lift lock is given back; a lock of one socket may be held. True: a part was
+// loaded just now, or found not to be there: he may try again. One load for each where nobody wants it. Keeps errno.
 bool load_what_is_wanted();
 
 // Before a fork: what is half loaded is in the child for ever. Waits, but not for long.

@@ -28,11 +28,12 @@ struct Objects : Device {
     std::uint16_t port = 0; // of pep, host byte order
 };
 
-// Starts the engine of this process once; lift lock held. False: it can't be (said once in the log); or the provider is not loaded yet, and
-// whoever has taken the lift lock calls load_what_is_wanted() when he has given it back.
+// Starts the engine of this process once; lift lock held. False: it can't be (said once in the log); or the provider is
+// not loaded yet, and whoever has taken the lift lock calls load_what_is_wanted() when he has given it back.
 bool engine_start();
 bool engine_has_failed(); // likewise
-// No socket has an endpoint, and none will: the helper thread ends, and what is open is closed as far as other devices leave it. No lock held.
+// No socket has an endpoint, and none will: the helper thread ends, and what is open is closed as far as other devices
+// leave it. No lock held.
 void engine_end();
 const Objects &engine_objects();
 Device &engine_device(); // the local one
@@ -47,8 +48,8 @@ struct DatagramObjects {
 };
 bool engine_start_datagrams(); // and the engine; lift lock held. False: it can't be (said once in the log)
 const DatagramObjects &engine_datagrams();
-// One more endpoint, for what comes for sockets on the ring of `cq`; engine_start_datagrams() has been true. Lift lock held. 0 or a negative
-// fi_errno, and then there may be an `ep` to close.
+// One more endpoint, for what comes for sockets on the ring of `cq`; engine_start_datagrams() has been true. Lift lock
+// held. 0 or a negative fi_errno, and then there may be an `ep` to close.
 int engine_open_datagrams(fid_cq &cq, udp::Arrivals &arrivals, fid_ep *&ep, std::uint16_t &port);
 void engine_exclude_polling(bool exclude, RingMask rings = kMainRing); // takes and gives back the poll locks
 // Somebody of those sleeps on the descriptor, and it is not readable.

@@ -39,8 +39,8 @@ constinit struct {
 } g_state;
 
 constexpr std::uint64_t kOneSleep = (std::uint64_t{1} << 32) + 1;
-// After news of the kernel more may come, and the helper thread is a detour: the next sleeps are on the descriptor. One, as at first the peer
-// has its last messages there; many where news keep coming.
+// After news of the kernel more may come, and the helper thread is a detour: the next sleeps are on the descriptor.
+// One, as at first the peer has its last messages there; many where news keep coming.
 constexpr std::uint8_t kFewNews = 8;
 constexpr std::uint8_t kManySleeps = 16;
 
@@ -51,7 +51,8 @@ void wake_at(fi_vma_place &place)
     libc::futex_wake_shared(place.turn);
 }
 
-// A cancellation point, as the call is that it is part of. The thread may end between any two instructions of this function: it owns nothing.
+// A cancellation point, as the call is that it is part of. The thread may end between any two instructions of this
+// function: it owns nothing.
 [[gnu::noinline]] void wait_cancellably(const std::uint32_t &word, std::uint32_t value, const timespec *limit)
 {
     int before = 0;
@@ -202,7 +203,8 @@ void tell_kernel_news()
     }
 }
 
-// Counted first: who closes the queue waits until nobody is (engine_end()). Where it is closed, this is a sleep that ends at once.
+// Counted first: who closes the queue waits until nobody is (engine_end()). Where it is closed, this is a sleep that
+// ends at once.
 void Sleeper::enter_place(std::uint32_t place)
 {
     g_at_places.fetch_add(1, std::memory_order_seq_cst);

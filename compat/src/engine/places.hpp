@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Threads that wait each for a socket of its own sleep at its place by futex(2) (FI_VMA_PLACES of the provider): what comes for the socket wakes them and
-// nobody else, by one system call on each side. What the kernel has for the socket meanwhile, the helper thread hears and tells.
+// Threads that wait each for a socket of its own sleep at its place by futex(2) (FI_VMA_PLACES of the provider): what
+// comes for the socket wakes them and nobody else, by one system call on each side. What the kernel has for the socket
+// meanwhile, the helper thread hears and tells.
 #pragma once
 
 #include <rdma/fi_ext_vma.h>
@@ -12,8 +13,8 @@
 
 namespace vma::sock {
 
-// Of the main ring's queue, until they are closed; lift lock held. No socket has an endpoint then. False: somebody is there still, who needs the
-// queue's memory.
+// Of the main ring's queue, until they are closed; lift lock held. No socket has an endpoint then. False: somebody is
+// there still, who needs the queue's memory.
 void open_places(const fi_vma_places &places);
 bool close_places();
 void places_after_fork_in_child();

@@ -77,7 +77,8 @@ unsigned read_remote_queue(Device &d)
     return n;
 }
 
-// Completions, and the datagrams that were taken without one. Apart, so that who has no such device saves no registers for it.
+// Completions, and the datagrams that were taken without one. Apart, so that who has no such device saves no registers
+// for it.
 [[gnu::noinline]] unsigned poll_remote()
 {
     unsigned n = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What completion queues and ports count, for vma_stats: the helper thread asks them now and then, so that nobody counts twice.
+// What completion queues and ports count, for vma_stats: the helper thread asks them now and then, so that nobody
+// counts twice.
 #include <stdio.h>
 
 #include <iterator>

@@ -9,7 +9,8 @@ namespace vma::sock {
 bool ports_are_named();
 bool is_named_port(const char *name);
 
-// Sockets that have no peer of their own are attached to ports that are open. The helper thread opens all that are named, once.
+// Sockets that have no peer of their own are attached to ports that are open. The helper thread opens all that are
+// named, once.
 enum class PortsState : std::uint8_t { kUnasked, kAsked, kTried };
 PortsState ports_state();
 void ask_for_ports();    // lift lock held

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Memory of the program's own that it has registered with the devices that are open (register_memory_on_ring()): pinned, and known to them
-// by a key. Thread-safe; each function takes the lift lock, or wants it held.
+// Memory of the program's own that it has registered with the devices that are open (register_memory_on_ring()):
+// pinned, and known to them by a key. Thread-safe; each function takes the lift lock, or wants it held.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@ namespace vma::sock {
 
 struct Device;
 
-// Registers it with each open device that has keys (RDMA devices, raw packets of Ethernet ports), or counts once more what is; `key` is that
-// of the first of them. 0 or a positive errno, and nothing is registered: EOPNOTSUPP no such device is open, ENOMEM too much (kMostRegions,
-// or ulimit -l), EINVAL, EFAULT: as ibv_reg_mr(3) says.
+// Registers it with each open device that has keys (RDMA devices, raw packets of Ethernet ports), or counts once more
+// what is; `key` is that of the first of them. 0 or a positive errno, and nothing is registered: EOPNOTSUPP no such
+// device is open, ENOMEM too much (kMostRegions, or ulimit -l), EINVAL, EFAULT: as ibv_reg_mr(3) says.
 int register_memory(void *address, std::size_t length, std::uint32_t &key);
 // One of these is over; with the last the memory is registered no more. 0, or ENOENT: it is none of them.
 int deregister_memory(void *address, std::size_t length);

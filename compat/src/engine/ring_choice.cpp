@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which ring a connection is on (VMA_RING_ALLOCATION_LOGIC_RX, SO_VMA_RING_ALLOC_LOGIC, VMA_RING_LIMIT_PER_INTERFACE), and when it
-// moves to another one (VMA_RING_MIGRATION_RATIO_RX): back through the kernel, as an endpoint can't change its queue.
+// Which ring a connection is on (VMA_RING_ALLOCATION_LOGIC_RX, SO_VMA_RING_ALLOC_LOGIC, VMA_RING_LIMIT_PER_INTERFACE),
+// and when it moves to another one (VMA_RING_MIGRATION_RATIO_RX): back through the kernel, as an endpoint can't change
+// its queue.
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>

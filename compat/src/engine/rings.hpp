@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Rings besides the engine's own one: completion queues of the local device, each with a poll lock of its own, and the connections
-// and UDP sockets that are bound to it. VMA_RING_ALLOCATION_LOGIC_RX says who shares one. A ring that was opened stays open, and goes to another
-// key when nobody uses it any more. doc/rings.md
+// Rings besides the engine's own one: completion queues of the local device, each with a poll lock of its own, and the
+// connections and UDP sockets that are bound to it. VMA_RING_ALLOCATION_LOGIC_RX says who shares one. A ring that was
+// opened stays open, and goes to another key when nobody uses it any more. doc/rings.md
 #pragma once
 
 #include <rdma/fi_eq.h>
@@ -43,7 +43,8 @@ void claim_ring(Socket &s);
 // The ring for a new endpoint of the local device. It counts as used until leave_ring().
 unsigned enter_ring(Socket &s);
 void leave_ring(Socket &s);
-// The ring for what a UDP socket gets, and the port of that ring's endpoint. engine_start_datagrams() has been true. Likewise until leave_ring().
+// The ring for what a UDP socket gets, and the port of that ring's endpoint. engine_start_datagrams() has been true.
+// Likewise until leave_ring().
 void enter_datagram_ring(Socket &s);
 std::uint16_t datagram_port_of(const Socket &s);
 struct Objects;

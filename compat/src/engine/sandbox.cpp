@@ -56,8 +56,9 @@ void begin_sandbox()
     mux::g_crowd.until.store(mux::kNoTurns, std::memory_order_release);
 }
 
-// What the library has taken of the heap, and has just given back, must not make the program's next malloc() or free() call the kernel: a filter
-// may refuse brk(), which a program that needs little memory never comes to. So nothing is given back from here on, and there is some at hand.
+// What the library has taken of the heap, and has just given back, must not make the program's next malloc() or free()
+// call the kernel: a filter may refuse brk(), which a program that needs little memory never comes to. So nothing is
+// given back from here on, and there is some at hand.
 void settle_heap()
 {
     constexpr std::size_t kAtHand = std::size_t{120} * 1024; // less than what malloc() maps by itself

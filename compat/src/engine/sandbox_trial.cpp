@@ -86,8 +86,8 @@ constexpr long kThread = CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
 constexpr long kRead = PROT_READ;
 constexpr long kWrite = PROT_READ | PROT_WRITE;
 
-// Arguments that have no effect, but are what filters look at: families of sockets, protections, flags of clone(). What the C library has done
-// before main() under the same filters is not here.
+// Arguments that have no effect, but are what filters look at: families of sockets, protections, flags of clone(). What
+// the C library has done before main() under the same filters is not here.
 #define VMA_TRIAL(call, error, ...)                                                                                    \
     {                                                                                                                  \
 #call, SYS_##call, error,                                                                                      \
@@ -227,7 +227,8 @@ int try_all(void *)
         libc::real.syscall(SYS_exit, 0);
 }
 
-// A child that is ended by a filter may write a core file, and before 5.16 the kernel ended all that share its memory for that.
+// A child that is ended by a filter may write a core file, and before 5.16 the kernel ended all that share its memory
+// for that.
 bool is_kernel_new_enough()
 {
     utsname name = {};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The receive callback. A receiving call takes what has come, lent or by the kernel, asks the program's function, and goes on until one
-// is to be received. A wait asks about what was lent, and keeps what is to be received (`ready`) for the next receive.
+// The receive callback. A receiving call takes what has come, lent or by the kernel, asks the program's function, and
+// goes on until one is to be received. A wait asks about what was lent, and keeps what is to be received (`ready`) for
+// the next receive.
 #include <errno.h>
 #include <limits.h>
 #include <netinet/in.h>
@@ -157,8 +158,8 @@ void name_source(const sock::Socket &s, int fd, const msghdr &message, sockaddr_
         memcpy(&from, message.msg_name, std::min<std::size_t>(message.msg_namelen, sizeof from));
 }
 
-// What the kernel brought stands in the program's buffer, which is the next receive's: the callback is shown a copy, which can be held.
-// True: it may stay in the buffer, where what the callback has changed is changed then.
+// What the kernel brought stands in the program's buffer, which is the next receive's: the callback is shown a copy,
+// which can be held. True: it may stay in the buffer, where what the callback has changed is changed then.
 bool judge_copy(sock::Socket &s, State &state, int fd, const msghdr &message, std::size_t bytes)
 {
     Names names;
@@ -218,8 +219,8 @@ ssize_t receive_one(sock::Socket &s, int fd, msghdr &message, int flags)
     }
 }
 
-// More of the stream could be had at once: in the list, in the ring, or by the kernel behind it. Of a connection that has no ring the kernel gave
-// all that it had.
+// More of the stream could be had at once: in the list, in the ring, or by the kernel behind it. Of a connection that
+// has no ring the kernel gave all that it had.
 bool has_more(const sock::Socket &s)
 {
     return has_ready(s) ||
@@ -248,8 +249,8 @@ struct Rest {
     }
 };
 
-// Packet by packet, until all parts are full or, without MSG_WAITALL, no more is there: of whoever gets less than asked for edge-triggered
-// programs believe that.
+// Packet by packet, until all parts are full or, without MSG_WAITALL, no more is there: of whoever gets less than asked
+// for edge-triggered programs believe that.
 ssize_t receive_bytes(sock::Socket &s, int fd, msghdr &message, int flags)
 {
     const bool all = (flags & MSG_WAITALL) != 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The calls of struct vma_api_t, by the file that has them. Each checks all that a program hands it, and may be made by any thread.
+// The calls of struct vma_api_t, by the file that has them. Each checks all that a program hands it, and may be made by
+// any thread.
 #pragma once
 
 #include <atomic>

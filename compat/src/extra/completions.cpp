@@ -12,7 +12,8 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 
 constinit Packet *g_spare = nullptr; // poll lock
 
-// nullptr: there is no room, or no memory; or it has to be copied to memory of the program's, whose allocator may do anything.
+// nullptr: there is no room, or no memory; or it has to be copied to memory of the program's, whose allocator may do
+// anything.
 Packet *packet_of(sock::Socket &s, std::uint32_t generation, const iovec &bytes, sock::Loan &loan)
 {
     if (bytes.iov_len <= kPacketRoom) [[likely]] {

@@ -21,7 +21,8 @@ bool answer(int fd, int level, int name, void *value, socklen_t *length, int &re
 int set_option(sock::Socket &s, int fd, int name, const void *value, socklen_t length);
 int get_option(sock::Socket &s, int name, void *value, socklen_t *length);
 
-// SO_VMA_RING_ALLOC_LOGIC of the socket, if it was set for what is received; `logic` and `user_id` stay as they are if not.
+// SO_VMA_RING_ALLOC_LOGIC of the socket, if it was set for what is received; `logic` and `user_id` stay as they are if
+// not.
 void ask_ring_logic(const sock::Socket &s, std::int32_t &logic, std::uint32_t &user_id);
 
 // ---- whether sockets of this thread are tracked: thread_offload(), else VMA_OFFLOADED_SOCKETS

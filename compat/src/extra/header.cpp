@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// get_socket_network_header(): what the frames of a connected socket begin with, where they leave by an Ethernet port. Elsewhere there are no
-// headers: ENOTCONN, as libvma says of a socket that it has no offloaded way for.
+// get_socket_network_header(): what the frames of a connected socket begin with, where they leave by an Ethernet port.
+// Elsewhere there are no headers: ENOTCONN, as libvma says of a socket that it has no offloaded way for.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <netinet/udp.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The socket options of the extra API, with libvma's rules for their arguments. A wrong one is EINVAL, no memory to read from is EFAULT.
+// The socket options of the extra API, with libvma's rules for their arguments. A wrong one is EINVAL, no memory to
+// read from is EFAULT.
 #include <errno.h>
 #include <string.h>
 

@@ -215,7 +215,8 @@ int add_own(Packet &packet)
     return static_cast<int>((refs & ~Packet::kOwn) + 1);
 }
 
-// g_pool.lock held. The references that are left, or -1; with the last one `loan` is the packet's, to be ended without the lock.
+// g_pool.lock held. The references that are left, or -1; with the last one `loan` is the packet's, to be ended without
+// the lock.
 int leave(Packet &packet, sock::Loan &loan)
 {
     const std::uint32_t refs = packet.refs.load(std::memory_order_relaxed);

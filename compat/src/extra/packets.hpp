@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Packets that the program holds: what its ids and buffers mean. An id is looked for among the packets before it is believed; the
-// packets of a socket end with it.
+// Packets that the program holds: what its ids and buffers mean. An id is looked for among the packets before it is
+// believed; the packets of a socket end with it.
 #pragma once
 
 #include <netinet/in.h>
@@ -45,16 +45,17 @@ struct alignas(64) Packet {
 };
 static_assert(offsetof(Packet, room) == 64); // the bytes stand in the line behind what is written of each packet
 
-// To be asked before something is borrowed, for up to two packets. False: the program holds too many, or there is no memory.
+// To be asked before something is borrowed, for up to two packets. False: the program holds too many, or there is no
+// memory.
 bool has_room_for_packets(sock::Socket &s);
 bool is_full();                                  // the same without a socket
 Packet &hold(sock::Socket &s, sock::Loan &loan); // takes the loan over
 // The same in two steps: the state of the socket, or nullptr for false, is what the second one needs.
 State *room_for_packets(sock::Socket &s);
 Packet &hold(sock::Socket &s, State &state, sock::Loan &loan);
-// Some that nobody holds yet, through `next`; nullptr: the program holds too many, or there is no memory. Of these hold_own() makes one of
-// what stands in `room`: it is on no list of its socket's, as it keeps nothing of it, and stays when that is closed. No lock is taken for
-// it, now or when it is given back.
+// Some that nobody holds yet, through `next`; nullptr: the program holds too many, or there is no memory. Of these
+// hold_own() makes one of what stands in `room`: it is on no list of its socket's, as it keeps nothing of it, and stays
+// when that is closed. No lock is taken for it, now or when it is given back.
 Packet *reserve_packets(std::uint32_t count);
 // The first of `spares`, which it fills if there is none; nullptr as above. Who calls guards them.
 inline Packet *take_spare(Packet *&spares)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One receive of a tracked socket as the extra API makes it: loans where the bytes came by a device that lends, else a copy.
+// One receive of a tracked socket as the extra API makes it: loans where the bytes came by a device that lends, else a
+// copy.
 #pragma once
 
 #include <sys/socket.h>
@@ -19,10 +20,12 @@ struct Arrival {
     sock::udp::About about = {};       // of a lent datagram
 };
 
-// As recvmsg(), which it also is where `arrival.count` is 0 afterwards. `force`: EIO, and nothing is taken, where it would be a copy.
+// As recvmsg(), which it also is where `arrival.count` is 0 afterwards. `force`: EIO, and nothing is taken, where it
+// would be a copy.
 ssize_t receive(sock::Socket &s, int fd, msghdr &message, int flags, bool force, Arrival &arrival);
 
-// One look at what has come by the endpoint: -EAGAIN where that is nothing, or another negative errno. The kernel is not asked.
+// One look at what has come by the endpoint: -EAGAIN where that is nothing, or another negative errno. The kernel is
+// not asked.
 ssize_t glance(sock::Socket &s, int fd, msghdr &message, Arrival &arrival);
 
 } // namespace vma::extra

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Rings as the extra API shows them: one for all sockets of a process, an epoll set of ours that has those which socketxtreme_poll()
-// serves. (Which completion queues they are on is another matter: doc/rings.md.) What a NIC's registers are needed for, no device here has.
+// Rings as the extra API shows them: one for all sockets of a process, an epoll set of ours that has those which
+// socketxtreme_poll() serves. (Which completion queues they are on is another matter: doc/rings.md.) What a NIC's
+// registers are needed for, no device here has.
 #include <rdma/fi_domain.h>
 #include <sys/epoll.h>
 
@@ -114,8 +115,9 @@ int add_ring_profile(vma_ring_type_attr *profile, int *key)
     return 0;
 }
 
-// The ring is all sockets', so a moderation is for all devices that have interrupts. Where none moderates it answers as libvma does,
-// which sets what it is told and never looks whether the NIC took it. Arming is for rings of VMA_RING_EXTERNAL_MEM.
+// The ring is all sockets', so a moderation is for all devices that have interrupts. Where none moderates it answers as
+// libvma does, which sets what it is told and never looks whether the NIC took it. Arming is for rings of
+// VMA_RING_EXTERNAL_MEM.
 int modify_ring(vma_modify_ring_attr *wanted)
 {
     constexpr std::uint32_t kKnown = VMA_MODIFY_RING_CQ_MODERATION | VMA_MODIFY_RING_CQ_ARM;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the extra API keeps of a socket: options and counters. Memory is made at the first call that needs it, and stays with the Socket.
+// What the extra API keeps of a socket: options and counters. Memory is made at the first call that needs it, and stays
+// with the Socket.
 #pragma once
 
 #include <sys/uio.h>

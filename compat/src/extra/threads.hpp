@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What thread_offload() says. A thread's rule stays when the thread ends, and is the next one's that gets its pthread_t, as in libvma.
+// What thread_offload() says. A thread's rule stays when the thread ends, and is the next one's that gets its
+// pthread_t, as in libvma.
 #pragma once
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// SocketXtreme (VMA_SOCKETXTREME=1). Datagrams go from the engine's queue to the program's completions (completions.cpp), with no lock
-// but the engine's. All else takes a lock of its own (xtreme_look.cpp), and is looked for where something is known to be, and from time
-// to time.
+// SocketXtreme (VMA_SOCKETXTREME=1). Datagrams go from the engine's queue to the program's completions
+// (completions.cpp), with no lock but the engine's. All else takes a lock of its own (xtreme_look.cpp), and is looked
+// for where something is known to be, and from time to time.
 #include <errno.h>
 #include <sched.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Streams, listeners, and what the kernel brings: each look reads those sockets that had something lately, and asks the ring's epoll set
-// for others if it is told to. What is edge-triggered there has been read until nothing was left before it is forgotten here.
+// Streams, listeners, and what the kernel brings: each look reads those sockets that had something lately, and asks the
+// ring's epoll set for others if it is told to. What is edge-triggered there has been read until nothing was left
+// before it is forgotten here.
 #include "compat/src/extra/xtreme_look.hpp"
 
 #include <errno.h>

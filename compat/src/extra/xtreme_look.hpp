@@ -8,7 +8,8 @@
 
 namespace vma::extra {
 
-// One completion at most of each socket that had something lately, and with `asks` of those that the ring's set tells of. Takes a lock.
+// One completion at most of each socket that had something lately, and with `asks` of those that the ring's set tells
+// of. Takes a lock.
 void look_around(Output &out, DatagramSink &sink, int set, bool asks);
 std::uint32_t hot_sockets(); // that had something lately: no lock
 

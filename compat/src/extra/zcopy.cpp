@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// recvfrom_zcopy() and free_packets(): what has arrived stays where it is, and the program gets its address. What the kernel brought is
-// copied to the program's buffer as by recvfrom().
+// recvfrom_zcopy() and free_packets(): what has arrived stays where it is, and the program gets its address. What the
+// kernel brought is copied to the program's buffer as by recvfrom().
 #include <algorithm>
 #include <iterator>
 

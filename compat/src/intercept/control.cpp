@@ -197,7 +197,8 @@ VMA_EXPORT int setsockopt(int fd, int level, int name, const void *value, sockle
     return real.setsockopt(fd, level, name, value, length);
 }
 
-// These two are not variadic, so that what is not ours costs a look-up and a jump: the argument is where libc's own expect it.
+// These two are not variadic, so that what is not ours costs a look-up and a jump: the argument is where libc's own
+// expect it.
 extern "C" [[gnu::visibility("default")]] int vma_fcntl(int fd, int command, void *argument) asm("fcntl");
 extern "C" [[gnu::visibility("default")]] int vma_ioctl(int fd, unsigned long request, void *argument) asm("ioctl");
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What makes descriptors: TCP and UDP sockets and epoll sets are tracked, of anything else the number is known to be new.
+// What makes descriptors: TCP and UDP sockets and epoll sets are tracked, of anything else the number is known to be
+// new.
 #include "compat/src/intercept/export.hpp"
 
 #include <netinet/in.h>

@@ -119,8 +119,8 @@ inline void was_duplicated(int old_fd, int new_fd)
         duplicated(old_fd, new_fd);
 }
 
-// After a number became ours. A socket that got the number 0, 1 or 2 is given to the kernel: stdio and programs that are
-// started later use these without asking us.
+// After a number became ours. A socket that got the number 0, 1 or 2 is given to the kernel: stdio and programs that
+// are started later use these without asking us.
 void number_tracked(int fd);
 
 // Retires all of a range.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Functions whose bodies in libc read, write, duplicate or set up a descriptor, by calls that stay within libc and so pass
-// none of the wrappers. Which there are is compared with libc's symbols by compat/test/intercept/symbols_test.py.
+// Functions whose bodies in libc read, write, duplicate or set up a descriptor, by calls that stay within libc and so
+// pass none of the wrappers. Which there are is compared with libc's symbols by compat/test/intercept/symbols_test.py.
 #include "compat/src/intercept/export.hpp"
 
 #include <aio.h>
@@ -120,7 +120,9 @@ VMA_EXPORT int eventfd_write(int fd, eventfd_t value)
     return ::write(fd, &value, sizeof value) == sizeof value ? 0 : -1;
 }
 
-// ---- setsockopt() within libc: filters of multicast sources (RFC 3678), which what comes over shared memory has to pass too
+// ---- setsockopt() within libc
+//
+// Filters of multicast sources (RFC 3678), which what comes over shared memory has to pass too.
 
 VMA_EXPORT int setsourcefilter(int fd, uint32_t interface, const sockaddr *group, socklen_t length, uint32_t mode,
                                uint32_t count, const sockaddr_storage *sources) noexcept

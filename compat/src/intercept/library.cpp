@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Load and unload of libvma.so. Nothing happens at load time but reading the parameters and printing the header; devices
-// open at the first socket that needs one.
+// Load and unload of libvma.so. Nothing happens at load time but reading the parameters and printing the header;
+// devices open at the first socket that needs one.
 #include "compat/src/intercept/export.hpp"
 
 #include "compat/src/config/asked.hpp"
@@ -37,7 +37,8 @@ namespace {
     vma::extra::set_accept(vma::intercept::accept_tracked);
 }
 
-// DT_FINI, which the compiler's _fini() is else: it does nothing either, at the other end of the code, on a page that nobody needs.
+// DT_FINI, which the compiler's _fini() is else: it does nothing either, at the other end of the code, on a page that
+// nobody needs.
 extern "C" [[gnu::visibility("hidden")]] [[VMA_AT_STARTUP]] void vma_fini() {}
 
 [[gnu::destructor]] void process_ends()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What makes a descriptor that is none of ours: the number is new, whatever we still know of it. Only a descriptor that was closed
-// past libc (a system call of the program's own) can have left something there. What makes sockets is create.cpp.
+// What makes a descriptor that is none of ours: the number is new, whatever we still know of it. Only a descriptor that
+// was closed past libc (a system call of the program's own) can have left something there. What makes sockets is
+// create.cpp.
 #include "compat/src/intercept/export.hpp"
 
 #include <dirent.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// New processes and programs. A process that gets a copy of our descriptors has only the kernel under them, so before it
-// is made the sockets concerned return to the kernel: here, and for forks of libc's that go past us by pthread_atfork().
+// New processes and programs. A process that gets a copy of our descriptors has only the kernel under them, so before
+// it is made the sockets concerned return to the kernel: here, and for forks of libc's that go past us by
+// pthread_atfork().
 #include "compat/src/intercept/export.hpp"
 
 #include <sys/syscall.h>
@@ -292,7 +293,8 @@ VMA_ALIAS(vfork) pid_t __vfork() noexcept;
 
 // ---- copies of this process
 
-// What pthread_atfork() is, in each object by itself. Ours are to be the first, also where a constructor comes before our own.
+// What pthread_atfork() is, in each object by itself. Ours are to be the first, also where a constructor comes before
+// our own.
 VMA_EXPORT [[VMA_AT_STARTUP]] int __register_atfork(void (*prepare)(), void (*parent)(), void (*child)(),
                                                     void *object) noexcept
 {

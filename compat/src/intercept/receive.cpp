@@ -10,7 +10,8 @@ namespace vma::intercept {
 
 namespace {
 
-// Descriptors that came in a message of a UNIX socket: of a stream there may be bytes that its last process has not read.
+// Descriptors that came in a message of a UNIX socket: of a stream there may be bytes that its last process has not
+// read.
 void took_descriptors(const msghdr &message, int flags)
 {
     const KeepErrno keep;
@@ -24,8 +25,8 @@ int fault()
     return -1;
 }
 
-// What can be read but not written the kernel finds out when it has taken the bytes: they are lost. Its socket must not be asked, as not
-// all bytes are there.
+// What can be read but not written the kernel finds out when it has taken the bytes: they are lost. Its socket must not
+// be asked, as not all bytes are there.
 int receive_untold(sock::Socket &s, int fd, msghdr message, int flags)
 {
     return sock::receive_msg(s, fd, &message, flags) < 0 ? -1 : fault();

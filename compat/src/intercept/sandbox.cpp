@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// prctl(): before a program puts itself under a filter of system calls its sockets go back to the kernel, and are not followed any more: each of
-// its calls is the one system call then that it would be without the library. What sets a filter is listed in doc/sandboxes.md.
+// prctl(): before a program puts itself under a filter of system calls its sockets go back to the kernel, and are not
+// followed any more: each of its calls is the one system call then that it would be without the library. What sets a
+// filter is listed in doc/sandboxes.md.
 #include "compat/src/intercept/export.hpp"
 
 #include "compat/src/intercept/sandbox.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// poll() and select() under a filter of system calls: the program's own call and no other, and what is left unread in memory
-// (doc/sandboxes.md). Epoll sets need nothing here: mux/ waits in the program's own set.
+// poll() and select() under a filter of system calls: the program's own call and no other, and what is left unread in
+// memory (doc/sandboxes.md). Epoll sets need nothing here: mux/ waits in the program's own set.
 #pragma once
 
 #include <poll.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Is a descriptor of ours among those that a poll() or select() names? Nothing of what the program gave is looked at before the process
-// has had a socket: until then nothing that it names can concern us, an epoll set neither, and no fault of ours would be caught.
+// Is a descriptor of ours among those that a poll() or select() names? Nothing of what the program gave is looked at
+// before the process has had a socket: until then nothing that it names can concern us, an epoll set neither, and no
+// fault of ours would be caught.
 #pragma once
 
 #include <poll.h>
@@ -44,7 +45,9 @@ inline bool any_ours(int count, const fd_set *in, const fd_set *out, const fd_se
     return false;
 }
 
-// ---- once it is known that a call concerns us: are its time and its mask there, and a time at all? If not, the kernel refuses them.
+// ---- once it is known that a call concerns us
+//
+// Are its time and its mask there, and a time at all? If not, the kernel refuses them.
 
 inline bool valid(const timespec *timeout)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// stdio on a socket: it reads and writes inside libc, past our wrappers. The socket goes to the kernel before; a stream that is made while
-// bytes are left that the library alone has reads and writes by our calls.
+// stdio on a socket: it reads and writes inside libc, past our wrappers. The socket goes to the kernel before; a stream
+// that is made while bytes are left that the library alone has reads and writes by our calls.
 #include "compat/src/intercept/export.hpp"
 
 #include <cerrno>
@@ -48,7 +48,8 @@ int close_stream(void *cookie)
     return ::close(number_of(cookie));
 }
 
-// Of a socket with bytes that a peer had ended, or that were here when it was given to the kernel: libc's read() would pass over them.
+// Of a socket with bytes that a peer had ended, or that were here when it was given to the kernel: libc's read() would
+// pass over them.
 FILE *open_by_calls(int fd, const char *mode)
 {
     if (mode == nullptr || strchr("rwa", mode[0]) == nullptr || mode[0] == '\0') {

@@ -44,7 +44,8 @@ inline long real_syscall(long number, const Arguments &a)
         reinterpret_cast<Direct>(real.syscall)(number, a.at[0], a.at[1], a.at[2], a.at[3], a.at[4], a.at[5]));
 }
 
-// The kernel's set of signals is shorter than libc's, and stands with its size. What it would refuse it is given as it came.
+// The kernel's set of signals is shorter than libc's, and stands with its size. What it would refuse it is given as it
+// came.
 class Mask
 {
 public:
@@ -63,7 +64,8 @@ private:
     sigset_t set_ = {};
 };
 
-// Of clone3(): a process with memory of its own and the stack of its caller, as fork() makes it. Whatever the kernel refuses is not one.
+// Of clone3(): a process with memory of its own and the stack of its caller, as fork() makes it. Whatever the kernel
+// refuses is not one.
 bool copies_process(const Arguments &a)
 {
     const auto *const given = a.get<const clone_args *>(0);
@@ -420,8 +422,8 @@ inline bool has_wrapper(long number, long first)
     return wrapper == Wrapper::kAnyhow || (wrapper == Wrapper::kOfDescriptor && ours(static_cast<int>(first)));
 }
 
-// The provider means the kernel's socket, whatever it asks of it: it takes connections out of there, and puts them back. Nor may it wait
-// here for a lock, as whoever called it holds them.
+// The provider means the kernel's socket, whatever it asks of it: it takes connections out of there, and puts them
+// back. Nor may it wait here for a lock, as whoever called it holds them.
 [[gnu::noinline]] long call_wrapper(long number, Arguments a, const void *caller)
 {
     long result = 0;

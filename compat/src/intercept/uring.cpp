@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// liburing's functions that set up a ring. That library makes system calls of its own, and has no call into libc that tells of them;
-// but programs call its functions by name, and so pass here. They are passed on to those that the caller would have met.
+// liburing's functions that set up a ring. That library makes system calls of its own, and has no call into libc that
+// tells of them; but programs call its functions by name, and so pass here. They are passed on to those that the caller
+// would have met.
 #include "compat/src/intercept/export.hpp"
 
 #include <dlfcn.h>

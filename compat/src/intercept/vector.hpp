@@ -15,7 +15,8 @@ namespace vma::intercept {
 
 inline constexpr unsigned kMaxVector = IOV_MAX; // the kernel's limit of parts, and of messages
 
-// False for what the kernel refuses, also for want of memory there, or for no bytes at all: it answers these without looking at the socket.
+// False for what the kernel refuses, also for want of memory there, or for no bytes at all: it answers these without
+// looking at the socket.
 inline bool carries_bytes(const iovec *parts, int count)
 {
     if (parts == nullptr || count <= 0 || static_cast<unsigned>(count) > kMaxVector ||

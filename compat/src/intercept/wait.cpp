@@ -37,7 +37,8 @@ const timespec *timespec_of(int milliseconds, timespec &buffer)
     return &buffer;
 }
 
-// All of it is there, to read and to write. If not, the kernel refuses it; it is not let wait before, as its sockets may have no news.
+// All of it is there, to read and to write. If not, the kernel refuses it; it is not let wait before, as its sockets
+// may have no news.
 constexpr timespec kAtOnce = {};
 
 bool has_room(pollfd *fds, nfds_t count)
@@ -98,8 +99,8 @@ int poll_all(pollfd *fds, nfds_t count, const timespec *timeout, const sigset_t 
     return poll_all(fds, count, timespec_of(timeout, span), nullptr);
 }
 
-// A select() that asks receive callbacks: those that have nothing for the program are taken out of what was found, and it goes on as
-// it was asked to if nothing is left.
+// A select() that asks receive callbacks: those that have nothing for the program are taken out of what was found, and
+// it goes on as it was asked to if nothing is left.
 class ScreenedSelect
 {
 public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// VMA_HANDLE_SIGSEGV: the calls that led to a segmentation fault, in the log. The process then ends as it would have, with
-// its core file.
+// VMA_HANDLE_SIGSEGV: the calls that led to a segmentation fault, in the log. The process then ends as it would have,
+// with its core file.
 #pragma once
 
 #include <csignal>

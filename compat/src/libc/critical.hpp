@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Stretches of this library's code that hold one of its locks: a signal handler of the program's that came in one of them
-// could call send() and wait for ever for the lock that its own thread holds. The trampoline (handlers.cpp) puts such
-// signals off until the stretch ends. What may be called in one must not be a cancellation point: see uncancelled below.
+// Stretches of this library's code that hold one of its locks: a signal handler of the program's that came in one of
+// them could call send() and wait for ever for the lock that its own thread holds. The trampoline (handlers.cpp) puts
+// such signals off until the stretch ends. What may be called in one must not be a cancellation point: see uncancelled
+// below.
 #pragma once
 
 #include <poll.h>
@@ -42,15 +43,16 @@ inline void leave_critical()
     }
 }
 
-// In a forked child, which makes its locks anew instead of unlocking them: back to how deep it was before they were taken.
+// In a forked child, which makes its locks anew instead of unlocking them: back to how deep it was before they were
+// taken.
 inline void restore_critical(std::uint32_t depth)
 {
     t_critical.depth = depth + 1;
     leave_critical();
 }
 
-// System calls that don't end the thread when it has been cancelled, unlike libc's functions of these names. Results and
-// errno are the same.
+// System calls that don't end the thread when it has been cancelled, unlike libc's functions of these names. Results
+// and errno are the same.
 namespace uncancelled {
 
 inline ssize_t recvmsg(int fd, msghdr *msg, int flags)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the library has of C++ exceptions, in place of libstdc++'s. Nothing here throws but what is out of memory, which nobody catches; and
-// libstdc++ takes each program that starts two brk() and four page faults for a pool of 72 KB, and one more for the tables of a demangler.
+// What the library has of C++ exceptions, in place of libstdc++'s. Nothing here throws but what is out of memory, which
+// nobody catches; and libstdc++ takes each program that starts two brk() and four page faults for a pool of 72 KB, and
+// one more for the tables of a demangler.
 //
 // Itanium C++ ABI, exception handling, 2.4.2: room for the runtime's header stands before what is thrown.
 #include <stdlib.h>
@@ -44,7 +45,8 @@ void give_back(void *thrown)
 
 extern "C" {
 
-// __gnu_cxx::__verbose_terminate_handler(): libstdc++'s prints the type of what was thrown, for which it has a demangler.
+// __gnu_cxx::__verbose_terminate_handler(): libstdc++'s prints the type of what was thrown, for which it has a
+// demangler.
 [[noreturn]] [[gnu::visibility("hidden")]] void vma_terminate() asm("_ZN9__gnu_cxx27__verbose_terminate_handlerEv");
 void vma_terminate()
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The table of instructions that may fail, and the handler that stands for SIG_DFL: one that does what SIG_DFL does to all other
-// faults. The program never sees it.
+// The table of instructions that may fail, and the handler that stands for SIG_DFL: one that does what SIG_DFL does to
+// all other faults. The program never sees it.
 #include "compat/src/libc/fault.hpp"
 
 #include <linux/futex.h>
@@ -27,12 +27,14 @@ std::atomic<bool> *caught(int signal)
     return signal == SIGSEGV ? &g_faults.caught[0] : signal == SIGBUS ? &g_faults.caught[1] : nullptr;
 }
 
-// On the stack that the call is made on, which needs room anyhow. The alternate one is the program's, and may be anything while it has no
-// handler there: gone, or too small. A stack that is used up ends the program without a handler, by the same signal.
+// On the stack that the call is made on, which needs room anyhow. The alternate one is the program's, and may be
+// anything while it has no handler there: gone, or too small. A stack that is used up ends the program without a
+// handler, by the same signal.
 constexpr int kStandInFlags = SA_SIGINFO | SA_RESTART;
 
-// All other faults: the instruction fails again, without a handler. A signal that somebody sent has to be sent once more. Whoever
-// installed a handler in this moment gets it; one that calls us as the handler that it found has nothing better than the end.
+// All other faults: the instruction fails again, without a handler. A signal that somebody sent has to be sent once
+// more. Whoever installed a handler in this moment gets it; one that calls us as the handler that it found has nothing
+// better than the end.
 void failed(int signal, siginfo_t *info, void *context)
 {
     struct sigaction now = {};

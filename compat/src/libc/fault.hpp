@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Is the memory that the program names there? The kernel finds out while it copies, and says EFAULT; we find out the same way, as the
-// kernel's own exception tables do: one instruction touches each page, its address is in a table with the place to go on at
-// if it fails, and the handler of SIGSEGV and SIGBUS goes there (doc/faults.md). A page that is there costs that instruction.
-// Async-signal-safe, any thread. Memory that another thread takes away after the look is not seen to.
+// Is the memory that the program names there? The kernel finds out while it copies, and says EFAULT; we find out the
+// same way, as the kernel's own exception tables do: one instruction touches each page, its address is in a table with
+// the place to go on at if it fails, and the handler of SIGSEGV and SIGBUS goes there (doc/faults.md). A page that is
+// there costs that instruction. Async-signal-safe, any thread. Memory that another thread takes away after the look is
+// not seen to.
 //
-// Before the process has its first socket of ours no handler is in place, as none is wanted there. Until then the functions below
-// ask the kernel instead: there is no moment at which a wrapper that looks by them can fail. touch_*() are for callers with a socket.
+// Before the process has its first socket of ours no handler is in place, as none is wanted there. Until then the
+// functions below ask the kernel instead: there is no moment at which a wrapper that looks by them can fail. touch_*()
+// are for callers with a socket.
 #pragma once
 
 #include <signal.h>
@@ -20,7 +22,8 @@ inline constexpr std::uintptr_t kSmallestPage = 4096;
 inline constexpr std::size_t kMostTouched = 1 << 20; // bytes, where it is not known how many are moved
 
 #if defined(__x86_64__)
-// The entry is part of the group of the function that it is of, or what the linker drops would leave entries of nothing.
+// The entry is part of the group of the function that it is of, or what the linker drops would leave entries of
+// nothing.
 #define VMA_TOUCHES(fault)                                                                                             \
     ".pushsection vma_touches, \"a?\"\n"                                                                               \
     ".balign 4\n"                                                                                                      \
@@ -39,8 +42,8 @@ inline constexpr std::size_t kMostTouched = 1 << 20; // bytes, where it is not k
     goto fault
 #endif
 
-// One byte: can it be read, can it be overwritten (it is 0 then), can it be written (it is what it was)? Kept out of the way of
-// AddressSanitizer: these are no accesses of ours.
+// One byte: can it be read, can it be overwritten (it is 0 then), can it be written (it is what it was)? Kept out of
+// the way of AddressSanitizer: these are no accesses of ours.
 [[gnu::always_inline, nodiscard]] inline bool touch_to_read(std::uintptr_t address)
 {
     VMA_TOUCH("testb $0,", address);
@@ -88,7 +91,8 @@ struct Faults {
 };
 [[gnu::visibility("hidden")]] extern constinit Faults g_faults;
 
-// Has catch_faults() been called? Not if there never was a socket of ours: then no call is about one, whatever it names.
+// Has catch_faults() been called? Not if there never was a socket of ours: then no call is about one, whatever it
+// names.
 [[gnu::always_inline]] inline bool faults_are_caught()
 {
     return g_faults.are_caught.load(std::memory_order_relaxed);
@@ -121,7 +125,8 @@ struct Faults {
     return touch_pages(address, length, touch_to_update) == length;
 }
 
-// What stands there, or `otherwise` if nothing does. Only where faults are caught: a loop over what a program gives to poll() has looked.
+// What stands there, or `otherwise` if nothing does. Only where faults are caught: a loop over what a program gives to
+// poll() has looked.
 [[gnu::always_inline]] inline int load_or(const int &place, int otherwise)
 {
 #if defined(__x86_64__)
@@ -147,7 +152,8 @@ struct Faults {
 // From here on, unless the program, or what it runs under, has a handler that did not come by us. Once, in any thread.
 void catch_faults();
 
-// In a handler of SIGSEGV or SIGBUS that was called with `context`: true if an instruction of the table failed. The handler just returns.
+// In a handler of SIGSEGV or SIGBUS that was called with `context`: true if an instruction of the table failed. The
+// handler just returns.
 bool recover(void *context);
 
 // What stands for SIG_DFL of `signal` from catch_faults() on. False before, and of other signals.

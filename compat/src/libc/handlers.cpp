@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The trampoline in front of signal handlers. The kernel keeps the flags and mask that the program gave; only the address
-// is ours. What the trampoline has to know of a signal is one word, so that it needs no lock.
+// The trampoline in front of signal handlers. The kernel keeps the flags and mask that the program gave; only the
+// address is ours. What the trampoline has to know of a signal is one word, so that it needs no lock.
 #include "compat/src/libc/handlers.hpp"
 
 #include <ucontext.h>
@@ -68,9 +68,9 @@ bool is_fault(int signal)
 
 // ---- what runs before the program's handler
 //
-// It uses no stack: the one that the kernel chose may have room for its own frame and a handler that needs none, and what lies below is not
-// ours (sigaltstack(2), MINSIGSTKSZ). So here each function calls no other but by its end, as a jump, and makes system calls by
-// itself. handlers_test looks at every byte.
+// It uses no stack: the one that the kernel chose may have room for its own frame and a handler that needs none, and
+// what lies below is not ours (sigaltstack(2), MINSIGSTKSZ). So here each function calls no other but by its end, as a
+// jump, and makes system calls by itself. handlers_test looks at every byte.
 
 constexpr std::uint64_t kOne = 1;
 
@@ -109,8 +109,8 @@ constexpr std::uint64_t kOne = 1;
     return reinterpret_cast<Handler>(record & ~kFlags)(signal, info, context);
 }
 
-// Sends the signal to this thread again, where it waits, blocked, for deliver_deferred(). Without SA_SIGINFO the kernel leaves `info`
-// unset.
+// Sends the signal to this thread again, where it waits, blocked, for deliver_deferred(). Without SA_SIGINFO the kernel
+// leaves `info` unset.
 template <bool kInformed> [[gnu::noinline]] void defer_handler(int signal, siginfo_t *info, void *context)
 {
     const Ids ids = raw_ids();
@@ -125,7 +125,8 @@ template <bool kInformed> [[gnu::noinline]] void defer_handler(int signal, sigin
 
 void trampoline(int signal, siginfo_t *info, void *context);
 
-// A handler for one signal only is not used up by a fault that is none of the program's. The kernel keeps its flags and mask.
+// A handler for one signal only is not used up by a fault that is none of the program's. The kernel keeps its flags and
+// mask.
 template <int kSignal> [[gnu::noinline]] void put_back()
 {
     KernelAction &now = g_handlers.faults[kSignal == SIGBUS ? 1 : 0];
@@ -143,8 +144,8 @@ template <int kSignal> [[gnu::noinline]] void put_back()
         return signal == SIGBUS ? put_back<SIGBUS>() : put_back<SIGSEGV>();
 }
 
-// Handlers without SA_SIGINFO get the other two arguments too; they don't look at them. One for one signal only (SA_RESETHAND) is not
-// installed any more by now, and one for a fault can't wait: they run at once.
+// Handlers without SA_SIGINFO get the other two arguments too; they don't look at them. One for one signal only
+// (SA_RESETHAND) is not installed any more by now, and one for a fault can't wait: they run at once.
 void trampoline(int signal, siginfo_t *info, void *context)
 {
     const Record record = record_of(signal);

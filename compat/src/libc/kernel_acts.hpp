@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Whether this process has done anything by the kernel that somebody may hear of by a descriptor. What it sends by an endpoint after that
-// says so, and whoever reports that asks the kernel first (doc/multiplexing.md, the order of events). Any thread.
+// Whether this process has done anything by the kernel that somebody may hear of by a descriptor. What it sends by an
+// endpoint after that says so, and whoever reports that asks the kernel first (doc/multiplexing.md, the order of
+// events). Any thread.
 #pragma once
 
 #include <atomic>
@@ -30,7 +31,8 @@ template <typename Result> inline Result by_kernel(Result result)
     return result;
 }
 
-// Where a number other than the last one that a connection has told of comes out, it is told to its peer with what is sent next.
+// Where a number other than the last one that a connection has told of comes out, it is told to its peer with what is
+// sent next.
 inline std::uint32_t number_of_kernel_acts()
 {
     std::atomic<std::uint32_t> &word = g_kernel_acts.word;

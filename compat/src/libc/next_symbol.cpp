@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The format: glibc's elf/dl-lookup.c is its description, and binutils' of --hash-style=gnu. Which of several versions of a name is meant: the one that
-// is not hidden, the default (the LSB's "Symbol Versioning").
+// The format: glibc's elf/dl-lookup.c is its description, and binutils' of --hash-style=gnu. Which of several versions
+// of a name is meant: the one that is not hidden, the default (the LSB's "Symbol Versioning").
 #include "compat/src/libc/next_symbol.hpp"
 
 #include <cstring>

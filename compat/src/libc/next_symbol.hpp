@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What dlsym(RTLD_NEXT, ...) finds, for many names when a program starts: with hashes that the compiler has made, and without the locks and the
-// error handling of a call each. Those calls were a third of what the library cost a program that has no socket.
+// What dlsym(RTLD_NEXT, ...) finds, for many names when a program starts: with hashes that the compiler has made, and
+// without the locks and the error handling of a call each. Those calls were a third of what the library cost a program
+// that has no socket.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,8 @@ constexpr std::uint32_t symbol_hash(const char *name)
     return hash;
 }
 
-// The objects behind this library, in the order in which they were loaded, which for those of a program's start is the order of the search. Good
-// while nobody loads or unloads: at start. One thread's.
+// The objects behind this library, in the order in which they were loaded, which for those of a program's start is the
+// order of the search. Good while nobody loads or unloads: at start. One thread's.
 class NextSymbols
 {
 public:

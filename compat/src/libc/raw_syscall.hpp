@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A system call without libc, for what runs where a signal handler begins: no function is called and errno is not touched. On x86-64 no
-// register is used but those that a function may, and not the three that a handler's arguments are in: nothing need be put on the stack.
+// A system call without libc, for what runs where a signal handler begins: no function is called and errno is not
+// touched. On x86-64 no register is used but those that a function may, and not the three that a handler's arguments
+// are in: nothing need be put on the stack.
 #pragma once
 
 #include <sys/syscall.h>

@@ -26,7 +26,8 @@ int value_of(const char *text, const char *line)
 constexpr char kMode[] = "\nSeccomp:";
 constexpr char kFilters[] = "\nSeccomp_filters:";
 
-// The two lines follow each other, after one that may be long (the groups): what is kept of the piece before may have their beginning.
+// The two lines follow each other, after one that may be long (the groups): what is kept of the piece before may have
+// their beginning.
 Seccomp read_status(int fd)
 {
     constexpr std::size_t kKept = 64;

@@ -18,7 +18,8 @@ namespace vma::libc {
     const auto whole_pages = [page](const char *address) {
         return (reinterpret_cast<std::uintptr_t>(address) + page - 1) / page * page;
     };
-    // A kernel without huge pages refuses, and nothing is lost. The first page, which the file's data begins, is not one of them.
+    // A kernel without huge pages refuses, and nothing is lost. The first page, which the file's data begins, is not
+    // one of them.
     ::madvise(reinterpret_cast<void *>(whole_pages(__bss_start)), whole_pages(_end) - whole_pages(__bss_start),
               MADV_NOHUGEPAGE);
     errno = saved;

@@ -16,8 +16,8 @@ struct SignalCounts {
 
 // Of each thread, its own.
 struct ThreadSignals : SignalCounts {
-    // An eventfd of this thread that the trampoline writes 1 to after it has counted, or -1: a thread that looked at the
-    // counts and is about to sleep with this descriptor in its set then can't miss a handler that runs in between.
+    // An eventfd of this thread that the trampoline writes 1 to after it has counted, or -1: a thread that looked at
+    // the counts and is about to sleep with this descriptor in its set then can't miss a handler that runs in between.
     // kTurnAtPlace - n: it sleeps without one, by futex(2) on the n-th of the words below, to which 1 is added.
     int wake_fd = -1;
 };

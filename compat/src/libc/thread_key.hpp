@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What is to be done at a thread's end: a key of pthread_key_create(3), made when the first thread needs it. Unlike a static variable
-// of a function it has no lock that a fork() could leave held in the child, which would wait for it for ever.
+// What is to be done at a thread's end: a key of pthread_key_create(3), made when the first thread needs it. Unlike a
+// static variable of a function it has no lock that a fork() could leave held in the child, which would wait for it for
+// ever.
 #pragma once
 
 #include <pthread.h>

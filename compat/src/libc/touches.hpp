@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The table that fault.hpp's instructions are in, as handlers of faults read it. Inlined, as one of them may use no stack
-// (handlers.cpp). Private to compat/src/libc.
+// The table that fault.hpp's instructions are in, as handlers of faults read it. Inlined, as one of them may use no
+// stack (handlers.cpp). Private to compat/src/libc.
 #pragma once
 
 #include <ucontext.h>

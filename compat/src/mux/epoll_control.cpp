@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// epoll_ctl for tracked sockets and nested sets. The kernel's verdict comes first and is mirrored; only an entry that is
-// taken over, which the kernel's set doesn't have at the time, is judged here by the kernel's rules.
+// epoll_ctl for tracked sockets and nested sets. The kernel's verdict comes first and is mirrored; only an entry that
+// is taken over, which the kernel's set doesn't have at the time, is judged here by the kernel's rules.
 #include <errno.h>
 
 #include "compat/src/libc/fail.hpp"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// An epoll set as user space sees it: the entries of tracked sockets and of nested sets, the list of those that may be ready,
-// who waits. doc/multiplexing.md tells how it works together with the kernel's set. Private to compat/src/mux.
+// An epoll set as user space sees it: the entries of tracked sockets and of nested sets, the list of those that may be
+// ready, who waits. doc/multiplexing.md tells how it works together with the kernel's set. Private to compat/src/mux.
 //
-// Lock order: Set::lock, then MuxHook::lock; Set::lock, then a socket's watcher lock (watch, unwatch) or Set::watch_lock,
-// then Set::ready_lock; an inner set's watch_lock before an outer set's locks of the same kind. Sockets are asked for
-// their readiness with none of them held.
+// Lock order: Set::lock, then MuxHook::lock; Set::lock, then a socket's watcher lock (watch, unwatch) or
+// Set::watch_lock, then Set::ready_lock; an inner set's watch_lock before an outer set's locks of the same kind.
+// Sockets are asked for their readiness with none of them held.
 #pragma once
 
 #include <sys/epoll.h>
@@ -78,8 +78,8 @@ struct alignas(64) Set {
     std::atomic<bool> dead{false};         // its last descriptor is closed
     std::atomic<bool> pooled{true};        // not a set at all
     std::atomic<bool> storm{false};        // see begin_storm()
-    // So many more reports count it among the sets with something that only the kernel knows of: a look has found a taken socket to wait for
-    // the kernel, whose FIN may be on its way.
+    // So many more reports count it among the sets with something that only the kernel knows of: a look has found a
+    // taken socket to wait for the kernel, whose FIN may be on its way.
     std::atomic<std::uint32_t> kernel_waits{0};
     // Something has come, or is about to, since the kernel was asked, that may be later than what that has.
     std::atomic<bool> kernel_first{true};
@@ -142,8 +142,9 @@ inline constexpr std::uint32_t kControlBits = EPOLLET | EPOLLONESHOT | EPOLLEXCL
 inline constexpr std::uint32_t kAlwaysReported = EPOLLERR | EPOLLHUP;
 inline constexpr std::uint32_t kSideEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET;
 inline constexpr std::uint64_t kTagGenerations = alignof(Entry) - 1; // bits of a tag that are the generation
-// In the upper bits of what is ours in the kernel set, where no address has such: a program's data may be any number, also a small one
-// below the upper half of whatever address was there before (Java's), which our memory's address can be.
+// In the upper bits of what is ours in the kernel set, where no address has such: a program's data may be any number,
+// also a small one below the upper half of whatever address was there before (Java's), which our memory's address can
+// be.
 inline constexpr std::uint64_t kMark = std::uint64_t{0xb5c3} << 48;
 
 // Data values in the side set; anything else there is an entry's address.
@@ -186,7 +187,8 @@ inline Set *set_of(int fd)
     return set_slot(fd).load(std::memory_order_acquire);
 }
 
-// Nothing in the set concerns us now, or it is no set that we know: a look that doesn't wait may go to the kernel directly.
+// Nothing in the set concerns us now, or it is no set that we know: a look that doesn't wait may go to the kernel
+// directly.
 inline bool only_kernel(int epfd)
 {
     const Set *const set = set_of(epfd);
@@ -210,7 +212,7 @@ Entry *find_entry(Set &set, void *source, bool nested, int fd); // set.lock held
 Entry *new_entry(Set &set, void *source, bool nested, int fd);  // set.lock held; nullptr: no memory
 void drop_entry(Set &set, Entry &entry);                        // set.lock held
 
-// ---- takeover.cpp: between the kernel set and the side set -----------------------------------------------------------
+// ---- takeover.cpp: between the kernel set and the side set ----------------------------------------------------------
 
 // To the kernel set as the program asked, or the same for an entry that is there (`op` ADD or MOD). set.lock held.
 int register_in_kernel(Set &set, Entry &entry, int op);
@@ -224,7 +226,8 @@ void park(Set &set, Entry &entry);    // EPOLL_CTL_DEL of a taken entry without 
 void unpark(Set &set, Entry &entry);  // taken again, as described now; set.lock held
 void discard(Set &set, Entry &entry); // a parked entry goes for good; set.lock held
 
-// In a forked child, which has neither the parent's side set nor its watchers: of sockets whose unread bytes both may read.
+// In a forked child, which has neither the parent's side set nor its watchers: of sockets whose unread bytes both may
+// read.
 void take_over_again(Set &set); // no lock held
 
 // Takes over, or gives back, all entries of a source that became dual or plain. No lock held. False: one can't be.
@@ -235,7 +238,7 @@ bool tell_taken(Set &set, bool was_taken);
 
 void end_storm(Set &set); // if nobody needs it any more
 
-// ---- ready.cpp: the ready list -----------------------------------------------------------------------------------------
+// ---- ready.cpp: the ready list --------------------------------------------------------------------------------------
 
 void notify_entry(sock::Watcher *watcher, std::uint32_t events); // Watcher::notify of taken entries
 void requeue(Set &set, Entry &entry);                            // look at it again; no ready_lock held
@@ -244,19 +247,20 @@ void kick(Set &set);                                             // wakes one sl
 // For a thread that will harvest this set.
 unsigned poll_engine(Set &set, unsigned (*poll)(sock::RingMask) = sock::engine_poll);
 
-// Numbers a look at both sides, so that nobody is in its result twice: an entry that is taken over after the round began
-// may be in the kernel's part already, and waits for the next one.
+// Numbers a look at both sides, so that nobody is in its result twice: an entry that is taken over after the round
+// began may be in the kernel's part already, and waits for the next one.
 std::uint64_t begin_round(Set &set);
 
-// What is ready of the first `most` on the list, each entry once. `round`: of a look whose kernel's part is to be reported with this; 0: there
-// is none. `heeds_kernel`: it ends at one that waits for the kernel's news (`kernel_waits`): what is behind it may be later than those.
+// What is ready of the first `most` on the list, each entry once. `round`: of a look whose kernel's part is to be
+// reported with this; 0: there is none. `heeds_kernel`: it ends at one that waits for the kernel's news
+// (`kernel_waits`): what is behind it may be later than those.
 int harvest(Set &set, epoll_event *out, int max, unsigned most, std::uint64_t round, bool heeds_kernel = false);
 bool go_to_sleep(Set &set); // false: there is something on the list
 void wake_up(Set &set);
 void relay(Set &set); // on leaving: others sleep, and what is left may be for them
 
-// Takes the kernel's news of taken entries out of the side set, and wake-ups, whoever they were for: after it the caller
-// harvests and relays. True: the engine's descriptor was readable.
+// Takes the kernel's news of taken entries out of the side set, and wake-ups, whoever they were for: after it the
+// caller harvests and relays. True: the engine's descriptor was readable.
 bool drain_side(Set &set);
 
 // The same by a thread that won't harvest: wakes a sleeper for what it took.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// epoll_wait and its kin. A set without taken entries waits in the kernel as if we weren't there; else the wait looks at the
-// ready list, and in turn at the kernel, spins for a while, and then sleeps in the kernel until either side has news.
+// epoll_wait and its kin. A set without taken entries waits in the kernel as if we weren't there; else the wait looks
+// at the ready list, and in turn at the kernel, spins for a while, and then sleeps in the kernel until either side has
+// news.
 #include <errno.h>
 
 #include <algorithm>
@@ -204,9 +205,9 @@ private:
         return all;
     }
 
-    // What is on the list, and before it what the kernel has: that may have come earlier. Where the kernel had no news at all, what another
-    // thread has put on the list since it was asked waits: something of the kernel's may have come before that. Where it had some,
-    // what came by the engine before is there by now.
+    // What is on the list, and before it what the kernel has: that may have come earlier. Where the kernel had no news
+    // at all, what another thread has put on the list since it was asked waits: something of the kernel's may have come
+    // before that. Where it had some, what came by the engine before is there by now.
     int look_at_both()
     {
         const unsigned listed = set_.ready.load(std::memory_order_acquire);

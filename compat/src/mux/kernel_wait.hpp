@@ -8,8 +8,8 @@
 
 namespace vma::mux {
 
-// `timeout` nullptr: for ever. `mask` nullptr: leave the signal mask. Milliseconds are rounded up where the kernel knows
-// nothing finer.
+// `timeout` nullptr: for ever. `mask` nullptr: leave the signal mask. Milliseconds are rounded up where the kernel
+// knows nothing finer.
 int kernel_wait(int epfd, epoll_event *events, int max, const timespec *timeout, const sigset_t *mask);
 
 } // namespace vma::mux

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// An epoll set that is the kernel's alone from now on, while the program keeps it: before a filter of system calls (engine/sandbox.hpp).
+// An epoll set that is the kernel's alone from now on, while the program keeps it: before a filter of system calls
+// (engine/sandbox.hpp).
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/mux/mux.hpp"

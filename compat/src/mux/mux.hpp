@@ -14,13 +14,13 @@
 
 namespace vma::mux {
 
-// ---- called by the interception layer; semantics of the libc functions ------------------------------------------------
-// `timeout` nullptr: for ever. `mask` nullptr: leave the signal mask. Safe from any thread; poll() and select() also from a
-// signal handler, as far as the sockets in them are.
+// ---- called by the interception layer; semantics of the libc functions ----------------------------------------------
+// `timeout` nullptr: for ever. `mask` nullptr: leave the signal mask. Safe from any thread; poll() and select() also
+// from a signal handler, as far as the sockets in them are.
 int poll(pollfd *fds, nfds_t count, const timespec *timeout, const sigset_t *mask);
 
-// `left`, if given, gets what remains of `timeout`, as Linux's select() returns it (never on EINVAL). The sets are arrays
-// of unsigned long of `nfds` bits, whatever FD_SETSIZE is.
+// `left`, if given, gets what remains of `timeout`, as Linux's select() returns it (never on EINVAL). The sets are
+// arrays of unsigned long of `nfds` bits, whatever FD_SETSIZE is.
 int select(int nfds, fd_set *in, fd_set *out, fd_set *err, const timespec *timeout, const sigset_t *mask,
            timespec *left);
 
@@ -33,11 +33,11 @@ bool has_news(int epfd); // of accelerated sockets in it: a look that doesn't wa
 void epoll_dup(int old_fd, int new_fd);
 void epoll_closed(int fd); // before the kernel's close of an epoll descriptor, or when its number is reused
 
-// All sets are the kernel's alone from now on, while the program keeps them: their sockets are on the kernel for good, and are registered there
-// as asked. False: they stay ours, as a socket has news that the kernel does not know of.
+// All sets are the kernel's alone from now on, while the program keeps them: their sockets are on the kernel for good,
+// and are registered there as asked. False: they stay ours, as a socket has news that the kernel does not know of.
 bool leave_sets();
 
-// ---- called by the socket layer ------------------------------------------------------------------------------------------
+// ---- called by the socket layer -------------------------------------------------------------------------------------
 // With no watcher lock held. What sock::is_dual() says has changed before the call.
 
 // Takes over its entries in every set and wakes whoever sleeps in poll() or in these sets. False: an entry can't be
@@ -50,9 +50,10 @@ void became_plain(sock::Socket &s);
 // Some set tells edges of it: with the kernel that would begin anew, and tell what is true still once more.
 bool tells_edges(sock::Socket &s);
 
-// Threads that wait each in a set of its own, or in poll() each for several sockets of its own, would all wake for what comes on a ring that they
-// share. Whose the ring of the socket is to be: that of the set that it is in, else of the thread that had it in a poll() last, by a number that stays
-// as long as the set or the thread; 0: the main ring, which the first set and the first such thread have, and all that neither is said of.
+// Threads that wait each in a set of its own, or in poll() each for several sockets of its own, would all wake for what
+// comes on a ring that they share. Whose the ring of the socket is to be: that of the set that it is in, else of the
+// thread that had it in a poll() last, by a number that stays as long as the set or the thread; 0: the main ring, which
+// the first set and the first such thread have, and all that neither is said of.
 std::uint64_t ring_owner(sock::Socket &s);
 
 // Before the kernel's close of one descriptor of it. `last`: this process has no other one. True (not when `last`): the

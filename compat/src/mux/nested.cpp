@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // An epoll set as something that others wait for: a set around it, poll(), select(). To them it is a source like a dual
-// socket, with watchers that hear when its ready list gets an entry, and a readiness that is asked for outside of locks.
+// socket, with watchers that hear when its ready list gets an entry, and a readiness that is asked for outside of
+// locks.
 #include <poll.h>
 
 #include "compat/src/libc/real.hpp"
@@ -45,8 +46,8 @@ bool ready(const Looking &looking)
             looking.mask) != 0;
 }
 
-// Takes it off the list. False: it had another event or was changed while it was looked at, so it has to be looked at again:
-// nobody is told of an event of an entry that is on the list.
+// Takes it off the list. False: it had another event or was changed while it was looked at, so it has to be looked at
+// again: nobody is told of an event of an entry that is on the list.
 bool not_ready(Set &set, const Looking &looking)
 {
     LockGuard guard(set.ready_lock);

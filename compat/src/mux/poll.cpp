@@ -93,8 +93,8 @@ int write_back(Sets &sets, const pollfd *fds, nfds_t count)
     return n;
 }
 
-// What a call waits for, as far as it is ours. Where that is one stream without an endpoint, the call can be the kernel's own, with no
-// descriptor more by which to hear of an endpoint.
+// What a call waits for, as far as it is ours. Where that is one stream without an endpoint, the call can be the
+// kernel's own, with no descriptor more by which to hear of an endpoint.
 class Mix
 {
 public:

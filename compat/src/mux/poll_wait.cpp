@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// poll() over descriptors of which some are tracked sockets or epoll sets. While none is dual the kernel does it all, with
-// one descriptor more, through which the thread learns that one became dual. Else: look, spin, sleep, as in epoll_wait.cpp.
+// poll() over descriptors of which some are tracked sockets or epoll sets. While none is dual the kernel does it all,
+// with one descriptor more, through which the thread learns that one became dual. Else: look, spin, sleep, as in
+// epoll_wait.cpp.
 #include "compat/src/mux/poll_wait.hpp"
 
 #include <errno.h>
@@ -75,7 +76,7 @@ int PollWait::run()
     return counted_.done(n == kTimedOut ? 0 : n);
 }
 
-// ---- what is in the array ------------------------------------------------------------------------------------------------
+// ---- what is in the array -------------------------------------------------------------------------------------------
 
 bool PollWait::classify()
 {
@@ -262,8 +263,8 @@ int PollWait::look_at_kernel()
     return ask_kernel() < 0 ? -1 : collect();
 }
 
-// Until nothing has come by the engine since the kernel was asked: what came before something of the one is then among what was found of
-// the other.
+// Until nothing has come by the engine since the kernel was asked: what came before something of the one is then among
+// what was found of the other.
 int PollWait::ask_kernel()
 {
     for (unsigned i = 0;; ++i) {
@@ -325,7 +326,7 @@ int PollWait::spin(KernelTurn &kernel, SpinTime &time)
     return n;
 }
 
-// ---- sleeping --------------------------------------------------------------------------------------------------------------
+// ---- sleeping -------------------------------------------------------------------------------------------------------
 
 void PollWait::attach()
 {

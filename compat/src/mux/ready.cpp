@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The ready list of an epoll set: entries that may have something to report, in the order in which they are looked at.
-// It follows the kernel's: a level-triggered entry that was ready goes to the end, an edge-triggered one comes back with its
-// next event, and who leaves wakes the next sleeper while the list isn't empty.
+// It follows the kernel's: a level-triggered entry that was ready goes to the end, an edge-triggered one comes back
+// with its next event, and who leaves wakes the next sleeper while the list isn't empty.
 #include <algorithm>
 
 #include "compat/src/engine/engine.hpp"
@@ -111,8 +111,8 @@ std::uint32_t look_at(Set &set, const Picked &picked)
     return found;
 }
 
-// The end of the peer's bytes is announced twice, by the engine and by the kernel. Who was told of it with the first, edge-
-// triggered, doesn't hear of it again. (Whoever waits for room to send may: the kernel says that together.)
+// The end of the peer's bytes is announced twice, by the engine and by the kernel. Who was told of it with the first,
+// edge- triggered, doesn't hear of it again. (Whoever waits for room to send may: the kernel says that together.)
 bool repeated(const Entry &entry, std::uint32_t events)
 {
     const std::uint32_t end = events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);

@@ -165,7 +165,7 @@ void forget_user_side(Set &set) // in a forked child: the parent's descriptors, 
 
 } // namespace
 
-// ---- descriptors of sets -------------------------------------------------------------------------------------------------
+// ---- descriptors of sets --------------------------------------------------------------------------------------------
 
 int highest_set()
 {
@@ -308,7 +308,7 @@ void epoll_closed(int fd)
     recycle_if_unused(*set);
 }
 
-// ---- called by the socket layer ---------------------------------------------------------------------------------------
+// ---- called by the socket layer -------------------------------------------------------------------------------------
 
 bool became_dual(sock::Socket &s)
 {

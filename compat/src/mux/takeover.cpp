@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How a registration moves between the program's kernel set and our side set, when its socket becomes dual or plain, and
-// how waits that sleep in the kernel set alone learn of it.
+// How a registration moves between the program's kernel set and our side set, when its socket becomes dual or plain,
+// and how waits that sleep in the kernel set alone learn of it.
 #include <errno.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -54,8 +54,8 @@ bool open_side(Set &set)
     return true;
 }
 
-// Threads that went to sleep while the set was plain wait for the kernel's events alone, and an epoll wake-up reaches one
-// of them only. So until all are out, the kernel set holds something that is always readable.
+// Threads that went to sleep while the set was plain wait for the kernel's events alone, and an epoll wake-up reaches
+// one of them only. So until all are out, the kernel set holds something that is always readable.
 void begin_storm(Set &set)
 {
     synchronise_records();
@@ -250,8 +250,8 @@ void give_back(Set &set, Entry &entry)
             set.epfd.load(), entry.fd, strerror(errno));
 }
 
-// A parked entry keeps its watcher and its place in the side set, and the set counts it as taken: a program that removes and
-// adds the same socket for each message (redis-benchmark) makes no system call for it.
+// A parked entry keeps its watcher and its place in the side set, and the set counts it as taken: a program that
+// removes and adds the same socket for each message (redis-benchmark) makes no system call for it.
 void park(Set &set, Entry &entry)
 {
     LockGuard guard(set.ready_lock);

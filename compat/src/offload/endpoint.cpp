@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The endpoint of a stream: how it is opened and bound, and how it is closed, by which the socket is plain again, or will be once what is left is
-// read. Who has one made is lift.cpp.
+// The endpoint of a stream: how it is opened and bound, and how it is closed, by which the socket is plain again, or
+// will be once what is left is read. Who has one made is lift.cpp.
 #include <poll.h>
 
 #include <rdma/fi_endpoint.h>
@@ -181,10 +181,9 @@ void close_endpoint(Socket &s, bool keep_unread, Closing closing = Closing::kNow
     s.operations.store(0, std::memory_order_relaxed);
     s.ask_holders_after.store(0, std::memory_order_relaxed);
     s.attempt.again_at = 0;
-    if (stashed)
-        notify(s, POLLIN | POLLOUT);
-    else
+    if (!stashed)
         kMultiplexers.became_plain(s);
+    notify(s, POLLIN | POLLOUT); // who sleeps until the ring has room has not asked the kernel for any
 }
 
 } // namespace

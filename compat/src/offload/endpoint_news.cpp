@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the event queue says of an endpoint: it is connected, it has ended; and what follows when both directions have. The helper thread alone
-// calls this, with the lift lock held.
+// What the event queue says of an endpoint: it is connected, it has ended; and what follows when both directions have.
+// The helper thread alone calls this, with the lift lock held.
 #include <poll.h>
 
 #include <rdma/fi_endpoint.h>
@@ -51,7 +51,8 @@ void on_connected(fid_ep *endpoint)
         attempt_succeeded(*s);
     s->tx.ring = ring;
     s->connecting = false;
-    // Only what may be lifted still: who has given the socket to another process, or to the kernel for good, meanwhile, counts on it.
+    // Only what may be lifted still: who has given the socket to another process, or to the kernel for good, meanwhile,
+    // counts on it.
     Mode plain = Mode::kPlain;
     if (s->pinned.load(std::memory_order_acquire) ||
         !s->mode.compare_exchange_strong(plain, Mode::kDual, std::memory_order_seq_cst)) {
@@ -113,7 +114,8 @@ void ring_went_down(Socket &s, const char *why)
 
 namespace {
 
-// The kernel has bytes, or the peer's have ended as well: what was told of them once would be told again by the kernel's own set.
+// The kernel has bytes, or the peer's have ended as well: what was told of them once would be told again by the
+// kernel's own set.
 bool stays_for_edges(Socket &s)
 {
     if (!kMultiplexers.tells_edges(s))

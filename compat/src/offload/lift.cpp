@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How a socket gets its endpoint: offers, attaching (endpoint.cpp: opened and closed; endpoint_news.cpp: what happens to it meanwhile). One lift
-// lock guards all of it; it is rare work.
+// How a socket gets its endpoint: offers, attaching (endpoint.cpp: opened and closed; endpoint_news.cpp: what happens
+// to it meanwhile). One lift lock guards all of it; it is rare work.
 #include <errno.h>
 #include <string.h>
 
@@ -181,8 +181,8 @@ void lift(Socket &s, int fd) // a candidate; lift lock held
         refuse_without_engine(s);
 }
 
-// Unless another thread lifts, or forks. True: the socket stays as it is, beside a ring of io_uring or under a filter of system calls that was
-// not seen before.
+// Unless another thread lifts, or forks. True: the socket stays as it is, beside a ring of io_uring or under a filter
+// of system calls that was not seen before.
 bool lift_in_turn(Socket &s, int fd)
 {
     if (ring_in_use() || sandboxed() || !g_lift_lock.try_lock())
@@ -208,8 +208,8 @@ bool lift_in_turn(Socket &s, int fd)
 
 } // namespace
 
-// Lifting takes some ten microseconds: after a send they pass while the peer works, after a receive they would delay what the
-// program does with it. Who only receives is lifted a few calls later.
+// Lifting takes some ten microseconds: after a send they pass while the peer works, after a receive they would delay
+// what the program does with it. Who only receives is lifted a few calls later.
 void count_operation(Socket &s, int fd, bool received)
 {
     constexpr std::uint32_t kReceivesMore = 4;

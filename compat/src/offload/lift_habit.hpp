@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// After how many calls a connection leaves the kernel where nobody has said it. To leave costs what some ten exchanges gain, so where connections end
-// just behind VMA_LIFT_AFTER the next ones wait longer: how long earlier ones were says what would have been best. doc/rendezvous.md
+// After how many calls a connection leaves the kernel where nobody has said it. To leave costs what some ten exchanges
+// gain, so where connections end just behind VMA_LIFT_AFTER the next ones wait longer: how long earlier ones were says
+// what would have been best. doc/rendezvous.md
 #pragma once
 
 #include <array>
@@ -17,7 +18,8 @@ class LiftHabit
 {
 public:
     static constexpr std::size_t kChoices = 5;
-    // Calls by an endpoint that gain what the way there takes, measured by contrib/bench/short_conn. With one processor for both ends they gain less.
+    // Calls by an endpoint that gain what the way there takes, measured by contrib/bench/short_conn. With one processor
+    // for both ends they gain less.
     static constexpr std::int64_t kCost = 24;
     static constexpr std::int64_t kSharedCost = 100;
 
@@ -42,8 +44,8 @@ private:
 };
 
 class Socket;
-// How many sends and receives take a connection off the kernel. Who was let go (VMA_IDLE_STREAMS) has to show that it is used again, where one call
-// would do.
+// How many sends and receives take a connection off the kernel. Who was let go (VMA_IDLE_STREAMS) has to show that it
+// is used again, where one call would do.
 std::uint32_t calls_before_lift(const Socket &s);
 void note_end_of_stream(const Socket &s); // it is closed: the last that is done with its counters
 void lift_habits_after_fork_in_child();

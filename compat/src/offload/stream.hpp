@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the stream protocol's table (tcp/protocol.cpp) has of the offload: how a stream comes to its endpoint, and leaves it.
+// What the stream protocol's table (tcp/protocol.cpp) has of the offload: how a stream comes to its endpoint, and
+// leaves it.
 #pragma once
 
 #include "compat/src/table/stream.hpp"

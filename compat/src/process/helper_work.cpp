@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the helper thread does: it hears of connections that come, are there and go, polls for a program that doesn't, and looks after
-// the sockets that have something due. helper_thread.hpp is how it is started and sleeps.
+// What the helper thread does: it hears of connections that come, are there and go, polls for a program that doesn't,
+// and looks after the sockets that have something due. helper_thread.hpp is how it is started and sleeps.
 #include <errno.h>
 #include <string.h>
 
@@ -112,7 +112,8 @@ bool arm_events()
            (g_remote_devices.load(std::memory_order_relaxed) == 0 || arm_remote_events());
 }
 
-// Nothing a peer sends is stuck behind a program that computes: RETURN, END, CREDIT. Who sleeps on the queue is woken by it.
+// Nothing a peer sends is stuck behind a program that computes: RETURN, END, CREDIT. Who sleeps on the queue is woken
+// by it.
 void drain_for_program(std::uint64_t &polls_seen)
 {
     const bool asked = config::params().internal_thread_arm_cq;
@@ -237,7 +238,8 @@ Sleep Helper::choose_sleep(int remote) const
     return by_turns ? Sleep::kTurn : rests_.next();
 }
 
-// What comes wakes the helper thread, too, in a rest and with VMA_INTERNAL_THREAD_ARM_CQ. -1: it doesn't, or is there already.
+// What comes wakes the helper thread, too, in a rest and with VMA_INTERNAL_THREAD_ARM_CQ. -1: it doesn't, or is there
+// already.
 int Helper::arm_queues(Sleep sleep, RingMask rings) const
 {
     const bool wanted = sleep == Sleep::kRest || config::params().internal_thread_arm_cq;
@@ -306,7 +308,8 @@ void Helper::look_after_sockets(std::uint32_t turns)
         drain_for_program(polls_seen_);
 }
 
-// Since the last turn. A program that looks at its queues again and again, and finds nothing, would have to wake a resting thread each time.
+// Since the last turn. A program that looks at its queues again and again, and finds nothing, would have to wake a
+// resting thread each time.
 bool Helper::has_moved(std::uint32_t turns)
 {
     constexpr std::uint64_t kLooksATurn = 2;

@@ -56,8 +56,8 @@ template <class Visit> void each_noted(Visit visit)
     each_in_use(g_sockets.noted, visit);
 }
 
-// Gives every socket of the pool that `chosen` says back to the kernel: all are asked first, then all are waited for. None
-// must become dual meanwhile: bytes that its peer then sent would be lost with its endpoint.
+// Gives every socket of the pool that `chosen` says back to the kernel: all are asked first, then all are waited for.
+// None must become dual meanwhile: bytes that its peer then sent would be lost with its endpoint.
 template <class Chosen> void return_sockets(Chosen chosen, const char *why, Heir heir, Closing closing = Closing::kNow)
 {
     bool any = false;
@@ -98,7 +98,8 @@ void stay_on_kernel(Socket &s)
     }
 }
 
-// Bytes that are unread are read by whoever comes first; the stream may be lifted again when all are, and this process has it alone.
+// Bytes that are unread are read by whoever comes first; the stream may be lifted again when all are, and this process
+// has it alone.
 void share(Socket &s)
 {
     if (dual(s))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which sockets another program that this process becomes or starts would have: those of which a descriptor is not close-on-exec. Found
-// in one walk over the descriptors, with a system call each.
+// Which sockets another program that this process becomes or starts would have: those of which a descriptor is not
+// close-on-exec. Found in one walk over the descriptors, with a system call each.
 #pragma once
 
 #include "compat/src/table/socket_sets.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// NETLINK_SOCK_DIAG (sock_diag(7)): asked for one UDP socket by addresses, the kernel answers what its receive path would
-// find. A question takes some 4 us.
+// NETLINK_SOCK_DIAG (sock_diag(7)): asked for one UDP socket by addresses, the kernel answers what its receive path
+// would find. A question takes some 4 us.
 #include "compat/src/rendezvous/diag.hpp"
 #include "compat/src/base/addresses.hpp"
 

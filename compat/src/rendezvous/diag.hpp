@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Questions to the kernel: which socket would get a datagram, and from which address would one leave. The answers are the
-// kernel's own lookups, so that ports, wildcards, connected sockets and SO_REUSEPORT groups are as it sees them.
+// Questions to the kernel: which socket would get a datagram, and from which address would one leave. The answers are
+// the kernel's own lookups, so that ports, wildcards, connected sockets and SO_REUSEPORT groups are as it sees them.
 #pragma once
 
 #include <netinet/in.h>
@@ -21,13 +21,14 @@ struct Flow {
 
 enum class Answer { kFound, kNobody, kUnknown };
 
-// Who of this user gets what goes this way through the loopback interface, and how many bytes of the kernel's memory hold what it
-// has not read. kNobody: none, or somebody else. kUnknown: the kernel doesn't tell (said once in the log), or `fd` is in another
-// network namespace than this process.
+// Who of this user gets what goes this way through the loopback interface, and how many bytes of the kernel's memory
+// hold what it has not read. kNobody: none, or somebody else. kUnknown: the kernel doesn't tell (said once in the log),
+// or `fd` is in another network namespace than this process.
 Answer find_receiver(int fd, const Flow &flow, Identity &out, std::uint32_t *unread = nullptr);
 
-// All sockets of this host, whose ever, that the kernel may give a datagram to a group when it comes by this interface; which of
-// them have joined, and from whom they want it, is not looked at; a source that is any stands for all. False: it doesn't tell.
+// All sockets of this host, whose ever, that the kernel may give a datagram to a group when it comes by this interface;
+// which of them have joined, and from whom they want it, is not looked at; a source that is any stands for all. False:
+// it doesn't tell.
 bool list_receivers(int fd, const Flow &flow, std::uint32_t interface, std::vector<Identity> &out);
 
 bool is_any(const in6_addr &a); // of both families

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A System V segment, named by a symbolic link in the directory. It is marked for removal as soon as it is made, so it goes
-// with its last process, however that ends; and unlike a file's, its memory can't be cut off under us (SIGBUS). Its number means something in
-// one IPC namespace (ipc_namespaces(7)), so the link is named after that, and processes of another one have words of their own.
+// A System V segment, named by a symbolic link in the directory. It is marked for removal as soon as it is made, so it
+// goes with its last process, however that ends; and unlike a file's, its memory can't be cut off under us (SIGBUS).
+// Its number means something in one IPC namespace (ipc_namespaces(7)), so the link is named after that, and processes
+// of another one have words of their own.
 //
-// No lock: a process may be stopped at any moment, and nobody waits for it. Links are counted, the highest holds; where its segment is gone
-// with its processes, the next number is taken, which link names make atomic, and which only who has it makes known.
+// No lock: a process may be stopped at any moment, and nobody waits for it. Links are counted, the highest holds; where
+// its segment is gone with its processes, the next number is taken, which link names make atomic, and which only who
+// has it makes known.
 #include "compat/src/rendezvous/generation.hpp"
 
 #include <dirent.h>
@@ -28,8 +30,8 @@ namespace {
 constexpr std::uint32_t kMagic = 0x48414d56; // "VMAH"
 constexpr std::size_t kPathMax = 400;
 
-// What is in it may be another program's segment with the same number: nothing is believed but magic and cookie, and the
-// words are only ever compared with their earlier values.
+// What is in it may be another program's segment with the same number: nothing is believed but magic and cookie, and
+// the words are only ever compared with their earlier values.
 struct Segment {
     std::uint32_t magic;
     std::uint64_t cookie;
@@ -131,8 +133,8 @@ Segment *make(Link &link)
 
 enum class Published { kYes, kTooLate, kFailed };
 
-// As the next after `newest`. Whoever looked at the folder before a higher number came, and took a lower one that had just been removed, sees
-// that when he looks again.
+// As the next after `newest`. Whoever looked at the folder before a higher number came, and took a lower one that had
+// just been removed, sees that when he looks again.
 Published publish(const Place &place, std::uint64_t newest, const Link &link)
 {
     char path[kPathMax];

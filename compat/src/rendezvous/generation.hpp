@@ -13,8 +13,9 @@ struct Generations {
     alignas(64) std::atomic<std::uint32_t> datagrams{0}; // names and wishes of UDP sockets
 };
 
-// Maps those of this directory, and makes them if nobody has. nullptr: it can't be (said in the log). `id`: a number that all who see the
-// same words have, and nobody else; processes of several IPC namespaces may have a directory in common and not these.
+// Maps those of this directory, and makes them if nobody has. nullptr: it can't be (said in the log). `id`: a number
+// that all who see the same words have, and nobody else; processes of several IPC namespaces may have a directory in
+// common and not these.
 Generations *map_generations(const char *directory, std::uint32_t &id);
 
 } // namespace vma::sock

@@ -17,8 +17,8 @@ struct GroupRoute {
     bool has_members; // somebody of this host has joined the group on it (IPv4; true for IPv6)
 };
 
-// `from`: the sender's address, which members may want or not; any: not known. `through`: the interface of IP_MULTICAST_IF, 0
-// none. False: there is no way.
+// `from`: the sender's address, which members may want or not; any: not known. `through`: the interface of
+// IP_MULTICAST_IF, 0 none. False: there is no way.
 bool find_group_route(const in6_addr &group, const in6_addr &from, std::uint32_t through, GroupRoute &out);
 
 // A routing daemon of this host gets what leaves by the interface (mc_forwarding); true if the kernel doesn't tell.

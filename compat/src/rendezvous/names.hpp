@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How a sender finds the process behind a UDP socket of this host: names in the user's directory, after the identity that the
-// kernel gives each socket. A receiver has one while it takes datagrams by its endpoint; a sender that finds none leaves a
-// wish for it. All that is read there is checked.
+// How a sender finds the process behind a UDP socket of this host: names in the user's directory, after the identity
+// that the kernel gives each socket. A receiver has one while it takes datagrams by its endpoint; a sender that finds
+// none leaves a wish for it. All that is read there is checked.
 #pragma once
 
 #include <atomic>

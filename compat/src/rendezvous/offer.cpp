@@ -80,7 +80,8 @@ Name offer_name(const sockaddr_in6 &connector, const sockaddr_in6 &acceptor, std
     return ::lstat(path, &st) == 0 && st.st_uid != user;
 }
 
-// As the provider has it. Everybody may make the first name; the second one is in a folder that is this user's alone, where he has one.
+// As the provider has it. Everybody may make the first name; the second one is in a folder that is this user's alone,
+// where he has one.
 [[VMA_AT_STARTUP]] int print_default_path(char (&out)[kPathMax])
 {
     const uid_t user = ::geteuid();

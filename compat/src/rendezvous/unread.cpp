@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The segments of unread bytes. One is removed by whoever reads its last byte, by the last process that drops it, and where that
-// was killed, by the next one that opens the shared directory, if the kernel has no such socket any more.
+// The segments of unread bytes. One is removed by whoever reads its last byte, by the last process that drops it, and
+// where that was killed, by the next one that opens the shared directory, if the kernel has no such socket any more.
 #include "compat/src/rendezvous/unread.hpp"
 #include "compat/src/rendezvous/author.hpp"
 
@@ -383,8 +383,8 @@ void leave_unread(Unread *u)
 
 namespace {
 
-// The tables of sockets of this network namespace: a socket that only waits in a message is there, one that nobody can get
-// any more has no inode.
+// The tables of sockets of this network namespace: a socket that only waits in a message is there, one that nobody can
+// get any more has no inode.
 bool kernel_lists(const char *table, std::uint64_t inode, bool &readable)
 {
     FILE *const file = libc::real.fopen(table, "re");

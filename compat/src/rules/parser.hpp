@@ -40,8 +40,8 @@ struct Statement {
 // One line, without its end. What is wrong with it is reported.
 Statement parse_line(std::string_view text, unsigned line, Reporter &reporter);
 
-// "1.2.3.4/24:80-90" and "[2001:db8::1]:*" alone, as a rule has it. False: `why` says what was expected; what follows it counts
-// as wrong too.
+// "1.2.3.4/24:80-90" and "[2001:db8::1]:*" alone, as a rule has it. False: `why` says what was expected; what follows
+// it counts as wrong too.
 bool parse_range(std::string_view text, Range &out, std::string &why);
 
 // The rules that follow an application-id.
@@ -61,8 +61,8 @@ File parse_text(std::string_view text, Reporter &reporter);
 // 0, or the errno of what went wrong: EISDIR and EINVAL for what is not a regular file, EFBIG for one of over 1 MiB.
 int read_file(const char *path, File &out, Reporter &reporter);
 
-// The section of a program, as program_invocation_short_name has it, and of a VMA_APPLICATION_ID: the first that matches; nullptr: none.
-// `id_is_known`: some section names the id, or there is none to name.
+// The section of a program, as program_invocation_short_name has it, and of a VMA_APPLICATION_ID: the first that
+// matches; nullptr: none. `id_is_known`: some section names the id, or there is none to name.
 const Section *section_of(const File &file, const char *program, const char *id, bool &id_is_known);
 
 inline constexpr const char *kDefaultId = "VMA_DEFAULT_APPLICATION_ID";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a rule of libvma.conf is, and whether it meets a socket's addresses. No file, no log, no state: the preload library
-// and libvma-check share it. man/libvma.conf.5 is the specification.
+// What a rule of libvma.conf is, and whether it meets a socket's addresses. No file, no log, no state: the preload
+// library and libvma-check share it. man/libvma.conf.5 is the specification.
 #pragma once
 
 #include <netinet/in.h>
@@ -50,8 +50,8 @@ struct Rule {
 // An AF_INET6 address, v4-mapped if it is one of IPv4; network byte order. `second` may be null: it is not known.
 bool matches(const Rule &rule, const sockaddr_in6 &first, const sockaddr_in6 *second);
 
-// Whether a socket that the rule is the first to match is the kernel's. "sdp" and "sa" match nothing. "*" is the kernel's
-// for roles that connect, and ours for the others: so libvma has it.
+// Whether a socket that the rule is the first to match is the kernel's. "sdp" and "sa" match nothing. "*" is the
+// kernel's for roles that connect, and ours for the others: so libvma has it.
 bool means_kernel(const Rule &rule);
 
 } // namespace vma::rules

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The rules of libvma.conf that hold for this process, and what the program adds to them while it runs. Any thread may ask
-// and add at any time: nothing is ever taken away, and no lock is needed.
+// The rules of libvma.conf that hold for this process, and what the program adds to them while it runs. Any thread may
+// ask and add at any time: nothing is ever taken away, and no lock is needed.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,8 @@ namespace vma::rules {
 
 inline constexpr const char *kReason = "a rule of libvma.conf says os"; // of sockets that stay on the kernel
 
-// Reads VMA_CONFIG_FILE, once; what is wrong is logged with file, line and column. By the library's constructor, or by the first socket() if that comes
-// from a constructor that runs before.
+// Reads VMA_CONFIG_FILE, once; what is wrong is logged with file, line and column. By the library's constructor, or by
+// the first socket() if that comes from a constructor that runs before.
 void load();
 
 // A line of libvma.conf, put before all others of its role. 0, or -1 with EINVAL and an error in the log.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The table: a record of each process, how many of them hold each cell, and a row of bits for each process, so that others can take it
-// out of the counts when it has died. What can't be known counts as held: that costs speed, never a byte.
+// The table: a record of each process, how many of them hold each cell, and a row of bits for each process, so that
+// others can take it out of the counts when it has died. What can't be known counts as held: that costs speed, never a
+// byte.
 #include "compat/src/sharing/family.hpp"
 
 #include <errno.h>
@@ -59,7 +60,8 @@ constexpr Limits kLarge = {4096, 1U << 17};
 constexpr Limits kSmall = {256, 1U << 14};
 constexpr rlim_t kRoomForLarge = rlim_t{8} << 30; // where a program may not have more, it needs it itself
 
-// What this process knows of its family. Lift lock; who leaves a cell reads it without, as `self` and `process` change in a forked child only.
+// What this process knows of its family. Lift lock; who leaves a cell reads it without, as `self` and `process` change
+// in a forked child only.
 constinit struct {
     Limits limits = {0, 0};
     std::uint8_t *memory = nullptr;
@@ -173,7 +175,7 @@ bool make_table()
     return !g_family.failed;
 }
 
-// ---- who is gone ------------------------------------------------------------------------------------------------------------
+// ---- who is gone ----------------------------------------------------------------------------------------------------
 
 struct flock lock_of(std::uint32_t i, short type)
 {
@@ -250,7 +252,7 @@ bool forget_if_gone(std::uint32_t i)
     return true;
 }
 
-// ---- records ------------------------------------------------------------------------------------------------------------------
+// ---- records --------------------------------------------------------------------------------------------------------
 
 // Each fork adds one, and looks for two of the dead: they never become many.
 void sweep(std::uint32_t most)
@@ -381,7 +383,7 @@ bool is_alone(Cell cell)
     return count(cell).load() == 1;
 }
 
-// ---- forks --------------------------------------------------------------------------------------------------------------------
+// ---- forks ----------------------------------------------------------------------------------------------------------
 
 void no_fork_shares()
 {

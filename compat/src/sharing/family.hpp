@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which processes of a family (those that fork() has made of one another) hold which kernel sockets: a number a socket that others may
-// hold, in memory that all of them share. A fork copies a row of bits and counts, and asks nobody. What the sockets are, and what is
-// done with them, is not here (holders.hpp).
+// Which processes of a family (those that fork() has made of one another) hold which kernel sockets: a number a socket
+// that others may hold, in memory that all of them share. A fork copies a row of bits and counts, and asks nobody. What
+// the sockets are, and what is done with them, is not here (holders.hpp).
 #pragma once
 
 #include <sys/types.h>
@@ -14,8 +14,8 @@ namespace vma::sock::family {
 using Cell = std::uint32_t;
 inline constexpr Cell kNoCell = 0;
 
-// This process holds it, as the first one. kNoCell: none is left, or there is no memory. Lift lock held, as for all that follows but
-// leave(), keep_for_good() and after_fork().
+// This process holds it, as the first one. kNoCell: none is left, or there is no memory. Lift lock held, as for all
+// that follows but leave(), keep_for_good() and after_fork().
 Cell take();
 
 // This process has closed it. Async-signal-safe.
@@ -34,8 +34,8 @@ void after_fork_in_child();
 // In the parent: the child's number, or a negative one if there is none. By the thread that forked.
 void after_fork(pid_t child);
 
-// This process is about to be another program, which holds nothing of this (what survives was kept for good before). The others believe
-// that once the kernel has closed our descriptors.
+// This process is about to be another program, which holds nothing of this (what survives was kept for good before).
+// The others believe that once the kernel has closed our descriptors.
 void exec_begins();
 void exec_failed();
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// SO_PEEK_OFF (socket(7)) of a socket that has unread bytes in front of the kernel's (unread.hpp). Beside them stands, for all processes, how
-// far the place is: of a stream as far as it lies in them, and the rest is the kernel's own option, whose peeks go on as they are; of
-// datagrams all of it, and the kernel's option is set for each peek there. Only peeks pay for it.
+// SO_PEEK_OFF (socket(7)) of a socket that has unread bytes in front of the kernel's (unread.hpp). Beside them stands,
+// for all processes, how far the place is: of a stream as far as it lies in them, and the rest is the kernel's own
+// option, whose peeks go on as they are; of datagrams all of it, and the kernel's option is set for each peek there.
+// Only peeks pay for it.
 #pragma once
 
 #include <sys/socket.h>
@@ -13,8 +14,8 @@ namespace vma::sock {
 class Socket;
 struct Unread;
 
-// The program's setsockopt() and getsockopt(); the first is the kernel's but for SO_PEEK_OFF, of a socket that is on the kernel but for
-// what is left to read. No lock held.
+// The program's setsockopt() and getsockopt(); the first is the kernel's but for SO_PEEK_OFF, of a socket that is on
+// the kernel but for what is left to read. No lock held.
 int set_in_kernel(Socket &s, int fd, int level, int name, const void *value, socklen_t len);
 void correct_peek_offset(const Socket &s, void *value, socklen_t len); // of what the kernel has said
 

@@ -58,8 +58,8 @@ bool wait_readable(int fd, std::int64_t until_ns)
     return left > 0 && libc::real.poll(&p, 1, static_cast<int>(left / kNsPerMs) + 1) >= 0;
 }
 
-// They have left the peer; the kernel brings the last of them when the first have made room. Fewer: that is the stream's end, by
-// `error` if there is one.
+// They have left the peer; the kernel brings the last of them when the first have made room. Fewer: that is the
+// stream's end, by `error` if there is one.
 std::uint64_t take_from_kernel(Socket &s, int fd, std::uint8_t *to, std::uint64_t count, int &error)
 {
     std::int64_t until =
@@ -114,7 +114,8 @@ void go_on_by_kernel(Receiver &rx)
     rx.consumed.store(rx.written.load(std::memory_order_relaxed), std::memory_order_release);
 }
 
-// The copy, and before it what the kernel has before the span, to memory that all share. Where there is none it stays a copy.
+// The copy, and before it what the kernel has before the span, to memory that all share. Where there is none it stays a
+// copy.
 void move_to_shared(Socket &s)
 {
     Receiver &rx = s.rx;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the program has not read of a span that the peer had ended when the endpoint is closed: RETURN can't bring it back. It is
-// in a copy of the ring first, and in memory that all holders of the socket share (unread.hpp) once there are others. The socket
-// stays dual, without an endpoint, until it is read.
+// What the program has not read of a span that the peer had ended when the endpoint is closed: RETURN can't bring it
+// back. It is in a copy of the ring first, and in memory that all holders of the socket share (unread.hpp) once there
+// are others. The socket stays dual, without an endpoint, until it is read.
 #pragma once
 
 #include <sys/socket.h>
@@ -17,8 +17,8 @@ struct Unread;
 bool stash_unread(Socket &s); // rx_lock and poll lock held. False: there is nothing, or no memory
 void drop_stash(Socket &s);   // rx_lock held
 
-// Before another process holds the socket, of a child or, `handed`, of one that may not have the library. No lock held but the
-// lift lock's.
+// Before another process holds the socket, of a child or, `handed`, of one that may not have the library. No lock held
+// but the lift lock's.
 void share_stash(Socket &s, bool handed);
 
 void set_shared(Socket &s, Unread *u); // rx_lock held, or nobody else knows the socket
@@ -33,8 +33,8 @@ int take_owed_error(Socket &s);    // SO_ERROR, as far as the kernel doesn't kno
 bool may_reset(const Socket &s);   // nobody else is there to read what is left
 void end_stash(Socket &s);         // the process ends: what nobody else has goes
 
-// A descriptor that another process has left or sent to this one. True: there are bytes to read before the kernel's, and it is
-// tracked now. `handed`: the other one has counted on us.
+// A descriptor that another process has left or sent to this one. True: there are bytes to read before the kernel's,
+// and it is tracked now. `handed`: the other one has counted on us.
 bool adopt(int fd, bool handed);
 // Those that this program was started with.
 void adopt_inherited(void (*adopted)(int fd));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Counting. Who counts holds the lock that layout.hpp names, so a plain addition is enough; next to a system call, where no lock
-// is held, it is atomic. The numbers are read by other processes at any time.
+// Counting. Who counts holds the lock that layout.hpp names, so a plain addition is enough; next to a system call,
+// where no lock is held, it is atomic. The numbers are read by other processes at any time.
 #pragma once
 
 #include <errno.h>
@@ -24,8 +24,8 @@ template <typename T> inline void set(T &word, T value)
     __atomic_store(&word, &value, __ATOMIC_RELAXED);
 }
 
-// One writer at a time. A reader sees the old number or the new one: what a relaxed load and store would be, which compilers
-// make three instructions of.
+// One writer at a time. A reader sees the old number or the new one: what a relaxed load and store would be, which
+// compilers make three instructions of.
 inline void add(std::uint64_t &counter, std::uint64_t more = 1)
 {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
@@ -60,7 +60,7 @@ inline bool is_noted(std::uint64_t packets)
     return packets % 64 != 0;
 }
 
-// ---- by a device ------------------------------------------------------------------------------------------------------
+// ---- by a device ----------------------------------------------------------------------------------------------------
 
 inline void sent(Slot &slot, std::uint64_t bytes) // tx_lock
 {
@@ -110,7 +110,7 @@ inline void dummy_sent(Slot &slot)
     add(slot.now.tx.dummies);
 }
 
-// ---- by the kernel: what its call returned, errno as it left it. No lock. ------------------------------------------------
+// ---- by the kernel: what its call returned, errno as it left it. No lock. -------------------------------------------
 
 inline void os_sent(Slot &slot, ssize_t n, std::uint64_t packets = 1)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The process's file: made where others can write, mapped over the memory that was counted in until then, and taken away.
+// The process's file: made where others can write, mapped over the memory that was counted in until then, and taken
+// away.
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
@@ -40,8 +41,8 @@ int open_new(const char *path)
     return static_cast<int>(libc::real.syscall(SYS_openat, AT_FDCWD, path, kFlags, 0600));
 }
 
-// Others can write to the folder. A name that is there is only taken away if it is a plain file of ours; a symbolic link is
-// never followed.
+// Others can write to the folder. A name that is there is only taken away if it is a plain file of ours; a symbolic
+// link is never followed.
 int open_fresh(const char *path)
 {
     const int fd = open_new(path);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The file <VMA_STATS_SHMEM_DIR>/vmastat.<pid>: what a process counts, where it counts it. The process maps the file and adds to
-// the numbers in place; a reader copies the file, whether the process runs, is stopped or is dead. Host byte order.
+// The file <VMA_STATS_SHMEM_DIR>/vmastat.<pid>: what a process counts, where it counts it. The process maps the file
+// and adds to the numbers in place; a reader copies the file, whether the process runs, is stopped or is dead. Host
+// byte order.
 //
-// A reader must take the whole file for hostile: sizes and offsets are checked before they are used, texts may lack their end.
+// A reader must take the whole file for hostile: sizes and offsets are checked before they are used, texts may lack
+// their end.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +23,7 @@ inline constexpr std::uint32_t kMostRings = 40;
 inline constexpr std::uint32_t kMostPools = 2;
 inline constexpr std::uint32_t kMostGroups = 16; // of a socket
 
-// ---- counters: written by who holds the lock that is named, with plain stores; 64 bits, they never wrap ---------------
+// ---- counters: written by who holds the lock that is named, with plain stores; 64 bits, they never wrap -------------
 
 struct alignas(kLine) Received { // the socket's rx_lock
     std::uint64_t packets;       // by a device: datagrams, pieces of streams that calls took
@@ -76,7 +78,7 @@ struct Counters {
     Sent tx;
 };
 
-// ---- a socket -----------------------------------------------------------------------------------------------------------
+// ---- a socket -------------------------------------------------------------------------------------------------------
 
 enum class Way : std::uint8_t {
     kKernel, // so far: it may be accelerated yet
@@ -134,7 +136,7 @@ struct alignas(kLine) Slot {
     Counters zero; // what readers take off: --zero writes it, and who takes the record
 };
 
-// ---- select, poll, epoll ---------------------------------------------------------------------------------------------------
+// ---- select, poll, epoll --------------------------------------------------------------------------------------------
 
 struct MuxCounters {
     std::uint64_t poll_hit;
@@ -156,11 +158,12 @@ struct alignas(kLine) Mux {
     std::uint64_t window_ticks; // likewise
 };
 
-// ---- devices --------------------------------------------------------------------------------------------------------------
+// ---- devices --------------------------------------------------------------------------------------------------------
 
 enum class RingKind : std::uint32_t { kNone, kEthernet, kDirect, kTap, kLocal, kRdma };
 
-// What sockets that are closed have counted; a reader adds what those count whose `ring` it is. 0 in a field: not known.
+// What sockets that are closed have counted; a reader adds what those count whose `ring` it is. 0 in a field: not
+// known.
 struct alignas(kLine) Ring {
     RingKind kind;
     std::uint32_t moderation_frames;
@@ -214,7 +217,7 @@ struct Pool { // the frames of all ports
     std::uint64_t no_buffers;
 };
 
-// ---- the file -------------------------------------------------------------------------------------------------------------
+// ---- the file -------------------------------------------------------------------------------------------------------
 
 enum class State : std::uint32_t {
     kRunning = 1,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One stretch of memory holds header and records. It begins as private memory; the file is mapped over it in one step, so that
-// nobody who counts has to look whether that has happened. In a forked child it goes the way back.
+// One stretch of memory holds header and records. It begins as private memory; the file is mapped over it in one step,
+// so that nobody who counts has to look whether that has happened. In a forked child it goes the way back.
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::size_t kChunk = 64; // private records mapped at a time
 
-// ---- private memory -------------------------------------------------------------------------------------------------------
+// ---- private memory -------------------------------------------------------------------------------------------------
 
 void *map_private(std::size_t size)
 {
@@ -242,7 +242,8 @@ void add_device_memory(const Slot &slot, std::uint64_t allocated, std::uint64_t 
 
 namespace {
 
-// The new numbers in place of the old ones, word by word: a reader sees one or the other. The name ends in a zero all the time.
+// The new numbers in place of the old ones, word by word: a reader sees one or the other. The name ends in a zero all
+// the time.
 template <typename Record> void replace(Record &record, const Record &fresh)
 {
     using Word [[gnu::may_alias]] = std::uint64_t;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The memory that is counted in: the process's file (layout.hpp), made when there is something to count, and private memory for
-// what has no place in it. Counting never fails and never waits: who has no record counts into one that nobody reads.
+// The memory that is counted in: the process's file (layout.hpp), made when there is something to count, and private
+// memory for what has no place in it. Counting never fails and never waits: who has no record counts into one that
+// nobody reads.
 #pragma once
 
 #include <atomic>
@@ -48,7 +49,8 @@ extern Pending g_pending;
 void make_due_file();   // keeps errno
 void answer_requests(); // likewise
 
-// By who is next to a system call anyway, and by the helper thread: makes the file, and follows what vma_stats asks for.
+// By who is next to a system call anyway, and by the helper thread: makes the file, and follows what vma_stats asks
+// for.
 inline void touch()
 {
     if (g_pending.file_due.load(std::memory_order_relaxed)) [[unlikely]]
@@ -63,7 +65,8 @@ void give_up_file();        // there is none from now on: its end must make no s
 void replaced(bool really); // before exec, and after one that failed
 void after_fork_in_child(); // the parent's file is not ours: its sockets' records go on in memory, from zero
 
-// Writes what is known of a socket, and of all with fd 0, to the log at a level of its own numbers. False: no such socket.
+// Writes what is known of a socket, and of all with fd 0, to the log at a level of its own numbers. False: no such
+// socket.
 bool dump_to_log(int fd, int level);
 void dump_to_file(const Slot &slot); // VMA_STATS_FILE, at close
 void dump_open_to_file();            // likewise at the end, of those that are still open

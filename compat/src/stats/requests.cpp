@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What vma_stats asks of a running process: another log level, other details, a socket's counters in the log. And the text that
-// a socket leaves in VMA_STATS_FILE when it is closed.
+// What vma_stats asks of a running process: another log level, other details, a socket's counters in the log. And the
+// text that a socket leaves in VMA_STATS_FILE when it is closed.
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What is made of the counters: differences, and the block of text that says all of a socket (view 3 of vma_stats, VMA_STATS_FILE,
-// the log). Pure functions of copies: the library and vma_stats share them. Thread-safe.
+// What is made of the counters: differences, and the block of text that says all of a socket (view 3 of vma_stats,
+// VMA_STATS_FILE, the log). Pure functions of copies: the library and vma_stats share them. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,8 @@ struct SocketView {
     const char *per;           // behind rates: "" or "/s"
 };
 
-// `now` less `then`; what is not counted but measured (most, thread) as it is now. Never below 0, whatever the file says.
+// `now` less `then`; what is not counted but measured (most, thread) as it is now. Never below 0, whatever the file
+// says.
 Counters since(const Counters &now, const Counters &then);
 MuxCounters since(const MuxCounters &now, const MuxCounters &then);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a wait of select(), poll() or epoll_wait() counts when it ends. The records are of a set, or of some of the threads
-// (stats/layout.hpp): of threads that share one some counts may be lost.
+// What a wait of select(), poll() or epoll_wait() counts when it ends. The records are of a set, or of some of the
+// threads (stats/layout.hpp): of threads that share one some counts may be lost.
 #pragma once
 
 #include <errno.h>

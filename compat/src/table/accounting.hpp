@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a socket tells the statistics: its record of counters (compat/src/stats), and the facts about it that change rarely. The
-// hot paths count in the record directly (stats/count.hpp).
+// What a socket tells the statistics: its record of counters (compat/src/stats), and the facts about it that change
+// rarely. The hot paths count in the record directly (stats/count.hpp).
 #pragma once
 
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The open calls of a thread, innermost last. One that lies deeper in the stack than a call that begins now was left by a
-// jump; those of a thread that ends were left by its cancellation.
+// The open calls of a thread, innermost last. One that lies deeper in the stack than a call that begins now was left by
+// a jump; those of a thread that ends were left by its cancellation.
 #include "compat/src/table/calls.hpp"
 
 #include <errno.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Calls of the program's that may take long, counted in their socket: those inside the kernel on a plain socket (it isn't
-// lifted under them), and those that wait on a dual one. A socket that is closed meanwhile goes on for them, as in the kernel.
+// Calls of the program's that may take long, counted in their socket: those inside the kernel on a plain socket (it
+// isn't lifted under them), and those that wait on a dual one. A socket that is closed meanwhile goes on for them, as
+// in the kernel.
 #pragma once
 
 #include "compat/src/table/stream.hpp"

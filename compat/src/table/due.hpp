@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which sockets the helper thread has to look at: those of which a flag says that something could not be done at once. It doesn't walk
-// over ten thousand connections each ten milliseconds that have nothing for it.
+// Which sockets the helper thread has to look at: those of which a flag says that something could not be done at once.
+// It doesn't walk over ten thousand connections each ten milliseconds that have nothing for it.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which descriptors are tracked TCP and UDP sockets, and the pool the sockets live in. Pool memory is never given back or used
-// for anything else, so a thread that still holds a pointer after close() reads a socket, and sees by its generation
-// that it is another one.
+// Which descriptors are tracked TCP and UDP sockets, and the pool the sockets live in. Pool memory is never given back
+// or used for anything else, so a thread that still holds a pointer after close() reads a socket, and sees by its
+// generation that it is another one.
 #include "compat/src/table/fd_table.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/stream.hpp"

@@ -6,7 +6,8 @@
 
 namespace vma::sock {
 
-// A socket for a descriptor, whatever was tracked under its number before. nullptr: no memory, or the number is too large.
+// A socket for a descriptor, whatever was tracked under its number before. nullptr: no memory, or the number is too
+// large.
 Socket *track(int fd, Role role, bool nonblocking, int protocol = IPPROTO_TCP, int family = AF_INET);
 
 } // namespace vma::sock

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Whoever is above the sockets and is told of their changes, or asked about them: the multiplexers (mux/) and the extra API
-// (extra/). Each has one table, so that no layer below includes theirs.
+// Whoever is above the sockets and is told of their changes, or asked about them: the multiplexers (mux/) and the extra
+// API (extra/). Each has one table, so that no layer below includes theirs.
 #pragma once
 
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a stream on an Ethernet port knows of its readiness. The port's queue tells of edges only: of bytes, after a call
-// that has found no more of them; of room, after a call that was refused.
+// What a stream on an Ethernet port knows of its readiness. The port's queue tells of edges only: of bytes, after a
+// call that has found no more of them; of room, after a call that was refused.
 #pragma once
 
 #include <atomic>
@@ -8,9 +8,9 @@
 
 namespace vma::sock {
 
-// Who polls the queue counts its entries. A call notes how many there had been when it began: so "nothing to read" and "no
-// room" stand here only of what a call has found so, and with an entry to come. Another thread may look in the middle of a
-// call, and goes by what it sees: an epoll set takes the socket off its list.
+// Who polls the queue counts its entries. A call notes how many there had been when it began: so "nothing to read" and
+// "no room" stand here only of what a call has found so, and with an entry to come. Another thread may look in the
+// middle of a call, and goes by what it sees: an epoll set takes the socket off its list.
 class PortReadiness
 {
 public:

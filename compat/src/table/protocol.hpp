@@ -20,8 +20,8 @@ enum class Closing { kNow, kBehindFork }; // of what costs time and nobody waits
 
 inline constexpr std::size_t kNameMax = 160;
 
-// Every function is there. Unless it says otherwise it takes no lock of the socket's for held, and returns what the libc
-// call of its name does, with errno.
+// Every function is there. Unless it says otherwise it takes no lock of the socket's for held, and returns what the
+// libc call of its name does, with errno.
 struct Protocol {
     const char *name;
     bool messages; // borders are kept: what a receive has no room for is gone, offsets are within one message
@@ -62,8 +62,8 @@ struct Protocol {
 
     // ---- its life
     void (*begin)(Socket &s, int fd, int family); // it is tracked
-    // Tracked, of another process that left unread bytes in memory that both have: it is dual until they are read. nullptr:
-    // no memory.
+    // Tracked, of another process that left unread bytes in memory that both have: it is dual until they are read.
+    // nullptr: no memory.
     Socket *(*begin_foreign)(int fd, int family, Unread *unread);
     void (*end)(Socket &s, int fd); // its last descriptor is closed
     void (*start_leaving)(Socket &s, Heir heir);

@@ -7,7 +7,8 @@
 
 namespace vma::sock {
 
-// Completion queues with their poll locks, a bit each: rings.hpp. All but sockets that are accelerated within this host is on the first.
+// Completion queues with their poll locks, a bit each: rings.hpp. All but sockets that are accelerated within this host
+// is on the first.
 using RingMask = std::uint64_t;
 inline constexpr RingMask kMainRing = 1;
 inline constexpr RingMask kAllRings = ~RingMask{0};

@@ -45,7 +45,8 @@ void track_datagram(int fd, int family, bool nonblocking);   // after socket(AF_
 void track_accepted(int listener, int fd, bool nonblocking); // after accept/accept4
 void track_dup(int old_fd, int new_fd);                      // after dup/dup2/dup3/F_DUPFD*
 void forget(int fd);
-// A connect() was made on it, whatever it returned: the socket is a connector. `to` is nullptr if the kernel refused it.
+// A connect() was made on it, whatever it returned: the socket is a connector. `to` is nullptr if the kernel refused
+// it.
 void connecting(Socket &s, int fd, const sockaddr *to, socklen_t length);
 void listening(Socket &s, int fd); // after listen()
 int connect_datagram(Socket &s, int fd, const sockaddr *address, socklen_t length);
@@ -92,17 +93,18 @@ void forked(pid_t child);                     // in the parent, what fork() gave
 void return_surviving_exec();                 // before exec*: those without FD_CLOEXEC
 void exec_failed();                           // after it: the process goes on
 void return_for_spawn(bool has_file_actions); // before posix_spawn, vfork, clone(CLONE_VFORK)
-// A process that will run another program gets it under another number, whatever its close-on-exec flag says: it moves bytes beside this
-// process, nobody knows for how long. Also in a child of vfork().
+// A process that will run another program gets it under another number, whatever its close-on-exec flag says: it moves
+// bytes beside this process, nobody knows for how long. Also in a child of vfork().
 void given_to_child(Socket &s);
 void process_ends();                   // by exit(): names of it go
 void process_ends_at_once();           // by _exit(): what ports carry goes back to the kernel, which ends it
 void return_passed(const msghdr *msg); // before sendmsg on an AF_UNIX socket with SCM_RIGHTS
 
-// ---- readiness -------------------------------------------------------------------------------------------------------
+// ---- readiness ------------------------------------------------------------------------------------------------------
 
-// Among the events of notify(): whatever its sender did before is here already, by the kernel too (libc/kernel_acts.hpp). Where that is not so,
-// there is a notify() of no events before anything can be seen, of a socket that tells.
+// Among the events of notify(): whatever its sender did before is here already, by the kernel too
+// (libc/kernel_acts.hpp). Where that is not so, there is a notify() of no events before anything can be seen, of a
+// socket that tells.
 inline constexpr std::uint32_t kNothingBefore = 1U << 26; // no event has it
 bool tells_what_came_before(const Socket &s);
 
@@ -126,8 +128,8 @@ bool is_dual(const Socket &s);
 // socket; right for plain sockets too. May make system calls when a direction is on the kernel; polls no engine.
 std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest);
 
-// What is left of `events`, which ready_events() gave, once the program's receive callback was asked about what can be read. It runs in
-// here: no lock is held.
+// What is left of `events`, which ready_events() gave, once the program's receive callback was asked about what can be
+// read. It runs in here: no lock is held.
 std::uint32_t screen_events(Socket &s, int fd, std::uint32_t events);
 
 // As ready_events(), without any system call: what the endpoint side alone says; used in spinning loops.
@@ -152,8 +154,9 @@ enum class Carrier : std::uint8_t {
 };
 Carrier carrier_of(const Socket &s);
 
-// Calls `wait`, the kernel's poll() or select(), with the certainty that no endpoint of `s` starts before it returns: READY waits for
-// it, and the peer for READY. False: it has one, and nothing was called. May be left by a jump or by cancellation.
+// Calls `wait`, the kernel's poll() or select(), with the certainty that no endpoint of `s` starts before it returns:
+// READY waits for it, and the peer for READY. False: it has one, and nothing was called. May be left by a jump or by
+// cancellation.
 bool wait_bare(Socket &s, int (*wait)(const void *call), const void *call, int &result);
 
 // A multiplexer saw kernel events on the descriptor of a dual socket: the next ready_events() looks closer.

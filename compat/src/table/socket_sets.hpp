@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which places of the pool are in use, and which of them a fork, an exec or the process's end has to look at: a bit each. A program has ten
-// thousand connections of which it never lifted one, and a look at each costs some cache misses.
+// Which places of the pool are in use, and which of them a fork, an exec or the process's end has to look at: a bit
+// each. A program has ten thousand connections of which it never lifted one, and a look at each costs some cache
+// misses.
 #pragma once
 
 #include <cstdint>

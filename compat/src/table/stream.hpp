@@ -211,8 +211,8 @@ public:
     std::atomic<std::uint32_t> waiters{0}; // calls that wait while dual
     std::atomic<int> kept_fd{-1};          // our own descriptor of a socket that was closed while calls were open
     std::atomic<std::uint32_t> operations{0};
-    // Of these: when it was asked last whether others hold the socket, and after how many more it is asked again; 0: not asked since
-    // the last lift. And how many forks there had been.
+    // Of these: when it was asked last whether others hold the socket, and after how many more it is asked again; 0:
+    // not asked since the last lift. And how many forks there had been.
     std::atomic<std::uint32_t> ask_holders_since{0};
     std::atomic<std::uint32_t> ask_holders_forks{0};
     std::atomic<std::uint32_t> ask_holders_after{0};
@@ -311,23 +311,24 @@ inline int take_error(Socket &s)
     return s.pending_error.exchange(0, std::memory_order_relaxed);
 }
 
-// Of a call that has sent or received something already: it is for the next call, to which the kernel doesn't tell it again.
+// Of a call that has sent or received something already: it is for the next call, to which the kernel doesn't tell it
+// again.
 inline void keep_error(Socket &s, int error)
 {
     if (error != EAGAIN && error != EINTR && error != EPIPE && error != EFAULT)
         s.pending_error.store(error, std::memory_order_relaxed);
 }
 
-// What a socket is that has no endpoint (any more). One that owes the program an error stays plain: on the kernel for good nobody
-// would look for it.
+// What a socket is that has no endpoint (any more). One that owes the program an error stays plain: on the kernel for
+// good nobody would look for it.
 inline Mode mode_without_endpoint(const Socket &s)
 {
     const bool owes = s.pending_error.load(std::memory_order_relaxed) != 0;
     return s.pinned.load(std::memory_order_relaxed) && !owes ? Mode::kKernel : Mode::kPlain;
 }
 
-// errno of a receive from the kernel. Of a stream that we had to reset it tells the reset to whoever asks first, sender or
-// receiver; who waits for bytes is to hear of it too.
+// errno of a receive from the kernel. Of a stream that we had to reset it tells the reset to whoever asks first, sender
+// or receiver; who waits for bytes is to hear of it too.
 inline int receive_error(const Socket &s)
 {
     return errno == ENOTCONN && s.aborted.load(std::memory_order_relaxed) ? ECONNRESET : errno;
@@ -348,7 +349,7 @@ inline std::size_t total_length(const msghdr &msg)
     return total;
 }
 
-// ---- operations --------------------------------------------------------------------------------------------------------
+// ---- operations -----------------------------------------------------------------------------------------------------
 
 // fd_table.cpp
 void release(Socket &s, int fd);                 // it is free again after this; no lock held
@@ -390,8 +391,8 @@ inline bool has_endpoint(const Socket &s)
 bool may_close(const Socket &s); // nothing is lost if we end the endpoint now
 void abort_stream(Socket &s,
                   const char *why); // bytes may be lost: both programs get a reset. Any lock but watch_lock may be held
-// The last descriptor is about to be closed, no lock is held. True: the helper thread releases the socket, once the peer has
-// answered or did not within 5 s.
+// The last descriptor is about to be closed, no lock is held. True: the helper thread releases the socket, once the
+// peer has answered or did not within 5 s.
 bool begin_linger(Socket &s, int fd);
 bool linger_is_over(const Socket &s);
 void end_linger(Socket &s); // no lock held
@@ -432,13 +433,13 @@ void count_operation(Socket &s, int fd, bool received); // a send or receive suc
 void add_live(Socket *&list, Socket &s);                // a socket is on one such list at a time; lift lock held
 void remove_live(Socket *&list, Socket &s);
 void try_ready(Socket &s); // rx_lock or the poll lock held
-// Takes the offer back, and an endpoint that is being connected. A socket that is dual by now stays so: its peer may have sent
-// bytes, which only RETURN brings back. No lock held.
+// Takes the offer back, and an endpoint that is being connected. A socket that is dual by now stays so: its peer may
+// have sent bytes, which only RETURN brings back. No lock held.
 void stop_lifting(Socket &s);
 // Closes the endpoint; the socket is plain again, or will be once what is left is read. No lock held.
 void tear_down(Socket &s, bool keep_unread);
-// The endpoint that start_leaving() has left. False: it has ended meanwhile and another one is there, whose peer may be writing: that one is to
-// be left, too. No lock held.
+// The endpoint that start_leaving() has left. False: it has ended meanwhile and another one is there, whose peer may be
+// writing: that one is to be left, too. No lock held.
 bool close_left(Socket &s, Closing closing = Closing::kNow);
 bool discard_left(Socket &s); // likewise, lift lock held
 void drop_rest(Socket &s);    // all is read that was left of an endpoint that is closed already. No lock held
@@ -452,8 +453,8 @@ void finish_if_done(Socket &s); // tears down an endpoint that has ended in both
 
 // events.cpp: what the peer says
 void handle_tag(Socket &s, std::uint64_t tag, std::size_t len); // from the engine, poll lock held
-// END; then the end of what the peer sends, or RETURN, the wish to have it sent again, where the heir needs that or another
-// host is in between. No lock held.
+// END; then the end of what the peer sends, or RETURN, the wish to have it sent again, where the heir needs that or
+// another host is in between. No lock held.
 void start_leaving(Socket &s, Heir heir);
 bool is_returning(const Socket &s); // an answer is still out
 std::int64_t return_deadline();     // of an answer that is awaited now, CLOCK_MONOTONIC: a second
@@ -472,10 +473,12 @@ struct Wait {
     std::uint32_t signals;    // handlers that had run by then
     bool any_signal;          // every handler interrupts (a timeout is set), not only those without SA_RESTART
     bool
-        plain; // a stream that has lost its endpoint in the middle of the call: only the kernel brings the rest, or a new endpoint
+        // a stream that has lost its endpoint in the middle of the call: only the kernel brings the rest, or a new
+        // endpoint
+        plain;
     std::int64_t deadline_ns; // CLOCK_MONOTONIC, kForever
-    // Instead of a look at the engine alone in each turn of the spin; true ends the wait, and is kept in `found`. `polite`: the
-    // spin has lasted so long that others may run in between.
+    // Instead of a look at the engine alone in each turn of the spin; true ends the wait, and is kept in `found`.
+    // `polite`: the spin has lasted so long that others may run in between.
     bool (*look)(void *argument, bool polite);
     void *look_argument;
     bool found;

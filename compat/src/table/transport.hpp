@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What carries the bytes of a dual stream beside the kernel's connection: a ring in shared memory (ring_transport.cpp), a
-// ring of a peer on another host (remote.cpp), or TCP of our own on an Ethernet port (port_transport.cpp). A transport is
-// one table; what they have in common is written once above it.
+// What carries the bytes of a dual stream beside the kernel's connection: a ring in shared memory (ring_transport.cpp),
+// a ring of a peer on another host (remote.cpp), or TCP of our own on an Ethernet port (port_transport.cpp). A
+// transport is one table; what they have in common is written once above it.
 #pragma once
 
 #include <sys/socket.h>
@@ -38,8 +38,8 @@ struct Transport {
     // It and the kernel take turns, in spans (doc/stream-protocol.md); else it carries both directions whole, and the
     // kernel's socket is a shell.
     bool spans;
-    // What the kernel brings and what it brings is seen in the order of the sender's calls, and a peer's death after all
-    // that it sent.
+    // What the kernel brings and what it brings is seen in the order of the sender's calls, and a peer's death after
+    // all that it sent.
     bool ordered;
     bool ends_with_process; // unlike memory that is shared: it has to be given back before the process ends
     bool lingers;           // after close() the peer has to say that it has all
@@ -82,7 +82,7 @@ struct Transport {
     bool (*may_close)(const Socket &s);            // nothing is lost if it is closed now. No lock needed
     void (*leave)(Socket &s); // its endpoint is about to be closed; tx, rx and poll lock held as well
 
-    // ---- of a ring that takes turns with the kernel; the others have the functions of the shared ring, which nobody calls
+    // ---- of a ring that takes turns with the kernel; nobody calls the others
     ssize_t (*post_tag)(Socket &s, Tag tag, std::uint64_t value); // START and FINAL. tx_lock held
     void (*end_not_told)(Socket &s);             // END could not be sent: the endpoint is gone. tx_lock
     void (*ended_for_good)(Socket &s);           // nothing is sent by it any more. tx_lock

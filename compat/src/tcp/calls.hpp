@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The entries of the stream protocol's table (stream_protocol.cpp) by the files that have them, and what its calls use of
-// the shared ring without the way by the transport's table.
+// The entries of the stream protocol's table (stream_protocol.cpp) by the files that have them, and what its calls use
+// of the shared ring without the way by the transport's table.
 #pragma once
 
 #include "compat/src/offload/stream.hpp"

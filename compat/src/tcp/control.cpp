@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Everything on a tracked socket that is neither sending nor receiving: shutdown, options, pinning to the kernel, splice.
+// Everything on a tracked socket that is neither sending nor receiving: shutdown, options, pinning to the kernel,
+// splice.
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -252,8 +253,8 @@ ssize_t splice_to(Socket &s, int fd, int pipe_fd, off64_t *in_offset, std::size_
 
 namespace {
 
-// While bytes are left that the peer had sent by the endpoint before it ended that itself: they, and what stands before them
-// in the kernel, go through a buffer. What the pipe doesn't take stays where it is.
+// While bytes are left that the peer had sent by the endpoint before it ended that itself: they, and what stands before
+// them in the kernel, go through a buffer. What the pipe doesn't take stays where it is.
 ssize_t splice_by_copy(Socket &s, int fd, int pipe_fd, std::size_t len, unsigned flags)
 {
     constexpr std::size_t kPiece = 16384;

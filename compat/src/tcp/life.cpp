@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The life of a stream's socket outside its endpoint: made, connected, listening, accepted, closed, and what the log says of
-// it then.
+// The life of a stream's socket outside its endpoint: made, connected, listening, accepted, closed, and what the log
+// says of it then.
 #include <netinet/in.h>
 
 #include <cstdio>

@@ -109,8 +109,8 @@ std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest)
 
 namespace {
 
-// Room to send; if there is none, the CREDIT that makes some is news, though no send has found it full: who was told "not yet" is
-// not looked at again otherwise. (The kernel's poll() notes it for the same reason.)
+// Room to send; if there is none, the CREDIT that makes some is news, though no send has found it full: who was told
+// "not yet" is not looked at again otherwise. (The kernel's poll() notes it for the same reason.)
 bool has_room(Socket &s)
 {
     if (can_transmit(s))

@@ -101,8 +101,8 @@ bool next_is_urgent(const Socket &s, int fd)
 }
 
 // Takes what is there at the end of one span, then at the beginning of the next, which another path carries: of whoever
-// gets less than asked for, edge-triggered programs believe that no more was there, and the news of it is used up. Negative
-// errno, or bytes. `more`: the call may go on. rx_lock held.
+// gets less than asked for, edge-triggered programs believe that no more was there, and the news of it is used up.
+// Negative errno, or bytes. `more`: the call may go on. rx_lock held.
 ssize_t consume_span(Socket &s, int fd, msghdr *msg, std::size_t done, int flags, bool &more)
 {
     const std::uint64_t consumed = s.rx.consumed.load(std::memory_order_relaxed);
@@ -129,16 +129,16 @@ void follow_nonblocking(Socket &s, int fd)
         s.nonblocking.store((flags & O_NONBLOCK) != 0, std::memory_order_relaxed);
 }
 
-// Another thread has taken it out of the queue after this one had found nothing, and before this one looked there: it is no news
-// of the queue's, and may have been sent long before the call.
+// Another thread has taken it out of the queue after this one had found nothing, and before this one looked there: it
+// is no news of the queue's, and may have been sent long before the call.
 bool has_come_meanwhile(const Socket &s, bool was_endpoint)
 {
     return has_input(s) || s.rx.end_at.load(std::memory_order_acquire) != kNone ||
            (was_endpoint && s.rx.path.load(std::memory_order_acquire) == Path::kKernel);
 }
 
-// MSG_PEEK with MSG_WAITALL, and `done` bytes are there: what comes next would have to be waited for behind bytes that stay. Where the
-// kernel gets them all it does so; else these are what there is.
+// MSG_PEEK with MSG_WAITALL, and `done` bytes are there: what comes next would have to be waited for behind bytes that
+// stay. Where the kernel gets them all it does so; else these are what there is.
 [[gnu::noinline]] ssize_t peek_for_all(Socket &s, int fd, msghdr *msg, int flags, std::size_t done)
 {
     pin_to_kernel(s, "a peek that waits for all");
@@ -154,8 +154,8 @@ bool has_come_meanwhile(const Socket &s, bool was_endpoint)
     return libc::real.recvmsg(live_fd(s, fd), msg, flags);
 }
 
-// Under a filter of system calls, what is left in memory is read without any; then the socket is the kernel's. A call for more goes on by the
-// program's own kind of call.
+// Under a filter of system calls, what is left in memory is read without any; then the socket is the kernel's. A call
+// for more goes on by the program's own kind of call.
 ssize_t receive_in_sandbox(Socket &s, int fd, msghdr *msg, int flags, std::size_t room)
 {
     ssize_t n = 0;

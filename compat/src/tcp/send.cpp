@@ -106,8 +106,8 @@ Room room_of(const Socket &s)
     return {transport(s).room_mark(s), s.tx.path.load(std::memory_order_acquire)};
 }
 
-// Another thread has taken a CREDIT or a RETURN out of the queue after this one had found no room, and before this one looked there: the
-// peer may have sent it long before the call.
+// Another thread has taken a CREDIT or a RETURN out of the queue after this one had found no room, and before this one
+// looked there: the peer may have sent it long before the call.
 bool has_changed(const Socket &s, const Room &before)
 {
     const Room now = room_of(s);
@@ -202,7 +202,8 @@ namespace tcp {
 
 ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
 {
-    // Its place is among the kernel's bytes, which the receiver does not count as the sender does: it stays there for good.
+    // Its place is among the kernel's bytes, which the receiver does not count as the sender does: it stays there for
+    // good.
     if ((flags & MSG_OOB) != 0) [[unlikely]]
         pin_to_kernel(s, "urgent data", Heir::kLibrary);
     if (s.mode.load(std::memory_order_acquire) == Mode::kKernel) [[unlikely]]

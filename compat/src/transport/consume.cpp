@@ -161,8 +161,9 @@ bool kernel_ended(const Socket &s, int fd)
 
 namespace {
 
-// What the kernel has may lie behind a span of the endpoint that we have not heard of. The sender publishes START before
-// the bytes that follow the span, so: see how much there is, hear all that was published before, and take what comes first.
+// What the kernel has may lie behind a span of the endpoint that we have not heard of. The sender publishes START
+// before the bytes that follow the span, so: see how much there is, hear all that was published before, and take what
+// comes first.
 ssize_t consume_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
 {
     Receiver &rx = s.rx;
@@ -191,8 +192,8 @@ ssize_t consume_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
 }
 
 // RETURN was not answered and the peer is gone: what it had sent again by the kernel before it died comes first, then
-// the rest of the ring. How much that is its FIN tells, which may still be behind bytes that we have no room for, or that are on their way: the
-// kernel has news then.
+// the rest of the ring. How much that is its FIN tells, which may still be behind bytes that we have no room for, or
+// that are on their way: the kernel has news then.
 void settle_unanswered(Socket &s, int fd)
 {
     Receiver &rx = s.rx;
@@ -224,7 +225,8 @@ bool peer_gone(Socket &s, int fd)
     return transport(s).peer_is_gone(s, fd);
 }
 
-// A span is under way, and the kernel has bytes: its sender said END before it used the kernel again, so they are another's.
+// A span is under way, and the kernel has bytes: its sender said END before it used the kernel again, so they are
+// another's.
 void look_for_others(Socket &s, int fd)
 {
     int queued = 0;
@@ -349,7 +351,8 @@ void settle(Socket &s)
 
 namespace {
 
-// After `done` bytes of those that other processes may read: a peek tells the kernel's behind them, too, as far as there is room.
+// After `done` bytes of those that other processes may read: a peek tells the kernel's behind them, too, as far as
+// there is room.
 ssize_t peek_behind(Socket &s, int fd, const msghdr *msg, std::size_t skip, int flags, ssize_t done)
 {
     const std::size_t before = skip + static_cast<std::size_t>(done);

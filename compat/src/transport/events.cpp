@@ -138,8 +138,8 @@ bool tells_what_came_before(const Socket &s)
 
 void notify(Socket &s, std::uint32_t events)
 {
-    // Whoever watches looks after that what is true already. So he sees what has changed here, or is seen: the second look comes after
-    // all that was stored before it.
+    // Whoever watches looks after that what is true already. So he sees what has changed here, or is seen: the second
+    // look comes after all that was stored before it.
     if (s.watchers.load(std::memory_order_relaxed) == nullptr &&
         s.watchers.fetch_add(0, std::memory_order_seq_cst) == nullptr)
         return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which pages may go: nobody will read what is in them, and nobody writes to them meanwhile. Of a ring that holds for two parts, which one
-// side each knows without asking the other: what the sender may write to is its own, and it holds the lock by which it would; what
-// the receiver has consumed and not told of, no sender writes to before it is told.
+// Which pages may go: nobody will read what is in them, and nobody writes to them meanwhile. Of a ring that holds for
+// two parts, which one side each knows without asking the other: what the sender may write to is its own, and it holds
+// the lock by which it would; what the receiver has consumed and not told of, no sender writes to before it is told.
 #include "compat/src/transport/idle.hpp"
 
 #include <sys/mman.h>
@@ -29,7 +29,8 @@ std::uint64_t page_size()
     return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// The whole pages of positions [from, to), in one part or two. `give` may refuse: they are locked in memory, as the program wants it.
+// The whole pages of positions [from, to), in one part or two. `give` may refuse: they are locked in memory, as the
+// program wants it.
 template <typename Give> void give_back(std::uint64_t ring, std::uint64_t from, std::uint64_t to, Give give)
 {
     const std::uint64_t page = page_size();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Where many connections of this host are accelerated, those that carry nothing go back to the kernel until they are used again: what a fork(),
-// an exec and the memory of the process pay for each should be paid for what is in use.
+// Where many connections of this host are accelerated, those that carry nothing go back to the kernel until they are
+// used again: what a fork(), an exec and the memory of the process pay for each should be paid for what is in use.
 #pragma once
 
 #include <array>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The kernel's counters are read one by one: the pair that belongs together is known by the first one not having changed.
+// The kernel's counters are read one by one: the pair that belongs together is known by the first one not having
+// changed.
 #include "compat/src/transport/kernel_counts.hpp"
 
 #include <linux/sockios.h>
@@ -108,8 +109,9 @@ bool in_bare_call(const Socket &s)
 
 } // namespace
 
-// What the others sent and read is in the kernel's counts alone. A call of ours adds what it moved before it is over: one that has moved
-// something since the first look is seen at the last one, and one that begins later adds to what is set here.
+// What the others sent and read is in the kernel's counts alone. A call of ours adds what it moved before it is over:
+// one that has moved something since the first look is seen at the last one, and one that begins later adds to what is
+// set here.
 bool take_kernel_counts(Socket &s)
 {
     const std::uint64_t sent = s.tx.kernel_bytes.load(std::memory_order_seq_cst);

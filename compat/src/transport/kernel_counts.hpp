@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How many bytes of a connection the kernel has carried, by its own count, whoever moved them: what the library's sums are held
-// against before a span begins (doc/stream-protocol.md, "The kernel says K").
+// How many bytes of a connection the kernel has carried, by its own count, whoever moved them: what the library's sums
+// are held against before a span begins (doc/stream-protocol.md, "The kernel says K").
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@ namespace vma::sock {
 
 class Socket;
 
-// Bytes that programs gave the kernel to send, or took from it, since the connection was made. Exact at a moment between call and return. False:
-// the kernel doesn't tell (any more), as of a connection that was reset, or part of it went by an Ethernet port. Each is three system
-// calls; errno may change.
+// Bytes that programs gave the kernel to send, or took from it, since the connection was made. Exact at a moment
+// between call and return. False: the kernel doesn't tell (any more), as of a connection that was reset, or part of it
+// went by an Ethernet port. Each is three system calls; errno may change.
 bool kernel_sent(const Socket &s, std::uint64_t &bytes);
 bool kernel_read(const Socket &s, std::uint64_t &bytes);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the program has on loan of a stream's receive ring: the peer gets no credit for it, and for nothing that follows, before it is given
-// back. The ring stays as it is when the endpoint is closed meanwhile.
+// What the program has on loan of a stream's receive ring: the peer gets no credit for it, and for nothing that
+// follows, before it is given back. The ring stays as it is when the endpoint is closed meanwhile.
 #pragma once
 
 #include <atomic>

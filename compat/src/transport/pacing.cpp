@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The option SO_MAX_PACING_RATE, and the sockets whose next send has to wait for its time: a blocking call sleeps until then by
-// itself, and for poll() and its kin the helper thread, which sleeps on one timer for all of them, tells the watchers.
+// The option SO_MAX_PACING_RATE, and the sockets whose next send has to wait for its time: a blocking call sleeps until
+// then by itself, and for poll() and its kin the helper thread, which sleeps on one timer for all of them, tells the
+// watchers.
 #include "compat/src/transport/pacing.hpp"
 
 #include <errno.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// SO_MAX_PACING_RATE of accelerated sockets: the rate a socket has, and who waits for its turn. The kernel's socket has the
-// rate too, in its own form, and limits what goes by it. Streams are paced by their endpoint, datagrams here. doc/pacing.md
+// SO_MAX_PACING_RATE of accelerated sockets: the rate a socket has, and who waits for its turn. The kernel's socket has
+// the rate too, in its own form, and limits what goes by it. Streams are paced by their endpoint, datagrams here.
+// doc/pacing.md
 #pragma once
 
 #include <sys/socket.h>
@@ -25,11 +26,11 @@ static_assert(sizeof(VmaRateLimit) == 12);
 int set_pacing_rate(Socket &s, int fd, const void *value, socklen_t len);
 int get_pacing_rate(Socket &s, int fd, void *value, socklen_t *len);
 
-// What the kernel's socket has is what holds: it may have come by accept() or from another process. Before a socket sends by an
-// endpoint. tx_lock held.
+// What the kernel's socket has is what holds: it may have come by accept() or from another process. Before a socket
+// sends by an endpoint. tx_lock held.
 void adopt_pacing_rate(Socket &s, int fd);
-// tx_lock held, before the endpoint carries on after the kernel, which has paced what it sent meanwhile: of that time nothing is earned, nor made
-// up for. Not of a connection to another host: there it may be the NIC that paces.
+// tx_lock held, before the endpoint carries on after the kernel, which has paced what it sent meanwhile: of that time
+// nothing is earned, nor made up for. Not of a connection to another host: there it may be the NIC that paces.
 void begin_paced_span(Socket &s);
 
 // tx_lock held. Whether a datagram of this length may go now, and counts it; if not, it is held until it may.
@@ -40,8 +41,8 @@ void note_refusal(Socket &s);
 // Its watchers are told when it is held no more. No lock needed.
 void tell_when_due(Socket &s);
 
-// The helper thread's sleep: for so many ms (-1: for ever), telling watchers meanwhile whose turn has come. It gives back
-// g_helper_turn where it sleeps. Bit n: fds[n] has news; one of -1 has none.
+// The helper thread's sleep: for so many ms (-1: for ever), telling watchers meanwhile whose turn has come. It gives
+// back g_helper_turn where it sleeps. Bit n: fds[n] has news; one of -1 has none.
 constexpr std::size_t kHelperFds = 4;
 unsigned sleep_and_give_turns(const int (&fds)[kHelperFds], int milliseconds);
 void pacing_after_fork_in_child(); // before forget_pacing_turn() of each socket

@@ -44,7 +44,7 @@ void handle_port_entry(Socket &s, const fi_cq_data_entry &entry)
     }
 }
 
-// ---- sending: hot path -------------------------------------------------------------------------------------------------
+// ---- sending: hot path ----------------------------------------------------------------------------------------------
 
 ssize_t post(Socket &s, const void *bytes, std::size_t len, bool more)
 {
@@ -69,8 +69,8 @@ ssize_t refused(Socket &s, ssize_t result)
     return -EAGAIN;
 }
 
-// Bytes taken, or -EAGAIN. An end of the connection is -EAGAIN with transport_over set: tear_down() gives it to the kernel,
-// which says how it ended. tx_lock held.
+// Bytes taken, or -EAGAIN. An end of the connection is -EAGAIN with transport_over set: tear_down() gives it to the
+// kernel, which says how it ended. tx_lock held.
 ssize_t port_send(Socket &s, const void *bytes, std::size_t len, bool more)
 {
     std::size_t sent = 0;
@@ -130,7 +130,7 @@ std::size_t port_send_small(Socket &s, const void *bytes, std::size_t len)
                : 0;
 }
 
-// ---- receiving: hot path -----------------------------------------------------------------------------------------------
+// ---- receiving: hot path --------------------------------------------------------------------------------------------
 
 ssize_t peek(Socket &s, void *out, std::size_t len)
 {

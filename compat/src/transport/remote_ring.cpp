@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The transport of a stream whose peer is on another host: two networks carry it that know nothing of each other's order,
-// and a device can fail while the TCP connection lives (doc/between-hosts.md). Its ring is the shared ring's otherwise.
+// The transport of a stream whose peer is on another host: two networks carry it that know nothing of each other's
+// order, and a device can fail while the TCP connection lives (doc/between-hosts.md). Its ring is the shared ring's
+// otherwise.
 #include <errno.h>
 #include <poll.h>
 #include <string.h>

@@ -27,7 +27,8 @@ bool is_reset(int fd)
     return libc::uncancelled::poll_now(&p, 1) > 0 && (p.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-// From here on the peer's ring can be read back as we left it. 0, or -FI_ESHUTDOWN: the peer has cut, and keeps what is in it.
+// From here on the peer's ring can be read back as we left it. 0, or -FI_ESHUTDOWN: the peer has cut, and keeps what is
+// in it.
 int claim_back(Socket &s, const void *&view)
 {
     std::size_t size = sizeof view;
@@ -52,7 +53,8 @@ void unguard_resend(Socket &s, int fd)
     s.tx.guarded = false;
 }
 
-// Not all of them went: END would say so. The kernel's own end tells the peer how many did, and it has the others in its ring.
+// Not all of them went: END would say so. The kernel's own end tells the peer how many did, and it has the others in
+// its ring.
 void forget_resend(Sender &tx)
 {
     tx.resend_from = kNone;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a peer gave back of what was written to its ring: it goes by the kernel, before anything else. All of it runs with tx_lock held.
+// What a peer gave back of what was written to its ring: it goes by the kernel, before anything else. All of it runs
+// with tx_lock held.
 #pragma once
 
 #include "compat/src/table/stream.hpp"

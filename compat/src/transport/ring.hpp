@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the two transports that are rings have in common: writing and reading the ring, and taking turns with the kernel in
-// spans (doc/stream-protocol.md). The locks are those of the table's entries (transport.hpp). Private to them and to the
-// protocol.
+// What the two transports that are rings have in common: writing and reading the ring, and taking turns with the kernel
+// in spans (doc/stream-protocol.md). The locks are those of the table's entries (transport.hpp). Private to them and to
+// the protocol.
 #pragma once
 
 #include "compat/src/table/stream.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The sending direction of a dual socket: which path the next bytes take, the copy into the peer's ring, and the control
-// tags. Nothing here blocks; all of it runs with tx_lock held (doc/stream-protocol.md).
+// The sending direction of a dual socket: which path the next bytes take, the copy into the peer's ring, and the
+// control tags. Nothing here blocks; all of it runs with tx_lock held (doc/stream-protocol.md).
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -27,8 +27,9 @@ namespace vma::sock {
 
 namespace {
 
-// A RETURN and two ENDs, of which the second answers a RETURN that crossed the first, always find a slot: the next of each comes when
-// the peer has taken these. Nobody could close an endpoint otherwise: what the peer goes on writing would be lost.
+// A RETURN and two ENDs, of which the second answers a RETURN that crossed the first, always find a slot: the next of
+// each comes when the peer has taken these. Nobody could close an endpoint otherwise: what the peer goes on writing
+// would be lost.
 constexpr std::uint32_t kSlotsForTurns = 3;
 constexpr std::uint32_t kReservedSlots = kSlotsForTurns + 3; // the other tags', which can be sent later
 
@@ -47,7 +48,8 @@ bool refresh_slots(Socket &s)
     return s.tx.slots_left > kReservedSlots;
 }
 
-// The peer sends a CREDIT for every kWritesPerCredit writes it takes, fewer than there are slots: a blocked sender hears of it.
+// The peer sends a CREDIT for every kWritesPerCredit writes it takes, fewer than there are slots: a blocked sender
+// hears of it.
 bool has_slot(Socket &s)
 {
     if (s.tx.slots_left > kReservedSlots || refresh_slots(s)) [[likely]]
@@ -59,8 +61,8 @@ bool has_slot(Socket &s)
     return true;
 }
 
-// One write of contiguous bytes, no more than a piece: long enough to copy well, short enough to overlap with the reader, and
-// half a burst of a socket with a rate limit. 0, or the provider's negative error.
+// One write of contiguous bytes, no more than a piece: long enough to copy well, short enough to overlap with the
+// reader, and half a burst of a socket with a rate limit. 0, or the provider's negative error.
 int write_piece(Socket &s, const void *bytes, std::size_t len)
 {
     const std::uint64_t offset = s.tx.position & (s.tx.ring - 1);
@@ -233,8 +235,8 @@ void maybe_start(Socket &s)
     tx.path = Path::kEndpoint;
 }
 
-// The peer takes no more than `consumed` endpoint bytes. Every RETURN is answered by an END; when one of ours crossed it, the
-// second says the same and changes nothing.
+// The peer takes no more than `consumed` endpoint bytes. Every RETURN is answered by an END; when one of ours crossed
+// it, the second says the same and changes nothing.
 void answer_return(Socket &s, std::uint64_t consumed)
 {
     Sender &tx = s.tx;
@@ -294,8 +296,8 @@ bool send_tag(Socket &s, Tag type, std::uint64_t value)
     return post_tag(s, type, value) == 0;
 }
 
-// The endpoint has ended while it carried our bytes. Who closed it has said by RETURN, which may still be in the queue, how
-// many it has taken: the rest goes by the kernel first.
+// The endpoint has ended while it carried our bytes. Who closed it has said by RETURN, which may still be in the queue,
+// how many it has taken: the rest goes by the kernel first.
 void heed_last_return(Socket &s)
 {
     engine_drain(ring_of(s));
@@ -318,7 +320,8 @@ void end_transmit(Socket &s, bool final)
     do_tx_work(s);
 }
 
-// RETURN is kept in the receiver's words by the engine (returned_at); here it is answered, and what found no slot goes out.
+// RETURN is kept in the receiver's words by the engine (returned_at); here it is answered, and what found no slot goes
+// out.
 void do_tx_work(Socket &s)
 {
     Sender &tx = s.tx;
@@ -354,7 +357,8 @@ bool is_blocked(const Socket &s)
     return s.tx.resend_from != kNone || s.tx.end_pending != kNone;
 }
 
-// Whoever was told "not yet" while earlier bytes or an END were on their way hears of it: the kernel may have no news then.
+// Whoever was told "not yet" while earlier bytes or an END were on their way hears of it: the kernel may have no news
+// then.
 void do_late_tx_work(Socket &s)
 {
     const bool was_blocked = is_blocked(s);

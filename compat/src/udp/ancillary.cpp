@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The sender's address and the ancillary data of a datagram that came by the endpoint, in the kernel's order: socket(7), then
-// ip(7) or ipv6(7).
+// The sender's address and the ancillary data of a datagram that came by the endpoint, in the kernel's order:
+// socket(7), then ip(7) or ipv6(7).
 #include <sys/time.h>
 #include <time.h>
 

@@ -155,7 +155,8 @@ Socket *addressed(std::uint64_t data)
 
 namespace {
 
-// What stands behind the datagram that the polling call got: a few loans are cheaper to queue now than to be looked for by a call each.
+// What stands behind the datagram that the polling call got: a few loans are cheaper to queue now than to be looked for
+// by a call each.
 bool may_queue_behind(Direct &direct, const fi_vma_lender *lender)
 {
     constexpr std::uint8_t kMostBehind = 12; // with the one in front less of a ring than its sender would miss

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How the kernel would send a socket's datagrams to a group: by which interface, from which address, and whether sockets of this host may
-// get it back.
+// How the kernel would send a socket's datagrams to a group: by which interface, from which address, and whether
+// sockets of this host may get it back.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ struct Departure {
 // tx_lock held. False: the kernel sends it, and says how.
 bool find_departure(const State &u, int fd, const Destination &to, Departure &out);
 
-// It goes to the wire by `way`'s interface, whoever writes the frame: neither does it end on this host, nor is it a router's of ours.
+// It goes to the wire by `way`'s interface, whoever writes the frame: neither does it end on this host, nor is it a
+// router's of ours.
 bool is_plain_departure(const Departure &d);
 
 } // namespace vma::sock::udp

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Multicast. A datagram goes to all sockets of this host that are in the group by their endpoints, and by a port or the kernel to the
-// wire alone; or, while there is one among them that is not accelerated, by the kernel to everybody. So nobody gets it twice.
+// Multicast. A datagram goes to all sockets of this host that are in the group by their endpoints, and by a port or the
+// kernel to the wire alone; or, while there is one among them that is not accelerated, by the kernel to everybody. So
+// nobody gets it twice.
 #include <errno.h>
 #include <string.h>
 

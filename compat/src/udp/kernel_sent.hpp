@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How many datagrams this process has given the kernel for each destination, whichever of its sockets sent them: who sends the
-// next one there by an endpoint lets those go first. Thread-safe; a child begins with its parent's counts.
+// How many datagrams this process has given the kernel for each destination, whichever of its sockets sent them: who
+// sends the next one there by an endpoint lets those go first. Thread-safe; a child begins with its parent's counts.
 #pragma once
 
 #include <netinet/in.h>
@@ -20,8 +20,8 @@ inline constexpr SentPlace kNoPlace = 0xffff;
 
 inline constinit std::array<std::atomic<std::uint32_t>, kSentPlaces> g_kernel_sent = {};
 
-// Of a destination: by port and the last four bytes, so that an IPv4 address has one place, mapped or not. To no address is to
-// the loopback one. kNoPlace: no internet address.
+// Of a destination: by port and the last four bytes, so that an IPv4 address has one place, mapped or not. To no
+// address is to the loopback one. kNoPlace: no internet address.
 inline SentPlace sent_place(const void *address, std::size_t length)
 {
     constexpr std::size_t kPort = 2, kV4 = 4, kV6Tail = 20;

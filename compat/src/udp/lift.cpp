@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How a UDP socket comes to take datagrams by the endpoint, and how it goes back to the kernel alone. It is the wish of a sender
-// that lifts it: a socket without accelerated senders stays what it was.
+// How a UDP socket comes to take datagrams by the endpoint, and how it goes back to the kernel alone. It is the wish of
+// a sender that lifts it: a socket without accelerated senders stays what it was.
 #include <errno.h>
 #include <linux/net_tstamp.h>
 #include <string.h>

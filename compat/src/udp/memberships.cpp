@@ -88,7 +88,8 @@ bool read_bytes(const char *hex, std::uint8_t *out, std::size_t count)
     return true;
 }
 
-// "2\teth1 : 3 V3" begins an interface, whose groups follow: "\t\t\t\t010000E0 1 0:00000000 0", in the processor's byte order.
+// "2\teth1 : 3 V3" begins an interface, whose groups follow: "\t\t\t\t010000E0 1 0:00000000 0", in the processor's byte
+// order.
 template <typename Visit> bool each_of_ipv4(Visit visit)
 {
     Lines lines("/proc/thread-self/net/igmp");
@@ -149,7 +150,8 @@ bool membership_changed(std::uint32_t since)
     return g_kernels.generation.load(std::memory_order_relaxed) != since;
 }
 
-// The first look finds a change, so that what was asked before it is asked again. Where nothing can be read each one does.
+// The first look finds a change, so that what was asked before it is asked again. Where nothing can be read each one
+// does.
 void look_at_memberships()
 {
     if (!g_kernels.watched.load(std::memory_order_relaxed))

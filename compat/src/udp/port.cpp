@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// UDP sockets on Ethernet ports: what comes by the port goes into the socket's queue beside what local senders put there. The kernel's
-// socket brings the rest, as for every dual socket. A socket that shares its port with others gets groups alone by it.
+// UDP sockets on Ethernet ports: what comes by the port goes into the socket's queue beside what local senders put
+// there. The kernel's socket brings the rest, as for every dual socket. A socket that shares its port with others gets
+// groups alone by it.
 #include <errno.h>
 #include <netinet/in.h>
 #include <string.h>
@@ -46,8 +47,8 @@ int take_from_port(void *context, const fi_vma_datagram *datagram)
     return datagram->lender != nullptr && loan.lender == nullptr ? FI_VMA_KEPT : 0;
 }
 
-// Who gets what is sent to this host is the kernel's to decide where sockets share a port; with SO_REUSEADDR alone it is the one that was
-// bound last.
+// Who gets what is sent to this host is the kernel's to decide where sockets share a port; with SO_REUSEADDR alone it
+// is the one that was bound last.
 bool is_the_only_one(Socket &s, int fd, Flow flow)
 {
     State &u = state_of(s);

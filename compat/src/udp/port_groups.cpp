@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Multicast groups by Ethernet ports. A frame that the port takes reaches no member of the kernel's on this host, so a group is taken
-// only while all sockets that might get it are on the port, in this process; who they are is looked at 20 times a second.
+// Multicast groups by Ethernet ports. A frame that the port takes reaches no member of the kernel's on this host, so a
+// group is taken only while all sockets that might get it are on the port, in this process; who they are is looked at
+// 20 times a second.
 #include <netinet/in.h>
 #include <string.h>
 

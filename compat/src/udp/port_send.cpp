@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Sending by Ethernet ports: to other hosts by the port that a socket is on, to groups by the sender that all sockets of the process share, so
-// those as well that never receive. When a destination's datagrams change between kernel and port, one of them waits until the other has sent.
+// Sending by Ethernet ports: to other hosts by the port that a socket is on, to groups by the sender that all sockets
+// of the process share, so those as well that never receive. When a destination's datagrams change between kernel and
+// port, one of them waits until the other has sent.
 #include <errno.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>

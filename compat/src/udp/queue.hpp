@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Datagrams that a socket has received by its endpoint and nobody has read yet: a ring that the engine's poller fills and a
-// reader empties, without a lock between them. It takes memory with its first datagram.
+// Datagrams that a socket has received by its endpoint and nobody has read yet: a ring that the engine's poller fills
+// and a reader empties, without a lock between them. It takes memory with its first datagram.
 #pragma once
 
 #include <sys/uio.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Receiving calls on a UDP socket: the kernel's own call while nothing can come by the endpoint, else a look at what has
-// come there, and at the kernel in between.
+// Receiving calls on a UDP socket: the kernel's own call while nothing can come by the endpoint, else a look at what
+// has come there, and at the kernel in between.
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -117,7 +117,8 @@ bool is_kernels_turn(const State &u)
            (u.since_turn >= kernel_ratio() && u.kernel_brings.load(std::memory_order_relaxed));
 }
 
-// What came by the endpoint before the kernel's first one was seen is read before it. rx_lock held. False: none of it yet.
+// What came by the endpoint before the kernel's first one was seen is read before it. rx_lock held. False: none of it
+// yet.
 [[gnu::noinline]] bool take_in_turn(Receive &call)
 {
     State &u = state_of(call.s);
@@ -172,8 +173,8 @@ bool has_mixed_senders(const State &u)
     return current_tick() - u.arrival_tick.load(std::memory_order_relaxed) < kMixedTicks;
 }
 
-// One look at the kernel's side. What a sender has sent by the endpoint before it sent something by the kernel comes first:
-// when the kernel has something, all of that is there to be taken.
+// One look at the kernel's side. What a sender has sent by the endpoint before it sent something by the kernel comes
+// first: when the kernel has something, all of that is there to be taken.
 bool look_at_kernel(Receive &call)
 {
     if (!has_mixed_senders(state_of(call.s)))
@@ -200,7 +201,8 @@ bool look_while_waiting(void *waiting, bool polite)
     return true;
 }
 
-// A call that doesn't wait looks at the kernel before it says that there is nothing; but not each time if it is made in a loop.
+// A call that doesn't wait looks at the kernel before it says that there is nothing; but not each time if it is made in
+// a loop.
 bool looked_just_now(const Socket &s)
 {
     const State &u = state_of(s);

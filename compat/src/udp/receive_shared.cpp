@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Receiving datagrams that lie where other processes may read them too (share.cpp), before those that the kernel has: whoever comes
-// first has them. With SO_PEEK_OFF a peek goes from one to the next, and on to the kernel's, as udp_recvmsg() of the kernel does.
+// Receiving datagrams that lie where other processes may read them too (share.cpp), before those that the kernel has:
+// whoever comes first has them. With SO_PEEK_OFF a peek goes from one to the next, and on to the kernel's, as
+// udp_recvmsg() of the kernel does.
 #include <errno.h>
 #include <limits.h>
 

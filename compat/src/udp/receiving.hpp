@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One receiving call on a UDP socket, and what it may take its datagram from besides the queue: the kernel, and what other processes may
-// read as well.
+// One receiving call on a UDP socket, and what it may take its datagram from besides the queue: the kernel, and what
+// other processes may read as well.
 #pragma once
 
 #include "compat/src/udp/state.hpp"
@@ -30,8 +30,8 @@ void finish(Receive &call, const About &about, std::size_t length);
 bool kernel_has_one(Receive &call);   // without taking it. False: it has nothing, or there is an error to tell
 bool take_from_kernel(Receive &call); // false: it has nothing
 
-// receive_shared.cpp: the first of those that other processes may read as well; they came before all that the kernel has.
-// rx_lock held. False: there is none.
+// receive_shared.cpp: the first of those that other processes may read as well; they came before all that the kernel
+// has. rx_lock held. False: there is none.
 bool take_shared(Receive &call);
 inline constexpr ssize_t kBehindAll = -1000;  // its result: a peek at a place behind all that is there
 ssize_t wait_behind_all(const Receive &call); // no lock held

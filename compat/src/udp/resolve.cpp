@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Where a destination is: asked of the kernel, then of the directory. It takes some 15 us, once a destination and whenever a
-// name has changed.
+// Where a destination is: asked of the kernel, then of the directory. It takes some 15 us, once a destination and
+// whenever a name has changed.
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -89,8 +89,8 @@ void point_route(Socket &s, int fd, Route &route, const Flow &flow, const Identi
     });
 }
 
-// Where the kernel has delivered all that this process has given it for the receiver, and that has read it, there is nothing to go
-// after; a datagram that says so would wait for what the kernel gets later.
+// Where the kernel has delivered all that this process has given it for the receiver, and that has read it, there is
+// nothing to go after; a datagram that says so would wait for what the kernel gets later.
 void forget_kernel_sends(const State &u, int fd, const Flow &flow, Route &route)
 {
     Identity who;
@@ -199,8 +199,8 @@ bool has_met(const Receiver &receiver)
                                      &receiver.endpoint, sizeof receiver.endpoint) == 0;
 }
 
-// Another sender may have taken back what was left for the same receiver. Of our own changes the route need not hear; one of
-// somebody else's in between, a receiver's that was quick, must not be missed.
+// Another sender may have taken back what was left for the same receiver. Of our own changes the route need not hear;
+// one of somebody else's in between, a receiver's that was quick, must not be missed.
 void wish_for(Route &route, const std::vector<Identity> &who)
 {
     for (const Identity &old : route.wished)
@@ -254,8 +254,8 @@ bool look_up_in_turn(Socket &s, int fd, Route &route)
 
 } // namespace
 
-// Where a lock is held by another thread, the helper's each few milliseconds, the next send looks it up. If names have changed,
-// this one goes by the kernel: what the route says may be closed.
+// Where a lock is held by another thread, the helper's each few milliseconds, the next send looks it up. If names have
+// changed, this one goes by the kernel: what the route says may be closed.
 int resolve(Socket &s, int fd, Route &route)
 {
     if (const int error = read_option(fd, SOL_SOCKET, SO_ERROR, 0); error != 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Whether the routes in use still hold: asked by the helper thread, so that no send waits for a dozen system calls. What is not as it was is
-// left to the next send, which looks it up anew.
+// Whether the routes in use still hold: asked by the helper thread, so that no send waits for a dozen system calls.
+// What is not as it was is left to the next send, which looks it up anew.
 #include <errno.h>
 #include <poll.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Where the datagrams of one socket go, by destination: to the endpoint of a process on this host, or to the kernel. A route
-// is what was found out when its destination was looked up; it holds until the names change, or a tick
-// has passed in which nobody has looked whether it does (route_looks.cpp).
+// Where the datagrams of one socket go, by destination: to the endpoint of a process on this host, or to the kernel. A
+// route is what was found out when its destination was looked up; it holds until the names change, or a tick has passed
+// in which nobody has looked whether it does (route_looks.cpp).
 #pragma once
 
 #include <rdma/fabric.h>
@@ -72,7 +72,8 @@ struct Group {
     bool by_port = false;     // from a port, else from the kernel
 };
 
-// So many ticks a route to a receiver holds that nobody has looked at. The helper thread looks in each, unless a sender has the lock.
+// So many ticks a route to a receiver holds that nobody has looked at. The helper thread looks in each, unless a sender
+// has the lock.
 inline constexpr std::int32_t kReceiverTicks = 2;
 
 struct Route {

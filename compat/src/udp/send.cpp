@@ -49,7 +49,8 @@ SentPlace sent_place_of(State &u, int fd, const void *to, std::size_t length)
     return place;
 }
 
-// Not before it was sent: what another thread sends by an endpoint in between must not count as the one that went after it.
+// Not before it was sent: what another thread sends by an endpoint in between must not count as the one that went after
+// it.
 void note_sent(State &u, int fd, const void *to, std::size_t length, ssize_t n)
 {
     u.kernel_sends.fetch_add(1, std::memory_order_relaxed);
@@ -93,8 +94,8 @@ ssize_t lose(const Socket &s, Receiver &receiver, const Message &m)
     return config::params().tx_nonblocked_eagains && !waits ? -EAGAIN : static_cast<ssize_t>(m.length);
 }
 
-// A receiver that reads makes room in less time than the kernel takes to send, and then all stays in the caches. One that
-// didn't is not waited for again.
+// A receiver that reads makes room in less time than the kernel takes to send, and then all stays in the caches. One
+// that didn't is not waited for again.
 [[gnu::noinline]] ssize_t place_behind(Receiver &receiver, const fi_msg &msg)
 {
     if (!receiver.stands_still) {
@@ -137,8 +138,8 @@ ssize_t put_own(const Socket &s, const Route &route, const Receiver &receiver, c
     return taken ? static_cast<ssize_t>(m.length) : kByKernel;
 }
 
-// Another socket of this process has sent something there by the kernel: this one's go after it. Whether the kernel has it
-// still is looked for once in a tick, as others may send all the time.
+// Another socket of this process has sent something there by the kernel: this one's go after it. Whether the kernel has
+// it still is looked for once in a tick, as others may send all the time.
 [[gnu::noinline]] void follow_others(const State &u, Route &route)
 {
     route.kernel_sent = kernel_sent(route.sent_place);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Datagrams that came by the endpoint, are not read, and belong to every process that holds the socket (unread.hpp): they lie in a
-// row as they stood in the queue, each where a cache line begins.
+// Datagrams that came by the endpoint, are not read, and belong to every process that holds the socket (unread.hpp):
+// they lie in a row as they stood in the queue, each where a cache line begins.
 #include <errno.h>
 #include <fcntl.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a tracked UDP socket has besides what every tracked socket has, and the operations on it. Its kernel socket stays
-// bound and open; datagrams of accelerated senders of this host come by the process's datagram endpoint (doc/datagrams.md).
+// What a tracked UDP socket has besides what every tracked socket has, and the operations on it. Its kernel socket
+// stays bound and open; datagrams of accelerated senders of this host come by the process's datagram endpoint
+// (doc/datagrams.md).
 #pragma once
 
 #include <sys/socket.h>
@@ -193,7 +194,8 @@ void withdraw_all(); // the process ends
 // ---- what several processes may read (share.cpp)
 void share_queue(Socket &s); // what is queued goes to memory of all who hold the socket, if there is any. rx_lock held
 Socket *begin_foreign(int fd, int family, Unread *u); // a socket of another process; nullptr: no memory
-// The first of it. A look, then what is done with it, then take(): false where another process was faster, and all begins anew.
+// The first of it. A look, then what is done with it, then take(): false where another process was faster, and all
+// begins anew.
 struct SharedDatagram {
     Queued head = {};
     const std::uint8_t *bytes = nullptr; // others may write there
@@ -217,7 +219,8 @@ inline bool has_shared(const Socket &s)
 bool wants_lift(Socket &s);           // cheap; a receiving call asks before it goes to the kernel
 void lift(Socket &s, int fd);         // no lock held; it may stay as it is
 void lift_unasked(Socket &s, int fd); // lift lock held
-// A sender with a rate limit: where it waits for its turn, poll() and its kin have to look here too. False: the kernel sends.
+// A sender with a rate limit: where it waits for its turn, poll() and its kin have to look here too. False: the kernel
+// sends.
 bool lift_to_pace(Socket &s, int fd);     // no lock held
 void publish_if_due(Socket &s);           // rx_lock held
 void withdraw(Socket &s);                 // senders go to the kernel from now on; no lock held
@@ -263,7 +266,8 @@ void port_groups_after_fork_in_child();
 
 // Sending by ports, port_send.cpp. tx lock held.
 void point_to_port(State &u, int fd, Route &route); // and the lift lock
-// What goes to a group leaves by the port that the kernel would send it by, if there is one. False: the kernel sends it. With the lift lock.
+// What goes to a group leaves by the port that the kernel would send it by, if there is one. False: the kernel sends
+// it. With the lift lock.
 bool point_group_to_port(Socket &s, int fd, Route &route, const Departure &departure);
 ssize_t put_to_port(const State &u, int fd, Route &route, const Message &m); // its length, or kByKernel
 void go_by_kernel(Route &route);                                             // before the kernel sends
@@ -309,8 +313,8 @@ int send_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count, in
 inline constexpr ssize_t kByKernel = -1000;
 inline constexpr ssize_t kNotDue = -1001;    // by its rate
 inline constexpr std::size_t kMostParts = 3; // and the header
-// Writes it for one receiver of the route. Its length, also where it was lost and nobody is to be told; -EAGAIN, or kByKernel:
-// the receiver is gone. tx_lock held.
+// Writes it for one receiver of the route. Its length, also where it was lost and nobody is to be told; -EAGAIN, or
+// kByKernel: the receiver is gone. tx_lock held.
 ssize_t put(const Socket &s, Route &route, Receiver &receiver, const Message &m);
 ssize_t put_to_group(Socket &s, int fd, Route &route, const Message &m);
 // By the kernel, which gives it to this host as well if the program wants that.
@@ -338,9 +342,8 @@ bool is_stale(const Route &route);
 // ---- receiving (receive.cpp, ancillary.cpp; receiving.hpp has the parts)
 ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockaddr *from, socklen_t *from_len);
 ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags);
-// The same without a copy if it can be: then `loan` has a lender, and nothing was written where `msg` says. Not with MSG_PEEK.
-// `force`: EIO, and nothing is taken, where the kernel has it.
-// `about` may be nullptr.
+// The same without a copy if it can be: then `loan` has a lender, and nothing was written where `msg` says. Not with
+// MSG_PEEK. `force`: EIO, and nothing is taken, where the kernel has it. `about` may be nullptr.
 ssize_t receive_lent(Socket &s, int fd, msghdr *msg, int flags, bool force, Loan &loan, About *about);
 // One look at the endpoint's side; -EAGAIN, or another negative errno. Up to `copied` bytes are always copied.
 ssize_t glance(Socket &s, int fd, msghdr *msg, std::size_t copied, Loan &loan, About &about);

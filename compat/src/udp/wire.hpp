@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What stands before the bytes of a datagram in the memory of two processes: for whom it is, and what the kernel would know
-// of it (addresses, TTL, TOS). Nothing that is read here is believed before it was copied and checked.
+// What stands before the bytes of a datagram in the memory of two processes: for whom it is, and what the kernel would
+// know of it (addresses, TTL, TOS). Nothing that is read here is believed before it was copied and checked.
 #pragma once
 
 #include <netinet/in.h>

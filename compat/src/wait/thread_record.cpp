@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Records are linked once and reused by later threads, never freed. Frames of calls that were left by siglongjmp are known
-// by their stack address: a frame deeper on the stack than the call that starts now belongs to no one any more.
+// Records are linked once and reused by later threads, never freed. Frames of calls that were left by siglongjmp are
+// known by their stack address: a frame deeper on the stack than the call that starts now belongs to no one any more.
 #include "compat/src/wait/thread_record.hpp"
 
 #include <linux/membarrier.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the multiplexers keep for each thread: which set it waits in, and the frames of its sleeping calls. A frame lies on
-// the heap, as a wait may be left without our destructors running: by siglongjmp out of a signal handler, by cancellation.
+// What the multiplexers keep for each thread: which set it waits in, and the frames of its sleeping calls. A frame lies
+// on the heap, as a wait may be left without our destructors running: by siglongjmp out of a signal handler, by
+// cancellation.
 #pragma once
 
 #include <poll.h>

@@ -129,7 +129,8 @@ int sleep_at_place(const Wait &wait, const Sleeper &sleeper)
     return is_over(wait) ? -EAGAIN : 0;
 }
 
-// One sleep. 0: look again. What it leaves on lists lies in a frame on the heap: it may be left by a jump or cancellation.
+// One sleep. 0: look again. What it leaves on lists lies in a frame on the heap: it may be left by a jump or
+// cancellation.
 int sleep_once(Socket &s, int fd, short events, const Wait &wait)
 {
     const std::uint32_t place = events == POLLIN ? place_for_input(s, fd) : kNoPlace;
@@ -221,7 +222,8 @@ int wait_longer(Socket &s, int fd, short events, Wait &wait, mux::SpinTime time)
 
 int wait_for(Socket &s, int fd, short events, Wait &wait)
 {
-    // Who sends has just found no room. News of what the kernel has to read would say again and again that there may be some.
+    // Who sends has just found no room. News of what the kernel has to read would say again and again that there may be
+    // some.
     if ((events & POLLOUT) != 0) {
         if (signals_of(wait) != wait.signals)
             return -EINTR;

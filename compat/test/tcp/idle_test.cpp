@@ -136,7 +136,8 @@ void rest(const End &end)
     }
 }
 
-// Both ends are on the kernel then, and come back when they are used; one call is not enough for the end that was let go.
+// Both ends are on the kernel then, and come back when they are used; one call is not enough for the end that was let
+// go.
 void who_rests_is_let_go(void **)
 {
     Pair pair;

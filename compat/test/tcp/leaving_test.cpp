@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A thread that gives a stream back to the kernel is late: the endpoint that it means has ended meanwhile, and there may be another one. Or it
-// is in the middle of what other threads send and receive.
+// A thread that gives a stream back to the kernel is late: the endpoint that it means has ended meanwhile, and there
+// may be another one. Or it is in the middle of what other threads send and receive.
 #include "fabtests/unit.hpp"
 
+#include <poll.h>
 #include <sched.h>
 
 #include <array>
@@ -63,6 +64,32 @@ void the_rest_is_another_one(void **)
     drain(pair);
 }
 
+// Nobody reads what fills the ring, and the kernel has room. A thread that sleeps until there is some has not asked the
+// kernel, and its peer's process has nothing to say any more: it is told.
+void under_one_that_waits_for_room(void **)
+{
+    struct Sleeper : sock::Watcher {
+        bool told = false;
+    } sleeper;
+    sleeper.notify = [](sock::Watcher *watcher, std::uint32_t events) {
+        auto &self = *static_cast<Sleeper *>(watcher);
+        self.told |= (events & POLLOUT) != 0 && !sock::is_dual(*self.socket);
+    };
+    Pair pair;
+    assert_true(lift(pair));
+    drain(pair);
+    for (std::uint64_t before = 1; before != pair.a.sent;) {
+        before = pair.a.sent;
+        send_some(pair.a, 65536);
+    }
+    assert_false(sock::can_transmit(*pair.a.s));
+    sock::watch(*pair.a.s, sleeper);
+    sock::return_one(*pair.a.s, sock::Heir::kLibrary);
+    sock::unwatch(sleeper);
+    assert_true(sleeper.told);
+    drain(pair);
+}
+
 void in_the_middle(std::array<bool, 2> leaves)
 {
     Pair pair;
@@ -98,9 +125,10 @@ int main()
 {
     const StreamLibrary library;
     static const CMUnitTest tests[] = {
-        cmocka_unit_test(one_that_has_ended),         cmocka_unit_test(another_one_is_there),
-        cmocka_unit_test(the_rest_is_another_one),    cmocka_unit_test(the_sender_in_the_middle),
-        cmocka_unit_test(the_receiver_in_the_middle), cmocka_unit_test(both_in_the_middle),
+        cmocka_unit_test(one_that_has_ended),       cmocka_unit_test(another_one_is_there),
+        cmocka_unit_test(the_rest_is_another_one),  cmocka_unit_test(under_one_that_waits_for_room),
+        cmocka_unit_test(the_sender_in_the_middle), cmocka_unit_test(the_receiver_in_the_middle),
+        cmocka_unit_test(both_in_the_middle),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -79,7 +79,8 @@ void what_was_learned_is_forgotten(void **)
     assert_int_equal(after(habit, 1000, kFirst + 50), kFirst);
 }
 
-// Of short and long ones the long ones decide, where they gain more than the short ones lose. Whichever is the best wait, it loses little.
+// Of short and long ones the long ones decide, where they gain more than the short ones lose. Whichever is the best
+// wait, it loses little.
 void a_mixture(void **)
 {
     LiftHabit habit;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// SO_MAX_PACING_RATE over the real provider: what a socket that is too early says, who hears when it is due, what the kernel's
-// socket has, and that the rate stays. No time is measured: what must not go has a rate of a byte a second.
+// SO_MAX_PACING_RATE over the real provider: what a socket that is too early says, who hears when it is due, what the
+// kernel's socket has, and that the rate stays. No time is measured: what must not go has a rate of a byte a second.
 #include "fabtests/unit.hpp"
 
 #include <poll.h>

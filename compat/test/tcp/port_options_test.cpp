@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the variables say of connections on Ethernet ports, as the port's TCP is told it: over an endpoint that only notes it.
+// What the variables say of connections on Ethernet ports, as the port's TCP is told it: over an endpoint that only
+// notes it.
 #include "fabtests/unit.hpp"
 
 #include <netinet/in.h>

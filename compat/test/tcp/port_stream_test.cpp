@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What is known of a stream on an Ethernet port while a call on it is under way: another thread that looks then, and is told "not yet",
-// is not told again unless an entry comes. Over an endpoint that tells at the edge, as the provider's does, and calls back in each call.
+// What is known of a stream on an Ethernet port while a call on it is under way: another thread that looks then, and is
+// told "not yet", is not told again unless an entry comes. Over an endpoint that tells at the edge, as the provider's
+// does, and calls back in each call.
 #include "fabtests/unit.hpp"
 
 #include <poll.h>
@@ -310,7 +311,8 @@ void early_call(void **)
     assert_false(readable());
 }
 
-// Nothing that is noted of a port's bytes is taken for the end of a span, of which a port has none: the next bytes come by the port, too.
+// Nothing that is noted of a port's bytes is taken for the end of a span, of which a port has none: the next bytes come
+// by the port, too.
 void no_end_of_a_span(void **)
 {
     bytes_come(3);
@@ -391,8 +393,8 @@ void spin_until(const std::atomic<int> &value, int wanted)
             sched_yield(); // the other one may need this processor
 }
 
-// Whoever watches sees what is true already, or hears of it: two stores, and two looks behind them. (Before there was a fence in notify()
-// some of a million rounds had neither.)
+// Whoever watches sees what is true already, or hears of it: two stores, and two looks behind them. (Before there was a
+// fence in notify() some of a million rounds had neither.)
 void watched_or_seen(void **)
 {
     static constexpr int kRounds = 200'000;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a stream does besides between hosts (doc/between-hosts.md), told to two sockets of this process that the local device
-// joins: the words that order two networks, closing, the reset when bytes may be lost, and loans of what has arrived.
+// What a stream does besides between hosts (doc/between-hosts.md), told to two sockets of this process that the local
+// device joins: the words that order two networks, closing, the reset when bytes may be lost, and loans of what has
+// arrived.
 #include "fabtests/unit.hpp"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A connection with both ends in this process, as the interception layer makes and closes them, whose bytes tell their place;
-// random traffic over it.
+// A connection with both ends in this process, as the interception layer makes and closes them, whose bytes tell their
+// place; random traffic over it.
 #pragma once
 
 #include "fabtests/unit.hpp"
@@ -189,7 +189,8 @@ inline void random_traffic(Pair &pair)
     drain(pair);
 }
 
-// a sends and b reads so many bytes more, each in a thread of its own, while another one calls `meddle` again and again.
+// a sends and b reads so many bytes more, each in a thread of its own, while another one calls `meddle` again and
+// again.
 template <typename Meddle> void flow(Pair &pair, std::uint64_t bytes, Meddle meddle)
 {
     std::atomic<bool> over{false};

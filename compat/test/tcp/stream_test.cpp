@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Streams over the real provider, both ends in this process: bytes stay whole and in order while the stream is lifted, spilled,
-// returned and lifted again at random moments. Seeds are printed; VMA_TEST_SEED repeats one.
+// Streams over the real provider, both ends in this process: bytes stay whole and in order while the stream is lifted,
+// spilled, returned and lifted again at random moments. Seeds are printed; VMA_TEST_SEED repeats one.
 #include "fabtests/unit.hpp"
 
 #include <errno.h>
@@ -342,8 +342,8 @@ void await_kernel_bytes(const End &end)
     assert_int_equal(::poll(&p, 1, -1), 1); // the kernel's own
 }
 
-// A read that gets less than it asked for tells edge-triggered programs that no more was there, as does FIONREAD (nginx):
-// neither ends where the stream changes its path.
+// A read that gets less than it asked for tells edge-triggered programs that no more was there, as does FIONREAD
+// (nginx): neither ends where the stream changes its path.
 void reads_go_on_where_the_path_changes(void **)
 {
     Pair pair;

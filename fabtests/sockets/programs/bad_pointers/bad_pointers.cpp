@@ -210,7 +210,9 @@ void close_around(const Descriptors &d)
         ::close(fd);
 }
 
-// ---- which descriptors a case leaves. Their numbers are nothing to compare: a thread of the library's has one of its own at a low
+// ---- which descriptors a case leaves
+//
+// Their numbers are nothing to compare: a thread of the library's has one of its own at a low
 // number for a moment, before it moves it up, and the program's next one gets another number than without it.
 
 constexpr int kNumbers = 64; // more than a process has here; the library's are above

@@ -73,8 +73,10 @@ public:
     // longest.
     std::size_t headers(const IpOut &ip, std::size_t payload, std::uint8_t *out);
 
-    // ---- UDP: the frames of one datagram, to be written one after the other. The next hop is ready; `parts` begins with a header by
-    // udp_header(), and lives as long as what is returned.
+    // ---- UDP
+    //
+    // The frames of one datagram, to be written one after the other. The next hop is ready; `parts` begins with a
+    // header by udp_header(), and lives as long as what is returned.
     Fragmenter datagram(Nanos now, NextHopIndex next_hop, const IpOut &ip, std::span<const Bytes> parts);
     // The header of that datagram, which may leave its sum to the device if it is one frame.
     std::array<std::uint8_t, kUdpHeader> datagram_header(const Fragmenter &frames, const IpOut &ip, UdpPorts ports,
