@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "address.hpp"
+#include "util/vma_lat/address.hpp"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

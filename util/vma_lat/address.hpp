@@ -2,7 +2,7 @@
 // Internet addresses of both families, and descriptors.
 #pragma once
 
-#include "text.hpp"
+#include "util/vma_lat/measure/text.hpp"
 
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "clock.hpp"
+#include "util/vma_lat/clock.hpp"
 
 #include <signal.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The text of --help. man/vma_lat.1 says the same at more length.
-#include "options.hpp"
+#include "util/vma_lat/options.hpp"
 
 namespace vma::lat {
 

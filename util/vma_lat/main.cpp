@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // vma_lat: latency and message rate of UDP and TCP sockets and of libfabric endpoints. See man/vma_lat.1.
-#include "clock.hpp"
-#include "mesh.hpp"
-#include "session.hpp"
-#include "sweep.hpp"
+#include "util/vma_lat/clock.hpp"
+#include "util/vma_lat/roles/mesh.hpp"
+#include "util/vma_lat/roles/session.hpp"
+#include "util/vma_lat/roles/sweep.hpp"
 
 #include "config.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "options.hpp"
+#include "util/vma_lat/options.hpp"
 
-#include "options_fabric.hpp"
+#include "util/vma_lat/options_fabric.hpp"
 
 #include <getopt.h>
 #include <sys/socket.h>

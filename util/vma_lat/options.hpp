@@ -2,9 +2,9 @@
 // The command line.
 #pragma once
 
-#include "plan.hpp"
-#include "run.hpp"
-#include "step.hpp"
+#include "util/vma_lat/measure/plan.hpp"
+#include "util/vma_lat/measure/step.hpp"
+#include "util/vma_lat/roles/run.hpp"
 
 #include <cstdint>
 #include <string>

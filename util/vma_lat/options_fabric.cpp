@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "options_fabric.hpp"
+#include "util/vma_lat/options_fabric.hpp"
 
 #include <algorithm>
 #include <charconv>

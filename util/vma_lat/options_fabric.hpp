@@ -3,7 +3,7 @@
 // mesh make of them.
 #pragma once
 
-#include "options.hpp"
+#include "util/vma_lat/options.hpp"
 
 #include <optional>
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Text for people.
-#include "report.hpp"
+#include "util/vma_lat/report.hpp"
 
 #include <algorithm>
 #include <cmath>

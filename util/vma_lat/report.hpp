@@ -2,8 +2,8 @@
 // How results are shown: text for people, CSV and JSON for programs.
 #pragma once
 
-#include "options.hpp"
-#include "run.hpp"
+#include "util/vma_lat/options.hpp"
+#include "util/vma_lat/roles/run.hpp"
 
 namespace vma::lat {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // CSV and JSON for programs. All times are in ns, all latencies whole round trips.
-#include "report.hpp"
-#include "result_file.hpp"
+#include "util/vma_lat/report.hpp"
+#include "util/vma_lat/result_file.hpp"
 
 #include <cstdio>
 

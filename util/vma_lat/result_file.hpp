@@ -2,7 +2,7 @@
 // Files of results, CSV and JSON.
 #pragma once
 
-#include "text.hpp"
+#include "util/vma_lat/measure/text.hpp"
 
 #include <cerrno>
 #include <cstdio>

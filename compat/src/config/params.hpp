@@ -64,7 +64,7 @@ struct Params {
     const char *provider;            // VMA_PROVIDER: nullptr to look for it
     bool handle_sigintr;             // VMA_HANDLE_SIGINTR
     bool handle_sigsegv;             // VMA_HANDLE_SIGSEGV
-    std::int32_t exception_handling; // VMA_EXCEPTION_HANDLING: -2..3, see engine/exception.hpp
+    std::int32_t exception_handling; // VMA_EXCEPTION_HANDLING: -2..3, see transport/exception.hpp
     std::uint32_t tx_wre;            // VMA_TX_WRE: sends in work of an RDMA connection
     std::uint32_t rx_wre;            // VMA_RX_WRE: receives of an RDMA connection
     std::uint32_t rx_poll_yield;     // VMA_RX_POLL_YIELD: polls between two sched_yield(), 0 none

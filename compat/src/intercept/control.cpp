@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "compat/src/engine/exception.hpp"
+#include "compat/src/transport/exception.hpp"
 
 namespace vma::intercept {
 

@@ -12,12 +12,12 @@
 #include "compat/src/config/once.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/config/privileged.hpp"
-#include "compat/src/engine/exception.hpp"
 #include "compat/src/engine/sandbox.hpp"
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/libc/provider_text.hpp"
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/table/uring.hpp"
+#include "compat/src/transport/exception.hpp"
 
 namespace vma::intercept {
 

@@ -9,7 +9,6 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
-#include "compat/src/engine/exception.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/retired.hpp"
 #include "compat/src/engine/rings.hpp"
@@ -20,6 +19,7 @@
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
+#include "compat/src/transport/exception.hpp"
 #include "compat/src/transport/loans.hpp"
 #include "compat/src/transport/pacing.hpp"
 

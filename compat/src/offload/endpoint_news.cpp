@@ -8,13 +8,13 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/engine/engine.hpp"
-#include "compat/src/engine/exception.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/offload/reach.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
+#include "compat/src/transport/exception.hpp"
 #include "compat/src/transport/port.hpp"
 
 namespace vma::sock {

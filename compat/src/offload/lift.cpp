@@ -13,7 +13,6 @@
 #include "compat/src/config/once.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
-#include "compat/src/engine/exception.hpp"
 #include "compat/src/engine/fork_handlers.hpp"
 #include "compat/src/engine/loading.hpp"
 #include "compat/src/engine/objects.hpp"
@@ -28,6 +27,7 @@
 #include "compat/src/table/socket_sets.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/table/uring.hpp"
+#include "compat/src/transport/exception.hpp"
 #include "compat/src/transport/kernel_counts.hpp"
 #include "compat/src/transport/port.hpp"
 

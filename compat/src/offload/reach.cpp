@@ -2,7 +2,7 @@
 // Attempts: the client's listeners, the server's connects, and the memory of hosts that refused.
 #include "compat/src/offload/reach.hpp"
 #include "compat/src/base/addresses.hpp"
-#include "compat/src/engine/exception.hpp"
+#include "compat/src/transport/exception.hpp"
 
 #include <errno.h>
 #include <string.h>

@@ -14,7 +14,6 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
-#include "compat/src/engine/exception.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/libc/kernel_acts.hpp"
 #include "compat/src/libc/real.hpp"
@@ -26,6 +25,7 @@
 #include "compat/src/table/stream.hpp"
 #include "compat/src/tcp/calls.hpp"
 #include "compat/src/tcp/mapped_receive.hpp"
+#include "compat/src/transport/exception.hpp"
 #include "compat/src/transport/pacing.hpp"
 
 namespace vma::sock {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The life of a stream on a port: how it leaves the kernel, and comes back.
 #include "compat/src/transport/port_life.hpp"
-#include "compat/src/engine/exception.hpp"
+#include "compat/src/transport/exception.hpp"
 #include "compat/src/transport/port.hpp"
 
 #include <errno.h>

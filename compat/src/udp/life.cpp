@@ -12,7 +12,6 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
-#include "compat/src/engine/exception.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/rendezvous/diag.hpp"
@@ -21,6 +20,7 @@
 #include "compat/src/sharing/peek_offset.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/socket_sets.hpp"
+#include "compat/src/transport/exception.hpp"
 #include "compat/src/udp/memberships.hpp"
 #include "compat/src/udp/rules.hpp"
 

@@ -14,7 +14,6 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
-#include "compat/src/engine/exception.hpp"
 #include "compat/src/engine/fork_handlers.hpp"
 #include "compat/src/engine/loading.hpp"
 #include "compat/src/engine/objects.hpp"
@@ -27,6 +26,7 @@
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/observers.hpp"
 #include "compat/src/table/uring.hpp"
+#include "compat/src/transport/exception.hpp"
 #include "compat/src/udp/rules.hpp"
 
 namespace vma::sock::udp {

@@ -3,8 +3,8 @@
 // what a peer may say that is wrong.
 #include "fabtests/unit.hpp"
 
-#include "util/vma_lat/crew.hpp"
-#include "util/vma_lat/pattern.hpp"
+#include "util/vma_lat/measure/pattern.hpp"
+#include "util/vma_lat/roles/crew.hpp"
 
 #include <poll.h>
 #include <unistd.h>

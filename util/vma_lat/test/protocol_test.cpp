@@ -2,7 +2,7 @@
 // What vma_lat makes of bytes from the wire: the right ones come back as they were, everything else is refused.
 #include "fabtests/unit.hpp"
 
-#include "util/vma_lat/protocol.hpp"
+#include "util/vma_lat/measure/protocol.hpp"
 
 #include <random>
 

@@ -2,8 +2,8 @@
 // Percentiles and histogram of vma_lat, against sorting; and the reckoning of sequence numbers.
 #include "fabtests/unit.hpp"
 
-#include "util/vma_lat/message.hpp"
-#include "util/vma_lat/statistics.hpp"
+#include "util/vma_lat/measure/message.hpp"
+#include "util/vma_lat/measure/statistics.hpp"
 
 #include <algorithm>
 #include <random>

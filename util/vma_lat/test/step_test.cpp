@@ -2,9 +2,9 @@
 // What a sweep's sides and a mesh's members tell each other, as bytes, and the bytes of their operations.
 #include "fabtests/unit.hpp"
 
-#include "util/vma_lat/mesh.hpp"
-#include "util/vma_lat/pattern.hpp"
-#include "util/vma_lat/step.hpp"
+#include "util/vma_lat/measure/pattern.hpp"
+#include "util/vma_lat/measure/step.hpp"
+#include "util/vma_lat/roles/mesh.hpp"
 
 #include <cstring>
 #include <random>

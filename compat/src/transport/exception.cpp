@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "compat/src/transport/exception.hpp"
+#include "compat/src/engine/engine.hpp"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "compat/src/config/log.hpp"
+#include "compat/src/config/params.hpp"
+#include "compat/src/engine/loading.hpp"
+#include "compat/src/engine/objects.hpp"
+#include "compat/src/table/accounting.hpp"
+#include "compat/src/table/stream.hpp"
+
+namespace vma::sock {
+
+namespace {
+
+// The manual's numbers.
+enum Handling : std::int32_t { kLand = 0, kLandLoudly = 1, kRefuse = 2, kAbort = 3 };
+
+constexpr int kExitStatus = 255;            // as VMA's exit(-1)
+constexpr int kVmaOptions[] = {2800, 2899}; // SO_VMA_*: the library's own
+
+constexpr int kSocketOptions[] = {SO_DEBUG,        SO_REUSEADDR,       SO_REUSEPORT,        SO_DONTROUTE,
+                                  SO_BROADCAST,    SO_KEEPALIVE,       SO_LINGER,           SO_SNDBUF,
+                                  SO_RCVBUF,       SO_SNDBUFFORCE,     SO_RCVBUFFORCE,      SO_SNDLOWAT,
+                                  SO_RCVTIMEO,     SO_SNDTIMEO,        SO_PRIORITY,         SO_MARK,
+                                  SO_BINDTODEVICE, SO_BUSY_POLL,       SO_PREFER_BUSY_POLL, SO_BUSY_POLL_BUDGET,
+                                  SO_INCOMING_CPU, SO_MAX_PACING_RATE, SO_PASSCRED};
+
+constexpr int kTcpOptions[] = {TCP_NODELAY,
+                               TCP_CORK,
+                               TCP_QUICKACK,
+                               TCP_KEEPIDLE,
+                               TCP_KEEPINTVL,
+                               TCP_KEEPCNT,
+                               TCP_USER_TIMEOUT,
+                               TCP_CONGESTION,
+                               TCP_MAXSEG,
+                               TCP_DEFER_ACCEPT,
+                               TCP_SYNCNT,
+                               TCP_LINGER2,
+                               TCP_WINDOW_CLAMP,
+                               TCP_NOTSENT_LOWAT,
+                               TCP_FASTOPEN,
+                               TCP_FASTOPEN_CONNECT,
+                               TCP_THIN_LINEAR_TIMEOUTS,
+                               TCP_SAVE_SYN};
+
+constexpr int kIpOptions[] = {IP_TOS,          IP_TTL,        IP_RECVERR, IP_FREEBIND, IP_BIND_ADDRESS_NO_PORT,
+                              IP_MTU_DISCOVER, IP_TRANSPARENT};
+
+constexpr int kIpv6Options[] = {IPV6_V6ONLY,  IPV6_TCLASS,       IPV6_UNICAST_HOPS,
+                                IPV6_RECVERR, IPV6_MTU_DISCOVER, IPV6_ADDR_PREFERENCES};
+
+constexpr unsigned long kControls[] = {FIONREAD, FIONBIO, FIOCLEX, FIONCLEX, SIOCOUTQ, SIOCOUTQNSD, SIOCATMARK, TCGETS};
+
+constexpr int kCommands[] = {F_GETFD,         F_SETFD,  F_GETFL,  F_SETFL,     F_DUPFD,
+                             F_DUPFD_CLOEXEC, F_GETOWN, F_GETSIG, F_GETOWN_EX, F_GET_SEALS};
+
+template <typename List, typename Value> bool has(const List &list, Value value)
+{
+    return std::find(std::begin(list), std::end(list), value) != std::end(list);
+}
+
+void say(config::Level level, const Socket &s, const char *call, const char *reason, const char *then)
+{
+    char name[kNameMax];
+    if (config::log_enabled(level))
+        config::log_line(level, "%s: %s: %s: %s", connection_name(s, name), call,
+                         reason != nullptr ? reason : "not known for accelerated sockets", then);
+}
+
+} // namespace
+
+void refuse_offload(Socket &s, const char *reason)
+{
+    using config::Level;
+    const std::int32_t mode = config::params().exception_handling;
+    constexpr const char *kCall = "it can't be accelerated";
+    if (mode == kAbort) {
+        say(Level::kPanic, s, kCall, reason, "the process is aborted (VMA_EXCEPTION_HANDLING)");
+        ::abort();
+    }
+    if (mode != kRefuse) {
+        stay_on_kernel(s, reason);
+        if (mode == kLandLoudly)
+            say(Level::kError, s, kCall, reason, "the socket stays on the kernel");
+        return;
+    }
+    say(Level::kError, s, kCall, reason, "its next call fails (VMA_EXCEPTION_HANDLING)");
+    s.kernel_reason = reason;
+    s.pinned = true; // and stays plain: calls on such a one look for an error to tell
+    s.pending_error.store(EINVAL, std::memory_order_relaxed);
+    tell_way(s);
+}
+
+bool admit_call(Socket &s, const char *call, const char *reason, Heir heir)
+{
+    using config::Level;
+    const std::int32_t mode = config::params().exception_handling;
+    if (s.mode.load(std::memory_order_acquire) == Mode::kKernel)
+        return true; // it is the kernel's already
+    if (mode == kRefuse) {
+        say(Level::kError, s, call, reason, "it fails (VMA_EXCEPTION_HANDLING)");
+        errno = EINVAL;
+        return false;
+    }
+    if (mode == kAbort) {
+        say(Level::kPanic, s, call, reason, "the process is aborted (VMA_EXCEPTION_HANDLING)");
+        ::abort();
+    }
+    const bool lands = reason != nullptr || mode == kLand || mode == kLandLoudly;
+    if (mode == kLandLoudly || reason == nullptr)
+        say(mode == kLandLoudly ? Level::kError : Level::kDebug, s, call, reason,
+            lands ? "the socket goes back to the kernel" : "the kernel's socket gets it");
+    if (lands && reason == nullptr)
+        pin_to_kernel(s, "a call that the library does not know", heir);
+    else if (lands)
+        pin_to_kernel(s, reason, heir);
+    return true;
+}
+
+bool is_known_stream_option(int level, int name)
+{
+    switch (level) {
+    case SOL_SOCKET:
+        return has(kSocketOptions, name) || (name >= kVmaOptions[0] && name <= kVmaOptions[1]);
+    case IPPROTO_TCP:
+        return has(kTcpOptions, name);
+    case IPPROTO_IP:
+        return has(kIpOptions, name);
+    case IPPROTO_IPV6:
+        return has(kIpv6Options, name);
+    default:
+        return false;
+    }
+}
+
+bool is_known_control(unsigned long request)
+{
+    constexpr unsigned long kInterfaces[] = {SIOCGIFNAME,  SIOCGIFHWADDR, SIOCGIFMTU,     SIOCGIFCONF,    SIOCGIFADDR,
+                                             SIOCGIFFLAGS, SIOCGIFINDEX,  SIOCGIFNETMASK, SIOCGIFBRDADDR, SIOCETHTOOL};
+    return has(kControls, request) || has(kInterfaces, request); // the latter ask nothing of the socket
+}
+
+bool is_known_command(int command)
+{
+    return has(kCommands, command);
+}
+
+bool is_hint(int level, int name)
+{
+    return level == SOL_SOCKET &&
+           (name == SO_PRIORITY || name == SO_BUSY_POLL || name == SO_PREFER_BUSY_POLL || name == SO_BUSY_POLL_BUDGET);
+}
+
+void refuse_without_engine(Socket &s)
+{
+    if (engine_has_failed())
+        refuse_offload(s, "the provider is not available");
+}
+
+void start_or_exit()
+{
+    if (loaded(Part::kProvider) == Loaded::kNotYet)
+        load_what_is_wanted();
+    {
+        const LockGuard guard(g_lift_lock);
+        if (engine_start() || !engine_has_failed()) // where another thread is in the loader's way it is started later
+            return;
+    }
+    VMA_LOG(kError, "the library can't start: the process ends (VMA_EXCEPTION_HANDLING)");
+    ::exit(kExitStatus);
+}
+
+} // namespace vma::sock
