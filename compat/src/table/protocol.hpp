@@ -85,10 +85,16 @@ struct Protocol {
     stats::Way (*way)(const Socket &s);
 };
 
-extern const Protocol kStreamProtocol;
+// Where the tables lie: the loader writes their pointers, and it writes to that page anyway (libc/sections.hpp).
+namespace storage {
+extern Protocol streams;
+extern Protocol datagrams;
+} // namespace storage
+
+inline constexpr const Protocol &kStreamProtocol = storage::streams;
 
 namespace udp {
-extern const Protocol kProtocol;
+inline constexpr const Protocol &kProtocol = storage::datagrams;
 }
 
 } // namespace vma::sock

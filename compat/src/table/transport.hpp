@@ -96,8 +96,15 @@ struct Transport {
     void (*tick)(Socket &s);                     // helper thread
 };
 
-extern const Transport kSharedRing;
-extern const Transport kRemoteRing;
-extern const Transport kPort;
+// Where the tables lie: the loader writes their pointers, and it writes to that page anyway (libc/sections.hpp).
+namespace storage {
+extern Transport shared_ring;
+extern Transport remote_ring;
+extern Transport port;
+} // namespace storage
+
+inline constexpr const Transport &kSharedRing = storage::shared_ring;
+inline constexpr const Transport &kRemoteRing = storage::remote_ring;
+inline constexpr const Transport &kPort = storage::port;
 
 } // namespace vma::sock

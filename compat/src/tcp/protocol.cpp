@@ -9,6 +9,7 @@
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/places.hpp"
 #include "compat/src/engine/rings.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/offload/lift_habit.hpp"
 #include "compat/src/tcp/calls.hpp"
 #include "compat/src/transport/kernel_counts.hpp"
@@ -70,7 +71,7 @@ const char *queue_name(const Socket &s)
 
 } // namespace tcp
 
-constinit const Protocol kStreamProtocol = {
+[[VMA_STARTUP_DATA]] constinit Protocol storage::streams = {
     .name = "TCP",
     .messages = false,
     .send = tcp::send,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The transport of a stream on a port: its bytes.
 #include "compat/src/transport/port.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/table/accounting.hpp"
 
 #include <errno.h>
@@ -276,7 +277,7 @@ ssize_t port_receive_small(Socket &s, void *out, std::size_t len)
 
 } // namespace
 
-constinit const Transport kPort = {
+[[VMA_STARTUP_DATA]] constinit Transport storage::port = {
     .name = "port",
     .way = stats::Way::kPort,
     .spans = false,

@@ -16,6 +16,7 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
 #include "compat/src/table/stream.hpp"
@@ -348,7 +349,7 @@ void log_device_memory(Socket &s)
 
 } // namespace
 
-constinit const Transport kRemoteRing = [] {
+[[VMA_STARTUP_DATA]] constinit Transport storage::remote_ring = [] {
     Transport t = ring_entries();
     t.name = "remote ring";
     t.way = stats::Way::kRdma;

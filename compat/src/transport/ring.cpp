@@ -2,6 +2,8 @@
 // The transport of a stream whose peer is on this host: a ring in memory that both processes have.
 #include "compat/src/transport/ring.hpp"
 
+#include "compat/src/libc/sections.hpp"
+
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_ext_vma.h>
 
@@ -18,7 +20,7 @@ void warm(Socket &s, std::size_t len)
 
 } // namespace
 
-constinit const Transport kSharedRing = [] {
+[[VMA_STARTUP_DATA]] constinit Transport storage::shared_ring = [] {
     Transport t = ring_entries();
     t.name = "shared ring";
     t.way = stats::Way::kLocal;

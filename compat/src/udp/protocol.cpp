@@ -6,10 +6,13 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/rings.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/sharing/holders.hpp"
 #include "compat/src/udp/state.hpp"
 
-namespace vma::sock::udp {
+namespace vma::sock {
+
+namespace udp {
 
 namespace {
 
@@ -104,53 +107,55 @@ const char *queue_name(const Socket &s)
 
 } // namespace
 
-constinit const Protocol kProtocol = {
+} // namespace udp
+
+[[VMA_STARTUP_DATA]] constinit Protocol storage::datagrams = {
     .name = "UDP",
     .messages = true,
-    .send = send_now,
-    .send_to = send,
-    .send_msg = send_msg,
-    .send_file = send_file,
-    .receive = receive_now,
-    .receive_from = receive,
-    .receive_msg = receive_msg,
-    .send_messages_at_once = send_messages_at_once,
-    .receive_messages_at_once = receive_messages_plain,
-    .only_kernel_brings = only_kernel_brings,
-    .bytes_readable = bytes_readable,
-    .bytes_unsent = bytes_unsent,
-    .at_mark = at_mark,
-    .before_shutdown = before_shutdown,
+    .send = udp::send_now,
+    .send_to = udp::send,
+    .send_msg = udp::send_msg,
+    .send_file = udp::send_file,
+    .receive = udp::receive_now,
+    .receive_from = udp::receive,
+    .receive_msg = udp::receive_msg,
+    .send_messages_at_once = udp::send_messages_at_once,
+    .receive_messages_at_once = udp::receive_messages_plain,
+    .only_kernel_brings = udp::only_kernel_brings,
+    .bytes_readable = udp::bytes_readable,
+    .bytes_unsent = udp::bytes_unsent,
+    .at_mark = udp::at_mark,
+    .before_shutdown = udp::before_shutdown,
     .admits_option = [](Socket &, int, int) { return true; }, // set_option() looks at them
-    .set_option = set_option,
-    .get_option = get_option,
-    .ready_events = ready_events,
-    .ready_events_fast = ready_events_fast,
-    .has_input = [](const Socket &s) { return !state_of(s).queue.empty(); },
+    .set_option = udp::set_option,
+    .get_option = udp::get_option,
+    .ready_events = udp::ready_events,
+    .ready_events_fast = udp::ready_events_fast,
+    .has_input = [](const Socket &s) { return !udp::state_of(s).queue.empty(); },
     .waits_for_kernel = [](const Socket &, std::uint32_t) { return false; }, // its own look sees to both ways
     .sends_by_endpoint = [](const Socket &) { return true; },
-    .receives_by_endpoint = receives_by_endpoint,
+    .receives_by_endpoint = udp::receives_by_endpoint,
     .tells_what_came_before = [](const Socket &) { return false; },
     .plain_carrier = [](const Socket &) { return Carrier::kOurs; },
     .place = [](const Socket &s, std::uint32_t count) { return s.index % count; },
-    .begin = begin,
-    .begin_foreign = begin_foreign,
-    .end = end_socket,
-    .start_leaving = [](Socket &s, Heir) { withdraw(s); },
-    .tear_down = [](Socket &s, bool keep_unread, Closing) { unlift(s, keep_unread); },
+    .begin = udp::begin,
+    .begin_foreign = udp::begin_foreign,
+    .end = udp::end_socket,
+    .start_leaving = [](Socket &s, Heir) { udp::withdraw(s); },
+    .tear_down = [](Socket &s, bool keep_unread, Closing) { udp::unlift(s, keep_unread); },
     .stop_lifting = [](Socket &) {},
-    .is_offered = is_offered,
-    .try_ready = publish_if_due,
-    .share_unread = share_queue,
+    .is_offered = udp::is_offered,
+    .try_ready = udp::publish_if_due,
+    .share_unread = udp::share_queue,
     .take_alone = [](Socket &) { return true; },
-    .begin_in_child = after_fork_in_child,
-    .leave_in_child = leave_in_child,
-    .print_name = print_name,
-    .has_to_explain = has_to_explain,
+    .begin_in_child = udp::after_fork_in_child,
+    .leave_in_child = udp::leave_in_child,
+    .print_name = udp::print_name,
+    .has_to_explain = udp::has_to_explain,
     .calls_before_lift = [](const Socket &) { return config::params().lift_after; },
-    .device_name = device_name,
-    .queue_name = queue_name,
-    .way = way,
+    .device_name = udp::device_name,
+    .queue_name = udp::queue_name,
+    .way = udp::way,
 };
 
-} // namespace vma::sock::udp
+} // namespace vma::sock
