@@ -54,7 +54,7 @@ unsigned read_queue(const Device &d)
     const bool is_port = d.udp != nullptr;
     return read_entries(*d.cq, [is_port](Socket &s, const fi_cq_data_entry &entry) {
         if (is_port)
-            kPort.handle_entry(s, entry);
+            handle_port_entry(s, entry);
         else
             handle_tag(s, entry.data, entry.len);
     });

@@ -247,7 +247,7 @@ void leave_ring(Socket &s)
     --g_rings[s.ring].users;
     s.ring = 0;
     s.ring_bit = kMainRing;
-    s.ring_claim.move.store(RingMove::kNone, std::memory_order_relaxed);
+    s.ring_claim.move.store(RingMove::kStays, std::memory_order_relaxed);
 }
 
 fid_cq *queue_of_ring(const Objects &objects, unsigned ring)
@@ -294,7 +294,7 @@ void note_access(Socket &s)
     if (times <= static_cast<std::uint32_t>(config::params().ring_migration_rx))
         return;
     c.by_stranger.store(0, std::memory_order_relaxed);
-    RingMove none = RingMove::kNone;
+    RingMove none = RingMove::kStays;
     if (c.move.compare_exchange_strong(none, RingMove::kWanted, std::memory_order_relaxed))
         g_due.add(s.index);
 }
@@ -322,7 +322,7 @@ void begin_move(Socket &s)
     if (may_stay(s, wanted)) {
         c.key = wanted;
         c.owner.store(wanted.first, std::memory_order_relaxed);
-        c.move.store(RingMove::kNone, std::memory_order_relaxed);
+        c.move.store(RingMove::kStays, std::memory_order_relaxed);
         return;
     }
     char name[kNameMax];
@@ -337,7 +337,7 @@ void begin_move(Socket &s)
 void move_if_due(Socket &s)
 {
     switch (s.ring_claim.move.load(std::memory_order_relaxed)) {
-    case RingMove::kNone:
+    case RingMove::kStays:
         return;
     case RingMove::kWanted:
         if (dual(s) && s.endpoint != nullptr && !s.connecting)

@@ -76,7 +76,7 @@ ssize_t copy(sock::Socket &s, int fd, msghdr &message, int flags, bool force)
 
 ssize_t receive_stream(sock::Socket &s, int fd, msghdr &message, int flags, bool force, Arrival &arrival)
 {
-    const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
+    const bool blocking = sock::may_block(s, flags);
     sock::Wait wait;
     std::optional<sock::Call> call;
     for (;;) {

@@ -31,20 +31,7 @@ void clear_transmit(Socket &s) // tx_lock, rx_lock, poll lock held
 {
     put_endpoint(s, nullptr);
     s.connecting = false;
-    s.tx.path = Path::kKernel;
-    s.tx.final = false;
-    s.tx.peer_ready = false;
-    s.tx.position = 0;
-    s.tx.credit = 0;
-    s.tx.slots_left = 0;
-    s.tx.kernel_acts = 0;
-    s.tx.told_full = false;
-    s.tx.slots_blocked = false;
-    s.tx.resend_from = kNone;
-    s.tx.guarded = false;
-    s.tx.end_pending = kNone;
-    s.tx.return_at = kNone;
-    s.tx.forget_remote();
+    s.tx.forget_endpoint();
     forget_pacing_turn(s);
     s.ready_due = false;
     s.tx_work = false;
@@ -52,19 +39,7 @@ void clear_transmit(Socket &s) // tx_lock, rx_lock, poll lock held
 
 void clear_receive(Socket &s)
 {
-    s.rx.path = Path::kKernel;
-    s.rx.final = false;
-    s.rx.written = 0;
-    s.rx.consumed = 0;
-    s.rx.credited = 0;
-    s.rx.uncredited_writes = 0;
-    s.rx.start_at = kNone;
-    s.rx.end_at = kNone;
-    s.rx.returning = false;
-    s.rx.credit_due = false;
-    s.rx.leaving = false;
-    s.rx.cut = false;
-    s.rx.forget_remote();
+    s.rx.forget_endpoint();
     forget_unread(s);
     drop_stash(s);
     s.endpoint_down = false;

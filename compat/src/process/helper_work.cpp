@@ -140,7 +140,7 @@ bool is_due_again(const Socket &s)
            (s.rx.start_at.load(std::memory_order_acquire) != kNone &&
             s.rx.path.load(std::memory_order_relaxed) == Path::kKernel) ||
            transport(s).needs_ticks || s.lingers_until_ns.load(std::memory_order_relaxed) != 0 ||
-           s.ring_claim.move.load(std::memory_order_relaxed) != RingMove::kNone;
+           s.ring_claim.move.load(std::memory_order_relaxed) != RingMove::kStays;
 }
 
 // True: something was due, or may be at any time.

@@ -85,41 +85,18 @@ bool grow_pool() // pool lock held
 
 void reset(Sender &tx)
 {
-    tx.path = Path::kKernel;
-    tx.final = false;
-    tx.peer_ready = false;
+    tx.forget_endpoint();
     tx.kernel_bytes = 0;
-    tx.position = 0;
-    tx.credit = 0;
-    tx.slots_left = 0;
-    tx.told_full = false;
-    tx.slots_blocked = false;
     tx.found_full = false;
-    tx.resend_from = kNone;
-    tx.guarded = false;
-    tx.end_pending = kNone;
-    tx.return_at = kNone;
-    tx.forget_remote();
 }
 
 void reset(Receiver &rx)
 {
-    rx.path = Path::kKernel;
-    rx.final = false;
+    rx.forget_endpoint();
     rx.kernel_bytes = 0;
-    rx.written = 0;
-    rx.consumed = 0;
-    rx.credited = 0;
-    rx.uncredited_writes = 0;
-    rx.start_at = kNone;
-    rx.end_at = kNone;
-    rx.returning = false;
-    rx.credit_due = false;
-    rx.leaving = false;
     rx.base = nullptr;
     rx.stash = nullptr;
     rx.unread = nullptr;
-    rx.forget_remote();
 }
 
 Socket *take_from_pool()
@@ -153,7 +130,7 @@ Socket *take_from_pool()
     s->ring_bit = kMainRing;
     s->counts_access = false;
     s->ring_claim.key = {};
-    s->ring_claim.move = RingMove::kNone;
+    s->ring_claim.move = RingMove::kStays;
     s->connecting = false;
     s->endpoint_down = false;
     s->ready_due = false;

@@ -21,7 +21,7 @@ struct RingKey {
     bool operator==(const RingKey &) const = default;
 };
 
-enum class RingMove : std::uint8_t { kNone, kWanted, kReturning };
+enum class RingMove : std::uint8_t { kStays, kWanted, kReturning };
 
 // Whose a socket is, and who else reads from it.
 struct RingClaim {
@@ -30,7 +30,7 @@ struct RingClaim {
     std::atomic<std::uint64_t> owner{0};       // the thread or core that it is for
     std::atomic<std::uint64_t> stranger{0};    // who else has received last
     std::atomic<std::uint32_t> by_stranger{0}; // so often in turn
-    std::atomic<RingMove> move{RingMove::kNone};
+    std::atomic<RingMove> move{RingMove::kStays};
 };
 
 } // namespace vma::sock

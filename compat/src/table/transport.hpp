@@ -14,7 +14,6 @@
 #include "compat/src/stats/layout.hpp"
 #include "compat/src/table/socket.hpp"
 
-struct fi_cq_data_entry;
 struct fi_info;
 struct fid_ep;
 
@@ -71,9 +70,6 @@ struct Transport {
     bool (*set_option)(Socket &s, int fd, int level, int name, const void *value, socklen_t len, int &result);
     void (*option_was_set)(Socket &s, int fd, int level, int name, const void *value);  // in the kernel
     void (*correct_option)(Socket &s, int level, int name, void *value, socklen_t len); // what the kernel said of it
-
-    // An entry of the completion queue that it is bound to; poll lock held. Of a ring: handle_tag()
-    void (*handle_entry)(Socket &s, const fi_cq_data_entry &entry);
 
     // ---- its life. Lift lock held
     void (*prepare)(Socket &s, fi_info &info);     // before its endpoint is opened

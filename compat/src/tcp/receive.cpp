@@ -76,7 +76,7 @@ ssize_t receive_nothing(Socket &s, int fd, msghdr *msg, int flags)
     Wait wait = begin_wait(s, s.receive_timeout_us.load(std::memory_order_relaxed));
     const Call call(s, CallKind::kWait);
     while (ready_events(s, live_fd(s, fd), POLLIN) == 0) {
-        const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
+        const bool blocking = may_block(s, flags);
         const int result = blocking ? wait_for(s, fd, POLLIN, wait) : engine_look(ring_of(s)) != 0 ? 0 : -EAGAIN;
         if (result != 0)
             return give(result);
@@ -209,7 +209,7 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
     const std::size_t wanted = (flags & MSG_WAITALL) != 0 ? room : 1;
     if (s.rx.unread.load(std::memory_order_relaxed) != nullptr) [[unlikely]]
         follow_nonblocking(s, fd);
-    const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
+    const bool blocking = may_block(s, flags);
     const socklen_t name_room = msg->msg_namelen;
     std::size_t done = 0;
     bool looked = false;

@@ -121,7 +121,7 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
         pin_to_kernel(s, "a send that only the kernel does", Heir::kLibrary);
     if (wanted == 0)
         return send_nothing(s, fd, msg, flags);
-    const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
+    const bool blocking = may_block(s, flags);
     std::size_t done = 0;
     bool looked = false;
     Wait wait;
@@ -236,7 +236,7 @@ namespace {
     msghdr msg = {};
     msg.msg_iov = &v;
     msg.msg_iovlen = 1;
-    const bool blocking = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
+    const bool blocking = may_block(s, flags);
     const ssize_t more = blocking ? tcp::send_msg(s, fd, &msg, flags) : 0;
     if (more < 0)
         keep_error(s, errno);

@@ -126,11 +126,6 @@ void handle_tag(Socket &s, std::uint64_t tag, std::size_t len)
         violation(s, "unknown tag");
 }
 
-void ring_handle_entry(Socket &s, const fi_cq_data_entry &entry)
-{
-    handle_tag(s, entry.data, entry.len);
-}
-
 bool tells_what_came_before(const Socket &s)
 {
     return protocol(s).tells_what_came_before(s);

@@ -28,10 +28,6 @@
 
 namespace vma::sock {
 
-namespace {
-
-constexpr std::size_t kPiece = 16384; // on the stack
-
 void handle_port_entry(Socket &s, const fi_cq_data_entry &entry)
 {
     if ((entry.flags & FI_RECV) != 0 && entry.len == 0)
@@ -44,6 +40,10 @@ void handle_port_entry(Socket &s, const fi_cq_data_entry &entry)
         notify(s, POLLOUT);
     }
 }
+
+namespace {
+
+constexpr std::size_t kPiece = 16384; // on the stack
 
 // ---- sending: hot path ----------------------------------------------------------------------------------------------
 
@@ -303,7 +303,6 @@ ssize_t port_receive_small(Socket &s, void *out, std::size_t len)
     .set_option = set_port_option,
     .option_was_set = port_option_was_set,
     .correct_option = correct_port_option,
-    .handle_entry = handle_port_entry,
     .prepare = [](Socket &, fi_info &) {},
     .prepared = [](Socket &, fid_ep &) { return 0; },
     .went_down = port_went_down,

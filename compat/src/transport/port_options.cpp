@@ -148,8 +148,7 @@ int set_keepalive(Socket &s, int fd, const void *value, socklen_t len)
         const LockGuard guard(s.tx_lock);
         if (is_on_port(s) && static_cast<int>(len) >= static_cast<int>(sizeof on) && value != nullptr) {
             memcpy(&on, value, sizeof on);
-            s.keepalive = on != 0;
-            tell(s, fd);
+            s.keepalive = on != 0; // the port is told by port_option_was_set()
             return 0;
         }
     }

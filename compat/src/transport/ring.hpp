@@ -28,7 +28,6 @@ bool kernel_ended(const Socket &s, int fd); // its bytes are read, and no more w
 bool shared_ring_peer_is_gone(Socket &s, int fd);
 
 // events.cpp
-void ring_handle_entry(Socket &s, const fi_cq_data_entry &entry);
 void return_receiver(Socket &s); // asks the peer for what it has written and the program has not read. rx_lock held
 void shared_ring_start_leaving(Socket &s, Heir heir);
 void shared_ring_give_up_waiting(Socket &s);
@@ -55,7 +54,6 @@ consteval Transport ring_entries()
     t.set_option = [](Socket &, int, int, int, const void *, socklen_t, int &) { return false; };
     t.option_was_set = [](Socket &, int, int, int, const void *) {};
     t.correct_option = [](Socket &, int, int, void *, socklen_t) {};
-    t.handle_entry = ring_handle_entry;
     return t;
 }
 

@@ -300,7 +300,7 @@ ssize_t receive_dual(Receive &call)
         return give(-error);
     if (look(call)) [[likely]]
         return answer(call);
-    const bool waits = (flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
+    const bool waits = may_block(s, flags);
     if (waits ? state_of(s).kernel_brings.load(std::memory_order_relaxed) : !looked_just_now(s))
         if (look_at_kernel(call))
             return answer(call);

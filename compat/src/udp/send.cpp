@@ -90,7 +90,7 @@ bool may_be_accelerated(const Socket &s, const State &u, const Message &m)
 ssize_t lose(const Socket &s, Receiver &receiver, const Message &m)
 {
     ++receiver.lost;
-    const bool waits = (m.flags & MSG_DONTWAIT) == 0 && !s.nonblocking.load(std::memory_order_relaxed);
+    const bool waits = may_block(s, m.flags);
     return config::params().tx_nonblocked_eagains && !waits ? -EAGAIN : static_cast<ssize_t>(m.length);
 }
 

@@ -122,7 +122,7 @@ void entry(std::uint64_t flag)
     fi_cq_data_entry entry = {};
     entry.flags = flag;
     entry.len = 1;
-    sock::kPort.handle_entry(g_port->socket, entry);
+    sock::handle_port_entry(g_port->socket, entry);
 }
 
 // What another thread does that polls.
