@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "compat/src/base/passed.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/helper_rest.hpp"
@@ -344,19 +345,12 @@ void given_to_child(Socket &s)
 
 void return_passed(const msghdr *msg)
 {
-    for (cmsghdr *c = CMSG_FIRSTHDR(msg); c != nullptr; c = CMSG_NXTHDR(const_cast<msghdr *>(msg), c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(0))
-            continue;
-        const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (std::size_t i = 0; i < count; ++i) {
-            int fd = -1;
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-            if (Socket *const s = lookup(fd)) {
-                pin_to_kernel(*s, "its descriptor is passed to another process");
-                hand_over(*s);
-            }
+    each_passed(*msg, [](int fd) {
+        if (Socket *const s = lookup(fd)) {
+            pin_to_kernel(*s, "its descriptor is passed to another process");
+            hand_over(*s);
         }
-    }
+    });
 }
 
 } // namespace vma::sock

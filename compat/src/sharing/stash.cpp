@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What is unread of a stream when its endpoint has gone: see stash.hpp.
 #include "compat/src/sharing/stash.hpp"
+#include "compat/src/base/passed.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 
 #include <dirent.h>
@@ -347,18 +348,10 @@ void adopt_passed(const msghdr &msg, bool peeked, void (*adopted)(int fd))
 {
     if (sandboxed() || !any_unread())
         return;
-    for (const cmsghdr *c = CMSG_FIRSTHDR(&msg); c != nullptr;
-         c = CMSG_NXTHDR(const_cast<msghdr *>(&msg), const_cast<cmsghdr *>(c))) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(0))
-            continue;
-        const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (std::size_t i = 0; i < count; ++i) {
-            int fd = -1;
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-            if (adopt(fd, !peeked))
-                adopted(fd);
-        }
-    }
+    each_passed(msg, [=](int fd) {
+        if (adopt(fd, !peeked))
+            adopted(fd);
+    });
 }
 
 } // namespace vma::sock

@@ -11,17 +11,6 @@ using namespace vma::test;
 namespace {
 
 constexpr std::uint64_t kTag = 0x1234'0000'5678;
-fi_addr_t to(Rdm &from, const Rdm &peer)
-{
-    return from.insert(peer.name);
-}
-
-ssize_t send_tagged(Rdm &a, fi_addr_t peer, const std::vector<std::byte> &bytes, std::uint64_t tag, void *context,
-                    const Rdm &other)
-{
-    return again([&] { return fi_tsend(a.ep, bytes.data(), bytes.size(), nullptr, peer, tag, context); },
-                 {a.cq, other.cq});
-}
 
 // Without receives: the ring fills, the sender is told to come again, and nothing is lost or out of order.
 void more_than_fits(void **)

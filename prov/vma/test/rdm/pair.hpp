@@ -183,6 +183,18 @@ template <typename Call> ssize_t again(Call &&call, std::initializer_list<fid_cq
     }
 }
 
+inline fi_addr_t to(Rdm &from, const Rdm &peer)
+{
+    return from.insert(peer.name);
+}
+
+inline ssize_t send_tagged(Rdm &a, fi_addr_t peer, const std::vector<std::byte> &bytes, std::uint64_t tag, void *context,
+                    const Rdm &other)
+{
+    return again([&] { return fi_tsend(a.ep, bytes.data(), bytes.size(), nullptr, peer, tag, context); },
+                 {a.cq, other.cq});
+}
+
 // Nobody leaves before the other has its answers.
 inline void leave_together(int socket, fid_cq *cq)
 {

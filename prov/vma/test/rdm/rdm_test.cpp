@@ -15,18 +15,6 @@ constexpr std::uint64_t kTag = 0x1234'0000'5678;
 // One record, several, an offer (or a long stream).
 constexpr std::size_t kLengths[] = {0, 1, 8, 24, 25, 4096, 8192, 8193, 65536, 131072, 131073, 1048577};
 
-fi_addr_t to(Rdm &from, const Rdm &peer)
-{
-    return from.insert(peer.name);
-}
-
-ssize_t send_tagged(Rdm &a, fi_addr_t peer, const std::vector<std::byte> &bytes, std::uint64_t tag, void *context,
-                    const Rdm &other)
-{
-    return again([&] { return fi_tsend(a.ep, bytes.data(), bytes.size(), nullptr, peer, tag, context); },
-                 {a.cq, other.cq});
-}
-
 // Both ends in one process, all forms of sending and receiving.
 void arrives_in_one_process(void **)
 {
