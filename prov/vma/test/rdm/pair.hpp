@@ -188,8 +188,8 @@ inline fi_addr_t to(Rdm &from, const Rdm &peer)
     return from.insert(peer.name);
 }
 
-inline ssize_t send_tagged(Rdm &a, fi_addr_t peer, const std::vector<std::byte> &bytes, std::uint64_t tag, void *context,
-                    const Rdm &other)
+inline ssize_t send_tagged(Rdm &a, fi_addr_t peer, const std::vector<std::byte> &bytes, std::uint64_t tag,
+                           void *context, const Rdm &other)
 {
     return again([&] { return fi_tsend(a.ep, bytes.data(), bytes.size(), nullptr, peer, tag, context); },
                  {a.cq, other.cq});
