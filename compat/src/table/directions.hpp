@@ -36,12 +36,20 @@ public:
     Glimpsed(const Glimpsed &) = delete;
     Glimpsed &operator=(const Glimpsed &) = delete;
     operator T() const { return value_.load(std::memory_order_relaxed); }
+    T operator->() const // of a pointer
+    {
+        return *this;
+    }
     Glimpsed &operator=(T value)
     {
         value_.store(value, std::memory_order_relaxed);
         return *this;
     }
     Glimpsed &operator+=(T more) { return *this = *this + more; } // not atomic: the lock is held
+
+    // For who has to see what was written before it.
+    void publish(T value) { value_.store(value, std::memory_order_release); }
+    T acquire() const { return value_.load(std::memory_order_acquire); }
 
 private:
     std::atomic<T> value_;

@@ -114,7 +114,7 @@ public:
     Pacing pacing;
 
     // The endpoint. Changed by put_endpoint(), with tx_lock, rx_lock and the engine's poll lock held.
-    fid_ep *endpoint = nullptr;
+    Glimpsed<fid_ep *> endpoint = nullptr;
     bool connecting = false; // endpoint opened, not connected
     DueFlag endpoint_down;
     DueFlag ready_due;                              // READY is to be sent when no bare receiver is left
@@ -275,11 +275,11 @@ bool can_transmit(const Socket &s); // there is room, and the rate limit allows 
 // may_close() looks without a lock, while the helper thread may be opening or closing it.
 inline void put_endpoint(Socket &s, fid_ep *endpoint)
 {
-    __atomic_store_n(&s.endpoint, endpoint, __ATOMIC_RELEASE);
+    s.endpoint.publish(endpoint);
 }
 inline bool has_endpoint(const Socket &s)
 {
-    return __atomic_load_n(&s.endpoint, __ATOMIC_ACQUIRE) != nullptr;
+    return s.endpoint.acquire() != nullptr;
 }
 
 // remote.cpp
