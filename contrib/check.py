@@ -28,6 +28,8 @@ LOGS = BUILD / "check-logs"
 PASS, FAIL, SKIP = "passed", "failed", "skipped"
 STAGE_TIMEOUT = 2400  # seconds, several times what a stage takes: one that hangs must not hang the machine it runs on
 SANITIZED = "-O1 -g1"  # lines are all that a report names; full debug information takes a quarter more time to compile
+TELLING = (r"^E  ", r"(?i)^SUMMARY: |error\b.*:|^not ok|assert")  # lines that say why a case failed, the best first
+GIST, GIST_WIDTH = 4, 300  # so many of them end the output, and so much of each
 TAIL = 40  # lines of a failed stage's log that are shown
 CASE_HEAD, CASE_TAIL = 60, 140  # lines of a failed case's own output that are: what was wrong, and what its processes said
 
@@ -332,6 +334,13 @@ def shorten(lines):
     return lines if left_out <= 0 else [*lines[:CASE_HEAD], f"[{left_out} lines left out]", *lines[-CASE_TAIL:]]
 
 
+def gist(output):
+    """Of what a failed case printed the lines that most likely say why: whoever sees the end of the output only reads these."""
+    lines = [line.strip() for line in output.splitlines()]
+    telling = next((found for pattern in TELLING if (found := [line for line in lines if re.search(pattern, line)])), lines[-GIST:])
+    return [line[:GIST_WIDTH] for line in telling[:GIST]]
+
+
 def show_failures(stage, failed):
     shown = {case.output: case.name for case in reversed(failed)}  # cases of one program share its log
     for output, name in reversed(shown.items()):
@@ -379,6 +388,8 @@ def main():
         for case in everything:
             if case.status == status:
                 print(f"{status}: {case.name}" + (f" ({case.detail})" if case.detail else ""))
+                for line in gist(case.output):
+                    print(f"    | {line}")
     print(count(everything), flush=True)
     return 1 if any(case.status == FAIL for case in everything) else 0
 

@@ -123,6 +123,8 @@ def test_socat_echo(serve, client, port, pair, family):
     host = "127.0.0.1" if family == "4" else "::1"
     server = serve(build.tool("socat"), "-b", 65536, f"UDP{family}-LISTEN:{port},fork,reuseaddr", "PIPE")
     for _ in range(2):
+        # Its first socket is the child's by now; until the parent has bound the next one, peers are refused.
+        server.runner.wait_until(lambda: ports.is_bound(port), f"port {port} to be bound again", proc=server)
         done = client(PYTHON, "-c", ASKS, host, port)
         assert "400 answers" in done.stdout()
         judge(pair, server, done)
