@@ -10,7 +10,7 @@ import pytest
 from lib import build, netns, sim_nic
 from lib.tcp import no_offloads
 from lib.wire import LEFT, PATIENCE
-from test_sockets_udp import PORT, PROGRAMS, PYTHON, Peer, is_on_port, lift
+from test_sockets_udp import PORT, PROGRAMS, PYTHON, Peer, is_on_port, offload
 
 _RX_HARDWARE, _RAW_HARDWARE = 4, 64  # SOF_TIMESTAMPING_
 AHEAD = 3700  # seconds
@@ -66,7 +66,7 @@ def test_clocks(run, hosts, mirror, conversion, has_ptp, ahead):
     more = {"FI_VMA_ETHERNET_STAMPS": "hardware"} if conversion is None else {}
     proc = mirror(conversion, has_ptp, **more)
     peer = Peer(hosts.right, socket.AF_INET, (LEFT, PORT))
-    lift(run, peer, proc)
+    offload(run, peer, proc)
     last = 0
     for size in range(1, 200):
         before = time.time_ns()
@@ -90,7 +90,7 @@ def test_disabled(run, hosts, mirror):
     peer = Peer(hosts.right, socket.AF_INET, (LEFT, PORT))
 
     def refused():
-        assert "times" not in peer.ask(b"lift")
+        assert "times" not in peer.ask(b"offload")
         return any("wants the device's time stamps" in line for line in proc.log().lines)
     run.wait_until(refused, "the port to be looked at", PATIENCE, proc)
     assert not is_on_port(proc) and not complaints(proc)
@@ -101,7 +101,7 @@ def test_who_sets_the_stamps_off_has_none(run, hosts, mirror):
     """FI_VMA_ETHERNET_STAMPS goes before what VMA_HW_TS_CONVERSION asks for."""
     proc = mirror("3", True, FI_VMA_ETHERNET_STAMPS="off")
     peer = Peer(hosts.right, socket.AF_INET, (LEFT, PORT))
-    run.wait_until(lambda: "times" not in peer.ask(b"lift") and
+    run.wait_until(lambda: "times" not in peer.ask(b"offload") and
                    any("wants the device's time stamps" in line for line in proc.log().lines),
                    "the port to be looked at", PATIENCE, proc)
     end(peer, proc)

@@ -33,7 +33,7 @@ def has_port(lab, **env):
 
     def opened():
         lab.program("curl", [build.tool("curl"), "-sSo", "/dev/null", url], ours=False).ok()
-        return port.lifted(server)
+        return port.offloaded(server)
     lab.run.wait_until(opened, "the port to be opened", proc=server)
     return server
 

@@ -8,7 +8,7 @@ import pytest
 
 from lib import port, ports
 from lib.multicast import GROUP, Stream, member, nothing, sender, takes_group
-from lib.port import lifted
+from lib.port import offloaded
 from lib.wire import LEFT, PATIENCE, RIGHT
 
 PING = ["/usr/bin/python3", "-B", pathlib.Path(__file__).parents[1] / "sockets" / "programs" / "ping.py"]
@@ -45,7 +45,7 @@ def test_the_kernel_has_it(run, lab, kind, rule, serves):
     turns = TURNS
     for _ in range(7):  # a receiver is asked for when the port is open, which it is not at first
         proc = talk(run, lab, kind, turns, serves=serves)
-        assert lifted(proc) == 0, "\n".join(proc.log().lines)
+        assert offloaded(proc) == 0, "\n".join(proc.log().lines)
         if REASON in " ".join(proc.log().lines):
             return
         turns *= 4
@@ -59,7 +59,7 @@ def test_the_kernel_has_it(run, lab, kind, rule, serves):
 ])
 def test_others_take_the_port(run, lab, kind, rule, serves):
     run.rules.write_text(rule + "\n")
-    port.until_lifted(lambda turns: talk(run, lab, kind, turns, serves=serves), TURNS)
+    port.until_offloaded(lambda turns: talk(run, lab, kind, turns, serves=serves), TURNS)
 
 
 def test_what_is_sent_to_an_address(run, lab):
@@ -70,7 +70,7 @@ def test_what_is_sent_to_an_address(run, lab):
     def attempt(turns):
         procs.append(talk(run, lab, "udp", turns, serves=True))
         return procs[-1]
-    port.until_lifted(attempt, TURNS)
+    port.until_offloaded(attempt, TURNS)
     assert f"{RIGHT}:" in " ".join(line for line in procs[-1].log().lines if REASON in line)
 
 

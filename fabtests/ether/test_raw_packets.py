@@ -15,7 +15,7 @@ import pytest
 from lib import build, netns, sim_nic
 from lib.tcp import FAMILIES, PORT, echoed, echoing, no_offloads
 from lib.wire import LEFT, PATIENCE, RIGHT, Asked, inside, set_sysctl, udp_socket, xdp_of
-from test_sockets_udp import PROGRAMS, PYTHON, Peer, lift
+from test_sockets_udp import PROGRAMS, PYTHON, Peer, offload
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ def test_libraries_are_opened_without_a_lock(run, hosts, sysfs, tmp_path):
                      preexec=lambda: sim_nic.enter(hosts, sysfs))
     run.wait_until(lambda: "ready" in proc.stdout(), "the mirror", PATIENCE, proc)
     peer = Peer(hosts.right, socket.AF_INET, (LEFT, PORT))
-    lift(run, peer, proc)
+    offload(run, peer, proc)
     peer.socket.sendto(b"quit", peer.to)
     proc.ok()
     threads = {}

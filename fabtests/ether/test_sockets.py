@@ -52,7 +52,7 @@ def fetch(lab, ours, server, url, least=1):
         client = ask(lab, ours, "curl", [build.tool("curl"), "-sSgo", "got", url])
         assert hashlib.sha256((lab.run.work / "got").read_bytes()).hexdigest() == wanted
         return client if ours == "client" else server
-    port.until_lifted(attempt, 4 << 20, least)
+    port.until_offloaded(attempt, 4 << 20, least)
 
 
 @ROLES
@@ -81,7 +81,7 @@ def test_nginx(lab, ours, sendfile):
                                       f"http://{at}:8001/small"])
         assert "Socket errors" not in made.stdout() and "Non-2xx" not in made.stdout(), made.stdout()
         return made if ours == "client" else server
-    port.until_lifted(load, 1000, 17 if ours == "server" else 16)
+    port.until_offloaded(load, 1000, 17 if ours == "server" else 16)
     server.stop()
 
 
@@ -105,8 +105,8 @@ def test_redis(lab, ours, family):
         cli = ask(lab, ours, "cli", [build.tool("redis-cli"), *common], stdin="".join(commands).encode())
         assert cli.stdout().split() == ["OK"] * count + [f"value{i}" for i in range(count)]
         return cli if ours == "client" else server
-    port.until_lifted(load, 10000, 20)
-    port.until_lifted(talk, 200)
+    port.until_offloaded(load, 10000, 20)
+    port.until_offloaded(talk, 200)
     ask(lab, ours, "end", [build.tool("redis-cli"), *common, "shutdown", "nosave"])
     server.ok()
 
@@ -125,7 +125,7 @@ def test_iperf3(lab, ours, family, way):
         server.ok()
         assert re.search(r"\[SUM\].*receiver", client.stdout()), client.stdout()
         return client if ours == "client" else server
-    port.until_lifted(attempt, 32, 4)
+    port.until_offloaded(attempt, 32, 4)
 
 
 def transfer(run, lab, sides, family, style, parts=None):
@@ -141,7 +141,7 @@ def transfer(run, lab, sides, family, style, parts=None):
         ours = both[1 if sides.client else 0]
         assert not any("a send that only the kernel does" in line for line in ours.log().lines) # empty ones are none
         return ours
-    port.until_lifted(attempt, 8 << 20)
+    port.until_offloaded(attempt, 8 << 20)
 
 
 @pytest.mark.parametrize("sides", [port.SERVER, port.CLIENT], ids=str)

@@ -57,7 +57,7 @@ def going(lab, env=None):
     server = Echo(lab)
     proc = client(lab, "echo", env=env)
     proc.wait_output("going")
-    proc.wait_log(lambda _log: port.lifted(proc), "a connection on the port")
+    proc.wait_log(lambda _log: port.offloaded(proc), "a connection on the port")
     return server, proc
 
 
@@ -78,7 +78,7 @@ def test_peer_killed(lab, run):
     run.wait_until(lambda: tcp.seen_by_kernel(lab.right, "state", "listening", f"sport = :{NUMBER}"), "socat", proc=echo)
     proc = client(lab, "echo")
     proc.wait_output("going")
-    proc.wait_log(lambda _log: port.lifted(proc), "a connection on the port")
+    proc.wait_log(lambda _log: port.offloaded(proc), "a connection on the port")
     echo.kill()
     said = proc.ok().stdout().split()[-2:]
     assert said == ["error", str(errno.ECONNRESET)] or said == ["error", str(errno.EPIPE)] or said[-1] == "end", said
@@ -130,11 +130,11 @@ def test_many_at_once(run, lab, sides):
     """200 connections at once, of which some end and others begin, in an epoll server and a client that asks at random."""
     options, words = lab.peers(sides)
     both = peers.run_both(run, sides, "sockets/programs/many", *words, 200, 40000, 4711, **options)
-    assert port.lifted(both[1 if sides.client else 0]) >= 100
+    assert port.offloaded(both[1 if sides.client else 0]) >= 100
 
 
 def test_short_connections(lab, run):
-    """Hundreds of connections that end before they are worth a lift, and as many that are lifted at once and then end: all of them
+    """Hundreds of connections that end before they are worth an offload, and as many that are offloaded at once and then end: all of them
     whole, none is left."""
     with tcp.kernel_listener(lab.right, RIGHT, NUMBER) as listener:
         def serve():
@@ -154,13 +154,13 @@ def test_short_connections(lab, run):
         proc = lab.program("short", ["/usr/bin/python3", "-c", script], env={"VMA_LIFT_AFTER": "4"}).ok()
         listener.shutdown(2)
         thread.join()
-    assert port.lifted(proc) > 0
+    assert port.offloaded(proc) > 0
     assert tcp.seen_by_kernel(lab.left, "state", "established") == []
 
 
 def test_to_and_fro_on_a_bad_wire(run, af_xdp):
     """A stream both ways over a wire that loses, doubles and swaps frames, while the program forks each time that the connection
-    was lifted: it returns to the kernel and is lifted again in mid-stream. Every byte arrives once, at its place."""
+    was offloaded: it returns to the kernel and is offloaded again in mid-stream. Every byte arrives once, at its place."""
     with tcp.bridged(run, loss=1, duplicates=1, held_back=1) as (hosts, _bridge):
         lab = port.Lab(run, hosts)
         tcp.no_offloads(run, hosts.left, "tso", "gso")

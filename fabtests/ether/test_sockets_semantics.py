@@ -16,9 +16,9 @@ _text = "".join(source.read_text() for source in SOURCES.glob("*.cpp") if source
 SCENARIOS = sorted(re.findall(r"^SCENARIO\((\w+)\)", _text, re.M)
                    + [f"{name}_by_{side}" for name in re.findall(r"^STREAMING\((\w+)\)", _text, re.M)
                       for side in ("client", "server")])
-# A connection is not lifted while a call is inside the kernel; and what an accelerated sender's probes of a closed window
+# A connection is not offloaded while a call is inside the kernel; and what an accelerated sender's probes of a closed window
 # make room for is his to see. A listener on the other side of the wire is not reached on loopback.
-OTHERWISE = {"lifted_while_others_wait", "listener_taken_from_another_process", "timeouts"}
+OTHERWISE = {"offloaded_while_others_wait", "listener_taken_from_another_process", "timeouts"}
 
 
 def transcripts(run, lab, sides, scenario):

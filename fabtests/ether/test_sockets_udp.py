@@ -58,10 +58,10 @@ class Peer:
         return json.loads(answer)
 
 
-def lift(run, peer, proc):
+def offload(run, peer, proc):
     """Asks until the other side is on the port: it looks for one after some calls, and opens it beside them."""
     def asked():
-        peer.ask(b"lift")
+        peer.ask(b"offload")
         return is_on_port(proc)
     run.wait_until(asked, "the socket to be on the port", PATIENCE, proc)
 
@@ -78,7 +78,7 @@ def test_what_is_told(run, wire, family, number, left, right, bound):
     """Bytes, address, interface, TTL and traffic class of each datagram, in one frame and in fragments."""
     proc = mirror(run, wire, number, left if bound == "specific" else {"4": "0.0.0.0", "6": "::"}[number])
     peer = Peer(wire.right, family, (left, PORT))
-    lift(run, peer, proc)
+    offload(run, peer, proc)
     with inside(wire.left):
         interface = socket.if_nametoindex("wire")
     level, ttl, tos = ((socket.IPPROTO_IP, socket.IP_TTL, socket.IP_TOS) if number == "4" else
@@ -113,7 +113,7 @@ def test_time_stamps(run, wire, family, number, left, right, stamps):
     flags = _RX_SOFTWARE | _SOFTWARE | (_RX_HARDWARE | _RAW_HARDWARE if stamps == "hardware" else 0)
     proc = mirror(run, wire, number, left, f"stamps={flags}", env={"FI_VMA_ETHERNET_STAMPS": stamps, "VMA_HW_TS_CONVERSION": "1"})
     peer = Peer(wire.right, family, (left, PORT))
-    lift(run, peer, proc)
+    offload(run, peer, proc)
     for size in (1, 100, 1400):
         before = time.time_ns()
         answer = peer.ask(b"x" * size)
@@ -139,11 +139,11 @@ def test_device_times_are_the_kernels_where_the_port_has_none(run, wire, when):
     proc = mirror(run, wire, "4", LEFT, *([f"stamps={flags}"] if when == "before" else []))
     peer = Peer(wire.right, socket.AF_INET, (LEFT, PORT))
     if when == "after":
-        lift(run, peer, proc)
+        offload(run, peer, proc)
         peer.ask(b"stamps%d" % flags)
 
     def refused():
-        assert "times" not in peer.ask(b"lift")
+        assert "times" not in peer.ask(b"offload")
         return any("wants the device's time stamps" in line for line in proc.log().lines)
     run.wait_until(refused, "the port to be looked at", PATIENCE, proc)
     assert peer.ask(b"again")["length"] == 5
@@ -156,7 +156,7 @@ def test_device_times_are_the_kernels_where_no_clock_tells_them(run, wire):
     peer = Peer(wire.right, socket.AF_INET, (LEFT, PORT))
 
     def refused():
-        assert "times" not in peer.ask(b"lift")
+        assert "times" not in peer.ask(b"offload")
         return any("wants the device's time stamps" in line for line in proc.log().lines)
     run.wait_until(refused, "the port to be looked at", PATIENCE, proc)
     told = [line for line in proc.log().lines if "VMA WARNING" in line and "does not tell its clock" in line]
@@ -173,7 +173,7 @@ def test_width_of_rules(run, wire):
                      netns=wire.left.file)
     run.wait_until(lambda: "ready" in proc.stdout(), "the mirror", PATIENCE, proc)
     peer = Peer(wire.right, socket.AF_INET, (LEFT, PORT))
-    lift(run, peer, proc)
+    offload(run, peer, proc)
     for name in "VMA_UDP_3T_RULES", "VMA_TCP_3T_RULES":
         assert sum(f"{name}: No effect here" in line for line in proc.log().lines) == 1
     peer.ask(b"quit")
@@ -184,7 +184,7 @@ def test_any_address_hears_both_families(run, wire):
     proc = mirror(run, wire, "6", "::")
     six = Peer(wire.right, socket.AF_INET6, (LEFT6, PORT))
     four = Peer(wire.right, socket.AF_INET, (LEFT, PORT))
-    lift(run, six, proc)
+    offload(run, six, proc)
     for _ in range(20):
         assert six.ask(b"six")["to"] == LEFT6
         assert four.ask(b"four!")["length"] == 5
@@ -195,7 +195,7 @@ def test_any_address_hears_both_families(run, wire):
 def test_many_peers(run, wire):
     proc = mirror(run, wire, "4", LEFT)
     peers = [Peer(wire.right, socket.AF_INET, (LEFT, PORT)) for _ in range(100)]
-    lift(run, peers[0], proc)
+    offload(run, peers[0], proc)
     for turn in range(3):
         for i, peer in enumerate(peers):
             peer.socket.sendto(f"count{i}.{turn}".encode(), peer.to)
@@ -218,7 +218,7 @@ def test_backlog_in_order(run, wire):
     got = []
     while len(got) < 500:
         got.append(int(json.loads(peer.socket.recv(1000))["number"]))
-    lift(run, peer, proc)
+    offload(run, peer, proc)
     assert got == list(range(500))
     peer.ask(b"quit")
     proc.ok()
@@ -228,7 +228,7 @@ def test_fork(run, wire):
     """A child goes on with the socket: it is the kernel's, and on the port again in the child alone."""
     proc = mirror(run, wire, "4", LEFT)
     peer = Peer(wire.right, socket.AF_INET, (LEFT, PORT))
-    lift(run, peer, proc)
+    offload(run, peer, proc)
     parent = peer.ask(b"who")["pid"]
     peer.ask(b"fork")  # the child answers: what came before, and was not read, would stay with the parent
     for i in range(200):
@@ -266,7 +266,7 @@ def to_group(peer, host, number):
 def reaches(peer) -> bool:
     """A new interface has its route for IPv6's groups a moment later."""
     try:
-        peer.socket.sendto(b"lift", peer.to)
+        peer.socket.sendto(b"offload", peer.to)
     except OSError:
         return False
     peer.socket.recv(1000)
@@ -289,7 +289,7 @@ def test_group(run, wire, family, number, left, right, bound):
     run.wait_until(lambda: reaches(peer), "the route of groups", PATIENCE, proc)
 
     def asked():
-        peer.ask(b"lift")
+        peer.ask(b"offload")
         return group_is_on_port(proc)
 
     run.wait_until(asked, "the group to be on the port", PATIENCE, proc)

@@ -39,7 +39,7 @@ def wait_for_log(guest, command, name: str, text: str, times: int = 1):
 
 
 def start_server(guest, argv, name: str):
-    """Starts it, with the log `name`, and waits until it listens. Its connections are to be lifted at once."""
+    """Starts it, with the log `name`, and waits until it listens. Its connections are to be offloaded at once."""
     before = guest.listeners()
     server = guest.start(argv, env=env(name, VMA_SPEC="latency"))
     assert guest.wait_listening(server, before, rxe_lib.LIMIT), server.output()
@@ -113,7 +113,7 @@ def test_both_ways(rxe, address):
 
 
 def test_forks_in_mid_stream(rxe):
-    """Each fork gives the stream back to the kernel, as the child holds it too; then it is lifted again."""
+    """Each fork gives the stream back to the kernel, as the child holds it too; then it is offloaded again."""
     run = Streams(rxe)
     for turn, role in enumerate(SIDES, 1):
         run.wait_for_logs(ACCELERATED, turn)
@@ -159,7 +159,7 @@ def test_redis(rxe):
 
 def test_nginx(rxe):
     """A worker that its master has forked; files by sendfile, over one connection. How long the peers look for each other
-    is limited, and guests can be slower: connections are made until one of them has been lifted."""
+    is limited, and guests can be slower: connections are made until one of them has been offloaded."""
     file = build.provider_dir() / "libvma-fi.so"
     conf = nginx.configuration("/tmp", f"{rxe.server.address}:8080", file.parent, sendfile="on")
     rxe.server.run(["python3", "-c", "import sys; open('/tmp/nginx.conf', 'w').write(sys.argv[1])", conf])

@@ -11,7 +11,7 @@ UDP_IS_ACCELERATED = True
 # The same for datagrams to multicast groups.
 MULTICAST_IS_ACCELERATED = True
 
-# Every pairing but the throughput profile, which only differs in when a socket is lifted.
+# Every pairing but the throughput profile, which only differs in when a socket is offloaded.
 PAIRS = [pairing.KERNEL, pairing.VMA_LATENCY, pairing.VMA_SERVER, pairing.VMA_CLIENT]
 
 _RECEIVER = re.compile(r"fd=\d+ UDP (\S+): accelerated: ")

@@ -2,8 +2,8 @@
 """What the debug logs must say about the connections of a test."""
 
 
-def acceleration(pair, port: int, server, client, *, lifted: bool = True):
-    """Both sides preloaded: each must have accelerated a connection of `port` (`lifted`: it lived long enough for the
+def acceleration(pair, port: int, server, client, *, offloaded: bool = True):
+    """Both sides preloaded: each must have accelerated a connection of `port` (`offloaded`: it lived long enough for the
     profile). One side or none: nobody may claim so."""
     for proc, has_library in ((server, pair.server), (client, pair.client)):
         log = proc.log()
@@ -12,7 +12,7 @@ def acceleration(pair, port: int, server, client, *, lifted: bool = True):
             assert not log.lines, f"{proc.name} runs without the library, and yet it logged"
         elif not pair.both:
             assert count == 0, f"{proc.name}: its peer has no library, and yet:\n{_lines(log)}"
-        elif lifted:
+        elif offloaded:
             assert count > 0, f"{proc.name}: no connection of port {port} was accelerated\n{_lines(log)}"
 
 

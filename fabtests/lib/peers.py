@@ -9,8 +9,8 @@ import pytest
 from . import build, runner
 
 
-def start(run, pair, program: str, *args, lift: bool = False, env=None, server_options=None, client_options=None):
-    """Returns (server, client). `lift`: Peer::lift() waits for acceleration where both sides have the library.
+def start(run, pair, program: str, *args, offload: bool = False, env=None, server_options=None, client_options=None):
+    """Returns (server, client). `offload`: Peer::offload() waits for acceleration where both sides have the library.
     The options go to Runner.start of one side."""
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     procs = []
@@ -19,7 +19,7 @@ def start(run, pair, program: str, *args, lift: bool = False, env=None, server_o
         options = dict(options or {})
         argv = options.pop("argv", [build.program(program)])
         side_env = dict(env or {})
-        if pair.both and lift:
+        if pair.both and offload:
             side_env["FABTEST_LIFT"] = "1"
         side_env.update(options.pop("env", {}))
         procs.append(run.start(role, [*argv, role, "--control", end.fileno(), *args], vma=vma, mode=pair.mode,

@@ -53,18 +53,18 @@ class Lab:
         return {"server_options": server, "client_options": client}, ["--at", at]
 
 
-def lifted(proc) -> int:
+def offloaded(proc) -> int:
     """How many connections of the process have left the kernel for the port so far."""
     return sum("accelerated: port wire" in line for line in proc.log().lines)
 
 
-def until_lifted(attempt, size, least=1):
+def until_offloaded(attempt, size, least=1):
     """attempt(size) gives the process that has the library. Its first connections are on the kernel while the port is being opened,
     however fast they are: what is too small for that is made four times as large, some times."""
     for _ in range(7):
         proc = attempt(size)
-        if lifted(proc) >= least:
+        if offloaded(proc) >= least:
             return
         size *= 4
     verdicts = "\n".join(verdict.line for verdict in proc.log().verdicts())
-    raise AssertionError(f"{lifted(proc)} connections went by the port, expected {least}\n{verdicts}")
+    raise AssertionError(f"{offloaded(proc)} connections went by the port, expected {least}\n{verdicts}")

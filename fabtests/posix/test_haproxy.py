@@ -94,7 +94,7 @@ def test_content(run, pair, port, mode):
                           f"http://127.0.0.1:{port}/put/sent"], vma=pair.client, mode=pair.mode)
     assert put.output() == "" and files.sha256(run.work / "put" / "sent") == proxy.sums["8m"]
     proxy.end()
-    expect.acceleration(pair, port, proxy.all[0], client, lifted=pair.mode == "latency")
+    expect.acceleration(pair, port, proxy.all[0], client, offloaded=pair.mode == "latency")
 
 
 @pytest.mark.parametrize("keep", [True, False], ids=["keepalive", "close"])

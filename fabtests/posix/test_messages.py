@@ -28,7 +28,7 @@ def test_zeromq(run, pair, port, pattern):
     run.wait_port(port, server)
     client = run.run("client", [PYTHON, PROGRAMS / "zmq_pairs.py", "client", pattern, port], vma=pair.client, mode=pair.mode)
     assert client.stdout() == server.ok().stdout() == "all as sent\n"
-    expect.acceleration(pair, port, server, client, lifted=pattern in ("request", "router"))
+    expect.acceleration(pair, port, server, client, offloaded=pattern in ("request", "router"))
 
 
 def test_grpc(run, pair, port):
@@ -78,7 +78,7 @@ def test_mosquitto(run, pair, port, broker, quality):
             stdin="".join(f"{word}\n" for word in words).encode())
     for one in subscribers:
         assert one.ok().stdout().splitlines() == words
-    expect.acceleration(pair, port, broker, subscribers[0], lifted=quality > 0)
+    expect.acceleration(pair, port, broker, subscribers[0], offloaded=quality > 0)
     large = "y" * 100_000
     run.run("publisher", [build.tool("mosquitto_pub"), *options, "-t", "kept", "-r", "-s"], vma=pair.client, mode=pair.mode, stdin=large.encode())
     kept = run.run("subscriber", [build.tool("mosquitto_sub"), *options, "-t", "kept", "-C", 1], vma=pair.client, mode=pair.mode)

@@ -94,7 +94,7 @@ def test_command(run, pair, port, sshd):
     assert client.stderr() == "said\n"
     assert files.sha256(run.work / "back") == sent
     sshd.stop()
-    expect.acceleration(pair, port, sshd, client, lifted=False)
+    expect.acceleration(pair, port, sshd, client, offloaded=False)
 
 
 def test_copies(run, pair, sshd):
@@ -195,7 +195,7 @@ def test_rsync_daemon(run, pair, port):
     run.wait_port(port, server)
     client = there_and_back(run, pair, f"rsync://127.0.0.1:{port}/there/")
     server.stop()
-    expect.acceleration(pair, port, server, client, lifted=False)
+    expect.acceleration(pair, port, server, client, offloaded=False)
 
 
 def test_rsync_over_ssh(run, pair, sshd):

@@ -105,7 +105,7 @@ def test_pgbench(run, pair, port, database):
         bench = client(run, pair, database, port, "pgbench", "-n", "-M", protocol, "-c", 4, "-j", 2, "-t", 60)
         assert "number of failed transactions: 0" in bench.stdout(), bench.output()
         done += int(re.search(r"actually processed: (\d+)/", bench.stdout())[1])
-        expect.acceleration(pair, port, database, bench, lifted=False)
+        expect.acceleration(pair, port, database, bench, offloaded=False)
     bench = client(run, pair, database, port, "pgbench", "-n", "-C", "-S", "-c", 4, "-j", 2, "-t", 10)  # a connection each
     assert "number of failed transactions: 0" in bench.stdout(), bench.output()
     bench = client(run, pair, database, port, "pgbench", "-n", "-S", "-M", "prepared", "-c", 4, "-j", 2, "-t", 500)

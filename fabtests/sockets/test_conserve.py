@@ -18,7 +18,7 @@ _limit = {"timeout": 40}
 
 
 def unread(run, pair, back, end, buffers, pace=0):
-    server, client = peers.start(run, pair, PROGRAM, "unread", back, end, *BUFFERS[buffers], pace, lift=True,
+    server, client = peers.start(run, pair, PROGRAM, "unread", back, end, *BUFFERS[buffers], pace, offload=True,
                                  server_options=_limit, client_options=_limit)
     server.may_fail = client.may_fail = True  # what each ends with is looked at here
     server.ok()

@@ -27,4 +27,4 @@ def test_event_order(run, spec):
 @pytest.mark.parametrize("spec", sorted(ENV))
 def test_acts_of_a_peer(run, spec):
     """Each way of doing something by the kernel, before a byte by an endpoint."""
-    peers.run_both(run, pairing.VMA_LATENCY, "sockets/programs/event_acts", lift=True, env=ENV[spec])
+    peers.run_both(run, pairing.VMA_LATENCY, "sockets/programs/event_acts", offload=True, env=ENV[spec])

@@ -30,7 +30,7 @@ waits = pytest.mark.parametrize("waiting", [SLEEP, SPIN], ids=["sleeping", "spin
 @pytest.mark.parametrize("direction", ["up", "down"])
 def test_source_is_killed(run, pair, direction, waiting):
     """The sink gets every byte whose send() had returned, nothing else, and then the end."""
-    t = Transfer(run, pair, direction, lift=True, env=waiting)
+    t = Transfer(run, pair, direction, offload=True, env=waiting)
     t.wait_received(8 * MIB)
     t.proc(t.source).kill()
     position, how = t.end_of(t.sink, "received")
@@ -42,7 +42,7 @@ def test_source_is_killed(run, pair, direction, waiting):
 @pytest.mark.parametrize("direction", ["up", "down"])
 def test_sink_is_killed(run, pair, direction, waiting):
     """The source learns of it by an error, not by waiting for ever."""
-    t = Transfer(run, pair, direction, lift=True, env=waiting)
+    t = Transfer(run, pair, direction, offload=True, env=waiting)
     t.wait_received(8 * MIB)
     t.proc(t.sink).kill()
     _, how = t.end_of(t.source, "sent")
@@ -51,7 +51,7 @@ def test_sink_is_killed(run, pair, direction, waiting):
 
 @pytest.mark.parametrize("victim", ["server", "client"])
 def test_killed_in_both_directions(run, pair, victim):
-    t = Transfer(run, pair, "both", lift=True)
+    t = Transfer(run, pair, "both", offload=True)
     t.wait_received(8 * MIB)
     t.proc(victim).kill()
     other = "client" if victim == "server" else "server"
@@ -65,7 +65,7 @@ def test_killed_in_both_directions(run, pair, victim):
 @pytest.mark.parametrize("victim", ["source", "sink"])
 @pytest.mark.parametrize("after", range(0, 400, 50))
 def test_killed_about_the_switch(run, pair, victim, after):
-    """Killed while the connection is being lifted, at a place that differs from run to run."""
+    """Killed while the connection is being offloaded, at a place that differs from run to run."""
     t = Transfer(run, pair, "up", piece=100)
     t.wait_received(after * 100 + 1)
     t.proc(getattr(t, victim)).kill()
@@ -79,7 +79,7 @@ def test_killed_about_the_switch(run, pair, victim, after):
 @pytest.mark.pairs(*pairing.ACCELERATED)
 def test_stopped_peer_is_waited_for(run, pair):
     """SIGSTOP is no death: nothing ends, and all goes on after SIGCONT."""
-    t = Transfer(run, pair, "up", amount=64 * MIB, lift=True)
+    t = Transfer(run, pair, "up", amount=64 * MIB, offload=True)
     t.wait_received(MIB)
     t.server.send_signal(signal.SIGSTOP)
     before = None
@@ -99,7 +99,7 @@ def test_stopped_peer_is_waited_for(run, pair):
 def test_nothing_is_left_after_kill(run, pair, shm):
     """kill -9 of everything: the next start removes what the dead left."""
     for _ in range(3):
-        t = Transfer(run, pair, "both", lift=True)
+        t = Transfer(run, pair, "both", offload=True)
         t.wait_received(MIB)
         t.server.kill()
         t.client.kill()
@@ -181,7 +181,7 @@ def test_directory_that_is_none(run, pair, shm, what):
 
 def names_in_use(run, pair, shm):
     """What two living processes with an accelerated connection have in the directory."""
-    t = Transfer(run, pair, "up", lift=True)
+    t = Transfer(run, pair, "up", offload=True)
     t.wait_received(MIB)
     names = shared_dir.entries(shm)
     t.server.kill()
@@ -221,7 +221,7 @@ def test_foreign_files(run, pair, shm, kind):
 @both
 def test_files_cut_off_while_running(run, pair, shm):
     """Somebody empties and removes the files under running processes: no crash, and the stream goes on."""
-    t = Transfer(run, pair, "both", amount=48 * MIB, pause_at=4 * MIB, lift=True)
+    t = Transfer(run, pair, "both", amount=48 * MIB, pause_at=4 * MIB, offload=True)
     t.wait_received(4 * MIB)
     for name in shared_dir.entries(shm):
         path = shm / name
@@ -425,7 +425,7 @@ def test_two_thousand_connections(run, pair):
 @pytest.mark.parametrize("piece", [700, 60_000])
 def test_slow_reader(run, pair, piece):
     """The source is held back while the sink does not read: it is not buffered without bound, and nothing is lost."""
-    t = Transfer(run, pair, "down", amount=64 * MIB if piece > 1000 else 8 * MIB, piece=piece, pause_at=MIB, lift=True)
+    t = Transfer(run, pair, "down", amount=64 * MIB if piece > 1000 else 8 * MIB, piece=piece, pause_at=MIB, offload=True)
     t.wait_received(MIB)
     before, still = -1, 0
 

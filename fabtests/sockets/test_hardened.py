@@ -54,7 +54,7 @@ def test_switch(run, switch, sides):
     wanted = {}
     got = {}
     for pair, said in ((pairing.KERNEL, wanted), (pairing.VMA_LATENCY, got)):
-        procs = peers.run_both(run, pair, PROGRAM, *PLAN, lift=accelerated is True, **options(run, pair, switch, sides))
+        procs = peers.run_both(run, pair, PROGRAM, *PLAN, offload=accelerated is True, **options(run, pair, switch, sides))
         for side, proc in zip(("server", "client"), procs):
             said[side] = proc.stdout().splitlines()
     peers.compare(wanted, got)

@@ -19,7 +19,7 @@ CASES = [("recv", 1, 20, 1110), ("poll", 1, 20, 2140), ("epoll", 1, 20, 1960), (
 @pytest.mark.parametrize("call, connections, messages, most", CASES, ids=lambda value: str(value))
 def test_message_cost(run, tmp_path, call, connections, messages, most):
     valgrind = [build.tool("valgrind"), "--tool=callgrind", f"--callgrind-out-file={tmp_path}/profile", "--toggle-collect=answer_round"]
-    server, _ = peers.run_both(run, pairing.VMA_LATENCY, PROGRAM, call, connections, messages, lift=True,
+    server, _ = peers.run_both(run, pairing.VMA_LATENCY, PROGRAM, call, connections, messages, offload=True,
                                server_options={"argv": [*valgrind, build.program(PROGRAM)]})
     counted = int(re.search(r"Collected : (\d+)", server.stderr())[1])
     cost = counted // int(re.fullmatch(r"(\d+) messages\n", server.stdout())[1])

@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 def test_large_thread_local_variables(run):
-    peers.run_both(run, pairing.VMA_LATENCY, "sockets/programs/thread_locals", lift=True)
+    peers.run_both(run, pairing.VMA_LATENCY, "sockets/programs/thread_locals", offload=True)
 
 
 def works(run, **options):

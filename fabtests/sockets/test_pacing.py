@@ -18,7 +18,7 @@ SLEEPING = {"VMA_RX_POLL": "0", "VMA_SELECT_POLL": "0"}
 
 def measure(run, pair, *args, env=None, stops_after=0):
     """Bytes a second that arrived, and the share of a processor that the sender took."""
-    server, client = peers.run_both(run, pair, PROGRAM, *args, stops_after, lift=args[0] == "tcp",
+    server, client = peers.run_both(run, pair, PROGRAM, *args, stops_after, offload=args[0] == "tcp",
                                     env={"VMA_LIFT_AFTER": "10", **(env or {})})
     if pair.both:
         assert server.log().accelerated() and client.log().accelerated(), "never accelerated"

@@ -41,7 +41,7 @@ def threads(pid: int) -> list[str]:
 @contextlib.contextmanager
 def accelerated(run, pair, **env):
     """The server of a connection that runs accelerated; only the server gets the variables."""
-    t = Transfer(run, pair, "up", lift=True, server_options={"env": env})
+    t = Transfer(run, pair, "up", offload=True, server_options={"env": env})
     t.wait_received(MIB)
     assert len(threads(t.server.pid)) == 1
     yield t.server

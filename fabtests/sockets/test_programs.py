@@ -232,7 +232,7 @@ def test_nginx_content(run, port, pair, sendfile):
     _, got = curl(run, pair, port, ["8m", "100k", "1k", "8m"] * 2, "--parallel", "--parallel-immediate")
     assert sorted(got) == sorted([sums[n] for n in ["8m", "100k", "1k", "8m"] * 2])
     nginx.end(run, server)
-    expect.acceleration(pair, port, server, client, lifted=pair.mode == "latency")
+    expect.acceleration(pair, port, server, client, offloaded=pair.mode == "latency")
 
 
 @pytest.mark.parametrize("keep", [True, False], ids=["keepalive", "close"])
@@ -247,7 +247,7 @@ def test_nginx_wrk(run, port, pair, keep):
     assert "Socket errors" not in text, text
     assert int(re.search(r"(\d+) requests in", text)[1]) > 100
     nginx.end(run, server)
-    expect.acceleration(pair, port, server, client, lifted=keep)
+    expect.acceleration(pair, port, server, client, offloaded=keep)
 
 
 @pytest.mark.pairs(pairing.KERNEL, *pairing.ACCELERATED)
@@ -321,7 +321,7 @@ def test_python_http_server(run, port, pair):
     client, got = curl(run, pair, port, names)
     assert got == [sums[n] for n in names]
     server.stop()
-    expect.acceleration(pair, port, server, client, lifted=pair.mode == "latency")
+    expect.acceleration(pair, port, server, client, offloaded=pair.mode == "latency")
 
 
 ASKS = """

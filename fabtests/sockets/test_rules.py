@@ -14,14 +14,14 @@ REASON = "a rule of libvma.conf says os"
 TURNS = 3000
 
 
-def talk(run, kind, port, server_env=None, client_env=None, address="127.0.0.1", lifts=None):
-    """`lifts`: they go on until "client", or "both", are accelerated, else for TURNS turns."""
+def talk(run, kind, port, server_env=None, client_env=None, address="127.0.0.1", offloads=None):
+    """`offloads`: they go on until "client", or "both", are accelerated, else for TURNS turns."""
     options = {"vma": True, "mode": "latency"}
     server = run.start("server", [*PING, kind, "serve", address, port], env=server_env, **options)
     server.wait_output("ready")
     with open_input() as stdin:
-        client = run.start("client", [*PING, kind, "ask", "127.0.0.1", port, 0 if lifts else TURNS], env=client_env, stdin=stdin, **options)
-        for proc in {"client": [client], "both": [client, server]}.get(lifts, []):
+        client = run.start("client", [*PING, kind, "ask", "127.0.0.1", port, 0 if offloads else TURNS], env=client_env, stdin=stdin, **options)
+        for proc in {"client": [client], "both": [client, server]}.get(offloads, []):
             proc.wait_log(lambda log: log.accelerated() != 0, f"{proc.name} to be accelerated")
     client.ok()
     server.ok()
@@ -73,7 +73,7 @@ def test_receiver(run, address):
 def test_other_sockets_are_accelerated(run, kind, rule):
     port = ports.free_port()
     run.rules.write_text(rule + "\n")
-    talk(run, kind, port, lifts="both")
+    talk(run, kind, port, offloads="both")
 
 
 def test_programs_and_ids(run):
@@ -81,10 +81,10 @@ def test_programs_and_ids(run):
     port = ports.free_port()
     run.rules.write_text("application-id nc* *\nuse os tcp_server *:*\n"
                          "application-id python3* ours\nuse os tcp_client *:*\n")
-    talk(run, "tcp", port, lifts="both")
+    talk(run, "tcp", port, offloads="both")
     server, client = talk(run, "tcp", port, client_env={"VMA_APPLICATION_ID": "ours"})
     assert REASON in " ".join(client.log().lines) and not is_accelerated(server)
-    server, client = talk(run, "tcp", port, client_env={"VMA_APPLICATION_ID": "theirs"}, lifts="client")
+    server, client = talk(run, "tcp", port, client_env={"VMA_APPLICATION_ID": "theirs"}, offloads="client")
     assert any("VMA_APPLICATION_ID=theirs" in line for line in client.log().at_level("WARNING"))
 
 
@@ -101,7 +101,7 @@ def test_what_is_wrong_is_named(run):
 def test_a_file_that_is_not_there(run):
     port = ports.free_port()
     missing = {"VMA_CONFIG_FILE": str(run.work / "nothing")}
-    _server, client = talk(run, "tcp", port, client_env=missing, lifts="client")
+    _server, client = talk(run, "tcp", port, client_env=missing, offloads="client")
     assert any("nothing: No such file" in line for line in client.log().at_level("WARNING"))
     _server, client = talk(run, "tcp", port, client_env={"VMA_CONFIG_FILE": str(run.work)})
     assert any("Is a directory" in line for line in client.log().at_level("WARNING"))

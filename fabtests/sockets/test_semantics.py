@@ -28,7 +28,7 @@ def transcripts(run, pair, scenario, env=None):
         pytest.skip("the sanitizer has handlers of SIGSEGV and SIGBUS of its own, and checks arguments before us")
     if scenario in STACKS and build.sanitized():
         pytest.skip("AddressSanitizer knows neither a cancelled thread's stack as free nor a stack of the program's own")
-    server, client = peers.run_both(run, pair, PROGRAM, scenario, lift=True, env=env)
+    server, client = peers.run_both(run, pair, PROGRAM, scenario, offload=True, env=env)
     found = {}
     for proc in (server, client):
         found[proc.name.split("#")[0]] = lines = proc.stderr().splitlines()

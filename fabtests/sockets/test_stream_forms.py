@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """64 MiB of seeded random data each way at once through every call form: in each pairing no byte is lost, repeated or
-out of place. Connections start on the kernel and are lifted midway, with data in flight."""
+out of place. Connections start on the kernel and are offloaded midway, with data in flight."""
 
 import os
 import random
@@ -13,13 +13,13 @@ BYTES = 64 << 20
 SEED = int(os.environ.get("FABTESTS_SEED", "0")) or random.randrange(1, 1 << 32)
 
 
-def forms(run, pair, style, family, size, env=None, lifted=True, splice_from=None):
+def forms(run, pair, style, family, size, env=None, offloaded=True, splice_from=None):
     server, client = peers.run_both(run, pair, "sockets/programs/stream_forms", "--family", family, style, size,
                                     size if splice_from is None else splice_from, SEED, env=env)
     for proc in (server, client):
         assert f"sent {size} bytes" in proc.stdout() and f"received {size} bytes" in proc.stdout()
     if pair.both:
-        assert not lifted or (client.log().accelerated() and server.log().accelerated()), "never accelerated"
+        assert not offloaded or (client.log().accelerated() and server.log().accelerated()), "never accelerated"
 
 
 @pytest.mark.parametrize("style", ["blocking", "nonblocking", "crowd"])
@@ -31,7 +31,7 @@ def test_all_forms(run, pair, style):
 @pytest.mark.parametrize("part", [0, 0.5], ids=["from the start", "from the middle"])
 def test_splice(run, pair, style, part):
     """splice ends the acceleration of a connection: the way back to the kernel, with data in flight."""
-    forms(run, pair, style, "4", BYTES // 2, lifted=part > 0, splice_from=int(BYTES // 2 * part))
+    forms(run, pair, style, "4", BYTES // 2, offloaded=part > 0, splice_from=int(BYTES // 2 * part))
 
 
 @pytest.mark.parametrize("family", ["6", "mapped"])
@@ -48,6 +48,6 @@ def test_sleeping(run, pair, style):
 
 @pytest.mark.pairs(pairing.VMA_DEFAULT)
 @pytest.mark.parametrize("after", [1, 2, 5, 100, 500])
-def test_lift_at(run, pair, after):
+def test_offload_at(run, pair, after):
     """The switch at other places of the stream."""
     forms(run, pair, "blocking", "4", BYTES // 4, env={"VMA_LIFT_AFTER": str(after)})

@@ -11,7 +11,7 @@ ENV = {"spins": {"VMA_SPEC": "none"}, "sleeps": {"VMA_SPEC": "none", "VMA_RX_POL
 @pytest.mark.parametrize("transport", ["tcp", "udp"])
 @pytest.mark.parametrize("way", ["recv", "poll", "poll_two", "epoll"])
 def test_one_is_woken(run, way, transport, spec):
-    peers.run_both(run, pairing.VMA_LATENCY, "sockets/programs/threads_asleep", way, transport, lift=True, env=ENV[spec])
+    peers.run_both(run, pairing.VMA_LATENCY, "sockets/programs/threads_asleep", way, transport, offload=True, env=ENV[spec])
 
 
 @pytest.mark.parametrize("transport", ["tcp", "udp"])

@@ -201,8 +201,8 @@ Client::Outcome Client::refuse(const char *why)
 
 // ---- its death ------------------------------------------------------------------------------------------------------
 
-// Descriptors are closed one after another, the steering program and the sockets that the connections were lifted from
-// perhaps after this one: when the process has ended all of them are.
+// Descriptors are closed one after another, the steering program and the sockets that the connections were offloaded
+// from perhaps after this one: when the process has ended all of them are.
 Client::Outcome Client::on_hangup(Nanos now)
 {
     socket_.reset();

@@ -133,7 +133,7 @@ std::uint64_t most_streams(const ProcessLimits &limits, std::uint64_t ring)
 
 namespace {
 
-// Lift lock.
+// Offload lock.
 constinit struct {
     std::uint64_t most = 0; // 0: nobody has asked
     std::uint64_t looked_at = 0;

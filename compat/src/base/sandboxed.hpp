@@ -16,7 +16,7 @@ inline bool sandboxed()
 // Before the first socket: the filters that the program was started under, as far as is known.
 void remember_inherited_filters();
 
-// Before something is opened that acceleration needs, with the lift lock held: looks at the filters of this thread.
+// Before something is opened that acceleration needs, with the offload lock held: looks at the filters of this thread.
 // False: not here; said in the log, once.
 bool filters_allow();
 

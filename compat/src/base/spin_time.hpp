@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "compat/src/base/clock.hpp"
-#include "compat/src/base/crowd.hpp"
+#include "compat/src/base/oversubscription.hpp"
 #include "compat/src/base/spin_habit.hpp"
 
 namespace vma::mux {
@@ -17,7 +17,7 @@ namespace vma::mux {
 // `unsaid`: the user has said nothing of how long.
 inline bool goes_by_habit(bool unsaid)
 {
-    return unsaid && !g_crowd.devices_are_polled.load(std::memory_order_relaxed);
+    return unsaid && !g_oversubscription.devices_are_polled.load(std::memory_order_relaxed);
 }
 
 class SpinTime
@@ -28,13 +28,13 @@ public:
         : start_(now_ns()), last_(start_), end_(deadline), limited_(microseconds >= 0)
     {
         if (limited_)
-            end_ = crowded(start_) ? start_ : std::min(end_, start_ + microseconds * 1000);
+            end_ = oversubscribed(start_) ? start_ : std::min(end_, start_ + microseconds * 1000);
     }
     // By what it has brought lately.
     SpinTime(SpinHabit &habit, Rest &rest, std::int64_t deadline)
         : start_(now_ns()), last_(start_), end_(start_), habit_(&habit), rest_(&rest)
     {
-        if (!crowded(start_) && start_ >= rest.until && habit.is_due())
+        if (!oversubscribed(start_) && start_ >= rest.until && habit.is_due())
             end_ = std::min(deadline, start_ + SpinHabit::kMostNs);
         polite_ = habit.by_turns();
         polite_after_ = polite_ ? 0 : kTurnsAfter;
@@ -77,7 +77,7 @@ private:
     bool over_by_word()
     {
         const std::int64_t now = now_ns();
-        if (polite_ && yield_finds_crowd(now) && limited_)
+        if (polite_ && yield_finds_oversubscription(now) && limited_)
             return true;
         polite_ = now - start_ > kPoliteAfter;
         return now >= end_;
@@ -94,7 +94,7 @@ private:
         }
         polite_ = now - start_ >= polite_after_;
         others_ran_ = false;
-        if (polite_ && gives_turns(*rest_, now) && !crowded(now)) {
+        if (polite_ && gives_turns(*rest_, now) && !oversubscribed(now)) {
             ::sched_yield();
             last_ = now_ns();
             others_ran_ = last_ - now >= kEmptyTurn;

@@ -33,7 +33,7 @@ struct Params {
     bool rx_poll_learns;                  // nobody has said `rx_poll`: what spins bring decides
     bool select_poll_learns;              // likewise
     bool ring_per_set;                    // likewise of `ring_logic_rx`: each epoll set has one
-    bool lift_learns;                     // likewise of `lift_after`: how long connections live decides
+    bool offload_learns;                  // likewise of `lift_after`: how long connections live decides
     std::uint32_t lift_after;             // VMA_LIFT_AFTER: sends and receives before a stream leaves the kernel
     std::uint32_t idle_streams;           // VMA_IDLE_STREAMS: accelerated connections beyond which idle ones are let go
     std::uint32_t idle_msec;              // VMA_IDLE_MSEC: how long one has carried nothing by then

@@ -66,7 +66,7 @@ namespace {
     params.rx_poll_learns = no_profile && variable("VMA_RX_POLL") == nullptr;
     params.select_poll_learns = no_profile && variable("VMA_SELECT_POLL") == nullptr;
     params.ring_per_set = no_profile && variable("VMA_RING_ALLOCATION_LOGIC_RX") == nullptr && !params.socketxtreme;
-    params.lift_learns = no_profile && variable("VMA_LIFT_AFTER") == nullptr;
+    params.offload_learns = no_profile && variable("VMA_LIFT_AFTER") == nullptr;
     if (params.socketxtreme) { // the program polls, and its packets are the device's
         preset(params.rx_wre, "VMA_RX_WRE", 16000, 1024);
         preset(params.gro_streams_max, "VMA_GRO_STREAMS_MAX", 32, 0);

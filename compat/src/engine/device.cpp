@@ -13,7 +13,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_ext_vma.h>
 
-#include "compat/src/base/crowd.hpp"
+#include "compat/src/base/oversubscription.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ports.hpp"
@@ -33,7 +33,7 @@ constexpr std::size_t kRemoteQueue = 4096; // the provider makes it longer
 
 enum : int { kUnknown, kNowhere, kHere };
 
-// Written with the lift lock held, and the atomic ones read without.
+// Written with the offload lock held, and the atomic ones read without.
 constinit struct {
     Device of[kMostDevices];
     std::atomic<int> wait_fd{-1};
@@ -148,8 +148,8 @@ Device *open_new(fi_info &info)
     engine_exclude_polling(true); // whoever polls sees all of it
     *place = d;
     if (is_port(info))
-        mux::g_crowd.turns_are_for_ports.store(true, std::memory_order_relaxed);
-    mux::g_crowd.devices_are_polled.store(true, std::memory_order_relaxed);
+        mux::g_oversubscription.turns_are_for_ports.store(true, std::memory_order_relaxed);
+    mux::g_oversubscription.devices_are_polled.store(true, std::memory_order_relaxed);
     place->polls_before = engine_polls();
     g_remote_devices.fetch_add(1, std::memory_order_release);
     engine_exclude_polling(false);

@@ -33,7 +33,7 @@ struct Device {
     std::uint32_t interface = 0;    // likewise: its index
     std::uint64_t network = 0;      // likewise: the namespace that it is in
     fi_info *stream_info = nullptr; // likewise: what its streams are opened with, once there was one
-    std::uint32_t users = 0;        // endpoints and listeners; lift lock
+    std::uint32_t users = 0;        // endpoints and listeners; offload lock
     DeviceTime time;                // likewise: of its stamps
     bool failed = false;            // opens nothing more; closed when it has no users
     bool moderates = false;         // takes a moderation of its interrupts; this and below: helper thread
@@ -69,16 +69,16 @@ bool arm(const Device &d, fid &queue);
 // ---- those that reach other hosts: RDMA devices and Ethernet ports --------------------------------------------------
 
 inline constexpr std::size_t kMostDevices = 4;
-extern std::atomic<unsigned> g_remote_devices; // open ones; written with the lift lock held
+extern std::atomic<unsigned> g_remote_devices; // open ones; written with the offload lock held
 
 // Whether this host has an RDMA device: looked at once.
 bool rdma_is_here();
 
-// Helper thread, lift lock held. The device that `info` is of, opened if it is the first time; nullptr: it can't be
+// Helper thread, offload lock held. The device that `info` is of, opened if it is the first time; nullptr: it can't be
 // used now.
 Device *remote_device(fi_info &info);
 
-// `take` gets each open device; the lock that keeps them open is held: the lift lock or the poll lock.
+// `take` gets each open device; the lock that keeps them open is held: the offload lock or the poll lock.
 template <typename Take> void each_remote_device(Take take);
 Device &remote_device_at(std::size_t place);
 
@@ -88,8 +88,8 @@ bool arm_remote_events(); // likewise, helper thread
 // device was opened yet.
 int remote_wait_fd();
 int remote_event_fd();
-void tell_queues();          // vma_stats, of what completion queues and ports count; helper thread, lift lock held
-void close_failed_devices(); // helper thread, lift lock held
+void tell_queues();          // vma_stats, of what completion queues and ports count; helper thread, offload lock held
+void close_failed_devices(); // helper thread, offload lock held
 void remote_devices_after_fork_in_child();
 
 template <typename Take> void each_remote_device(Take take)

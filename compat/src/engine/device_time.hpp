@@ -30,7 +30,7 @@ struct TimeSkills {
 TimeBy choose_time(int wanted, const TimeSkills *devices, std::size_t count);
 
 struct DeviceTime {
-    // lift lock
+    // offload lock
     bool asked = false; // what it can is known
     TimeSkills can;
     TimeLine followed;
@@ -41,14 +41,14 @@ struct DeviceTime {
     Line line;
 };
 
-// Helper thread, or where a socket begins to ask for such times; lift lock held. Looks at the clocks that are due,
+// Helper thread, or where a socket begins to ask for such times; offload lock held. Looks at the clocks that are due,
 // which takes some microseconds a second and device, and decides anew where there are other devices than before.
 void follow_device_times();
 
 // Poll lock held. A stamp of the port with this interface, not 0, as the program is told; 0: it isn't.
 std::int64_t time_of_device(std::uint32_t interface, std::int64_t stamp);
 
-// Lift lock held. Whether sockets that ask for the device's times get them by this port.
+// Offload lock held. Whether sockets that ask for the device's times get them by this port.
 bool tells_device_times(const Device &d);
 
 } // namespace vma::sock

@@ -209,7 +209,7 @@ void engine_end()
 {
     bool ran = false;
     {
-        const LockGuard guard(g_lift_lock);
+        const LockGuard guard(g_offload_lock);
         ran = g_engine.state == EngineState::kRunning;
         g_engine.state = EngineState::kFailed;
         if (ran)
@@ -219,7 +219,7 @@ void engine_end()
         return;
     engine_wake_helper();
     join_helper_thread();
-    const LockGuard guard(g_lift_lock);
+    const LockGuard guard(g_offload_lock);
     close_all_retired();
     const Objects o = g_engine.objects;
     const DatagramObjects datagrams = std::exchange(g_engine.datagrams, {});

@@ -13,7 +13,7 @@ namespace vma::sock {
 
 class Socket;
 
-// The one that the socket is on: what comes for it comes there, until it is plain again.
+// The one that the socket is on: what comes for it comes there, until it is kernel-only again.
 RingMask rings_of(const Socket &s);
 // Those of them that are open.
 RingMask open_rings(RingMask rings);
@@ -79,7 +79,7 @@ inline unsigned engine_look(RingMask rings = kMainRing)
 }
 
 // A thread that is about to sleep in the kernel on descriptors. While registered, kick_sleepers() (a socket became
-// dual) and wake() end its sleep through wake_fd(), the thread's own eventfd; the destructor drains it.
+// offloaded) and wake() end its sleep through wake_fd(), the thread's own eventfd; the destructor drains it.
 // Order of use: construct, look at all conditions again, sleep.
 class Sleeper
 {

@@ -12,7 +12,7 @@ namespace vma::sock {
 
 enum class EngineState { kNone, kRunning, kFailed };
 
-// The lift lock guards what has no other.
+// The offload lock guards what has no other.
 struct Engine {
     EngineState state = EngineState::kNone;
     Objects objects; // replaced with the poll lock held too

@@ -119,7 +119,7 @@ void fork_comes()
 
 void fork_is_over()
 {
-    const LockGuard guard(g_lift_lock);
+    const LockGuard guard(g_offload_lock);
     wake_for_retired();
 }
 
@@ -134,7 +134,7 @@ void fork_begins()
 void clone_begins()
 {
     {
-        const LockGuard guard(g_lift_lock);
+        const LockGuard guard(g_offload_lock);
         close_all_retired();
     }
     fork_begins();

@@ -6,9 +6,9 @@
 
 namespace vma::sock {
 
-// Held by a thread that forks, from before the first handler on, and while a socket is lifted; who lifts only tries it.
-// Also while the provider is loaded, where its handlers go past us: a fork that had begun by then would go by the wrong
-// order of handlers.
+// Held by a thread that forks, from before the first handler on, and while a socket is offloaded; who offloads only
+// tries it. Also while the provider is loaded, where its handlers go past us: a fork that had begun by then would go by
+// the wrong order of handlers.
 extern Mutex g_fork_gate;
 
 // Before the handlers, with the gate held: what needs memory, as an allocator (jemalloc) is locked by its own handler,

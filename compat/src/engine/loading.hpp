@@ -17,7 +17,7 @@ enum class Part : std::uint8_t { kProvider, kRdma }; // the second needs the fir
 enum class Loaded : std::uint8_t { kNotYet, kTried, kLost };
 Loaded loaded(Part part);
 
-// By who has come to kNotYet, when the lift lock is given back; a lock of one socket may be held. True: a part was
+// By who has come to kNotYet, when the offload lock is given back; a lock of one socket may be held. True: a part was
 // loaded just now, or found not to be there: he may try again. One load for each where nobody wants it. Keeps errno.
 bool load_what_is_wanted();
 

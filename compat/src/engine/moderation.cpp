@@ -25,7 +25,7 @@ constexpr std::uint64_t kLargePacket = 1024;     // bytes
 constexpr std::uint64_t kHighRate = 450'000;     // packets a second
 constexpr std::uint64_t kMostModeration = 65535; // of ibv_modify_cq()
 
-// vma_modify_ring()'s, since it was called. Lift lock.
+// vma_modify_ring()'s, since it was called. Offload lock.
 constinit struct {
     bool valid = false;
     Moderation moderation;
@@ -90,7 +90,7 @@ void moderate(Device &d)
 
 unsigned moderate_as_asked(std::uint32_t completions, std::uint32_t period)
 {
-    const LockGuard guard(g_lift_lock);
+    const LockGuard guard(g_offload_lock);
     g_asked.valid = true;
     g_asked.moderation = {narrow(completions), narrow(period)};
     unsigned taken = 0;

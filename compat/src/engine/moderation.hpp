@@ -9,14 +9,14 @@ namespace vma::sock {
 
 struct Device;
 
-void moderate(Device &d); // one that was just opened; helper thread, lift lock held
+void moderate(Device &d); // one that was just opened; helper thread, offload lock held
 
 // What the program asks for (vma_modify_ring()), instead of VMA_CQ_MODERATION_* and VMA_CQ_AIM_*, from now on: by all
 // that are open, and that will be. Completions and us, 65535 at most: more is that. How many devices took it. Takes the
-// lift lock.
+// offload lock.
 unsigned moderate_as_asked(std::uint32_t completions, std::uint32_t period);
 
-// Helper thread, lift lock held: looks at what has come since the last look, if it is time for one.
+// Helper thread, offload lock held: looks at what has come since the last look, if it is time for one.
 void adapt_moderation(std::uint32_t turns);
 
 struct Moderation {

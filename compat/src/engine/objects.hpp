@@ -28,8 +28,8 @@ struct Objects : Device {
     std::uint16_t port = 0; // of pep, host byte order
 };
 
-// Starts the engine of this process once; lift lock held. False: it can't be (said once in the log); or the provider is
-// not loaded yet, and whoever has taken the lift lock calls load_what_is_wanted() when he has given it back.
+// Starts the engine of this process once; offload lock held. False: it can't be (said once in the log); or the provider
+// is not loaded yet, and whoever has taken the offload lock calls load_what_is_wanted() when he has given it back.
 bool engine_start();
 bool engine_has_failed(); // likewise
 // No socket has an endpoint, and none will: the helper thread ends, and what is open is closed as far as other devices
@@ -38,7 +38,7 @@ void engine_end();
 const Objects &engine_objects();
 Device &engine_device(); // the local one
 void engine_wake_helper();
-void engine_update_active(); // after either list of sockets has changed; lift lock held
+void engine_update_active(); // after either list of sockets has changed; offload lock held
 
 // What datagrams need besides. Once opened they stay.
 struct DatagramObjects {
@@ -46,10 +46,10 @@ struct DatagramObjects {
     fid_ep *ep = nullptr;   // sends for all sockets, and takes what comes for those on the main ring
     std::uint16_t port = 0; // host byte order
 };
-bool engine_start_datagrams(); // and the engine; lift lock held. False: it can't be (said once in the log)
+bool engine_start_datagrams(); // and the engine; offload lock held. False: it can't be (said once in the log)
 const DatagramObjects &engine_datagrams();
-// One more endpoint, for what comes for sockets on the ring of `cq`; engine_start_datagrams() has been true. Lift lock
-// held. 0 or a negative fi_errno, and then there may be an `ep` to close.
+// One more endpoint, for what comes for sockets on the ring of `cq`; engine_start_datagrams() has been true. Offload
+// lock held. 0 or a negative fi_errno, and then there may be an `ep` to close.
 int engine_open_datagrams(fid_cq &cq, udp::Arrivals &arrivals, fid_ep *&ep, std::uint16_t &port);
 void engine_exclude_polling(bool exclude, RingMask rings = kMainRing); // takes and gives back the poll locks
 // Somebody of those sleeps on the descriptor, and it is not readable.
@@ -57,7 +57,7 @@ bool will_be_woken(const std::atomic<std::uint32_t> &asleep, int fd);
 void engine_after_fork_in_child();
 void *help_engine(void *); // helper_work.cpp: the helper thread, until it is to end
 
-extern Mutex g_lift_lock;      // guards lifting and the list below
-extern Socket *g_live_sockets; // those with a connected endpoint; lift lock
+extern Mutex g_offload_lock;   // guards offloading and the list below
+extern Socket *g_live_sockets; // those with a connected endpoint; offload lock
 
 } // namespace vma::sock

@@ -27,7 +27,7 @@ constinit std::atomic<std::uint32_t> g_at_places{0};
 
 namespace {
 
-// `places`, `count` and `open` are written with the lift lock held; all are read without.
+// `places`, `count` and `open` are written with the offload lock held; all are read without.
 constinit struct {
     std::atomic<fi_vma_place *> places{nullptr};
     std::atomic<std::uint32_t> count{0};
@@ -165,7 +165,7 @@ void places_after_fork_in_child()
 std::uint32_t place_for_input(Socket &s, int fd)
 {
     const std::uint32_t count = g_state.count.load(std::memory_order_relaxed);
-    if (!g_state.open.load(std::memory_order_acquire) || ring_of(s) != kMainRing || sandboxed() || !dual(s) ||
+    if (!g_state.open.load(std::memory_order_acquire) || ring_of(s) != kMainRing || sandboxed() || !offloaded(s) ||
         g_remote_devices.load(std::memory_order_relaxed) != 0)
         return kNoPlace;
     const LockGuard guard(s.rx_lock); // its endpoint stays
@@ -188,7 +188,7 @@ void tell_kernel_news()
     constexpr int kMost = 64;
     epoll_event events[kMost];
     const int n = libc::real.epoll_wait(kernel_news_fd(), events, kMost, 0);
-    const LockGuard guard(g_lift_lock); // none becomes another one meanwhile
+    const LockGuard guard(g_offload_lock); // none becomes another one meanwhile
     for (int i = 0; i < n; ++i) {
         Socket &s = *socket_by_index(static_cast<std::uint32_t>(events[i].data.u64));
         if (mark_of(s) != events[i].data.u64)

@@ -13,8 +13,8 @@
 
 namespace vma::sock {
 
-// Of the main ring's queue, until they are closed; lift lock held. No socket has an endpoint then. False: somebody is
-// there still, who needs the queue's memory.
+// Of the main ring's queue, until they are closed; offload lock held. No socket has an endpoint then. False: somebody
+// is there still, who needs the queue's memory.
 void open_places(const fi_vma_places &places);
 bool close_places();
 void places_after_fork_in_child();

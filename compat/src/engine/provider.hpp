@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The provider libvma-fi.so: loaded by the first socket that wants it, asked for its devices, given our log. What is
-// opened of it stands in engine.hpp and device.hpp. Lift lock held, but for the loading itself.
+// opened of it stands in engine.hpp and device.hpp. Offload lock held, but for the loading itself.
 #pragma once
 
 #include <rdma/fabric.h>

@@ -22,7 +22,7 @@ struct Region {
     std::uint32_t key = 0;
     std::uint32_t users = 0;
 };
-[[VMA_TABLE]] constinit Region g_regions[kMostRegions]; // lift lock
+[[VMA_TABLE]] constinit Region g_regions[kMostRegions]; // offload lock
 
 template <typename Take> bool each_region(const void *address, std::size_t length, Take take)
 {
@@ -88,7 +88,7 @@ int register_on_all(void *address, std::size_t length)
 
 int register_memory(void *address, std::size_t length, std::uint32_t &key)
 {
-    const LockGuard guard(g_lift_lock);
+    const LockGuard guard(g_offload_lock);
     if (!each_region(address, length, [](Region &r) { ++r.users; }))
         if (const int error = register_on_all(address, length); error != 0)
             return error;
@@ -100,7 +100,7 @@ int register_memory(void *address, std::size_t length, std::uint32_t &key)
 
 int deregister_memory(void *address, std::size_t length)
 {
-    const LockGuard guard(g_lift_lock);
+    const LockGuard guard(g_offload_lock);
     const bool any = each_region(address, length, [](Region &r) {
         if (--r.users == 0)
             drop(r);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Memory of the program's own that it has registered with the devices that are open (register_memory_on_ring()):
-// pinned, and known to them by a key. Thread-safe; each function takes the lift lock, or wants it held.
+// pinned, and known to them by a key. Thread-safe; each function takes the offload lock, or wants it held.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ int register_memory(void *address, std::size_t length, std::uint32_t &key);
 int deregister_memory(void *address, std::size_t length);
 inline constexpr std::size_t kMostRegions = 256; // of all devices
 
-void forget_registrations(const Device &d); // it is about to be closed; lift lock held
+void forget_registrations(const Device &d); // it is about to be closed; offload lock held
 void registrations_after_fork_in_child();   // they are the parent's
 
 } // namespace vma::sock

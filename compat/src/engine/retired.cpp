@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMostAtOnce = 8; // no other thread polls meanwhile
 
-// Written with the lift lock held.
+// Written with the offload lock held.
 [[VMA_TABLE]] constinit struct {
     std::atomic<bool> may_close{false}; // there are some, and no fork is on its way
     SocketSet sockets;                  // whose `retired` counts
@@ -70,7 +70,7 @@ bool close_some_retired()
 {
     if (!g_retired.may_close.load(std::memory_order_acquire))
         return false;
-    const LockGuard guard(g_lift_lock);
+    const LockGuard guard(g_offload_lock);
     if (any_retired())
         close_next(kMostAtOnce);
     if (any_retired())

@@ -10,14 +10,14 @@ namespace vma::sock {
 
 class Socket;
 
-// Lift lock held. The endpoint is a local one that is cut and has no unread bytes. False: the caller closes it, as one
-// of this socket waits.
+// Offload lock held. The endpoint is a local one that is cut and has no unread bytes. False: the caller closes it, as
+// one of this socket waits.
 bool retire(Socket &s, fid_ep &endpoint);
 void retired_must_stay();           // a fork comes: the helper thread closes no more for now
-void retired_may_go();              // it is over; lift lock held, no memory to be had
-void wake_for_retired();            // the helper thread, which may be asleep; lift lock held, behind all handlers
+void retired_may_go();              // it is over; offload lock held, no memory to be had
+void wake_for_retired();            // the helper thread, which may be asleep; offload lock held, behind all handlers
 bool close_some_retired();          // helper thread, no lock held. True: there are more
-void close_all_retired();           // lift lock held
+void close_all_retired();           // offload lock held
 void retired_after_fork_in_child(); // they are the parent's
 
 } // namespace vma::sock

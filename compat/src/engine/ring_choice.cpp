@@ -340,7 +340,7 @@ void move_if_due(Socket &s)
     case RingMove::kStays:
         return;
     case RingMove::kWanted:
-        if (dual(s) && s.endpoint != nullptr && !s.connecting)
+        if (offloaded(s) && s.endpoint != nullptr && !s.connecting)
             begin_move(s);
         return;
     case RingMove::kReturning:

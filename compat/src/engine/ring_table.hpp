@@ -22,16 +22,16 @@ struct alignas(64) Ring {
     std::uint64_t most = 0;               // that one found
     fid_cq *cq = nullptr;                 // once it is in g_more_rings.open
     int fd = -1;
-    fid_ep *datagrams = nullptr;     // that come for its sockets, once there was one. Lift lock
+    fid_ep *datagrams = nullptr;     // that come for its sockets, once there was one. Offload lock
     std::uint16_t datagram_port = 0; // of it, host byte order; 0: there is none
     udp::Arrivals arrivals;          // of it
     std::uint64_t polls_seen = 0;    // helper thread
-    RingKey key;                     // whose it is, while it has users. Lift lock
-    std::uint32_t users = 0;         // endpoints. Lift lock
+    RingKey key;                     // whose it is, while it has users. Offload lock
+    std::uint32_t users = 0;         // endpoints. Offload lock
 };
 
-extern Ring g_rings[kMostRings]; // lift lock; of the first, the engine's own, only `users` counts
+extern Ring g_rings[kMostRings]; // offload lock; of the first, the engine's own, only `users` counts
 
-int open_ring(Ring &r); // lift lock held. 0 or a negative fi_errno, with nothing open
+int open_ring(Ring &r); // offload lock held. 0 or a negative fi_errno, with nothing open
 
 } // namespace vma::sock

@@ -18,7 +18,7 @@ class Socket;
 inline constexpr unsigned kMostRings = 32; // the engine's own among them
 
 // ---- for the engine: as its functions of those names, and only about the rings that are open and in `rings`
-// Without the engine's own. Written with the lift lock held, read without.
+// Without the engine's own. Written with the offload lock held, read without.
 struct MoreRings {
     std::atomic<RingMask> open{0};
     std::atomic<int> all_fd{-1}; // an epoll set of all queues' descriptors
@@ -37,7 +37,7 @@ int more_rings_fd(unsigned ring);
 int fd_of_all_rings(int first);
 void rings_after_fork_in_child();
 
-// ---- for lifting; lift lock held
+// ---- for offloading; offload lock held
 // By the thread of the program that uses the socket, before there is an endpoint: whose it is.
 void claim_ring(Socket &s);
 // The ring for a new endpoint of the local device. It counts as used until leave_ring().
@@ -49,7 +49,7 @@ void enter_datagram_ring(Socket &s);
 std::uint16_t datagram_port_of(const Socket &s);
 struct Objects;
 fid_cq *queue_of_ring(const Objects &objects, unsigned ring);
-// Helper thread: back to the kernel, if another thread's ring would be the right one. The next lift takes that one.
+// Helper thread: back to the kernel, if another thread's ring would be the right one. The next offload takes that one.
 void move_if_due(Socket &s);
 const char *name_of_ring(unsigned ring);
 const char *name_of_ring(const Socket &s); // for the counters: "local", "local ring 3"

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "compat/src/base/crowd.hpp"
+#include "compat/src/base/oversubscription.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/engine/loading.hpp"
 #include "compat/src/engine/objects.hpp"
@@ -26,7 +26,7 @@ namespace vma::sock {
 
 namespace {
 
-// Set before the first socket, then with the lift lock held.
+// Set before the first socket, then with the offload lock held.
 constinit struct {
     libc::Seccomp inherited = {};
     bool looked = false; // since then only now and then
@@ -53,7 +53,7 @@ void say(const libc::Seccomp &now, const char *refused)
 void begin_sandbox()
 {
     g_sandboxed.store(true, std::memory_order_seq_cst);
-    mux::g_crowd.until.store(mux::kNoTurns, std::memory_order_release);
+    mux::g_oversubscription.until.store(mux::kNoTurns, std::memory_order_release);
 }
 
 // What the library has taken of the heap, and has just given back, must not make the program's next malloc() or free()
@@ -115,7 +115,7 @@ void stay_in_sandbox()
     for (std::uint32_t i = 0; i < count; ++i) {
         Socket &s = *socket_by_index(i);
         const Mode mode = s.mode.load(std::memory_order_acquire);
-        if (mode == Mode::kPlain || mode == Mode::kDual)
+        if (mode == Mode::kKernelOnly || mode == Mode::kOffloaded)
             pin_to_kernel(s, "system call filter");
     }
     kMultiplexers.leave_sets();
@@ -139,7 +139,7 @@ void sandbox_comes(const char *how)
 bool may_forget(int fd)
 {
     const Socket *const s = lookup(fd);
-    return s == nullptr || (!dual(*s) && s->extra.load(std::memory_order_acquire) == nullptr);
+    return s == nullptr || (!offloaded(*s) && s->extra.load(std::memory_order_acquire) == nullptr);
 }
 
 } // namespace vma::sock

@@ -45,7 +45,7 @@ struct Trial {
     long arguments[6];
 };
 
-// Lift lock, and the child's while its parent waits.
+// Offload lock, and the child's while its parent waits.
 [[VMA_TABLE]] constinit struct {
     bool tried = false;
     const char *refused = nullptr;

@@ -5,7 +5,7 @@
 
 namespace vma::sock {
 
-// The first call that they refuse, or nullptr; tried once. Lift lock held. The child shares the memory and nothing
+// The first call that they refuse, or nullptr; tried once. Offload lock held. The child shares the memory and nothing
 // else, gives no signal when it ends, and the calling thread stands still meanwhile, some 100 us; what its filters do
 // to it they do to it alone.
 const char *refused_call();

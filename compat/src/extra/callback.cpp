@@ -223,8 +223,8 @@ ssize_t receive_one(sock::Socket &s, int fd, msghdr &message, int flags)
 // has no ring the kernel gave all that it had.
 bool has_more(const sock::Socket &s)
 {
-    return has_ready(s) ||
-           (sock::dual(s) && (sock::has_input(s) || s.rx.path.load(std::memory_order_relaxed) == sock::Path::kKernel));
+    return has_ready(s) || (sock::offloaded(s) &&
+                            (sock::has_input(s) || s.rx.path.load(std::memory_order_relaxed) == sock::Path::kKernel));
 }
 
 // What is left of the message's parts behind `done` bytes, or the first of it.
@@ -256,10 +256,10 @@ ssize_t receive_bytes(sock::Socket &s, int fd, msghdr &message, int flags)
     const bool all = (flags & MSG_WAITALL) != 0;
     const std::size_t total = sock::total_length(message);
     std::size_t done = 0;
-    for (bool was_full = true; done < total && (was_full || has_more(s) || (all && sock::dual(s)));) {
+    for (bool was_full = true; done < total && (was_full || has_more(s) || (all && sock::offloaded(s)));) {
         Rest rest(message, done);
         const ssize_t n = receive_one(s, fd, rest.message, done == 0 || all ? flags : flags | MSG_DONTWAIT);
-        if (n < 0 && done != 0 && sock::dual(s))
+        if (n < 0 && done != 0 && sock::offloaded(s))
             sock::keep_error(s, errno);
         if (n <= 0)
             return done != 0 ? static_cast<ssize_t>(done) : n;
@@ -307,7 +307,7 @@ ssize_t receive_screened(sock::Socket &s, int fd, msghdr &message, int flags)
 bool screen(sock::Socket &s, int fd)
 {
     State *const state = find_state(s);
-    if (state == nullptr || !sock::dual(s) || !has_room_for_packets(s))
+    if (state == nullptr || !sock::offloaded(s) || !has_room_for_packets(s))
         return true;
     if ((sock::ready_events(s, fd, POLLIN) & (POLLERR | POLLHUP)) != 0)
         return true; // an error is the program's to take

@@ -37,7 +37,7 @@ void dump(const sock::Socket &s, int fd, config::Level level)
     const char *const reason = s.kernel_reason;
     const std::uint64_t dummies = state != nullptr ? state->dummy_sent.load(std::memory_order_relaxed) : 0;
     config::log_line(level, "fd=%d: %s, %s, %s%s", fd, sock::connection_name(s, name),
-                     sock::dual(s) ? "accelerated" : "on the kernel",
+                     sock::offloaded(s) ? "accelerated" : "on the kernel",
                      s.nonblocking.load(std::memory_order_relaxed) ? "non-blocking" : "blocking",
                      reason != nullptr ? reason : "");
     if (!sock::protocol(s).messages && sock::transport(s).spans) // whose TCP counts them

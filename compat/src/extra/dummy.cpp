@@ -20,7 +20,7 @@ namespace {
 
 bool is_accelerated(const sock::Socket &s)
 {
-    return sock::protocol(s).messages ? !sock::udp::only_kernel_sends(s) : sock::dual(s);
+    return sock::protocol(s).messages ? !sock::udp::only_kernel_sends(s) : sock::offloaded(s);
 }
 
 // Where the next bytes would go.

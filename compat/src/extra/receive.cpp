@@ -80,7 +80,7 @@ ssize_t receive_stream(sock::Socket &s, int fd, msghdr &message, int flags, bool
     sock::Wait wait;
     std::optional<sock::Call> call;
     for (;;) {
-        if (!sock::dual(s))
+        if (!sock::offloaded(s))
             return copy(s, fd, message, flags, force);
         ssize_t n = borrow(s, arrival);
         if (n == 0 && sock::engine_poll(sock::ring_of(s)) != 0)
@@ -112,7 +112,7 @@ ssize_t receive(sock::Socket &s, int fd, msghdr &message, int flags, bool force,
 
 ssize_t glance(sock::Socket &s, int fd, msghdr &message, Arrival &arrival)
 {
-    if (!sock::dual(s) || !sock::transport(s).spans)
+    if (!sock::offloaded(s) || !sock::transport(s).spans)
         return -EAGAIN;
     if (sock::protocol(s).messages) {
         const ssize_t n = sock::udp::glance(s, fd, &message, arrival.copied, arrival.loans[0], arrival.about);

@@ -31,8 +31,8 @@ struct State {
     sock::Mutex ready_lock;            // of what a callback has let through, and is not read yet
     Packet *first_ready = nullptr;
     Packet *last_ready = nullptr;
-    sock::Glimpsed<std::uint32_t> ready_count = 0;
-    sock::Glimpsed<std::uint32_t> ready_bytes = 0;
+    sock::Racy<std::uint32_t> ready_count = 0;
+    sock::Racy<std::uint32_t> ready_bytes = 0;
     Packet *packets = nullptr; // that the program holds; the packets' lock
 };
 

@@ -229,7 +229,7 @@ bool is_open(const Hot &hot)
 bool may_have_something(const Hot &hot)
 {
     const sock::Socket &s = *hot.socket;
-    if (hot.by_kernel || !sock::dual(s) || !sock::transport(s).spans || sock::ring_of(s) != sock::kMainRing)
+    if (hot.by_kernel || !sock::offloaded(s) || !sock::transport(s).spans || sock::ring_of(s) != sock::kMainRing)
         return true;
     return sock::protocol(s).has_input(s);
 }
@@ -245,7 +245,7 @@ Served serve_one(Output &out, Hot &hot)
     if (!is_open(hot))
         return Served::kOver;
     // Or one that never runs out of datagrams by the endpoint would never be found to have none by the kernel.
-    if (hot.by_kernel && sock::protocol(*hot.socket).messages && sock::dual(*hot.socket))
+    if (hot.by_kernel && sock::protocol(*hot.socket).messages && sock::offloaded(*hot.socket))
         hot.by_kernel = kernel_has_something(hot.fd);
     return may_have_something(hot) ? serve(out, *hot.socket, hot.fd, hot.by_kernel) : Served::kNothing;
 }
@@ -261,7 +261,7 @@ void serve_hot(Output &out)
         hot.idle = served == Served::kSomething ? 0 : hot.idle + 1;
         hot.by_kernel &= served == Served::kSomething;
         const bool edge_tells =
-            served == Served::kNothing && (sock::protocol(*hot.socket).messages || !sock::dual(*hot.socket));
+            served == Served::kNothing && (sock::protocol(*hot.socket).messages || !sock::offloaded(*hot.socket));
         if (served == Served::kOver || edge_tells || hot.idle > kIdleMost)
             hot = g_look.hot[--count]; // an edge of the set brings it back
         else

@@ -14,7 +14,7 @@
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/rules/rules.hpp"
-#include "compat/src/sharing/stash.hpp"
+#include "compat/src/sharing/leftovers.hpp"
 #include "compat/src/stats/region.hpp"
 
 namespace {

@@ -4,7 +4,7 @@
 
 #include "compat/src/intercept/vector.hpp"
 
-#include "compat/src/sharing/stash.hpp"
+#include "compat/src/sharing/leftovers.hpp"
 
 namespace vma::intercept {
 

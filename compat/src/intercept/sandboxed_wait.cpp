@@ -5,7 +5,7 @@
 #include <bit>
 
 #include "compat/src/intercept/export.hpp"
-#include "compat/src/sharing/stash.hpp"
+#include "compat/src/sharing/leftovers.hpp"
 
 namespace vma::intercept {
 
@@ -16,7 +16,7 @@ constexpr int kMostSelected = 1 << 16; // descriptors looked at: a sandboxed pro
 bool has_unread(int fd)
 {
     const sock::Socket *const s = tracked(fd);
-    return s != nullptr && sock::is_dual(*s) && sock::holds_stash(*s);
+    return s != nullptr && sock::is_offloaded(*s) && sock::holds_leftovers(*s);
 }
 
 bool wants_unread(const pollfd &p)

@@ -73,7 +73,7 @@ using namespace vma::intercept;
 VMA_EXPORT FILE *fdopen(int fd, const char *mode) noexcept
 {
     pin(fd, "fdopen()");
-    if (const sock::Socket *const s = tracked(fd); s != nullptr && sock::is_dual(*s)) [[unlikely]]
+    if (const sock::Socket *const s = tracked(fd); s != nullptr && sock::is_offloaded(*s)) [[unlikely]]
         return open_by_calls(fd, mode);
     return real.fdopen(fd, mode);
 }

@@ -205,7 +205,7 @@ bool select_masked(const Arguments &a, long &result)
 }
 
 #ifdef SYS_select
-bool select_plain(const Arguments &a, long &result)
+bool select_kernel_only(const Arguments &a, long &result)
 {
     if (!selects_ours(a) || !valid(a.get<const timeval *>(4)))
         return false;
@@ -226,7 +226,7 @@ bool may_concern_us(long number, const Arguments &a, long &result)
         result = ::poll(a.get<pollfd *>(0), a.get<nfds_t>(1), a.get<int>(2));
         return true;
     case SYS_select:
-        return select_plain(a, result);
+        return select_kernel_only(a, result);
 #endif
     case SYS_ppoll:
         return poll_masked(a, result);

@@ -21,9 +21,10 @@ struct Target {
     bool nested;
     int fd;
 
-    bool dual() const
+    bool offloaded() const
     {
-        return nested ? is_taken(*static_cast<Set *>(source)) : sock::is_dual(*static_cast<sock::Socket *>(source));
+        return nested ? is_taken(*static_cast<Set *>(source))
+                      : sock::is_offloaded(*static_cast<sock::Socket *>(source));
     }
     bool still_open() const { return nested ? set_of(fd) == source : sock::lookup(fd) == source; }
 };
@@ -38,7 +39,7 @@ void describe(Set &set, Entry &entry, const epoll_event &event)
     ++entry.generation;
 }
 
-// A new registration: to the kernel, and on to the side set if its source is dual. `unmoved`: it couldn't be.
+// A new registration: to the kernel, and on to the side set if its source is offloaded. `unmoved`: it couldn't be.
 int enter(Set &set, const Target &target, const epoll_event &event, int op, bool &unmoved)
 {
     Entry *const entry = new_entry(set, target.source, target.nested, target.fd);
@@ -54,7 +55,7 @@ int enter(Set &set, const Target &target, const epoll_event &event, int op, bool
         return fail(error);
     }
     full_fence(); // either the source's change finds the entry, or we see the change
-    if (target.dual())
+    if (target.offloaded())
         unmoved = !take_over(set, *entry);
     if (!target.still_open()) { // closed by another thread while we were here
         if (entry->place.load(std::memory_order_relaxed) == Place::kTaken)

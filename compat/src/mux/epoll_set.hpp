@@ -212,7 +212,7 @@ Entry *find_entry(Set &set, void *source, bool nested, int fd); // set.lock held
 Entry *new_entry(Set &set, void *source, bool nested, int fd);  // set.lock held; nullptr: no memory
 void drop_entry(Set &set, Entry &entry);                        // set.lock held
 
-// ---- takeover.cpp: between the kernel set and the side set ----------------------------------------------------------
+// ---- interest_migration.cpp: between the kernel set and the side set ------------------------------------------------
 
 // To the kernel set as the program asked, or the same for an entry that is there (`op` ADD or MOD). set.lock held.
 int register_in_kernel(Set &set, Entry &entry, int op);
@@ -230,10 +230,11 @@ void discard(Set &set, Entry &entry); // a parked entry goes for good; set.lock 
 // read.
 void take_over_again(Set &set); // no lock held
 
-// Takes over, or gives back, all entries of a source that became dual or plain. No lock held. False: one can't be.
+// Takes over, or gives back, all entries of a source that became offloaded or kernel-only. No lock held. False: one
+// can't be.
 bool move_entries(sock::MuxHook &hook, bool take);
 
-// Call without locks when `taken` may have left or reached 0: the set as a source became dual or plain.
+// Call without locks when `taken` may have left or reached 0: the set as a source became offloaded or kernel-only.
 bool tell_taken(Set &set, bool was_taken);
 
 void end_storm(Set &set); // if nobody needs it any more
@@ -271,6 +272,6 @@ void drain_side_for_others(Set &set);
 bool list_ready(Set &set);   // an entry on the ready list has something to report
 bool set_readable(Set &set); // as poll() of its descriptor: does epoll_wait() have something to report?
 void watch_set(Set &set, sock::Watcher &watcher);
-void tell_watchers(Set &set);
+void notify_watchers(Set &set);
 
 } // namespace vma::mux

@@ -375,7 +375,7 @@ private:
 };
 
 // What the kernel found for a thread that knew of no entries in user space. 0: nothing of the program's.
-int after_plain_wait(Set &set, ThreadRecord &record, epoll_event *events, int n)
+int after_kernel_only_wait(Set &set, ThreadRecord &record, epoll_event *events, int n)
 {
     const int error = errno;
     AwareWait aware(record, set);
@@ -406,10 +406,10 @@ int tracked_wait(Set &set, ThreadRecord &record, int epfd, epoll_event *events, 
     Deadline deadline(timeout);
     timespec left = {};
     for (const timespec *now_left = timeout;; now_left = deadline.left(left)) {
-        record.plain_wait.store(&set, std::memory_order_relaxed);
+        record.kernel_only_wait.store(&set, std::memory_order_relaxed);
         order_record();
         if (is_taken(set)) {
-            record.plain_wait.store(nullptr, std::memory_order_release);
+            record.kernel_only_wait.store(nullptr, std::memory_order_release);
             if (max <= 0 || max > kMostEvents)
                 return fail(EINVAL);
             return aware_wait(set, record, epfd, events, max, deadline, mask);
@@ -420,10 +420,10 @@ int tracked_wait(Set &set, ThreadRecord &record, int epfd, epoll_event *events, 
         count.asleep();
         int n = kernel_wait(epfd, events, max, now_left, mask);
         count.awake();
-        record.plain_wait.store(nullptr, std::memory_order_release);
+        record.kernel_only_wait.store(nullptr, std::memory_order_release);
         const bool stripped = n > 0 && set.filter.load(std::memory_order_relaxed);
         if (set.filter.load(std::memory_order_relaxed))
-            n = after_plain_wait(set, record, events, n);
+            n = after_kernel_only_wait(set, record, events, n);
         count.by_kernel(n);
         if (n != 0 || !stripped)
             return count.done(n);
@@ -434,18 +434,18 @@ int tracked_wait(Set &set, ThreadRecord &record, int epfd, epoll_event *events, 
 // come to do so meanwhile, and nothing was found.
 template <typename Wait> bool untracked_wait(Set &set, ThreadRecord &record, epoll_event *events, int &n, Wait wait)
 {
-    record.plain_wait.store(&set, std::memory_order_relaxed);
+    record.kernel_only_wait.store(&set, std::memory_order_relaxed);
     order_record();
     if (set.tracked.load(std::memory_order_relaxed) != 0) {
-        record.plain_wait.store(nullptr, std::memory_order_release);
+        record.kernel_only_wait.store(nullptr, std::memory_order_release);
         return false;
     }
     n = wait();
-    record.plain_wait.store(nullptr, std::memory_order_release);
+    record.kernel_only_wait.store(nullptr, std::memory_order_release);
     if (!set.filter.load(std::memory_order_relaxed)) [[likely]]
         return true;
     const bool stripped = n > 0;
-    n = after_plain_wait(set, record, events, n);
+    n = after_kernel_only_wait(set, record, events, n);
     return n != 0 || !stripped;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // select, poll and epoll over sets that mix accelerated sockets and anything else. The interception layer calls the
 // first group, the socket layer the second. Kernel epoll descriptors stay real: each plain descriptor is registered in
-// them as the program asked; only the entries of dual sockets are taken over (doc/multiplexing.md).
+// them as the program asked; only the entries of offloaded sockets are taken over (doc/multiplexing.md).
 #pragma once
 
 #include <poll.h>
@@ -38,14 +38,14 @@ void epoll_closed(int fd); // before the kernel's close of an epoll descriptor, 
 bool leave_sets();
 
 // ---- called by the socket layer -------------------------------------------------------------------------------------
-// With no watcher lock held. What sock::is_dual() says has changed before the call.
+// With no watcher lock held. What sock::is_offloaded() says has changed before the call.
 
 // Takes over its entries in every set and wakes whoever sleeps in poll() or in these sets. False: an entry can't be
 // taken over (no descriptor or memory left): the socket must go back to the kernel.
-bool became_dual(sock::Socket &s);
+bool became_offloaded(sock::Socket &s);
 
 // Gives its entries back to the kernel as the program asked for them.
-void became_plain(sock::Socket &s);
+void became_kernel_only(sock::Socket &s);
 
 // Some set tells edges of it: with the kernel that would begin anew, and tell what is true still once more.
 bool tells_edges(sock::Socket &s);
@@ -61,7 +61,7 @@ std::uint64_t ring_owner(sock::Socket &s);
 // on the kernel from now on.
 bool descriptor_closed(sock::Socket &s, int fd, bool last);
 
-// fork(): `prepare` after all sockets that the child keeps have become plain. The child keeps the kernel's sets.
+// fork(): `prepare` after all sockets that the child keeps have become kernel-only. The child keeps the kernel's sets.
 void fork_prepare();
 void fork_parent();
 void fork_child();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// An epoll set as something that others wait for: a set around it, poll(), select(). To them it is a source like a dual
-// socket, with watchers that hear when its ready list gets an entry, and a readiness that is asked for outside of
-// locks.
+// An epoll set as something that others wait for: a set around it, poll(), select(). To them it is a source like an
+// offloaded socket, with watchers that hear when its ready list gets an entry, and a readiness that is asked for
+// outside of locks.
 #include <poll.h>
 
 #include "compat/src/libc/real.hpp"
@@ -115,7 +115,7 @@ void unwatch_set(Set &set, sock::Watcher &watcher)
     watcher.next = watcher.prev = nullptr;
 }
 
-void tell_watchers(Set &set)
+void notify_watchers(Set &set)
 {
     if (set.watchers.load(std::memory_order_seq_cst) == nullptr) [[likely]]
         return;

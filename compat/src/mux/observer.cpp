@@ -7,8 +7,8 @@
 namespace vma::sock {
 
 constinit const Multiplexers kMultiplexers = {
-    .became_dual = mux::became_dual,
-    .became_plain = mux::became_plain,
+    .became_offloaded = mux::became_offloaded,
+    .became_kernel_only = mux::became_kernel_only,
     .tells_edges = mux::tells_edges,
     .ring_owner = mux::ring_owner,
     .descriptor_closed = mux::descriptor_closed,

@@ -122,7 +122,7 @@ template <typename Wait> bool wait_beside(sock::Socket &stream, stats::Mux &reco
 {
     WaitCount counted(record);
     counted.asleep();
-    if (!sock::wait_bare(
+    if (!sock::wait_in_kernel(
             stream, [](const void *call) { return (*static_cast<const Wait *>(call))(); }, &wait, n))
         return false;
     counted.awake();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// poll() over descriptors of which some are tracked sockets or epoll sets. While none is dual the kernel does it all,
-// with one descriptor more, through which the thread learns that one became dual. Else: look, spin, sleep, as in
-// epoll_wait.cpp.
+// poll() over descriptors of which some are tracked sockets or epoll sets. While none is offloaded the kernel does it
+// all, with one descriptor more, through which the thread learns that one became offloaded. Else: look, spin, sleep, as
+// in epoll_wait.cpp.
 #include "compat/src/mux/poll_wait.hpp"
 
 #include <errno.h>
@@ -44,7 +44,7 @@ bool source_of(int fd, sock::Socket *&socket, Set *&set)
     set = socket == nullptr ? set_of(fd) : nullptr;
     if (set != nullptr && !is_taken(*set))
         set = nullptr;
-    return set != nullptr || (socket != nullptr && sock::is_dual(*socket));
+    return set != nullptr || (socket != nullptr && sock::is_offloaded(*socket));
 }
 
 } // namespace
@@ -69,7 +69,7 @@ int PollWait::run()
         return fail(ENOMEM); // as the kernel, when it has no room for the array
     int n = kAgain;
     while (n == kAgain)
-        n = classify() ? aware() : plain();
+        n = classify() ? aware() : kernel_only();
     const int error = errno;
     sock::engine_leave(left_);
     errno = error;
@@ -162,7 +162,7 @@ bool PollWait::interrupted() const
 
 // ---- looking -----------------------------------------------------------------------------------------------------
 
-int PollWait::plain()
+int PollWait::kernel_only()
 {
     if (deadline_.immediate())
         return look_at_kernel();

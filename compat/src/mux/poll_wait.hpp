@@ -41,7 +41,7 @@ private:
     std::uint32_t find(const Looked &looked) const;
     bool interrupted() const;
 
-    int plain();
+    int kernel_only();
     int aware();
     int look(KernelTurn &kernel, bool kernel_first);
     int ours();

@@ -200,7 +200,7 @@ void notify_entry(sock::Watcher *watcher, std::uint32_t events)
         fresh = queue(set, entry);
     }
     if (fresh)
-        tell_watchers(set);
+        notify_watchers(set);
 }
 
 void requeue(Set &set, Entry &entry)
@@ -215,7 +215,7 @@ void requeue(Set &set, Entry &entry)
         fresh = queue(set, entry);
     }
     if (fresh)
-        tell_watchers(set);
+        notify_watchers(set);
 }
 
 void kick(Set &set)

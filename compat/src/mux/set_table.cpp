@@ -310,14 +310,14 @@ void epoll_closed(int fd)
 
 // ---- called by the socket layer -------------------------------------------------------------------------------------
 
-bool became_dual(sock::Socket &s)
+bool became_offloaded(sock::Socket &s)
 {
     const bool moved = move_entries(sock::mux_hook(s), true);
     sock::kick_sleepers();
     return moved;
 }
 
-void became_plain(sock::Socket &s)
+void became_kernel_only(sock::Socket &s)
 {
     move_entries(sock::mux_hook(s), false);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The endpoint of a stream: how it is opened and bound, and how it is closed, by which the socket is plain again, or
-// will be once what is left is read. Who has one made is lift.cpp.
+// The endpoint of a stream: how it is opened and bound, and how it is closed, by which the socket is kernel-only again,
+// or will be once what is left is read. Who has one made is offload.cpp.
 #include <poll.h>
 
 #include <rdma/fi_endpoint.h>
@@ -12,10 +12,10 @@
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/retired.hpp"
 #include "compat/src/engine/rings.hpp"
-#include "compat/src/offload/reach.hpp"
+#include "compat/src/offload/remote_connect.hpp"
 #include "compat/src/offload/stream.hpp"
 #include "compat/src/rendezvous/offer.hpp"
-#include "compat/src/sharing/stash.hpp"
+#include "compat/src/sharing/leftovers.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
@@ -41,7 +41,7 @@ void clear_receive(Socket &s)
 {
     s.rx.forget_endpoint();
     forget_unread(s);
-    drop_stash(s);
+    drop_leftovers(s);
     s.endpoint_down = false;
     s.kernel_news = false;
     s.kernel_state = 0;
@@ -106,13 +106,13 @@ int open_endpoint(Socket &s, fi_info *info, Device &device)
 
 namespace {
 
-// lift lock held. `keep_unread`: the program will go on reading.
+// offload lock held. `keep_unread`: the program will go on reading.
 void close_endpoint(Socket &s, bool keep_unread, Closing closing = Closing::kNow)
 {
-    const bool was_dual = dual(s);
-    if (s.endpoint == nullptr && (!was_dual || (keep_unread && holds_stash(s))))
+    const bool was_offloaded = offloaded(s);
+    if (s.endpoint == nullptr && (!was_offloaded || (keep_unread && holds_leftovers(s))))
         return; // nothing is open, or another call has closed it and the rest is still to be read
-    if (was_dual && !may_close(s)) {
+    if (was_offloaded && !may_close(s)) {
         VMA_LOG(kDebug, "ending: FINAL sent %d, seen %d, %u tags unanswered, endpoint %s", s.tx.final_sent.load(),
                 s.rx.final_seen.load(), s.tx.unseen.load(), s.endpoint_down.load() ? "down" : "up");
         abort_stream(s, "the peer does not answer");
@@ -121,20 +121,20 @@ void close_endpoint(Socket &s, bool keep_unread, Closing closing = Closing::kNow
     s.tx_lock.lock();
     s.rx_lock.lock();
     fid_ep *const ep = s.endpoint;
-    const bool spans = ep != nullptr && was_dual && transport(s).spans;
+    const bool spans = ep != nullptr && was_offloaded && transport(s).spans;
     if (keep_unread && spans)
         finish_resend(s);
     const RingMask rings = ring_of(s);
     engine_exclude_polling(true, rings);
     part_from_loans(s);
-    const bool stashed = spans && keep_unread && stash_unread(s);
+    const bool kept = spans && keep_unread && keep_leftovers(s);
     if (ep != nullptr)
         transport(s).leave(s);
-    const bool later = closing == Closing::kBehindFork && !stashed && s.rx.cut && ep != nullptr && retire(s, *ep);
+    const bool later = closing == Closing::kBehindFork && !kept && s.rx.cut && ep != nullptr && retire(s, *ep);
     clear_transmit(s);
-    if (!stashed) {
+    if (!kept) {
         clear_receive(s);
-        if (was_dual)
+        if (was_offloaded)
             s.mode.store(mode_without_endpoint(s), std::memory_order_release);
     }
     if (ep != nullptr && !later) {
@@ -146,9 +146,9 @@ void close_endpoint(Socket &s, bool keep_unread, Closing closing = Closing::kNow
         leave_ring(s);
     s.rx_lock.unlock();
     s.tx_lock.unlock();
-    if (!was_dual)
+    if (!was_offloaded)
         return;
-    if (!stashed)
+    if (!kept)
         tell_migration(s);
     if (ep != nullptr)
         remove_live(g_live_sockets, s);
@@ -156,8 +156,8 @@ void close_endpoint(Socket &s, bool keep_unread, Closing closing = Closing::kNow
     s.operations.store(0, std::memory_order_relaxed);
     s.ask_holders_after.store(0, std::memory_order_relaxed);
     s.attempt.again_at = 0;
-    if (!stashed)
-        kMultiplexers.became_plain(s);
+    if (!kept)
+        kMultiplexers.became_kernel_only(s);
     notify(s, POLLIN | POLLOUT); // who sleeps until the ring has room has not asked the kernel for any
 }
 
@@ -170,59 +170,59 @@ void discard_endpoint(Socket &s)
 
 namespace {
 
-// Lift lock held: no other endpoint comes.
+// Offload lock held: no other endpoint comes.
 bool is_left(Socket &s)
 {
     s.tx_lock.lock();
     s.rx_lock.lock();
-    const bool left = s.endpoint == nullptr || !dual(s) || !transport(s).spans || (s.tx.final && s.rx.leaving);
+    const bool left = s.endpoint == nullptr || !offloaded(s) || !transport(s).spans || (s.tx.final && s.rx.leaving);
     s.rx_lock.unlock();
     unlock_tx(s);
     return left;
 }
 
-void tear_down_locked(Socket &s, bool keep_unread, Closing closing = Closing::kNow)
+void fall_back_locked(Socket &s, bool keep_unread, Closing closing = Closing::kNow)
 {
-    protocol(s).tear_down(s, keep_unread, closing);
+    protocol(s).fall_back(s, keep_unread, closing);
 }
 
 } // namespace
 
 namespace tcp {
 
-void tear_down(Socket &s, bool keep_unread, Closing closing)
+void fall_back(Socket &s, bool keep_unread, Closing closing)
 {
     withdraw_offer(s);
     end_attempt(s);
     close_endpoint(s, keep_unread, closing);
 }
 
-void stop_lifting(Socket &s)
+void stop_offloading(Socket &s)
 {
-    if (!dual(s))
-        tear_down(s, true, Closing::kNow);
+    if (!offloaded(s))
+        fall_back(s, true, Closing::kNow);
 }
 
 } // namespace tcp
 
-void stop_lifting(Socket &s)
+void stop_offloading(Socket &s)
 {
-    const LockGuard guard(g_lift_lock);
-    protocol(s).stop_lifting(s);
+    const LockGuard guard(g_offload_lock);
+    protocol(s).stop_offloading(s);
 }
 
-void tear_down(Socket &s, bool keep_unread)
+void fall_back(Socket &s, bool keep_unread)
 {
-    const LockGuard guard(g_lift_lock);
-    tear_down_locked(s, keep_unread);
+    const LockGuard guard(g_offload_lock);
+    fall_back_locked(s, keep_unread);
 }
 
 bool close_left(Socket &s, Closing closing)
 {
-    const LockGuard guard(g_lift_lock);
+    const LockGuard guard(g_offload_lock);
     if (!is_left(s))
         return false;
-    tear_down_locked(s, true, closing);
+    fall_back_locked(s, true, closing);
     return true;
 }
 
@@ -236,9 +236,9 @@ bool discard_left(Socket &s)
 
 void drop_rest(Socket &s)
 {
-    const LockGuard guard(g_lift_lock);
-    if (s.endpoint == nullptr) // another thread may have done it, and the socket have been lifted again
-        tear_down_locked(s, false);
+    const LockGuard guard(g_offload_lock);
+    if (s.endpoint == nullptr) // another thread may have done it, and the socket have been offloaded again
+        fall_back_locked(s, false);
 }
 
 } // namespace vma::sock

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What the event queue says of an endpoint: it is connected, it has ended; and what follows when both directions have.
-// The helper thread alone calls this, with the lift lock held.
+// The helper thread alone calls this, with the offload lock held.
 #include <poll.h>
 
 #include <rdma/fi_endpoint.h>
@@ -10,7 +10,7 @@
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/offload/reach.hpp"
+#include "compat/src/offload/remote_connect.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
@@ -51,18 +51,18 @@ void on_connected(fid_ep *endpoint)
         attempt_succeeded(*s);
     s->tx.ring = ring;
     s->connecting = false;
-    // Only what may be lifted still: who has given the socket to another process, or to the kernel for good, meanwhile,
-    // counts on it.
-    Mode plain = Mode::kPlain;
+    // Only what may be offloaded still: who has given the socket to another process, or to the kernel for good,
+    // meanwhile, counts on it.
+    Mode kernel_only = Mode::kKernelOnly;
     if (s->pinned.load(std::memory_order_acquire) ||
-        !s->mode.compare_exchange_strong(plain, Mode::kDual, std::memory_order_seq_cst)) {
+        !s->mode.compare_exchange_strong(kernel_only, Mode::kOffloaded, std::memory_order_seq_cst)) {
         discard_endpoint(*s);
         return;
     }
     add_live(g_live_sockets, *s);
     g_due.add(s->index);
     engine_update_active();
-    if (!kMultiplexers.became_dual(*s)) {
+    if (!kMultiplexers.became_offloaded(*s)) {
         discard_endpoint(*s);
         refuse_offload(*s, "an epoll set of it can't follow");
         return;
@@ -76,7 +76,7 @@ void on_connected(fid_ep *endpoint)
     if (s->ring != 0)
         VMA_LOG(kDebug, "%s: on ring %u", connection_name(*s, name), unsigned{s->ring});
     kick_sleepers();
-    if (s->send_shut.load(std::memory_order_seq_cst)) { // while it was plain: nothing is sent any more
+    if (s->send_shut.load(std::memory_order_seq_cst)) { // while it was kernel-only: nothing is sent any more
         s->tx_lock.lock();
         end_transmit(*s, true);
         unlock_tx(*s);
@@ -101,7 +101,7 @@ void ring_went_down(Socket &s, const char *why)
 {
     char name[kNameMax];
     VMA_LOG(kDebug, "%s: endpoint ended: %s", connection_name(s, name), why);
-    if (!dual(s)) { // refused: the offer was stale
+    if (!offloaded(s)) { // refused: the offer was stale
         discard_endpoint(s);
         attempt_failed(s);
         return;
@@ -126,7 +126,7 @@ bool stays_for_edges(Socket &s)
 
 } // namespace
 
-// lift lock held by the helper thread
+// offload lock held by the helper thread
 void finish_if_done(Socket &s)
 {
     if (!s.endpoint_down.load(std::memory_order_acquire) || !s.tx_lock.try_lock())

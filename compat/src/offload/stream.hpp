@@ -7,8 +7,8 @@
 
 namespace vma::sock::tcp {
 
-void try_ready(Socket &s);                                    // lift.cpp
-void tear_down(Socket &s, bool keep_unread, Closing closing); // endpoint.cpp
-void stop_lifting(Socket &s);
+void try_ready(Socket &s);                                    // offload.cpp
+void fall_back(Socket &s, bool keep_unread, Closing closing); // endpoint.cpp
+void stop_offloading(Socket &s);
 
 } // namespace vma::sock::tcp

@@ -23,7 +23,7 @@
 #include "compat/src/engine/retired.hpp"
 #include "compat/src/engine/rings.hpp"
 #include "compat/src/libc/handlers.hpp"
-#include "compat/src/offload/reach.hpp"
+#include "compat/src/offload/remote_connect.hpp"
 #include "compat/src/stats/region.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/socket_sets.hpp"
@@ -85,7 +85,7 @@ void read_events(fid_eq *eq)
     } buffer;
     for (;;) {
         const LockGuard guard(
-            g_lift_lock); // an endpoint is closed with it held: none vanishes between event and handling
+            g_offload_lock); // an endpoint is closed with it held: none vanishes between event and handling
         std::uint32_t event = 0;
         const ssize_t n = fi_eq_sread(eq, &event, &buffer, sizeof buffer, 0, 0); // FI_SHUTDOWN at once
         if (n == -FI_EAVAIL) {
@@ -128,7 +128,7 @@ void drain_for_program(std::uint64_t &polls_seen)
 
 bool is_live(const Socket &s)
 {
-    return s.endpoint != nullptr && dual(s); // no datagram socket has an endpoint of its own
+    return s.endpoint != nullptr && offloaded(s); // no datagram socket has an endpoint of its own
 }
 
 // Something could not be done now, or nothing tells of what there is to do.
@@ -151,7 +151,7 @@ bool tick_all(bool counts, std::uint32_t turns)
     IdleStreams idle;
     bool moved = false;
     {
-        LockGuard guard(g_lift_lock);
+        LockGuard guard(g_offload_lock);
         if (counts)
             tell_queues();
         g_due.take_each([&](std::uint32_t index) {
@@ -184,7 +184,7 @@ bool tick_all(bool counts, std::uint32_t turns)
 // Since it was said that this thread rests.
 bool is_anything_due()
 {
-    const LockGuard guard(g_lift_lock);
+    const LockGuard guard(g_offload_lock);
     return g_due.any() || udp::g_listed != nullptr;
 }
 
@@ -291,14 +291,14 @@ void Helper::look_after_sockets(std::uint32_t turns)
     libc::adopt_handlers_if_bypassed();
     if (const std::uint32_t looks = look_.times_in(turns); looks != 0) {
         udp::look_at_memberships();
-        const LockGuard guard(g_lift_lock);
+        const LockGuard guard(g_offload_lock);
         udp::look_at_routes(udp::current_tick() + looks);
         g_helper.tick.fetch_add(looks, std::memory_order_relaxed);
         udp::look_after_port_groups();
         follow_device_times();
     }
     if (g_remote_devices.load(std::memory_order_relaxed) != 0) {
-        const LockGuard guard(g_lift_lock);
+        const LockGuard guard(g_offload_lock);
         adapt_moderation(all_turns_);
     }
     stats::touch();
@@ -330,7 +330,7 @@ void Helper::take_turn()
     if (attempts_are_open())
         tick_attempts();
     if (ports_state() == PortsState::kAsked) {
-        const LockGuard guard(g_lift_lock);
+        const LockGuard guard(g_offload_lock);
         open_named_ports();
     }
     if (!engine_active())

@@ -16,11 +16,11 @@
 #include "compat/src/engine/retired.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
-#include "compat/src/offload/lift_habit.hpp"
-#include "compat/src/offload/reach.hpp"
+#include "compat/src/offload/offload_habit.hpp"
+#include "compat/src/offload/remote_connect.hpp"
 #include "compat/src/process/survivors.hpp"
 #include "compat/src/sharing/holders.hpp"
-#include "compat/src/sharing/stash.hpp"
+#include "compat/src/sharing/leftovers.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
 #include "compat/src/table/observers.hpp"
@@ -35,7 +35,7 @@ void sleepers_after_fork_in_child();
 
 namespace {
 
-// Lift lock, and by the only thread of a child.
+// Offload lock, and by the only thread of a child.
 constinit struct {
     bool is_child = false;          // of a fork
     std::uint32_t depth_before = 0; // of the forking thread
@@ -46,7 +46,7 @@ template <class Visit> void each_in_use(const SocketSet &set, Visit visit)
     each_index(set, [&visit](std::uint32_t i) {
         Socket &s = *socket_by_index(i);
         const Mode mode = s.mode.load(std::memory_order_acquire);
-        if (mode == Mode::kPlain || mode == Mode::kDual)
+        if (mode == Mode::kKernelOnly || mode == Mode::kOffloaded)
             visit(s);
     });
 }
@@ -58,16 +58,16 @@ template <class Visit> void each_noted(Visit visit)
 }
 
 // Gives every socket of the pool that `chosen` says back to the kernel: all are asked first, then all are waited for.
-// None must become dual meanwhile: bytes that its peer then sent would be lost with its endpoint.
+// None must become offloaded meanwhile: bytes that its peer then sent would be lost with its endpoint.
 template <class Chosen> void return_sockets(Chosen chosen, const char *why, Heir heir, Closing closing = Closing::kNow)
 {
     bool any = false;
     each_noted([&chosen](Socket &s) {
         if (chosen(s))
-            stop_lifting(s);
+            stop_offloading(s);
     });
     each_noted([&](Socket &s) {
-        if (!dual(s) || !chosen(s))
+        if (!offloaded(s) || !chosen(s))
             return;
         char name[kNameMax];
         VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(s, name), why);
@@ -78,7 +78,7 @@ template <class Chosen> void return_sockets(Chosen chosen, const char *why, Heir
         return;
     const std::int64_t until = return_deadline(); // for all of them
     each_noted([&chosen, until, heir, closing](Socket &s) {
-        if (!dual(s) || !chosen(s))
+        if (!offloaded(s) || !chosen(s))
             return;
         wait_returned(s, until);
         give_up_waiting(s);
@@ -92,39 +92,39 @@ template <class Chosen> void return_sockets(Chosen chosen, const char *why, Heir
 void stay_on_kernel(Socket &s)
 {
     share_for_good(s);
-    Mode plain = Mode::kPlain;
-    if (s.mode.compare_exchange_strong(plain, Mode::kKernel, std::memory_order_acq_rel)) {
+    Mode kernel_only = Mode::kKernelOnly;
+    if (s.mode.compare_exchange_strong(kernel_only, Mode::kKernel, std::memory_order_acq_rel)) {
         s.kernel_reason = "another program holds it too";
         tell_way(s);
     }
 }
 
-// Bytes that are unread are read by whoever comes first; the stream may be lifted again when all are, and this process
-// has it alone.
+// Bytes that are unread are read by whoever comes first; the stream may be offloaded again when all are, and this
+// process has it alone.
 void share(Socket &s)
 {
-    if (dual(s))
-        share_stash(s, false);
-    if (dual(s) && !protocol(s).messages && s.rx.unread.load(std::memory_order_relaxed) == nullptr)
+    if (offloaded(s))
+        share_leftovers(s, false);
+    if (offloaded(s) && !protocol(s).messages && s.rx.unread.load(std::memory_order_relaxed) == nullptr)
         s.pinned.store(true, std::memory_order_release); // each has a copy: there was no memory that both could have
 }
 
 void hand_over(Socket &s)
 {
-    if (dual(s))
-        share_stash(s, true);
+    if (offloaded(s))
+        share_leftovers(s, true);
 }
 
 // An endpoint, or somebody may be about to connect one.
-bool is_lifted(const Socket &s)
+bool may_have_peer(const Socket &s)
 {
     return s.endpoint != nullptr || protocol(s).is_offered(s);
 }
 
-bool any_lifted()
+bool any_in_use()
 {
     bool any = false;
-    each_noted([&any](const Socket &s) { any |= is_lifted(s); });
+    each_noted([&any](const Socket &s) { any |= may_have_peer(s); });
     return any;
 }
 
@@ -140,7 +140,8 @@ void begin_anew_in_child(Socket &s)
     for (Mutex *const lock : {&s.tx_lock, &s.rx_lock, &s.rx.unread_lock, &s.watch_lock, &s.mux.lock})
         lock->reset();
     set_if_other(s.watchers, nullptr);
-    for (std::atomic<std::uint32_t> *const calls : {&s.bare_receivers, &s.bare_polls, &s.bare_senders, &s.waiters})
+    for (std::atomic<std::uint32_t> *const calls :
+         {&s.blocked_receivers, &s.blocked_polls, &s.blocked_senders, &s.waiters})
         set_if_other(*calls, 0U);
     set_if_other(s.cookie, std::uint64_t{0});
     set_if_other(s.attempt.open, false);
@@ -166,24 +167,25 @@ void return_all_for_fork(Closing closing)
 void return_before_fork()
 {
     return_all_for_fork(Closing::kBehindFork);
-    const LockGuard guard(g_lift_lock);
+    const LockGuard guard(g_offload_lock);
     each_noted([](Socket &s) {
-        if (dual(s))
-            share_stash(s, false);
+        if (offloaded(s))
+            share_leftovers(s, false);
     });
 }
 
 void return_all_shared_by_fork()
 {
     const std::uint32_t depth = libc::t_critical.depth;
-    for (bool again = true; again;) { // where a fork goes past our wrappers, other threads may lift sockets meanwhile
+    // Where a fork goes past our wrappers, other threads may offload sockets meanwhile.
+    for (bool again = true; again;) {
         return_all_for_fork(Closing::kNow);
         wait_for_helper_to_begin();
         g_helper_turn.lock();
-        g_lift_lock.lock();
-        again = any_lifted() || helper_is_beginning();
+        g_offload_lock.lock();
+        again = any_in_use() || helper_is_beginning();
         if (again) {
-            g_lift_lock.unlock();
+            g_offload_lock.unlock();
             g_helper_turn.unlock();
         }
     }
@@ -201,7 +203,7 @@ void after_fork_in_parent()
     unlock_pool_after_fork();
     kMultiplexers.fork_parent();
     retired_may_go();
-    g_lift_lock.unlock();
+    g_offload_lock.unlock();
     g_helper_turn.unlock();
 }
 
@@ -215,10 +217,10 @@ void after_fork_in_child()
     udp::after_fork_in_child();
     kExtraApi.after_fork_in_child();
     attempts_after_fork_in_child();
-    lift_habits_after_fork_in_child();
+    offload_habits_after_fork_in_child();
     pacing_after_fork_in_child();
     unlock_pool_after_fork();
-    g_lift_lock.reset();
+    g_offload_lock.reset();
     g_helper_turn.reset();
     helper_after_fork_in_child();
     rests_after_fork_in_child();
@@ -280,7 +282,7 @@ void finish_resends()
         return; // it has had no socket
     explain_all();
     finish_resends();
-    each_noted(end_stash);
+    each_noted(end_leftovers);
     udp::withdraw_all();
     if (g_remote_devices.load(std::memory_order_relaxed) != 0)
         return_sockets([](const Socket &s) { return transport(s).ends_with_process; }, "exit", Heir::kLibrary);
@@ -291,7 +293,7 @@ void process_ends_at_once()
     if (libc::t_critical.depth != 0)
         return; // by a handler of a signal that a fault of our own has raised: this thread may hold the locks
     finish_resends();
-    each_noted(end_stash);
+    each_noted(end_leftovers);
     if (ports_are_named() && g_remote_devices.load(std::memory_order_relaxed) != 0)
         return_sockets([](const Socket &s) -> bool { return !transport(s).spans; }, "exit", Heir::kLibrary);
 }
@@ -339,7 +341,7 @@ void given_to_child(Socket &s)
 {
     if (protocol(s).messages)
         return;
-    s.pinned.store(true, std::memory_order_release); // where another thread has lifted it since it was given back
+    s.pinned.store(true, std::memory_order_release); // where another thread has offloaded it since it was given back
     stay_on_kernel(s);
 }
 

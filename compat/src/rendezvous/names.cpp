@@ -59,7 +59,7 @@ bool identify(int fd, Identity &out)
 bool publish_name(const Identity &who, const Target &target)
 {
     char text[96];
-    std::snprintf(text, sizeof text, VMA_AUTHOR_PRINTED "%u.%u.%" PRIx32, target.author.process, target.author.space,
+    std::snprintf(text, sizeof text, VMA_AUTHOR_PRINTED "%u.%u.%" PRIx32, target.owner.process, target.owner.space,
                   unsigned{target.port}, target.index, target.cookie);
     const bool published = make_link('u', who, text);
     withdraw_wish(who);
@@ -82,9 +82,9 @@ bool find_name(const Identity &who, Target &out)
     text[length] = '\0';
     unsigned port = 0;
     int used = 0;
-    if (std::sscanf(text, VMA_AUTHOR_SCANNED "%u.%" SCNu32 ".%" SCNx32 "%n", &out.author.process, &out.author.space,
+    if (std::sscanf(text, VMA_AUTHOR_SCANNED "%u.%" SCNu32 ".%" SCNx32 "%n", &out.owner.process, &out.owner.space,
                     &port, &out.index, &out.cookie, &used) != 5 ||
-        text[used] != '\0' || port == 0 || port > 65535 || out.author.process <= 0 || out.index >= kMostSockets)
+        text[used] != '\0' || port == 0 || port > 65535 || out.owner.process <= 0 || out.index >= kMostSockets)
         return false;
     out.port = static_cast<std::uint16_t>(port);
     return true;
@@ -93,8 +93,8 @@ bool find_name(const Identity &who, Target &out)
 std::uint32_t leave_wish(const Identity &who)
 {
     char text[64];
-    const Author author = this_process();
-    std::snprintf(text, sizeof text, VMA_AUTHOR_PRINTED, author.process, author.space);
+    const Owner owner = this_process();
+    std::snprintf(text, sizeof text, VMA_AUTHOR_PRINTED, owner.process, owner.space);
     make_link('w', who, text);
     return names_changed();
 }

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "compat/src/rendezvous/author.hpp"
+#include "compat/src/rendezvous/owner.hpp"
 
 namespace vma::sock::udp {
 
@@ -20,7 +20,7 @@ struct Identity {
 bool identify(int fd, Identity &out);
 
 struct Target {
-    Author author;
+    Owner owner;
     std::uint16_t port;   // of its datagram endpoint
     std::uint32_t index;  // of the socket in its pool
     std::uint32_t cookie; // what datagrams for it have to show

@@ -23,10 +23,10 @@
 #include "compat/src/libc/join.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
-#include "compat/src/rendezvous/author.hpp"
 #include "compat/src/rendezvous/diag.hpp"
 #include "compat/src/rendezvous/generation.hpp"
-#include "compat/src/rendezvous/unread.hpp"
+#include "compat/src/rendezvous/owner.hpp"
+#include "compat/src/rendezvous/shared_leftovers.hpp"
 #include "compat/src/table/stream.hpp"
 
 namespace vma::sock {
@@ -39,7 +39,7 @@ struct Directory {
     char path[kPathMax] = {};
     std::uint64_t netns = 0;                         // where the kernel does not tell that of a socket
     std::uint32_t id = 0;                            // of the words below
-    std::atomic<Generations *> generations{nullptr}; // set with the lift lock, read by every call
+    std::atomic<Generations *> generations{nullptr}; // set with the offload lock, read by every call
 };
 [[VMA_STARTUP_DATA]] constinit Directory g_directory;
 constinit Generations g_no_generations; // until there is a directory
@@ -133,10 +133,10 @@ bool parse_target(const char *target, Offer &offer)
     unsigned index = 0;
     std::uint64_t cookie = 0;
     int used = 0;
-    Author author;
-    if (std::sscanf(target, VMA_AUTHOR_SCANNED "%u.%u.%" SCNx64 "%n", &author.process, &author.space, &port, &index,
+    Owner owner;
+    if (std::sscanf(target, VMA_AUTHOR_SCANNED "%u.%u.%" SCNx64 "%n", &owner.process, &owner.space, &port, &index,
                     &cookie, &used) != 5 ||
-        target[used] != '\0' || port == 0 || port > 65535 || author.process <= 0)
+        target[used] != '\0' || port == 0 || port > 65535 || owner.process <= 0)
         return false;
     offer = {static_cast<std::uint16_t>(port), index, cookie};
     return true;
@@ -198,8 +198,8 @@ bool publish_offer(const Addresses &a, const Offer &offer)
 {
     const Name name = offer_name(a.local, a.peer, a.network);
     char target[128];
-    const Author author = this_process();
-    std::snprintf(target, sizeof target, VMA_AUTHOR_PRINTED "%u.%u.%" PRIx64, author.process, author.space,
+    const Owner owner = this_process();
+    std::snprintf(target, sizeof target, VMA_AUTHOR_PRINTED "%u.%u.%" PRIx64, owner.process, owner.space,
                   unsigned{offer.port}, offer.socket, offer.cookie);
     int result = ::symlink(target, name.text);
     if (result != 0 && errno == EEXIST) { // of an earlier connection with the same addresses

@@ -26,7 +26,8 @@ struct Offer {
     std::uint64_t cookie; // random, proves that the offer was read
 };
 
-// Prepares directory and generation page; removes offers of the dead. False (logged once): no lifting in this process.
+// Prepares directory and generation page; removes offers of the dead. False (logged once): no offloading in this
+// process.
 bool open_offers();
 const char *offers_directory(); // its path, once opened
 inline constexpr std::size_t kOffersPathMax = 256;

@@ -21,7 +21,7 @@
 #include "compat/src/base/sandboxed.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/rendezvous/author.hpp"
+#include "compat/src/rendezvous/owner.hpp"
 
 namespace vma::sock::family {
 
@@ -60,8 +60,8 @@ constexpr Limits kLarge = {4096, 1U << 17};
 constexpr Limits kSmall = {256, 1U << 14};
 constexpr rlim_t kRoomForLarge = rlim_t{8} << 30; // where a program may not have more, it needs it itself
 
-// What this process knows of its family. Lift lock; who leaves a cell reads it without, as `self` and `process` change
-// in a forked child only.
+// What this process knows of its family. Offload lock; who leaves a cell reads it without, as `self` and `process`
+// change in a forked child only.
 constinit struct {
     Limits limits = {0, 0};
     std::uint8_t *memory = nullptr;

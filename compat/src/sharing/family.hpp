@@ -14,7 +14,7 @@ namespace vma::sock::family {
 using Cell = std::uint32_t;
 inline constexpr Cell kNoCell = 0;
 
-// This process holds it, as the first one. kNoCell: none is left, or there is no memory. Lift lock held, as for all
+// This process holds it, as the first one. kNoCell: none is left, or there is no memory. Offload lock held, as for all
 // that follows but leave(), keep_for_good() and after_fork().
 Cell take();
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Sockets that several processes hold after a fork(). None of them may lift one before the others have gone: what they
-// send by the kernel would come among the bytes of the endpoint. A fork costs some nanoseconds a socket, and touches
-// none (family.hpp).
+// Sockets that several processes hold after a fork(). None of them may offload one before the others have gone: what
+// they send by the kernel would come among the bytes of the endpoint. A fork costs some nanoseconds a socket, and
+// touches none (family.hpp).
 #pragma once
 
 #include <sys/types.h>
@@ -13,8 +13,8 @@
 
 namespace vma::sock {
 
-// A fork: before it, with the lift lock and the pool's held; in the child; and in the parent, when it knows the child,
-// which may die before it can say so. All by the thread that forks.
+// A fork: before it, with the offload lock and the pool's held; in the child; and in the parent, when it knows the
+// child, which may die before it can say so. All by the thread that forks.
 void holders_before_fork();
 void holders_after_fork_in_child();
 void holders_after_fork(pid_t child);
@@ -23,7 +23,7 @@ void holders_after_fork(pid_t child);
 void holders_before_exec();
 void holders_after_exec();
 
-// Written with the lift lock held, read without.
+// Written with the offload lock held, read without.
 struct Held {
     std::atomic<std::uint32_t> forks{0}; // of this process, from 1 on
     std::atomic<std::uint32_t> cells[kMaxTracked] =
@@ -34,14 +34,14 @@ extern Held g_held;
 // Another process may hold it.
 bool may_be_shared(const Socket &s);
 
-// It was held by several, and somebody has it of whom we don't hear when he is done: never to be lifted again.
+// It was held by several, and somebody has it of whom we don't hear when he is done: never to be offloaded again.
 void share_for_good(Socket &s);
 
 // This process has closed its last descriptor of it, or is about to.
 void leave_holders(Socket &s);
 
 // True: this process holds it alone (again), and s.tx, s.rx count all bytes. Looks at the other processes, and asks the
-// kernel for the counts: system calls. Lift lock held.
+// kernel for the counts: system calls. Offload lock held.
 bool hold_alone(Socket &s);
 
 // Whether it is time to ask that, after so many operations: 8 after a fork or the socket's return to the kernel, then

@@ -9,8 +9,8 @@
 
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/rendezvous/unread.hpp"
-#include "compat/src/sharing/stash.hpp"
+#include "compat/src/rendezvous/shared_leftovers.hpp"
+#include "compat/src/sharing/leftovers.hpp"
 #include "compat/src/table/stream.hpp"
 
 namespace vma::sock {
@@ -19,10 +19,10 @@ namespace {
 
 int set_peek_offset(Socket &s, int fd, const void *value, socklen_t len)
 {
-    if (dual(s))
-        share_stash(s, false); // the kernel's option is the socket's, whoever holds it
+    if (offloaded(s))
+        share_leftovers(s, false); // the kernel's option is the socket's, whoever holds it
     const LockGuard guard(s.rx_lock);
-    const Unread *const u = s.rx.unread.load(std::memory_order_relaxed);
+    const SharedLeftovers *const u = s.rx.unread.load(std::memory_order_relaxed);
     int offset = -1;
     if (u == nullptr || len < sizeof offset || !libc::can_read(value, sizeof offset))
         return libc::real.setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, value, len);
@@ -50,7 +50,7 @@ void correct_peek_offset(const Socket &s, void *value, socklen_t len)
 {
     int offset = -1;
     const LockGuard guard(s.rx.unread_lock);
-    const Unread *const u = s.rx.unread.load(std::memory_order_relaxed);
+    const SharedLeftovers *const u = s.rx.unread.load(std::memory_order_relaxed);
     if (u == nullptr || len != sizeof offset || unread_left(*u) == 0)
         return;
     memcpy(&offset, value, sizeof offset);
@@ -80,12 +80,12 @@ void set_kernel_peek_offset(int fd, int offset)
     errno = saved;
 }
 
-void peek_goes_on(const Unread &u, std::uint64_t count)
+void peek_goes_on(const SharedLeftovers &u, std::uint64_t count)
 {
     set_peek_place(u, peek_place(u) + count);
 }
 
-void peek_goes_back(const Unread &u, std::uint64_t count)
+void peek_goes_back(const SharedLeftovers &u, std::uint64_t count)
 {
     const std::uint64_t place = peek_place(u);
     set_peek_place(u, place - std::min(place, count));

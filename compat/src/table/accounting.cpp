@@ -117,11 +117,11 @@ void tell_way(Socket &s)
     Facts &f = record.facts;
     const char *const reason = s.kernel_reason;
     write_text(f.reason, reason != nullptr ? reason : "");
-    write_text(f.device, dual(s) ? device_of(s) : "");
+    write_text(f.device, offloaded(s) ? device_of(s) : "");
     const bool pinned = s.mode.load(std::memory_order_relaxed) == Mode::kKernel;
-    const Way way = dual(s) ? way_of(s) : pinned ? Way::kPinned : Way::kKernel;
+    const Way way = offloaded(s) ? way_of(s) : pinned ? Way::kPinned : Way::kKernel;
     stats::set(f.way, way);
-    if (dual(s))
+    if (offloaded(s))
         stats::use_ring(record, kind_of(way), protocol(s).queue_name(s));
 }
 
@@ -157,7 +157,7 @@ void tell_local_address(const Socket &s, int fd)
         raise_flag(f, stats::kHasPeer, false);
 }
 
-// One that never receives by a device is not dual.
+// One that never receives by a device is not offloaded.
 void tell_sender(const Socket &s, int fd, bool by_port, const char *device)
 {
     Facts &f = record_of(s).facts;

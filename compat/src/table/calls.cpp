@@ -35,12 +35,12 @@ struct OpenCalls {
 std::atomic<std::uint32_t> &counter(Socket &s, CallKind kind)
 {
     switch (kind) {
-    case CallKind::kBareReceive:
-        return s.bare_receivers;
-    case CallKind::kBarePoll:
-        return s.bare_polls;
-    case CallKind::kBareSend:
-        return s.bare_senders;
+    case CallKind::kBlockedReceive:
+        return s.blocked_receivers;
+    case CallKind::kBlockedPoll:
+        return s.blocked_polls;
+    case CallKind::kBlockedSend:
+        return s.blocked_senders;
     case CallKind::kWait:
         break;
     }
@@ -49,14 +49,14 @@ std::atomic<std::uint32_t> &counter(Socket &s, CallKind kind)
 
 std::uint32_t count_calls(const Socket &s)
 {
-    return s.bare_receivers.load(std::memory_order_seq_cst) + s.bare_polls.load(std::memory_order_seq_cst) +
-           s.bare_senders.load(std::memory_order_seq_cst) + s.waiters.load(std::memory_order_seq_cst);
+    return s.blocked_receivers.load(std::memory_order_seq_cst) + s.blocked_polls.load(std::memory_order_seq_cst) +
+           s.blocked_senders.load(std::memory_order_seq_cst) + s.waiters.load(std::memory_order_seq_cst);
 }
 
 void leave(Socket &s, CallKind kind)
 {
     counter(s, kind).fetch_sub(1, std::memory_order_seq_cst);
-    if ((kind == CallKind::kBareReceive || kind == CallKind::kBarePoll) &&
+    if ((kind == CallKind::kBlockedReceive || kind == CallKind::kBlockedPoll) &&
         s.ready_due.load(std::memory_order_seq_cst)) {
         LockGuard guard(s.rx_lock);
         try_ready(s);
@@ -122,19 +122,19 @@ Carrier carrier_of(const Socket &s)
     switch (s.mode.load(std::memory_order_acquire)) {
     case Mode::kKernel:
         return Carrier::kKernel;
-    case Mode::kPlain:
-        return protocol(s).plain_carrier(s);
+    case Mode::kKernelOnly:
+        return protocol(s).kernel_only_carrier(s);
     case Mode::kFree:
-    case Mode::kDual:
+    case Mode::kOffloaded:
         break;
     }
     return Carrier::kOurs;
 }
 
-[[gnu::noinline]] bool wait_bare(Socket &s, int (*wait)(const void *call), const void *call, int &result)
+[[gnu::noinline]] bool wait_in_kernel(Socket &s, int (*wait)(const void *call), const void *call, int &result)
 {
-    const Call open(s, CallKind::kBarePoll);
-    if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
+    const Call open(s, CallKind::kBlockedPoll);
+    if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded)
         return false;
     result = wait(call);
     return true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Calls of the program's that may take long, counted in their socket: those inside the kernel on a plain socket (it
-// isn't lifted under them), and those that wait on a dual one. A socket that is closed meanwhile goes on for them, as
-// in the kernel.
+// Calls of the program's that may take long, counted in their socket: those inside the kernel on a kernel-only socket
+// (it isn't offloaded under them), and those that wait on an offloaded one. A socket that is closed meanwhile goes on
+// for them, as in the kernel.
 #pragma once
 
 #include "compat/src/table/stream.hpp"
@@ -9,9 +9,9 @@
 namespace vma::sock {
 
 enum class CallKind : std::uint8_t {
-    kBareReceive, // START can't come: READY waits for it
-    kBarePoll,    // the same; it counts no bytes
-    kBareSend,    // the peer isn't told of an endpoint's start: what it sends is not counted yet
+    kBlockedReceive, // START can't come: READY waits for it
+    kBlockedPoll,    // the same; it counts no bytes
+    kBlockedSend,    // the peer isn't told of an endpoint's start: what it sends is not counted yet
     kWait,
 };
 

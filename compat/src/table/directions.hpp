@@ -29,23 +29,23 @@ inline constexpr std::uint64_t make_tag(Tag type, std::uint64_t value) // 56 bit
 enum class Path : std::uint8_t { kKernel, kEndpoint };
 
 // A word that only the holder of a lock changes, and that others look at without it: what they see may be old.
-template <typename T> class Glimpsed
+template <typename T> class Racy
 {
 public:
-    constexpr Glimpsed(T value) : value_(value) {}
-    Glimpsed(const Glimpsed &) = delete;
-    Glimpsed &operator=(const Glimpsed &) = delete;
+    constexpr Racy(T value) : value_(value) {}
+    Racy(const Racy &) = delete;
+    Racy &operator=(const Racy &) = delete;
     operator T() const { return value_.load(std::memory_order_relaxed); }
     T operator->() const // of a pointer
     {
         return *this;
     }
-    Glimpsed &operator=(T value)
+    Racy &operator=(T value)
     {
         value_.store(value, std::memory_order_relaxed);
         return *this;
     }
-    Glimpsed &operator+=(T more) { return *this = *this + more; } // not atomic: the lock is held
+    Racy &operator+=(T more) { return *this = *this + more; } // not atomic: the lock is held
 
     // For who has to see what was written before it.
     void publish(T value) { value_.store(value, std::memory_order_release); }
@@ -61,7 +61,7 @@ struct Sender {
     bool final = false;                  // no START any more: RETURN came, or we end the endpoint ourselves
     std::atomic<bool> peer_ready{false}; // READY
     std::atomic<std::uint64_t> kernel_bytes{0};
-    Glimpsed<std::uint64_t> position = 0; // endpoint bytes sent
+    Racy<std::uint64_t> position = 0;     // endpoint bytes sent
     std::atomic<std::uint64_t> credit{0}; // endpoint bytes the peer has consumed
     std::uint64_t ring = 0;               // bytes of the peer's region, power of two
     std::uint32_t slots_left = 0;         // free slots, about
@@ -106,7 +106,7 @@ struct Sender {
 };
 
 struct StreamLoans;
-struct Unread;
+struct SharedLeftovers;
 
 // One direction we receive. Guarded by rx_lock but for the atomics.
 struct Receiver {
@@ -127,10 +127,10 @@ struct Receiver {
     std::atomic<std::uint64_t> lent_from{kNone}; // the first byte that is on loan
     const std::uint8_t *base = nullptr;          // our region
     std::uint64_t ring = 0;                      // its bytes, power of two
-    std::uint8_t *stash = nullptr; // what `base` is when the endpoint is closed and bytes are left to read
-    // What is left to read for all processes that hold the socket (stash.hpp), before the kernel's bytes.
-    std::atomic<Unread *> unread{nullptr}; // changed with rx_lock as well
-    mutable Mutex unread_lock;             // who looks at it without rx_lock
+    std::uint8_t *leftovers = nullptr; // what `base` is when the endpoint is closed and bytes are left to read
+    // What is left to read for all processes that hold the socket (leftovers.hpp), before the kernel's bytes.
+    std::atomic<SharedLeftovers *> unread{nullptr}; // changed with rx_lock as well
+    mutable Mutex unread_lock;                      // who looks at it without rx_lock
     // Of a peer on another host, and of this endpoint.
     std::atomic<bool> ready_sent{false};      // so it may have STARTed
     std::atomic<bool> final_seen{false};      // FINAL came: all that it sent by the endpoint is here

@@ -95,7 +95,7 @@ void reset(Receiver &rx)
     rx.forget_endpoint();
     rx.kernel_bytes = 0;
     rx.base = nullptr;
-    rx.stash = nullptr;
+    rx.leftovers = nullptr;
     rx.unread = nullptr;
 }
 
@@ -153,7 +153,7 @@ Socket *take_from_pool()
     s->lingers_until_ns = 0;
     s->udp = nullptr;
     s->screened = false;
-    s->mode.store(Mode::kPlain, std::memory_order_release);
+    s->mode.store(Mode::kKernelOnly, std::memory_order_release);
     g_sockets.open.add(static_cast<int>(s->index));
     return s;
 }
@@ -214,7 +214,7 @@ void explain(Socket &s)
     const std::uint32_t operations = s.operations.load(std::memory_order_relaxed);
     s.told = true;
     char name[kNameMax];
-    const std::uint32_t wanted = protocol(s).calls_before_lift(s);
+    const std::uint32_t wanted = protocol(s).calls_before_offload(s);
     if (const char *const reason = s.kernel_reason; reason != nullptr)
         VMA_LOG(kDebug, "%s: not accelerated: %s", connection_name(s, name), reason);
     else if (operations < wanted)

@@ -15,8 +15,8 @@ class Socket;
 
 // mux/observer.cpp; what each does says mux/mux.hpp. No watcher lock is held.
 struct Multiplexers {
-    bool (*became_dual)(Socket &s);
-    void (*became_plain)(Socket &s);
+    bool (*became_offloaded)(Socket &s);
+    void (*became_kernel_only)(Socket &s);
     bool (*tells_edges)(Socket &s);
     std::uint64_t (*ring_owner)(Socket &s);
     bool (*descriptor_closed)(Socket &s, int fd, bool last);

@@ -14,7 +14,7 @@
 
 namespace vma::sock {
 
-struct Unread;
+struct SharedLeftovers;
 
 enum class Closing { kNow, kBehindFork }; // of what costs time and nobody waits for (retired.hpp)
 
@@ -49,7 +49,7 @@ struct Protocol {
     int (*set_option)(Socket &s, int fd, int level, int name, const void *value, socklen_t len);
     int (*get_option)(Socket &s, int fd, int level, int name, void *value, socklen_t *len);
 
-    // ---- readiness, of a dual socket
+    // ---- readiness, of an offloaded socket
     std::uint32_t (*ready_events)(Socket &s, int fd, std::uint32_t interest);
     std::uint32_t (*ready_events_fast)(const Socket &s, std::uint32_t interest);
     bool (*has_input)(const Socket &s); // of the endpoint
@@ -57,29 +57,29 @@ struct Protocol {
     bool (*sends_by_endpoint)(const Socket &s);    // now, so that its rate limit is the endpoint's
     bool (*receives_by_endpoint)(const Socket &s); // nothing else brings what a thread waits for. rx_lock held
     bool (*tells_what_came_before)(const Socket &s);
-    Carrier (*plain_carrier)(const Socket &s);                    // who tells of its events while it is plain
+    Carrier (*kernel_only_carrier)(const Socket &s);              // who tells of its events while it is kernel-only
     std::uint32_t (*place)(const Socket &s, std::uint32_t count); // where a thread sleeps for it (places.hpp)
 
     // ---- its life
     void (*begin)(Socket &s, int fd, int family); // it is tracked
-    // Tracked, of another process that left unread bytes in memory that both have: it is dual until they are read.
+    // Tracked, of another process that left unread bytes in memory that both have: it is offloaded until they are read.
     // nullptr: no memory.
-    Socket *(*begin_foreign)(int fd, int family, Unread *unread);
+    Socket *(*begin_foreign)(int fd, int family, SharedLeftovers *unread);
     void (*end)(Socket &s, int fd); // its last descriptor is closed
     void (*start_leaving)(Socket &s, Heir heir);
-    void (*tear_down)(Socket &s, bool keep_unread, Closing closing); // lift lock held
-    void (*stop_lifting)(Socket &s);                                 // lift lock held; one that is dual stays so
-    bool (*is_offered)(const Socket &s);                             // a peer may be about to find it
-    void (*try_ready)(Socket &s);                                    // rx_lock or the poll lock held
-    void (*share_unread)(Socket &s);                                 // rx_lock held
-    bool (*take_alone)(Socket &s);                                   // no other process has it any more; false: not yet
-    void (*begin_in_child)(Socket &s); // in the child of a fork: locks are free, nobody is in a call
-    void (*leave_in_child)(Socket &s); // likewise, once all sockets are so far: what is left is the parent's
+    void (*fall_back)(Socket &s, bool keep_unread, Closing closing); // offload lock held
+    void (*stop_offloading)(Socket &s);  // offload lock held; one that is offloaded stays so
+    bool (*is_offered)(const Socket &s); // a peer may be about to find it
+    void (*try_ready)(Socket &s);        // rx_lock or the poll lock held
+    void (*share_unread)(Socket &s);     // rx_lock held
+    bool (*take_alone)(Socket &s);       // no other process has it any more; false: not yet
+    void (*begin_in_child)(Socket &s);   // in the child of a fork: locks are free, nobody is in a call
+    void (*leave_in_child)(Socket &s);   // likewise, once all sockets are so far: what is left is the parent's
 
     // ---- what the log and vma_stats say
     const char *(*print_name)(const Socket &s, char (&out)[kNameMax]);
     bool (*has_to_explain)(Socket &s); // why it was never accelerated; reads the addresses that the line names
-    std::uint32_t (*calls_before_lift)(const Socket &s);
+    std::uint32_t (*calls_before_offload)(const Socket &s);
     const char *(*device_name)(const Socket &s);
     const char *(*queue_name)(const Socket &s); // of the completion queue that it is on
     stats::Way (*way)(const Socket &s);

@@ -25,7 +25,7 @@ enum class RingMove : std::uint8_t { kStays, kWanted, kReturning };
 
 // Whose a socket is, and who else reads from it.
 struct RingClaim {
-    RingKey key;                               // lift lock
+    RingKey key;                               // offload lock
     std::atomic<std::int32_t> logic{0};        // of the key
     std::atomic<std::uint64_t> owner{0};       // the thread or core that it is for
     std::atomic<std::uint64_t> stranger{0};    // who else has received last

@@ -108,9 +108,9 @@ void return_passed(const msghdr *msg); // before sendmsg on an AF_UNIX socket wi
 inline constexpr std::uint32_t kNothingBefore = 1U << 26; // no event has it
 bool tells_what_came_before(const Socket &s);
 
-// Whoever wants to hear of a dual socket's events: an epoll entry, or a thread about to sleep. Lives in its owner.
-// notify() runs on whichever thread polls the engine, with the socket's watcher lock held: short, no blocking, no
-// call back into the socket. `events` are POLL* bits that *may* have become true; the owner asks ready_events().
+// Whoever wants to hear of an offloaded socket's events: an epoll entry, or a thread about to sleep. Lives in its
+// owner. notify() runs on whichever thread polls the engine, with the socket's watcher lock held: short, no blocking,
+// no call back into the socket. `events` are POLL* bits that *may* have become true; the owner asks ready_events().
 struct Watcher {
     void (*notify)(Watcher *self, std::uint32_t events) = nullptr;
     Watcher *next = nullptr;
@@ -122,10 +122,10 @@ void watch(Socket &s, Watcher &w);
 void unwatch(Watcher &w); // after return no notify() of w is running or will run
 
 // True once an endpoint is connected: waits must then look at both paths (doc/stream-protocol.md).
-bool is_dual(const Socket &s);
+bool is_offloaded(const Socket &s);
 
 // POLL* bits of `interest` (and POLLHUP/POLLERR/POLLNVAL always) that are true now, as poll() would give for this
-// socket; right for plain sockets too. May make system calls when a direction is on the kernel; polls no engine.
+// socket; right for kernel-only sockets too. May make system calls when a direction is on the kernel; polls no engine.
 std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest);
 
 // What is left of `events`, which ready_events() gave, once the program's receive callback was asked about what can be
@@ -149,7 +149,7 @@ MuxHook &mux_hook(Socket &s);
 // Who tells of a socket's events.
 enum class Carrier : std::uint8_t {
     kOurs,   // we do, or may do soon
-    kStream, // the kernel does, of a stream; wait_bare() keeps it so
+    kStream, // the kernel does, of a stream; wait_in_kernel() keeps it so
     kKernel, // the kernel does for good
 };
 Carrier carrier_of(const Socket &s);
@@ -157,9 +157,9 @@ Carrier carrier_of(const Socket &s);
 // Calls `wait`, the kernel's poll() or select(), with the certainty that no endpoint of `s` starts before it returns:
 // READY waits for it, and the peer for READY. False: it has one, and nothing was called. May be left by a jump or by
 // cancellation.
-bool wait_bare(Socket &s, int (*wait)(const void *call), const void *call, int &result);
+bool wait_in_kernel(Socket &s, int (*wait)(const void *call), const void *call, int &result);
 
-// A multiplexer saw kernel events on the descriptor of a dual socket: the next ready_events() looks closer.
+// A multiplexer saw kernel events on the descriptor of an offloaded socket: the next ready_events() looks closer.
 void note_kernel_events(Socket &s, std::uint32_t events);
 
 } // namespace vma::sock

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Which places of the pool are in use, and which of them a fork, an exec or the process's end has to look at: a bit
-// each. A program has ten thousand connections of which it never lifted one, and a look at each costs some cache
+// each. A program has ten thousand connections of which it never offloaded one, and a look at each costs some cache
 // misses.
 #pragma once
 
@@ -21,7 +21,7 @@ extern SocketSets g_sockets;
 
 std::uint32_t pool_size();
 
-// Before a socket gets what a plain stream doesn't have: an offer, an endpoint, unread bytes that others share.
+// Before a socket gets what a kernel-only stream doesn't have: an offer, an endpoint, unread bytes that others share.
 inline void note_socket(std::uint32_t index)
 {
     if (!g_sockets.noted.has(static_cast<int>(index)))

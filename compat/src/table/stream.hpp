@@ -43,20 +43,20 @@ struct State;
 // ---- the socket -----------------------------------------------------------------------------------------------------
 
 enum class Mode : std::uint8_t {
-    kFree,   // in the pool
-    kPlain,  // on the kernel, may be lifted
-    kKernel, // on the kernel for good (pinned, not a candidate)
-    kDual,   // an endpoint is connected; waits look at both paths
+    kFree,       // in the pool
+    kKernelOnly, // on the kernel, may be offloaded
+    kKernel,     // on the kernel for good (pinned, not a candidate)
+    kOffloaded,  // an endpoint is connected; waits look at both paths
 };
 
 struct Device;
 
-// How far a connection to another host is on its way to an endpoint (reach.cpp). Lift lock.
+// How far a connection to another host is on its way to an endpoint (remote_connect.cpp). Offload lock.
 struct Attempt {
-    Glimpsed<bool> open = false;          // it is on the list of attempts
-    Glimpsed<std::uint32_t> again_at = 0; // sends and receives before the next one
-    fid_pep *listener = nullptr;          // of a connector
-    std::int64_t due_ns = 0;              // when to do the next step
+    Racy<bool> open = false;          // it is on the list of attempts
+    Racy<std::uint32_t> again_at = 0; // sends and receives before the next one
+    fid_pep *listener = nullptr;      // of a connector
+    std::int64_t due_ns = 0;          // when to do the next step
     std::uint32_t tries = 0;
 };
 
@@ -73,15 +73,16 @@ public:
     // Who we are. Set while the socket is made, or under the table's lock.
     std::atomic<Mode> mode{Mode::kFree};
     std::atomic<const Protocol *> protocol{&kStreamProtocol};
-    std::atomic<const Transport *> transport{&kSharedRing}; // of a stream; changed with lift, tx, rx and poll lock held
-    std::atomic<stats::Slot *> record{&stats::g_sink};      // what it counts in (accounting.hpp)
-    std::atomic<udp::State *> udp{nullptr}; // of a UDP socket: what is said of streams below is not for it
+    std::atomic<const Transport *> transport{
+        &kSharedRing};                                 // of a stream; changed with offload, tx, rx and poll lock held
+    std::atomic<stats::Slot *> record{&stats::g_sink}; // what it counts in (accounting.hpp)
+    std::atomic<udp::State *> udp{nullptr};            // of a UDP socket: what is said of streams below is not for it
     Role role = Role::kUnknown;
-    Glimpsed<bool> evaluated = false;       // addresses were looked at: it is a candidate
-    Glimpsed<bool> remote = false;          // once evaluated: the peer is on another host
-    Glimpsed<bool> told = false;            // the log has said whether it is accelerated
-    Glimpsed<bool> was_accelerated = false; // within this host, as a stream
-    std::atomic<bool> pinned{false};        // to the kernel for good
+    Racy<bool> evaluated = false;       // addresses were looked at: it is a candidate
+    Racy<bool> remote = false;          // once evaluated: the peer is on another host
+    Racy<bool> told = false;            // the log has said whether it is accelerated
+    Racy<bool> was_accelerated = false; // within this host, as a stream
+    std::atomic<bool> pinned{false};    // to the kernel for good
     std::atomic<bool> nonblocking{false};
     std::atomic<std::uint32_t> generation{0}; // bumped when the last descriptor is closed
     std::atomic<std::uint32_t> descriptors{0};
@@ -93,19 +94,19 @@ public:
     Addresses addresses = {};                         // once evaluated
     std::atomic<const char *> kernel_reason{nullptr}; // a literal: why it is not accelerated, for the log
 
-    // Calls inside the kernel while plain; START and READY wait until they are out.
-    std::atomic<std::uint32_t> bare_receivers{0};
-    std::atomic<std::uint32_t> bare_polls{0};
-    std::atomic<std::uint32_t> bare_senders{0};
-    std::atomic<std::uint32_t> waiters{0}; // calls that wait while dual
+    // Calls inside the kernel while kernel-only; START and READY wait until they are out.
+    std::atomic<std::uint32_t> blocked_receivers{0};
+    std::atomic<std::uint32_t> blocked_polls{0};
+    std::atomic<std::uint32_t> blocked_senders{0};
+    std::atomic<std::uint32_t> waiters{0}; // calls that wait while offloaded
     std::atomic<int> kept_fd{-1};          // our own descriptor of a socket that was closed while calls were open
     std::atomic<std::uint32_t> operations{0};
     // Of these: when it was asked last whether others hold the socket, and after how many more it is asked again; 0:
-    // not asked since the last lift. And how many forks there had been.
+    // not asked since the last offload. And how many forks there had been.
     std::atomic<std::uint32_t> ask_holders_since{0};
     std::atomic<std::uint32_t> ask_holders_forks{0};
     std::atomic<std::uint32_t> ask_holders_after{0};
-    Glimpsed<std::uint32_t> seen_offers = 0; // generation of the offers page at our last look
+    Racy<std::uint32_t> seen_offers = 0; // generation of the offers page at our last look
 
     Mutex tx_lock;
     Mutex rx_lock;
@@ -114,7 +115,7 @@ public:
     Pacing pacing;
 
     // The endpoint. Changed by put_endpoint(), with tx_lock, rx_lock and the engine's poll lock held.
-    Glimpsed<fid_ep *> endpoint = nullptr;
+    Racy<fid_ep *> endpoint = nullptr;
     bool connecting = false; // endpoint opened, not connected
     DueFlag endpoint_down;
     DueFlag ready_due;                              // READY is to be sent when no bare receiver is left
@@ -125,7 +126,7 @@ public:
     std::atomic<std::uint8_t> news_of_kernel{0};    // without as many sleeps at the place between them
     std::atomic<std::uint32_t> kernel_state{0};     // POLLRDHUP, POLLHUP, POLLERR once the kernel said so
     std::atomic<int> pending_error{0};              // errno of a send of our own, which the program has not been told
-    Glimpsed<std::uint64_t> cookie = 0;             // of our open offer, 0 none
+    Racy<std::uint64_t> cookie = 0;                 // of our open offer, 0 none
 
     MuxHook mux;
     Mutex watch_lock;
@@ -135,30 +136,30 @@ public:
     std::atomic<extra::State *> extra{nullptr}; // likewise
     std::atomic<bool> screened{false};          // the program has a receive callback, or had one
     std::atomic<bool> counts_access{false};     // note_access() wants to know who receives
-    Glimpsed<std::uint8_t> ring = 0;            // of the endpoint: its place
-    Glimpsed<RingMask> ring_bit = kMainRing;    // likewise, as a mask
+    Racy<std::uint8_t> ring = 0;                // of the endpoint: its place
+    Racy<RingMask> ring_bit = kMainRing;        // likewise, as a mask
     bool listed = false;                        // UDP: on the list of those that the helper thread looks after
     Socket *next_live = nullptr;                // list of sockets with an endpoint (engine), or of attempts
     Socket *prev_live = nullptr;
 
     Device *device = nullptr; // of the endpoint or of the attempt's listener
-    ToldMemory told_memory;   // of the endpoint's. Lift lock
+    ToldMemory told_memory;   // of the endpoint's. Offload lock
     RingClaim ring_claim;
     Attempt attempt;
-    Device *port = nullptr;                        // that leads to the peer, once it was found. Lift lock
+    Device *port = nullptr;                        // that leads to the peer, once it was found. Offload lock
     PortReadiness port_ready;                      // of a stream that it carries
-    std::atomic<bool> transport_over{false};       // the transport has ended: tear_down() is due
-    Glimpsed<bool> keepalive = false;              // SO_KEEPALIVE, which the kernel's socket doesn't have meanwhile
-    Glimpsed<bool> quickack = false;               // TCP_QUICKACK was set since then
+    std::atomic<bool> transport_over{false};       // the transport has ended: fall_back() is due
+    Racy<bool> keepalive = false;                  // SO_KEEPALIVE, which the kernel's socket doesn't have meanwhile
+    Racy<bool> quickack = false;                   // TCP_QUICKACK was set since then
     std::atomic<bool> aborted{false};              // by abort_stream()
     std::atomic<std::int64_t> lingers_until_ns{0}; // closed by the program, the peer's answer is still out; 0: not so
 
     mux::SpinHabit receive_spins; // of waits for it (wait.cpp)
     mux::SpinHabit send_spins;
 
-    IdleMarks idle;                // the helper thread's
-    Glimpsed<bool> let_go = false; // for its idleness (idle_streams.cpp)
-    fid_ep *retired = nullptr;     // retired.cpp
+    IdleMarks idle;            // the helper thread's
+    Racy<bool> let_go = false; // for its idleness (idle_streams.cpp)
+    fid_ep *retired = nullptr; // retired.cpp
 
     Socket *next_free = nullptr;
     std::uint32_t index = 0; // in the pool
@@ -186,10 +187,10 @@ inline RingMask ring_of(const Socket &s)
     return s.ring_bit;
 }
 
-// is_dual() on the hot paths.
-inline bool dual(const Socket &s)
+// is_offloaded() on the hot paths.
+inline bool offloaded(const Socket &s)
 {
-    return s.mode.load(std::memory_order_acquire) == Mode::kDual;
+    return s.mode.load(std::memory_order_acquire) == Mode::kOffloaded;
 }
 
 // The error that the program's next call ends with, once; 0 none. The kernel tells it only to the first who asks.
@@ -208,12 +209,12 @@ inline void keep_error(Socket &s, int error)
         s.pending_error.store(error, std::memory_order_relaxed);
 }
 
-// What a socket is that has no endpoint (any more). One that owes the program an error stays plain: on the kernel for
-// good nobody would look for it.
+// What a socket is that has no endpoint (any more). One that owes the program an error stays kernel-only: on the kernel
+// for good nobody would look for it.
 inline Mode mode_without_endpoint(const Socket &s)
 {
     const bool owes = s.pending_error.load(std::memory_order_relaxed) != 0;
-    return s.pinned.load(std::memory_order_relaxed) && !owes ? Mode::kKernel : Mode::kPlain;
+    return s.pinned.load(std::memory_order_relaxed) && !owes ? Mode::kKernel : Mode::kKernelOnly;
 }
 
 // errno of a receive from the kernel. Of a stream that we had to reset it tells the reset to whoever asks first, sender
@@ -323,25 +324,25 @@ inline bool is_screened(const Socket &s)
     return s.screened.load(std::memory_order_relaxed);
 }
 
-// lift.cpp: offers, attaching, tearing down. Lock order: lift, tx, rx, the engine's poll lock, watchers.
+// offload.cpp: offers, attaching, tearing down. Lock order: offload, tx, rx, the engine's poll lock, watchers.
 void count_operation(Socket &s, int fd, bool received); // a send or receive succeeded on the kernel
-void add_live(Socket *&list, Socket &s);                // a socket is on one such list at a time; lift lock held
+void add_live(Socket *&list, Socket &s);                // a socket is on one such list at a time; offload lock held
 void remove_live(Socket *&list, Socket &s);
 void try_ready(Socket &s); // rx_lock or the poll lock held
-// Takes the offer back, and an endpoint that is being connected. A socket that is dual by now stays so: its peer may
-// have sent bytes, which only RETURN brings back. No lock held.
-void stop_lifting(Socket &s);
-// Closes the endpoint; the socket is plain again, or will be once what is left is read. No lock held.
-void tear_down(Socket &s, bool keep_unread);
+// Takes the offer back, and an endpoint that is being connected. A socket that is offloaded by now stays so: its peer
+// may have sent bytes, which only RETURN brings back. No lock held.
+void stop_offloading(Socket &s);
+// Closes the endpoint; the socket is kernel-only again, or will be once what is left is read. No lock held.
+void fall_back(Socket &s, bool keep_unread);
 // The endpoint that start_leaving() has left. False: it has ended meanwhile and another one is there, whose peer may be
 // writing: that one is to be left, too. No lock held.
 bool close_left(Socket &s, Closing closing = Closing::kNow);
-bool discard_left(Socket &s); // likewise, lift lock held
+bool discard_left(Socket &s); // likewise, offload lock held
 void drop_rest(Socket &s);    // all is read that was left of an endpoint that is closed already. No lock held
 void on_connect_request(fi_info *info, const void *data, std::size_t len); // helper thread; takes over `info`
 void on_connected(fid_ep *endpoint);
 void on_down(fid_ep *endpoint, const char *why);
-int open_endpoint(Socket &s, fi_info *info, Device &device); // lift lock held; 0 or a negative errno
+int open_endpoint(Socket &s, fi_info *info, Device &device); // offload lock held; 0 or a negative errno
 void discard_endpoint(Socket &s);                            // likewise, one that is not connected
 void stay_on_kernel(Socket &s, const char *reason);
 void finish_if_done(Socket &s); // tears down an endpoint that has ended in both directions
@@ -359,7 +360,7 @@ void give_up_waiting(
     Socket &s); // no answer came in time: what the peer has not begun to send again stays here. No lock held
 void violation(Socket &s, const char *what); // the peer breaks the protocol: both programs get an error
 void read_timeouts(Socket &s, int fd);       // of a socket that another process has set up
-void return_one(Socket &s, Heir heir);       // all four: the socket is plain after it
+void return_one(Socket &s, Heir heir);       // all four: the socket is kernel-only after it
 void notify(Socket &s, std::uint32_t events);
 void tick(Socket &s); // helper thread: what could not be sent before
 
@@ -368,10 +369,9 @@ struct Wait {
     std::uint32_t generation; // of the socket at the call's start
     std::uint32_t signals;    // handlers that had run by then
     bool any_signal;          // every handler interrupts (a timeout is set), not only those without SA_RESTART
-    bool
-        // a stream that has lost its endpoint in the middle of the call: only the kernel brings the rest, or a new
-        // endpoint
-        plain;
+    // A stream that has lost its endpoint in the middle of the call: only the kernel brings the rest, or a new
+    // endpoint.
+    bool kernel_only;
     std::int64_t deadline_ns; // CLOCK_MONOTONIC, kForever
     // Instead of a look at the engine alone in each turn of the spin; true ends the wait, and is kept in `found`.
     // `polite`: the spin has lasted so long that others may run in between.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What carries the bytes of a dual stream beside the kernel's connection: a ring in shared memory (ring_transport.cpp),
-// a ring of a peer on another host (remote.cpp), or TCP of our own on an Ethernet port (port_transport.cpp). A
-// transport is one table; what they have in common is written once above it.
+// What carries the bytes of an offloaded stream beside the kernel's connection: a ring in shared memory
+// (ring_transport.cpp), a ring of a peer on another host (remote.cpp), or TCP of our own on an Ethernet port
+// (port_transport.cpp). A transport is one table; what they have in common is written once above it.
 #pragma once
 
 #include <sys/socket.h>
@@ -65,16 +65,16 @@ struct Transport {
 
     // ---- settings and counts. No lock held
     bool (*count)(Socket &s, QueuedBytes &bytes); // false: the kernel knows
-    void (*publish)(Socket &s);                   // what it counts itself, for vma_stats; the lift lock is held
+    void (*publish)(Socket &s);                   // what it counts itself, for vma_stats; the offload lock is held
     // setsockopt(): true: it is done, with `result`.
     bool (*set_option)(Socket &s, int fd, int level, int name, const void *value, socklen_t len, int &result);
     void (*option_was_set)(Socket &s, int fd, int level, int name, const void *value);  // in the kernel
     void (*correct_option)(Socket &s, int level, int name, void *value, socklen_t len); // what the kernel said of it
 
-    // ---- its life. Lift lock held
+    // ---- its life. Offload lock held
     void (*prepare)(Socket &s, fi_info &info);     // before its endpoint is opened
     int (*prepared)(Socket &s, fid_ep &endpoint);  // behind that; 0 or a negative fi_errno
-    void (*went_down)(Socket &s, const char *why); // the peer, or the device, has ended it; it is dual
+    void (*went_down)(Socket &s, const char *why); // the peer, or the device, has ended it; it is offloaded
     bool (*may_close)(const Socket &s);            // nothing is lost if it is closed now. No lock needed
     void (*leave)(Socket &s); // its endpoint is about to be closed; tx, rx and poll lock held as well
 

@@ -77,7 +77,7 @@ void ring_seen(const char *how)
     for (std::uint32_t i = 0; i < count; ++i) {
         Socket &s = *socket_by_index(i);
         const Mode mode = s.mode.load(std::memory_order_acquire);
-        if (mode == Mode::kPlain || mode == Mode::kDual)
+        if (mode == Mode::kKernelOnly || mode == Mode::kOffloaded)
             pin_to_kernel(s, "io_uring");
     }
 }
@@ -99,11 +99,11 @@ bool meets_ring()
     return is_look_due(g_uring.first_looks) && finds_ring();
 }
 
-bool may_lift_beside_rings()
+bool may_offload_beside_rings()
 {
     if (ring_in_use())
         return false;
-    if (!is_look_due(g_uring.lift_looks) || !finds_ring())
+    if (!is_look_due(g_uring.offload_looks) || !finds_ring())
         return true;
     const int saved = errno;
     ring_seen("/proc/self/fd");

@@ -12,7 +12,7 @@ namespace vma::sock {
 struct Uring {
     std::atomic<bool> in_use{false};
     std::atomic<std::uint32_t> first_looks{0}; // before there is a socket that could be accelerated
-    std::atomic<std::uint32_t> lift_looks{0};
+    std::atomic<std::uint32_t> offload_looks{0};
 };
 extern Uring g_uring;
 
@@ -35,6 +35,6 @@ bool meets_ring();
 
 // Before a UDP socket is accelerated: looks for rings that were set up past libc, now and then (the first eight times,
 // then ever more rarely). False: there is one, and the socket is not to be accelerated. No lock is held.
-bool may_lift_beside_rings();
+bool may_offload_beside_rings();
 
 } // namespace vma::sock

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "compat/src/offload/stream.hpp"
-#include "compat/src/sharing/stash.hpp"
+#include "compat/src/sharing/leftovers.hpp"
 #include "compat/src/transport/ring.hpp"
 
 namespace vma::sock::tcp {

@@ -18,8 +18,8 @@
 #include "compat/src/libc/kernel_acts.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/sharing/holders.hpp"
+#include "compat/src/sharing/leftovers.hpp"
 #include "compat/src/sharing/peek_offset.hpp"
-#include "compat/src/sharing/stash.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
@@ -120,16 +120,16 @@ void pin_to_kernel(Socket &s, const char *reason, Heir heir)
     s.kernel_reason = reason;
     share_for_good(s); // what the kernel moves by itself is not counted
     tell_way(s);
-    if (s.pinned.exchange(true, std::memory_order_acq_rel) && s.endpoint == nullptr && dual(s))
+    if (s.pinned.exchange(true, std::memory_order_acq_rel) && s.endpoint == nullptr && offloaded(s))
         return; // but for what is left to read it is there
-    stop_lifting(s);
-    if (dual(s)) {
+    stop_offloading(s);
+    if (offloaded(s)) {
         char name[kNameMax];
         VMA_LOG(kDebug, "%s: back to the kernel: %s", connection_name(s, name), reason);
         return_one(s, heir);
     }
-    Mode plain = Mode::kPlain;
-    s.mode.compare_exchange_strong(plain, mode_without_endpoint(s), std::memory_order_acq_rel);
+    Mode kernel_only = Mode::kKernelOnly;
+    s.mode.compare_exchange_strong(kernel_only, mode_without_endpoint(s), std::memory_order_acq_rel);
     tell_way(s);
 }
 
@@ -138,8 +138,8 @@ int shut_down(Socket &s, int fd, int how)
     protocol(s).before_shutdown(s);
     const bool ends_sending = how == SHUT_WR || how == SHUT_RDWR;
     if (ends_sending) {
-        s.send_shut.store(true, std::memory_order_seq_cst); // before it is seen that the socket is not dual yet
-        if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual) {
+        s.send_shut.store(true, std::memory_order_seq_cst); // before it is seen that the socket is not offloaded yet
+        if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded) {
             s.tx_lock.lock();
             end_transmit(s, true);
             finish_resend(s);
@@ -237,7 +237,7 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
 
 int get_option(Socket &s, int fd, int level, int name, void *value, socklen_t *len)
 {
-    if (is_mapped_receive(level, name) && dual(s)) [[unlikely]]
+    if (is_mapped_receive(level, name) && offloaded(s)) [[unlikely]]
         return receive_mapped(s, fd, value, len);
     return libc::real.getsockopt(fd, level, name, value, len);
 }
@@ -283,7 +283,7 @@ ssize_t splice_by_copy(Socket &s, int fd, int pipe_fd, std::size_t len, unsigned
 ssize_t splice_from(Socket &s, int fd, int pipe_fd, off64_t *out_offset, std::size_t len, unsigned flags)
 {
     pin_to_kernel(s, "splice");
-    if (dual(s) && out_offset == nullptr && len != 0)
+    if (offloaded(s) && out_offset == nullptr && len != 0)
         return splice_by_copy(s, fd, pipe_fd, len, flags);
     return libc::by_kernel(libc::real.splice(fd, nullptr, pipe_fd, out_offset, len, flags));
 }

@@ -8,7 +8,7 @@
 #include "compat/src/base/addresses.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/offload/lift_habit.hpp"
+#include "compat/src/offload/offload_habit.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 #include "compat/src/rules/rules.hpp"
 #include "compat/src/sharing/holders.hpp"
@@ -22,8 +22,8 @@ namespace {
 // Bytes that arrived on the endpoint and were never read: TCP answers such a close with RST.
 void reset_if_unread(Socket &s, int fd)
 {
-    if (!dual(s) || !transport(s).spans || !has_input(s) || s.lingers_until_ns.load(std::memory_order_relaxed) != 0 ||
-        !may_reset(s))
+    if (!offloaded(s) || !transport(s).spans || !has_input(s) ||
+        s.lingers_until_ns.load(std::memory_order_relaxed) != 0 || !may_reset(s))
         return;
     const linger abort_now = {1, 0};
     libc::real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &abort_now, sizeof abort_now);
@@ -65,8 +65,8 @@ void tcp::end(Socket &s, int fd)
 {
     reset_if_unread(s, fd);
     if (s.evaluated)
-        sock::stop_lifting(s);
-    if (dual(s)) {
+        sock::stop_offloading(s);
+    if (offloaded(s)) {
         start_leaving(s, Heir::kLibrary); // what the peer writes from now on is the kernel's to refuse
         reset_if_unread(s, fd);           // what it wrote since
     }
@@ -74,7 +74,7 @@ void tcp::end(Socket &s, int fd)
         wait_returned(s, return_deadline()); // a device's writes die with the endpoint
     explain(s);
     if (s.evaluated)
-        sock::tear_down(s, false);
+        sock::fall_back(s, false);
     note_end_of_stream(s);
     leave_holders(s);
 }
@@ -123,10 +123,10 @@ void connecting(Socket &s, int fd, const sockaddr *to, socklen_t length)
         return;
     if (s.kernel_reason == rules::kReason && !s.pinned) { // of an earlier try
         s.kernel_reason = nullptr;
-        s.mode.store(Mode::kPlain, std::memory_order_release);
+        s.mode.store(Mode::kKernelOnly, std::memory_order_release);
     }
     sockaddr_in6 local = {};
-    if (s.mode.load(std::memory_order_acquire) == Mode::kPlain &&
+    if (s.mode.load(std::memory_order_acquire) == Mode::kKernelOnly &&
         rules::says_kernel(rules::Role::kTcpClient, remote, read_address(fd, Side::kLocal, local) ? &local : nullptr))
         stay_on_kernel(s, rules::kReason);
 }

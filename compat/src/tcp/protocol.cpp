@@ -10,7 +10,7 @@
 #include "compat/src/engine/places.hpp"
 #include "compat/src/engine/rings.hpp"
 #include "compat/src/libc/sections.hpp"
-#include "compat/src/offload/lift_habit.hpp"
+#include "compat/src/offload/offload_habit.hpp"
 #include "compat/src/tcp/calls.hpp"
 #include "compat/src/transport/kernel_counts.hpp"
 
@@ -31,7 +31,7 @@ bool receives_by_endpoint(const Socket &s)
 }
 
 // A port takes the connection away from under a call.
-Carrier plain_carrier(const Socket &s)
+Carrier kernel_only_carrier(const Socket &s)
 {
     return s.port != nullptr ? Carrier::kOurs : Carrier::kStream;
 }
@@ -98,14 +98,14 @@ const char *queue_name(const Socket &s)
     .sends_by_endpoint = tcp::sends_by_endpoint,
     .receives_by_endpoint = tcp::receives_by_endpoint,
     .tells_what_came_before = [](const Socket &s) { return transport(s).spans; },
-    .plain_carrier = tcp::plain_carrier,
+    .kernel_only_carrier = tcp::kernel_only_carrier,
     .place = tcp::place,
     .begin = [](Socket &, int, int) {},
     .begin_foreign = tcp::begin_foreign,
     .end = tcp::end,
     .start_leaving = [](Socket &s, Heir heir) { transport(s).start_leaving(s, heir); },
-    .tear_down = tcp::tear_down,
-    .stop_lifting = tcp::stop_lifting,
+    .fall_back = tcp::fall_back,
+    .stop_offloading = tcp::stop_offloading,
     .is_offered = tcp::is_offered,
     .try_ready = tcp::try_ready,
     .share_unread = tcp::share_unread,
@@ -114,7 +114,7 @@ const char *queue_name(const Socket &s)
     .leave_in_child = [](Socket &) {},
     .print_name = tcp::print_name,
     .has_to_explain = tcp::has_to_explain,
-    .calls_before_lift = calls_before_lift,
+    .calls_before_offload = calls_before_offload,
     .device_name = tcp::device_name,
     .queue_name = tcp::queue_name,
     .way = [](const Socket &s) { return transport(s).way; },

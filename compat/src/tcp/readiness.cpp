@@ -5,7 +5,7 @@
 #include <poll.h>
 
 #include "compat/src/libc/real.hpp"
-#include "compat/src/sharing/stash.hpp"
+#include "compat/src/sharing/leftovers.hpp"
 #include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/tcp/calls.hpp"
@@ -56,9 +56,9 @@ std::uint32_t endpoint_in(const Socket &s)
 
 } // namespace
 
-bool is_dual(const Socket &s)
+bool is_offloaded(const Socket &s)
 {
-    return dual(s);
+    return offloaded(s);
 }
 
 bool waits_for_kernel(const Socket &s, std::uint32_t interest)
@@ -158,7 +158,8 @@ namespace {
 
 std::uint32_t ready_events_of_both(Socket &s, int fd, std::uint32_t interest)
 {
-    return dual(s) ? protocol(s).ready_events(s, fd, interest) : kernel_events(s, fd, interest) & (interest | kAlways);
+    return offloaded(s) ? protocol(s).ready_events(s, fd, interest)
+                        : kernel_events(s, fd, interest) & (interest | kAlways);
 }
 
 } // namespace

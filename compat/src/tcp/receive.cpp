@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Receiving calls on a tracked socket: the kernel's own call while the socket is plain, else take what is there under
-// rx_lock, and wait outside of it.
+// Receiving calls on a tracked socket: the kernel's own call while the socket is kernel-only, else take what is there
+// under rx_lock, and wait outside of it.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -18,7 +18,7 @@
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/sharing/holders.hpp"
-#include "compat/src/sharing/stash.hpp"
+#include "compat/src/sharing/leftovers.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
 #include "compat/src/table/observers.hpp"
@@ -45,13 +45,13 @@ constexpr int kKernelOnly = MSG_ERRQUEUE | MSG_OOB;
     engine_leave(ring_of(s));
 }
 
-// `receive` is the kernel's call. False: it became dual before we were in.
+// `receive` is the kernel's call. False: it became offloaded before we were in.
 template <typename Receive>
-[[gnu::noinline]] bool receive_plain(Socket &s, int fd, int flags, ssize_t &n, const Receive &receive)
+[[gnu::noinline]] bool receive_kernel_only(Socket &s, int fd, int flags, ssize_t &n, const Receive &receive)
 {
     {
-        const Call call(s, CallKind::kBareReceive);
-        if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
+        const Call call(s, CallKind::kBlockedReceive);
+        if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded)
             return false;
         const int error = take_error(s);
         n = error != 0 ? give(-error) : by_os_received(s, receive());
@@ -60,14 +60,14 @@ template <typename Receive>
         if (n > 0 && (flags & (MSG_PEEK | kKernelOnly)) == 0)
             count_received(s, static_cast<std::uint64_t>(n));
     }
-    if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kPlain)
+    if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kKernelOnly)
         count_operation(s, fd, true);
     return true;
 }
 
-bool receive_plain(Socket &s, int fd, msghdr *msg, int flags, ssize_t &n)
+bool receive_kernel_only(Socket &s, int fd, msghdr *msg, int flags, ssize_t &n)
 {
-    return receive_plain(s, fd, flags, n, [=] { return libc::real.recvmsg(fd, msg, flags); });
+    return receive_kernel_only(s, fd, flags, n, [=] { return libc::real.recvmsg(fd, msg, flags); });
 }
 
 // A read of 0 bytes waits for input like any other, and then takes none of it.
@@ -142,7 +142,7 @@ bool has_come_meanwhile(const Socket &s, bool was_endpoint)
 [[gnu::noinline]] ssize_t peek_for_all(Socket &s, int fd, msghdr *msg, int flags, std::size_t done)
 {
     pin_to_kernel(s, "a peek that waits for all");
-    if (dual(s))
+    if (offloaded(s))
         return static_cast<ssize_t>(done);
     return libc::real.recvmsg(fd, msg, flags);
 }
@@ -161,9 +161,9 @@ ssize_t receive_in_sandbox(Socket &s, int fd, msghdr *msg, int flags, std::size_
     ssize_t n = 0;
     {
         const LockGuard guard(s.rx_lock);
-        if (holds_stash(s))
+        if (holds_leftovers(s))
             n = consume(s, fd, msg, 0, flags);
-        if (!holds_stash(s))
+        if (!holds_leftovers(s))
             s.mode.store(Mode::kKernel, std::memory_order_release);
     }
     if (n < 0)
@@ -181,7 +181,7 @@ ssize_t receive_in_sandbox(Socket &s, int fd, msghdr *msg, int flags, std::size_
 [[gnu::always_inline]] inline bool is_used_up(const Socket &s)
 {
     return s.endpoint == nullptr && s.rx.path.load(std::memory_order_relaxed) == Path::kKernel &&
-           s.rx.start_at.load(std::memory_order_relaxed) == kNone && !holds_stash(s) &&
+           s.rx.start_at.load(std::memory_order_relaxed) == kNone && !holds_leftovers(s) &&
            s.pending_error.load(std::memory_order_relaxed) == 0;
 }
 
@@ -197,7 +197,7 @@ ssize_t receive_in_sandbox(Socket &s, int fd, msghdr *msg, int flags, std::size_
     call.emplace(s, CallKind::kWait);
 }
 
-ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
+ssize_t receive_offloaded(Socket &s, int fd, msghdr *msg, int flags)
 {
     if (sandboxed() && s.endpoint == nullptr) [[unlikely]]
         return receive_in_sandbox(s, fd, msg, flags, total_length(*msg));
@@ -217,7 +217,7 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
     std::optional<Call> call;
     for (;;) {
         ssize_t n = -EAGAIN;
-        if (!dual(s) && done == 0 && receive_plain(s, fd, msg, flags, n))
+        if (!offloaded(s) && done == 0 && receive_kernel_only(s, fd, msg, flags, n))
             return n;
         if (done != 0 && next_is_urgent(s, fd))
             return static_cast<ssize_t>(done);
@@ -232,15 +232,15 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
             done += static_cast<std::size_t>(n);
         if (more && done < room)
             continue; // an error that comes next is for the next call, which has to find the socket as it is
-        if (s.transport_over.load(std::memory_order_acquire) && dual(s))
-            tear_down(s, true); // the kernel says how it ended
-        else if (used_up && dual(s))
+        if (s.transport_over.load(std::memory_order_acquire) && offloaded(s))
+            fall_back(s, true); // the kernel says how it ended
+        else if (used_up && offloaded(s))
             drop_rest(s);
         if (done >= wanted || n == 0 || (n < 0 && n != -EAGAIN))
             return done != 0 || n >= 0 ? static_cast<ssize_t>(done) : fail(s, n);
         if (n > 0 && (flags & MSG_PEEK) != 0)
             return blocking ? peek_for_all(s, fd, msg, flags, done) : static_cast<ssize_t>(done);
-        if (n > 0 || (!dual(s) && done == 0))
+        if (n > 0 || (!offloaded(s) && done == 0))
             continue;
         if (!blocking) {
             if (done == 0 && is_to_look_again(s, by_endpoint, looked))
@@ -266,7 +266,7 @@ ssize_t receive_dual(Socket &s, int fd, msghdr *msg, int flags)
     msghdr look = {};
     look.msg_iov = &part;
     look.msg_iovlen = 1;
-    const ssize_t n = receive_dual(s, fd, &look, (flags & ~MSG_WAITALL) | MSG_PEEK);
+    const ssize_t n = receive_offloaded(s, fd, &look, (flags & ~MSG_WAITALL) | MSG_PEEK);
     return n > 0 ? fail(s, -EFAULT) : n;
 }
 
@@ -292,13 +292,13 @@ ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
         return by_os_received(s, libc::real.recvmsg(fd, msg, flags));
     const int error = refused_message(*msg);
     if (error != 0) [[unlikely]]
-        return dual(s) ? fail(s, error) : libc::real.recvmsg(fd, msg, flags);
+        return offloaded(s) ? fail(s, error) : libc::real.recvmsg(fd, msg, flags);
     ssize_t n = 0;
-    if (!dual(s) && receive_plain(s, fd, msg, flags, n))
+    if (!offloaded(s) && receive_kernel_only(s, fd, msg, flags, n))
         return n;
     if ((flags & MSG_TRUNC) == 0 && lies_nowhere(*msg)) [[unlikely]]
         return receive_nowhere(s, fd, flags);
-    return receive_dual(s, fd, msg, flags);
+    return receive_offloaded(s, fd, msg, flags);
 }
 
 } // namespace tcp
@@ -347,9 +347,9 @@ namespace tcp {
 ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags)
 {
     const Mode mode = s.mode.load(std::memory_order_acquire);
-    if (config::params().rx_cq_drain_rate_nsec != 0 && mode == Mode::kDual) [[unlikely]]
+    if (config::params().rx_cq_drain_rate_nsec != 0 && mode == Mode::kOffloaded) [[unlikely]]
         drain_at_rate(s);
-    if (mode == Mode::kDual && (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) == 0 && has_input(s) && !is_nowhere(buf) &&
+    if (mode == Mode::kOffloaded && (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) == 0 && has_input(s) && !is_nowhere(buf) &&
         s.rx_lock.try_lock()) {
         const ssize_t n = receive_small(s, buf, len);
         s.rx_lock.unlock();
@@ -361,8 +361,8 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags)
     }
     if (mode == Mode::kKernel)
         return by_os_received(s, libc::real.recv(fd, buf, len, flags));
-    if (ssize_t n = 0; mode == Mode::kPlain && (flags & kKernelOnly) == 0 &&
-                       receive_plain(s, fd, flags, n, [=] { return libc::real.recv(fd, buf, len, flags); }))
+    if (ssize_t n = 0; mode == Mode::kKernelOnly && (flags & kKernelOnly) == 0 &&
+                       receive_kernel_only(s, fd, flags, n, [=] { return libc::real.recv(fd, buf, len, flags); }))
         return n;
     iovec v = {buf, std::min(len, kMostBytes)};
     msghdr msg = {};
@@ -434,7 +434,7 @@ namespace tcp {
 
 int bytes_readable(Socket &s, int fd, int *count)
 {
-    if (!dual(s))
+    if (!offloaded(s))
         return libc::real.ioctl(fd, FIONREAD, count);
     engine_look(ring_of(s));
     if (QueuedBytes bytes; transport(s).count(s, bytes)) {
@@ -458,7 +458,7 @@ int bytes_readable(Socket &s, int fd, int *count)
 
 int at_mark(Socket &s, int fd, int *mark)
 {
-    if (dual(s) && transport(s).spans) {
+    if (offloaded(s) && transport(s).spans) {
         engine_look(ring_of(s));
         LockGuard guard(s.rx_lock);
         settle(s);

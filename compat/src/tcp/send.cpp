@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Sending calls on a tracked socket: the kernel's own call while the socket is plain, else put what fits under tx_lock,
-// and wait outside of it. sendfile and splice are made of these.
+// Sending calls on a tracked socket: the kernel's own call while the socket is kernel-only, else put what fits under
+// tx_lock, and wait outside of it. sendfile and splice are made of these.
 #include <errno.h>
 #include <limits.h>
 #include <linux/sockios.h>
@@ -28,26 +28,26 @@ namespace {
 constexpr std::size_t kFilePiece = 16384;    // on the stack
 constexpr std::int64_t kSpillAfterUs = 2000; // a full ring that nobody reads: go on in the kernel's larger buffers
 
-// `send` is the kernel's call. False: it became dual before we were in.
-template <typename Send> [[gnu::noinline]] bool send_plain(Socket &s, int fd, ssize_t &n, const Send &send)
+// `send` is the kernel's call. False: it became offloaded before we were in.
+template <typename Send> [[gnu::noinline]] bool send_kernel_only(Socket &s, int fd, ssize_t &n, const Send &send)
 {
     {
-        const Call call(s, CallKind::kBareSend);
-        if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
+        const Call call(s, CallKind::kBlockedSend);
+        if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded)
             return false;
         const int error = take_error(s);
         n = error != 0 ? give(-error) : by_os_sent(s, send());
         if (n > 0)
             count_sent(s, static_cast<std::uint64_t>(n));
     }
-    if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kPlain)
+    if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kKernelOnly)
         count_operation(s, fd, false);
     return true;
 }
 
-bool send_plain(Socket &s, int fd, const msghdr *msg, int flags, ssize_t &n)
+bool send_kernel_only(Socket &s, int fd, const msghdr *msg, int flags, ssize_t &n)
 {
-    return send_plain(s, fd, n, [=] { return libc::real.sendmsg(fd, msg, flags); });
+    return send_kernel_only(s, fd, n, [=] { return libc::real.sendmsg(fd, msg, flags); });
 }
 
 // VMA_RX_POLL_ON_TX_TCP, after a send by an endpoint.
@@ -70,7 +70,7 @@ int wait_for_room(Socket &s, int fd, Wait &wait)
     if (result != -EAGAIN || brief.deadline_ns == wait.deadline_ns)
         return result;
     s.tx_lock.lock();
-    if (dual(s))
+    if (offloaded(s))
         end_transmit(s, false);
     unlock_tx(s);
     return wait_for(s, fd, POLLOUT, wait);
@@ -85,7 +85,7 @@ ssize_t send_nothing(Socket &s, int fd, const msghdr *msg, int flags)
     if (sent)
         return 0;
     if (s.transport_over.load(std::memory_order_acquire))
-        tear_down(s, true);
+        fall_back(s, true);
     return libc::real.sendmsg(fd, msg, flags);
 }
 
@@ -114,7 +114,7 @@ bool has_changed(const Socket &s, const Room &before)
     return now.mark != before.mark || now.path != before.path;
 }
 
-ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
+ssize_t send_offloaded(Socket &s, int fd, const msghdr *msg, int flags)
 {
     const std::size_t wanted = total_length(*msg);
     if (!transport(s).spans && (flags & MSG_ZEROCOPY) != 0)
@@ -128,7 +128,7 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
     std::optional<Call> call;
     for (;;) {
         ssize_t n = -EAGAIN;
-        if (!dual(s) && done == 0 && send_plain(s, fd, msg, flags, n))
+        if (!offloaded(s) && done == 0 && send_kernel_only(s, fd, msg, flags, n))
             return n;
         s.tx_lock.lock();
         fd = live_fd(s, fd);
@@ -138,7 +138,7 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
         n = transmit(s, fd, msg, done, flags);
         unlock_tx(s);
         if (s.transport_over.load(std::memory_order_acquire)) [[unlikely]]
-            tear_down(s, true); // the kernel says how it ended
+            fall_back(s, true); // the kernel says how it ended
         if (n > 0) {
             done += static_cast<std::size_t>(n);
             poll_after_send(s);
@@ -151,7 +151,7 @@ ssize_t send_dual(Socket &s, int fd, const msghdr *msg, int flags)
             return done != 0 ? static_cast<ssize_t>(done) : fail(s, n);
         if (n > 0)
             continue;
-        if (!dual(s) && done == 0)
+        if (!offloaded(s) && done == 0)
             continue;
         if (!blocking) {
             if (done == 0 && engine_look(ring_of(s)) != 0)
@@ -213,15 +213,15 @@ ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags)
         n = refused_control(*msg);
     if (n == 0 && lies_nowhere(*msg)) [[unlikely]]
         n = -EFAULT;
-    if (n != 0) [[unlikely]] // a plain one's errors are the kernel's to order
-        return dual(s) ? fail(s, n) : libc::real.sendmsg(fd, msg, flags);
+    if (n != 0) [[unlikely]] // a kernel-only one's errors are the kernel's to order
+        return offloaded(s) ? fail(s, n) : libc::real.sendmsg(fd, msg, flags);
     if (asks_kernel(*msg)) [[unlikely]] {
         pin_to_kernel(s, "a send that only the kernel does", Heir::kLibrary);
         if (s.mode.load(std::memory_order_acquire) == Mode::kKernel)
             return by_os_sent(s, libc::real.sendmsg(fd, msg, flags));
     }
-    if (dual(s) || !send_plain(s, fd, msg, flags, n))
-        return send_dual(s, fd, msg, flags);
+    if (offloaded(s) || !send_kernel_only(s, fd, msg, flags, n))
+        return send_offloaded(s, fd, msg, flags);
     return n;
 }
 
@@ -258,7 +258,7 @@ namespace tcp {
 ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags)
 {
     const Mode mode = s.mode.load(std::memory_order_acquire);
-    if (mode == Mode::kDual && (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE)) == 0 && len != 0 &&
+    if (mode == Mode::kOffloaded && (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE)) == 0 && len != 0 &&
         !is_nowhere(buf) && s.tx_lock.try_lock()) {
         const std::size_t sent = send_small(s, buf, len);
         unlock_tx(s);
@@ -271,8 +271,8 @@ ssize_t send(Socket &s, int fd, const void *buf, std::size_t len, int flags)
     }
     if (mode == Mode::kKernel)
         return by_os_sent(s, libc::real.send(fd, buf, len, flags));
-    if (ssize_t n = 0; mode == Mode::kPlain && (flags & MSG_OOB) == 0 &&
-                       send_plain(s, fd, n, [=] { return libc::real.send(fd, buf, len, flags); }))
+    if (ssize_t n = 0; mode == Mode::kKernelOnly && (flags & MSG_OOB) == 0 &&
+                       send_kernel_only(s, fd, n, [=] { return libc::real.send(fd, buf, len, flags); }))
         return n;
     iovec v = {const_cast<void *>(buf), std::min(len, kMostBytes)};
     msghdr msg = {};
@@ -315,18 +315,18 @@ namespace tcp {
 
 ssize_t send_file(Socket &s, int fd, int in_fd, off64_t *offset, std::size_t count)
 {
-    if (dual(s))
+    if (offloaded(s))
         return send_file_pieces(s, fd, in_fd, offset, count);
     ssize_t n = 0;
     {
-        const Call call(s, CallKind::kBareSend);
-        if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
+        const Call call(s, CallKind::kBlockedSend);
+        if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded)
             return send_file_pieces(s, fd, in_fd, offset, count);
         n = by_os_sent(s, libc::real.sendfile(fd, in_fd, offset, count));
         if (n > 0)
             count_sent(s, static_cast<std::uint64_t>(n));
     }
-    if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kPlain)
+    if (n > 0 && s.mode.load(std::memory_order_relaxed) == Mode::kKernelOnly)
         count_operation(s, fd, false);
     return n;
 }
@@ -345,7 +345,7 @@ int bytes_unsent(Socket &s, int fd, unsigned long request, int *count)
         *count = static_cast<int>(request == SIOCOUTQ ? bytes.unacknowledged : bytes.unsent);
         return result;
     }
-    if (result == 0 && dual(s)) { // what is in the peer's ring has arrived: TCP would have had it acknowledged
+    if (result == 0 && offloaded(s)) { // what is in the peer's ring has arrived: TCP would have had it acknowledged
         LockGuard guard(s.tx_lock);
         const std::uint64_t from = s.tx.resend_from.load(std::memory_order_relaxed);
         if (from != kNone)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The receiving direction of a dual socket: from which path the next bytes come, the copy out of our ring, and credits.
-// Nothing here blocks; rx_lock is held (doc/stream-protocol.md).
+// The receiving direction of an offloaded socket: from which path the next bytes come, the copy out of our ring, and
+// credits. Nothing here blocks; rx_lock is held (doc/stream-protocol.md).
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -16,7 +16,7 @@
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/sharing/stash.hpp"
+#include "compat/src/sharing/leftovers.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/transport/kernel_counts.hpp"
@@ -168,7 +168,7 @@ ssize_t consume_kernel(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
 {
     Receiver &rx = s.rx;
     s.kernel_news.store(false, std::memory_order_relaxed); // here it is looked at
-    if (rx.final || !dual(s))
+    if (rx.final || !offloaded(s))
         return receive_kernel(s, fd, msg, skip, flags, kNone);
     int queued = 0;
     if (libc::real.ioctl(fd, FIONREAD, &queued) != 0)

@@ -229,13 +229,13 @@ void shared_ring_start_leaving(Socket &s, Heir heir)
 {
     engine_drain(ring_of(s)); // an END that is already published decides instead of our RETURN
     s.tx_lock.lock();
-    if (dual(s)) {
+    if (offloaded(s)) {
         end_transmit(s, true);
         finish_resend(s);
     }
     unlock_tx(s);
     const LockGuard guard(s.rx_lock);
-    if (!dual(s)) // it has ended meanwhile: nothing of this is for the next one
+    if (!offloaded(s)) // it has ended meanwhile: nothing of this is for the next one
         return;
     if (heir == Heir::kAnybody && !s.endpoint_down.load(std::memory_order_acquire))
         return_receiver(s);

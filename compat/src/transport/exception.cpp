@@ -26,7 +26,7 @@ namespace vma::sock {
 namespace {
 
 // The manual's numbers.
-enum Handling : std::int32_t { kLand = 0, kLandLoudly = 1, kRefuse = 2, kAbort = 3 };
+enum Handling : std::int32_t { kFallBack = 0, kFallBackLoudly = 1, kRefuse = 2, kAbort = 3 };
 
 constexpr int kExitStatus = 255;            // as VMA's exit(-1)
 constexpr int kVmaOptions[] = {2800, 2899}; // SO_VMA_*: the library's own
@@ -94,13 +94,13 @@ void refuse_offload(Socket &s, const char *reason)
     }
     if (mode != kRefuse) {
         stay_on_kernel(s, reason);
-        if (mode == kLandLoudly)
+        if (mode == kFallBackLoudly)
             say(Level::kError, s, kCall, reason, "the socket stays on the kernel");
         return;
     }
     say(Level::kError, s, kCall, reason, "its next call fails (VMA_EXCEPTION_HANDLING)");
     s.kernel_reason = reason;
-    s.pinned = true; // and stays plain: calls on such a one look for an error to tell
+    s.pinned = true; // and stays kernel-only: calls on such a one look for an error to tell
     s.pending_error.store(EINVAL, std::memory_order_relaxed);
     tell_way(s);
 }
@@ -120,13 +120,13 @@ bool admit_call(Socket &s, const char *call, const char *reason, Heir heir)
         say(Level::kPanic, s, call, reason, "the process is aborted (VMA_EXCEPTION_HANDLING)");
         ::abort();
     }
-    const bool lands = reason != nullptr || mode == kLand || mode == kLandLoudly;
-    if (mode == kLandLoudly || reason == nullptr)
-        say(mode == kLandLoudly ? Level::kError : Level::kDebug, s, call, reason,
-            lands ? "the socket goes back to the kernel" : "the kernel's socket gets it");
-    if (lands && reason == nullptr)
+    const bool falls_back = reason != nullptr || mode == kFallBack || mode == kFallBackLoudly;
+    if (mode == kFallBackLoudly || reason == nullptr)
+        say(mode == kFallBackLoudly ? Level::kError : Level::kDebug, s, call, reason,
+            falls_back ? "the socket goes back to the kernel" : "the kernel's socket gets it");
+    if (falls_back && reason == nullptr)
         pin_to_kernel(s, "a call that the library does not know", heir);
-    else if (lands)
+    else if (falls_back)
         pin_to_kernel(s, reason, heir);
     return true;
 }
@@ -176,7 +176,7 @@ void start_or_exit()
     if (loaded(Part::kProvider) == Loaded::kNotYet)
         load_what_is_wanted();
     {
-        const LockGuard guard(g_lift_lock);
+        const LockGuard guard(g_offload_lock);
         if (engine_start() || !engine_has_failed()) // where another thread is in the loader's way it is started later
             return;
     }

@@ -13,7 +13,7 @@ namespace vma::sock {
 bool admit_call(Socket &s, const char *call, const char *reason, Heir heir = Heir::kAnybody);
 
 // The socket was to be accelerated, and something that is needed for it failed: it stays on the kernel, for `reason`;
-// or the program's next call on it fails with EINVAL. May not return. The lift lock is held.
+// or the program's next call on it fails with EINVAL. May not return. The offload lock is held.
 void refuse_offload(Socket &s, const char *reason);
 void refuse_without_engine(Socket &s); // after engine_start(), unless the provider is still to be loaded
 

@@ -82,8 +82,8 @@ void give_back_read(Socket &s)
 
 bool is_connected(const Socket &s)
 {
-    return s.endpoint != nullptr && !s.connecting && dual(s) && transport(s).shrinks && s.device == &engine_device() &&
-           !s.endpoint_down.load(std::memory_order_relaxed);
+    return s.endpoint != nullptr && !s.connecting && offloaded(s) && transport(s).shrinks &&
+           s.device == &engine_device() && !s.endpoint_down.load(std::memory_order_relaxed);
 }
 
 } // namespace
@@ -102,7 +102,7 @@ void look_at_idle_ring(Socket &s)
     if (is_idle(s.rx.consumed.load(std::memory_order_relaxed), marks.read_seen, marks.read_given) &&
         s.rx_lock.try_lock()) {
         engine_exclude_polling(true, ring_of(s));
-        if (s.rx.stash == nullptr && s.rx.base != nullptr)
+        if (s.rx.leftovers == nullptr && s.rx.base != nullptr)
             give_back_read(s);
         engine_exclude_polling(false, ring_of(s));
         s.rx_lock.unlock();

@@ -12,7 +12,7 @@ namespace vma::sock {
 class IdleStreams;
 class Socket;
 
-// Looks at some of the sockets, and at all of them in so many of the helper thread's turns. Lift lock held.
+// Looks at some of the sockets, and at all of them in so many of the helper thread's turns. Offload lock held.
 void look_at_idle_rings(std::uint32_t turns_per_round, std::uint32_t &next, IdleStreams &idle);
 
 // At one, which has an endpoint of this host. The second look that finds its streams where they were gives the pages

@@ -69,7 +69,7 @@ void IdleStreams::let_go()
 {
     for (std::size_t i = 0; i < count_; ++i) {
         Socket &s = *found_[i];
-        if (!dual(s) || !has_endpoint(s) || !transport(s).spans || kernel_has_news(s))
+        if (!offloaded(s) || !has_endpoint(s) || !transport(s).spans || kernel_has_news(s))
             continue;
         char name[kNameMax];
         VMA_LOG(kDebug, "%s: back to the kernel: idle, and more than VMA_IDLE_STREAMS=%u are accelerated",

@@ -11,11 +11,11 @@ namespace vma::sock {
 
 class Socket;
 
-// Found in one turn of the helper thread; it holds the lift lock while it looks, and lets them go without.
+// Found in one turn of the helper thread; it holds the offload lock while it looks, and lets them go without.
 class IdleStreams
 {
 public:
-    // At a socket that has an endpoint of this host, each time that its ring is looked at. Lift lock held.
+    // At a socket that has an endpoint of this host, each time that its ring is looked at. Offload lock held.
     void look_at(Socket &s);
     void let_go(); // no lock held
 

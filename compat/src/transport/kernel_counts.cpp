@@ -102,9 +102,10 @@ void note_uncounted(Socket &s)
 
 namespace {
 
-bool in_bare_call(const Socket &s)
+bool in_kernel_call(const Socket &s)
 {
-    return s.bare_receivers.load(std::memory_order_seq_cst) != 0 || s.bare_senders.load(std::memory_order_seq_cst) != 0;
+    return s.blocked_receivers.load(std::memory_order_seq_cst) != 0 ||
+           s.blocked_senders.load(std::memory_order_seq_cst) != 0;
 }
 
 } // namespace
@@ -118,7 +119,7 @@ bool take_kernel_counts(Socket &s)
     const std::uint64_t read = s.rx.kernel_bytes.load(std::memory_order_seq_cst);
     std::uint64_t all_sent = 0;
     std::uint64_t all_read = 0;
-    if (in_bare_call(s) || !kernel_sent(s, all_sent) || !kernel_read(s, all_read) || in_bare_call(s) ||
+    if (in_kernel_call(s) || !kernel_sent(s, all_sent) || !kernel_read(s, all_read) || in_kernel_call(s) ||
         s.tx.kernel_bytes.load(std::memory_order_seq_cst) != sent ||
         s.rx.kernel_bytes.load(std::memory_order_seq_cst) != read)
         return false;

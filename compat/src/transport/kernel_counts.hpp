@@ -22,7 +22,8 @@ bool kernel_agrees_on_read(const Socket &s, std::uint64_t bytes);
 // They disagree: the stream stays on the kernel, and the log says so. Any lock may be held.
 void note_uncounted(Socket &s);
 
-// The counts of a plain socket are the kernel's from now on; false: bytes may have been under way. Lift lock held.
+// The counts of a kernel-only socket are the kernel's from now on; false: bytes may have been under way. Offload lock
+// held.
 bool take_kernel_counts(Socket &s);
 
 } // namespace vma::sock

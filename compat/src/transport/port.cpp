@@ -31,7 +31,7 @@ namespace vma::sock {
 void handle_port_entry(Socket &s, const fi_cq_data_entry &entry)
 {
     if ((entry.flags & FI_RECV) != 0 && entry.len == 0)
-        return; // the end: landing tells it, as only the kernel's socket says all of it
+        return; // the end: falling back tells it, as only the kernel's socket says all of it
     if ((entry.flags & FI_RECV) != 0) {
         s.port_ready.tell_bytes();
         notify(s, POLLIN);
@@ -70,7 +70,7 @@ ssize_t refused(Socket &s, ssize_t result)
     return -EAGAIN;
 }
 
-// Bytes taken, or -EAGAIN. An end of the connection is -EAGAIN with transport_over set: tear_down() gives it to the
+// Bytes taken, or -EAGAIN. An end of the connection is -EAGAIN with transport_over set: fall_back() gives it to the
 // kernel, which says how it ended. tx_lock held.
 ssize_t port_send(Socket &s, const void *bytes, std::size_t len, bool more)
 {
@@ -206,7 +206,7 @@ bool is_port_readable(Socket &s)
     if (!is_on_port(s))
         return true;
     char byte;
-    return peek(s, &byte, sizeof byte) > 0; // the end is told by landing
+    return peek(s, &byte, sizeof byte) > 0; // the end is told by falling back
 }
 
 ssize_t port_receive(Socket &s, void *out, std::size_t len)
@@ -307,7 +307,7 @@ ssize_t port_receive_small(Socket &s, void *out, std::size_t len)
     .prepared = [](Socket &, fid_ep &) { return 0; },
     .went_down = port_went_down,
     .may_close = [](const Socket &) { return true; },
-    .leave = land_from_port,
+    .leave = leave_port,
     .post_tag = post_tag,
     .end_not_told = [](Socket &) {},
     .ended_for_good = [](Socket &) {},
@@ -316,7 +316,7 @@ ssize_t port_receive_small(Socket &s, void *out, std::size_t len)
     .start_came = [](Socket &) {},
     .peer_is_gone = shared_ring_peer_is_gone,
     .may_bring_more = [](Socket &) { return false; },
-    .start_leaving = [](Socket &, Heir) {}, // land_from_port() needs no answer
+    .start_leaving = [](Socket &, Heir) {}, // leave_port() needs no answer
     .give_up_waiting = [](Socket &) {},
     .tick = [](Socket &) {},
 };

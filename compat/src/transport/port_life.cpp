@@ -35,8 +35,9 @@ constexpr std::uint32_t kMostDoublings = 3;
 
 bool in_call(const Socket &s)
 {
-    return s.bare_receivers.load(std::memory_order_seq_cst) != 0 || s.bare_polls.load(std::memory_order_seq_cst) != 0 ||
-           s.bare_senders.load(std::memory_order_seq_cst) != 0;
+    return s.blocked_receivers.load(std::memory_order_seq_cst) != 0 ||
+           s.blocked_polls.load(std::memory_order_seq_cst) != 0 ||
+           s.blocked_senders.load(std::memory_order_seq_cst) != 0;
 }
 
 } // namespace
@@ -93,7 +94,7 @@ void become_port(Socket &s, Device &d, fid_ep *ep)
     s.port_ready.reset();
     s.tx.path = Path::kEndpoint;
     s.rx.path = Path::kEndpoint;
-    s.mode.store(Mode::kDual, std::memory_order_seq_cst);
+    s.mode.store(Mode::kOffloaded, std::memory_order_seq_cst);
 }
 
 void leave_transport(Socket &s)
@@ -103,7 +104,7 @@ void leave_transport(Socket &s)
 }
 
 // The way back from that; with `ep` closed the caller is done.
-void become_plain(Socket &s, fid_ep *ep)
+void become_kernel_only(Socket &s, fid_ep *ep)
 {
     put_endpoint(s, nullptr);
     --s.device->users;
@@ -115,14 +116,14 @@ void become_plain(Socket &s, fid_ep *ep)
 }
 
 // 0, or why the kernel keeps it.
-int lift_locked(Socket &s, int fd, Device &d, fid_ep *ep)
+int offload_locked(Socket &s, int fd, Device &d, fid_ep *ep)
 {
     const LockGuard tx(s.tx_lock);
     const LockGuard rx(s.rx_lock);
     become_port(s, d, ep);
     int result = in_call(s) ? -EAGAIN : 0;
     const bool watched = result == 0;
-    if (watched && !kMultiplexers.became_dual(s))
+    if (watched && !kMultiplexers.became_offloaded(s))
         result = -EMFILE;
     if (result == 0)
         result = begin_port_options(s, fd);
@@ -135,15 +136,15 @@ int lift_locked(Socket &s, int fd, Device &d, fid_ep *ep)
     }
     if (result == 0)
         return 0;
-    become_plain(s, ep);
+    become_kernel_only(s, ep);
     if (watched)
-        kMultiplexers.became_plain(s);
+        kMultiplexers.became_kernel_only(s);
     return result;
 }
 
 } // namespace
 
-void lift_to_port(Socket &s, int fd)
+void offload_to_port(Socket &s, int fd)
 {
     Device &d = *s.port;
     fid_ep *ep = nullptr;
@@ -159,7 +160,7 @@ void lift_to_port(Socket &s, int fd)
     }
     int result = open_stream(s, d, ep);
     if (result == 0)
-        result = lift_locked(s, fd, d, ep);
+        result = offload_locked(s, fd, d, ep);
     char name[kNameMax];
     if (result == -EAGAIN) { // somebody is in a call, or too much is queued
         s.attempt.again_at = s.operations.load(std::memory_order_relaxed) +
@@ -182,7 +183,7 @@ void lift_to_port(Socket &s, int fd)
 }
 
 // The connection is the kernel's again, as the peer left it.
-void land_from_port(Socket &s)
+void leave_port(Socket &s)
 {
     const int fd = live_fd(s, s.any_fd.load(std::memory_order_relaxed));
     const int result = fi_setopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_LAND), &fd, sizeof fd);

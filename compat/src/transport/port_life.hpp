@@ -6,7 +6,7 @@ namespace vma::sock {
 
 class Socket;
 
-void land_from_port(Socket &s);
+void leave_port(Socket &s);
 void port_went_down(Socket &s, const char *why);
 
 } // namespace vma::sock

@@ -17,8 +17,8 @@ inline bool is_on_port(const Socket &s)
     return s.transport.load(std::memory_order_relaxed) == &kPort;
 }
 
-// Lift, tx and rx lock held, the endpoint is open. All that the kernel's socket has been told holds for the endpoint;
-// the kernel itself sends no keep-alives from here on. 0 or a negative errno.
+// Offload, tx and rx lock held, the endpoint is open. All that the kernel's socket has been told holds for the
+// endpoint; the kernel itself sends no keep-alives from here on. 0 or a negative errno.
 int begin_port_options(Socket &s, int fd);
 void end_port_options(Socket &s, int fd); // the kernel does it itself again
 

@@ -173,11 +173,11 @@ void start_leaving_remote(Socket &s, Heir)
 {
     engine_drain(ring_of(s)); // an END that is already published decides instead of our RETURN
     s.tx_lock.lock();
-    if (dual(s))
+    if (offloaded(s))
         end_transmit(s, true);
     unlock_tx(s);
     const LockGuard guard(s.rx_lock);
-    if (!dual(s)) // it has ended meanwhile: nothing of this is for the next one
+    if (!offloaded(s)) // it has ended meanwhile: nothing of this is for the next one
         return;
     return_receiver(s);
     say_leave(s);
@@ -229,7 +229,7 @@ bool remote_peer_is_gone(Socket &s, int fd)
 
 void remote_went_down(Socket &s, const char *why)
 {
-    if (dual(s)) {
+    if (offloaded(s)) {
         engine_drain(ring_of(s));
         if (!is_settled(s))
             abort_stream(s, why);
@@ -247,7 +247,7 @@ bool may_close(const Socket &s)
 // close() does not wait: the kernel's connection and the endpoint stay until the peer has all and says so.
 bool begin_linger(Socket &s, int fd)
 {
-    if (!transport(s).lingers || !dual(s) || has_input(s)) // what is not read is answered with a reset
+    if (!transport(s).lingers || !offloaded(s) || has_input(s)) // what is not read is answered with a reset
         return false;
     start_leaving(s, Heir::kLibrary);
     engine_poll(ring_of(s));

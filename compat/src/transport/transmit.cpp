@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The sending direction of a dual socket: which path the next bytes take, the copy into the peer's ring, and the
+// The sending direction of an offloaded socket: which path the next bytes take, the copy into the peer's ring, and the
 // control tags. Nothing here blocks; all of it runs with tx_lock held (doc/stream-protocol.md).
 #include <errno.h>
 #include <poll.h>
@@ -218,8 +218,9 @@ void maybe_start(Socket &s)
         !tx.peer_ready.load(std::memory_order_acquire) || s.endpoint == nullptr ||
         s.endpoint_down.load(std::memory_order_acquire) || tx.credit.load(std::memory_order_acquire) != tx.position)
         return;
-    if (s.mode.load(std::memory_order_seq_cst) != Mode::kDual || s.bare_senders.load(std::memory_order_seq_cst) != 0)
-        return; // a plain send would not be counted in K
+    if (s.mode.load(std::memory_order_seq_cst) != Mode::kOffloaded ||
+        s.blocked_senders.load(std::memory_order_seq_cst) != 0)
+        return; // a kernel-only send would not be counted in K
     if (!kernel_agrees_on_sent(s, tx.kernel_bytes.load(std::memory_order_relaxed))) {
         tx.final = true;
         note_uncounted(s);

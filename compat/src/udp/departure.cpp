@@ -63,7 +63,7 @@ bool find_departure(const State &u, int fd, const Destination &to, Departure &ou
     return find_group_route(group.sin6_addr, source.sin6_addr, interface, out.way);
 }
 
-bool is_plain_departure(const Departure &d)
+bool is_kernel_only_departure(const Departure &d)
 {
     return !d.way.is_loopback && d.hops != 0 && !is_any(d.flow.source.sin6_addr) &&
            (d.v4 || scope_of(d.flow.destination.sin6_addr) > kNodeLocal) &&

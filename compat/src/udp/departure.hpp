@@ -24,6 +24,6 @@ bool find_departure(const State &u, int fd, const Destination &to, Departure &ou
 
 // It goes to the wire by `way`'s interface, whoever writes the frame: neither does it end on this host, nor is it a
 // router's of ours.
-bool is_plain_departure(const Departure &d);
+bool is_kernel_only_departure(const Departure &d);
 
 } // namespace vma::sock::udp

@@ -43,7 +43,7 @@ bool find_receivers(Socket &s, int fd, Route &route, const Flow &flow, std::uint
         Target target = {};
         Receiver receiver;
         if (who == u.identity) // who sends to its own port may never read
-            lift_unasked(s, fd);
+            offload_unasked(s, fd);
         if (!find_name(who, target))
             missing.push_back(who);
         else if (engine_start_datagrams() && point_to(receiver, who, target))

@@ -264,9 +264,9 @@ int set_group_option(Socket &s, int fd, int level, int name, const void *value, 
 // They look again who is in the group. It may be the first that this process has to do with others.
 void tell_senders()
 {
-    g_lift_lock.lock();
+    g_offload_lock.lock();
     const bool opened = open_offers();
-    g_lift_lock.unlock();
+    g_offload_lock.unlock();
     if (opened)
         names_changed();
 }
@@ -331,12 +331,12 @@ void begin(Socket &s, int fd, int family)
     tell_loop(s, u->loops[place_of(*u)]);
 }
 
-// A call of another thread that lifts it, or looks a route of it up, has done so before, or sees that it is closed.
+// A call of another thread that offloads it, or looks a route of it up, has done so before, or sees that it is closed.
 void end(Socket &s)
 {
     {
-        const LockGuard guard(g_lift_lock);
-        unlift(s, false);
+        const LockGuard guard(g_offload_lock);
+        udp::fall_back(s, false);
         state_of(s).groups.reset();
         state_of(s).has_groups = false;
         s.mode.store(Mode::kFree, std::memory_order_release);
@@ -344,7 +344,7 @@ void end(Socket &s)
     }
     forget_routes(s);
     {
-        const LockGuard guard(g_lift_lock);
+        const LockGuard guard(g_offload_lock);
         release_senders(state_of(s));
     }
     s.udp.store(nullptr, std::memory_order_release);
@@ -353,14 +353,14 @@ void end(Socket &s)
 
 namespace {
 
-// The port takes other datagrams for it from now on: it is attached anew when the socket is lifted again.
+// The port takes other datagrams for it from now on: it is attached anew when the socket is offloaded again.
 void leave_port(Socket &s)
 {
     State &u = state_of(s);
     if (!is_on_port(u))
         return;
-    const LockGuard lift(g_lift_lock);
-    unlift(s, true);
+    const LockGuard offload(g_offload_lock);
+    udp::fall_back(s, true);
 }
 
 } // namespace
@@ -369,7 +369,7 @@ void leave_port(Socket &s)
 int connect(Socket &s, int fd, const sockaddr *address, socklen_t length)
 {
     State &u = state_of(s);
-    if (dual(s))
+    if (offloaded(s))
         engine_drain(ring_of(s));
     leave_port(s);
     const int result = libc::real.connect(fd, address, length);
@@ -378,7 +378,7 @@ int connect(Socket &s, int fd, const sockaddr *address, socklen_t length)
     forget_routes(s);
     if (result == 0)
         tell_local_address(s, fd);
-    if (dual(s)) {
+    if (offloaded(s)) {
         read_options(s, fd);
         if (u.named.load(std::memory_order_relaxed))
             names_changed(); // other senders may mean it now
@@ -427,10 +427,10 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
         tell_senders();
         wait_after_join(level, name);
     }
-    if ((effect == Effect::kReceiving || effect == Effect::kMembership) && dual(s))
+    if ((effect == Effect::kReceiving || effect == Effect::kMembership) && offloaded(s))
         read_options(s, fd);
     if (level == SOL_SOCKET && name == SO_TIMESTAMPING && effect == Effect::kReceiving && ports_lack_stamps(s))
-        tear_down(s, true); // it gets another try, without the port
+        sock::fall_back(s, true); // it gets another try, without the port
     return result;
 }
 

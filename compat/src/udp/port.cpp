@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // UDP sockets on Ethernet ports: what comes by the port goes into the socket's queue beside what local senders put
-// there. The kernel's socket brings the rest, as for every dual socket. A socket that shares its port with others gets
-// groups alone by it.
+// there. The kernel's socket brings the rest, as for every offloaded socket. A socket that shares its port with others
+// gets groups alone by it.
 #include <errno.h>
 #include <netinet/in.h>
 #include <string.h>
@@ -170,7 +170,7 @@ void attach_ports(Socket &s, int fd)
 
 bool ports_lack_stamps(const Socket &s)
 {
-    const LockGuard guard(g_lift_lock);
+    const LockGuard guard(g_offload_lock);
     const State &u = state_of(s);
     return u.wanted.hardware && std::any_of(u.ports, u.ports + u.port_count,
                                             [](const Attachment &one) { return !tells_device_times(*one.device); });

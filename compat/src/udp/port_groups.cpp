@@ -35,7 +35,7 @@ struct Taken {
     in_port_t port = 0; // network byte order; 0: a free place
     Device *device = nullptr;
 };
-// Lift lock.
+// Offload lock.
 [[VMA_TABLE]] constinit struct {
     Taken of[kMostTaken];
     std::uint32_t next = 0; // of all memberships, the one to be looked at next
@@ -165,15 +165,16 @@ void look(Socket &s, const in6_addr &group, Device &d)
 void look_after_sharing(Socket &s)
 {
     if (!is_still_alone(s, s.any_fd.load(std::memory_order_relaxed)))
-        unlift(s, true); // its next receiving call finds out what is left to it
+        udp::fall_back(s, true); // its next receiving call finds out what is left to it
 }
 
-// Local senders have lifted it before the ports were open, or it has joined a group since.
+// Local senders have offloaded it before the ports were open, or it has joined a group since.
 void attach_late(Socket &s)
 {
     const bool takes = s.ready_due.load(std::memory_order_acquire) ||
                        state_of(s).cookie.load(std::memory_order_acquire) != 0; // else it is on its way back
-    if (!dual(s) || !takes || ports_state() != PortsState::kTried || !may_attach_port(s) || !g_fork_gate.try_lock())
+    if (!offloaded(s) || !takes || ports_state() != PortsState::kTried || !may_attach_port(s) ||
+        !g_fork_gate.try_lock())
         return;
     attach_ports(s, s.any_fd.load(std::memory_order_relaxed));
     g_fork_gate.unlock();
@@ -209,7 +210,7 @@ void note_membership(State &u, int level, int name, const void *value, socklen_t
     in6_addr group = {};
     if (!read_group(level, name, value, len, group))
         return;
-    const LockGuard guard(g_lift_lock);
+    const LockGuard guard(g_offload_lock);
     if (!u.groups)
         u.groups.reset(new (std::nothrow) JoinedGroups);
     if (!u.groups)

@@ -120,7 +120,7 @@ bool point_group_to_port(Socket &s, int fd, Route &route, const Departure &depar
         return false;
     list(s); // routes hold for ticks, which there are while sockets are listed
     Device *const d = ports_are_open() ? port_with(fd, departure.way.interface) : nullptr;
-    if (d == nullptr || !is_plain_departure(departure))
+    if (d == nullptr || !is_kernel_only_departure(departure))
         return false;
     if (route.tap != d->sender) {
         go_by_kernel(route); // from another port, perhaps

@@ -35,7 +35,7 @@ bool send_messages_at_once(Socket &s, int fd, mmsghdr *messages, unsigned count,
 {
     if (!only_kernel_sends(s))
         return false;
-    n = send_messages_plain(s, fd, messages, count, flags);
+    n = send_messages_kernel_only(s, fd, messages, count, flags);
     return true;
 }
 
@@ -63,13 +63,13 @@ bool receives_by_endpoint(const Socket &s)
 
 bool is_offered(const Socket &s)
 {
-    return dual(s) && state_of(s).cookie.load() != 0;
+    return offloaded(s) && state_of(s).cookie.load() != 0;
 }
 
 void leave_in_child(Socket &s)
 {
     if (s.rx.unread.load(std::memory_order_relaxed) == nullptr)
-        unlift(s, false); // the datagrams that are left are the parent's
+        udp::fall_back(s, false); // the datagrams that are left are the parent's
 }
 
 void end_socket(Socket &s, int)
@@ -120,7 +120,7 @@ const char *queue_name(const Socket &s)
     .receive_from = udp::receive,
     .receive_msg = udp::receive_msg,
     .send_messages_at_once = udp::send_messages_at_once,
-    .receive_messages_at_once = udp::receive_messages_plain,
+    .receive_messages_at_once = udp::receive_messages_kernel_only,
     .only_kernel_brings = udp::only_kernel_brings,
     .bytes_readable = udp::bytes_readable,
     .bytes_unsent = udp::bytes_unsent,
@@ -136,14 +136,14 @@ const char *queue_name(const Socket &s)
     .sends_by_endpoint = [](const Socket &) { return true; },
     .receives_by_endpoint = udp::receives_by_endpoint,
     .tells_what_came_before = [](const Socket &) { return false; },
-    .plain_carrier = [](const Socket &) { return Carrier::kOurs; },
+    .kernel_only_carrier = [](const Socket &) { return Carrier::kOurs; },
     .place = [](const Socket &s, std::uint32_t count) { return s.index % count; },
     .begin = udp::begin,
     .begin_foreign = udp::begin_foreign,
     .end = udp::end_socket,
     .start_leaving = [](Socket &s, Heir) { udp::withdraw(s); },
-    .tear_down = [](Socket &s, bool keep_unread, Closing) { udp::unlift(s, keep_unread); },
-    .stop_lifting = [](Socket &) {},
+    .fall_back = [](Socket &s, bool keep_unread, Closing) { udp::fall_back(s, keep_unread); },
+    .stop_offloading = [](Socket &) {},
     .is_offered = udp::is_offered,
     .try_ready = udp::publish_if_due,
     .share_unread = udp::share_queue,
@@ -152,7 +152,7 @@ const char *queue_name(const Socket &s)
     .leave_in_child = udp::leave_in_child,
     .print_name = udp::print_name,
     .has_to_explain = udp::has_to_explain,
-    .calls_before_lift = [](const Socket &) { return config::params().lift_after; },
+    .calls_before_offload = [](const Socket &) { return config::params().lift_after; },
     .device_name = udp::device_name,
     .queue_name = udp::queue_name,
     .way = udp::way,

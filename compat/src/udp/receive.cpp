@@ -215,7 +215,7 @@ ssize_t answer(const Receive &call)
     Socket &s = call.s;
     engine_leave(call.ring);
     if (state_of(s).cookie.load(std::memory_order_relaxed) == 0) [[unlikely]]
-        finish_unlift(s);
+        finish_fall_back(s);
     if (call.result >= 0)
         return call.result;
     return call.result == kBehindAll ? wait_behind_all(call) : give(call.result);
@@ -238,19 +238,19 @@ ssize_t answer(const Receive &call)
     return true;
 }
 
-// False: it became dual before we were in.
+// False: it became offloaded before we were in.
 template <typename Kernel>
-[[gnu::noinline]] bool receive_plain(Socket &s, int fd, int flags, const Kernel &kernel, ssize_t &n)
+[[gnu::noinline]] bool receive_kernel_only(Socket &s, int fd, int flags, const Kernel &kernel, ssize_t &n)
 {
-    if (wants_lift(s)) [[unlikely]]
-        lift(s, fd);
-    if (config::params().rx_poll_init != 0 && !dual(s) && !poll_before_sleep(s, fd, flags)) [[unlikely]] {
+    if (wants_offload(s)) [[unlikely]]
+        offload(s, fd);
+    if (config::params().rx_poll_init != 0 && !offloaded(s) && !poll_before_sleep(s, fd, flags)) [[unlikely]] {
         n = give(-EINTR);
         return true;
     }
     {
-        const Call call(s, CallKind::kBareReceive);
-        if (s.mode.load(std::memory_order_seq_cst) == Mode::kDual)
+        const Call call(s, CallKind::kBlockedReceive);
+        if (s.mode.load(std::memory_order_seq_cst) == Mode::kOffloaded)
             return false;
         const int error = take_error(s);
         n = error != 0 ? give(-error) : kernel();
@@ -285,14 +285,15 @@ int fail(const Socket &s, ssize_t result)
             return by_os_received(call.s, libc::real.recvmsg(call.fd, &call.msg, call.flags));
         };
         ssize_t n = 0;
-        if (!dual(s) && receive_plain(s, call.fd, call.flags, kernel, n)) // it went back to the kernel meanwhile
+        if (!offloaded(s) &&
+            receive_kernel_only(s, call.fd, call.flags, kernel, n)) // it went back to the kernel meanwhile
             return n;
         if (look(call) || look_at_kernel(call))
             return answer(call);
     }
 }
 
-ssize_t receive_dual(Receive &call)
+ssize_t receive_offloaded(Receive &call)
 {
     Socket &s = call.s;
     const int flags = call.flags;
@@ -315,7 +316,7 @@ ssize_t receive_dual(Receive &call)
 ssize_t receive_here(Socket &s, int fd, msghdr &msg, int flags)
 {
     Receive call = {s, fd, msg, flags};
-    return receive_dual(call);
+    return receive_offloaded(call);
 }
 
 bool only_by_kernel(const Socket &s, int flags)
@@ -338,7 +339,7 @@ ssize_t receive_msg(Socket &s, int fd, msghdr *msg, int flags)
     if (only_by_kernel(s, flags) || refused_message(*msg) != 0)
         return kernel();
     ssize_t n = 0;
-    if (dual(s) || !receive_plain(s, fd, flags, kernel, n))
+    if (offloaded(s) || !receive_kernel_only(s, fd, flags, kernel, n))
         return receive_here(s, fd, *msg, flags);
     return n;
 }
@@ -354,13 +355,13 @@ ssize_t receive_lent(Socket &s, int fd, msghdr *msg, int flags, bool force, Loan
     ssize_t n = 0;
     if (only_by_kernel(s, flags))
         return kernel();
-    if (!dual(s) && receive_plain(s, fd, flags, kernel, n))
+    if (!offloaded(s) && receive_kernel_only(s, fd, flags, kernel, n))
         return n;
     Receive call = {s, fd, *msg, flags};
     call.loan = &loan;
     call.about = about;
     call.force = force;
-    return receive_dual(call);
+    return receive_offloaded(call);
 }
 
 ssize_t glance(Socket &s, int fd, msghdr *msg, std::size_t copied, Loan &loan, About &about)
@@ -394,7 +395,7 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockad
     if (only_by_kernel(s, flags))
         return kernel();
     ssize_t n = 0;
-    if (!dual(s) && receive_plain(s, fd, flags, kernel, n))
+    if (!offloaded(s) && receive_kernel_only(s, fd, flags, kernel, n))
         return n;
     iovec part = {buf, std::min(len, kMostBytes)}; // as the kernel cuts it, which refuses longer parts of a message
     msghdr msg = {};
@@ -412,7 +413,8 @@ ssize_t receive(Socket &s, int fd, void *buf, std::size_t len, int flags, sockad
     return n;
 }
 
-bool receive_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout, int &n)
+bool receive_messages_kernel_only(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout,
+                                  int &n)
 {
     const auto kernel = [=, &s] {
         const int got = libc::real.recvmmsg(fd, messages, count, flags, timeout);
@@ -421,7 +423,7 @@ bool receive_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count
     ssize_t result = 0;
     if (only_by_kernel(s, flags))
         result = kernel();
-    else if (dual(s) || !receive_plain(s, fd, flags, kernel, result))
+    else if (offloaded(s) || !receive_kernel_only(s, fd, flags, kernel, result))
         return false;
     n = static_cast<int>(result);
     return true;
@@ -436,11 +438,11 @@ bool only_kernel_brings(const Socket &s)
 
 int bytes_readable(Socket &s, int fd, int *count)
 {
-    if (dual(s)) {
+    if (offloaded(s)) {
         engine_look(ring_of(s));
         const LockGuard guard(s.rx_lock);
         Queue &queue = state_of(s).queue;
-        const Unread *const shared = s.rx.unread.load(std::memory_order_relaxed);
+        const SharedLeftovers *const shared = s.rx.unread.load(std::memory_order_relaxed);
         if (SharedDatagram next; shared != nullptr && next.look(*shared)) {
             *count = static_cast<int>(next.head.length);
             return 0;

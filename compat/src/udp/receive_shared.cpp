@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "compat/src/libc/real.hpp"
-#include "compat/src/rendezvous/unread.hpp"
+#include "compat/src/rendezvous/shared_leftovers.hpp"
 #include "compat/src/sharing/peek_offset.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/calls.hpp"
@@ -42,7 +42,7 @@ std::uint64_t peekable_of_kernel(int fd)
 }
 
 // From `skip` on. Where the kernel says MSG_TRUNC of one that was cut on either side, so do we.
-bool peek_into(Receive &call, const Unread &u, const SharedDatagram &one, std::size_t skip)
+bool peek_into(Receive &call, const SharedLeftovers &u, const SharedDatagram &one, std::size_t skip)
 {
     const std::size_t length = one.head.length - skip;
     if (!has_place_for(call, length)) {
@@ -64,7 +64,7 @@ bool peek_into(Receive &call, const Unread &u, const SharedDatagram &one, std::s
 }
 
 // At a place in its own datagrams.
-bool peek_into_kernel(Receive &call, const Unread &u, int fd, std::uint64_t place)
+bool peek_into_kernel(Receive &call, const SharedLeftovers &u, int fd, std::uint64_t place)
 {
     set_kernel_peek_offset(fd, to_offset(place));
     if (take_from_kernel(call)) {
@@ -76,7 +76,7 @@ bool peek_into_kernel(Receive &call, const Unread &u, int fd, std::uint64_t plac
 }
 
 // True in any case: the kernel's next one may be the next, or the call has to wait for one (kBehindAll).
-bool peek_at_place(Receive &call, const Unread &u)
+bool peek_at_place(Receive &call, const SharedLeftovers &u)
 {
     const int fd = live_fd(call.s, call.fd);
     std::uint64_t place = peek_place(u);
@@ -101,13 +101,13 @@ bool peek_at_place(Receive &call, const Unread &u)
     return true;
 }
 
-bool is_peek_at_place(const Receive &call, const Unread &u)
+bool is_peek_at_place(const Receive &call, const SharedLeftovers &u)
 {
     return (call.flags & MSG_PEEK) != 0 && unread_left(u) != 0 && kernel_peek_offset(live_fd(call.s, call.fd)) >= 0;
 }
 
 // A datagram was read. With the last one the place is the kernel's.
-void go_back(const Receive &call, const Unread &u)
+void go_back(const Receive &call, const SharedLeftovers &u)
 {
     const int fd = live_fd(call.s, call.fd);
     peek_goes_back(u, static_cast<std::uint64_t>(std::max<ssize_t>(call.result, 0)));
@@ -119,7 +119,7 @@ void go_back(const Receive &call, const Unread &u)
 
 bool take_shared(Receive &call)
 {
-    const Unread &u = *call.s.rx.unread.load(std::memory_order_relaxed);
+    const SharedLeftovers &u = *call.s.rx.unread.load(std::memory_order_relaxed);
     const bool peeks = (call.flags & MSG_PEEK) != 0;
     if (is_peek_at_place(call, u))
         return peek_at_place(call, u);
@@ -152,11 +152,11 @@ ssize_t wait_behind_all(const Receive &call)
 {
     ssize_t n = 0;
     {
-        const Call open(call.s, CallKind::kBareReceive);
+        const Call open(call.s, CallKind::kBlockedReceive);
         n = libc::real.recvmsg(live_fd(call.s, call.fd), &call.msg, call.flags);
     }
     const LockGuard guard(call.s.rx_lock);
-    const Unread *const u = call.s.rx.unread.load(std::memory_order_relaxed);
+    const SharedLeftovers *const u = call.s.rx.unread.load(std::memory_order_relaxed);
     if (n > 0 && u != nullptr)
         peek_goes_on(*u, static_cast<std::uint64_t>(n));
     return n;

@@ -34,10 +34,10 @@ namespace {
 constexpr std::int32_t kKernelTicks = 20; // a second
 constexpr std::int32_t kGroupTicks = 5;   // a quarter of it: its members on this host may have left
 
-// By port of the endpoint, 0 not known yet; lift lock. Only what is used takes memory.
+// By port of the endpoint, 0 not known yet; offload lock. Only what is used takes memory.
 [[VMA_TABLE]] constinit std::uint32_t g_endpoints[1 << 16] = {};
 
-// lift lock held
+// offload lock held
 fi_addr_t endpoint_of(std::uint16_t port)
 {
     if (g_endpoints[port] != 0)
@@ -186,7 +186,7 @@ bool point_to(Receiver &receiver, const Identity &who, const Target &target)
 {
     receiver.who = who;
     receiver.data = make_to(target.index, target.cookie);
-    receiver.own = target.author == this_process();
+    receiver.own = target.owner == this_process();
     if (!receiver.own)
         receiver.endpoint = endpoint_of(target.port);
     return receiver.own || receiver.endpoint != FI_ADDR_NOTAVAIL;
@@ -241,14 +241,14 @@ namespace {
 bool look_up_in_turn(Socket &s, int fd, Route &route)
 {
     bool looked_up = false;
-    if (!g_lift_lock.try_lock())
+    if (!g_offload_lock.try_lock())
         return false;
     if (g_fork_gate.try_lock()) {
         look_up_locked(s, fd, route);
         looked_up = true;
         g_fork_gate.unlock();
     }
-    g_lift_lock.unlock();
+    g_offload_lock.unlock();
     return looked_up;
 }
 

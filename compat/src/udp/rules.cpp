@@ -99,9 +99,9 @@ void follow_group_rule(Socket &s, int fd)
 {
     if (!rules::exist() || !state_of(s).named.load(std::memory_order_relaxed))
         return;
-    const LockGuard lift(g_lift_lock);
+    const LockGuard offload(g_offload_lock);
     if (!may_come_from_here(state_of(s), fd))
-        unlift(s, true);
+        udp::fall_back(s, true);
 }
 
 } // namespace vma::sock::udp

@@ -234,7 +234,7 @@ ssize_t send_accelerated(Socket &s, int fd, Message m)
     if (!to.assign(m.to, m.to_length))
         return kByKernel;
     const bool limited = s.pacing.limited.load(std::memory_order_relaxed);
-    if (limited && !lift_to_pace(s, fd)) [[unlikely]]
+    if (limited && !offload_to_pace(s, fd)) [[unlikely]]
         return kByKernel;
     ssize_t n = 0;
     const LockGuard guard(s.tx_lock);
@@ -348,7 +348,7 @@ bool only_kernel_sends(const Socket &s)
            !u.used_memory.load(std::memory_order_relaxed);
 }
 
-int send_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags)
+int send_messages_kernel_only(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags)
 {
     const int n = by_os_sent(s, messages, libc::real.sendmmsg(fd, messages, count, flags));
     for (int i = 0; i < n; ++i)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Datagrams that came by the endpoint, are not read, and belong to every process that holds the socket (unread.hpp):
-// they lie in a row as they stood in the queue, each where a cache line begins.
+// Datagrams that came by the endpoint, are not read, and belong to every process that holds the socket
+// (shared_leftovers.hpp): they lie in a row as they stood in the queue, each where a cache line begins.
 #include <errno.h>
 #include <fcntl.h>
 
@@ -9,8 +9,8 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/rendezvous/unread.hpp"
-#include "compat/src/sharing/stash.hpp"
+#include "compat/src/rendezvous/shared_leftovers.hpp"
+#include "compat/src/sharing/leftovers.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/udp/state.hpp"
 
@@ -45,7 +45,7 @@ void share_queue(Socket &s)
     Queue &queue = state_of(s).queue;
     if (queue.empty() || s.rx.unread.load(std::memory_order_relaxed) != nullptr)
         return;
-    Unread *const u = make_unread(s.any_fd.load(std::memory_order_relaxed), room_of(queue));
+    SharedLeftovers *const u = make_unread(s.any_fd.load(std::memory_order_relaxed), room_of(queue));
     if (u == nullptr)
         return;
     std::size_t filled = 0;
@@ -71,7 +71,7 @@ bool SharedDatagram::read()
     return head.length <= left - sizeof head && head.size == room_of(head.length) && head.size <= left;
 }
 
-bool SharedDatagram::look(const Unread &u)
+bool SharedDatagram::look(const SharedLeftovers &u)
 {
     bytes = unread_at(u, place, left) + sizeof head;
     return read();
@@ -93,13 +93,13 @@ void SharedDatagram::note_peek() const
             .fetch_or(Queued::kPeeked, std::memory_order_relaxed);
 }
 
-bool SharedDatagram::take(const Unread &u) const
+bool SharedDatagram::take(const SharedLeftovers &u) const
 {
     return take_unread(u, place, head.size);
 }
 
 // The socket takes datagrams by the kernel alone.
-Socket *begin_foreign(int fd, int family, Unread *u)
+Socket *begin_foreign(int fd, int family, SharedLeftovers *u)
 {
     track_datagram(fd, family, (libc::real.fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
     Socket *const s = lookup(fd);
@@ -111,7 +111,7 @@ Socket *begin_foreign(int fd, int family, Unread *u)
     s->kernel_reason = "another process holds it too";
     set_shared(*s, u);
     s->kernel_news.store(true, std::memory_order_relaxed);
-    s->mode.store(Mode::kDual, std::memory_order_seq_cst);
+    s->mode.store(Mode::kOffloaded, std::memory_order_seq_cst);
     tell_way(*s);
     return s;
 }

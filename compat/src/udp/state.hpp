@@ -17,7 +17,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/rendezvous/diag.hpp"
 #include "compat/src/rendezvous/names.hpp"
-#include "compat/src/sharing/stash.hpp"
+#include "compat/src/sharing/leftovers.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/udp/queue.hpp"
 #include "compat/src/udp/routes.hpp"
@@ -64,7 +64,7 @@ struct Attachment {
 struct State {
     sa_family_t family = AF_UNSPEC;
     Identity identity;                        // once asked for; inode 0: not yet
-    Glimpsed<std::uint32_t> seen = 0;         // generation of the names at our last look for a wish
+    Racy<std::uint32_t> seen = 0;             // generation of the names at our last look for a wish
     std::atomic<bool> sends_by_kernel{false}; // an option of it is only the kernel's to follow
     std::atomic<bool> used_memory{false};     // there are routes to forget
 
@@ -73,9 +73,9 @@ struct State {
     std::atomic<bool> named{false};       // rx_lock: its name stands in the directory
     std::atomic<bool> is_unnamed{false};  // a rule keeps it from local senders, who would go past the kernel
     Queue queue;                          // read with rx_lock, filled with the poll lock of its ring
-    bool on_ring = false;                 // it has chosen one; changed with lift and rx_lock
+    bool on_ring = false;                 // it has chosen one; changed with offload and rx_lock
     Wanted wanted;                        // changed with rx_lock and the poll lock
-    Glimpsed<bool> tells_losses = false;  // wanted.overflows, for those who hold neither
+    Racy<bool> tells_losses = false;      // wanted.overflows, for those who hold neither
     bool connected = false;               // likewise: only what comes from `peer` is taken
     in6_addr peer = {};
     std::uint16_t peer_port = 0;
@@ -90,15 +90,15 @@ struct State {
     std::uint32_t turn_tick = 0;                  // rx_lock: of the kernel's last turn, while the endpoint has plenty
     std::uint32_t since_turn = 0;                 // rx_lock: datagrams by the endpoint
 
-    // On Ethernet ports (port.cpp). Changed with lift, tx, rx and poll lock.
+    // On Ethernet ports (port.cpp). Changed with offload, tx, rx and poll lock.
     Attachment ports[kMostDevices];
-    Glimpsed<std::uint32_t> port_count = 0;
-    std::uint32_t sends_by = 0; // devices whose senders its routes have, a bit each; lift and tx lock
+    Racy<std::uint32_t> port_count = 0;
+    std::uint32_t sends_by = 0; // devices whose senders its routes have, a bit each; offload and tx lock
     std::atomic<bool> port_tried{false};
     std::atomic<bool> may_share{false};    // others may be bound to its port
     in_port_t port_number = 0;             // of the local address, network byte order
-    std::unique_ptr<JoinedGroups> groups;  // once there was one; lift lock
-    Glimpsed<bool> has_groups = false;     // whether there are; changed with them
+    std::unique_ptr<JoinedGroups> groups;  // once there was one; offload lock
+    Racy<bool> has_groups = false;         // whether there are; changed with them
     std::atomic<bool> kernel_first{false}; // what the kernel had when the port was attached is not read yet
 
     // Sending, tx_lock.
@@ -179,11 +179,11 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
 inline constexpr std::uint32_t kMixedTicks =
     20; // so long after the last one by the endpoint the order of both ways is kept
 
-// Those that are dual or send by the endpoint, through next_live: the helper thread looks after them.
-void list(Socket &s);         // lift lock held
-void unlist(Socket &s);       // lift lock held
+// Those that are offloaded or send by the endpoint, through next_live: the helper thread looks after them.
+void list(Socket &s);         // offload lock held
+void unlist(Socket &s);       // offload lock held
 std::uint32_t current_tick(); // changes some 20 times a second while there are any
-// Of those that are listed: routes that still hold do so until that tick is over. Helper thread, lift lock held.
+// Of those that are listed: routes that still hold do so until that tick is over. Helper thread, offload lock held.
 void look_at_routes(std::uint32_t tick);
 
 // In a forked child: of all sockets, then of each.
@@ -193,18 +193,18 @@ void withdraw_all(); // the process ends
 
 // ---- what several processes may read (share.cpp)
 void share_queue(Socket &s); // what is queued goes to memory of all who hold the socket, if there is any. rx_lock held
-Socket *begin_foreign(int fd, int family, Unread *u); // a socket of another process; nullptr: no memory
+Socket *begin_foreign(int fd, int family, SharedLeftovers *u); // a socket of another process; nullptr: no memory
 // The first of it. A look, then what is done with it, then take(): false where another process was faster, and all
 // begins anew.
 struct SharedDatagram {
     Queued head = {};
     const std::uint8_t *bytes = nullptr; // others may write there
     std::uint64_t place = 0;
-    std::size_t left = 0;       // from its head on
-    bool is_peeked = false;     // an empty one
-    bool look(const Unread &u); // false: there is none
-    bool next();                // the one behind it
-    bool take(const Unread &u) const;
+    std::size_t left = 0;                // from its head on
+    bool is_peeked = false;              // an empty one
+    bool look(const SharedLeftovers &u); // false: there is none
+    bool next();                         // the one behind it
+    bool take(const SharedLeftovers &u) const;
     void note_peek() const; // it was peeked at
 
 private:
@@ -215,17 +215,17 @@ inline bool has_shared(const Socket &s)
     return s.rx.unread.load(std::memory_order_relaxed) != nullptr && shared_left(s) != 0;
 }
 
-// ---- acceleration (lift.cpp)
-bool wants_lift(Socket &s);           // cheap; a receiving call asks before it goes to the kernel
-void lift(Socket &s, int fd);         // no lock held; it may stay as it is
-void lift_unasked(Socket &s, int fd); // lift lock held
+// ---- acceleration (offload.cpp)
+bool wants_offload(Socket &s);           // cheap; a receiving call asks before it goes to the kernel
+void offload(Socket &s, int fd);         // no lock held; it may stay as it is
+void offload_unasked(Socket &s, int fd); // offload lock held
 // A sender with a rate limit: where it waits for its turn, poll() and its kin have to look here too. False: the kernel
 // sends.
-bool lift_to_pace(Socket &s, int fd);     // no lock held
-void publish_if_due(Socket &s);           // rx_lock held
-void withdraw(Socket &s);                 // senders go to the kernel from now on; no lock held
-void unlift(Socket &s, bool keep_unread); // lift lock held
-void finish_unlift(Socket &s);            // no lock held: plain again if all that was left has been read
+bool offload_to_pace(Socket &s, int fd);     // no lock held
+void publish_if_due(Socket &s);              // rx_lock held
+void withdraw(Socket &s);                    // senders go to the kernel from now on; no lock held
+void fall_back(Socket &s, bool keep_unread); // offload lock held
+void finish_fall_back(Socket &s);            // no lock held: kernel-only again if all that was left has been read
 void read_options(Socket &s, int fd);
 
 struct Departure; // departure.hpp
@@ -248,30 +248,31 @@ struct Message {
 
 // ---- Ethernet ports (port.cpp)
 bool may_attach_port(const Socket &s); // cheap; a receiving call asks
-bool find_ports(Socket &s);            // lift lock held. False: not yet, or there are none
-void attach_ports(Socket &s, int fd);  // lift lock held; it is dual
-void detach_ports(State &u);           // lift, tx, rx and poll lock held
+bool find_ports(Socket &s);            // offload lock held. False: not yet, or there are none
+void attach_ports(Socket &s, int fd);  // offload lock held; it is offloaded
+void detach_ports(State &u);           // offload, tx, rx and poll lock held
 inline bool is_on_port(const State &u)
 {
     return u.port_count != 0;
 }
-bool is_still_alone(Socket &s, int fd); // it may go on getting what is sent to this host by its ports; lift lock held
+bool is_still_alone(Socket &s,
+                    int fd); // it may go on getting what is sent to this host by its ports; offload lock held
 bool ports_lack_stamps(
     const Socket &s); // it is on one, and wants the device's times, which that doesn't know; no lock held
 // Groups, port_groups.cpp.
 void note_membership(State &u, int level, int name, const void *value, socklen_t len); // after it was set; no lock held
-void look_after_port_groups();                                                         // helper thread, lift lock held
-void leave_port_groups(in_port_t port, Device *device);                                // lift and poll lock held
+void look_after_port_groups();                          // helper thread, offload lock held
+void leave_port_groups(in_port_t port, Device *device); // offload and poll lock held
 void port_groups_after_fork_in_child();
 
 // Sending by ports, port_send.cpp. tx lock held.
-void point_to_port(State &u, int fd, Route &route); // and the lift lock
+void point_to_port(State &u, int fd, Route &route); // and the offload lock
 // What goes to a group leaves by the port that the kernel would send it by, if there is one. False: the kernel sends
-// it. With the lift lock.
+// it. With the offload lock.
 bool point_group_to_port(Socket &s, int fd, Route &route, const Departure &departure);
 ssize_t put_to_port(const State &u, int fd, Route &route, const Message &m); // its length, or kByKernel
 void go_by_kernel(Route &route);                                             // before the kernel sends
-void release_senders(State &u);                                              // no route is left; lift lock
+void release_senders(State &u);                                              // no route is left; offload lock
 
 // ---- arrivals (arrive.cpp)
 // A receiving call that polls: the first datagram for its socket goes straight to the program's memory.
@@ -309,7 +310,7 @@ ssize_t send_msg(Socket &s, int fd, const msghdr *msg, int flags);
 bool only_kernel_sends(const Socket &s);
 // Brings what a send of so many bytes would write to this processor's caches.
 void warm(Socket &s, std::size_t length, const sockaddr *to, socklen_t to_length);
-int send_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags);
+int send_messages_kernel_only(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags);
 inline constexpr ssize_t kByKernel = -1000;
 inline constexpr ssize_t kNotDue = -1001;    // by its rate
 inline constexpr std::size_t kMostParts = 3; // and the header
@@ -328,7 +329,7 @@ inline bool is_group_address(const in6_addr &a)
 }
 // Looks a route up anew. tx_lock held. A negative errno is the socket's own that was waiting to be told.
 int resolve(Socket &s, int fd, Route &route);
-// Parts of it; lift lock held.
+// Parts of it; offload lock held.
 About describe_flow(int fd, const Flow &flow);
 bool point_to(Receiver &receiver, const Identity &who, const Target &target); // false: it can't be reached
 bool has_met(const Receiver &receiver);                                       // else the kernel is the way for now
@@ -348,7 +349,8 @@ ssize_t receive_lent(Socket &s, int fd, msghdr *msg, int flags, bool force, Loan
 // One look at the endpoint's side; -EAGAIN, or another negative errno. Up to `copied` bytes are always copied.
 ssize_t glance(Socket &s, int fd, msghdr *msg, std::size_t copied, Loan &loan, About &about);
 // recvmmsg() by the kernel alone. False: it may come by the endpoint.
-bool receive_messages_plain(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout, int &n);
+bool receive_messages_kernel_only(Socket &s, int fd, mmsghdr *messages, unsigned count, int flags, timespec *timeout,
+                                  int &n);
 bool only_kernel_brings(const Socket &s); // the last datagram came by the kernel, and none is in the queue
 int bytes_readable(Socket &s, int fd, int *count);
 void describe(const Socket &s, const About &about, msghdr *msg); // address and ancillary data

@@ -28,7 +28,7 @@ void leave_thread(void *memory)
     auto *const record = static_cast<ThreadRecord *>(memory);
     for (Frame *frame = record->frames; frame != nullptr; frame = frame->deeper)
         frame->release();
-    record->plain_wait.store(nullptr, std::memory_order_release);
+    record->kernel_only_wait.store(nullptr, std::memory_order_release);
     record->aware_wait.store(nullptr, std::memory_order_release);
     t_record = nullptr;
     record->used.store(false, std::memory_order_release);
@@ -208,11 +208,11 @@ void synchronise_records()
         ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
 
-bool any_plain_wait(const Set &set)
+bool any_kernel_only_wait(const Set &set)
 {
     for (ThreadRecord *record = g_records.first.load(std::memory_order_acquire); record != nullptr;
          record = record->next)
-        if (record != t_record && record->plain_wait.load(std::memory_order_acquire) == &set)
+        if (record != t_record && record->kernel_only_wait.load(std::memory_order_acquire) == &set)
             return true;
     return false;
 }
@@ -221,7 +221,7 @@ bool any_wait(const Set &set)
 {
     for (ThreadRecord *record = g_records.first.load(std::memory_order_acquire); record != nullptr;
          record = record->next)
-        if (record->plain_wait.load(std::memory_order_acquire) == &set ||
+        if (record->kernel_only_wait.load(std::memory_order_acquire) == &set ||
             record->aware_wait.load(std::memory_order_acquire) == &set)
             return true;
     return false;
@@ -233,7 +233,7 @@ void forget_other_threads()
          record = record->next) {
         if (record == t_record)
             continue;
-        record->plain_wait.store(nullptr, std::memory_order_relaxed);
+        record->kernel_only_wait.store(nullptr, std::memory_order_relaxed);
         record->aware_wait.store(nullptr, std::memory_order_relaxed);
         for (Frame *frame = record->frames; frame != nullptr; frame = frame->deeper) {
             frame->looked_count = 0; // what they watched, and the list of sleepers, begin anew in this process

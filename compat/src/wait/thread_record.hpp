@@ -12,8 +12,8 @@
 #include <optional>
 
 #include "compat/src/base/clock.hpp"
-#include "compat/src/base/crowd.hpp"
 #include "compat/src/base/fence.hpp"
+#include "compat/src/base/oversubscription.hpp"
 #include "compat/src/base/spin_habit.hpp"
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/table/socket.hpp"
@@ -69,7 +69,8 @@ struct Frame {
 };
 
 struct ThreadRecord {
-    std::atomic<Set *> plain_wait{nullptr}; // asleep in this set's kernel descriptor, unaware of user-space entries
+    std::atomic<Set *> kernel_only_wait{
+        nullptr};                           // asleep in this set's kernel descriptor, unaware of user-space entries
     std::atomic<Set *> aware_wait{nullptr}; // in a wait on this set that looks at its user-space state
     std::atomic<bool> used{false};
     Frame *frames = nullptr;
@@ -106,7 +107,7 @@ inline void order_record()
 }
 void synchronise_records();
 
-bool any_plain_wait(const Set &set); // of other threads
+bool any_kernel_only_wait(const Set &set); // of other threads
 bool any_wait(const Set &set);
 
 void forget_other_threads(); // in a forked child

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Waiting for a dual socket: a spin on the completion queue, then a sleep on everything that can bring news. Also the
-// list of sleeping threads.
+// Waiting for an offloaded socket: a spin on the completion queue, then a sleep on everything that can bring news. Also
+// the list of sleeping threads.
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -59,7 +59,7 @@ int check(const Socket &s, short events, const Wait &wait)
 {
     if (s.generation.load(std::memory_order_acquire) != wait.generation)
         return -EBADF;
-    if (dual(s) == wait.plain || may_be_ready(s, events))
+    if (offloaded(s) == wait.kernel_only || may_be_ready(s, events))
         return 1;
     return signals_of(wait) != wait.signals ? -EINTR : 0;
 }
@@ -230,7 +230,7 @@ int wait_for(Socket &s, int fd, short events, Wait &wait)
         if (is_over(wait))
             return -EAGAIN;
     }
-    wait.plain = !protocol(s).messages && !dual(s);
+    wait.kernel_only = !protocol(s).messages && !offloaded(s);
     int result = check(s, events, wait);
     if (result == 0)
         result = wait_longer(s, fd, events, wait, time_to_spin(s, events, wait));

@@ -61,7 +61,7 @@ void send_one(End &end)
 void a_send_takes_what_has_come(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     const Changed polls(config::g_params.rx_poll_on_tx_tcp, true);
     for (int i = 0; i < kTimes; ++i) {
@@ -78,7 +78,7 @@ void a_send_takes_what_has_come(void **)
 void a_receive_looks_for_more(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     const Changed rate(config::g_params.rx_cq_drain_rate_nsec, 1);
     for (int i = 0; i < kTimes; ++i) {
@@ -96,7 +96,7 @@ void a_receive_looks_for_more(void **)
 void a_poll_takes_so_many(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     sock::engine_drain();
     for (const unsigned batch : {1U, 2U, 128U}) {
@@ -119,7 +119,7 @@ void a_poll_takes_so_many(void **)
 void the_internal_thread_takes_so_many(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     const Changed one_a_poll(config::g_params.cq_poll_batch_max, 1);
     for (const unsigned limit : {0U, 1U, 3U, 10000U}) {
@@ -158,7 +158,7 @@ void so_much_waits_for_a_reader(void **)
     for (const std::uint32_t ring : {65536U, 1048576U}) {
         const Changed size(config::g_params.stream_ring, ring);
         Pair pair;
-        assert_true(lift(pair));
+        assert_true(offload(pair));
         drain(pair);
         const std::uint64_t before = pair.a.sent;
         for (int i = 0; i < kTimes; ++i) {
@@ -335,7 +335,7 @@ void moderation_is_set_and_adapted(void **)
     const Changed period(config::g_params.cq_moderation_period_usec, 50);
     const Changed enabled(config::g_params.cq_moderation, true);
     const Changed interval(config::g_params.cq_aim_interval_msec, 250);
-    const sock::LockGuard guard(sock::g_lift_lock); // nobody but us looks at devices
+    const sock::LockGuard guard(sock::g_offload_lock); // nobody but us looks at devices
     ModeratedQueue queue;
     sock::Device &d = sock::remote_device_at(0);
     d.cq = &queue.fid;
@@ -376,7 +376,7 @@ void moderation_is_what_the_program_asks_for(void **)
     sock::Device &d = sock::remote_device_at(0);
     g_moderations = 0;
     {
-        const sock::LockGuard guard(sock::g_lift_lock);
+        const sock::LockGuard guard(sock::g_offload_lock);
         d.cq = &queue.fid;
         sock::moderate(d); // one that is opened later
         expect_set(1, 1, 2);
@@ -386,7 +386,7 @@ void moderation_is_what_the_program_asks_for(void **)
     assert_int_equal(sock::moderate_as_asked(100, 70'000), 1); // it is so
     expect_set(2, 100, 65535);
     {
-        const sock::LockGuard guard(sock::g_lift_lock);
+        const sock::LockGuard guard(sock::g_offload_lock);
         d.completions = 250'000;
         d.bytes = 64 * d.completions;
         sock::adapt_moderation(sock::helper_turns_in(250));
@@ -397,7 +397,7 @@ void moderation_is_what_the_program_asks_for(void **)
     g_moderation_error = 0;
     assert_int_equal(sock::moderate_as_asked(0, 0), 1);
     expect_set(3, 0, 0);
-    const sock::LockGuard guard(sock::g_lift_lock);
+    const sock::LockGuard guard(sock::g_offload_lock);
     d = sock::Device{};
 }
 

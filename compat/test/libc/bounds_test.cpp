@@ -69,7 +69,7 @@ void further_streams_stay_on_the_kernel(void **)
     std::vector<std::unique_ptr<Pair>> pairs;
     for (int i = 0; i < 8; ++i) {
         pairs.push_back(std::make_unique<Pair>());
-        assert_true(lift(*pairs.back()));
+        assert_true(offload(*pairs.back()));
     }
     Pair beyond;
     for (int i = 0; i < 100; ++i) {
@@ -77,12 +77,12 @@ void further_streams_stay_on_the_kernel(void **)
         send_some(beyond.b, 10);
         drain(beyond);
     }
-    assert_false(sock::is_dual(*beyond.a.s));
-    assert_false(sock::is_dual(*beyond.b.s));
+    assert_false(sock::is_offloaded(*beyond.a.s));
+    assert_false(sock::is_offloaded(*beyond.b.s));
     assert_string_equal(beyond.a.s->kernel_reason.load(), "too many connections are accelerated");
     pairs.clear(); // there is room again
     Pair later;
-    assert_true(lift(later));
+    assert_true(offload(later));
 }
 
 } // namespace

@@ -52,7 +52,7 @@ void wait_by(Way way, const End &end, int set)
 void sleeps_while_another_reads(Way way)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     const int set = mux::epoll_created(::epoll_create1(EPOLL_CLOEXEC));
     epoll_event event = {};

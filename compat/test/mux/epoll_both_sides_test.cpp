@@ -49,7 +49,7 @@ struct AfterTheKernel {
 };
 
 // wrk takes a report with nothing to read behind it for an error of the connection.
-void lifted_while_the_kernel_reports_it(void **)
+void offloaded_while_the_kernel_reports_it(void **)
 {
     One one(kIn); // so that the set is looked at from both sides
     const int late = fake::open_socket();
@@ -62,9 +62,9 @@ void lifted_while_the_kernel_reports_it(void **)
     config::g_params.select_skip_os = 1; // each wait asks the kernel first
     Events seen;
     {
-        const AfterTheKernel lift([late, next] {
-            assert_true(fake::lift(late));
-            assert_true(fake::lift(next));
+        const AfterTheKernel offload([late, next] {
+            assert_true(fake::offload(late));
+            assert_true(fake::offload(next));
         });
         seen = look(one.epfd); // fails if anybody is there twice
     }
@@ -98,7 +98,7 @@ void kernel_events_come_along(void **)
         both = both || events.size() == 2;
     }
     assert_true(both);
-    for (unsigned i = 0; i < config::g_params.select_poll_os_ratio; ++i) // nor are they crowded out
+    for (unsigned i = 0; i < config::g_params.select_poll_os_ratio; ++i) // nor are they oversubscribed out
         kernel = look(one.epfd, 1).count(static_cast<std::uint64_t>(pipe_fds[0])) == 1 || kernel;
     assert_true(kernel);
     ::close(pipe_fds[0]);
@@ -112,7 +112,7 @@ void ready_entries_take_turns(void **)
     for (int i = 0; i < 50; ++i) {
         fds.push_back(fake::open_socket());
         assert_int_equal(add(epfd, fds.back(), kIn), 0);
-        assert_true(fake::lift(fds.back()));
+        assert_true(fake::offload(fds.back()));
         fake::deliver(fds.back());
     }
     Events seen;
@@ -135,7 +135,7 @@ struct InTurn {
         assert_int_equal(::pipe2(pipe_fds, O_NONBLOCK | O_CLOEXEC), 0);
         assert_int_equal(add(one.epfd, pipe_fds[0], kIn), 0);
         assert_int_equal(add(one.epfd, other, kIn), 0);
-        assert_true(fake::lift(other));
+        assert_true(fake::offload(other));
         ASSERT_NOTHING(one.epfd);
         config::g_params.select_skip_os = 1000; // the kernel is not asked first
         config::g_params.select_poll_os_ratio = 0;
@@ -239,7 +239,7 @@ void set_inside_of_a_set(void **)
     fake::close_set(outer);
 }
 
-void nested_before_the_socket_is_lifted(void **)
+void nested_before_the_socket_is_offloaded(void **)
 {
     const int inner = fake::open_set();
     const int middle = fake::open_set();
@@ -249,7 +249,7 @@ void nested_before_the_socket_is_lifted(void **)
     assert_int_equal(add(outer, middle, kIn | EPOLLET), 0);
     assert_int_equal(add(inner, fd, kIn), 0);
     assert_int_equal(add(inner, outer, kIn), -ELOOP);
-    assert_true(fake::lift(fd));
+    assert_true(fake::offload(fd));
     ASSERT_NOTHING(outer); // our own wake-ups are not events
     fake::deliver(fd);
     ASSERT_EVENTS(outer, just(middle, kIn));
@@ -321,14 +321,14 @@ int main()
 {
     vma::libc::resolve_real();
     const CMUnitTest tests[] = {
-        cmocka_unit_test(lifted_while_the_kernel_reports_it),
+        cmocka_unit_test(offloaded_while_the_kernel_reports_it),
         cmocka_unit_test(kernel_events_come_along),
         cmocka_unit_test(ready_entries_take_turns),
         cmocka_unit_test(first_by_the_kernel_which_was_asked_before),
         cmocka_unit_test(first_by_the_kernel_while_the_list_is_looked_at),
         cmocka_unit_test(only_what_may_be_later_asks_the_kernel),
         cmocka_unit_test(set_inside_of_a_set),
-        cmocka_unit_test(nested_before_the_socket_is_lifted),
+        cmocka_unit_test(nested_before_the_socket_is_offloaded),
         cmocka_unit_test(nested_with_kernel_events),
         cmocka_unit_test(edge_triggered_entry_of_a_nested_set),
         cmocka_unit_test(timeout_ends_spin_and_sleep),

@@ -59,12 +59,12 @@ inline Events just(int fd, std::uint32_t events)
     return {{static_cast<std::uint64_t>(fd), events}};
 }
 
-// A dual socket in a set.
+// An offloaded socket in a set.
 struct One {
     explicit One(std::uint32_t events) : epfd(fake::open_set()), fd(fake::open_socket())
     {
         assert_int_equal(add(epfd, fd, events), 0);
-        assert_true(fake::lift(fd));
+        assert_true(fake::offload(fd));
     }
     ~One()
     {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The kernel is the judge: the same random sequence of registrations, data, closes and waits runs on a plain kernel set
-// over plain sockets and on ours over sockets that change between the two paths at random. Verdicts and events must be
-// equal. A seed can be given as the only argument; each run prints its own.
+// The kernel is the judge: the same random sequence of registrations, data, closes and waits runs on a kernel-only
+// kernel set over kernel-only sockets and on ours over sockets that change between the two paths at random. Verdicts
+// and events must be equal. A seed can be given as the only argument; each run prints its own.
 #include "fabtests/unit.hpp"
 
 #include <errno.h>
@@ -46,7 +46,7 @@ struct Connection {
     std::vector<Descriptor> fds;
     int peer = -1; // of the kernel's pair
     bool finished = false;
-    bool dual = false;
+    bool offloaded = false;
 };
 
 class World
@@ -212,11 +212,11 @@ private:
         Descriptor *const some = any_open(connection);
         if (some == nullptr || fake::is_pinned(some->ours))
             return;
-        if (connection.dual)
+        if (connection.offloaded)
             fake::give_up(some->ours);
         else
-            assert_true(fake::lift(some->ours));
-        connection.dual = !connection.dual;
+            assert_true(fake::offload(some->ours));
+        connection.offloaded = !connection.offloaded;
         for (Descriptor &fd : connection.fds)
             if (fd.open && fd.registered && !fd.disabled)
                 assert_int_equal(::epoll_ctl(kernels_, EPOLL_CTL_MOD, fd.kernels, &fd.event), 0);
@@ -227,7 +227,7 @@ private:
         Descriptor *const fd = any_open(connection);
         if (fd == nullptr || connection.finished)
             return;
-        if (connection.dual)
+        if (connection.offloaded)
             change_path(connection); // bytes before the end come first, by whatever path
         connection.finished = true;
         fake::finish_peer(fd->ours);
@@ -258,7 +258,7 @@ private:
             open += each.open ? 1 : 0;
         if (!fd.open || (open == 1 && fd.registered))
             return;
-        if (connection.dual)
+        if (connection.offloaded)
             change_path(connection);
         close(fd);
     }
@@ -278,7 +278,7 @@ private:
 
     void wait()
     {
-        // Ours may need a second call: dual entries and the kernel's take turns.
+        // Ours may need a second call: offloaded entries and the kernel's take turns.
         Events ours;
         const auto call = [this](epoll_event *events, int max) {
             return mux::epoll_wait(ours_, events, max, &kNow, nullptr);
@@ -304,8 +304,8 @@ private:
                 for (const Connection &connection : connections_)
                     for (const Descriptor &fd : connection.fds)
                         if (fd.event.data.u64 == data)
-                            print_error(" (fd %d open %d asked %x dual %d)", fd.ours, fd.open, fd.event.events,
-                                        connection.dual);
+                            print_error(" (fd %d open %d asked %x offloaded %d)", fd.ours, fd.open, fd.event.events,
+                                        connection.offloaded);
                 print_error("\n");
             }
         };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Rules of epoll over dual sockets, one by one: triggering, one-shot, changes, closing, several sets. Both sides in one
-// wait, and nesting, are in epoll_both_sides_test.cpp; what threads do to each other in epoll_threads_test.cpp.
+// Rules of epoll over offloaded sockets, one by one: triggering, one-shot, changes, closing, several sets. Both sides
+// in one wait, and nesting, are in epoll_both_sides_test.cpp; what threads do to each other in epoll_threads_test.cpp.
 #include "fabtests/unit.hpp"
 
 #include <errno.h>
@@ -117,7 +117,7 @@ void one_shot_keeps_its_state_across_the_paths(void **)
     fake::give_up(one.fd);
     fake::deliver(one.fd);
     ASSERT_EVENTS(one.epfd, just(one.fd, kIn)); // fired in the kernel
-    assert_true(fake::lift(one.fd));
+    assert_true(fake::offload(one.fd));
     fake::deliver(one.fd);
     ASSERT_NOTHING(one.epfd);
     fake::give_up(one.fd);
@@ -125,7 +125,7 @@ void one_shot_keeps_its_state_across_the_paths(void **)
     assert_int_equal(add(one.epfd, one.fd, kIn), -EEXIST);
     assert_int_equal(modify(one.epfd, one.fd, kIn | EPOLLONESHOT), 0);
     ASSERT_EVENTS(one.epfd, just(one.fd, kIn));
-    assert_true(fake::lift(one.fd));
+    assert_true(fake::offload(one.fd));
     assert_int_equal(control(one.epfd, EPOLL_CTL_DEL, one.fd, 0, 0), 0);
     assert_int_equal(add(one.epfd, one.fd, kIn), 0);
     ASSERT_EVENTS(one.epfd, just(one.fd, kIn));
@@ -212,11 +212,11 @@ void wait_on_taken_set_checks_its_arguments(void **)
     assert_int_equal(errno, EINVAL);
 }
 
-void added_when_dual_already(void **)
+void added_when_offloaded_already(void **)
 {
     const int epfd = fake::open_set();
     const int fd = fake::open_socket();
-    assert_true(fake::lift(fd));
+    assert_true(fake::offload(fd));
     fake::deliver(fd);
     assert_int_equal(add(epfd, fd, kIn), 0);
     ASSERT_EVENTS(epfd, just(fd, kIn));
@@ -259,7 +259,7 @@ void two_descriptors_of_a_socket_are_two_entries(void **)
     const int copy = fake::dup_socket(fd);
     assert_int_equal(add(epfd, fd, kIn), 0);
     assert_int_equal(add(epfd, copy, kIn | EPOLLET), 0);
-    assert_true(fake::lift(fd));
+    assert_true(fake::offload(fd));
     fake::deliver(fd);
     assert_true(look(epfd).size() == 2);
     ASSERT_EVENTS(epfd, just(fd, kIn));
@@ -292,7 +292,7 @@ void number_closed_while_the_file_lives(void **)
     assert_int_equal(next, one.fd);
     assert_int_equal(add(one.epfd, next, kIn), 0);
     drain(copy);
-    assert_true(fake::lift(next));
+    assert_true(fake::offload(next));
     fake::deliver(next);
     ASSERT_EVENTS(one.epfd, just(next, kIn));
     fake::close_socket(copy);
@@ -305,7 +305,7 @@ void closed_socket_leaves_its_sets(void **)
     const int epfd = fake::open_set();
     const int fd = fake::open_socket();
     assert_int_equal(add(epfd, fd, kIn | EPOLLOUT), 0);
-    assert_true(fake::lift(fd));
+    assert_true(fake::offload(fd));
     fake::deliver(fd);
     assert_int_equal(look(epfd).size(), 1);
     fake::close_socket(fd);
@@ -327,7 +327,7 @@ void given_back_as_asked(void **)
     ASSERT_NOTHING(one.epfd);
     fake::deliver(one.fd);
     ASSERT_EVENTS(one.epfd, just(one.fd, kIn));
-    assert_true(fake::lift(one.fd));
+    assert_true(fake::offload(one.fd));
     drain(one.fd);
     ASSERT_NOTHING(one.epfd);
     fake::deliver(one.fd);
@@ -346,7 +346,7 @@ void set_under_two_numbers(void **)
     const int fd = fake::open_socket();
     assert_int_equal(add(copy, fd, EPOLLOUT), 0);
     assert_int_equal(add(one.epfd, fd, EPOLLOUT), -EEXIST);
-    assert_true(fake::lift(fd));
+    assert_true(fake::offload(fd));
     assert_int_equal(look(one.epfd).size(), 2);
     fake::close_socket(fd);
     fake::close_set(copy);
@@ -362,7 +362,7 @@ void first_number_of_a_set_closed(void **)
     fake::close_set(first);
     const int other = ::open("/dev/null", O_RDONLY | O_CLOEXEC); // takes the number
     assert_int_equal(other, first);
-    assert_true(fake::lift(fd));
+    assert_true(fake::offload(fd));
     fake::deliver(fd);
     ASSERT_EVENTS(epfd, just(fd, kIn));
     fake::give_up(fd);
@@ -375,7 +375,7 @@ void first_number_of_a_set_closed(void **)
 void closed_set_is_forgotten(void **)
 {
     const int fd = fake::open_socket();
-    assert_true(fake::lift(fd));
+    assert_true(fake::offload(fd));
     for (int i = 0; i < 100; ++i) {
         const int epfd = fake::open_set();
         assert_int_equal(add(epfd, fd, kIn | EPOLLOUT), 0);
@@ -408,7 +408,7 @@ int main()
         cmocka_unit_test(modify_is_an_edge_if_ready),
         cmocka_unit_test(verdicts_are_the_kernels),
         cmocka_unit_test(wait_on_taken_set_checks_its_arguments),
-        cmocka_unit_test(added_when_dual_already),
+        cmocka_unit_test(added_when_offloaded_already),
         cmocka_unit_test(exclusive_moves_too),
         cmocka_unit_test(same_socket_in_two_sets),
         cmocka_unit_test(two_descriptors_of_a_socket_are_two_entries),

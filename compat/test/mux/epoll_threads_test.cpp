@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Several threads on the same epoll sets: who sleeps is woken, no event is lost or told to two threads of a one-shot
-// entry, and sockets are added, removed, closed, lifted and returned while others wait. Meant to run under
+// entry, and sockets are added, removed, closed, offloaded and returned while others wait. Meant to run under
 // ThreadSanitizer too.
 #include "fabtests/unit.hpp"
 
@@ -62,7 +62,7 @@ void sleeper_is_woken(void **)
         const int epfd = fake::open_set();
         const int fd = fake::open_socket();
         assert_int_equal(control(epfd, EPOLL_CTL_ADD, fd, EPOLLIN), 0);
-        assert_true(fake::lift(fd));
+        assert_true(fake::offload(fd));
         for (int i = 0; i < 200; ++i) {
             std::thread sender([fd] { fake::deliver(fd); });
             assert_int_equal(wait_one(epfd, nullptr), fd);
@@ -75,7 +75,7 @@ void sleeper_is_woken(void **)
 }
 
 // All of them went to sleep in the kernel before there was anything to look at in user space.
-void plain_sleepers_learn_of_the_change(void **)
+void kernel_only_sleepers_learn_of_the_change(void **)
 {
     in_every_mode([] {
         for (int round = 0; round < 20; ++round) {
@@ -90,7 +90,7 @@ void plain_sleepers_learn_of_the_change(void **)
                     if (wait_one(epfd, nullptr) == fd)
                         served.fetch_add(1);
                 });
-            assert_true(fake::lift(fd));
+            assert_true(fake::offload(fd));
             for (int told = 0; told < kWaiters;) { // each event is for one of them
                 fake::deliver(fd);
                 const int before = told;
@@ -112,7 +112,7 @@ void level_triggered_wakes_one_after_the_other(void **)
         const int epfd = fake::open_set();
         const int fd = fake::open_socket();
         assert_int_equal(control(epfd, EPOLL_CTL_ADD, fd, EPOLLIN), 0);
-        assert_true(fake::lift(fd));
+        assert_true(fake::offload(fd));
         std::vector<std::thread> waiters;
         for (int i = 0; i < kWaiters; ++i)
             waiters.emplace_back([epfd, fd] { assert_int_equal(wait_one(epfd, nullptr), fd); });
@@ -132,7 +132,7 @@ void kernel_event_wakes_a_taken_set(void **)
         const int event_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
         assert_int_equal(control(epfd, EPOLL_CTL_ADD, fd, EPOLLIN), 0);
         assert_int_equal(control(epfd, EPOLL_CTL_ADD, event_fd, EPOLLIN), 0);
-        assert_true(fake::lift(fd));
+        assert_true(fake::offload(fd));
         for (int i = 0; i < 100; ++i) {
             std::uint64_t count = 1;
             std::thread writer([event_fd] { assert_int_equal(eventfd_write(event_fd, 1), 0); });
@@ -156,7 +156,7 @@ void outer_sleeper_hears_of_inner_event(void **)
         assert_int_equal(control(outer, EPOLL_CTL_ADD, inner, EPOLLIN), 0);
         for (int i = 0; i < 50; ++i) {
             std::thread sender([fd] {
-                fake::lift(fd);
+                fake::offload(fd);
                 fake::deliver(fd);
             });
             assert_int_equal(wait_one(outer, nullptr), inner);
@@ -182,7 +182,7 @@ void event_comes_while_the_inner_entry_is_looked_at(void **)
     s_fd = fake::open_socket();
     assert_int_equal(control(inner, EPOLL_CTL_ADD, s_fd, EPOLLIN), 0);
     assert_int_equal(control(outer, EPOLL_CTL_ADD, inner, EPOLLIN), 0);
-    assert_true(fake::lift(s_fd));
+    assert_true(fake::offload(s_fd));
     fake::deliver(s_fd);
     assert_int_equal(wait_one(outer, nullptr), inner);
     assert_int_equal(wait_one(inner, nullptr), s_fd);
@@ -210,7 +210,7 @@ void set_closed_under_a_waiter(void **)
             const int epfd = fake::open_set();
             const int fd = fake::open_socket();
             assert_int_equal(control(epfd, EPOLL_CTL_ADD, fd, EPOLLIN), 0);
-            assert_true(fake::lift(fd));
+            assert_true(fake::offload(fd));
             std::thread waiter([epfd] {
                 const int result = wait_one(epfd, &kSlice);
                 assert_true(result == -1);
@@ -282,15 +282,15 @@ void send_bytes(Stress &stress, unsigned seed)
 
 void change_paths(Stress &stress)
 {
-    std::array<bool, kStressSockets> dual = {};
+    std::array<bool, kStressSockets> offloaded = {};
     std::mt19937 random(3);
     while (!stress.stop.load()) {
         const std::size_t index = random() % (kStressSockets / 2); // the others stay as they are
-        if (dual[index])
+        if (offloaded[index])
             fake::give_up(stress.sockets[index]);
         else
-            fake::lift(stress.sockets[index]);
-        dual[index] = !dual[index];
+            fake::offload(stress.sockets[index]);
+        offloaded[index] = !offloaded[index];
     }
 }
 
@@ -300,7 +300,7 @@ void come_and_go(Stress &stress)
     while (!stress.stop.load()) {
         const int fd = fake::open_socket();
         const int epfd = fake::open_set();
-        fake::lift(fd);
+        fake::offload(fd);
         for (const int set : stress.sets)
             if (control(set, EPOLL_CTL_ADD, fd, EPOLLPRI | EPOLLET) != 0)
                 stress.errors.fetch_add(1);
@@ -324,7 +324,7 @@ void nothing_is_lost(void **)
             assert_int_equal(control(stress.sets[i % kSets], EPOLL_CTL_ADD, stress.sockets[i], EPOLLIN | EPOLLONESHOT),
                              0);
             if (i >= kStressSockets / 2)
-                assert_true(fake::lift(stress.sockets[i]));
+                assert_true(fake::offload(stress.sockets[i]));
         }
         std::vector<std::thread> threads;
         for (const int set : stress.sets)
@@ -357,7 +357,7 @@ void child_begins_with_the_kernels_sets(void **)
     const int epfd = fake::open_set();
     const int fd = fake::open_socket();
     assert_int_equal(control(epfd, EPOLL_CTL_ADD, fd, EPOLLIN), 0);
-    assert_true(fake::lift(fd));
+    assert_true(fake::offload(fd));
     fake::deliver(fd);
     assert_int_equal(wait_one(epfd, nullptr), fd);
     fake::give_up(fd); // as the socket layer does before a fork
@@ -367,7 +367,7 @@ void child_begins_with_the_kernels_sets(void **)
         mux::fork_child();
         bool good = wait_one(epfd, nullptr) == fd && fake::consume(fd) && wait_one(epfd, &kSlice) == -1;
         const int other = fake::open_socket();
-        good = good && control(epfd, EPOLL_CTL_ADD, other, EPOLLIN) == 0 && fake::lift(other);
+        good = good && control(epfd, EPOLL_CTL_ADD, other, EPOLLIN) == 0 && fake::offload(other);
         fake::deliver(other);
         good = good && wait_one(epfd, nullptr) == other;
         ::_exit(good ? 0 : 1);
@@ -377,7 +377,7 @@ void child_begins_with_the_kernels_sets(void **)
     assert_int_equal(::waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
     assert_int_equal(wait_one(epfd, &kSlice), -1);
-    assert_true(fake::lift(fd));
+    assert_true(fake::offload(fd));
     fake::deliver(fd);
     assert_int_equal(wait_one(epfd, nullptr), fd);
     fake::close_socket(fd);
@@ -391,7 +391,7 @@ int main()
     vma::libc::resolve_real();
     const CMUnitTest tests[] = {
         cmocka_unit_test(sleeper_is_woken),
-        cmocka_unit_test(plain_sleepers_learn_of_the_change),
+        cmocka_unit_test(kernel_only_sleepers_learn_of_the_change),
         cmocka_unit_test(level_triggered_wakes_one_after_the_other),
         cmocka_unit_test(kernel_event_wakes_a_taken_set),
         cmocka_unit_test(outer_sleeper_hears_of_inner_event),

@@ -82,7 +82,7 @@ void close_socket(int fd)
     if (mux::descriptor_closed(s, fd, last))
         sock::pin_to_kernel(s, "a closed descriptor of it stays in an epoll set");
     if (last) {
-        s.dual = false;
+        s.offloaded = false;
         notify(s, ~0U);
         if (s.peer >= 0)
             ::close(s.peer);
@@ -122,7 +122,7 @@ void post(int fd, std::uint32_t events)
 void deliver(int fd)
 {
     sock::Socket &s = at(fd);
-    if (!sock::is_dual(s)) {
+    if (!sock::is_offloaded(s)) {
         write_byte(s);
         return;
     }
@@ -154,13 +154,13 @@ void set_full(int fd, bool full)
         post(fd, POLLOUT | POLLWRNORM);
 }
 
-bool lift(int fd)
+bool offload(int fd)
 {
     sock::Socket &s = at(fd);
     if (s.pinned)
         return false;
-    s.dual.store(true, std::memory_order_seq_cst);
-    if (mux::became_dual(s))
+    s.offloaded.store(true, std::memory_order_seq_cst);
+    if (mux::became_offloaded(s))
         return true;
     sock::pin_to_kernel(s, "an epoll set can't follow");
     return false;

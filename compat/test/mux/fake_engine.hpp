@@ -18,7 +18,7 @@ class Socket
 {
 public:
     std::atomic<bool> used{false};
-    std::atomic<bool> dual{false};
+    std::atomic<bool> offloaded{false};
     std::atomic<bool> pinned{false};
     std::atomic<bool> full{false};
     std::atomic<int> bytes{0}; // by the endpoint, unread

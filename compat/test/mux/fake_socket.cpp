@@ -126,9 +126,9 @@ bool tells_what_came_before(const Socket &)
     return true;
 }
 
-bool is_dual(const Socket &s)
+bool is_offloaded(const Socket &s)
 {
-    return s.dual.load(std::memory_order_seq_cst);
+    return s.offloaded.load(std::memory_order_seq_cst);
 }
 
 std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest)
@@ -139,7 +139,7 @@ std::uint32_t ready_events_fast(const Socket &s, std::uint32_t interest)
 
 std::uint32_t ready_events(Socket &s, int fd, std::uint32_t interest)
 {
-    if (!is_dual(s))
+    if (!is_offloaded(s))
         return kernel_events(fd, interest) & (interest | kAlways);
     const std::uint32_t kernel = fake::g_quiet_kernel ? 0 : kernel_events(fd, interest & ~kOut);
     const std::uint32_t found = (kernel | ready_events_fast(s, interest)) & (interest | kAlways);
@@ -171,7 +171,7 @@ Carrier carrier_of(const Socket &)
     return Carrier::kOurs;
 }
 
-bool wait_bare(Socket &, int (*)(const void *), const void *, int &)
+bool wait_in_kernel(Socket &, int (*)(const void *), const void *, int &)
 {
     return false;
 }
@@ -179,11 +179,11 @@ bool wait_bare(Socket &, int (*)(const void *), const void *, int &)
 void pin_to_kernel(Socket &s, const char *, Heir)
 {
     s.pinned.store(true);
-    if (!s.dual.exchange(false, std::memory_order_seq_cst))
+    if (!s.offloaded.exchange(false, std::memory_order_seq_cst))
         return;
     for (int left = s.bytes.exchange(0); left > 0; --left)
         write_byte(s);
-    mux::became_plain(s);
+    mux::became_kernel_only(s);
     notify(s, ~0U);
 }
 

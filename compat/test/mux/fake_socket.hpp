@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Stands in for the sockets (compat/src/table) in tests of the multiplexers: tracked sockets that are lifted and
+// Stands in for the sockets (compat/src/table) in tests of the multiplexers: tracked sockets that are offloaded and
 // returned by command, an engine that is a queue of events, and the sleepers' list. Behind each socket is a real
-// AF_UNIX pair, so that what it does while plain is the kernel's own doing.
+// AF_UNIX pair, so that what it does while kernel-only is the kernel's own doing.
 #pragma once
 
 #include <cstdint>
 
 namespace vma::fake {
 
-extern bool g_quiet_kernel;    // the kernel has never news of dual sockets: looking at them takes no system call
+extern bool g_quiet_kernel;    // the kernel has never news of offloaded sockets: looking at them takes no system call
 extern void (*g_after_look)(); // called once, between a socket's being found not ready and the answer
 
 int open_socket(); // a tracked socket; returns its descriptor
 int dup_socket(int fd);
 void close_socket(int fd);
-void close_peer(int fd);                 // the peer's end of the kernel connection
-void finish_peer(int fd);                // the peer shuts its sending side down, in the kernel
-void deliver(int fd);                    // a byte from the peer, by the path the socket is on
-void deliver_behind_nothing(int fd);     // who sends it has done nothing by the kernel meanwhile; of a dual socket
-bool consume(int fd);                    // reads one; false: there was none
-void set_full(int fd, bool full);        // no room to send by the endpoint
+void close_peer(int fd);             // the peer's end of the kernel connection
+void finish_peer(int fd);            // the peer shuts its sending side down, in the kernel
+void deliver(int fd);                // a byte from the peer, by the path the socket is on
+void deliver_behind_nothing(int fd); // who sends it has done nothing by the kernel meanwhile; of an offloaded socket
+bool consume(int fd);                // reads one; false: there was none
+void set_full(int fd, bool full);    // no room to send by the endpoint
 void post(int fd, std::uint32_t events); // an event in the engine's queue, whatever it is about
 
-bool lift(int fd);      // plain to dual
-void give_up(int fd);   // dual to plain; unread bytes come again by the kernel
+bool offload(int fd);   // kernel-only to offloaded
+void give_up(int fd);   // offloaded to kernel-only; unread bytes come again by the kernel
 bool is_pinned(int fd); // the multiplexer asked for it
 
 int open_set(); // a tracked epoll set

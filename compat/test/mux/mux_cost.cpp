@@ -53,7 +53,7 @@ int wait(int epfd)
     return mux::epoll_wait_ms(epfd, events, 64, 0, nullptr);
 }
 
-void plain_sets()
+void kernel_only_sets()
 {
     const int bare = ::epoll_create1(EPOLL_CLOEXEC);
     const int plain = fake::open_set();
@@ -71,30 +71,30 @@ void plain_sets()
         ::epoll_wait(bare, events, 64, 0);
     });
     measure("ours, one pipe, nothing ready", [plain] { wait(plain); });
-    measure("ours, one plain tracked socket, nothing ready", [tracked] { wait(tracked); });
+    measure("ours, one kernel-only tracked socket, nothing ready", [tracked] { wait(tracked); });
 }
 
-void dual_sets(int idle)
+void offloaded_sets(int idle)
 {
     const int epfd = fake::open_set();
     std::vector<int> sockets;
     for (int i = 0; i < idle; ++i) {
         sockets.push_back(fake::open_socket());
         add(epfd, sockets.back(), EPOLLIN);
-        fake::lift(sockets.back());
+        fake::offload(sockets.back());
     }
     char name[80];
-    snprintf(name, sizeof name, "ours, %d idle dual sockets, nothing ready (asks the kernel)", idle);
+    snprintf(name, sizeof name, "ours, %d idle offloaded sockets, nothing ready (asks the kernel)", idle);
     measure(name, [epfd] { wait(epfd); });
     fake::deliver(sockets.front());
-    snprintf(name, sizeof name, "ours, %d dual sockets, one ready (asks the kernel each 10th time)", idle);
+    snprintf(name, sizeof name, "ours, %d offloaded sockets, one ready (asks the kernel each 10th time)", idle);
     measure(name, [epfd] { wait(epfd); });
     pollfd entry = {sockets.front(), POLLIN, 0};
     if (idle == 1) {
-        measure("poll, one dual socket, ready", [&entry] { mux::poll(&entry, 1, &kNow, nullptr); });
+        measure("poll, one offloaded socket, ready", [&entry] { mux::poll(&entry, 1, &kNow, nullptr); });
         epoll_event event = {};
         event.events = EPOLLIN | EPOLLOUT;
-        measure("EPOLL_CTL_MOD of a dual socket",
+        measure("EPOLL_CTL_MOD of an offloaded socket",
                 [&] { mux::epoll_control(epfd, EPOLL_CTL_MOD, sockets.front(), &event); });
     }
 }
@@ -122,7 +122,7 @@ extern "C" [[gnu::noinline]] int counted_waits(int epfd)
     return reported;
 }
 
-// mux_cost COUNT READY: kCounted waits on a set of so many dual sockets, of which so many are ready, for
+// mux_cost COUNT READY: kCounted waits on a set of so many offloaded sockets, of which so many are ready, for
 // fabtests/sockets/test_wait_cost.py.
 static int count_waits(int count, int ready)
 {
@@ -133,7 +133,7 @@ static int count_waits(int count, int ready)
         if (fd < 0)
             return 1;
         add(epfd, fd, EPOLLIN);
-        fake::lift(fd);
+        fake::offload(fd);
         if (i < ready)
             fake::deliver(fd);
     }
@@ -148,8 +148,8 @@ int main(int argc, char **argv)
     fake::g_quiet_kernel = true;
     if (argc == 3)
         return count_waits(atoi(argv[1]), atoi(argv[2]));
-    plain_sets();
-    dual_sets(1);
-    dual_sets(1000);
+    kernel_only_sets();
+    offloaded_sets(1);
+    offloaded_sets(1000);
     return 0;
 }

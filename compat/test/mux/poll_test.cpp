@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// poll() over dual, plain and untracked descriptors and nested epoll sets: results bit for bit the kernel's, on
-// the first look, after a spin, after a sleep.
+// poll() over offloaded, kernel-only and untracked descriptors and nested epoll sets: results bit for bit the kernel's,
+// on the first look, after a spin, after a sleep.
 #include "fabtests/seed.hpp"
 #include "fabtests/unit.hpp"
 
@@ -77,7 +77,7 @@ void poll_mixes_with_the_kernel(void **)
     fake::close_socket(plain);
 }
 
-void poll_without_dual_sockets(void **)
+void poll_without_offloaded_sockets(void **)
 {
     const int fd = fake::open_socket();
     std::vector<pollfd> fds = {{fd, POLLIN, 0}, {-7, POLLIN, 0}};
@@ -142,7 +142,7 @@ void poll_notices_sockets_that_change_sides(void **)
         const int fd = fake::open_socket();
         std::vector<pollfd> fds = {{fd, POLLIN, 0}};
         std::thread other([fd] {
-            assert_true(fake::lift(fd));
+            assert_true(fake::offload(fd));
             fake::deliver(fd);
         });
         assert_int_equal(mux::poll(fds.data(), 1, nullptr, nullptr), 1);
@@ -330,7 +330,7 @@ int main()
     const CMUnitTest tests[] = {
         cmocka_unit_test(poll_tells_what_is_asked),
         cmocka_unit_test(poll_mixes_with_the_kernel),
-        cmocka_unit_test(poll_without_dual_sockets),
+        cmocka_unit_test(poll_without_offloaded_sockets),
         cmocka_unit_test(poll_hears_of_a_kernel_hang_up),
         cmocka_unit_test(poll_waits_for_an_event),
         cmocka_unit_test(poll_waits_for_room),

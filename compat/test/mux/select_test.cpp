@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// select() over dual, plain and untracked descriptors: results bit for bit the kernel's, on the first look, after a
-// spin, after a sleep.
+// select() over offloaded, kernel-only and untracked descriptors: results bit for bit the kernel's, on the first look,
+// after a spin, after a sleep.
 #include "fabtests/unit.hpp"
 
 #include <errno.h>
@@ -113,21 +113,21 @@ void select_tells_the_time_left(void **)
 void select_is_not_ended_by_an_unasked_hang_up(void **)
 {
     in_every_mode([] {
-        const Socket dual;
+        const Socket offloaded;
         const int plain = fake::open_socket();
-        fake::close_peer(dual.fd);
+        fake::close_peer(offloaded.fd);
         fake::close_peer(plain);
         fd_set err = {};
-        FD_SET(dual.fd, &err);
+        FD_SET(offloaded.fd, &err);
         FD_SET(plain, &err);
-        const int nfds = std::max(plain, dual.fd) + 1;
+        const int nfds = std::max(plain, offloaded.fd) + 1;
         assert_int_equal(mux::select(nfds, nullptr, nullptr, &err, &kBrief, nullptr, nullptr), 0);
         err = {};
         FD_SET(plain, &err);
         assert_int_equal(mux::select(nfds, nullptr, nullptr, &err, &kBrief, nullptr, nullptr), 0);
         assert_int_equal(mux::select(nfds, nullptr, nullptr, &err, &kNow, nullptr, nullptr), 0);
         fd_set in = {};
-        FD_SET(dual.fd, &in);
+        FD_SET(offloaded.fd, &in);
         FD_SET(plain, &in);
         assert_true(mux::select(nfds, &in, nullptr, nullptr, nullptr, nullptr, nullptr) >= 1);
         fake::close_socket(plain);

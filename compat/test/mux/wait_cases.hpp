@@ -18,7 +18,7 @@ inline constexpr timespec kBrief = {0, 200001};
 inline constexpr timespec kLong = {100, 0};
 
 struct Socket {
-    Socket() : fd(fake::open_socket()) { assert_true(fake::lift(fd)); }
+    Socket() : fd(fake::open_socket()) { assert_true(fake::offload(fd)); }
     ~Socket() { fake::close_socket(fd); }
     Socket(const Socket &) = delete;
     Socket &operator=(const Socket &) = delete;

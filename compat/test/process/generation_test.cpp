@@ -30,10 +30,10 @@ struct Said {
 };
 
 // Processes that ask for the words at the same moment, and have them until the end.
-class Crowd
+class Oversubscription
 {
 public:
-    explicit Crowd(const char *directory)
+    explicit Oversubscription(const char *directory)
     {
         assert_int_equal(::pipe(begin_), 0);
         assert_int_equal(::pipe(said_), 0);
@@ -48,7 +48,7 @@ public:
         ::close(end_[0]);
         ::close(said_[1]);
     }
-    ~Crowd()
+    ~Oversubscription()
     {
         ::close(end_[1]);
         for (const pid_t pid : pids_) {
@@ -59,8 +59,8 @@ public:
         ::close(begin_[0]);
         ::close(said_[0]);
     }
-    Crowd(const Crowd &) = delete;
-    Crowd &operator=(const Crowd &) = delete;
+    Oversubscription(const Oversubscription &) = delete;
+    Oversubscription &operator=(const Oversubscription &) = delete;
 
     Said hear() const
     {
@@ -111,11 +111,11 @@ void all_have_the_same(void **)
     assert_non_null(::mkdtemp(directory));
     std::uint32_t before = 0;
     for (int round = 0; round < kRounds; ++round) {
-        const Crowd crowd(directory);
-        const Said first = crowd.hear();
+        const Oversubscription oversubscription(directory);
+        const Said first = oversubscription.hear();
         std::uint32_t most = first.offers;
         for (int i = 1; i < kProcesses; ++i) {
-            const Said said = crowd.hear();
+            const Said said = oversubscription.hear();
             assert_int_equal(said.id, first.id);
             most = said.offers > most ? said.offers : most;
         }

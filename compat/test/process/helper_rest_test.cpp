@@ -94,7 +94,7 @@ void wait_for_rest(bool wanted)
 void bytes_for_a_program_that_computes_end_it(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     for (int round = 0; round < 2; ++round) {
         wait_for_rest(true);
         const std::uint64_t before = pair.b.s->rx.written.load();
@@ -108,7 +108,7 @@ void bytes_for_a_program_that_computes_end_it(void **)
 void what_is_due_ends_it(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     wait_for_rest(true);
     pair.a.s->tx_work = true;
     wait_for_rest(false);

@@ -19,7 +19,7 @@ namespace {
 
 std::uint32_t open_endpoints()
 {
-    const sock::LockGuard guard(sock::g_lift_lock);
+    const sock::LockGuard guard(sock::g_offload_lock);
     return sock::engine_device().users;
 }
 
@@ -27,7 +27,7 @@ std::uint32_t open_endpoints()
 void let_them_go()
 {
     {
-        const sock::LockGuard guard(sock::g_lift_lock);
+        const sock::LockGuard guard(sock::g_offload_lock);
         sock::retired_may_go();
         sock::wake_for_retired();
     }
@@ -35,10 +35,10 @@ void let_them_go()
         sched_yield(); // to the helper thread
 }
 
-template <std::size_t kCount> void lift_all(std::array<Pair, kCount> &pairs)
+template <std::size_t kCount> void offload_all(std::array<Pair, kCount> &pairs)
 {
     for (Pair &pair : pairs) {
-        assert_true(lift(pair));
+        assert_true(offload(pair));
         drain(pair);
     }
 }
@@ -55,7 +55,7 @@ template <std::size_t kCount> void exchange(std::array<Pair, kCount> &pairs)
 void idle_ones_are_closed_behind_it(void **)
 {
     std::array<Pair, 3> pairs;
-    lift_all(pairs);
+    offload_all(pairs);
     assert_int_equal(open_endpoints(), 6);
     sock::return_before_fork();
     assert_int_equal(open_endpoints(), 6);
@@ -69,12 +69,12 @@ void one_of_a_socket_waits(void **)
 {
     std::array<Pair, 2> pairs;
     for (int fork = 0; fork < 3; ++fork) {
-        lift_all(pairs);
+        offload_all(pairs);
         sock::return_before_fork();
         assert_int_equal(open_endpoints(), 4);
     }
     let_them_go();
-    lift_all(pairs);
+    offload_all(pairs);
     sock::return_before_fork();
     assert_int_equal(open_endpoints(), 4);
     let_them_go();
@@ -83,7 +83,7 @@ void one_of_a_socket_waits(void **)
 void unread_bytes_close_it_at_once(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     send_some(pair.a, 1000);
     sock::return_before_fork();
@@ -96,12 +96,12 @@ void a_socket_may_be_closed_before(void **)
 {
     {
         std::array<Pair, 2> pairs;
-        lift_all(pairs);
+        offload_all(pairs);
         sock::return_before_fork();
     }
     assert_int_equal(open_endpoints(), 4);
     std::array<Pair, 2> others; // in the same places
-    lift_all(others);
+    offload_all(others);
     sock::return_before_fork();
     let_them_go();
     exchange(others);
@@ -111,12 +111,12 @@ void a_socket_may_be_closed_before(void **)
 void none_is_left_in_a_clone(void **)
 {
     std::array<Pair, 2> pairs;
-    lift_all(pairs);
+    offload_all(pairs);
     sock::return_before_fork();
     assert_int_equal(open_endpoints(), 4);
-    lift_all(pairs);
+    offload_all(pairs);
     sock::clone_begins();
-    const std::uint32_t left = sock::engine_device().users; // the lift lock is held
+    const std::uint32_t left = sock::engine_device().users; // the offload lock is held
     sock::fork_ends_in_parent();
     assert_int_equal(left, 0);
     exchange(pairs);

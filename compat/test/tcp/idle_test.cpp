@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "compat/src/engine/objects.hpp"
-#include "compat/src/offload/lift_habit.hpp"
+#include "compat/src/offload/offload_habit.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/transport/idle.hpp"
 #include "compat/src/transport/idle_streams.hpp"
@@ -25,7 +25,7 @@ constexpr std::uint64_t kMuch = 20'000'000; // bytes
 // None of a stream that the library itself has let go meanwhile: on a busy machine it takes this test's time for idle.
 std::size_t resident_pages(const End &end)
 {
-    const sock::LockGuard guard(sock::g_lift_lock);
+    const sock::LockGuard guard(sock::g_offload_lock);
     if (!sock::has_endpoint(*end.s))
         return 0;
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -42,7 +42,7 @@ void look(Pair &pair)
 {
     for (int i = 0; i < 3; ++i)
         for (const End *const end : {&pair.a, &pair.b}) {
-            const sock::LockGuard guard(sock::g_lift_lock);
+            const sock::LockGuard guard(sock::g_offload_lock);
             sock::look_at_idle_ring(*end->s);
         }
 }
@@ -61,7 +61,7 @@ void an_idle_ring_keeps_next_to_nothing(void **)
     Pair pair;
     constexpr std::size_t kFew = 3; // where the parts of sender and receiver meet
     for (int round = 0; round < 5; ++round) {
-        assert_true(lift(pair));
+        assert_true(offload(pair));
         through(pair, pair.a, pair.b, 300000);
         through(pair, pair.b, pair.a, 300000);
         do
@@ -73,7 +73,7 @@ void an_idle_ring_keeps_next_to_nothing(void **)
 void what_is_unread_stays(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     through(pair, pair.a, pair.b, 250001);
     send_some(pair.a, 30000);
     receive_some(pair.b, pair.a, 1234, 0);
@@ -86,7 +86,7 @@ void what_is_unread_stays(void **)
 void what_comes_back_stays(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     through(pair, pair.a, pair.b, 250001);
     send_some(pair.a, 30000);
     look(pair);
@@ -98,7 +98,7 @@ void looks_come_at_any_time(void **)
 {
     std::mt19937_64 random(seed());
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     for (int step = 0; step < 20000; ++step) {
         End &x = random() % 2 == 0 ? pair.a : pair.b;
         End &y = &x == &pair.a ? pair.b : pair.a;
@@ -117,7 +117,7 @@ void looks_come_at_any_time(void **)
 void looks_come_while_others_work(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     flow(pair, kMuch, [&pair] { look(pair); });
 }
@@ -128,8 +128,8 @@ void rest(const End &end)
     sock::IdleStreams idle;
     for (int i = 0; i < 20; ++i) {
         {
-            const sock::LockGuard guard(sock::g_lift_lock);
-            if (sock::is_dual(*end.s))
+            const sock::LockGuard guard(sock::g_offload_lock);
+            if (sock::is_offloaded(*end.s))
                 idle.look_at(*end.s);
         }
         idle.let_go();
@@ -142,13 +142,13 @@ void who_rests_is_let_go(void **)
 {
     Pair pair;
     for (int round = 0; round < 3; ++round) {
-        assert_true(lift(pair));
+        assert_true(offload(pair));
         drain(pair);
         const End &end = round % 2 == 0 ? pair.a : pair.b;
-        assert_int_equal(sock::calls_before_lift(*end.s), round < 2 ? 1 : 32);
+        assert_int_equal(sock::calls_before_offload(*end.s), round < 2 ? 1 : 32);
         rest(end);
-        wait_until_plain(pair);
-        assert_int_equal(sock::calls_before_lift(*end.s), 32);
+        wait_until_kernel_only(pair);
+        assert_int_equal(sock::calls_before_offload(*end.s), 32);
         send_some(pair.a, 3000);
         send_some(pair.b, 100);
         drain(pair);
@@ -158,18 +158,18 @@ void who_rests_is_let_go(void **)
 void who_has_something_to_read_stays(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     send_some(pair.a, 30000);
     rest(pair.b);
-    assert_true(sock::is_dual(*pair.b.s));
+    assert_true(sock::is_offloaded(*pair.b.s));
     drain(pair);
 }
 
 void let_go_while_others_work(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     flow(pair, kMuch, [&pair] {
         rest(pair.a);

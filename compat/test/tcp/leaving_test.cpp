@@ -22,12 +22,12 @@ void one_that_has_ended(void **)
 {
     Pair pair;
     for (End *const end : {&pair.a, &pair.b}) {
-        assert_false(sock::is_dual(*end->s));
+        assert_false(sock::is_offloaded(*end->s));
         sock::start_leaving(*end->s, sock::Heir::kLibrary);
         sock::give_up_waiting(*end->s);
         random_traffic(pair);
         sock::return_one(*end->s, sock::Heir::kLibrary);
-        wait_until_plain(pair);
+        wait_until_kernel_only(pair);
     }
 }
 
@@ -35,19 +35,19 @@ void another_one_is_there(void **)
 {
     Pair pair;
     for (End *const end : {&pair.a, &pair.b}) {
-        assert_true(lift(pair));
+        assert_true(offload(pair));
         drain(pair);
         sock::start_leaving(*end->s, sock::Heir::kLibrary);
         sock::return_one(end == &pair.a ? *pair.b.s : *pair.a.s, sock::Heir::kLibrary);
-        wait_until_plain(pair);
-        assert_true(lift(pair));
+        wait_until_kernel_only(pair);
+        assert_true(offload(pair));
         send_some(pair.a, 5000);
         send_some(pair.b, 5000);
         assert_false(sock::close_left(*end->s));
         assert_true(sock::has_endpoint(*end->s));
         random_traffic(pair);
         sock::return_one(*end->s, sock::Heir::kLibrary);
-        wait_until_plain(pair);
+        wait_until_kernel_only(pair);
         assert_true(sock::close_left(*end->s)); // there is none
     }
 }
@@ -56,7 +56,7 @@ void another_one_is_there(void **)
 void the_rest_is_another_one(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     send_some(pair.a, 5000);
     sock::drop_rest(*pair.b.s);
@@ -73,10 +73,10 @@ void under_one_that_waits_for_room(void **)
     } sleeper;
     sleeper.notify = [](sock::Watcher *watcher, std::uint32_t events) {
         auto &self = *static_cast<Sleeper *>(watcher);
-        self.told |= (events & POLLOUT) != 0 && !sock::is_dual(*self.socket);
+        self.told |= (events & POLLOUT) != 0 && !sock::is_offloaded(*self.socket);
     };
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     for (std::uint64_t before = 1; before != pair.a.sent;) {
         before = pair.a.sent;
@@ -93,11 +93,11 @@ void under_one_that_waits_for_room(void **)
 void in_the_middle(std::array<bool, 2> leaves)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     flow(pair, 10'000'000, [&] {
         for (End *const end : {&pair.a, &pair.b})
-            if (leaves[end == &pair.a ? 0 : 1] && sock::is_dual(*end->s))
+            if (leaves[end == &pair.a ? 0 : 1] && sock::is_offloaded(*end->s))
                 sock::return_one(*end->s, sock::Heir::kLibrary);
             else
                 sched_yield();

@@ -102,7 +102,7 @@ void forms(void **)
 {
     Pair pair;
     all_forms_of_the_option(*pair.a.s, pair.a.fd);
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     all_forms_of_the_option(*pair.a.s, pair.a.fd);
     drain(pair);
     const UdpSocket socket;
@@ -115,7 +115,7 @@ std::uint64_t endpoint_rate(Socket &s)
     fi_vma_rate_limit limit = {};
     std::size_t size = sizeof limit;
     const sock::LockGuard guard(s.tx_lock);
-    assert_non_null(s.endpoint);
+    assert_true(sock::has_endpoint(s));
     assert_int_equal(
         fi_getopt(&s.endpoint->fid, FI_OPT_ENDPOINT, static_cast<int>(FI_OPT_VMA_RATE_LIMIT), &limit, &size), 0);
     return limit.rate;
@@ -127,14 +127,14 @@ void the_rate_follows_the_stream(void **)
     set_rate(*pair.a.s, pair.a.fd, 123'456'789);
     const std::uint64_t inherited = 987'654'321; // as by accept(), behind our back
     assert_int_equal(::setsockopt(pair.b.fd, SOL_SOCKET, SO_MAX_PACING_RATE, &inherited, sizeof inherited), 0);
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     assert_int_equal(endpoint_rate(*pair.a.s), 123'456'789);
     assert_int_equal(endpoint_rate(*pair.b.s), inherited);
     drain(pair);
     sock::return_one(*pair.a.s, sock::Heir::kAnybody);
     drain(pair);
     assert_int_equal(kernel_rate(pair.a.fd), 123'456'789);
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     assert_int_equal(endpoint_rate(*pair.a.s), 123'456'789);
     set_rate(*pair.a.s, pair.a.fd, kNone);
     assert_int_equal(endpoint_rate(*pair.a.s), 0);
@@ -144,7 +144,7 @@ void the_rate_follows_the_stream(void **)
 void a_stream_that_is_too_early(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     Socket &s = *pair.a.s;
     const int fd = pair.a.fd;
@@ -198,7 +198,7 @@ void datagrams_that_are_too_early(void **)
     std::uint32_t sent = 0;
     Datagram datagram;
     const std::int64_t until = sock::now_ns() + kPatienceNs;
-    while (sock::now_ns() < until && !(sock::is_dual(s) && !has_room(s, from.fd))) {
+    while (sock::now_ns() < until && !(sock::is_offloaded(s) && !has_room(s, from.fd))) {
         datagram.fill(1, sent);
         const ssize_t n = from.send(datagram, to.address, MSG_DONTWAIT);
         if (n < 0)
@@ -207,7 +207,7 @@ void datagrams_that_are_too_early(void **)
             ++sent;
     }
     assert_false(has_room(s, from.fd));
-    assert_in_range(from.kernel_sends() - by_kernel, 0, 8); // until it was lifted
+    assert_in_range(from.kernel_sends() - by_kernel, 0, 8); // until it was offloaded
     mmsghdr messages[3] = {};
     iovec part = {&datagram, sizeof datagram}; // not shorter than what was refused
     for (mmsghdr &message : messages) {

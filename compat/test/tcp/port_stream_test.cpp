@@ -195,7 +195,7 @@ int open_port(void **)
     p.socket.transport = &sock::kPort;
     p.socket.tx.path = sock::Path::kEndpoint;
     p.socket.rx.path = sock::Path::kEndpoint;
-    p.socket.mode = sock::Mode::kDual;
+    p.socket.mode = sock::Mode::kOffloaded;
     g_looks_ready = true;
     return 0;
 }

@@ -13,7 +13,7 @@
 
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
-#include "compat/src/offload/reach.hpp"
+#include "compat/src/offload/remote_connect.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/src/transport/loans.hpp"
 #include "compat/test/tcp/stream_pair.hpp"
@@ -36,10 +36,10 @@ void spills_and_returns_stay_whole(void **)
 }
 
 // All that was sent before is read.
-struct Lifted : Pair {
-    Lifted() : Pair(true)
+struct Offloaded : Pair {
+    Offloaded() : Pair(true)
     {
-        assert_true(lift(*this));
+        assert_true(offload(*this));
         drain(*this);
     }
 };
@@ -76,7 +76,7 @@ void receive_all(End &to, const End &from)
 
 void closed_peer_gives_all_bytes_then_eof(void **)
 {
-    Lifted pair;
+    Offloaded pair;
     send_and_arrive(pair.a, pair.b, 5000);
     close_end(pair.a);
     receive_all(pair.b, pair.a);
@@ -85,7 +85,7 @@ void closed_peer_gives_all_bytes_then_eof(void **)
 
 void half_close_lets_the_other_half_live(void **)
 {
-    Lifted pair;
+    Offloaded pair;
     assert_int_equal(sock::shut_down(*pair.a.s, pair.a.fd, SHUT_WR), 0);
     expect_receive(pair.b, 0, 0);
     send_and_arrive(pair.b, pair.a, 3000);
@@ -97,7 +97,7 @@ void half_close_lets_the_other_half_live(void **)
 // As of a process that was killed: its last bytes may have been lost.
 void end_without_a_word_is_a_reset(void **)
 {
-    Lifted pair;
+    Offloaded pair;
     send_and_arrive(pair.a, pair.b, 2000);
     ::shutdown(pair.a.fd, SHUT_WR);
     receive_all(pair.b, pair.a);
@@ -106,13 +106,13 @@ void end_without_a_word_is_a_reset(void **)
 
 void fail_endpoint(End &end)
 {
-    const sock::LockGuard guard(sock::g_lift_lock);
+    const sock::LockGuard guard(sock::g_offload_lock);
     sock::on_down(end.s->endpoint, "a test");
 }
 
 void failed_device_resets_both_after_what_arrived(void **)
 {
-    Lifted pair;
+    Offloaded pair;
     send_and_arrive(pair.a, pair.b, 2000);
     fail_endpoint(pair.b);
     receive_all(pair.b, pair.a);
@@ -123,7 +123,7 @@ void failed_device_resets_both_after_what_arrived(void **)
 // All is said in both directions: nothing can be missing.
 void failed_device_after_both_finals_does_no_harm(void **)
 {
-    Lifted pair;
+    Offloaded pair;
     send_and_arrive(pair.a, pair.b, 2000);
     for (End *end : {&pair.a, &pair.b})
         assert_int_equal(sock::shut_down(*end->s, end->fd, SHUT_WR), 0);
@@ -140,7 +140,7 @@ void failed_device_after_both_finals_does_no_harm(void **)
 // The kernel may be faster than the START that was sent before.
 void kernel_waits_until_start_is_seen(void **)
 {
-    Lifted pair;
+    Offloaded pair;
     sock::Sender &tx = pair.a.s->tx;
     pair.a.s->tx_lock.lock();
     tx.unseen.store(1); // as if the last START had no answer yet
@@ -229,7 +229,7 @@ void receive_rest(Holder &holder, const End &to, const End &from)
 
 void loans_end_in_any_order(void **)
 {
-    Lifted pair;
+    Offloaded pair;
     std::mt19937_64 random(seed());
     Holder holder(pair.b, pair.a);
     for (int step = 0; step < 5000; ++step) {
@@ -245,7 +245,7 @@ void loans_end_in_any_order(void **)
 
 void another_thread_ends_loans(void **)
 {
-    Lifted pair;
+    Offloaded pair;
     Holder holder(pair.b, pair.a);
     std::vector<Held> out;
     sock::Mutex lock;
@@ -285,7 +285,7 @@ void another_thread_ends_loans(void **)
 void loans_outlive_the_endpoint(void **)
 {
     for (const bool fails : {false, true}) {
-        Lifted pair;
+        Offloaded pair;
         Holder holder(pair.b, pair.a);
         for (int i = 0; i < 4; ++i) {
             send_and_arrive(pair.a, pair.b, 3000);
@@ -297,12 +297,12 @@ void loans_outlive_the_endpoint(void **)
         else
             sock::return_one(*pair.b.s, sock::Heir::kAnybody);
         const std::int64_t until = sock::now_ns() + 20'000'000'000;
-        while (sock::is_dual(*pair.b.s) && sock::now_ns() < until) { // the helper thread closes what has failed
+        while (sock::is_offloaded(*pair.b.s) && sock::now_ns() < until) { // the helper thread closes what has failed
             char byte;
             sock::receive(*pair.b.s, pair.b.fd, &byte, 1, MSG_DONTWAIT);
             sched_yield();
         }
-        assert_false(sock::is_dual(*pair.b.s));
+        assert_false(sock::is_offloaded(*pair.b.s));
         for (const Held &one : holder.held)
             holder.check(one);
         holder.give_back(2);
@@ -320,7 +320,7 @@ void loans_outlive_the_endpoint(void **)
 void who_never_gives_back_gets_the_rest(void **)
 {
     constexpr std::uint64_t kBytes = 1000000;
-    Lifted pair;
+    Offloaded pair;
     Holder holder(pair.b, pair.a);
     const std::uint64_t end = pair.a.sent + kBytes;
     std::thread sender([&pair, end] { // one that waits for room
@@ -351,7 +351,7 @@ void a_connection_is_attempted_once_at_a_time(void **)
 {
     Pair pair(true);
     sock::Socket &s = *pair.a.s;
-    const sock::LockGuard guard(sock::g_lift_lock);
+    const sock::LockGuard guard(sock::g_offload_lock);
     sock::begin_attempt(s);
     assert_true(s.attempt.open);
     sock::begin_attempt(s);

@@ -47,7 +47,7 @@ struct End {
 struct Pair {
     End a;             // connector
     End b;             // acceptor
-    const bool remote; // once lifted they do as if there were a network between them
+    const bool remote; // once offloaded they do as if there were a network between them
 
     explicit Pair(bool between_hosts = false) : remote(between_hosts)
     {
@@ -135,27 +135,27 @@ inline void drain(Pair &pair)
     assert_int_equal(pair.b.received, pair.a.sent);
 }
 
-// Exchanges bytes until both ends are dual and both directions are on the endpoint.
-inline bool lift(Pair &pair)
+// Exchanges bytes until both ends are offloaded and both directions are on the endpoint.
+inline bool offload(Pair &pair)
 {
     const std::int64_t until = sock::now_ns() + 20'000'000'000;
     for (End *end : {&pair.a, &pair.b}) {
         End &other = end == &pair.a ? pair.b : pair.a;
-        while (end->s->remote && sock::is_dual(*end->s) && sock::has_endpoint(*end->s) && sock::now_ns() < until)
-            sched_yield();      // the endpoint before is not closed yet; what drain() has lifted again is not remote
+        while (end->s->remote && sock::is_offloaded(*end->s) && sock::has_endpoint(*end->s) && sock::now_ns() < until)
+            sched_yield();      // the endpoint before is not closed yet; what drain() has offloaded again is not remote
         end->s->remote = false; // by an offer: there is no RDMA device
-        while (pair.remote && sock::is_dual(*end->s) && !sock::has_endpoint(*end->s) && sock::now_ns() < until)
+        while (pair.remote && sock::is_offloaded(*end->s) && !sock::has_endpoint(*end->s) && sock::now_ns() < until)
             receive_some(*end, other, 1, 0); // what that one left was read a moment ago
     }
-    const auto lifted = [](const End &end) {
-        return sock::is_dual(*end.s) && end.s->tx.path.load() == sock::Path::kEndpoint;
+    const auto offloaded = [](const End &end) {
+        return sock::is_offloaded(*end.s) && end.s->tx.path.load() == sock::Path::kEndpoint;
     };
     while (sock::now_ns() < until) {
         for (End *end : {&pair.a, &pair.b})
             send_some(*end, 10);
         receive_some(pair.a, pair.b, 100, 0);
         receive_some(pair.b, pair.a, 100, 0);
-        if (lifted(pair.a) && lifted(pair.b)) {
+        if (offloaded(pair.a) && offloaded(pair.b)) {
             for (End *end : {&pair.a, &pair.b}) {
                 end->s->remote = pair.remote;
                 end->s->transport = pair.remote ? &sock::kRemoteRing : &sock::kSharedRing;
@@ -176,7 +176,7 @@ inline std::size_t random_length(std::mt19937_64 &random)
 inline void random_traffic(Pair &pair)
 {
     std::mt19937_64 random(seed());
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     for (int step = 0; step < 20000; ++step) {
         End &x = random() % 2 == 0 ? pair.a : pair.b;
         End &y = &x == &pair.a ? pair.b : pair.a;
@@ -213,16 +213,16 @@ template <typename Meddle> void flow(Pair &pair, std::uint64_t bytes, Meddle med
     drain(pair);
 }
 
-inline void wait_until_plain(const Pair &pair)
+inline void wait_until_kernel_only(const Pair &pair)
 {
-    while (sock::is_dual(*pair.a.s) || sock::is_dual(*pair.b.s))
+    while (sock::is_offloaded(*pair.a.s) || sock::is_offloaded(*pair.b.s))
         sched_yield(); // to the helper thread, which hears of it at the other end
 }
 
 inline void spill(End &end)
 {
     end.s->tx_lock.lock();
-    if (sock::is_dual(*end.s))
+    if (sock::is_offloaded(*end.s))
         sock::end_transmit(*end.s, false); // as a send does when the ring stays full
     sock::unlock_tx(*end.s);
 }
@@ -231,7 +231,7 @@ inline void spills_and_returns(Pair &pair)
 {
     std::mt19937_64 random(seed());
     for (int round = 0; round < 30; ++round) {
-        assert_true(lift(pair));
+        assert_true(offload(pair));
         for (int step = 0; step < 300; ++step) {
             End &x = random() % 2 == 0 ? pair.a : pair.b;
             End &y = &x == &pair.a ? pair.b : pair.a;

@@ -12,7 +12,7 @@
 
 #include "compat/src/libc/real.hpp"
 #include "compat/src/offload/stream.hpp"
-#include "compat/src/sharing/stash.hpp"
+#include "compat/src/sharing/leftovers.hpp"
 
 namespace vma::test::sim {
 
@@ -160,7 +160,7 @@ void get_up_if_woken(unsigned p)
 void tick(unsigned p)
 {
     Socket &s = socket_of(p);
-    if (s.endpoint == nullptr || !sock::dual(s))
+    if (s.endpoint == nullptr || !sock::offloaded(s))
         return;
     sock::tick(s);
     sock::finish_if_done(s);
@@ -178,8 +178,8 @@ void go_down(unsigned p)
 void leave(unsigned p, sock::Heir heir)
 {
     Socket &s = socket_of(p);
-    sock::stop_lifting(s);
-    if (!sock::dual(s))
+    sock::stop_offloading(s);
+    if (!sock::offloaded(s))
         return;
     program(p).phase = Phase::kLeaves;
     program(p).heir = heir;
@@ -240,10 +240,10 @@ void spill(unsigned p)
     sock::unlock_tx(s);
 }
 
-bool may_lift(unsigned p)
+bool may_offload(unsigned p)
 {
     const Socket &s = socket_of(p);
-    return s.mode == sock::Mode::kPlain && s.endpoint == nullptr && !program(p).dead && !s.pinned &&
+    return s.mode == sock::Mode::kKernelOnly && s.endpoint == nullptr && !program(p).dead && !s.pinned &&
            !g_world.kernel[p].reset && g_world.endpoints[p].open == false;
 }
 
@@ -282,7 +282,7 @@ const char *name_of(Do what)
 {
     static constexpr const char *kNames[] = {"send",          "receive", "peek",        "await-input", "await-room",
                                              "deliver",       "tick",    "move",        "kernel-news", "down",
-                                             "connected",     "lift",    "other-sends", "spill",       "leave",
+                                             "connected",     "offload", "other-sends", "spill",       "leave",
                                              "leave-for-all", "give-up", "close",       "shut",        "die"};
     static_assert(std::size(kNames) == static_cast<std::size_t>(Do::kCount));
     return kNames[static_cast<std::size_t>(what)];
@@ -316,12 +316,12 @@ bool can(const Step &step)
         return e.down_due && !e.connecting;
     case Do::kConnected:
         return e.connecting;
-    case Do::kLift:
-        return may_lift(0) && may_lift(1) && !own.shut;
+    case Do::kOffload:
+        return may_offload(0) && may_offload(1) && !own.shut;
     case Do::kOtherSends:
         return may_other_send(p);
     case Do::kSpill:
-        return own.phase == Phase::kStays && sock::dual(socket_of(p));
+        return own.phase == Phase::kStays && sock::offloaded(socket_of(p));
     case Do::kLeave:
     case Do::kLeaveForAll:
         return own.phase == Phase::kStays && e.open;
@@ -362,7 +362,7 @@ void let_happen(unsigned p, Do what)
     case Do::kConnected:
         connected(p);
         break;
-    case Do::kLift:
+    case Do::kOffload:
         open_endpoints();
         break;
     case Do::kOtherSends:
@@ -380,7 +380,7 @@ void act(const Step &step)
 {
     const unsigned p = step.who;
     Program &own = program(p);
-    socket_of(p).operations = 0; // nobody is lifted but by a step
+    socket_of(p).operations = 0; // nobody is offloaded but by a step
     g_world.told = 0;
     switch (step.what) {
     case Do::kSend:
@@ -434,8 +434,8 @@ void begin(const Setting &setting)
         Socket &s = *new (g_world.sockets[p]) Socket;
         s.role = p == 0 ? sock::Role::kConnector : sock::Role::kAcceptor;
         s.evaluated = true;
-        s.let_go = true; // many calls are made before it is lifted
-        s.mode = sock::Mode::kPlain;
+        s.let_go = true; // many calls are made before it is offloaded
+        s.mode = sock::Mode::kKernelOnly;
         s.any_fd = fd_of(p);
         s.descriptors = 1;
         s.nonblocking = true;

@@ -121,15 +121,15 @@ struct World {
     KernelSocket kernel[2];
     Endpoint endpoints[2];
     Program programs[2];
-    std::uint8_t stash[2][kRing]; // of a copy only: what the sockets have on the heap
-    bool stashed[2];
-    bool room_refused;    // SO_SNDBUF can't be made larger
-    bool may_reset;       // a reset of the connection is nobody's fault
-    std::uint32_t lifts;  // so far
-    std::uint32_t spans;  // STARTs
-    std::uint32_t resets; // by the library
-    std::uint32_t told;   // completions, in this step
-    bool others;          // another process, which the library does not know, has sent by the kernel
+    std::uint8_t leftovers[2][kRing]; // of a copy only: what the sockets have on the heap
+    bool kept[2];
+    bool room_refused;      // SO_SNDBUF can't be made larger
+    bool may_reset;         // a reset of the connection is nobody's fault
+    std::uint32_t offloads; // so far
+    std::uint32_t spans;    // STARTs
+    std::uint32_t resets;   // by the library
+    std::uint32_t told;     // completions, in this step
+    bool others;            // another process, which the library does not know, has sent by the kernel
     Fault fault;
     const char *found; // what is wrong; nullptr: nothing
 };
@@ -202,7 +202,7 @@ enum class Do : std::uint8_t {
     kKernelNews, // who sleeps hears of the kernel's descriptor
     kDown,
     kConnected,
-    kLift,
+    kOffload,
     kOtherSends,  // another process that has the socket, by the kernel
     kSpill,       // END, as a blocking send has it where the ring stays full
     kLeave,       // a fork; the idle fallback

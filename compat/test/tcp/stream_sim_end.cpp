@@ -86,7 +86,8 @@ void check_span(std::uint8_t p)
     const auto stays = [](unsigned q) {
         const Program &own = program(q);
         const Socket &s = socket_of(q);
-        return !own.dead && own.phase == Phase::kStays && s.endpoint != nullptr && sock::dual(s) && !s.endpoint_down;
+        return !own.dead && own.phase == Phase::kStays && s.endpoint != nullptr && sock::offloaded(s) &&
+               !s.endpoint_down;
     };
     if (g_world.found != nullptr || g_world.may_reset || g_world.others || !stays(0) || !stays(1) ||
         socket_of(p).tx.final || program(p).shut)
@@ -138,10 +139,10 @@ void drop_heap()
 {
     for (unsigned p = 0; p < 2; ++p) {
         sock::Receiver &rx = socket_of(p).rx;
-        free(rx.stash);
-        if (rx.base == rx.stash)
+        free(rx.leftovers);
+        if (rx.base == rx.leftovers)
             rx.base = nullptr;
-        rx.stash = nullptr;
+        rx.leftovers = nullptr;
     }
 }
 
@@ -149,18 +150,18 @@ void save(World &to)
 {
     for (unsigned p = 0; p < 2; ++p) {
         const sock::Receiver &rx = socket_of(p).rx;
-        g_world.stashed[p] = rx.stash != nullptr;
-        if (g_world.stashed[p])
-            memcpy(g_world.stash[p], rx.stash, kRing);
+        g_world.kept[p] = rx.leftovers != nullptr;
+        if (g_world.kept[p])
+            memcpy(g_world.leftovers[p], rx.leftovers, kRing);
         socket_of(p).tx.kernel_acts = 2; // as if nothing but that had happened
     }
     libc::g_kernel_acts.word = 2;
     memcpy(static_cast<void *>(&to), &g_world, sizeof to);
-    to.lifts = to.spans = to.resets = to.told = 0; // what happens next does not depend on them
+    to.offloads = to.spans = to.resets = to.told = 0; // what happens next does not depend on them
     for (std::byte *bytes : to.sockets) {
         auto &s = *reinterpret_cast<Socket *>(bytes);
-        if (s.rx.stash != nullptr)
-            s.rx.base = s.rx.stash = nullptr;
+        if (s.rx.leftovers != nullptr)
+            s.rx.base = s.rx.leftovers = nullptr;
     }
 }
 
@@ -170,12 +171,12 @@ void restore(const World &from)
     memcpy(static_cast<void *>(&g_world), &from, sizeof from);
     libc::g_kernel_acts.word = 2;
     for (unsigned p = 0; p < 2; ++p) {
-        if (!g_world.stashed[p])
+        if (!g_world.kept[p])
             continue;
         sock::Receiver &rx = socket_of(p).rx;
-        rx.stash = static_cast<std::uint8_t *>(malloc(kRing));
-        rx.base = rx.stash;
-        memcpy(rx.stash, g_world.stash[p], kRing);
+        rx.leftovers = static_cast<std::uint8_t *>(malloc(kRing));
+        rx.base = rx.leftovers;
+        memcpy(rx.leftovers, g_world.leftovers[p], kRing);
     }
 }
 

@@ -206,7 +206,7 @@ unsigned side_of(sock::RingMask rings)
 
 void open_endpoints()
 {
-    ++g_world.lifts;
+    ++g_world.offloads;
     open_endpoint(0);
     open_endpoint(1);
 }
@@ -218,8 +218,8 @@ void connected(unsigned p)
     g_world.endpoints[p].connecting = false;
     s.tx.ring = kRing;
     s.connecting = false;
-    sock::Mode plain = sock::Mode::kPlain;
-    if (!s.mode.compare_exchange_strong(plain, sock::Mode::kDual)) {
+    sock::Mode kernel_only = sock::Mode::kKernelOnly;
+    if (!s.mode.compare_exchange_strong(kernel_only, sock::Mode::kOffloaded)) {
         sock::discard_endpoint(s);
         return;
     }

@@ -66,7 +66,7 @@ struct Weight {
 constexpr Weight kWeights[] = {
     {Do::kSend, 16},       {Do::kReceive, 16}, {Do::kPeek, 3},       {Do::kAwaitInput, 4}, {Do::kAwaitRoom, 3},
     {Do::kDeliver, 24},    {Do::kTick, 6},     {Do::kMove, 16},      {Do::kKernelNews, 8}, {Do::kDown, 6},
-    {Do::kConnected, 10},  {Do::kLift, 3},     {Do::kOtherSends, 2}, {Do::kSpill, 2},      {Do::kLeave, 1},
+    {Do::kConnected, 10},  {Do::kOffload, 3},  {Do::kOtherSends, 2}, {Do::kSpill, 2},      {Do::kLeave, 1},
     {Do::kLeaveForAll, 1}, {Do::kGiveUp, 1},   {Do::kClose, 8},      {Do::kShut, 1},       {Do::kDie, 1},
 };
 constexpr std::uint32_t kRareShare = 6; // these happen in one choice of so many
@@ -106,7 +106,7 @@ struct Run {
 void start(const Setting &setting)
 {
     begin(setting);
-    act({Do::kLift, 0, 0});
+    act({Do::kOffload, 0, 0});
 }
 
 // What is found, nullptr: nothing.
@@ -179,7 +179,7 @@ void random_schedules(void **)
 {
     Random random(seed());
     Run run;
-    std::uint64_t lifts = 0;
+    std::uint64_t offloads = 0;
     std::uint64_t spans = 0;
     std::uint64_t bytes = 0;
     std::uint64_t schedules = 0;
@@ -188,12 +188,12 @@ void random_schedules(void **)
         if (run_at_random(random, Fault::kNone, run) != nullptr)
             tell(run);
         ++schedules;
-        lifts += g_world.lifts;
+        offloads += g_world.offloads;
         spans += g_world.spans;
         bytes += g_world.programs[0].received + g_world.programs[1].received;
     }
     print_message("# %llu schedules, %llu endpoints, %llu spans, %llu bytes\n",
-                  static_cast<unsigned long long>(schedules), static_cast<unsigned long long>(lifts),
+                  static_cast<unsigned long long>(schedules), static_cast<unsigned long long>(offloads),
                   static_cast<unsigned long long>(spans), static_cast<unsigned long long>(bytes));
     assert_true(spans > schedules / 2);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Streams over the real provider, both ends in this process: bytes stay whole and in order while the stream is lifted,
-// spilled, returned and lifted again at random moments. Seeds are printed; VMA_TEST_SEED repeats one.
+// Streams over the real provider, both ends in this process: bytes stay whole and in order while the stream is
+// offloaded, spilled, returned and offloaded again at random moments. Seeds are printed; VMA_TEST_SEED repeats one.
 #include "fabtests/unit.hpp"
 
 #include <errno.h>
@@ -23,10 +23,10 @@ using namespace vma::test;
 
 namespace {
 
-void lifts_at_all(void **)
+void offloads_at_all(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
 }
 
@@ -45,7 +45,7 @@ void spills_and_returns_stay_whole(void **)
 void closed_peer_gives_all_bytes_then_eof(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     send_some(pair.a, 5000);
     sock::forget(pair.a.fd);
@@ -74,12 +74,12 @@ void a_poll_in_the_kernel_holds_the_peer_back(void **)
             *w->waits = true;
             return libc::real.poll(&w->entry, 1, 20'000);
         };
-        sock::wait_bare(*pair.a.s, in_kernel, &wait, found);
+        sock::wait_in_kernel(*pair.a.s, in_kernel, &wait, found);
     });
     while (!waits)
         sched_yield();
     const std::int64_t until = sock::now_ns() + 20'000'000'000;
-    while (!sock::is_dual(*pair.a.s) || pair.a.s->tx.path.load() != sock::Path::kEndpoint) {
+    while (!sock::is_offloaded(*pair.a.s) || pair.a.s->tx.path.load() != sock::Path::kEndpoint) {
         assert_true(sock::now_ns() < until);
         send_some(pair.a, 10);
         receive_some(pair.b, pair.a, 100, 0);
@@ -90,9 +90,9 @@ void a_poll_in_the_kernel_holds_the_peer_back(void **)
     poller.join();
     assert_int_equal(found, 1);
     assert_int_equal(wait.entry.revents, POLLIN);
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
-    assert_false(sock::wait_bare(*pair.a.s, nullptr, nullptr, found));
+    assert_false(sock::wait_in_kernel(*pair.a.s, nullptr, nullptr, found));
 }
 
 // Whoever gives a socket away says RETURN, however long the peer has not looked at what it was told.
@@ -100,7 +100,7 @@ void turns_always_find_a_slot(void **)
 {
     constexpr int kMore = 200; // than there are slots
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     int sent = 0;
     sock::engine_exclude_polling(true);
@@ -117,7 +117,7 @@ void turns_always_find_a_slot(void **)
 void a_return_is_heeded_when_the_endpoint_is_down(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     send_some(pair.a, 5000);
     while (!sock::has_input(*pair.b.s))
@@ -126,22 +126,22 @@ void a_return_is_heeded_when_the_endpoint_is_down(void **)
     sock::start_leaving(*pair.b.s, sock::Heir::kAnybody);
     while (pair.a.s->tx.return_at.load() == sock::kNone)
         sock::engine_poll();
-    sock::tear_down(*pair.b.s, true);
+    sock::fall_back(*pair.b.s, true);
     while (!pair.a.s->endpoint_down)
         sched_yield();
-    sock::g_lift_lock.lock(); // who told it has let it go; the helper, which would find the RETURN too, waits
+    sock::g_offload_lock.lock(); // who told it has let it go; the helper, which would find the RETURN too, waits
     pair.a.s->tx_work = false;
     pair.a.s->tx_lock.unlock();
     for (const std::uint64_t before = pair.a.sent; pair.a.sent == before;)
         send_some(pair.a, 100);
-    sock::g_lift_lock.unlock();
+    sock::g_offload_lock.unlock();
     drain(pair);
 }
 
 void half_close_lets_the_other_half_live(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     assert_int_equal(sock::shut_down(*pair.a.s, pair.a.fd, SHUT_WR), 0);
     char byte;
@@ -153,12 +153,12 @@ void half_close_lets_the_other_half_live(void **)
     assert_int_equal(errno, EPIPE);
 }
 
-void what_was_shut_before_the_lift_stays_so(void **)
+void what_was_shut_before_the_offload_stays_so(void **)
 {
     Pair pair;
     assert_int_equal(sock::shut_down(*pair.a.s, pair.a.fd, SHUT_WR), 0);
     const std::int64_t until = sock::now_ns() + 20'000'000'000;
-    while (!sock::is_dual(*pair.a.s) || pair.b.s->tx.path.load() != sock::Path::kEndpoint) {
+    while (!sock::is_offloaded(*pair.a.s) || pair.b.s->tx.path.load() != sock::Path::kEndpoint) {
         assert_true(sock::now_ns() < until);
         send_some(pair.b, 10);
         receive_some(pair.a, pair.b, 100, 0);
@@ -173,7 +173,7 @@ void what_was_shut_before_the_lift_stays_so(void **)
 void unread_bytes_reset_the_peer(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     send_some(pair.a, 10);
     while (!sock::has_input(*pair.b.s))
@@ -189,7 +189,7 @@ void unread_bytes_reset_the_peer(void **)
 void nothing_to_move_returns_at_once(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     char byte;
     assert_int_equal(sock::send(*pair.a.s, pair.a.fd, &byte, 0, 0), 0);
@@ -211,7 +211,7 @@ void is_reset(End &end)
 void a_lying_peer_ends_the_connection(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     pair.a.s->tx_lock.lock();
     assert_true(sock::send_tag(*pair.a.s, sock::Tag::kData, 1 << 30));
@@ -220,30 +220,31 @@ void a_lying_peer_ends_the_connection(void **)
     is_reset(pair.a); // its last bytes may be unread
 }
 
-void a_dual_socket_is_not_torn_down_by_who_stops_lifting(void **)
+void a_offloaded_socket_is_not_torn_down_by_who_stops_offloading(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     send_some(pair.a, 5000);
-    sock::stop_lifting(*pair.b.s);
-    assert_non_null(pair.b.s->endpoint);
+    sock::stop_offloading(*pair.b.s);
+    assert_true(sock::has_endpoint(*pair.b.s));
     drain(pair);
 }
 
-// The peer writes on while the socket goes to the kernel just when it becomes dual.
-void pinned_at_the_moment_of_the_lift(void **)
+// The peer writes on while the socket goes to the kernel just when it becomes offloaded.
+void pinned_at_the_moment_of_the_offload(void **)
 {
     std::mt19937_64 random(seed());
     for (int round = 0; round < 300; ++round) {
         constexpr std::uint64_t kBytes = 20000;
-        constexpr std::uint64_t kFewToLift = 2000;
+        constexpr std::uint64_t kFewToOffload = 2000;
         Pair pair;
         std::thread writer([&pair] {
             while (pair.a.sent < kBytes)
                 send_some(pair.a, 10);
         });
-        const std::uint64_t until = random() % kFewToLift;
-        while (pair.b.received < until || (until % 2 == 0 && !sock::is_dual(*pair.b.s) && pair.b.received < kBytes / 2))
+        const std::uint64_t until = random() % kFewToOffload;
+        while (pair.b.received < until ||
+               (until % 2 == 0 && !sock::is_offloaded(*pair.b.s) && pair.b.received < kBytes / 2))
             receive_some(pair.b, pair.a, 100, 0);
         sock::pin_to_kernel(*pair.b.s, "the test wants it");
         writer.join();
@@ -256,7 +257,7 @@ void given_to_a_child_while_an_endpoint_comes(void **)
 {
     {
         Pair first; // the helper thread runs
-        assert_true(lift(first));
+        assert_true(offload(first));
         drain(first);
     }
     Pair pair;
@@ -269,7 +270,7 @@ void given_to_a_child_while_an_endpoint_comes(void **)
             send_some(pair.b, 10);
             receive_some(pair.a, pair.b, 100, 0);
         }
-        assert_false(sock::is_dual(*pair.b.s));
+        assert_false(sock::is_offloaded(*pair.b.s));
         sock::given_to_child(*pair.b.s);
     }
     const std::int64_t until = sock::now_ns() + 20'000'000'000;
@@ -277,7 +278,7 @@ void given_to_a_child_while_an_endpoint_comes(void **)
         assert_true(sock::now_ns() < until);
         sched_yield();
     }
-    assert_false(sock::is_dual(*pair.b.s));
+    assert_false(sock::is_offloaded(*pair.b.s));
     for (int i = 0; i < 100; ++i) {
         send_some(pair.b, 10);
         receive_some(pair.a, pair.b, 100, 0);
@@ -299,7 +300,7 @@ void given_back_over_a_full_kernel(void **)
         before = pair.a.sent;
         send_some(pair.a, 65536);
     }
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     for (const std::uint64_t end = pair.a.sent + pair.a.s->tx.ring / 2; pair.a.sent < end;)
         send_some(pair.a, 4000);
     set_buffer(pair.a.fd, SO_SNDBUF, 4096);
@@ -313,7 +314,7 @@ void words_of_another_host_end_the_connection(void **)
 {
     for (const sock::Tag tag : {sock::Tag::kFinal, sock::Tag::kSeen, sock::Tag::kLeave}) {
         Pair pair;
-        assert_true(lift(pair));
+        assert_true(offload(pair));
         drain(pair);
         pair.a.s->tx_lock.lock();
         assert_true(sock::send_tag(*pair.a.s, tag, 0));
@@ -347,7 +348,7 @@ void await_kernel_bytes(const End &end)
 void reads_go_on_where_the_path_changes(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     send_some(pair.a, 100); // in the ring
     end_span(pair.a);
@@ -359,7 +360,7 @@ void reads_go_on_where_the_path_changes(void **)
     receive_some(pair.b, pair.a, 1000, 0);
     assert_int_equal(pair.b.received - before, 300);
 
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     send_some(pair.a, 100);
     end_span(pair.a);
@@ -380,7 +381,7 @@ void reads_go_on_where_the_path_changes(void **)
 void peeks_end_where_the_path_changes(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     send_some(pair.a, 100);
     end_span(pair.a);
@@ -401,7 +402,7 @@ struct Counted {
 void a_late_end_is_news_for_the_sender(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     Counted counted;
     counted.watcher.notify = [](sock::Watcher *watcher, std::uint32_t events) {
@@ -425,7 +426,7 @@ int main()
 {
     const StreamLibrary library;
     static const CMUnitTest tests[] = {
-        cmocka_unit_test(lifts_at_all),
+        cmocka_unit_test(offloads_at_all),
         cmocka_unit_test(random_traffic_stays_whole),
         cmocka_unit_test(spills_and_returns_stay_whole),
         cmocka_unit_test(closed_peer_gives_all_bytes_then_eof),
@@ -433,12 +434,12 @@ int main()
         cmocka_unit_test(turns_always_find_a_slot),
         cmocka_unit_test(a_return_is_heeded_when_the_endpoint_is_down),
         cmocka_unit_test(half_close_lets_the_other_half_live),
-        cmocka_unit_test(what_was_shut_before_the_lift_stays_so),
+        cmocka_unit_test(what_was_shut_before_the_offload_stays_so),
         cmocka_unit_test(unread_bytes_reset_the_peer),
         cmocka_unit_test(nothing_to_move_returns_at_once),
         cmocka_unit_test(a_lying_peer_ends_the_connection),
-        cmocka_unit_test(a_dual_socket_is_not_torn_down_by_who_stops_lifting),
-        cmocka_unit_test(pinned_at_the_moment_of_the_lift),
+        cmocka_unit_test(a_offloaded_socket_is_not_torn_down_by_who_stops_offloading),
+        cmocka_unit_test(pinned_at_the_moment_of_the_offload),
         cmocka_unit_test(given_to_a_child_while_an_endpoint_comes),
         cmocka_unit_test(given_back_over_a_full_kernel),
         cmocka_unit_test(words_of_another_host_end_the_connection),

@@ -130,7 +130,7 @@ public:
     }
     // How many it has sent by the kernel; what an unchanged count does not show went by an endpoint.
     std::uint32_t kernel_sends() const { return sock::udp::state_of(*s).kernel_sends.load(); }
-    bool takes_by_endpoint() const { return sock::is_dual(*s) && sock::udp::state_of(*s).cookie.load() != 0; }
+    bool takes_by_endpoint() const { return sock::is_offloaded(*s) && sock::udp::state_of(*s).cookie.load() != 0; }
 
     int fd;
     sock::Socket *s;

@@ -18,7 +18,7 @@ constexpr std::uint8_t kUntouched = 0xa5;
 
 } // namespace
 
-Victim::Victim(int family, bool lifted, bool connected) : family_(family)
+Victim::Victim(int family, bool offloaded, bool connected) : family_(family)
 {
     fd_ = ::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     assert_true(fd_ >= 0);
@@ -31,12 +31,12 @@ Victim::Victim(int family, bool lifted, bool connected) : family_(family)
     sock::track_datagram(fd_, family, false);
     socket_ = sock::lookup(fd_);
     assert_non_null(socket_);
-    if (!lifted)
+    if (!offloaded)
         return;
     while (sock::loaded(sock::Part::kProvider) == sock::Loaded::kNotYet)
         sock::load_what_is_wanted(); // waits for a while each time
-    const sock::LockGuard guard(sock::g_lift_lock);
-    lift_unasked(*socket_, fd_);
+    const sock::LockGuard guard(sock::g_offload_lock);
+    offload_unasked(*socket_, fd_);
     assert_int_not_equal(state().cookie.load(), 0);
 }
 

@@ -49,7 +49,7 @@ struct Expected {
 class Victim
 {
 public:
-    explicit Victim(int family, bool lifted = true, bool connected = false);
+    explicit Victim(int family, bool offloaded = true, bool connected = false);
     ~Victim();
     Victim(const Victim &) = delete;
     Victim &operator=(const Victim &) = delete;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A client whose connection an Ethernet port carries: python3 port_client.py WHAT HOST PORT. WHAT is `echo` (asks until
 it is told to end by an error or the end of the stream, which it prints) or `forking` (a stream both ways, with
-a child each time that it was lifted)."""
+a child each time that it was offloaded)."""
 
 import itertools
 import os
@@ -34,7 +34,7 @@ def echo(sock):
         print(f"error {error.errno}", flush=True)
 
 
-def lifted() -> int:
+def offloaded() -> int:
     """How often the library's log says that a connection left the kernel."""
     with open(os.environ["VMA_LOG_FILE"].replace("%d", str(os.getpid())), encoding="utf-8") as log:
         return log.read().count("accelerated: port")
@@ -56,7 +56,7 @@ def forking(sock):
                 break
             assert piece == (block + block)[got % len(block):][:len(piece)], got
             got += len(piece)
-        if number % 32 == 0 and forked < CHILDREN and lifted() > forked:
+        if number % 32 == 0 and forked < CHILDREN and offloaded() > forked:
             child = os.fork()
             if child == 0:
                 os._exit(0)
@@ -65,7 +65,7 @@ def forking(sock):
             if forked == CHILDREN:
                 sock.shutdown(socket.SHUT_WR)
     assert got == sent, (got, sent)
-    print("lifted", lifted())
+    print("offloaded", offloaded())
 
 
 connection = socket.create_connection((sys.argv[2], int(sys.argv[3])))

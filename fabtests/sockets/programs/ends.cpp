@@ -53,7 +53,7 @@ void accelerate(const Ends &ends)
     const ::time_t until = ::time(nullptr) + 20;
     do
         talk(ends, 50);
-    while (!(client.is_lifted(ends.a) && client.is_lifted(ends.b)) && ::time(nullptr) < until);
+    while (!(client.is_offloaded(ends.a) && client.is_offloaded(ends.b)) && ::time(nullptr) < until);
     talk(ends, 50);
 }
 

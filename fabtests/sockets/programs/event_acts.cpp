@@ -273,7 +273,7 @@ int main(int argc, char **argv)
     Peer me = parse_peer(&argc, argv);
     me.open_listener();
     const int stream = me.connect_plain();
-    me.lift(stream);
+    me.offload(stream);
     for (const Act &act : kActs) {
         if (me.server)
             serve(me, stream, act);

@@ -90,7 +90,7 @@ void fork_with_some(Peer &me, int number)
 {
     std::array<int, 4> fds = {};
     for (int &fd : fds)
-        me.lift(fd = me.connect_plain());
+        me.offload(fd = me.connect_plain());
     fork_once(number);
     for (const int fd : fds) {
         send_all(fd, &number, sizeof number);
@@ -123,6 +123,6 @@ int main(int argc, char **argv)
         fork_after(me, 4 + i % 16, i); // more bytes than those after which it is accelerated, or less
     for (int i = 0; i < kForksWhenAccelerated; ++i)
         fork_with_some(me, i);
-    me.lift(me.connect_plain()); // still
+    me.offload(me.connect_plain()); // still
     return 0;
 }

@@ -97,7 +97,7 @@ int main(int argc, char **argv)
     peer.open_listener();
     for (int i = 0; i < std::atoi(argv[2]); ++i) {
         work.fds.push_back(peer.connect_plain());
-        peer.lift(work.fds.back());
+        peer.offload(work.fds.back());
     }
     peer.server ? serve(peer, work) : ask(peer, work);
     return 0;

@@ -17,7 +17,7 @@ import threading
 import containers
 
 PR_SET_DUMPABLE = 4
-ROUNDS = 20  # before, fewer than lift a connection; three times as many behind
+ROUNDS = 20  # before, fewer than offload a connection; three times as many behind
 SIZE = 16
 END = b"." * SIZE
 MANY = 42  # sends of the thief: enough for an offer, while the victim has two calls of its connection

@@ -157,7 +157,7 @@ int main(int argc, char **argv)
     if (tcp) {
         me.open_listener();
         fd = me.connect_plain();
-        me.lift(fd);
+        me.offload(fd);
     } else {
         fd = open_datagrams(me);
     }

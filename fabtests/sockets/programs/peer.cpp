@@ -35,7 +35,7 @@ int must(int result, const char *what)
     return result;
 }
 
-bool lift_expected()
+bool offload_expected()
 {
     const char *wanted = std::getenv("FABTEST_LIFT");
     return wanted != nullptr && std::strcmp(wanted, "1") == 0;
@@ -176,9 +176,9 @@ bool log_says_accelerated(int socket, unsigned port)
 
 } // namespace
 
-bool Peer::is_lifted(int fd) const
+bool Peer::is_offloaded(int fd) const
 {
-    if (!lift_expected())
+    if (!offload_expected())
         return true;
     sockaddr_storage addr{};
     socklen_t len = sizeof addr;
@@ -188,7 +188,7 @@ bool Peer::is_lifted(int fd) const
     return log_says_accelerated(fd, ntohs(reinterpret_cast<sockaddr_in *>(&addr)->sin_port));
 }
 
-void Peer::lift(int fd) const
+void Peer::offload(int fd) const
 {
     constexpr char kMore = 'm', kEnd = 'e', kYes = 'y', kNo = 'n';
     bool seen = false;
@@ -197,7 +197,7 @@ void Peer::lift(int fd) const
     clock_gettime(CLOCK_MONOTONIC, &start);
     for (;;) {
         char byte = 0;
-        seen = seen || is_lifted(fd);
+        seen = seen || is_offloaded(fd);
         if (server) {
             receive_all(fd, &byte, 1);
             const char answer = seen ? kYes : kNo;

@@ -34,10 +34,10 @@ struct Peer {
     std::uint64_t hear() const;
     bool heard(std::uint64_t *value) const; // hear() if there is something already
 
-    void open_listener();         // both sides: the server listens, the client learns the port
-    int connect_plain();          // both sides: a new connection, nothing sent on it yet
-    void lift(int fd) const;      // both sides: exchange bytes until the connection is accelerated, if it is to be
-    bool is_lifted(int fd) const; // the debug log says so; true where nothing is to be waited for
+    void open_listener();            // both sides: the server listens, the client learns the port
+    int connect_plain();             // both sides: a new connection, nothing sent on it yet
+    void offload(int fd) const;      // both sides: exchange bytes until the connection is accelerated, if it is to be
+    bool is_offloaded(int fd) const; // the debug log says so; true where nothing is to be waited for
 
     sockaddr_storage address(socklen_t *len) const;
 };
@@ -47,7 +47,7 @@ struct Peer {
 Peer parse_peer(int *argc, char **argv);
 
 // True when the harness expects this run's connections to be accelerated (FABTEST_LIFT=1).
-bool lift_expected();
+bool offload_expected();
 
 void send_all(int fd, const void *buf, std::size_t len);
 void receive_all(int fd, void *buf, std::size_t len);

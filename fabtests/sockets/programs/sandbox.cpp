@@ -329,10 +329,10 @@ int connection(const Peer &peer)
     return fd;
 }
 
-void lift_all(const Peer &peer, const Sockets &s)
+void offload_all(const Peer &peer, const Sockets &s)
 {
-    peer.lift(s.first);
-    peer.lift(s.second);
+    peer.offload(s.first);
+    peer.offload(s.second);
     char byte = 'd';
     for (unsigned i = 0; i < 100; ++i)
         if (peer.server ? !serve_datagram(s.datagrams)
@@ -374,7 +374,7 @@ void serve_by(Peer &peer, const Plan &plan)
     s.second = connection(peer);
     watch(s);
     if (plan.when == "running")
-        lift_all(peer, s);
+        offload_all(peer, s);
     if (plan.when == "first" || plan.how == "never")
         report(serve_all(s, true));
     else if (plan.how == "child")
@@ -401,7 +401,7 @@ void ask(Peer &peer, const Plan &plan)
     s.first = connection(peer);
     s.second = connection(peer);
     if (plan.when == "running")
-        lift_all(peer, s);
+        offload_all(peer, s);
     const bool all_calls = plan.how != "strict";
     for (unsigned round = 0; round < kRounds; ++round) {
         echo(s.first, round);

@@ -19,7 +19,7 @@ int main(int argc, char **argv)
     std::memset(g_large, argc, sizeof g_large);
     me.open_listener();
     const int fd = me.connect_plain();
-    me.lift(fd);
+    me.offload(fd);
     ::close(fd);
     return g_large[sizeof g_large - 1] == argc ? 0 : 1;
 }

@@ -125,10 +125,10 @@ int open_socket(Peer &me, bool udp)
 }
 
 // On both sides: all are accelerated. What a client sends by UDP can only be so where its receiver is.
-bool both_lifted(const Peer &me, bool udp, const std::array<int, kThreads> &fds)
+bool both_offloaded(const Peer &me, bool udp, const std::array<int, kThreads> &fds)
 {
     const bool here =
-        (udp && me.server) || std::all_of(fds.begin(), fds.end(), [&me](int fd) { return me.is_lifted(fd); });
+        (udp && me.server) || std::all_of(fds.begin(), fds.end(), [&me](int fd) { return me.is_offloaded(fd); });
     me.tell(here ? 1 : 0);
     return me.hear() != 0 && here;
 }
@@ -151,7 +151,7 @@ void serve(Peer &me, Way way, bool udp)
     }
     do
         me.step(); // each has been talked to
-    while (!both_lifted(me, udp, fds));
+    while (!both_offloaded(me, udp, fds));
     const unsigned long before = turns_of_others(waiters);
     me.step();
     me.step(); // and now the first
@@ -182,7 +182,7 @@ void talk(Peer &me, bool udp)
         for (const int fd : fds)
             ask(fd, 10);
         me.step();
-    } while (!both_lifted(me, udp, fds));
+    } while (!both_offloaded(me, udp, fds));
     me.step();
     ask(fds[0], kRounds);
     me.step();

@@ -110,7 +110,7 @@ int main(int argc, char **argv)
 
     peer.open_listener();
     const int fd = peer.connect_plain();
-    peer.lift(fd);
+    peer.offload(fd);
     const bool sends = direction == "both" || (direction == "up") != peer.server;
     const bool receives = direction == "both" || (direction == "up") == peer.server;
     std::thread sender;

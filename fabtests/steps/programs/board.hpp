@@ -31,11 +31,11 @@ struct Flow {
 constexpr unsigned kNobodyCounts = ~0U;
 
 struct Board {
-    std::atomic<bool> with_library; // both sides have it: the connection has to be lifted before the stretch
+    std::atomic<bool> with_library; // both sides have it: the connection has to be offloaded before the stretch
     std::atomic<int> buffer;        // SO_SNDBUF and SO_RCVBUF; 0 leaves the defaults
     std::atomic<unsigned> victim;   // the role that is stepped
     std::atomic<int> port;
-    std::atomic<bool> lifted[2];            // what this role sends goes by an endpoint
+    std::atomic<bool> offloaded[2];         // what this role sends goes by an endpoint
     std::atomic<unsigned> rounds;           // of the ping-pong, once the writer knows
     std::atomic<pid_t> marked;              // the victim's main thread has come to the stretch: its number
     std::atomic<bool> go, begun, finished;  // it may go on; it has begun; it is over

@@ -29,11 +29,11 @@ struct Scenario {
 };
 
 constexpr Scenario kScenarios[] = {
-    {"lift_connector", kWriter, Thread::kMain, "the first round trips, until both directions are on endpoints"},
-    {"lift_acceptor", kReader, Thread::kMain, "the same, of who accepted"},
-    {"lift_connector_loader", kWriter, Thread::kNewLoader, "the same, in the thread that loads the provider"},
-    {"lift_connector_helper", kWriter, Thread::kNewHelper, "the same, in the library's thread"},
-    {"lift_acceptor_helper", kReader, Thread::kNewHelper, "the same, in the library's thread of who accepted"},
+    {"offload_connector", kWriter, Thread::kMain, "the first round trips, until both directions are on endpoints"},
+    {"offload_acceptor", kReader, Thread::kMain, "the same, of who accepted"},
+    {"offload_connector_loader", kWriter, Thread::kNewLoader, "the same, in the thread that loads the provider"},
+    {"offload_connector_helper", kWriter, Thread::kNewHelper, "the same, in the library's thread"},
+    {"offload_acceptor_helper", kReader, Thread::kNewHelper, "the same, in the library's thread of who accepted"},
     {"resend_shutdown", kWriter, Thread::kMain, "the peer forked: what it has not read is sent again, then shutdown()"},
     {"resend_close", kWriter, Thread::kMain, "the same, then close()"},
     {"resend_exit", kWriter, Thread::kMain, "the same, then exit()"},

@@ -32,11 +32,11 @@ bool breaks(const char *how)
 
 const std::uint64_t g_short = breaks("double") ? 1 : 0, g_long = breaks("lose") ? 1 : 0;
 
-constexpr std::size_t kMessage = 64;     // of a round trip
-constexpr std::size_t kMost = 8192;      // of a call
-constexpr unsigned kPlainRounds = 40;    // where nothing is lifted
-constexpr unsigned kHurries = 2000;      // round trips; then it lets others have the processor
-constexpr unsigned kLiftsWithin = 30000; // round trips
+constexpr std::size_t kMessage = 64;        // of a round trip
+constexpr std::size_t kMost = 8192;         // of a call
+constexpr unsigned kPlainRounds = 40;       // where nothing is offloaded
+constexpr unsigned kHurries = 2000;         // round trips; then it lets others have the processor
+constexpr unsigned kOffloadsWithin = 30000; // round trips
 
 fabtest::Pattern pattern(unsigned role)
 {
@@ -149,15 +149,15 @@ void Side::accept()
 void Side::talk() const
 {
     const bool begins = role == kWriter;
-    unsigned after = 0; // rounds since both directions are lifted
+    unsigned after = 0; // rounds since both directions are offloaded
     for (unsigned round = 0; board->rounds == 0 || round < board->rounds; ++round) {
         if (board->with_library && sent_by_kernel(fd) < out().accepted)
-            board->lifted[role] = true;
-        after += board->with_library && !(board->lifted[0] && board->lifted[1]) ? 0 : 1;
+            board->offloaded[role] = true;
+        after += board->with_library && !(board->offloaded[0] && board->offloaded[1]) ? 0 : 1;
         if (begins && after >= (board->with_library ? 4 : kPlainRounds))
             board->rounds = round + 1;
-        if (begins && round > kLiftsWithin)
-            fail(board, "not lifted after %u round trips", round);
+        if (begins && round > kOffloadsWithin)
+            fail(board, "not offloaded after %u round trips", round);
         if (begins && round > kHurries)
             ::usleep(200);
         if (begins && !send_all(kMessage))

@@ -27,7 +27,7 @@ struct Side {
 
     void connect();
     void accept();
-    void talk() const; // round trips until both directions are lifted, where they will be
+    void talk() const; // round trips until both directions are offloaded, where they will be
 
     ssize_t send_some(std::size_t len, int flags) const; // up to 8 KiB; as send()
     bool send_all(std::size_t len) const;                // false: the connection has ended

@@ -194,11 +194,11 @@ void pin_writer(const Side &side)
 void write_scenario(Side &side, const std::string &name, char *program)
 {
     side.connect();
-    const bool lifting = name.rfind("lift_", 0) == 0;
-    if (lifting)
+    const bool offloading = name.rfind("offload_", 0) == 0;
+    if (offloading)
         side.begin_stretch();
     side.talk();
-    if (lifting) {
+    if (offloading) {
         side.end_stretch();
         if (side.send_all(kSome))
             finish(side, End::kShutdown);
@@ -284,11 +284,11 @@ void read_stepped(const Side &side, const std::string &name, char *program)
 void read_scenario(Side &side, const std::string &name, char *program)
 {
     side.accept();
-    const bool lifting = name.rfind("lift_", 0) == 0;
-    if (lifting)
+    const bool offloading = name.rfind("offload_", 0) == 0;
+    if (offloading)
         side.begin_stretch();
     side.talk();
-    if (lifting)
+    if (offloading)
         side.end_stretch();
     else if (name.rfind("resend_", 0) == 0)
         read_after_return(side, name);

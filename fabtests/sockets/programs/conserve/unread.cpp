@@ -97,7 +97,7 @@ int sender(Peer &me, const Case &c)
 {
     const int fd = me.connect_plain();
     set_buffer(fd, SO_SNDBUF, c.send_buffer);
-    me.lift(fd);
+    me.offload(fd);
     if (c.pace != 0)
         must(::setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &c.pace, sizeof c.pace), "SO_MAX_PACING_RATE");
     std::uint64_t sent = fill(fd, c.pace);
@@ -156,7 +156,7 @@ int reader(Peer &me, const Case &c)
 {
     const int fd = me.connect_plain();
     set_buffer(fd, SO_RCVBUF, c.receive_buffer);
-    me.lift(fd);
+    me.offload(fd);
     const auto other = static_cast<pid_t>(me.hear());
     const std::uint64_t sent = me.hear();
     if (c.stops())

@@ -90,7 +90,7 @@ Link Datagrams::open(const char *client_name, const char *server_name, const Pre
 void Datagrams::warm(const Link &l) const
 {
     constexpr char kMore = 'm', kEnd = 'e', kYes = 'y', kNo = 'n';
-    bool seen = !lift_expected();
+    bool seen = !offload_expected();
     const auto start = std::chrono::steady_clock::now();
     for (int round = 0, after = 0;; ++round) {
         if (!seen && (round % 50 == 49))

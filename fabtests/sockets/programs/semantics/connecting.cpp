@@ -88,14 +88,14 @@ SCENARIO(refused_then_accepted)
 {
     if (me.server) {
         const int fd = must(::accept(me.listener, nullptr, nullptr), "accept");
-        me.lift(fd);
+        me.offload(fd);
         me.say("got %s", receive_text(fd, 3).c_str());
         return;
     }
     const int fd = tcp();
     me.show("connect", connect_to(fd, silent_port()));
     me.show("connect", connect_to(fd, me.port));
-    me.lift(fd);
+    me.offload(fd);
     send_text(fd, "yes");
     me.show("connect", connect_to(fd, me.port));
     ::close(fd);
@@ -108,7 +108,7 @@ SCENARIO(nonblocking_connect)
         me.step();
         const int fd = must(::accept(me.listener, nullptr, nullptr), "accept");
         me.step();
-        me.lift(fd);
+        me.offload(fd);
         me.show("recv", ::recv(fd, buf, sizeof buf, 0));
         return;
     }
@@ -125,7 +125,7 @@ SCENARIO(nonblocking_connect)
     me.step();
     me.step();
     set_nonblocking(fd, false);
-    me.lift(fd);
+    me.offload(fd);
     set_nonblocking(fd, true);
     me.show("recv", ::recv(fd, buf, sizeof buf, 0));
     ::close(fd);
@@ -172,7 +172,7 @@ SCENARIO(accepted_with_flags)
         me.show("recv", ::recv(fd, &byte, 1, 0));
         me.step();
         set_nonblocking(fd, false);
-        me.lift(fd);
+        me.offload(fd);
         ::close(fd);
         set_nonblocking(me.listener, true);
         await_events(me.listener, POLLIN);
@@ -180,17 +180,17 @@ SCENARIO(accepted_with_flags)
         me.say("flags: %d %d", (::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0, ::fcntl(fd, F_GETFD));
         me.show("accept on an empty queue", ::accept(me.listener, nullptr, nullptr));
         me.show("accept4 with bad flags", ::accept4(me.listener, nullptr, nullptr, 1 << 30));
-        me.lift(fd);
+        me.offload(fd);
         me.step();
         return;
     }
     int fd = tcp();
     me.show("connect", connect_to(fd, me.port));
     me.step();
-    me.lift(fd);
+    me.offload(fd);
     int second = tcp(SOCK_CLOEXEC);
     me.show("connect", connect_to(second, me.port));
-    me.lift(second);
+    me.offload(second);
     me.step();
 }
 

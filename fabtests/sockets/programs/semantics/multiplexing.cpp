@@ -290,8 +290,8 @@ SCENARIO(two_threads_poll)
 }
 
 // A plain connection becomes an accelerated one while threads sleep on it in each multiplexer, and the answer comes the
-// new way. What lifts it goes in one direction only, so that nothing wakes them before.
-SCENARIO(lifted_while_others_wait)
+// new way. What offloads it goes in one direction only, so that nothing wakes them before.
+SCENARIO(offloaded_while_others_wait)
 {
     const int fd = me.connect_plain();
     if (me.server) {
@@ -328,7 +328,7 @@ SCENARIO(lifted_while_others_wait)
     std::thread by_peek([&] { results[3] = static_cast<int>(::recv(fd, &byte, 1, MSG_PEEK)); });
     ::usleep(50000); // all sleep by now, more likely than not
     const std::int64_t end = now_ms() + 20000;
-    for (int after = 0; after < 100; after += me.is_lifted(fd)) {
+    for (int after = 0; after < 100; after += me.is_offloaded(fd)) {
         send_text(fd, "m");
         if (now_ms() > end)
             die("not accelerated");

@@ -48,7 +48,7 @@ Registration::Registration(const char *scenario, void (*function)(Side &))
 int Side::connection()
 {
     const int socket = connect_plain();
-    lift(socket);
+    offload(socket);
     return socket;
 }
 

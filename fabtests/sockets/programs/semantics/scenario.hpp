@@ -26,7 +26,7 @@ namespace fabtest {
 struct Side : Peer {
     int fd = -1; // the scenario's connection: made and, where it is expected, accelerated
 
-    int connection(); // a further one, made and lifted like the first: both sides call it
+    int connection(); // a further one, made and offloaded like the first: both sides call it
 
     // One transcript line.
     [[gnu::format(printf, 2, 3)]] void say(const char *format, ...) const;

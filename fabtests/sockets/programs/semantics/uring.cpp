@@ -129,7 +129,7 @@ void mixed_bytes(const Side &me, int fd, Ring &ring)
     me.step();
 }
 
-void ring_after_lifting(const Side &me, SetUp set_up)
+void ring_after_offloading(const Side &me, SetUp set_up)
 {
     Ring none(-1, {});
     Ring ring = me.server ? none : make_ring(set_up);
@@ -140,12 +140,12 @@ void ring_after_lifting(const Side &me, SetUp set_up)
 
 SCENARIO(ring_by_syscall)
 {
-    ring_after_lifting(me, by_syscall);
+    ring_after_offloading(me, by_syscall);
 }
 
 SCENARIO(ring_by_liburing)
 {
-    ring_after_lifting(me, by_liburing);
+    ring_after_offloading(me, by_liburing);
 }
 
 // Found when the next connection is about to be accelerated.

@@ -174,13 +174,13 @@ void PortContext::dispatch() noexcept
 
 void PortContext::unwatch_route(Stream &stream) noexcept
 {
-    std::erase(lifted_, &stream);
+    std::erase(offloaded_, &stream);
 }
 
 void PortContext::tell_lost_peers() noexcept
 {
     for (const inet::IpAddress &peer : net_if_->take_lost_peers()) {
-        for (Stream *const stream : lifted_) {
+        for (Stream *const stream : offloaded_) {
             if (stream->flow.remote.address == peer)
                 stream->end();
         }
@@ -203,16 +203,16 @@ void PortContext::look_after_closed(inet::Nanos now) noexcept
         closed_[closed_at_] = closed_.back();
         closed_.pop_back();
         unguard(closed.flow);
-        if (closed.lifted)
+        if (closed.offloaded)
             unsteer(closed.flow, inet::Protocol::kTcp, closed.vlans);
         else
             release(inet::Protocol::kTcp, closed.flow.local);
     }
 }
 
-void PortContext::outlive(const inet::Flow &flow, bool lifted, Vlans vlans) noexcept
+void PortContext::outlive(const inet::Flow &flow, bool offloaded, Vlans vlans) noexcept
 {
-    closed_.push_back({flow, lifted, vlans});
+    closed_.push_back({flow, offloaded, vlans});
 }
 
 void PortContext::guard(inet::ConnectionId id) noexcept

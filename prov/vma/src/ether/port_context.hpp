@@ -58,7 +58,7 @@ public:
 
     // Streams whose connections the kernel would carry on: they end, as with FI_SHUTDOWN, when no route leads to the
     // peer by this NIC any more.
-    void watch_route(Stream &stream) noexcept { lifted_.push_back(&stream); }
+    void watch_route(Stream &stream) noexcept { offloaded_.push_back(&stream); }
     void unwatch_route(Stream &stream) noexcept;
 
     // The guardian is told of a connection that is established, and of one that is over or the kernel's again.
@@ -69,8 +69,8 @@ public:
     [[nodiscard]] bool set_datagrams(inet::UdpSocketId id, int kernel_socket, Datagrams *endpoint) noexcept;
 
     // The endpoint of this connection is closed: what is reserved for it is released once the stack knows nothing of
-    // it. One that was lifted has nothing reserved: it is steered by itself.
-    void outlive(const inet::Flow &flow, bool lifted, Vlans vlans) noexcept;
+    // it. One that was offloaded has nothing reserved: it is steered by itself.
+    void outlive(const inet::Flow &flow, bool offloaded, Vlans vlans) noexcept;
 
 private:
     struct Place {
@@ -85,7 +85,7 @@ private:
     };
     struct Closed {
         inet::Flow flow;
-        bool lifted;
+        bool offloaded;
         Vlans vlans;
     };
     struct Hash {
@@ -107,7 +107,7 @@ private:
     Guardian guardian_;
     Reservations reservations_;
     std::vector<Closed> closed_; // connections without an endpoint
-    std::vector<Stream *> lifted_;
+    std::vector<Stream *> offloaded_;
     std::size_t closed_at_ = 0;          // where the next look begins
     inet::Nanos next_look_ = 0;          // at those
     std::vector<Datagrams *> datagrams_; // by the stack's number of their sockets

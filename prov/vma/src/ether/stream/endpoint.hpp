@@ -43,8 +43,8 @@ struct Stream {
     int get_option(int name, void *value, std::size_t *length) noexcept;
     int set_option(int name, const void *value, std::size_t length) noexcept;
     void close() noexcept;
-    // lift.cpp: connections that the kernel has opened.
-    int lift(int fd) noexcept;
+    // offload.cpp: connections that the kernel has opened.
+    int offload(int fd) noexcept;
     int land(int fd) noexcept;
 
     // With the port context's lock held.
@@ -82,7 +82,7 @@ private:
     bool write_told_ = true;
     int error_told_ = 0;                       // errno that ended the connection, by the call that told it
     bool end_told_ = false;                    // FI_SHUTDOWN
-    std::unique_ptr<KernelConnection> kernel_; // of a connection that was lifted
+    std::unique_ptr<KernelConnection> kernel_; // of a connection that was offloaded
     Vlans vlans_;                              // that it is steered by
 };
 

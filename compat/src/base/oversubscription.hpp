@@ -14,7 +14,7 @@ namespace vma::mux {
 inline constexpr std::int64_t kNoTurns = INT64_MAX;
 
 // Of the process; atomic.
-struct Crowd {
+struct Oversubscription {
     std::atomic<std::int64_t> until{0};
     // An Ethernet port is open: the kernel's threads that bring its frames need such turns, so who runs then is whom we
     // wait for.
@@ -22,17 +22,17 @@ struct Crowd {
     // A device beside shared memory is open, or was: who has asked for one wants it polled.
     std::atomic<bool> devices_are_polled{false};
 };
-extern constinit Crowd g_crowd;
+extern constinit Oversubscription g_oversubscription;
 
-inline bool crowded(std::int64_t now)
+inline bool oversubscribed(std::int64_t now)
 {
-    return now < g_crowd.until.load(std::memory_order_relaxed);
+    return now < g_oversubscription.until.load(std::memory_order_relaxed);
 }
 
 // In place of sched_yield() in a spinning wait that lets others run. True: in most of this thread's last turns somebody
 // else ran, whether they were of this wait or of the ones before, so end the spin. Never with an open port. Most calls
 // cost a sched_yield() and a comparison, one in 16 another system call.
-bool yield_finds_crowd(std::int64_t now);
+bool yield_finds_oversubscription(std::int64_t now);
 
 // What others take of a thread's time while it spins by habit (spin_habit.hpp).
 struct Rest {

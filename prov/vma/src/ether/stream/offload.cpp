@@ -23,14 +23,14 @@ int Stream::change_carrier(unsigned option, const void *value, std::size_t lengt
     if (domain.fabric.orphaned())
         return -FI_EOPBADSTATE;
     const core::SpinGuard guard(port_context.lock());
-    return option == FI_OPT_VMA_LIFT ? lift(fd) : land(fd);
+    return option == FI_OPT_VMA_LIFT ? offload(fd) : land(fd);
 }
 
 // ---- up -------------------------------------------------------------------------------------------------------------
 
 // The flow first: what comes from then on waits in the NIC's queue until we are back, while the kernel still has the
 // socket.
-int Stream::lift(int fd) noexcept
+int Stream::offload(int fd) noexcept
 {
     if (phase != Phase::kIdle || !enabled_ || reserved_)
         return -FI_EOPBADSTATE;

@@ -11,16 +11,16 @@
 
 namespace vma::sock {
 
-struct Author {
+struct Owner {
     pid_t process = 0;
     std::uint64_t space = 0; // of its number: the namespace's inode. 0: it has no /proc to tell it
-    bool operator==(const Author &) const = default;
+    bool operator==(const Owner &) const = default;
 };
 // As the target of a symbolic link begins with; what else it says follows.
 #define VMA_AUTHOR_PRINTED "2.%d@%" PRIx64 "."
 #define VMA_AUTHOR_SCANNED "2.%d@%" SCNx64 "."
 
-Author this_process(); // a system call: a child of fork() may have numbers of its own, see fork(2)
+Owner this_process(); // a system call: a child of fork() may have numbers of its own, see fork(2)
 
 std::uint64_t pid_space(); // of this process's number; 0: unknown
 

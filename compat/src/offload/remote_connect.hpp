@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // How two processes on different hosts find each other: the one that accepted the TCP connection connects back over the
 // RDMA device to the client's own port (doc/between-hosts.md, "Finding each other"). All of it but begin_attempt() and
-// end_attempt() runs in the helper thread; the lift lock is held unless said otherwise.
+// end_attempt() runs in the helper thread; the offload lock is held unless said otherwise.
 #pragma once
 
 #include <rdma/fabric.h>

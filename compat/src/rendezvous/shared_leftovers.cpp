@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The segments of unread bytes. One is removed by whoever reads its last byte, by the last process that drops it, and
 // where that was killed, by the next one that opens the shared directory, if the kernel has no such socket any more.
-#include "compat/src/rendezvous/unread.hpp"
-#include "compat/src/rendezvous/author.hpp"
+#include "compat/src/rendezvous/shared_leftovers.hpp"
+#include "compat/src/rendezvous/owner.hpp"
 
 #include <dirent.h>
 #include <errno.h>
@@ -58,7 +58,7 @@ struct alignas(64) Segment {
 
 } // namespace
 
-struct Unread {
+struct SharedLeftovers {
     Segment *segment;
     std::uint64_t length; // as it was when we came: nobody can make us read behind the end
     Name name;
@@ -149,12 +149,12 @@ void remove(const Path &path, int id)
     ::rmdir(folder_path().text);     // if it is empty
 }
 
-Unread *describe_unread(Segment *segment, std::uint64_t length, const Name &name, int id)
+SharedLeftovers *describe_unread(Segment *segment, std::uint64_t length, const Name &name, int id)
 {
-    void *const memory = malloc(sizeof(Unread));
+    void *const memory = malloc(sizeof(SharedLeftovers));
     if (memory == nullptr)
         ::shmdt(segment);
-    return memory != nullptr ? new (memory) Unread{segment, length, name, id} : nullptr;
+    return memory != nullptr ? new (memory) SharedLeftovers{segment, length, name, id} : nullptr;
 }
 
 void count_found(Segment &segment)
@@ -170,7 +170,7 @@ bool is_attached(int id, std::uint64_t by)
     return ::shmctl(id, IPC_STAT, &about) == 0 && about.shm_nattch > by;
 }
 
-void drop(Unread *u)
+void drop(SharedLeftovers *u)
 {
     const Path path = link_path(u->name);
     const std::uint64_t secret = u->segment->secret;
@@ -191,7 +191,7 @@ std::uint64_t inode_of(int fd)
 
 } // namespace
 
-Unread *make_unread(int fd, std::size_t room)
+SharedLeftovers *make_unread(int fd, std::size_t room)
 {
     Name name;
     if (!open_offers() || !name_of(fd, name))
@@ -216,12 +216,12 @@ Unread *make_unread(int fd, std::size_t room)
     return describe_unread(segment, 0, name, id);
 }
 
-std::uint8_t *unread_room(Unread &u)
+std::uint8_t *unread_room(SharedLeftovers &u)
 {
     return u.segment->bytes();
 }
 
-void publish_unread(Unread &u, std::size_t filled, int error)
+void publish_unread(SharedLeftovers &u, std::size_t filled, int error)
 {
     u.length = filled;
     u.segment->error.store(error, std::memory_order_relaxed);
@@ -233,7 +233,7 @@ void publish_unread(Unread &u, std::size_t filled, int error)
     return ::access(folder_path().text, F_OK) == 0;
 }
 
-Unread *find_unread(int fd, bool handed)
+SharedLeftovers *find_unread(int fd, bool handed)
 {
     Name name;
     Link link;
@@ -254,28 +254,28 @@ Unread *find_unread(int fd, bool handed)
         return describe_unread(segment, length, name, id);
     if (!known)
         ::shmdt(segment);
-    else if (Unread *const u = describe_unread(segment, length, name, id))
+    else if (SharedLeftovers *const u = describe_unread(segment, length, name, id))
         drop(u); // it may have been left to us
     return nullptr;
 }
 
-void unread_handed(Unread &u)
+void unread_handed(SharedLeftovers &u)
 {
     u.segment->handed.fetch_add(1, std::memory_order_relaxed);
 }
 
-std::size_t unread_left(const Unread &u)
+std::size_t unread_left(const SharedLeftovers &u)
 {
     const std::uint64_t position = u.segment->position.load(std::memory_order_acquire);
     return position < u.length ? u.length - position : 0;
 }
 
-bool ends_in_error(const Unread &u)
+bool ends_in_error(const SharedLeftovers &u)
 {
     return u.segment->error.load(std::memory_order_relaxed) != 0;
 }
 
-int take_unread_error(const Unread &u)
+int take_unread_error(const SharedLeftovers &u)
 {
     const int error = ends_in_error(u) ? u.segment->error.exchange(0) : 0;
     if (error != 0 && unread_left(u) == 0)
@@ -285,7 +285,7 @@ int take_unread_error(const Unread &u)
 
 namespace {
 
-void end_if_read(const Unread &u, std::uint64_t position, std::size_t taken)
+void end_if_read(const SharedLeftovers &u, std::uint64_t position, std::size_t taken)
 {
     if (position == u.length && taken != 0 && !ends_in_error(u))
         remove(link_path(u.name), u.id);
@@ -312,7 +312,7 @@ std::size_t copy_out(const std::uint8_t *from, std::size_t left, const msghdr &m
 
 } // namespace
 
-std::size_t read_unread(const Unread &u, const msghdr &msg, std::size_t skip, int flags)
+std::size_t read_unread(const SharedLeftovers &u, const msghdr &msg, std::size_t skip, int flags)
 {
     std::uint64_t position = u.segment->position.load(std::memory_order_acquire);
     std::size_t n = 0;
@@ -327,14 +327,14 @@ std::size_t read_unread(const Unread &u, const msghdr &msg, std::size_t skip, in
     return n;
 }
 
-const std::uint8_t *unread_at(const Unread &u, std::uint64_t &position, std::size_t &left)
+const std::uint8_t *unread_at(const SharedLeftovers &u, std::uint64_t &position, std::size_t &left)
 {
     position = u.segment->position.load(std::memory_order_acquire);
     left = position < u.length ? u.length - position : 0;
     return u.segment->bytes() + (left != 0 ? position : 0);
 }
 
-bool take_unread(const Unread &u, std::uint64_t position, std::size_t count)
+bool take_unread(const SharedLeftovers &u, std::uint64_t position, std::size_t count)
 {
     if (!u.segment->position.compare_exchange_strong(position, position + count, std::memory_order_acq_rel))
         return false;
@@ -342,17 +342,17 @@ bool take_unread(const Unread &u, std::uint64_t position, std::size_t count)
     return true;
 }
 
-std::uint64_t peek_place(const Unread &u)
+std::uint64_t peek_place(const SharedLeftovers &u)
 {
     return u.segment->peek_place.load(std::memory_order_relaxed);
 }
 
-void set_peek_place(const Unread &u, std::uint64_t bytes)
+void set_peek_place(const SharedLeftovers &u, std::uint64_t bytes)
 {
     u.segment->peek_place.store(bytes, std::memory_order_relaxed);
 }
 
-std::size_t peek_on_unread(const Unread &u, const msghdr &msg, std::size_t skip, int flags)
+std::size_t peek_on_unread(const SharedLeftovers &u, const msghdr &msg, std::size_t skip, int flags)
 {
     const std::size_t left = unread_left(u);
     const std::uint64_t place = std::min<std::uint64_t>(peek_place(u), left);
@@ -362,18 +362,18 @@ std::size_t peek_on_unread(const Unread &u, const msghdr &msg, std::size_t skip,
     return n;
 }
 
-bool is_last_with(const Unread &u)
+bool is_last_with(const SharedLeftovers &u)
 {
     return u.segment->handed.load(std::memory_order_relaxed) <= 0 && !is_attached(u.id, 1);
 }
 
-void forsake_unread(const Unread &u)
+void forsake_unread(const SharedLeftovers &u)
 {
     if (is_last_with(u))
         remove(link_path(u.name), u.id);
 }
 
-void leave_unread(Unread *u)
+void leave_unread(SharedLeftovers *u)
 {
     if (u != nullptr && !sandboxed())
         drop(u);

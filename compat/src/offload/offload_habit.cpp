@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What ended connections teach, and how many calls a new one waits by that.
-#include "compat/src/offload/lift_habit.hpp"
+#include "compat/src/offload/offload_habit.hpp"
 
 #include <algorithm>
 
@@ -21,29 +21,29 @@ constexpr std::int32_t kShare = 16;    // of one connection in what is expected 
 
 // Of all connections of the process; each has a lock of its own.
 constinit struct {
-    LiftHabit made;
-    LiftHabit accepted;
+    OffloadHabit made;
+    OffloadHabit accepted;
 } g_habits;
 
-LiftHabit &habit_of(const Socket &s)
+OffloadHabit &habit_of(const Socket &s)
 {
     return s.role == Role::kAcceptor ? g_habits.accepted : g_habits.made;
 }
 
 bool learns(const Socket &s)
 {
-    return config::params().lift_learns && !s.let_go;
+    return config::params().offload_learns && !s.let_go;
 }
 
 } // namespace
 
-void LiftHabit::learn_cost(bool shared)
+void OffloadHabit::learn_cost(bool shared)
 {
     const LockGuard guard(lock_);
     shared_ += ((shared ? kAll : 0) - shared_) / kCostShare;
 }
 
-void LiftHabit::ended(std::uint64_t calls, std::uint32_t first)
+void OffloadHabit::ended(std::uint64_t calls, std::uint32_t first)
 {
     if (calls < first)
         return;
@@ -62,7 +62,7 @@ void LiftHabit::ended(std::uint64_t calls, std::uint32_t first)
     doublings_.store(static_cast<std::uint32_t>(best), std::memory_order_relaxed);
 }
 
-std::uint32_t calls_before_lift(const Socket &s)
+std::uint32_t calls_before_offload(const Socket &s)
 {
     const std::uint32_t calls = config::params().lift_after;
     if (s.let_go) [[unlikely]]
@@ -83,7 +83,7 @@ void note_end_of_stream(const Socket &s)
     habit_of(s).ended(calls, config::params().lift_after);
 }
 
-void lift_habits_after_fork_in_child()
+void offload_habits_after_fork_in_child()
 {
     g_habits.made.after_fork_in_child();
     g_habits.accepted.after_fork_in_child();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Attempts: the client's listeners, the server's connects, and the memory of hosts that refused.
-#include "compat/src/offload/reach.hpp"
+#include "compat/src/offload/remote_connect.hpp"
 #include "compat/src/base/addresses.hpp"
 #include "compat/src/transport/exception.hpp"
 
@@ -50,12 +50,12 @@ struct Refusal {
     std::int64_t pause_ns = 0; // 0: free
 };
 
-// Lift lock; whether any is open is read without.
+// Offload lock; whether any is open is read without.
 constinit struct {
     Refusal refusals[64];
     Socket *attempts = nullptr;
     std::atomic<bool> any_open{false};
-} g_reach;
+} g_remote_connects;
 
 // FNV-1a over both ends, in their v4-mapped form.
 std::uint64_t name_of(const sockaddr_in6 &connector, const sockaddr_in6 &acceptor)
@@ -84,7 +84,7 @@ bool same_host(const in6_addr &a, const in6_addr &b)
 
 Refusal *refusal_of(const in6_addr &host)
 {
-    for (Refusal &r : g_reach.refusals)
+    for (Refusal &r : g_remote_connects.refusals)
         if (r.pause_ns != 0 && same_host(r.host, host))
             return &r;
     return nullptr;
@@ -94,7 +94,7 @@ void remember_refusal(const in6_addr &host)
 {
     Refusal *r = refusal_of(host);
     if (r == nullptr) {
-        r = std::min_element(std::begin(g_reach.refusals), std::end(g_reach.refusals),
+        r = std::min_element(std::begin(g_remote_connects.refusals), std::end(g_remote_connects.refusals),
                              [](const Refusal &a, const Refusal &b) { return a.until_ns < b.until_ns; });
         *r = {host, 0, 0};
     }
@@ -235,8 +235,8 @@ void begin_attempt(Socket &s)
     s.attempt.tries = 0;
     const bool at_once = s.role == Role::kConnector || !config::params().remote_streams; // no listener to wait for
     s.attempt.due_ns = now_ns() + (at_once ? 0 : kTryAfterNs[0]);
-    add_live(g_reach.attempts, s);
-    g_reach.any_open.store(true, std::memory_order_release);
+    add_live(g_remote_connects.attempts, s);
+    g_remote_connects.any_open.store(true, std::memory_order_release);
     engine_wake_helper();
 }
 
@@ -250,8 +250,8 @@ void end_attempt(Socket &s)
         --s.device->users;
     }
     s.attempt.open = false;
-    remove_live(g_reach.attempts, s);
-    g_reach.any_open.store(g_reach.attempts != nullptr, std::memory_order_release);
+    remove_live(g_remote_connects.attempts, s);
+    g_remote_connects.any_open.store(g_remote_connects.attempts != nullptr, std::memory_order_release);
 }
 
 void attempt_succeeded(Socket &s)
@@ -273,14 +273,14 @@ void attempt_failed(Socket &s)
 
 bool attempts_are_open()
 {
-    return g_reach.any_open.load(std::memory_order_acquire);
+    return g_remote_connects.any_open.load(std::memory_order_acquire);
 }
 
 void tick_attempts()
 {
-    const LockGuard guard(g_lift_lock);
+    const LockGuard guard(g_offload_lock);
     const std::int64_t now = now_ns();
-    for (Socket *s = g_reach.attempts; s != nullptr;) {
+    for (Socket *s = g_remote_connects.attempts; s != nullptr;) {
         Socket *const next = s->next_live;
         if (now >= s->attempt.due_ns)
             step(*s);
@@ -298,7 +298,7 @@ void on_remote_request(fid_pep *listener, fi_info *info, const void *data, std::
         memcpy(&hello, data, sizeof hello);
     const Hello expected = hello_of(s->addresses.local, s->addresses.peer);
     const bool valid = s->attempt.open && s->attempt.listener == listener && s->endpoint == nullptr &&
-                       s->mode.load(std::memory_order_acquire) == Mode::kPlain && info->dest_addr != nullptr &&
+                       s->mode.load(std::memory_order_acquire) == Mode::kKernelOnly && info->dest_addr != nullptr &&
                        to_v6(info->dest_addr, from) && same_host(from.sin6_addr, s->addresses.peer.sin6_addr) &&
                        memcmp(&hello, &expected, sizeof hello) == 0;
     if (!valid || open_endpoint(*s, info, *s->device) != 0) {
@@ -312,8 +312,8 @@ void on_remote_request(fid_pep *listener, fi_info *info, const void *data, std::
 
 void attempts_after_fork_in_child()
 {
-    g_reach.attempts = nullptr;
-    g_reach.any_open.store(false, std::memory_order_relaxed);
+    g_remote_connects.attempts = nullptr;
+    g_remote_connects.any_open.store(false, std::memory_order_relaxed);
 }
 
 } // namespace vma::sock

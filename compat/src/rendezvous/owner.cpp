@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Which names in the directory are left by the dead.
-#include "compat/src/rendezvous/author.hpp"
+#include "compat/src/rendezvous/owner.hpp"
 
 #include <dirent.h>
 #include <errno.h>
@@ -82,18 +82,18 @@ bool endpoint_lives(const char *directory, char kind, unsigned port)
 bool is_left_by_the_dead(const char *path, int directory, const char *name)
 {
     char target[128];
-    Author author;
+    Owner owner;
     int used = 0;
     unsigned port = 0;
     const ssize_t length = ::readlinkat(directory, name, target, sizeof target - 1);
     if (length < 0)
         return false;
     target[length] = '\0';
-    if (std::sscanf(target, VMA_AUTHOR_SCANNED "%n", &author.process, &author.space, &used) != 2 || used == 0 ||
-        author.process <= 0)
+    if (std::sscanf(target, VMA_AUTHOR_SCANNED "%n", &owner.process, &owner.space, &used) != 2 || used == 0 ||
+        owner.process <= 0)
         return true;
-    if (author.space != 0 && author.space == pid_space())
-        return is_dead(author.process);
+    if (owner.space != 0 && owner.space == pid_space())
+        return is_dead(owner.process);
     if (name[0] == 'w')
         return is_old(directory, name);
     return std::sscanf(target + used, "%u.", &port) != 1 || !endpoint_lives(path, name[0], port);
@@ -114,7 +114,7 @@ bool is_old(int directory, const char *name)
     return ::fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_mtim.tv_sec + kLasts < ::time(nullptr);
 }
 
-Author this_process()
+Owner this_process()
 {
     return {::getpid(), pid_space()};
 }

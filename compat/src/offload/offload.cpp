@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // How a socket gets its endpoint: offers, attaching (endpoint.cpp: opened and closed; endpoint_news.cpp: what happens
-// to it meanwhile). One lift lock guards all of it; it is rare work.
+// to it meanwhile). One offload lock guards all of it; it is rare work.
 #include <errno.h>
 #include <string.h>
 
@@ -18,8 +18,8 @@
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/rings.hpp"
 #include "compat/src/engine/sandbox.hpp"
-#include "compat/src/offload/lift_habit.hpp"
-#include "compat/src/offload/reach.hpp"
+#include "compat/src/offload/offload_habit.hpp"
+#include "compat/src/offload/remote_connect.hpp"
 #include "compat/src/offload/stream.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 #include "compat/src/sharing/holders.hpp"
@@ -33,8 +33,8 @@
 
 namespace vma::sock {
 
-constinit Mutex g_lift_lock;
-constinit Socket *g_live_sockets = nullptr; // g_lift_lock
+constinit Mutex g_offload_lock;
+constinit Socket *g_live_sockets = nullptr; // g_offload_lock
 
 namespace {
 
@@ -157,7 +157,7 @@ Socket *offered_socket(const void *data, std::size_t len)
     memcpy(&hello, data, sizeof hello);
     Socket *const s = hello.magic == kHelloMagic ? socket_by_index(hello.socket) : nullptr;
     const bool valid = s != nullptr && s->cookie != 0 && s->cookie == hello.cookie && s->endpoint == nullptr &&
-                       s->mode.load(std::memory_order_acquire) == Mode::kPlain;
+                       s->mode.load(std::memory_order_acquire) == Mode::kKernelOnly;
     return valid ? s : nullptr;
 }
 
@@ -165,10 +165,10 @@ Socket *offered_socket(const void *data, std::size_t len)
 
 namespace {
 
-void lift(Socket &s, int fd) // a candidate; lift lock held
+void offload(Socket &s, int fd) // a candidate; offload lock held
 {
     if (s.port != nullptr)
-        lift_to_port(s, fd);
+        offload_to_port(s, fd);
     else if (s.remote)
         begin_attempt(s);
     else if (!room_for_stream(engine_device().users))
@@ -181,39 +181,39 @@ void lift(Socket &s, int fd) // a candidate; lift lock held
         refuse_without_engine(s);
 }
 
-// Unless another thread lifts, or forks. True: the socket stays as it is, beside a ring of io_uring or under a filter
-// of system calls that was not seen before.
-bool lift_in_turn(Socket &s, int fd)
+// Unless another thread offloads, or forks. True: the socket stays as it is, beside a ring of io_uring or under a
+// filter of system calls that was not seen before.
+bool offload_in_turn(Socket &s, int fd)
 {
-    if (ring_in_use() || sandboxed() || !g_lift_lock.try_lock())
+    if (ring_in_use() || sandboxed() || !g_offload_lock.try_lock())
         return false;
     if (!g_fork_gate.try_lock()) {
-        g_lift_lock.unlock();
+        g_offload_lock.unlock();
         return false;
     }
     note_socket(s.index);
     bool beside_ring = false;
-    if (s.mode.load(std::memory_order_acquire) == Mode::kPlain && s.endpoint == nullptr && !s.pinned) {
+    if (s.mode.load(std::memory_order_acquire) == Mode::kKernelOnly && s.endpoint == nullptr && !s.pinned) {
         beside_ring = meets_filter(); // first: the other looks make more calls
         if (!beside_ring && hold_alone(s) && is_candidate(s, fd)) {
             beside_ring = meets_ring();
             if (!beside_ring)
-                lift(s, fd);
+                offload(s, fd);
         }
     }
     g_fork_gate.unlock();
-    g_lift_lock.unlock();
+    g_offload_lock.unlock();
     return beside_ring;
 }
 
 } // namespace
 
-// Lifting takes some ten microseconds: after a send they pass while the peer works, after a receive they would delay
-// what the program does with it. Who only receives is lifted a few calls later.
+// Offloading takes some ten microseconds: after a send they pass while the peer works, after a receive they would delay
+// what the program does with it. Who only receives is offloaded a few calls later.
 void count_operation(Socket &s, int fd, bool received)
 {
     constexpr std::uint32_t kReceivesMore = 4;
-    const std::uint32_t wanted = calls_before_lift(s) + (received ? kReceivesMore : 0);
+    const std::uint32_t wanted = calls_before_offload(s) + (received ? kReceivesMore : 0);
     const std::uint32_t operations = s.operations.fetch_add(1, std::memory_order_relaxed) + 1;
     if (operations < wanted || s.pinned.load(std::memory_order_relaxed))
         return;
@@ -224,9 +224,9 @@ void count_operation(Socket &s, int fd, bool received)
             return;
     } else if (s.role == Role::kAcceptor ? s.evaluated && s.seen_offers == offers_generation() : s.cookie != 0)
         return;
-    bool beside_ring = lift_in_turn(s, fd);
+    bool beside_ring = offload_in_turn(s, fd);
     if (load_what_is_wanted()) [[unlikely]]
-        beside_ring = lift_in_turn(s, fd);
+        beside_ring = offload_in_turn(s, fd);
     if (beside_ring) [[unlikely]] {
         const int saved = errno;
         if (sandboxed())
@@ -237,7 +237,7 @@ void count_operation(Socket &s, int fd, bool received)
     }
 }
 
-// By the helper thread with the lift lock held.
+// By the helper thread with the offload lock held.
 void on_connect_request(fi_info *info, const void *data, std::size_t len)
 {
     Socket *const s = offered_socket(data, len);
@@ -284,8 +284,8 @@ void try_ready(Socket &s)
 
 void tcp::try_ready(Socket &s)
 {
-    if (s.bare_receivers.load(std::memory_order_seq_cst) != 0 || s.bare_polls.load(std::memory_order_seq_cst) != 0 ||
-        !s.ready_due.exchange(false, std::memory_order_acq_rel))
+    if (s.blocked_receivers.load(std::memory_order_seq_cst) != 0 ||
+        s.blocked_polls.load(std::memory_order_seq_cst) != 0 || !s.ready_due.exchange(false, std::memory_order_acq_rel))
         return;
     if (!kernel_agrees_on_read(s, s.rx.kernel_bytes.load(std::memory_order_relaxed))) {
         note_uncounted(s); // and READY never goes out

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How a registration moves between the program's kernel set and our side set, when its socket becomes dual or plain,
-// and how waits that sleep in the kernel set alone learn of it.
+// How a registration moves between the program's kernel set and our side set, when its socket becomes offloaded or
+// kernel-only, and how waits that sleep in the kernel set alone learn of it.
 #include <errno.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -54,12 +54,12 @@ bool open_side(Set &set)
     return true;
 }
 
-// Threads that went to sleep while the set was plain wait for the kernel's events alone, and an epoll wake-up reaches
-// one of them only. So until all are out, the kernel set holds something that is always readable.
+// Threads that went to sleep while the set was kernel-only wait for the kernel's events alone, and an epoll wake-up
+// reaches one of them only. So until all are out, the kernel set holds something that is always readable.
 void begin_storm(Set &set)
 {
     synchronise_records();
-    if (!any_plain_wait(set) || set.storm.load(std::memory_order_relaxed))
+    if (!any_kernel_only_wait(set) || set.storm.load(std::memory_order_relaxed))
         return;
     const std::uint64_t one = 1;
     (void)!libc::uncancelled::write(set.kick_fd, &one, sizeof one);
@@ -220,7 +220,7 @@ void hear_again(Set &set, Entry &entry)
     if (entry.nested)
         take_over_again(*entry.inner());
     put(set, entry, entry.nested ? Place::kTagged : Place::kNowhere);
-    const bool concerns_us = entry.nested ? is_taken(*entry.inner()) : sock::is_dual(*entry.socket());
+    const bool concerns_us = entry.nested ? is_taken(*entry.inner()) : sock::is_offloaded(*entry.socket());
     if (!(concerns_us && take_over(set, entry)) && !is_disabled(set, entry))
         return_to_kernel(set, entry);
 }
@@ -354,7 +354,7 @@ void end_storm(Set &set)
         return;
     LockGuard guard(set.lock);
     if (!set.storm.load(std::memory_order_relaxed) ||
-        (is_taken(set) && any_plain_wait(set) && now_ns() < set.storm_end))
+        (is_taken(set) && any_kernel_only_wait(set) && now_ns() < set.storm_end))
         return;
     libc::real.epoll_ctl(set.epfd, EPOLL_CTL_DEL, set.kick_fd, nullptr);
     set.storm.store(false, std::memory_order_release);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What is unread of a stream when its endpoint has gone: see stash.hpp.
-#include "compat/src/sharing/stash.hpp"
+// What is unread of a stream when its endpoint has gone: see leftovers.hpp.
+#include "compat/src/sharing/leftovers.hpp"
 #include "compat/src/base/passed.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 
@@ -18,7 +18,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
-#include "compat/src/rendezvous/unread.hpp"
+#include "compat/src/rendezvous/shared_leftovers.hpp"
 #include "compat/src/sharing/peek_offset.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/socket_sets.hpp"
@@ -93,15 +93,15 @@ void copy_ring(const Receiver &rx, std::uint8_t *to, std::uint64_t count)
 {
     const std::uint64_t offset = rx.consumed.load(std::memory_order_relaxed) & (rx.ring - 1);
     const std::uint64_t first = std::min(count, rx.ring - offset);
-    memcpy(to, rx.stash + offset, first);
-    memcpy(to + first, rx.stash, count - first);
+    memcpy(to, rx.leftovers + offset, first);
+    memcpy(to + first, rx.leftovers, count - first);
 }
 
 void forget_copy(Receiver &rx)
 {
     rx.base = nullptr;
-    free(rx.stash);
-    rx.stash = nullptr;
+    free(rx.leftovers);
+    rx.leftovers = nullptr;
 }
 
 // From here on the kernel's bytes come next, behind those that are shared.
@@ -125,7 +125,7 @@ void move_to_shared(Socket &s)
     const std::uint64_t left = left_in_copy(rx);
     const bool to_end = is_unanswered(s);
     const std::uint64_t room = to_end ? kMostBefore : before;
-    Unread *const u = before <= kMostBefore ? make_unread(fd, room + left) : nullptr;
+    SharedLeftovers *const u = before <= kMostBefore ? make_unread(fd, room + left) : nullptr;
     if (u == nullptr)
         return;
     int error = take_error(s); // that one of our sends was told
@@ -153,14 +153,14 @@ void move_to_shared(Socket &s)
 
 } // namespace
 
-void set_shared(Socket &s, Unread *u)
+void set_shared(Socket &s, SharedLeftovers *u)
 {
     note_socket(s.index);
     const LockGuard guard(s.rx.unread_lock);
     s.rx.unread.store(u, std::memory_order_release);
 }
 
-bool stash_unread(Socket &s)
+bool keep_leftovers(Socket &s)
 {
     Receiver &rx = s.rx;
     const std::uint64_t written = rx.written.load(std::memory_order_relaxed);
@@ -174,16 +174,16 @@ bool stash_unread(Socket &s)
         return false;
     memcpy(copy, rx.base, rx.ring);
     rx.base = copy;
-    rx.stash = copy;
+    rx.leftovers = copy;
     if (rx.end_at.load(std::memory_order_relaxed) == kNone)
         rx.end_at.store(written, std::memory_order_release);
     return true;
 }
 
-void drop_stash(Socket &s)
+void drop_leftovers(Socket &s)
 {
     forget_copy(s.rx);
-    Unread *const u = s.rx.unread.load(std::memory_order_relaxed);
+    SharedLeftovers *const u = s.rx.unread.load(std::memory_order_relaxed);
     if (u == nullptr)
         return;
     set_shared(s, nullptr);
@@ -192,15 +192,15 @@ void drop_stash(Socket &s)
 
 void tcp::share_unread(Socket &s)
 {
-    if (s.rx.stash != nullptr)
+    if (s.rx.leftovers != nullptr)
         move_to_shared(s);
 }
 
-void share_stash(Socket &s, bool handed)
+void share_leftovers(Socket &s, bool handed)
 {
     const LockGuard rx(s.rx_lock);
     protocol(s).share_unread(s);
-    Unread *const u = s.rx.unread.load(std::memory_order_relaxed);
+    SharedLeftovers *const u = s.rx.unread.load(std::memory_order_relaxed);
     if (u != nullptr && handed)
         unread_handed(*u);
 }
@@ -208,13 +208,13 @@ void share_stash(Socket &s, bool handed)
 std::size_t shared_left(const Socket &s)
 {
     const LockGuard guard(s.rx.unread_lock); // nobody drops it meanwhile
-    const Unread *const u = s.rx.unread.load(std::memory_order_relaxed);
+    const SharedLeftovers *const u = s.rx.unread.load(std::memory_order_relaxed);
     return u != nullptr ? unread_left(*u) : 0;
 }
 
 ssize_t consume_shared(Socket &s, int fd, msghdr *msg, std::size_t skip, int flags)
 {
-    const Unread &u = *s.rx.unread.load(std::memory_order_relaxed);
+    const SharedLeftovers &u = *s.rx.unread.load(std::memory_order_relaxed);
     const bool peeks = (flags & MSG_PEEK) != 0;
     const std::size_t n =
         peeks && kernel_peek_offset(fd) >= 0 ? peek_on_unread(u, *msg, skip, flags) : read_unread(u, *msg, skip, flags);
@@ -231,10 +231,10 @@ ssize_t consume_shared(Socket &s, int fd, msghdr *msg, std::size_t skip, int fla
     return static_cast<ssize_t>(n);
 }
 
-bool holds_stash(const Socket &s)
+bool holds_leftovers(const Socket &s)
 {
-    const Unread *const u = s.rx.unread.load(std::memory_order_relaxed);
-    return (s.rx.stash != nullptr && left_in_copy(s.rx) != 0) ||
+    const SharedLeftovers *const u = s.rx.unread.load(std::memory_order_relaxed);
+    return (s.rx.leftovers != nullptr && left_in_copy(s.rx) != 0) ||
            (u != nullptr && (unread_left(*u) != 0 || ends_in_error(*u)));
 }
 
@@ -245,7 +245,7 @@ bool owes_error(const Socket &s)
     if (s.rx.unread.load(std::memory_order_relaxed) == nullptr) [[likely]]
         return false;
     const LockGuard guard(s.rx.unread_lock);
-    const Unread *const u = s.rx.unread.load(std::memory_order_relaxed);
+    const SharedLeftovers *const u = s.rx.unread.load(std::memory_order_relaxed);
     return u != nullptr && ends_in_error(*u);
 }
 
@@ -253,23 +253,23 @@ int take_owed_error(Socket &s)
 {
     const int error = take_error(s);
     const LockGuard guard(s.rx.unread_lock);
-    const Unread *const u = s.rx.unread.load(std::memory_order_relaxed);
+    const SharedLeftovers *const u = s.rx.unread.load(std::memory_order_relaxed);
     return error == 0 && u != nullptr ? take_unread_error(*u) : error;
 }
 
 bool may_reset(const Socket &s)
 {
     const LockGuard guard(s.rx.unread_lock);
-    const Unread *const u = s.rx.unread.load(std::memory_order_relaxed);
+    const SharedLeftovers *const u = s.rx.unread.load(std::memory_order_relaxed);
     return u == nullptr || is_last_with(*u);
 }
 
-void end_stash(Socket &s)
+void end_leftovers(Socket &s)
 {
     if (s.rx.unread.load(std::memory_order_relaxed) == nullptr)
         return;
     const LockGuard guard(s.rx.unread_lock);
-    if (Unread *const u = s.rx.unread.load(std::memory_order_relaxed))
+    if (SharedLeftovers *const u = s.rx.unread.load(std::memory_order_relaxed))
         forsake_unread(*u);
 }
 
@@ -286,7 +286,7 @@ int number(int fd, int option)
 
 } // namespace
 
-Socket *tcp::begin_foreign(int fd, int, Unread *u)
+Socket *tcp::begin_foreign(int fd, int, SharedLeftovers *u)
 {
     Socket *const made = track_foreign(fd, (libc::real.fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
     if (made == nullptr)
@@ -299,7 +299,7 @@ Socket *tcp::begin_foreign(int fd, int, Unread *u)
     s.kernel_reason = "another process holds it too";
     go_on_by_kernel(s.rx);
     set_shared(s, u);
-    s.mode.store(Mode::kDual, std::memory_order_seq_cst);
+    s.mode.store(Mode::kOffloaded, std::memory_order_seq_cst);
     tell_way(s);
     return made;
 }
@@ -313,7 +313,7 @@ bool adopt(int fd, bool handed)
     const int protocol = number(fd, SO_PROTOCOL);
     if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP)
         return false;
-    Unread *const u = find_unread(fd, handed);
+    SharedLeftovers *const u = find_unread(fd, handed);
     if (u == nullptr)
         return false;
     const std::size_t left = unread_left(*u);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A thread that yields is still runnable: if another runs in its place, that is an involuntary switch (getrusage(2)),
 // and there is none if it has the processor for itself. So the kernel counts for us which turns went to others.
-#include "compat/src/base/crowd.hpp"
+#include "compat/src/base/oversubscription.hpp"
 
 #include <sched.h>
 #include <sys/resource.h>
@@ -10,7 +10,7 @@
 
 namespace vma::mux {
 
-constinit Crowd g_crowd;
+constinit Oversubscription g_oversubscription;
 
 namespace {
 
@@ -71,22 +71,22 @@ void note_turn(Rest &rest, std::int64_t before, std::int64_t after)
     }
 }
 
-bool yield_finds_crowd(std::int64_t now)
+bool yield_finds_oversubscription(std::int64_t now)
 {
-    if (g_crowd.until.load(std::memory_order_acquire) == kNoTurns) [[unlikely]]
+    if (g_oversubscription.until.load(std::memory_order_acquire) == kNoTurns) [[unlikely]]
         return true;
     Turns &turns = t_turns;
     if (turns.count == 0)
         turns.switches_before = involuntary_switches();
     ::sched_yield();
-    if (++turns.count < kTurns || g_crowd.turns_are_for_ports.load(std::memory_order_relaxed))
+    if (++turns.count < kTurns || g_oversubscription.turns_are_for_ports.load(std::memory_order_relaxed))
         return false;
     turns.count = 0;
     if (involuntary_switches() - turns.switches_before < kTurns / 2)
         return false;
-    std::int64_t until = g_crowd.until.load(std::memory_order_relaxed);
+    std::int64_t until = g_oversubscription.until.load(std::memory_order_relaxed);
     if (until < now + kSleeps)
-        g_crowd.until.compare_exchange_strong(until, now + kSleeps, std::memory_order_relaxed);
+        g_oversubscription.until.compare_exchange_strong(until, now + kSleeps, std::memory_order_relaxed);
     return true;
 }
 

@@ -2,16 +2,16 @@
 // How long connections lived decides how long the next ones wait before they leave the kernel.
 #include "fabtests/unit.hpp"
 
-#include "compat/src/offload/lift_habit.hpp"
+#include "compat/src/offload/offload_habit.hpp"
 
-using vma::sock::LiftHabit;
+using vma::sock::OffloadHabit;
 
 namespace {
 
 constexpr std::uint32_t kFirst = 32;
 
 // So many connections of that many calls. What the next one waits.
-std::uint64_t after(LiftHabit &habit, int connections, std::uint64_t calls)
+std::uint64_t after(OffloadHabit &habit, int connections, std::uint64_t calls)
 {
     for (int i = 0; i < connections; ++i)
         habit.ended(calls, kFirst);
@@ -20,14 +20,14 @@ std::uint64_t after(LiftHabit &habit, int connections, std::uint64_t calls)
 
 void one_does_not_teach(void **)
 {
-    LiftHabit habit;
+    OffloadHabit habit;
     assert_int_equal(after(habit, 0, 0), kFirst);
     assert_int_equal(after(habit, 3, kFirst + 1), kFirst);
 }
 
 void those_that_ended_before_teach_nothing(void **)
 {
-    LiftHabit habit;
+    OffloadHabit habit;
     assert_int_equal(after(habit, 10'000, kFirst - 1), kFirst);
     assert_int_equal(after(habit, 10'000, 0), kFirst);
 }
@@ -37,7 +37,7 @@ void each_length_finds_its_wait(void **)
 {
     constexpr std::uint64_t kWorthIt = 24;
     for (std::uint64_t calls = kFirst; calls < 2000; ++calls) {
-        LiftHabit habit;
+        OffloadHabit habit;
         const std::uint64_t wait = after(habit, 200, calls);
         if (calls < kFirst + kWorthIt)
             assert_true(wait > calls);
@@ -48,7 +48,7 @@ void each_length_finds_its_wait(void **)
 
 void long_ones_come_back(void **)
 {
-    LiftHabit habit;
+    OffloadHabit habit;
     assert_int_equal(after(habit, 100, 40), 2 * kFirst);
     assert_int_equal(after(habit, 100, UINT64_MAX), kFirst);
     assert_int_equal(after(habit, 100, 40), 2 * kFirst);
@@ -57,7 +57,7 @@ void long_ones_come_back(void **)
 // Where the way costs more, it has to be worth that.
 void on_one_processor(void **)
 {
-    LiftHabit habit;
+    OffloadHabit habit;
     assert_int_equal(after(habit, 200, kFirst + 50), kFirst);
     for (int i = 0; i < 100; ++i) {
         habit.learn_cost(true);
@@ -70,7 +70,7 @@ void on_one_processor(void **)
 // It may be so no more: who waits hears nothing of that, so it is tried again.
 void what_was_learned_is_forgotten(void **)
 {
-    LiftHabit habit;
+    OffloadHabit habit;
     for (int i = 0; i < 100; ++i) {
         habit.learn_cost(true);
         after(habit, 1, kFirst + 50);
@@ -83,13 +83,13 @@ void what_was_learned_is_forgotten(void **)
 // wait, it loses little.
 void a_mixture(void **)
 {
-    LiftHabit habit;
+    OffloadHabit habit;
     std::uint64_t wait = kFirst;
     std::int64_t gained = 0;
     for (int i = 0; i < 2000; ++i) {
         const std::int64_t calls = i % 5 == 0 ? 1000 : 40;
         gained +=
-            calls < static_cast<std::int64_t>(wait) ? 0 : calls - static_cast<std::int64_t>(wait) - LiftHabit::kCost;
+            calls < static_cast<std::int64_t>(wait) ? 0 : calls - static_cast<std::int64_t>(wait) - OffloadHabit::kCost;
         wait = after(habit, 1, static_cast<std::uint64_t>(calls));
     }
     assert_true(gained > 2000 / 5 * (1000 - 4 * std::int64_t{kFirst}));

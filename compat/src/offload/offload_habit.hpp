@@ -14,7 +14,7 @@
 namespace vma::sock {
 
 // Of the connections that a process makes, or of those that it accepts. Any thread.
-class LiftHabit
+class OffloadHabit
 {
 public:
     static constexpr std::size_t kChoices = 5;
@@ -46,8 +46,8 @@ private:
 class Socket;
 // How many sends and receives take a connection off the kernel. Who was let go (VMA_IDLE_STREAMS) has to show that it
 // is used again, where one call would do.
-std::uint32_t calls_before_lift(const Socket &s);
+std::uint32_t calls_before_offload(const Socket &s);
 void note_end_of_stream(const Socket &s); // it is closed: the last that is done with its counters
-void lift_habits_after_fork_in_child();
+void offload_habits_after_fork_in_child();
 
 } // namespace vma::sock

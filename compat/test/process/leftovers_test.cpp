@@ -21,8 +21,8 @@
 
 #include "compat/src/libc/real.hpp"
 #include "compat/src/rendezvous/offer.hpp"
-#include "compat/src/rendezvous/unread.hpp"
-#include "compat/src/sharing/stash.hpp"
+#include "compat/src/rendezvous/shared_leftovers.hpp"
+#include "compat/src/sharing/leftovers.hpp"
 #include "compat/src/table/stream.hpp"
 #include "compat/test/tcp/stream_pair.hpp"
 
@@ -45,9 +45,9 @@ std::vector<std::uint8_t> pattern(const End &from, std::uint64_t begin, std::siz
 // `b` has bytes by the kernel that it has not read, and behind them some by the endpoint, which `a` has ended.
 void leave_bytes(Pair &pair)
 {
-    for (int i = 0; i < 100; ++i) // lift() reads some of them, the more the busier the machine is
+    for (int i = 0; i < 100; ++i) // offload() reads some of them, the more the busier the machine is
         send_some(pair.a, kBytes);
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     send_some(pair.a, kBytes);
     sock::pin_to_kernel(*pair.a.s, kWhy);
     sock::pin_to_kernel(*pair.b.s, kWhy);
@@ -55,8 +55,8 @@ void leave_bytes(Pair &pair)
 
 void give_to_all(Pair &pair)
 {
-    sock::share_stash(*pair.b.s, false);
-    assert_null(pair.b.s->rx.stash);
+    sock::share_leftovers(*pair.b.s, false);
+    assert_null(pair.b.s->rx.leftovers);
     assert_non_null(pair.b.s->rx.unread.load());
 }
 
@@ -88,7 +88,7 @@ void bytes_by_both_ways_are_shared(void **)
     pair.b.received += kBytes;
     send_some(pair.a, kBytes); // by the kernel, behind them
     drain(pair);
-    assert_false(sock::is_dual(*pair.b.s));
+    assert_false(sock::is_offloaded(*pair.b.s));
     assert_false(folder_exists());
 }
 
@@ -160,7 +160,7 @@ void nothing_is_left(void **)
         if (child == 0) {
             Pair pair;
             leave_bytes(pair);
-            sock::share_stash(*pair.b.s, killed);
+            sock::share_leftovers(*pair.b.s, killed);
             if (!folder_exists())
                 ::_exit(1);
             if (killed)
@@ -183,7 +183,7 @@ void a_peer_dies_without_an_answer(void **)
 {
     constexpr std::size_t kAgain = 2000;
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     const std::uint64_t begin = pair.a.sent;
     send_some(pair.a, kBytes);
@@ -223,7 +223,7 @@ void check_error_of_what_has_not_come(bool forks)
     while (sock::shared_left(*pair.b.s) != 0)
         assert_true(sock::receive(*pair.b.s, pair.b.fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0);
     if (forks)
-        sock::tear_down(*pair.b.s, true);
+        sock::fall_back(*pair.b.s, true);
     const int other = libc::real.dup(pair.b.fd); // another process finds the error, too; the first who asks is told
     assert_true(sock::adopt(other, false));
     sock::Socket &reader = forks ? *pair.b.s : *sock::lookup(other);
@@ -255,15 +255,15 @@ void so_error_tells_it(void **)
 void nothing_unread_leaves_nothing(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     send_some(pair.a, kBytes);
     sock::pin_to_kernel(*pair.a.s, kWhy);
     sock::pin_to_kernel(*pair.b.s, kWhy);
-    assert_non_null(pair.b.s->rx.stash);
+    assert_non_null(pair.b.s->rx.leftovers);
     pair.b.s->rx.consumed += kBytes;
     pair.b.received += kBytes;
-    sock::share_stash(*pair.b.s, true);
+    sock::share_leftovers(*pair.b.s, true);
     assert_null(pair.b.s->rx.unread.load());
     assert_false(folder_exists());
 }
@@ -286,7 +286,7 @@ void a_resend_is_not_dropped(void **)
         before = pair.a.sent;
         send_some(pair.a, kMuch);
     }
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     send_some(pair.a, kMuch);
     sock::start_leaving(*pair.b.s, sock::Heir::kAnybody);
     while (pair.a.s->tx.resend_from.load() == sock::kNone)
@@ -301,21 +301,21 @@ void a_resend_is_not_dropped(void **)
 }
 
 // What was unread at a fork is read, and nobody else has the socket.
-void a_stream_is_lifted_again(void **)
+void a_stream_is_offloaded_again(void **)
 {
     Pair pair;
-    assert_true(lift(pair));
+    assert_true(offload(pair));
     drain(pair);
     for (int round = 0; round < 3; ++round) {
         send_some(pair.a, kBytes);
         while (pair.b.s->rx.written.load() == pair.b.s->rx.consumed.load())
             sched_yield();
         sock::return_one(*pair.b.s, sock::Heir::kLibrary);
-        assert_non_null(pair.b.s->rx.stash);
-        sock::share_stash(*pair.b.s, false);
+        assert_non_null(pair.b.s->rx.leftovers);
+        sock::share_leftovers(*pair.b.s, false);
         assert_non_null(pair.b.s->rx.unread.load());
         drain(pair);
-        assert_true(lift(pair));
+        assert_true(offload(pair));
         assert_null(pair.b.s->rx.unread.load());
         drain(pair);
     }
@@ -336,7 +336,7 @@ int main()
         cmocka_unit_test(nothing_unread_leaves_nothing),
         cmocka_unit_test(so_error_tells_it),
         cmocka_unit_test(a_resend_is_not_dropped),
-        cmocka_unit_test(a_stream_is_lifted_again),
+        cmocka_unit_test(a_stream_is_offloaded_again),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

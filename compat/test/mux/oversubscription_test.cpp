@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "compat/src/base/clock.hpp"
-#include "compat/src/base/crowd.hpp"
+#include "compat/src/base/oversubscription.hpp"
 #include "compat/src/base/spin_time.hpp"
 
 namespace {
@@ -29,10 +29,10 @@ void stay_on(int cpu)
 }
 
 // Two threads on this thread's processor: what it is like for a spinning one is the same however busy the machine is.
-class Crowded
+class Oversubscriptioned
 {
 public:
-    Crowded()
+    Oversubscriptioned()
     {
         assert_int_equal(::pthread_getaffinity_np(::pthread_self(), sizeof before_, &before_), 0);
         const int cpu = ::sched_getcpu();
@@ -43,9 +43,9 @@ public:
                 ::sched_yield();
         });
     }
-    Crowded(const Crowded &) = delete;
-    Crowded &operator=(const Crowded &) = delete;
-    ~Crowded()
+    Oversubscriptioned(const Oversubscriptioned &) = delete;
+    Oversubscriptioned &operator=(const Oversubscriptioned &) = delete;
+    ~Oversubscriptioned()
     {
         over_.store(true, std::memory_order_relaxed);
         other_.join();
@@ -60,53 +60,53 @@ private:
 
 int forget(void **)
 {
-    g_crowd.until.store(0, std::memory_order_relaxed);
+    g_oversubscription.until.store(0, std::memory_order_relaxed);
     return 0;
 }
 
-void turns_that_go_to_others_are_a_crowd(void **)
+void turns_that_go_to_others_are_a_oversubscription(void **)
 {
-    const Crowded crowd;
+    const Oversubscriptioned oversubscription;
     const std::int64_t now = now_ns();
-    while (!yield_finds_crowd(now)) {
+    while (!yield_finds_oversubscription(now)) {
     }
-    assert_true(crowded(now));
-    assert_false(crowded(now + 1'000'000'000)); // then a wait looks again
+    assert_true(oversubscribed(now));
+    assert_false(oversubscribed(now + 1'000'000'000)); // then a wait looks again
 }
 
 void spin_of_hours_ends(void **)
 {
-    const Crowded crowd;
+    const Oversubscriptioned oversubscription;
     SpinTime spin(kHour, kForever);
     while (!spin.over()) {
     }
-    assert_true(g_crowd.until.load(std::memory_order_relaxed) != 0);
+    assert_true(g_oversubscription.until.load(std::memory_order_relaxed) != 0);
 }
 
 void no_other_begins(void **)
 {
-    g_crowd.until.store(std::numeric_limits<std::int64_t>::max(), std::memory_order_relaxed);
+    g_oversubscription.until.store(std::numeric_limits<std::int64_t>::max(), std::memory_order_relaxed);
     SpinTime spin(kHour, kForever);
     assert_true(spin.over());
 }
 
 void spin_without_limit_goes_on(void **)
 {
-    g_crowd.until.store(std::numeric_limits<std::int64_t>::max(), std::memory_order_relaxed);
-    const Crowded crowd;
+    g_oversubscription.until.store(std::numeric_limits<std::int64_t>::max(), std::memory_order_relaxed);
+    const Oversubscriptioned oversubscription;
     SpinTime spin(-1, kForever);
     for (int i = 0; i < 10000; ++i)
         assert_false(spin.over());
 }
 
-void with_a_port_nobody_is_crowded(void **)
+void with_a_port_nobody_is_oversubscribed(void **)
 {
-    const Crowded crowd;
-    g_crowd.turns_are_for_ports.store(true, std::memory_order_relaxed);
+    const Oversubscriptioned oversubscription;
+    g_oversubscription.turns_are_for_ports.store(true, std::memory_order_relaxed);
     const std::int64_t now = now_ns();
     for (int i = 0; i < 10000; ++i)
-        assert_false(yield_finds_crowd(now));
-    g_crowd.turns_are_for_ports.store(false, std::memory_order_relaxed);
+        assert_false(yield_finds_oversubscription(now));
+    g_oversubscription.turns_are_for_ports.store(false, std::memory_order_relaxed);
 }
 
 } // namespace
@@ -114,11 +114,11 @@ void with_a_port_nobody_is_crowded(void **)
 int main()
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test_setup(turns_that_go_to_others_are_a_crowd, forget),
+        cmocka_unit_test_setup(turns_that_go_to_others_are_a_oversubscription, forget),
         cmocka_unit_test_setup(spin_of_hours_ends, forget),
         cmocka_unit_test_setup(no_other_begins, forget),
         cmocka_unit_test_setup(spin_without_limit_goes_on, forget),
-        cmocka_unit_test_setup(with_a_port_nobody_is_crowded, forget),
+        cmocka_unit_test_setup(with_a_port_nobody_is_oversubscribed, forget),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // How a UDP socket comes to take datagrams by the endpoint, and how it goes back to the kernel alone. It is the wish of
-// a sender that lifts it: a socket without accelerated senders stays what it was.
+// a sender that offloads it: a socket without accelerated senders stays what it was.
 #include <errno.h>
 #include <linux/net_tstamp.h>
 #include <string.h>
@@ -88,14 +88,14 @@ void give_ring_back(Socket &s)
         leave_ring(s);
 }
 
-void become_dual(Socket &s, int fd)
+void become_offloaded(Socket &s, int fd)
 {
     take_ring(s);
     read_options(s, fd);
     s.kernel_news.store(true, std::memory_order_relaxed);
-    s.mode.store(Mode::kDual, std::memory_order_seq_cst);
-    if (!kMultiplexers.became_dual(s)) {
-        unlift(s, true);
+    s.mode.store(Mode::kOffloaded, std::memory_order_seq_cst);
+    if (!kMultiplexers.became_offloaded(s)) {
+        udp::fall_back(s, true);
         refuse_offload(s, "an epoll set of it can't follow");
         return;
     }
@@ -107,10 +107,10 @@ void become_dual(Socket &s, int fd)
     publish_if_due(s);
 }
 
-void lift_locked(Socket &s, int fd, bool asked)
+void offload_locked(Socket &s, int fd, bool asked)
 {
     State &u = state_of(s);
-    if (s.mode.load(std::memory_order_acquire) != Mode::kPlain || s.pinned.load(std::memory_order_relaxed))
+    if (s.mode.load(std::memory_order_acquire) != Mode::kKernelOnly || s.pinned.load(std::memory_order_relaxed))
         return;
     if (!open_offers()) {
         refuse_offload(s, "the directory of names can't be used");
@@ -129,18 +129,18 @@ void lift_locked(Socket &s, int fd, bool asked)
         return;
     }
     if (engine_start_datagrams())
-        become_dual(s, fd);
+        become_offloaded(s, fd);
     else {
         u.seen = now - 1; // asks again when the provider is loaded
         refuse_without_engine(s);
     }
-    if (by_port && dual(s))
+    if (by_port && offloaded(s))
         attach_ports(s, fd);
-    if (dual(s) && u.is_unnamed.load(std::memory_order_relaxed) && !is_on_port(u)) {
-        unlift(s, true); // the rules leave nothing to it
+    if (offloaded(s) && u.is_unnamed.load(std::memory_order_relaxed) && !is_on_port(u)) {
+        udp::fall_back(s, true); // the rules leave nothing to it
         u.port_tried.store(true, std::memory_order_relaxed);
     }
-    if (!dual(s))
+    if (!offloaded(s))
         return;
     tell_local_address(s, fd);
     tell_migration(s);
@@ -180,7 +180,7 @@ void read_options(Socket &s, int fd)
     engine_exclude_polling(false, ring_of(s));
 }
 
-bool wants_lift(Socket &s)
+bool wants_offload(Socket &s)
 {
     const State &u = state_of(s);
     const std::uint32_t operations = s.operations.load(std::memory_order_relaxed);
@@ -190,54 +190,54 @@ bool wants_lift(Socket &s)
 
 namespace {
 
-void lift_in_turn(Socket &s, int fd, bool asked)
+void offload_in_turn(Socket &s, int fd, bool asked)
 {
-    if (sandboxed() || !may_lift_beside_rings() || !g_lift_lock.try_lock())
+    if (sandboxed() || !may_offload_beside_rings() || !g_offload_lock.try_lock())
         return;
     bool met = false;
     if (g_fork_gate.try_lock()) {
         met = meets_filter();
         if (!met)
-            lift_locked(s, fd, asked);
+            offload_locked(s, fd, asked);
         g_fork_gate.unlock();
     }
-    g_lift_lock.unlock();
+    g_offload_lock.unlock();
     if (met)
         stay_in_sandbox();
 }
 
-void try_to_lift(Socket &s, int fd, bool asked)
+void try_to_offload(Socket &s, int fd, bool asked)
 {
     const int saved = errno;
-    lift_in_turn(s, fd, asked);
+    offload_in_turn(s, fd, asked);
     if (load_what_is_wanted()) [[unlikely]]
-        lift_in_turn(s, fd, asked);
+        offload_in_turn(s, fd, asked);
     errno = saved;
 }
 
 } // namespace
 
-void lift(Socket &s, int fd)
+void offload(Socket &s, int fd)
 {
-    try_to_lift(s, fd, true);
+    try_to_offload(s, fd, true);
 }
 
-bool lift_to_pace(Socket &s, int fd)
+bool offload_to_pace(Socket &s, int fd)
 {
-    if (!dual(s) && s.operations.load(std::memory_order_relaxed) % kOperationsPerLook == 0)
-        try_to_lift(s, fd, false);
-    return dual(s);
+    if (!offloaded(s) && s.operations.load(std::memory_order_relaxed) % kOperationsPerLook == 0)
+        try_to_offload(s, fd, false);
+    return offloaded(s);
 }
 
-void lift_unasked(Socket &s, int fd)
+void offload_unasked(Socket &s, int fd)
 {
-    lift_locked(s, fd, false);
+    offload_locked(s, fd, false);
 }
 
 void publish_if_due(Socket &s)
 {
     State &u = state_of(s);
-    if (s.bare_receivers.load(std::memory_order_seq_cst) != 0 ||
+    if (s.blocked_receivers.load(std::memory_order_seq_cst) != 0 ||
         !s.ready_due.exchange(false, std::memory_order_acq_rel))
         return;
     const auto cookie = static_cast<std::uint32_t>(random_cookie()) | 1;
@@ -261,10 +261,10 @@ void withdraw(Socket &s)
         withdraw_name(u.identity);
 }
 
-void unlift(Socket &s, bool keep_unread)
+void fall_back(Socket &s, bool keep_unread)
 {
     State &u = state_of(s);
-    if (!dual(s))
+    if (!offloaded(s))
         return;
     withdraw(s);
     if (keep_unread)
@@ -281,7 +281,7 @@ void unlift(Socket &s, bool keep_unread)
         u.queue.own_loans(); // a child has no memory of its parent's
     if (!left) {
         u.queue.release();
-        drop_stash(s);
+        drop_leftovers(s);
         forget_queued(s);
         s.kernel_news = false;
         s.mode.store(mode_without_endpoint(s), std::memory_order_release);
@@ -292,22 +292,22 @@ void unlift(Socket &s, bool keep_unread)
     s.rx_lock.unlock();
     s.tx_lock.unlock();
     if (left)
-        return; // dual until it is read
+        return; // offloaded until it is read
     s.operations.store(0, std::memory_order_relaxed);
     tell_migration(s);
-    kMultiplexers.became_plain(s);
+    kMultiplexers.became_kernel_only(s);
 }
 
-void finish_unlift(Socket &s)
+void finish_fall_back(Socket &s)
 {
     const State &u = state_of(s);
-    if (!dual(s) || s.ready_due.load(std::memory_order_acquire) || u.cookie.load(std::memory_order_acquire) != 0 ||
+    if (!offloaded(s) || s.ready_due.load(std::memory_order_acquire) || u.cookie.load(std::memory_order_acquire) != 0 ||
         !u.queue.empty() || has_shared(s))
         return;
-    tear_down(s, true);
+    sock::fall_back(s, true);
 }
 
-constinit Socket *g_listed = nullptr; // g_lift_lock
+constinit Socket *g_listed = nullptr; // g_offload_lock
 
 void list(Socket &s)
 {
