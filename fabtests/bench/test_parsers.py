@@ -137,7 +137,7 @@ def test_group_receiver_whose_counts_do_not_add_up(field, by):
 
 def test_udp_many_prints_what_its_case_wants():
     figures = parsers.json_line(recorded("udp_many.txt"))
-    assert {metric.key for metric in udp_many.UdpMany.metrics} - {"offloaded"} <= set(figures)
+    assert {metric.key for metric in udp_many.UdpMany.metrics} - {"lifted"} <= set(figures)
 
 
 def test_calls_that_get_dearer_with_the_number_of_sockets_are_found():
