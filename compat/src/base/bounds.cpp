@@ -131,27 +131,17 @@ std::uint64_t most_streams(const ProcessLimits &limits, std::uint64_t ring)
     return std::max(most, kFewest);
 }
 
-namespace {
-
-// Offload lock.
-constinit struct {
-    std::uint64_t most = 0; // 0: nobody has asked
-    std::uint64_t looked_at = 0;
-} g_streams;
-
-} // namespace
-
 // The program maps more as it goes on: what is left is asked for again when there are twice as many streams.
-bool room_for_stream(std::uint64_t streams)
+bool room_for_stream(StreamRoom &room, std::uint64_t streams)
 {
     constexpr std::uint64_t kFirstLook = 256;
-    if (g_streams.most == 0 || (streams >= kFirstLook && streams >= 2 * g_streams.looked_at)) {
+    if (room.most == 0 || (streams >= kFirstLook && streams >= 2 * room.looked_at)) {
         const int saved = errno;
-        g_streams.looked_at = streams;
-        g_streams.most = most_streams(read_process_limits(streams), config::params().stream_ring);
+        room.looked_at = streams;
+        room.most = most_streams(read_process_limits(streams), config::params().stream_ring);
         errno = saved;
     }
-    if (streams < g_streams.most)
+    if (streams < room.most)
         return true;
     if (config::is_first(config::Once::kTooManyStreams))
         VMA_LOG(kWarn,

@@ -20,8 +20,14 @@ ProcessLimits read_process_limits(std::uint64_t streams);
 // Whose ring has so many bytes.
 std::uint64_t most_streams(const ProcessLimits &limits, std::uint64_t ring);
 
-// One more, besides `streams` that there are. False: there is no room; the log has said so once. Offload lock held.
-bool room_for_stream(std::uint64_t streams);
+// What was found the last time.
+struct StreamRoom {
+    std::uint64_t most = 0; // 0: nobody has asked
+    std::uint64_t looked_at = 0;
+};
+// One more, besides `streams` that there are. False: there is no room; the log has said so once. The lock of `room`
+// held.
+bool room_for_stream(StreamRoom &room, std::uint64_t streams);
 
 // Of a control group's file: a number of bytes. UINT64_MAX: "max", or nothing that can be read.
 std::uint64_t parse_limit(const char *text);

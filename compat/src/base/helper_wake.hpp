@@ -4,21 +4,16 @@
 
 #include <atomic>
 
-namespace vma::sock {
+#include "compat/src/base/process_words.hpp"
 
-// engine/helper_rest.cpp; atomic.
-struct HelperRest {
-    std::atomic<bool> on{false}; // it sleeps for longer than a turn
-    std::atomic<int> told{-1};   // the eventfd that ends it
-};
-extern HelperRest g_helper_rest;
+namespace vma::sock {
 
 void end_rest();
 
 // Something is due that is not to wait for the end of a rest. Any thread, whatever locks it has; asks for no memory.
 inline void wake_resting_helper()
 {
-    if (g_helper_rest.on.load(std::memory_order_seq_cst)) [[unlikely]]
+    if (g_process.rest.on.load(std::memory_order_seq_cst)) [[unlikely]]
         end_rest();
 }
 

@@ -18,7 +18,7 @@ void free_copy(fi_vma_lender *, const void *payload, std::size_t)
     memory::release(const_cast<void *>(payload));
 }
 
-constinit fi_vma_lender g_copies = {free_copy, nullptr}; // never written
+constinit const fi_vma_lender kCopies = {free_copy, nullptr};
 
 // Pages, where the program's allocator gives nothing: what has arrived is not to be lost for that.
 struct Mapping {
@@ -32,7 +32,7 @@ void unmap_copy(fi_vma_lender *, const void *payload, std::size_t)
     ::munmap(const_cast<Mapping *>(mapping), mapping->size);
 }
 
-constinit fi_vma_lender g_mapped_copies = {unmap_copy, nullptr}; // never written
+constinit const fi_vma_lender kMappedCopies = {unmap_copy, nullptr};
 
 std::uint8_t *map_room(std::size_t length)
 {
@@ -44,15 +44,15 @@ std::uint8_t *map_room(std::size_t length)
 // Nothing is written there yet.
 Loan lend_room(std::size_t length)
 {
-    fi_vma_lender *lender = &g_copies;
+    const fi_vma_lender *lender = &kCopies;
     auto *memory = static_cast<std::uint8_t *>(memory::allocate(length != 0 ? length : 1));
     if (memory == nullptr) {
-        lender = &g_mapped_copies;
+        lender = &kMappedCopies;
         memory = map_room(length);
     }
     if (memory == nullptr)
         return {};
-    return {lender, memory, static_cast<std::uint32_t>(length), 0};
+    return {const_cast<fi_vma_lender *>(lender), memory, static_cast<std::uint32_t>(length), 0};
 }
 
 } // namespace

@@ -8,21 +8,14 @@
 
 #include <algorithm>
 
-namespace vma::mux {
+#include "compat/src/libc/this_thread.hpp"
 
-constinit Oversubscription g_oversubscription;
+namespace vma::mux {
 
 namespace {
 
 constexpr unsigned kTurns = 16;
 constexpr std::int64_t kSleeps = 50'000'000; // ns
-
-struct Turns {
-    unsigned count;
-    long switches_before;
-};
-
-thread_local constinit Turns t_turns [[gnu::tls_model("initial-exec")]] = {};
 
 long involuntary_switches()
 {
@@ -73,20 +66,20 @@ void note_turn(Rest &rest, std::int64_t before, std::int64_t after)
 
 bool yield_finds_oversubscription(std::int64_t now)
 {
-    if (g_oversubscription.until.load(std::memory_order_acquire) == kNoTurns) [[unlikely]]
+    if (sock::g_process.oversubscription.until.load(std::memory_order_acquire) == kNoTurns) [[unlikely]]
         return true;
-    Turns &turns = t_turns;
+    libc::Turns &turns = libc::t_libc.turns;
     if (turns.count == 0)
         turns.switches_before = involuntary_switches();
     ::sched_yield();
-    if (++turns.count < kTurns || g_oversubscription.turns_are_for_ports.load(std::memory_order_relaxed))
+    if (++turns.count < kTurns || sock::g_process.oversubscription.turns_are_for_ports.load(std::memory_order_relaxed))
         return false;
     turns.count = 0;
     if (involuntary_switches() - turns.switches_before < kTurns / 2)
         return false;
-    std::int64_t until = g_oversubscription.until.load(std::memory_order_relaxed);
+    std::int64_t until = sock::g_process.oversubscription.until.load(std::memory_order_relaxed);
     if (until < now + kSleeps)
-        g_oversubscription.until.compare_exchange_strong(until, now + kSleeps, std::memory_order_relaxed);
+        sock::g_process.oversubscription.until.compare_exchange_strong(until, now + kSleeps, std::memory_order_relaxed);
     return true;
 }
 

@@ -7,26 +7,13 @@
 #include <atomic>
 #include <cstdint>
 
+#include "compat/src/base/process_words.hpp"
+
 namespace vma::mux {
-
-// `until`, ns of CLOCK_MONOTONIC: until then waits of this process sleep at once. Then one of them looks again.
-// kNoTurns: for ever, and no wait makes a system call to let others run (a filter refuses it).
-inline constexpr std::int64_t kNoTurns = INT64_MAX;
-
-// Of the process; atomic.
-struct Oversubscription {
-    std::atomic<std::int64_t> until{0};
-    // An Ethernet port is open: the kernel's threads that bring its frames need such turns, so who runs then is whom we
-    // wait for.
-    std::atomic<bool> turns_are_for_ports{false};
-    // A device beside shared memory is open, or was: who has asked for one wants it polled.
-    std::atomic<bool> devices_are_polled{false};
-};
-extern constinit Oversubscription g_oversubscription;
 
 inline bool oversubscribed(std::int64_t now)
 {
-    return now < g_oversubscription.until.load(std::memory_order_relaxed);
+    return now < sock::g_process.oversubscription.until.load(std::memory_order_relaxed);
 }
 
 // In place of sched_yield() in a spinning wait that lets others run. True: in most of this thread's last turns somebody

@@ -2,15 +2,13 @@
 // Whether the process is under a filter of system calls that leaves the library nothing to do (engine/sandbox.hpp).
 #pragma once
 
-#include <atomic>
+#include "compat/src/base/process_words.hpp"
 
 namespace vma::sock {
 
-extern std::atomic<bool> g_sandboxed; // engine/sandbox.cpp; set once
-
 inline bool sandboxed()
 {
-    return g_sandboxed.load(std::memory_order_relaxed);
+    return g_process.sandboxed.load(std::memory_order_relaxed);
 }
 
 // Before the first socket: the filters that the program was started under, as far as is known.

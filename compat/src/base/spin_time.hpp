@@ -17,7 +17,7 @@ namespace vma::mux {
 // `unsaid`: the user has said nothing of how long.
 inline bool goes_by_habit(bool unsaid)
 {
-    return unsaid && !g_oversubscription.devices_are_polled.load(std::memory_order_relaxed);
+    return unsaid && !sock::g_process.oversubscription.devices_are_polled.load(std::memory_order_relaxed);
 }
 
 class SpinTime

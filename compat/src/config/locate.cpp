@@ -11,6 +11,7 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/config/state.hpp"
 #include "compat/src/libc/sections.hpp"
 
 namespace vma::config {
@@ -42,7 +43,7 @@ const char *provider_path()
 {
     if (params().provider != nullptr)
         return params().provider;
-    [[VMA_TABLE]] static char found[PATH_MAX];
+    char(&found)[PATH_MAX] = g_texts.provider;
     if (found[0] != '\0')
         return found;
     char folder[PATH_MAX];

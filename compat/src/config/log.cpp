@@ -14,31 +14,21 @@
 
 #include "compat/src/config/log_callback.hpp"
 #include "compat/src/config/params.hpp"
+#include "compat/src/config/state.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/report.hpp"
 #include "compat/src/libc/sections.hpp"
+#include "compat/src/libc/this_thread.hpp"
 
 namespace vma::config {
 
-[[VMA_STARTUP_DATA]] constinit int g_log_level = static_cast<int>(Level::kWarn);
+[[VMA_STARTUP_DATA]] constinit State g_config{.log_level = static_cast<int>(Level::kWarn), .log = {}};
 
 namespace {
 
 constexpr std::size_t kLineSize = 1100;
 constexpr int kStderr = 2;
-
-struct Log {
-    std::atomic<int> file{-1};
-    std::atomic<bool> stderr_usable{true};
-    std::atomic<LogCallback> callback{nullptr};
-    const char *name = nullptr; // with its %d
-    int details = 0;
-    bool colors = false;
-    bool bare = false; // no system call but write()
-    timespec start = {};
-};
-[[VMA_STARTUP_DATA]] constinit Log g_log;
 
 struct Look {
     const char *name;
@@ -114,14 +104,14 @@ double milliseconds_since(const timespec &start)
 void add_prefix(Line &line, Level level)
 {
     const Look look = look_of(level);
-    if (g_log.colors)
+    if (g_config.log.colors)
         line.add("%s", look.color);
-    const int details = __atomic_load_n(&g_log.details, __ATOMIC_RELAXED);
+    const int details = __atomic_load_n(&g_config.log.details, __ATOMIC_RELAXED);
     if (details >= 3)
-        line.add("Time: %9.3f ", milliseconds_since(g_log.start));
-    if (details >= 2 && !g_log.bare)
+        line.add("Time: %9.3f ", milliseconds_since(g_config.log.start));
+    if (details >= 2 && !g_config.log.bare)
         line.add("Pid: %5d ", ::getpid());
-    if (details >= 1 && !g_log.bare)
+    if (details >= 1 && !g_config.log.bare)
         line.add("Tid: %5d ", ::gettid());
     line.add("VMA %s: ", look.name);
 }
@@ -164,8 +154,8 @@ private:
 // What the function itself causes to be logged goes where the log went before.
 bool call_back(Level level, const Line &line)
 {
-    [[gnu::tls_model("initial-exec")]] static thread_local constinit bool called = false;
-    const LogCallback callback = g_log.callback.load(std::memory_order_acquire);
+    bool &called = libc::t_libc.in_log_callback;
+    const LogCallback callback = g_config.log.callback.load(std::memory_order_acquire);
     if (callback == nullptr || called)
         return false;
     called = true;
@@ -178,10 +168,10 @@ void write_line(Level level, const Line &line)
 {
     if (call_back(level, line))
         return;
-    const int file = g_log.file.load(std::memory_order_acquire);
-    if (file < 0 && !g_log.stderr_usable.load(std::memory_order_relaxed))
+    const int file = g_config.log.file.load(std::memory_order_acquire);
+    if (file < 0 && !g_config.log.stderr_usable.load(std::memory_order_relaxed))
         return;
-    if (g_log.bare) {
+    if (g_config.log.bare) {
         (void)!libc::real.write(file >= 0 ? file : kStderr, line.text(), line.size());
         return;
     }
@@ -214,7 +204,7 @@ __attribute__((format(printf, 2, 0))) void log_list(Level level, const char *for
     Line line;
     add_prefix(line, level);
     line.add_list(format, arguments);
-    line.finish(g_log.colors ? "\033[0m\n" : "\n");
+    line.finish(g_config.log.colors ? "\033[0m\n" : "\n");
     write_line(level, line);
     errno = saved;
 }
@@ -231,7 +221,7 @@ void log_line(Level level, const char *format, ...)
 
 void log_last_line(Level level, const char *text)
 {
-    g_log.bare = true;
+    g_config.log.bare = true;
     if (log_enabled(level))
         log_line(level, "%s", text);
     set_log_level(static_cast<int>(Level::kNone));
@@ -239,53 +229,54 @@ void log_last_line(Level level, const char *text)
 
 void set_log_level(int level)
 {
-    __atomic_store_n(&g_log_level, level, __ATOMIC_RELAXED);
+    __atomic_store_n(&g_config.log_level, level, __ATOMIC_RELAXED);
 }
 
 void set_log_details(int details)
 {
-    __atomic_store_n(&g_log.details, details, __ATOMIC_RELAXED);
+    __atomic_store_n(&g_config.log.details, details, __ATOMIC_RELAXED);
 }
 
 [[VMA_AT_STARTUP]] void open_log(const Params &params)
 {
-    ::clock_gettime(CLOCK_MONOTONIC, &g_log.start);
-    g_log_level = params.trace_level;
-    g_log.details = params.log_details;
-    g_log.name = params.log_file;
-    if (g_log.name != nullptr)
-        g_log.file.store(open_file(g_log.name), std::memory_order_release);
-    const int file = g_log.file.load(std::memory_order_relaxed);
-    g_log.callback.store(take_log_callback(), std::memory_order_release);
-    g_log.colors = params.log_colors && log_enabled(Level::kError) && ::isatty(file >= 0 ? file : kStderr) == 1 &&
-                   g_log.callback.load(std::memory_order_relaxed) == nullptr;
+    ::clock_gettime(CLOCK_MONOTONIC, &g_config.log.start);
+    g_config.log_level = params.trace_level;
+    g_config.log.details = params.log_details;
+    g_config.log.name = params.log_file;
+    if (g_config.log.name != nullptr)
+        g_config.log.file.store(open_file(g_config.log.name), std::memory_order_release);
+    const int file = g_config.log.file.load(std::memory_order_relaxed);
+    g_config.log.callback.store(take_log_callback(), std::memory_order_release);
+    g_config.log.colors = params.log_colors && log_enabled(Level::kError) &&
+                          ::isatty(file >= 0 ? file : kStderr) == 1 &&
+                          g_config.log.callback.load(std::memory_order_relaxed) == nullptr;
 }
 
 void close_log()
 {
-    g_log.callback.store(nullptr, std::memory_order_release);
-    const int file = g_log.file.exchange(-1, std::memory_order_acq_rel);
+    g_config.log.callback.store(nullptr, std::memory_order_release);
+    const int file = g_config.log.file.exchange(-1, std::memory_order_acq_rel);
     if (file >= 0)
         libc::close_private(file);
 }
 
 void reopen_log_in_child()
 {
-    g_log.callback.store(nullptr, std::memory_order_release); // as in VMA: it may be the parent's affair alone
-    if (g_log.name == nullptr || std::strstr(g_log.name, "%d") == nullptr)
+    g_config.log.callback.store(nullptr, std::memory_order_release); // as in VMA: it may be the parent's affair alone
+    if (g_config.log.name == nullptr || std::strstr(g_config.log.name, "%d") == nullptr)
         return;
     close_log();
-    g_log.file.store(open_file(g_log.name), std::memory_order_release);
+    g_config.log.file.store(open_file(g_config.log.name), std::memory_order_release);
 }
 
 void stderr_closed()
 {
-    g_log.stderr_usable.store(false, std::memory_order_relaxed);
+    g_config.log.stderr_usable.store(false, std::memory_order_relaxed);
 }
 
 void stderr_replaced()
 {
-    g_log.stderr_usable.store(true, std::memory_order_relaxed);
+    g_config.log.stderr_usable.store(true, std::memory_order_relaxed);
 }
 
 } // namespace vma::config

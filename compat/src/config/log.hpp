@@ -2,6 +2,8 @@
 // The preload library's log: levels of the VMA manual, one write(2) a line, never stdio. Thread- and fork-safe.
 #pragma once
 
+#include "compat/src/config/state.hpp"
+
 namespace vma::config {
 
 enum class Level : int {
@@ -16,11 +18,9 @@ enum class Level : int {
     kFuncAll = 7
 };
 
-extern int g_log_level; // written while parameters are read, and when vma_stats asks for another
-
 inline bool log_enabled(Level level)
 {
-    return static_cast<int>(level) <= __atomic_load_n(&g_log_level, __ATOMIC_RELAXED);
+    return static_cast<int>(level) <= __atomic_load_n(&g_config.log_level, __ATOMIC_RELAXED);
 }
 
 // Keeps errno. Longer lines than some 1000 characters are cut.

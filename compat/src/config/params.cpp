@@ -17,6 +17,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/privileged.hpp"
 #include "compat/src/config/relations.hpp"
+#include "compat/src/config/state.hpp"
 #include "compat/src/config/table.hpp"
 #include "compat/src/libc/join.hpp"
 #include "compat/src/libc/sections.hpp"
@@ -145,8 +146,6 @@ unsigned read_environment(Params &params)
 
 namespace {
 
-constinit std::atomic<bool> g_loaded{false}; // set once, by the first who asks for them
-
 // libc's own initialisation finds it there, but comes after what stands in .preinit_array: behind the arguments, at the
 // top of the stack.
 void find_environment()
@@ -174,14 +173,14 @@ void warn_about_values()
 
 void load_params_early()
 {
-    if (!g_loaded.load(std::memory_order_acquire) && environ == nullptr)
+    if (!g_config.loaded.load(std::memory_order_acquire) && environ == nullptr)
         find_environment();
     load_params();
 }
 
 [[VMA_AT_STARTUP]] void load_params()
 {
-    if (g_loaded.exchange(true, std::memory_order_acq_rel))
+    if (g_config.loaded.exchange(true, std::memory_order_acq_rel))
         return;
     const int saved = errno;
     read_permission();

@@ -15,18 +15,11 @@
 
 namespace vma::config {
 
-constinit bool g_refused = false;
+[[VMA_TABLE]] constinit Texts g_texts = {};
 
 namespace {
 
 constexpr std::string_view kBlank = " \t\r";
-constexpr std::size_t kMostText = 65536; // of the file; a line behind it is not seen
-
-// Written once, before the first parameter is read.
-[[VMA_TABLE]] constinit struct {
-    char granted[2048] = {};
-    char text[kMostText] = {};
-} g_file;
 
 std::string_view take_word(std::string_view &line)
 {
@@ -59,10 +52,10 @@ std::string_view read_text()
     std::size_t length = 0;
     if (::fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == 0 && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0)
         for (ssize_t n = 0;
-             length < kMostText && (n = libc::real.read(fd, g_file.text + length, kMostText - length)) > 0;)
+             length < kMostText && (n = libc::real.read(fd, g_texts.text + length, kMostText - length)) > 0;)
             length += static_cast<std::size_t>(n);
     libc::real.close(fd);
-    return {g_file.text, length};
+    return {g_texts.text, length};
 }
 
 } // namespace
@@ -94,14 +87,14 @@ bool find_permission(std::string_view text, std::string_view file, char *out, st
         return;
     const ssize_t length = ::readlink("/proc/self/exe", file, sizeof file);
     const auto known = static_cast<std::size_t>(std::max<ssize_t>(length, 0));
-    g_refused = known == 0 || known == sizeof file ||
-                !find_permission(read_text(), {file, known}, g_file.granted, sizeof g_file.granted);
+    g_config.refused = known == 0 || known == sizeof file ||
+                       !find_permission(read_text(), {file, known}, g_texts.granted, sizeof g_texts.granted);
 }
 
 const char *granted(const char *name)
 {
     const std::size_t length = std::strlen(name);
-    for (const char *entry = g_file.granted; *entry != '\0'; entry += std::strlen(entry) + 1)
+    for (const char *entry = g_texts.granted; *entry != '\0'; entry += std::strlen(entry) + 1)
         if (std::strncmp(entry, name, length) == 0 && entry[length] == '=')
             return entry + length + 1;
     return nullptr;

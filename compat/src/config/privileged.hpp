@@ -8,6 +8,8 @@
 
 #include <string_view>
 
+#include "compat/src/config/state.hpp"
+
 namespace vma::config {
 
 inline constexpr const char *kPrivilegedFile = "/etc/libvma.conf";
@@ -15,10 +17,9 @@ inline constexpr std::string_view kPrivilegedWord = "privileged";
 
 bool is_privileged();    // AT_SECURE
 void read_permission();  // once, before the first parameter is read. Without effect where it is not privileged
-extern bool g_refused;   // set once, by that
 inline bool is_refused() // it is, and no line allows it to be accelerated
 {
-    return g_refused;
+    return g_config.refused;
 }
 const char *granted(const char *name); // the value that the line gives a parameter; nullptr: none
 

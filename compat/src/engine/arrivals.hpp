@@ -20,11 +20,7 @@ struct Arrivals {
     std::uint32_t taken = 0;  // datagrams, ever
 };
 
-extern Arrivals g_main_arrivals; // those of the main ring, and of all ports; poll lock
-
 // The provider calls it, with the ring's Arrivals (udp/arrive.cpp).
 int take(void *context, const void *payload, std::size_t length, std::uint64_t data, fi_vma_lender *lender);
-
-extern Socket *g_listed; // UDP sockets that the helper thread looks after (udp/life.cpp); offload lock
 
 } // namespace vma::sock::udp

@@ -15,6 +15,7 @@
 
 #include "compat/src/base/oversubscription.hpp"
 #include "compat/src/config/log.hpp"
+#include "compat/src/engine/engine_state.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ports.hpp"
 #include "compat/src/engine/provider.hpp"
@@ -25,21 +26,11 @@
 
 namespace vma::sock {
 
-constinit std::atomic<unsigned> g_remote_devices{0};
-
 namespace {
 
 constexpr std::size_t kRemoteQueue = 4096; // the provider makes it longer
 
 enum : int { kUnknown, kNowhere, kHere };
-
-// Written with the offload lock held, and the atomic ones read without.
-constinit struct {
-    Device of[kMostDevices];
-    std::atomic<int> wait_fd{-1};
-    std::atomic<int> event_fd{-1};
-    std::atomic<int> rdma_is_here{kUnknown}; // two threads may look at a time
-} g_devices;
 
 bool look_for_rdma()
 {
@@ -108,19 +99,19 @@ int open_device(Device &d, fi_info &info)
     if (result == 0)
         result = open_queues(d, kRemoteQueue, d.udp != nullptr);
     if (result == 0)
-        result = nest(g_devices.event_fd, engine_objects().eq_fd);
+        result = nest(g_engine.devices.event_fd, engine_objects().eq_fd);
     if (result == 0)
-        result = nest(g_devices.event_fd, d.eq_fd);
+        result = nest(g_engine.devices.event_fd, d.eq_fd);
     if (result == 0)
-        result = nest(g_devices.wait_fd, engine_objects().cq_fd);
+        result = nest(g_engine.devices.wait_fd, engine_objects().cq_fd);
     if (result == 0)
-        result = nest(g_devices.wait_fd, d.cq_fd);
+        result = nest(g_engine.devices.wait_fd, d.cq_fd);
     return result;
 }
 
 Device *named(const char *name)
 {
-    for (Device &d : g_devices.of)
+    for (Device &d : g_engine.devices.of)
         if (d.cq != nullptr && strncmp(d.name, name, sizeof d.name - 1) == 0)
             return &d;
     return nullptr;
@@ -128,7 +119,7 @@ Device *named(const char *name)
 
 Device *free_place()
 {
-    for (Device &d : g_devices.of)
+    for (Device &d : g_engine.devices.of)
         if (d.cq == nullptr)
             return &d;
     return nullptr;
@@ -148,10 +139,10 @@ Device *open_new(fi_info &info)
     engine_exclude_polling(true); // whoever polls sees all of it
     *place = d;
     if (is_port(info))
-        mux::g_oversubscription.turns_are_for_ports.store(true, std::memory_order_relaxed);
-    mux::g_oversubscription.devices_are_polled.store(true, std::memory_order_relaxed);
+        g_process.oversubscription.turns_are_for_ports.store(true, std::memory_order_relaxed);
+    g_process.oversubscription.devices_are_polled.store(true, std::memory_order_relaxed);
     place->polls_before = engine_polls();
-    g_remote_devices.fetch_add(1, std::memory_order_release);
+    g_engine.devices.open.fetch_add(1, std::memory_order_release);
     engine_exclude_polling(false);
     follow_device_times();
     moderate(*place);
@@ -201,9 +192,9 @@ bool arm(const Device &d, fid &queue)
 
 bool rdma_is_here()
 {
-    int found = g_devices.rdma_is_here.load(std::memory_order_relaxed);
+    int found = g_engine.devices.rdma_is_here.load(std::memory_order_relaxed);
     if (found == kUnknown)
-        g_devices.rdma_is_here.store(found = look_for_rdma() ? kHere : kNowhere, std::memory_order_relaxed);
+        g_engine.devices.rdma_is_here.store(found = look_for_rdma() ? kHere : kNowhere, std::memory_order_relaxed);
     return found == kHere;
 }
 
@@ -217,7 +208,7 @@ Device *remote_device(fi_info &info)
 
 Device &remote_device_at(std::size_t place)
 {
-    return g_devices.of[place];
+    return g_engine.devices.of[place];
 }
 
 bool arm_remote_queues()
@@ -236,12 +227,12 @@ bool arm_remote_events()
 
 int remote_wait_fd()
 {
-    return g_devices.wait_fd.load(std::memory_order_acquire);
+    return g_engine.devices.wait_fd.load(std::memory_order_acquire);
 }
 
 int remote_event_fd()
 {
-    return g_devices.event_fd.load(std::memory_order_acquire);
+    return g_engine.devices.event_fd.load(std::memory_order_acquire);
 }
 
 void close_failed_devices()
@@ -250,7 +241,7 @@ void close_failed_devices()
         if (!d.failed || d.users != 0)
             return;
         engine_exclude_polling(true);
-        g_remote_devices.fetch_sub(1, std::memory_order_release);
+        g_engine.devices.open.fetch_sub(1, std::memory_order_release);
         close_device(d);
         engine_exclude_polling(false);
     });
@@ -261,10 +252,10 @@ void remote_devices_after_fork_in_child()
 {
     ports_after_fork_in_child();
     registrations_after_fork_in_child();
-    for (Device &d : g_devices.of)
+    for (Device &d : g_engine.devices.of)
         d = Device{};
-    g_remote_devices.store(0, std::memory_order_relaxed);
-    for (std::atomic<int> *const set : {&g_devices.wait_fd, &g_devices.event_fd})
+    g_engine.devices.open.store(0, std::memory_order_relaxed);
+    for (std::atomic<int> *const set : {&g_engine.devices.wait_fd, &g_engine.devices.event_fd})
         if (const int fd = set->exchange(-1, std::memory_order_relaxed); fd >= 0)
             libc::close_private(fd);
 }

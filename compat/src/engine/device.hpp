@@ -69,7 +69,6 @@ bool arm(const Device &d, fid &queue);
 // ---- those that reach other hosts: RDMA devices and Ethernet ports --------------------------------------------------
 
 inline constexpr std::size_t kMostDevices = 4;
-extern std::atomic<unsigned> g_remote_devices; // open ones; written with the offload lock held
 
 // Whether this host has an RDMA device: looked at once.
 bool rdma_is_here();

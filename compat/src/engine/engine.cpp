@@ -152,7 +152,7 @@ bool engine_start_datagrams()
     DatagramObjects &d = g_engine.datagrams;
     int result = open_addresses(d);
     if (result == 0)
-        result = engine_open_datagrams(*g_engine.objects.cq, udp::g_main_arrivals, d.ep, d.port);
+        result = engine_open_datagrams(*g_engine.objects.cq, g_engine.arrivals, d.ep, d.port);
     if (result == 0)
         return true;
     g_engine.datagrams_failed = true;
@@ -167,7 +167,7 @@ const DatagramObjects &engine_datagrams()
 
 bool engine_start()
 {
-    if (g_engine.state == EngineState::kNone) {
+    if (g_engine.state == EngineState::kUnstarted) {
         if (!filters_allow())
             return false;
         if (loaded(Part::kProvider) == Loaded::kNotYet)
@@ -209,7 +209,7 @@ void engine_end()
 {
     bool ran = false;
     {
-        const LockGuard guard(g_offload_lock);
+        const LockGuard guard(g_offload.lock);
         ran = g_engine.state == EngineState::kRunning;
         g_engine.state = EngineState::kFailed;
         if (ran)
@@ -219,7 +219,7 @@ void engine_end()
         return;
     engine_wake_helper();
     join_helper_thread();
-    const LockGuard guard(g_offload_lock);
+    const LockGuard guard(g_offload.lock);
     close_all_retired();
     const Objects o = g_engine.objects;
     const DatagramObjects datagrams = std::exchange(g_engine.datagrams, {});
@@ -240,7 +240,7 @@ const Objects &engine_objects()
 
 void engine_update_active()
 {
-    const bool active = g_live_sockets != nullptr || udp::g_listed != nullptr;
+    const bool active = g_offload.live != nullptr || g_offload.listed != nullptr;
     if (!g_engine.active.exchange(active, std::memory_order_acq_rel) && active && g_engine.objects.eq != nullptr)
         engine_wake_helper();
     wake_resting_helper();
@@ -269,7 +269,7 @@ void engine_exclude_polling(bool exclude, RingMask rings)
 // The parent's objects are dead here (the provider has closed their descriptors); they are left where they are.
 void engine_after_fork_in_child()
 {
-    g_engine.state = g_engine.state == EngineState::kFailed ? EngineState::kFailed : EngineState::kNone;
+    g_engine.state = g_engine.state == EngineState::kFailed ? EngineState::kFailed : EngineState::kUnstarted;
     g_engine.objects = Objects{};
     rings_after_fork_in_child();
     remote_devices_after_fork_in_child();

@@ -2,14 +2,39 @@
 // What fork() does to the library as a whole, in the one right order; and pthread_atfork() that makes it happen.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+
 #include "compat/src/base/lock.hpp"
 
 namespace vma::sock {
 
-// Held by a thread that forks, from before the first handler on, and while a socket is offloaded; who offloads only
-// tries it. Also while the provider is loaded, where its handlers go past us: a fork that had begun by then would go by
-// the wrong order of handlers.
-extern Mutex g_fork_gate;
+using ForkHandler = void (*)();
+
+struct ForkHandlers {
+    ForkHandler prepare;
+    ForkHandler parent;
+    ForkHandler child;
+};
+inline constexpr unsigned kMostForkHandlers = 16;
+
+struct Forks {
+    // Held by a thread that forks, from before the first handler on, and while a socket is offloaded; who offloads only
+    // tries it. Also while the provider is loaded, where its handlers go past us: a fork that had begun by then would
+    // go by the wrong order of handlers.
+    Mutex gate;
+    // Atomic.
+    std::atomic<bool> registered{false};
+    std::atomic<bool> again{false};
+    // Written by the thread that loads the provider. A fork goes by those handlers that there were when it began.
+    bool excludes_forks = false;
+    std::atomic<unsigned> count{0};
+    ForkHandlers providers[kMostForkHandlers] = {};
+    // Offload lock, and by the only thread of a child.
+    bool is_child = false;          // of a fork
+    std::uint32_t depth_before = 0; // of the forking thread
+};
+extern constinit Forks g_forks;
 
 // Before the handlers, with the gate held: what needs memory, as an allocator (jemalloc) is locked by its own handler,
 // which runs before ours. And behind the handlers, in the parent.
@@ -27,8 +52,6 @@ void fork_ends_in_child();
 // run last before a fork and first after it: handlers of others use sockets as they like. Ours need the provider, which
 // locks itself up in handlers of its own: these are run by ours.
 void register_fork_handlers();
-
-using ForkHandler = void (*)();
 
 // While the provider is loaded by this thread: what it and the libraries that it needs register is kept for ours to
 // run, any of it nullptr. False: libc is to have it, as it is not the provider's, or one too many (said in the log).

@@ -11,8 +11,6 @@
 
 namespace vma::sock {
 
-constinit HelperRest g_helper_rest;
-
 namespace {
 
 constexpr std::uint32_t kQuietMs = 3000;
@@ -23,10 +21,10 @@ constexpr std::uint32_t kLongTurns = 64;   // before the next rest
 
 void end_rest()
 {
-    if (!g_helper_rest.on.exchange(false, std::memory_order_seq_cst))
+    if (!g_process.rest.on.exchange(false, std::memory_order_seq_cst))
         return;
     const std::uint64_t one = 1;
-    (void)!libc::uncancelled::write(g_helper_rest.told.load(std::memory_order_relaxed), &one, sizeof one);
+    (void)!libc::uncancelled::write(g_process.rest.told.load(std::memory_order_relaxed), &one, sizeof one);
 }
 
 void Rests::note(bool moved, std::uint32_t turns)
@@ -56,23 +54,23 @@ bool Rests::begin()
         const int fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (fd < 0)
             return false;
-        g_helper_rest.told.store(libc::make_private(fd), std::memory_order_relaxed);
+        g_process.rest.told.store(libc::make_private(fd), std::memory_order_relaxed);
     }
-    g_helper_rest.on.store(true, std::memory_order_seq_cst);
+    g_process.rest.on.store(true, std::memory_order_seq_cst);
     return true;
 }
 
 void Rests::end(bool told)
 {
     std::uint64_t count = 0;
-    g_helper_rest.on.store(false, std::memory_order_relaxed);
+    g_process.rest.on.store(false, std::memory_order_relaxed);
     if (told)
-        (void)!libc::uncancelled::read(g_helper_rest.told.load(std::memory_order_relaxed), &count, sizeof count);
+        (void)!libc::uncancelled::read(g_process.rest.told.load(std::memory_order_relaxed), &count, sizeof count);
 }
 
 int Rests::told_fd()
 {
-    return g_helper_rest.told.load(std::memory_order_relaxed);
+    return g_process.rest.told.load(std::memory_order_relaxed);
 }
 
 std::uint32_t long_turn_ms()
@@ -82,8 +80,8 @@ std::uint32_t long_turn_ms()
 
 void rests_after_fork_in_child()
 {
-    g_helper_rest.on.store(false, std::memory_order_relaxed);
-    if (const int fd = g_helper_rest.told.exchange(-1, std::memory_order_relaxed); fd >= 0)
+    g_process.rest.on.store(false, std::memory_order_relaxed);
+    if (const int fd = g_process.rest.told.exchange(-1, std::memory_order_relaxed); fd >= 0)
         libc::close_private(fd); // the parent's
 }
 

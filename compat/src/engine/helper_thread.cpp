@@ -26,31 +26,15 @@
 
 namespace vma::sock {
 
-constinit Mutex g_helper_turn;
+constinit HelperThread g_helper;
 
 namespace {
+
+enum : std::uint32_t { kThere, kBeginning };
 
 constexpr std::size_t kHelperStack = std::size_t{128} * 1024;
 constexpr std::uint32_t kMostTurnMs = 100;
 constexpr const char *kStays = "the internal thread stays where it is";
-
-struct Place {
-    void *(*work)(void *) = nullptr;
-    int tasks = -1; // of the cpuset
-    bool bound = false;
-    config::CpuMask cpus; // if so
-};
-
-enum : std::uint32_t { kThere, kBeginning };
-
-// Written before the thread is started, by the one that starts it; the atomic ones by any.
-constinit struct {
-    Place place; // the thread's own, once it is started
-    pthread_t thread = {};
-    std::size_t stack_size = 0; // of threads of ours; 0: the default
-    std::atomic<bool> to_end{false};
-    std::atomic<std::uint32_t> begun{kThere}; // kBeginning: it is started, and does not run yet
-} g_helper;
 
 bool is_minus_one(const char *text)
 {
@@ -150,7 +134,7 @@ void helper_has_begun()
 void *take_place(void *)
 {
     helper_has_begun();
-    g_helper_turn.lock();
+    g_helper.turn.lock();
     // In this order: entering a cpuset may give the thread all the set's processors.
     if (g_helper.place.tasks >= 0)
         enter_cpuset();
@@ -159,7 +143,7 @@ void *take_place(void *)
                             reinterpret_cast<const cpu_set_t *>(g_helper.place.cpus.words.data())) != 0)
         warn_about_affinity(strerror(errno));
     g_helper.place.work(nullptr);
-    g_helper_turn.unlock();
+    g_helper.turn.unlock();
     return nullptr;
 }
 

@@ -5,9 +5,12 @@
 
 #include <pthread.h>
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "compat/src/base/lock.hpp"
+#include "compat/src/config/cpu_list.hpp"
 
 namespace vma::sock {
 
@@ -27,10 +30,29 @@ void join_helper_thread();
 int start_quiet_thread(pthread_t &thread, pthread_attr_t &attributes, void *(*work)(void *), void *argument);
 void measure_stack();
 
-// The thread has it whenever it doesn't sleep, and takes it before all other locks. Who forks holds it too: a child has
-// a copy of the process as it is then, of the thread nothing, and what is half done stays so (an allocator's lock that
-// is held, for one: the C library frees its own in a child, AddressSanitizer's runtime does not).
-extern constinit Mutex g_helper_turn;
+struct HelperPlace {
+    void *(*work)(void *) = nullptr;
+    int tasks = -1; // of the cpuset
+    bool bound = false;
+    config::CpuMask cpus; // if so
+};
+
+struct HelperThread {
+    // The thread has it whenever it doesn't sleep, and takes it before all other locks. Who forks holds it too: a child
+    // has a copy of the process as it is then, of the thread nothing, and what is half done stays so (an allocator's
+    // lock that is held, for one: the C library frees its own in a child, AddressSanitizer's runtime does not).
+    Mutex turn;
+    // Atomic.
+    std::atomic<bool> to_end{false};
+    std::atomic<std::uint32_t> begun{0}; // helper_thread.cpp: whether it is started, and does not run yet
+    std::atomic<std::uint32_t> tick{0};  // written by the helper thread
+    // The helper thread's.
+    std::uint32_t next_ring = 0; // the index of the socket whose ring is looked at next
+    HelperPlace place;           // this and below are written before it is started, by the one that starts it
+    pthread_t thread = {};
+    std::size_t stack_size = 0; // of threads of ours; 0: the default
+};
+extern constinit HelperThread g_helper;
 
 // From its creation until it runs code of ours: what is done for a new thread before that may hold an allocator's lock,
 // too. The second waits until that is over; a child has no such thread.

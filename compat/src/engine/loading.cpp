@@ -17,25 +17,16 @@
 
 namespace vma::sock {
 
+[[VMA_STARTUP_DATA]] constinit Loading g_loading = {
+    .by_part = {{load_provider, "the provider was being loaded when the process was copied by fork(); all connections "
+                                "of the copy stay on the kernel"},
+                {open_rdma_libraries, "rdma-core was being loaded when the process was copied by fork(); connections "
+                                      "of the copy to other hosts stay on the kernel"}},
+};
+
 namespace {
 
 enum : std::uint32_t { kUntried, kWanted, kLoading, kTried, kLost };
-
-struct Load {
-    void (*run)();
-    const char *what_is_lost;
-    std::atomic<std::uint32_t> state{kUntried};
-    pthread_t thread = {}; // who takes the word below joins it
-    std::atomic<bool> to_join{false};
-};
-
-[[VMA_STARTUP_DATA]] constinit Load g_loads[] = {
-    // by Part
-    {load_provider, "the provider was being loaded when the process was copied by fork(); all connections of the copy "
-                    "stay on the kernel"},
-    {open_rdma_libraries, "rdma-core was being loaded when the process was copied by fork(); connections of the copy "
-                          "to other hosts stay on the kernel"},
-};
 
 // Loading takes some milliseconds. On a machine that is busy the first connections may be accelerated a little later.
 #if defined(__SANITIZE_ADDRESS__) // whose allocator keeps the locks of the loading thread in the child of a fork
@@ -111,7 +102,7 @@ bool load_if_wanted(Load &l)
 
 Loaded loaded(Part part)
 {
-    Load &l = g_loads[static_cast<std::size_t>(part)];
+    Load &l = g_loading.by_part[static_cast<std::size_t>(part)];
     std::uint32_t state = l.state.load(std::memory_order_acquire);
     if (state == kUntried)
         l.state.compare_exchange_strong(state, kWanted, std::memory_order_relaxed);
@@ -123,20 +114,20 @@ Loaded loaded(Part part)
 bool load_what_is_wanted()
 {
     bool any = false;
-    for (Load &l : g_loads)
+    for (Load &l : g_loading.by_part)
         any = load_if_wanted(l) || any;
     return any;
 }
 
 void wait_for_loads()
 {
-    for (Load &l : g_loads)
+    for (Load &l : g_loading.by_part)
         wait_for_a_while(l);
 }
 
 void loading_after_fork_in_child()
 {
-    for (Load &l : g_loads) {
+    for (Load &l : g_loading.by_part) {
         std::uint32_t loading = kLoading;
         l.to_join.store(false, std::memory_order_relaxed);
         if (l.state.compare_exchange_strong(loading, kLost, std::memory_order_relaxed))

@@ -6,7 +6,12 @@
 // kernel meanwhile.
 #pragma once
 
+#include <pthread.h>
+
+#include <atomic>
 #include <cstdint>
+
+struct fi_provider;
 
 namespace vma::sock {
 
@@ -20,6 +25,22 @@ Loaded loaded(Part part);
 // By who has come to kNotYet, when the offload lock is given back; a lock of one socket may be held. True: a part was
 // loaded just now, or found not to be there: he may try again. One load for each where nobody wants it. Keeps errno.
 bool load_what_is_wanted();
+
+struct Load {
+    void (*run)();
+    const char *what_is_lost;
+    std::atomic<std::uint32_t> state{0}; // loading.cpp
+    pthread_t thread = {};               // who takes the word below joins it
+    std::atomic<bool> to_join{false};
+};
+
+struct Loading {
+    Load by_part[2]; // atomic
+    // Set once, by the thread that loads it.
+    fi_provider *provider = nullptr;
+    char gro_streams[16] = {}; // the provider keeps the address
+};
+extern constinit Loading g_loading;
 
 // Before a fork: what is half loaded is in the child for ever. Waits, but not for long.
 void wait_for_loads();

@@ -11,6 +11,7 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/device.hpp"
+#include "compat/src/engine/engine_state.hpp"
 #include "compat/src/engine/helper_thread.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/stats/region.hpp"
@@ -24,12 +25,6 @@ constexpr std::uint64_t kMs = 1000;              // a second has
 constexpr std::uint64_t kLargePacket = 1024;     // bytes
 constexpr std::uint64_t kHighRate = 450'000;     // packets a second
 constexpr std::uint64_t kMostModeration = 65535; // of ibv_modify_cq()
-
-// vma_modify_ring()'s, since it was called. Offload lock.
-constinit struct {
-    bool valid = false;
-    Moderation moderation;
-} g_asked;
 
 std::uint16_t narrow(std::uint64_t value)
 {
@@ -82,26 +77,26 @@ Moderation fitting(std::uint64_t completions, std::uint64_t bytes, std::uint32_t
 
 void moderate(Device &d)
 {
-    if (g_asked.valid)
-        apply(d, g_asked.moderation);
+    if (g_engine.devices.is_moderated)
+        apply(d, g_engine.devices.moderation);
     else if (config::params().cq_moderation)
         apply(d, configured());
 }
 
 unsigned moderate_as_asked(std::uint32_t completions, std::uint32_t period)
 {
-    const LockGuard guard(g_offload_lock);
-    g_asked.valid = true;
-    g_asked.moderation = {narrow(completions), narrow(period)};
+    const LockGuard guard(g_offload.lock);
+    g_engine.devices.is_moderated = true;
+    g_engine.devices.moderation = {narrow(completions), narrow(period)};
     unsigned taken = 0;
-    each_remote_device([&taken](Device &d) { taken += apply(d, g_asked.moderation) ? 1 : 0; });
+    each_remote_device([&taken](Device &d) { taken += apply(d, g_engine.devices.moderation) ? 1 : 0; });
     return taken;
 }
 
 void adapt_moderation(std::uint32_t turns)
 {
     const std::uint32_t interval = config::params().cq_aim_interval_msec;
-    if (interval == 0 || g_asked.valid)
+    if (interval == 0 || g_engine.devices.is_moderated)
         return;
     const std::uint32_t turns_per_look = helper_turns_in(interval);
     if (turns % turns_per_look != 0)

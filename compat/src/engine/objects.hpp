@@ -57,7 +57,12 @@ bool will_be_woken(const std::atomic<std::uint32_t> &asleep, int fd);
 void engine_after_fork_in_child();
 void *help_engine(void *); // helper_work.cpp: the helper thread, until it is to end
 
-extern Mutex g_offload_lock;   // guards offloading and the list below
-extern Socket *g_live_sockets; // those with a connected endpoint; offload lock
+struct Offload {
+    Mutex lock; // "the offload lock": guards offloading, and what says so
+    // Offload lock.
+    Socket *live = nullptr;   // sockets with a connected endpoint
+    Socket *listed = nullptr; // UDP sockets that the helper thread looks after (udp/life.cpp)
+};
+extern constinit Offload g_offload;
 
 } // namespace vma::sock

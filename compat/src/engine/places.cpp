@@ -11,6 +11,7 @@
 #include <rdma/fi_endpoint.h>
 
 #include "compat/src/base/clock.hpp"
+#include "compat/src/engine/engine_state.hpp"
 #include "compat/src/engine/helper_rest.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/sandbox.hpp"
@@ -23,20 +24,7 @@
 
 namespace vma::sock {
 
-constinit std::atomic<std::uint32_t> g_at_places{0};
-
 namespace {
-
-// `places`, `count` and `open` are written with the offload lock held; all are read without.
-constinit struct {
-    std::atomic<fi_vma_place *> places{nullptr};
-    std::atomic<std::uint32_t> count{0};
-    std::atomic<bool> open{false};
-    std::atomic<int> news{-1}; // an epoll set of sockets that somebody sleeps for, each until it has told once
-    std::atomic<std::uint32_t> news_number{1}; // of the set: a child's is another one than its parent's
-    std::atomic<std::uint64_t> sleeps{0};
-    std::atomic<std::uint64_t> wakes{0};
-} g_state;
 
 constexpr std::uint64_t kOneSleep = (std::uint64_t{1} << 32) + 1;
 // After news of the kernel more may come, and the helper thread is a detour: the next sleeps are on the descriptor.
@@ -68,7 +56,7 @@ std::uint64_t mark_of(const Socket &s)
 
 int open_news()
 {
-    int fd = g_state.news.load(std::memory_order_acquire);
+    int fd = g_engine.places.news.load(std::memory_order_acquire);
     if (fd >= 0)
         return fd;
     fd = libc::real.epoll_create1(EPOLL_CLOEXEC);
@@ -76,7 +64,7 @@ int open_news()
         return -1;
     fd = libc::make_private(fd);
     int none = -1;
-    if (!g_state.news.compare_exchange_strong(none, fd, std::memory_order_acq_rel)) {
+    if (!g_engine.places.news.compare_exchange_strong(none, fd, std::memory_order_acq_rel)) {
         libc::close_private(fd);
         return none;
     }
@@ -87,7 +75,7 @@ int open_news()
 // False: the thread is to hear of the kernel itself.
 bool hears_of_kernel(Socket &s, int fd)
 {
-    const std::uint32_t number = g_state.news_number.load(std::memory_order_relaxed);
+    const std::uint32_t number = g_engine.places.news_number.load(std::memory_order_relaxed);
     if (s.kernel_told.load(std::memory_order_acquire) == number) {
         if (const std::uint8_t news = s.news_of_kernel.load(std::memory_order_relaxed); news != 0)
             s.news_of_kernel.store(news - 1, std::memory_order_relaxed);
@@ -129,44 +117,44 @@ void open_places(const fi_vma_places &places)
 {
     constexpr std::size_t kStride = sizeof(fi_vma_place) / sizeof(fi_vma_place::turn);
     libc::set_signal_turns(&places.places->turn, kStride);
-    g_state.count.store(places.count, std::memory_order_relaxed);
-    g_state.places.store(places.places, std::memory_order_release);
-    g_state.open.store(true, std::memory_order_seq_cst);
+    g_engine.places.count.store(places.count, std::memory_order_relaxed);
+    g_engine.places.places.store(places.places, std::memory_order_release);
+    g_engine.places.open.store(true, std::memory_order_seq_cst);
 }
 
 bool close_places()
 {
     constexpr int kMostLooks = 1000; // a second: who has left its sleep by a jump may be counted until its thread ends
-    g_state.open.store(false, std::memory_order_seq_cst);
-    for (int i = 0; i < kMostLooks && g_at_places.load(std::memory_order_seq_cst) != 0; ++i) {
+    g_engine.places.open.store(false, std::memory_order_seq_cst);
+    for (int i = 0; i < kMostLooks && g_engine.places.sleepers.load(std::memory_order_seq_cst) != 0; ++i) {
         kick_sleepers();
         libc::real.poll(nullptr, 0, 1);
     }
-    if (g_at_places.load(std::memory_order_seq_cst) != 0)
+    if (g_engine.places.sleepers.load(std::memory_order_seq_cst) != 0)
         return false;
     libc::set_signal_turns(nullptr, 0);
-    g_state.places.store(nullptr, std::memory_order_release);
+    g_engine.places.places.store(nullptr, std::memory_order_release);
     return true;
 }
 
 void places_after_fork_in_child()
 {
     libc::set_signal_turns(nullptr, 0);
-    g_state.open.store(false, std::memory_order_relaxed);
-    g_state.places.store(nullptr, std::memory_order_relaxed);
-    g_state.news_number.fetch_add(1, std::memory_order_relaxed);
-    g_at_places.store(0, std::memory_order_relaxed);
-    g_state.sleeps.store(0, std::memory_order_relaxed);
-    g_state.wakes.store(0, std::memory_order_relaxed);
-    if (const int fd = g_state.news.exchange(-1, std::memory_order_relaxed); fd >= 0)
+    g_engine.places.open.store(false, std::memory_order_relaxed);
+    g_engine.places.places.store(nullptr, std::memory_order_relaxed);
+    g_engine.places.news_number.fetch_add(1, std::memory_order_relaxed);
+    g_engine.places.sleepers.store(0, std::memory_order_relaxed);
+    g_engine.places.sleeps.store(0, std::memory_order_relaxed);
+    g_engine.places.wakes.store(0, std::memory_order_relaxed);
+    if (const int fd = g_engine.places.news.exchange(-1, std::memory_order_relaxed); fd >= 0)
         libc::close_private(fd); // the parent's
 }
 
 std::uint32_t place_for_input(Socket &s, int fd)
 {
-    const std::uint32_t count = g_state.count.load(std::memory_order_relaxed);
-    if (!g_state.open.load(std::memory_order_acquire) || ring_of(s) != kMainRing || sandboxed() || !offloaded(s) ||
-        g_remote_devices.load(std::memory_order_relaxed) != 0)
+    const std::uint32_t count = g_engine.places.count.load(std::memory_order_relaxed);
+    if (!g_engine.places.open.load(std::memory_order_acquire) || ring_of(s) != kMainRing || sandboxed() ||
+        !offloaded(s) || g_engine.devices.open.load(std::memory_order_relaxed) != 0)
         return kNoPlace;
     const LockGuard guard(s.rx_lock); // its endpoint stays
     const std::uint32_t place = comes_by_endpoint(s) ? place_of(s, count) : kNoPlace;
@@ -175,12 +163,13 @@ std::uint32_t place_for_input(Socket &s, int fd)
 
 PlaceSleeps sleeps_at_places()
 {
-    return {g_state.sleeps.load(std::memory_order_relaxed), g_state.wakes.load(std::memory_order_relaxed)};
+    return {g_engine.places.sleeps.load(std::memory_order_relaxed),
+            g_engine.places.wakes.load(std::memory_order_relaxed)};
 }
 
 int kernel_news_fd()
 {
-    return g_state.news.load(std::memory_order_acquire);
+    return g_engine.places.news.load(std::memory_order_acquire);
 }
 
 void tell_kernel_news()
@@ -188,7 +177,7 @@ void tell_kernel_news()
     constexpr int kMost = 64;
     epoll_event events[kMost];
     const int n = libc::real.epoll_wait(kernel_news_fd(), events, kMost, 0);
-    const LockGuard guard(g_offload_lock); // none becomes another one meanwhile
+    const LockGuard guard(g_offload.lock); // none becomes another one meanwhile
     for (int i = 0; i < n; ++i) {
         Socket &s = *socket_by_index(static_cast<std::uint32_t>(events[i].data.u64));
         if (mark_of(s) != events[i].data.u64)
@@ -207,12 +196,12 @@ void tell_kernel_news()
 // ends at once.
 void Sleeper::enter_place(std::uint32_t place)
 {
-    g_at_places.fetch_add(1, std::memory_order_seq_cst);
-    if (!g_state.open.load(std::memory_order_seq_cst)) {
-        g_at_places.fetch_sub(1, std::memory_order_relaxed);
+    g_engine.places.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    if (!g_engine.places.open.load(std::memory_order_seq_cst)) {
+        g_engine.places.sleepers.fetch_sub(1, std::memory_order_relaxed);
         return;
     }
-    place_ = g_state.places.load(std::memory_order_acquire) + place;
+    place_ = g_engine.places.places.load(std::memory_order_acquire) + place;
     turn_ = __atomic_load_n(&place_->turn, __ATOMIC_SEQ_CST);
     __atomic_fetch_add(&place_->asleep, kOneSleep, __ATOMIC_SEQ_CST);
     libc::set_signal_wake_fd(libc::kTurnAtPlace - static_cast<int>(place));
@@ -221,11 +210,12 @@ void Sleeper::enter_place(std::uint32_t place)
 // In a child that a handler has made meanwhile, it is the parent's.
 void Sleeper::leave_place() const
 {
-    const fi_vma_place *const places = g_state.places.load(std::memory_order_acquire);
-    if (places == nullptr || place_ < places || place_ >= places + g_state.count.load(std::memory_order_relaxed))
+    const fi_vma_place *const places = g_engine.places.places.load(std::memory_order_acquire);
+    if (places == nullptr || place_ < places ||
+        place_ >= places + g_engine.places.count.load(std::memory_order_relaxed))
         return;
     __atomic_fetch_sub(&place_->asleep, 1, __ATOMIC_SEQ_CST);
-    g_at_places.fetch_sub(1, std::memory_order_relaxed);
+    g_engine.places.sleepers.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Sleeper::sleep_at_place(std::int64_t until_ns) const
@@ -239,10 +229,10 @@ void Sleeper::sleep_at_place(std::int64_t until_ns) const
             return;
         limit = mux::to_timespec(left);
     }
-    g_state.sleeps.fetch_add(1, std::memory_order_relaxed);
+    g_engine.places.sleeps.fetch_add(1, std::memory_order_relaxed);
     wait_cancellably(place_->turn, turn_, until_ns != kForever ? &limit : nullptr);
     if (__atomic_load_n(&place_->turn, __ATOMIC_RELAXED) != turn_)
-        g_state.wakes.fetch_add(1, std::memory_order_relaxed);
+        g_engine.places.wakes.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Sleeper::wake() const

@@ -19,7 +19,17 @@ void open_places(const fi_vma_places &places);
 bool close_places();
 void places_after_fork_in_child();
 
-extern std::atomic<std::uint32_t> g_at_places; // threads that sleep at one, or are about to; they count themselves
+// `places`, `count` and `open` are written with the offload lock held; all are read without.
+struct Places {
+    std::atomic<std::uint32_t> sleepers{0}; // threads that sleep at one, or are about to; they count themselves
+    std::atomic<fi_vma_place *> places{nullptr};
+    std::atomic<std::uint32_t> count{0};
+    std::atomic<bool> open{false};
+    std::atomic<int> news{-1}; // an epoll set of sockets that somebody sleeps for, each until it has told once
+    std::atomic<std::uint32_t> news_number{1}; // of the set: a child's is another one than its parent's
+    std::atomic<std::uint64_t> sleeps{0};
+    std::atomic<std::uint64_t> wakes{0};
+};
 
 // By the counters.
 struct PlaceSleeps {

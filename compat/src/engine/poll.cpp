@@ -10,6 +10,7 @@
 #include "compat/src/base/read_queue.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/places.hpp"
+#include "compat/src/engine/ring_table.hpp"
 #include "compat/src/engine/rings.hpp"
 #include "compat/src/engine/sink.hpp"
 #include "compat/src/libc/real.hpp"
@@ -44,7 +45,7 @@ unsigned drain(unsigned most)
 
 RingMask open_rings(RingMask rings)
 {
-    return rings & (kMainRing | g_more_rings.open.load(std::memory_order_acquire));
+    return rings & (kMainRing | g_engine.more_rings.open.load(std::memory_order_acquire));
 }
 
 namespace {
@@ -83,9 +84,9 @@ unsigned read_remote_queue(Device &d)
 {
     unsigned n = 0;
     each_remote_device([&n](Device &d) {
-        const std::uint32_t taken = udp::g_main_arrivals.taken;
+        const std::uint32_t taken = g_engine.arrivals.taken;
         unsigned found = read_remote_queue(d);
-        found += udp::g_main_arrivals.taken - taken;
+        found += g_engine.arrivals.taken - taken;
         if (found != 0)
             note_hit(d.hits, d.most, found);
         n += found;
@@ -96,11 +97,11 @@ unsigned read_remote_queue(Device &d)
 unsigned poll_locked()
 {
     Device &local = g_engine.objects;
-    const std::uint32_t taken = udp::g_main_arrivals.taken;
-    const unsigned n = read_queue(local) + (udp::g_main_arrivals.taken - taken);
+    const std::uint32_t taken = g_engine.arrivals.taken;
+    const unsigned n = read_queue(local) + (g_engine.arrivals.taken - taken);
     if (n != 0)
         note_hit(local.hits, local.most, n);
-    return g_remote_devices.load(std::memory_order_relaxed) == 0 ? n : n + poll_remote();
+    return g_engine.devices.open.load(std::memory_order_relaxed) == 0 ? n : n + poll_remote();
 }
 
 template <typename Poll> unsigned poll_if_free(Poll poll)
@@ -140,9 +141,9 @@ unsigned engine_poll_direct(udp::Direct &direct, RingMask rings)
     if (rings != kMainRing) [[unlikely]]
         return poll_more_rings(rings, &direct);
     return poll_if_free([&direct] {
-        udp::g_main_arrivals.direct = &direct;
+        g_engine.arrivals.direct = &direct;
         const unsigned n = poll_locked();
-        udp::g_main_arrivals.direct = nullptr;
+        g_engine.arrivals.direct = nullptr;
         return n;
     });
 }
@@ -190,7 +191,7 @@ bool arm_queues()
         return true;
     if (!arm(g_engine.objects, g_engine.objects.cq->fid))
         return false;
-    if (g_remote_devices.load(std::memory_order_acquire) == 0) [[likely]]
+    if (g_engine.devices.open.load(std::memory_order_acquire) == 0) [[likely]]
         return true;
     const LockGuard guard(g_engine.poll_lock); // none is closed meanwhile
     return arm_remote_queues();
@@ -231,7 +232,8 @@ bool will_be_woken(const std::atomic<std::uint32_t> &asleep, int fd)
 bool engine_watches_itself()
 {
     // A rate limit of a device's endpoint is kept by who reads its queue.
-    return g_remote_devices.load(std::memory_order_relaxed) == 0 && will_be_woken(g_engine.asleep, engine_wait_fd());
+    return g_engine.devices.open.load(std::memory_order_relaxed) == 0 &&
+           will_be_woken(g_engine.asleep, engine_wait_fd());
 }
 
 void engine_leave(RingMask rings)
@@ -239,7 +241,7 @@ void engine_leave(RingMask rings)
     if (rings != kMainRing) [[unlikely]]
         leave_more_rings(rings);
     if ((rings & kMainRing) == 0 || (g_engine.asleep.load(std::memory_order_seq_cst) == 0 &&
-                                     g_at_places.load(std::memory_order_seq_cst) == 0)) [[likely]]
+                                     g_engine.places.sleepers.load(std::memory_order_seq_cst) == 0)) [[likely]]
         return;
     while (!arm_queues())
         drain(UINT32_MAX);

@@ -9,6 +9,7 @@
 #include <rdma/fi_ext_vma.h>
 
 #include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/engine_state.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/places.hpp"
 #include "compat/src/engine/ring_table.hpp"
@@ -89,9 +90,9 @@ void tell_queues()
     if (const Device &d = engine_objects(); d.cq != nullptr)
         queues[count++] =
             queue_of(stats::RingKind::kLocal, "local", *d.cq, {engine_polls(), d.hits, d.most, sleeps_at_places()});
-    for (RingMask left = g_more_rings.open.load(std::memory_order_acquire); left != 0; left &= left - 1) {
+    for (RingMask left = g_engine.more_rings.open.load(std::memory_order_acquire); left != 0; left &= left - 1) {
         const auto place = static_cast<unsigned>(__builtin_ctzll(left));
-        const Ring &r = g_rings[place];
+        const Ring &r = g_engine.rings[place];
         queues[count++] = queue_of(stats::RingKind::kLocal, name_of_ring(place), *r.cq,
                                    {r.polls.load(std::memory_order_relaxed), r.hits, r.most});
     }

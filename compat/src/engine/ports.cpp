@@ -9,16 +9,11 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/device.hpp"
+#include "compat/src/engine/engine_state.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/provider.hpp"
 
 namespace vma::sock {
-
-namespace {
-
-constinit std::atomic<PortsState> g_state{PortsState::kUnasked};
-
-} // namespace
 
 bool ports_are_named()
 {
@@ -41,14 +36,14 @@ bool is_named_port(const char *name)
 
 PortsState ports_state()
 {
-    return g_state.load(std::memory_order_acquire);
+    return g_engine.devices.ports.load(std::memory_order_acquire);
 }
 
 void ask_for_ports()
 {
     if (ports_state() != PortsState::kUnasked)
         return;
-    g_state.store(PortsState::kAsked, std::memory_order_release);
+    g_engine.devices.ports.store(PortsState::kAsked, std::memory_order_release);
     engine_wake_helper();
 }
 
@@ -61,12 +56,12 @@ void open_named_ports()
                 remote_device(*info);
         engine_objects().process->freeinfo(list);
     }
-    g_state.store(PortsState::kTried, std::memory_order_release);
+    g_engine.devices.ports.store(PortsState::kTried, std::memory_order_release);
 }
 
 void ports_after_fork_in_child()
 {
-    g_state.store(PortsState::kUnasked, std::memory_order_relaxed);
+    g_engine.devices.ports.store(PortsState::kUnasked, std::memory_order_relaxed);
 }
 
 } // namespace vma::sock

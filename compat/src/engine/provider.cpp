@@ -18,6 +18,7 @@
 #include "compat/src/engine/device.hpp"
 #include "compat/src/engine/fork_handlers.hpp"
 #include "compat/src/engine/helper_thread.hpp"
+#include "compat/src/engine/loading.hpp"
 #include "compat/src/engine/ports.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/provider_text.hpp"
@@ -50,12 +51,6 @@ void log(int level, const char *subsystem, const char *text)
 }
 
 constexpr fi_vma_log kLog = {logs, log};
-
-// Set once, by the thread that loads it.
-constinit struct {
-    fi_provider *it = nullptr;
-    char gro_streams[16] = {}; // it keeps the address
-} g_provider;
 
 // Those that devices of this host need, and what they open in turn: not later, with a lock of ours held.
 void open_libraries(fi_provider &provider, bool rdma, bool ports)
@@ -102,26 +97,26 @@ fi_provider *begin(const char *path)
 
 void load_provider()
 {
-    if (g_provider.it != nullptr || config::is_refused()) // as sockets that it has from others
+    if (g_loading.provider != nullptr || config::is_refused()) // as sockets that it has from others
         return;
     measure_stack(); // looks up a name, as long as no lock is held
     loading_provider(true);
-    g_provider.it = begin(config::provider_path());
+    g_loading.provider = begin(config::provider_path());
     loading_provider(false);
 }
 
 void open_rdma_libraries()
 {
-    if (g_provider.it == nullptr)
+    if (g_loading.provider == nullptr)
         return;
     loading_provider(true);
-    open_libraries(*g_provider.it, rdma_is_here(), false);
+    open_libraries(*g_loading.provider, rdma_is_here(), false);
     loading_provider(false);
 }
 
 fi_provider *provider()
 {
-    return g_provider.it;
+    return g_loading.provider;
 }
 
 int find_device(fi_provider &provider, Want want, const Addresses *addresses, fi_info *&info)
@@ -194,8 +189,8 @@ void introduce_provider(const fi_ops_vma_process &process)
     process.set_log(&kLog);
     process.set_directory(offers_directory()); // the program may have thrown its environment away
     if (process.size > offsetof(fi_ops_vma_process, set_gro_streams)) { // VMA_PROVIDER may name an older one
-        std::snprintf(g_provider.gro_streams, sizeof g_provider.gro_streams, "%u", config::params().gro_streams_max);
-        process.set_gro_streams(g_provider.gro_streams);
+        std::snprintf(g_loading.gro_streams, sizeof g_loading.gro_streams, "%u", config::params().gro_streams_max);
+        process.set_gro_streams(g_loading.gro_streams);
     }
     if (process.size > offsetof(fi_ops_vma_process, set_huge_pages))
         process.set_huge_pages(kind_of_pages());

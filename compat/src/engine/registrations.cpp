@@ -8,26 +8,19 @@
 #include <rdma/fi_ext_vma.h>
 
 #include "compat/src/engine/objects.hpp"
+#include "compat/src/engine/tables.hpp"
 #include "compat/src/libc/sections.hpp"
 
 namespace vma::sock {
 
-namespace {
+[[VMA_TABLE]] constinit EngineTables g_engine_tables;
 
-struct Region {
-    void *address = nullptr;
-    std::size_t length = 0;
-    const Device *device = nullptr;
-    fid_mr *mr = nullptr; // nullptr: the place is free
-    std::uint32_t key = 0;
-    std::uint32_t users = 0;
-};
-[[VMA_TABLE]] constinit Region g_regions[kMostRegions]; // offload lock
+namespace {
 
 template <typename Take> bool each_region(const void *address, std::size_t length, Take take)
 {
     bool any = false;
-    for (Region &r : g_regions) {
+    for (Region &r : g_engine_tables.regions) {
         if (r.mr == nullptr || r.address != address || r.length != length)
             continue;
         any = true;
@@ -44,7 +37,7 @@ void drop(Region &r)
 
 Region *free_place()
 {
-    for (Region &r : g_regions)
+    for (Region &r : g_engine_tables.regions)
         if (r.mr == nullptr)
             return &r;
     return nullptr;
@@ -88,7 +81,7 @@ int register_on_all(void *address, std::size_t length)
 
 int register_memory(void *address, std::size_t length, std::uint32_t &key)
 {
-    const LockGuard guard(g_offload_lock);
+    const LockGuard guard(g_offload.lock);
     if (!each_region(address, length, [](Region &r) { ++r.users; }))
         if (const int error = register_on_all(address, length); error != 0)
             return error;
@@ -100,7 +93,7 @@ int register_memory(void *address, std::size_t length, std::uint32_t &key)
 
 int deregister_memory(void *address, std::size_t length)
 {
-    const LockGuard guard(g_offload_lock);
+    const LockGuard guard(g_offload.lock);
     const bool any = each_region(address, length, [](Region &r) {
         if (--r.users == 0)
             drop(r);
@@ -110,14 +103,14 @@ int deregister_memory(void *address, std::size_t length)
 
 void forget_registrations(const Device &d)
 {
-    for (Region &r : g_regions)
+    for (Region &r : g_engine_tables.regions)
         if (r.mr != nullptr && r.device == &d)
             drop(r);
 }
 
 void registrations_after_fork_in_child()
 {
-    for (Region &r : g_regions)
+    for (Region &r : g_engine_tables.regions)
         r = Region{};
 }
 

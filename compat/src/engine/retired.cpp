@@ -5,6 +5,7 @@
 
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/objects.hpp"
+#include "compat/src/engine/tables.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/table/socket_sets.hpp"
 #include "compat/src/table/stream.hpp"
@@ -15,18 +16,12 @@ namespace {
 
 constexpr int kMostAtOnce = 8; // no other thread polls meanwhile
 
-// Written with the offload lock held.
-[[VMA_TABLE]] constinit struct {
-    std::atomic<bool> may_close{false}; // there are some, and no fork is on its way
-    SocketSet sockets;                  // whose `retired` counts
-} g_retired;
-
 void close_next(int most)
 {
     engine_exclude_polling(true, kAllRings);
     int next = -1;
-    for (int i = 0; i < most && (next = g_retired.sockets.next(0, pool_size() - 1)) >= 0; ++i) {
-        g_retired.sockets.remove(next);
+    for (int i = 0; i < most && (next = g_engine_tables.retired.next(0, pool_size() - 1)) >= 0; ++i) {
+        g_engine_tables.retired.remove(next);
         fi_close(&socket_by_index(static_cast<std::uint32_t>(next))->retired->fid);
         --engine_device().users;
     }
@@ -35,7 +30,7 @@ void close_next(int most)
 
 bool any_retired()
 {
-    return pool_size() != 0 && g_retired.sockets.next(0, pool_size() - 1) >= 0;
+    return pool_size() != 0 && g_engine_tables.retired.next(0, pool_size() - 1) >= 0;
 }
 
 } // namespace
@@ -43,38 +38,38 @@ bool any_retired()
 bool retire(Socket &s, fid_ep &endpoint)
 {
     const int index = static_cast<int>(s.index);
-    if (g_retired.sockets.has(index))
+    if (g_engine_tables.retired.has(index))
         return false;
     s.retired = &endpoint;
-    g_retired.sockets.add(index);
+    g_engine_tables.retired.add(index);
     return true;
 }
 
 void retired_must_stay()
 {
-    g_retired.may_close.store(false, std::memory_order_release);
+    g_engine_tables.may_close_retired.store(false, std::memory_order_release);
 }
 
 void retired_may_go()
 {
-    g_retired.may_close.store(any_retired(), std::memory_order_release);
+    g_engine_tables.may_close_retired.store(any_retired(), std::memory_order_release);
 }
 
 void wake_for_retired()
 {
-    if (g_retired.may_close.load(std::memory_order_relaxed))
+    if (g_engine_tables.may_close_retired.load(std::memory_order_relaxed))
         engine_wake_helper();
 }
 
 bool close_some_retired()
 {
-    if (!g_retired.may_close.load(std::memory_order_acquire))
+    if (!g_engine_tables.may_close_retired.load(std::memory_order_acquire))
         return false;
-    const LockGuard guard(g_offload_lock);
+    const LockGuard guard(g_offload.lock);
     if (any_retired())
         close_next(kMostAtOnce);
     if (any_retired())
-        return g_retired.may_close.load(std::memory_order_relaxed);
+        return g_engine_tables.may_close_retired.load(std::memory_order_relaxed);
     retired_must_stay();
     return false;
 }
@@ -83,13 +78,14 @@ void close_all_retired()
 {
     while (any_retired())
         close_next(kMostAtOnce);
-    g_retired.may_close.store(false, std::memory_order_relaxed);
+    g_engine_tables.may_close_retired.store(false, std::memory_order_relaxed);
 }
 
 void retired_after_fork_in_child()
 {
-    each_index(g_retired.sockets, [](std::uint32_t index) { g_retired.sockets.remove(static_cast<int>(index)); });
-    g_retired.may_close.store(false, std::memory_order_relaxed);
+    each_index(g_engine_tables.retired,
+               [](std::uint32_t index) { g_engine_tables.retired.remove(static_cast<int>(index)); });
+    g_engine_tables.may_close_retired.store(false, std::memory_order_relaxed);
 }
 
 } // namespace vma::sock

@@ -14,9 +14,12 @@
 #include "compat/src/config/once.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/engine_state.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ring_table.hpp"
 #include "compat/src/engine/rings.hpp"
+#include "compat/src/engine/tables.hpp"
+#include "compat/src/engine/this_thread.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/table/observers.hpp"
 #include "compat/src/table/stream.hpp"
@@ -34,9 +37,6 @@ bool moves(std::int32_t logic)
 
 // ---- cores that threads were attached to
 
-[[VMA_TABLE]] constinit std::atomic<std::uint16_t> g_attached[config::kMaxCpus]; // threads a core; any thread
-[[gnu::tls_model("initial-exec")]] thread_local constinit bool t_attached = false;
-
 // The processor with the fewest threads attached, of those that this thread may run on; -1: they are not to be had.
 int least_attached()
 {
@@ -46,8 +46,8 @@ int least_attached()
         return -1;
     int best = -1;
     for (std::size_t cpu = 0; cpu < config::kMaxCpus; ++cpu) {
-        if (mask.has(cpu) && (best < 0 || g_attached[cpu].load(std::memory_order_relaxed) <
-                                              g_attached[best].load(std::memory_order_relaxed)))
+        if (mask.has(cpu) && (best < 0 || g_engine_tables.attached[cpu].load(std::memory_order_relaxed) <
+                                              g_engine_tables.attached[best].load(std::memory_order_relaxed)))
             best = static_cast<int>(cpu);
     }
     return best;
@@ -56,9 +56,9 @@ int least_attached()
 // Once a thread: it stays on one processor from here on. One that can't be attached runs on.
 void attach_thread()
 {
-    if (t_attached)
+    if (t_engine.attached)
         return;
-    t_attached = true;
+    t_engine.attached = true;
     const int cpu = least_attached();
     if (cpu < 0)
         return;
@@ -70,7 +70,7 @@ void attach_thread()
                 strerror(errno));
         return;
     }
-    g_attached[cpu].fetch_add(1, std::memory_order_relaxed);
+    g_engine_tables.attached[cpu].fetch_add(1, std::memory_order_relaxed);
     VMA_LOG(kDebug, "the thread is attached to processor %d (VMA_RING_ALLOCATION_LOGIC_RX=31)", cpu);
 }
 
@@ -125,7 +125,7 @@ unsigned most_rings()
 unsigned find_ring(const RingKey &key)
 {
     for (unsigned i = 1; i < kMostRings; ++i)
-        if (g_rings[i].users != 0 && g_rings[i].key == key)
+        if (g_engine.rings[i].users != 0 && g_engine.rings[i].key == key)
             return i;
     return 0;
 }
@@ -134,7 +134,7 @@ unsigned find_ring(const RingKey &key)
 unsigned unused_ring()
 {
     for (unsigned i = 1; i < most_rings(); ++i)
-        if (g_rings[i].users == 0)
+        if (g_engine.rings[i].users == 0)
             return i;
     return 0;
 }
@@ -143,16 +143,16 @@ unsigned least_used_ring()
 {
     unsigned best = 0;
     for (unsigned i = 1; i < most_rings(); ++i)
-        if (g_rings[i].cq != nullptr && g_rings[i].users < g_rings[best].users)
+        if (g_engine.rings[i].cq != nullptr && g_engine.rings[i].users < g_engine.rings[best].users)
             best = i;
     return best;
 }
 
 bool is_open(unsigned ring)
 {
-    if (g_rings[ring].cq != nullptr)
+    if (g_engine.rings[ring].cq != nullptr)
         return true;
-    const int result = open_ring(g_rings[ring]);
+    const int result = open_ring(g_engine.rings[ring]);
     if (result != 0 && config::is_first(config::Once::kNoRing))
         VMA_LOG(kWarn, "cannot open a ring: %s; its connections share another one (VMA_RING_ALLOCATION_LOGIC_RX)",
                 strerror(-result));
@@ -168,7 +168,7 @@ unsigned choose_ring(const RingKey &key)
     const unsigned fresh = unused_ring();
     if (fresh == 0 || !is_open(fresh))
         return least_used_ring();
-    g_rings[fresh].key = key;
+    g_engine.rings[fresh].key = key;
     return fresh;
 }
 
@@ -218,7 +218,7 @@ void claim_ring(Socket &s)
 unsigned enter_ring(Socket &s)
 {
     const unsigned ring = choose_ring(s.ring_claim.key);
-    ++g_rings[ring].users;
+    ++g_engine.rings[ring].users;
     s.ring = static_cast<std::uint8_t>(ring);
     s.ring_bit = RingMask{1} << ring;
     return ring;
@@ -230,7 +230,7 @@ void enter_datagram_ring(Socket &s)
     std::uint32_t user_id = 0;
     const bool per_set = logic_of(s, user_id) == kLogicPerSet;
     s.ring_claim.key = per_set ? key_of(s, kLogicPerSet, user_id) : RingKey{};
-    if (enter_ring(s) == 0 || has_datagrams(g_rings[s.ring]))
+    if (enter_ring(s) == 0 || has_datagrams(g_engine.rings[s.ring]))
         return;
     leave_ring(s);
     s.ring_claim.key = {};
@@ -239,12 +239,12 @@ void enter_datagram_ring(Socket &s)
 
 std::uint16_t datagram_port_of(const Socket &s)
 {
-    return s.ring == 0 ? engine_datagrams().port : g_rings[s.ring].datagram_port;
+    return s.ring == 0 ? engine_datagrams().port : g_engine.rings[s.ring].datagram_port;
 }
 
 void leave_ring(Socket &s)
 {
-    --g_rings[s.ring].users;
+    --g_engine.rings[s.ring].users;
     s.ring = 0;
     s.ring_bit = kMainRing;
     s.ring_claim.move.store(RingMove::kStays, std::memory_order_relaxed);
@@ -252,7 +252,7 @@ void leave_ring(Socket &s)
 
 fid_cq *queue_of_ring(const Objects &objects, unsigned ring)
 {
-    return ring == 0 ? objects.cq : g_rings[ring].cq;
+    return ring == 0 ? objects.cq : g_engine.rings[ring].cq;
 }
 
 RingMask rings_of(const Socket &s)
@@ -304,7 +304,7 @@ namespace {
 // The ring of the socket's new user is the one that it is on, or becomes so.
 bool may_stay(const Socket &s, const RingKey &wanted)
 {
-    Ring &here = g_rings[s.ring];
+    Ring &here = g_engine.rings[s.ring];
     const unsigned own = find_ring(wanted);
     if (own != 0)
         return own == s.ring;

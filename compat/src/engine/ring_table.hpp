@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The rings of this process. Private to rings.cpp and ring_choice.cpp.
+// The rings of this process. Private to the engine.
 #pragma once
 
 #include <rdma/fi_endpoint.h>
@@ -20,7 +20,7 @@ struct alignas(64) Ring {
     std::atomic<std::uint64_t> polls{0};  // written with the poll lock held
     std::uint64_t hits = 0;               // likewise, and below: polls that found something
     std::uint64_t most = 0;               // that one found
-    fid_cq *cq = nullptr;                 // once it is in g_more_rings.open
+    fid_cq *cq = nullptr;                 // once it is in more_rings.open
     int fd = -1;
     fid_ep *datagrams = nullptr;     // that come for its sockets, once there was one. Offload lock
     std::uint16_t datagram_port = 0; // of it, host byte order; 0: there is none
@@ -29,8 +29,6 @@ struct alignas(64) Ring {
     RingKey key;                     // whose it is, while it has users. Offload lock
     std::uint32_t users = 0;         // endpoints. Offload lock
 };
-
-extern Ring g_rings[kMostRings]; // offload lock; of the first, the engine's own, only `users` counts
 
 int open_ring(Ring &r); // offload lock held. 0 or a negative fi_errno, with nothing open
 

@@ -14,6 +14,7 @@
 
 #include "compat/src/base/read_queue.hpp"
 #include "compat/src/config/log.hpp"
+#include "compat/src/engine/engine_state.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ring_table.hpp"
 #include "compat/src/libc/private_fd.hpp"
@@ -22,9 +23,6 @@
 
 namespace vma::sock {
 
-constinit MoreRings g_more_rings;
-constinit Ring g_rings[kMostRings];
-
 namespace {
 
 constexpr unsigned kMostPolls = 1024; // as the engine's
@@ -32,8 +30,8 @@ constexpr std::size_t kQueue = 1024;  // at first; what doesn't fit waits with i
 
 template <typename Take> void each_ring(RingMask rings, Take take)
 {
-    for (RingMask left = rings & g_more_rings.open.load(std::memory_order_acquire); left != 0; left &= left - 1)
-        take(g_rings[__builtin_ctzll(left)]);
+    for (RingMask left = rings & g_engine.more_rings.open.load(std::memory_order_acquire); left != 0; left &= left - 1)
+        take(g_engine.rings[__builtin_ctzll(left)]);
 }
 
 unsigned read_ring(Ring &r)
@@ -115,7 +113,7 @@ int open_ring(Ring &r)
         return result;
     }
     r.cq = cq;
-    g_more_rings.open.fetch_or(RingMask{1} << (&r - g_rings), std::memory_order_release);
+    g_engine.more_rings.open.fetch_or(RingMask{1} << (&r - g_engine.rings), std::memory_order_release);
     return 0;
 }
 
@@ -189,20 +187,20 @@ Looks looks_at_more_rings()
 
 int more_rings_fd(unsigned ring)
 {
-    return g_rings[ring].fd;
+    return g_engine.rings[ring].fd;
 }
 
 // By the helper thread alone.
 int fd_of_all_rings(int first)
 {
-    if (g_more_rings.open.load(std::memory_order_relaxed) == 0)
+    if (g_engine.more_rings.open.load(std::memory_order_relaxed) == 0)
         return first;
-    int set = g_more_rings.all_fd.load(std::memory_order_relaxed);
+    int set = g_engine.more_rings.all_fd.load(std::memory_order_relaxed);
     if (set < 0) {
         set = libc::make_private(libc::real.epoll_create1(EPOLL_CLOEXEC));
         if (set < 0)
             return first; // the others are looked at in its turns
-        g_more_rings.all_fd.store(set, std::memory_order_relaxed);
+        g_engine.more_rings.all_fd.store(set, std::memory_order_relaxed);
     }
     join(set, first);
     each_ring(kAllRings, [set](const Ring &r) { join(set, r.fd); });
@@ -212,8 +210,8 @@ int fd_of_all_rings(int first)
 // The parent's queues are left where they are: the provider has closed their descriptors.
 void rings_after_fork_in_child()
 {
-    g_more_rings.open.store(0, std::memory_order_relaxed);
-    for (Ring &r : g_rings) {
+    g_engine.more_rings.open.store(0, std::memory_order_relaxed);
+    for (Ring &r : g_engine.rings) {
         r.cq = nullptr;
         r.fd = -1;
         r.datagrams = nullptr;
@@ -226,7 +224,7 @@ void rings_after_fork_in_child()
         r.polls.store(0, std::memory_order_relaxed);
         r.hits = r.most = r.polls_seen = 0;
     }
-    if (const int set = g_more_rings.all_fd.exchange(-1, std::memory_order_relaxed); set >= 0)
+    if (const int set = g_engine.more_rings.all_fd.exchange(-1, std::memory_order_relaxed); set >= 0)
         libc::close_private(set);
 }
 

@@ -23,7 +23,6 @@ struct MoreRings {
     std::atomic<RingMask> open{0};
     std::atomic<int> all_fd{-1}; // an epoll set of all queues' descriptors
 };
-extern MoreRings g_more_rings;
 unsigned poll_more_rings(RingMask rings, udp::Direct *direct = nullptr);
 unsigned drain_more_rings(RingMask rings, unsigned most);
 bool arm_more_rings(RingMask rings);

@@ -14,6 +14,7 @@
 #include "compat/src/engine/loading.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/sandbox_trial.hpp"
+#include "compat/src/engine/tables.hpp"
 #include "compat/src/libc/seccomp.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/stats/region.hpp"
@@ -22,16 +23,7 @@
 
 namespace vma::sock {
 
-[[VMA_STARTUP_DATA]] constinit std::atomic<bool> g_sandboxed{false};
-
 namespace {
-
-// Set before the first socket, then with the offload lock held.
-constinit struct {
-    libc::Seccomp inherited = {};
-    bool looked = false; // since then only now and then
-    std::uint32_t looks = 0;
-} g_filters;
 
 void say(const libc::Seccomp &now, const char *refused)
 {
@@ -52,8 +44,8 @@ void say(const libc::Seccomp &now, const char *refused)
 
 void begin_sandbox()
 {
-    g_sandboxed.store(true, std::memory_order_seq_cst);
-    mux::g_oversubscription.until.store(mux::kNoTurns, std::memory_order_release);
+    g_process.sandboxed.store(true, std::memory_order_seq_cst);
+    g_process.oversubscription.until.store(mux::kNoTurns, std::memory_order_release);
 }
 
 // What the library has taken of the heap, and has just given back, must not make the program's next malloc() or free()
@@ -72,7 +64,7 @@ bool look()
     const libc::Seccomp now = libc::seccomp_of_thread();
     if (now.mode == 0)
         return true;
-    const bool inherited = now == g_filters.inherited && now.filters > 0;
+    const bool inherited = now == g_engine_tables.sandbox.inherited && now.filters > 0;
     const char *const refused = inherited ? refused_call() : nullptr;
     if (inherited && refused == nullptr)
         return true;
@@ -85,16 +77,16 @@ bool look()
 
 void remember_inherited_filters()
 {
-    g_filters.inherited = libc::seccomp_of_thread();
+    g_engine_tables.sandbox.inherited = libc::seccomp_of_thread();
 }
 
 bool filters_allow()
 {
     if (sandboxed())
         return false;
-    if (!g_filters.looked)
-        g_filters.looked = look();
-    return g_filters.looked;
+    if (!g_engine_tables.sandbox.looked)
+        g_engine_tables.sandbox.looked = look();
+    return g_engine_tables.sandbox.looked;
 }
 
 bool meets_filter()
@@ -102,11 +94,14 @@ bool meets_filter()
     constexpr std::uint32_t kFirst = 8;
     if (sandboxed())
         return true;
-    const bool first = !g_filters.looked;
+    const bool first = !g_engine_tables.sandbox.looked;
     if (!filters_allow())
         return true;
-    ++g_filters.looks;
-    return !first && (g_filters.looks <= kFirst || (g_filters.looks & (g_filters.looks - 1)) == 0) && !look();
+    ++g_engine_tables.sandbox.looks;
+    return !first &&
+           (g_engine_tables.sandbox.looks <= kFirst ||
+            (g_engine_tables.sandbox.looks & (g_engine_tables.sandbox.looks - 1)) == 0) &&
+           !look();
 }
 
 void stay_in_sandbox()

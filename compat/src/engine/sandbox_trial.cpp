@@ -29,6 +29,7 @@
 #include <cstdio>
 #include <iterator>
 
+#include "compat/src/engine/tables.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/sections.hpp"
 
@@ -45,14 +46,6 @@ struct Trial {
     long arguments[6];
 };
 
-// Offload lock, and the child's while its parent waits.
-[[VMA_TABLE]] constinit struct {
-    bool tried = false;
-    const char *refused = nullptr;
-    std::atomic<std::size_t> passed{0}; // the child's
-    long room[512] = {};                // for what calls write, and nobody reads
-    alignas(16) char stack[std::size_t{32} << 10] = {};
-} g_trial;
 constexpr long g_zeros[2] = {};
 constexpr char g_nothing[] = "";
 constexpr char g_name[] = "x";
@@ -65,7 +58,7 @@ long value_of(long argument)
     const void *address = nullptr;
     switch (argument) {
     case kRoom:
-        address = g_trial.room;
+        address = g_engine_tables.sandbox.room;
         break;
     case kZeros:
         address = g_zeros;
@@ -221,7 +214,7 @@ int try_all(void *)
     for (const Trial &t : kTrials) {
         if (!passes(t))
             break;
-        g_trial.passed.fetch_add(1, std::memory_order_relaxed);
+        g_engine_tables.sandbox.passed.fetch_add(1, std::memory_order_relaxed);
     }
     for (;;)
         libc::real.syscall(SYS_exit, 0);
@@ -242,13 +235,14 @@ const char *try_in_child()
 {
     if (!is_kernel_new_enough())
         return "what can't be tried with a kernel before 5.16";
-    g_trial.passed.store(0, std::memory_order_relaxed);
+    g_engine_tables.sandbox.passed.store(0, std::memory_order_relaxed);
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before); // no handler of the program's runs in the child
-    const int child = libc::real.clone(&try_all, g_trial.stack + sizeof g_trial.stack, CLONE_VM | CLONE_VFORK, nullptr);
-    const std::size_t passed = g_trial.passed.load(std::memory_order_relaxed);
+    const int child = libc::real.clone(&try_all, g_engine_tables.sandbox.stack + sizeof g_engine_tables.sandbox.stack,
+                                       CLONE_VM | CLONE_VFORK, nullptr);
+    const std::size_t passed = g_engine_tables.sandbox.passed.load(std::memory_order_relaxed);
     if (child > 0 && passed != 0)
         while (libc::real.syscall(SYS_wait4, child, nullptr, __WCLONE, nullptr) < 0 && errno == EINTR) {
         }
@@ -262,13 +256,13 @@ const char *try_in_child()
 
 const char *refused_call()
 {
-    if (!g_trial.tried) {
+    if (!g_engine_tables.sandbox.tried) {
         const int saved = errno;
-        g_trial.refused = try_in_child();
+        g_engine_tables.sandbox.refused = try_in_child();
         errno = saved;
-        g_trial.tried = true;
+        g_engine_tables.sandbox.tried = true;
     }
-    return g_trial.refused;
+    return g_engine_tables.sandbox.refused;
 }
 
 } // namespace vma::sock

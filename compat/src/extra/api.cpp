@@ -7,6 +7,7 @@
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/extra/calls.hpp"
+#include "compat/src/extra/shared.hpp"
 #include "compat/src/libc/sections.hpp"
 
 namespace vma::extra {
@@ -20,7 +21,7 @@ constexpr std::uint64_t kAlways =
     VMA_EXTRA_API_GET_SOCKET_NETWORK_HEADER | VMA_EXTRA_API_ADD_RING_PROFILE | VMA_EXTRA_API_REGISTER_MEMORY_ON_RING |
     VMA_EXTRA_API_DEREGISTER_MEMORY_ON_RING | VMA_EXTRA_API_MODIFY_RING | VMA_EXTRA_API_IOCTL;
 
-[[VMA_STARTUP_DATA]] constinit vma_api_t g_api = {
+constexpr vma_api_t kTable = {
     .register_recv_callback = register_recv_callback,
     .recvfrom_zcopy = recvfrom_zcopy,
     .free_packets = free_packets,
@@ -43,7 +44,7 @@ constexpr std::uint64_t kAlways =
     .vma_extra_supported_mask = kAlways,
     .ioctl = set_allocator,
 };
-static_assert(sizeof(g_api) == 168);
+static_assert(sizeof(kTable) == 168);
 
 void complete_mask()
 {
@@ -51,10 +52,12 @@ void complete_mask()
     if (config::params().socketxtreme)
         mask |= VMA_EXTRA_API_SOCKETXTREME_POLL | VMA_EXTRA_API_SOCKETXTREME_FREE_VMA_PACKETS |
                 VMA_EXTRA_API_SOCKETXTREME_REF_VMA_BUFF | VMA_EXTRA_API_SOCKETXTREME_FREE_VMA_BUFF;
-    __atomic_store_n(&g_api.vma_extra_supported_mask, mask, __ATOMIC_RELAXED);
+    __atomic_store_n(&g_api.table.vma_extra_supported_mask, mask, __ATOMIC_RELAXED);
 }
 
 } // namespace
+
+[[VMA_STARTUP_DATA]] constinit Api g_api = {.table = kTable, .accept = nullptr};
 
 constexpr socklen_t kPointer = sizeof(void *);
 
@@ -66,7 +69,7 @@ bool answer(int fd, int level, int name, void *value, socklen_t *length, int &re
         return false;
     config::load_params();
     complete_mask();
-    vma_api_t *const api = &g_api;
+    vma_api_t *const api = &g_api.table;
     memcpy(value, &api, kPointer);
     *length = kPointer;
     result = 0;

@@ -14,6 +14,7 @@
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/extra/packets.hpp"
 #include "compat/src/extra/receive.hpp"
+#include "compat/src/extra/shared.hpp"
 #include "compat/src/extra/state.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/table/calls.hpp"
@@ -23,7 +24,6 @@ namespace vma::extra {
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
-constinit std::atomic<std::uint32_t> g_callbacks{0}; // that were ever registered; any thread
 
 struct Names {
     sockaddr_storage from = {};
@@ -278,7 +278,7 @@ ssize_t receive_bytes(sock::Socket &s, int fd, msghdr &message, int flags)
 
 bool any_callbacks()
 {
-    return g_callbacks.load(std::memory_order_relaxed) != 0;
+    return g_tables.callbacks.load(std::memory_order_relaxed) != 0;
 }
 
 bool has_ready(const sock::Socket &s)
@@ -342,7 +342,7 @@ int register_recv_callback(int fd, vma_recv_callback_t callback, void *context)
     if (callback == nullptr)
         return 0;
     s->screened.store(true, std::memory_order_release);
-    g_callbacks.store(1, std::memory_order_relaxed);
+    g_tables.callbacks.store(1, std::memory_order_relaxed);
     return 0;
 }
 

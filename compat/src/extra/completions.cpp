@@ -2,6 +2,7 @@
 // The way of a datagram from the engine's queue to a completion: with the poll lock held, and no other.
 #include "compat/src/extra/completions.hpp"
 
+#include "compat/src/extra/shared.hpp"
 #include "compat/src/extra/state.hpp"
 
 namespace vma::extra {
@@ -10,14 +11,12 @@ namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
 
-constinit Packet *g_spare = nullptr; // poll lock
-
 // nullptr: there is no room, or no memory; or it has to be copied to memory of the program's, whose allocator may do
 // anything.
 Packet *packet_of(sock::Socket &s, std::uint32_t generation, const iovec &bytes, sock::Loan &loan)
 {
     if (bytes.iov_len <= kPacketRoom) [[likely]] {
-        Packet *const packet = take_spare(g_spare);
+        Packet *const packet = take_spare(g_tables.spare);
         if (packet == nullptr) [[unlikely]]
             return nullptr;
         std::memcpy(packet->room, bytes.iov_base, bytes.iov_len);
@@ -68,7 +67,7 @@ bool DatagramSink::take_one(Sink &sink, sock::Socket &s, const sock::udp::About 
 
 void sink_after_fork_in_child()
 {
-    g_spare = nullptr; // all packets are free there
+    g_tables.spare = nullptr; // all packets are free there
 }
 
 } // namespace vma::extra

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "compat/src/base/spin_lock.hpp"
+#include "compat/src/extra/shared.hpp"
 #include "compat/src/extra/state.hpp"
 #include "compat/src/table/stream.hpp"
 
@@ -17,40 +18,30 @@ namespace {
 
 constexpr std::uint32_t kSlack = 4096; // for what threads borrow between has_room_for_packets() and hold()
 
-// Written with the lock held, and the atomic ones read without.
-constinit struct {
-    SpinLock lock;
-    std::atomic<Packet *> packets{nullptr};
-    Packet *free = nullptr;
-    std::atomic<std::uint32_t> used{0}; // of the array, ever
-    std::atomic<std::uint32_t> held{0};
-    std::atomic<Packet *> returned{nullptr}; // own ones that were given back, through `next`; no lock
-} g_pool;
-
 bool map_packets()
 {
-    const SpinGuard guard(g_pool.lock);
-    if (g_pool.packets.load(std::memory_order_relaxed) != nullptr)
+    const SpinGuard guard(g_tables.packets_lock);
+    if (g_tables.packets.load(std::memory_order_relaxed) != nullptr)
         return true;
     void *const memory = ::mmap(nullptr, (kMostPackets + kSlack) * sizeof(Packet), PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return false;
-    g_pool.packets.store(static_cast<Packet *>(memory), std::memory_order_release);
+    g_tables.packets.store(static_cast<Packet *>(memory), std::memory_order_release);
     return true;
 }
 
 Packet &new_packet()
 {
-    g_pool.held.store(g_pool.held.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    if (g_pool.free != nullptr) [[likely]] {
-        Packet *const packet = g_pool.free;
-        g_pool.free = packet->next;
+    g_tables.held_packets.store(g_tables.held_packets.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (g_tables.free_packets != nullptr) [[likely]] {
+        Packet *const packet = g_tables.free_packets;
+        g_tables.free_packets = packet->next;
         return *packet;
     }
-    const std::uint32_t used = g_pool.used.load(std::memory_order_relaxed);
-    auto *const packet = new (g_pool.packets.load(std::memory_order_relaxed) + used) Packet;
-    g_pool.used.store(used + 1, std::memory_order_release);
+    const std::uint32_t used = g_tables.used_packets.load(std::memory_order_relaxed);
+    auto *const packet = new (g_tables.packets.load(std::memory_order_relaxed) + used) Packet;
+    g_tables.used_packets.store(used + 1, std::memory_order_release);
     return *packet;
 }
 
@@ -76,24 +67,25 @@ void unlink(Packet &packet)
 
 void set_free(Packet &packet)
 {
-    packet.next = g_pool.free;
-    g_pool.free = &packet;
-    g_pool.held.store(g_pool.held.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
+    packet.next = g_tables.free_packets;
+    g_tables.free_packets = &packet;
+    g_tables.held_packets.store(g_tables.held_packets.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
 }
 
 // Whoever takes from this list takes all of it: none comes back to its top meanwhile.
 void give_back_own(Packet &packet)
 {
-    packet.next = g_pool.returned.load(std::memory_order_relaxed);
-    while (!g_pool.returned.compare_exchange_weak(packet.next, &packet, std::memory_order_release,
-                                                  std::memory_order_relaxed)) {
+    packet.next = g_tables.returned_packets.load(std::memory_order_relaxed);
+    while (!g_tables.returned_packets.compare_exchange_weak(packet.next, &packet, std::memory_order_release,
+                                                            std::memory_order_relaxed)) {
     }
 }
 
 void collect_locked()
 {
     Packet *next = nullptr;
-    for (Packet *at = g_pool.returned.exchange(nullptr, std::memory_order_acquire); at != nullptr; at = next) {
+    for (Packet *at = g_tables.returned_packets.exchange(nullptr, std::memory_order_acquire); at != nullptr;
+         at = next) {
         next = at->next;
         set_free(*at);
     }
@@ -101,18 +93,18 @@ void collect_locked()
 
 bool holds_too_many()
 {
-    return g_pool.held.load(std::memory_order_relaxed) >= kMostPackets;
+    return g_tables.held_packets.load(std::memory_order_relaxed) >= kMostPackets;
 }
 
 } // namespace
 
 bool is_full()
 {
-    if (g_pool.packets.load(std::memory_order_acquire) == nullptr && !map_packets()) [[unlikely]]
+    if (g_tables.packets.load(std::memory_order_acquire) == nullptr && !map_packets()) [[unlikely]]
         return true;
     if (!holds_too_many()) [[likely]]
         return false;
-    const SpinGuard guard(g_pool.lock);
+    const SpinGuard guard(g_tables.packets_lock);
     collect_locked();
     return holds_too_many();
 }
@@ -143,7 +135,7 @@ Packet &begin(sock::Socket &s, State &state, Packet &packet)
 
 Packet &hold(sock::Socket &s, State &state, sock::Loan &loan)
 {
-    const SpinGuard guard(g_pool.lock);
+    const SpinGuard guard(g_tables.packets_lock);
     Packet &packet = new_packet();
     packet.loan = loan;
     loan.lender = nullptr;
@@ -159,7 +151,7 @@ Packet *reserve_packets(std::uint32_t count)
 {
     if (is_full())
         return nullptr;
-    const SpinGuard guard(g_pool.lock);
+    const SpinGuard guard(g_tables.packets_lock);
     collect_locked();
     Packet *first = nullptr;
     for (; count != 0; --count) {
@@ -173,12 +165,13 @@ Packet *reserve_packets(std::uint32_t count)
 Packet *find_packet(const void *id)
 {
     const auto address = reinterpret_cast<std::uintptr_t>(id);
-    Packet *const all = g_pool.packets.load(std::memory_order_acquire);
+    Packet *const all = g_tables.packets.load(std::memory_order_acquire);
     const auto first = reinterpret_cast<std::uintptr_t>(all);
     if (all == nullptr || address < first || (address - first) % sizeof(Packet) != 0)
         return nullptr;
     const std::uintptr_t place = (address - first) / sizeof(Packet);
-    if (place >= g_pool.used.load(std::memory_order_acquire) || all[place].refs.load(std::memory_order_acquire) == 0)
+    if (place >= g_tables.used_packets.load(std::memory_order_acquire) ||
+        all[place].refs.load(std::memory_order_acquire) == 0)
         return nullptr;
     return all + place;
 }
@@ -215,8 +208,8 @@ int add_own(Packet &packet)
     return static_cast<int>((refs & ~Packet::kOwn) + 1);
 }
 
-// g_pool.lock held. The references that are left, or -1; with the last one `loan` is the packet's, to be ended without
-// the lock.
+// g_tables.packets_lock held. The references that are left, or -1; with the last one `loan` is the packet's, to be
+// ended without the lock.
 int leave(Packet &packet, sock::Loan &loan)
 {
     const std::uint32_t refs = packet.refs.load(std::memory_order_relaxed);
@@ -241,7 +234,7 @@ int drop(Packet &packet)
     sock::Loan loan;
     int left = 0;
     {
-        const SpinGuard guard(g_pool.lock);
+        const SpinGuard guard(g_tables.packets_lock);
         left = leave(packet, loan);
     }
     loan.end();
@@ -261,7 +254,7 @@ int add(Packet &packet)
 {
     if ((packet.refs.load(std::memory_order_relaxed) & Packet::kOwn) != 0)
         return add_own(packet);
-    const SpinGuard guard(g_pool.lock);
+    const SpinGuard guard(g_tables.packets_lock);
     const std::uint32_t refs = packet.refs.load(std::memory_order_relaxed);
     if (refs == 0 || (refs & Packet::kOwn) != 0)
         return -1;
@@ -274,7 +267,7 @@ void drop_all(sock::Socket &s)
     for (;;) {
         sock::Loan loan;
         {
-            const SpinGuard guard(g_pool.lock);
+            const SpinGuard guard(g_tables.packets_lock);
             State *const state = find_state(s);
             Packet *const packet = state != nullptr ? state->packets : nullptr;
             if (packet == nullptr)
@@ -292,18 +285,18 @@ void drop_all(sock::Socket &s)
 
 void packets_after_fork_in_child()
 {
-    g_pool.lock.reset();
-    Packet *const all = g_pool.packets.load(std::memory_order_relaxed);
-    g_pool.free = nullptr;
-    g_pool.returned.store(nullptr, std::memory_order_relaxed);
-    for (std::uint32_t i = 0; i < g_pool.used.load(std::memory_order_relaxed); ++i) {
+    g_tables.packets_lock.reset();
+    Packet *const all = g_tables.packets.load(std::memory_order_relaxed);
+    g_tables.free_packets = nullptr;
+    g_tables.returned_packets.store(nullptr, std::memory_order_relaxed);
+    for (std::uint32_t i = 0; i < g_tables.used_packets.load(std::memory_order_relaxed); ++i) {
         if (all[i].refs.exchange(0, std::memory_order_relaxed) != 0)
             if (State *const state = find_state(*all[i].socket))
                 state->packets = state->first_ready = state->last_ready = nullptr;
         all[i].loan = {};
         set_free(all[i]);
     }
-    g_pool.held.store(0, std::memory_order_relaxed);
+    g_tables.held_packets.store(0, std::memory_order_relaxed);
 }
 
 } // namespace vma::extra

@@ -11,6 +11,7 @@
 #include "compat/src/engine/registrations.hpp"
 #include "compat/src/extra/calls.hpp"
 #include "compat/src/extra/ring.hpp"
+#include "compat/src/extra/shared.hpp"
 #include "compat/src/extra/threads.hpp"
 #include "compat/src/libc/private_fd.hpp"
 #include "compat/src/libc/real.hpp"
@@ -18,43 +19,30 @@
 
 namespace vma::extra {
 
-namespace {
-
-constexpr int kMostProfiles = 256;
-
-// Written with state_lock() held, and the atomic ones read without.
-constinit struct {
-    std::atomic<int> fd{-1}; // of the one ring
-    std::atomic<int> profile_count{0};
-    vma_ring_type_attr profiles[kMostProfiles] = {}; // that of key n at n - 1
-} g_rings;
-
-} // namespace
-
 bool is_ring(int fd)
 {
-    return fd >= 0 && fd == g_rings.fd.load(std::memory_order_acquire);
+    return fd >= 0 && fd == g_xtreme.fd.load(std::memory_order_acquire);
 }
 
 int ring()
 {
-    const int open = g_rings.fd.load(std::memory_order_acquire);
+    const int open = g_xtreme.fd.load(std::memory_order_acquire);
     if (open >= 0)
         return open;
     const sock::LockGuard guard(state_lock());
-    if (const int other = g_rings.fd.load(std::memory_order_relaxed); other >= 0)
+    if (const int other = g_xtreme.fd.load(std::memory_order_relaxed); other >= 0)
         return other;
     const int made = libc::make_private(libc::real.epoll_create1(EPOLL_CLOEXEC));
     if (made < 0)
         return -1;
     mux::epoll_created(made);
-    g_rings.fd.store(made, std::memory_order_release);
+    g_xtreme.fd.store(made, std::memory_order_release);
     return made;
 }
 
 void forget_ring()
 {
-    g_rings.fd.store(-1, std::memory_order_relaxed);
+    g_xtreme.fd.store(-1, std::memory_order_relaxed);
 }
 
 int get_socket_rings_num(int fd)
@@ -89,7 +77,7 @@ bool is_same(const vma_ring_type_attr &a, const vma_ring_type_attr &b)
 
 bool is_ring_profile(std::uint32_t key)
 {
-    return key >= 1 && key <= static_cast<std::uint32_t>(g_rings.profile_count.load(std::memory_order_acquire));
+    return key >= 1 && key <= static_cast<std::uint32_t>(g_tables.profile_count.load(std::memory_order_acquire));
 }
 
 int add_ring_profile(vma_ring_type_attr *profile, int *key)
@@ -101,15 +89,15 @@ int add_ring_profile(vma_ring_type_attr *profile, int *key)
     if (type != VMA_RING_PACKET && type != VMA_RING_EXTERNAL_MEM)
         return fail(EINVAL);
     const sock::LockGuard guard(state_lock());
-    const int count = g_rings.profile_count.load(std::memory_order_relaxed);
+    const int count = g_tables.profile_count.load(std::memory_order_relaxed);
     int place = 0;
-    while (place < count && !is_same(g_rings.profiles[place], *profile))
+    while (place < count && !is_same(g_tables.profiles[place], *profile))
         ++place;
     if (place == kMostProfiles)
         return fail(ENOMEM);
     if (place == count) {
-        g_rings.profiles[place] = *profile;
-        g_rings.profile_count.store(count + 1, std::memory_order_release);
+        g_tables.profiles[place] = *profile;
+        g_tables.profile_count.store(count + 1, std::memory_order_release);
     }
     *key = place + 1;
     return 0;

@@ -7,27 +7,16 @@
 #include "compat/src/config/params.hpp"
 #include "compat/src/extra/packets.hpp"
 #include "compat/src/extra/ring.hpp"
+#include "compat/src/extra/shared.hpp"
 #include "compat/src/extra/threads.hpp"
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/table/stream.hpp"
 
 namespace vma::extra {
 
+[[VMA_TABLE]] constinit Tables g_tables;
+
 namespace {
-
-constexpr std::size_t kMostThreads = 1024;
-
-struct ThreadRule {
-    pthread_t thread;
-    bool offload;
-};
-
-// The lock is state_lock(), of more than this; the count is read without.
-[[VMA_TABLE]] constinit struct {
-    sock::Mutex lock;
-    std::atomic<std::size_t> rule_count{0};
-    ThreadRule rules[kMostThreads] = {};
-} g_state;
 
 void forget_ready(State &state)
 {
@@ -56,7 +45,7 @@ void begin_anew(State &state, std::uint32_t generation)
 
 sock::Mutex &state_lock()
 {
-    return g_state.lock;
+    return g_tables.lock;
 }
 
 State *find_state(const sock::Socket &s)
@@ -70,7 +59,7 @@ State *state_of(sock::Socket &s)
 {
     if (State *const state = find_state(s))
         return state;
-    const sock::LockGuard guard(g_state.lock);
+    const sock::LockGuard guard(g_tables.lock);
     State *state = s.extra.load(std::memory_order_acquire);
     if (state == nullptr)
         state = new (std::nothrow) State;
@@ -93,30 +82,30 @@ std::uint64_t user_data_of(const sock::Socket &s, int fd)
 
 bool set_thread_rule(bool offload, pthread_t thread)
 {
-    const sock::LockGuard guard(g_state.lock);
-    const std::size_t count = g_state.rule_count.load(std::memory_order_relaxed);
+    const sock::LockGuard guard(g_tables.lock);
+    const std::size_t count = g_tables.rule_count.load(std::memory_order_relaxed);
     std::size_t place = 0;
-    while (place < count && ::pthread_equal(g_state.rules[place].thread, thread) == 0)
+    while (place < count && ::pthread_equal(g_tables.rules[place].thread, thread) == 0)
         ++place;
     if (place == kMostThreads)
         return false;
-    g_state.rules[place] = {thread, offload};
+    g_tables.rules[place] = {thread, offload};
     if (place == count)
-        g_state.rule_count.store(count + 1, std::memory_order_release);
+        g_tables.rule_count.store(count + 1, std::memory_order_release);
     return true;
 }
 
 bool offloads_here()
 {
     const bool otherwise = config::params().offloaded_sockets;
-    if (g_state.rule_count.load(std::memory_order_acquire) == 0) [[likely]]
+    if (g_tables.rule_count.load(std::memory_order_acquire) == 0) [[likely]]
         return otherwise;
     const pthread_t self = ::pthread_self();
-    const sock::LockGuard guard(g_state.lock);
-    const std::size_t count = g_state.rule_count.load(std::memory_order_relaxed);
+    const sock::LockGuard guard(g_tables.lock);
+    const std::size_t count = g_tables.rule_count.load(std::memory_order_relaxed);
     for (std::size_t i = 0; i < count; ++i)
-        if (::pthread_equal(g_state.rules[i].thread, self) != 0)
-            return g_state.rules[i].offload;
+        if (::pthread_equal(g_tables.rules[i].thread, self) != 0)
+            return g_tables.rules[i].offload;
     return otherwise;
 }
 
@@ -131,7 +120,7 @@ void end(sock::Socket &s)
 
 void after_fork_in_child()
 {
-    g_state.lock.reset();
+    g_tables.lock.reset();
     forget_ring();
     ring_after_fork_in_child();
     packets_after_fork_in_child();

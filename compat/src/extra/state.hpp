@@ -22,7 +22,7 @@ struct State {
     std::atomic<bool> has_user_data{false};
     std::atomic<std::uint32_t> flow_tag{0};
     std::atomic<std::uint64_t> dummy_sent{0}; // n_tx_dummy
-    vma_ring_alloc_logic_attr logic = {};     // the last one that was set; g_lock
+    vma_ring_alloc_logic_attr logic = {};     // the last one that was set; state_lock()
     iovec memory = {};                        // likewise
     std::atomic<vma_recv_callback_t> callback{nullptr};
     std::atomic<void *> callback_context{nullptr};

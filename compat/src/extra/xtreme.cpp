@@ -12,31 +12,29 @@
 #include "compat/src/extra/calls.hpp"
 #include "compat/src/extra/completions.hpp"
 #include "compat/src/extra/packets.hpp"
+#include "compat/src/extra/shared.hpp"
 #include "compat/src/extra/xtreme_look.hpp"
 #include "compat/src/mux/mux.hpp"
 
 namespace vma::extra {
 
+constinit Xtreme g_xtreme;
+
 namespace {
 
 constexpr std::uint32_t kRounds = 8;         // of looks in a poll that finds nothing: less time for what is around them
 constexpr std::uint32_t kLooksPerTurn = 256; // until the set is asked, while there is something without it
-constexpr std::uint32_t kIdleMost = 100000;  // polls that found nothing
 constexpr std::uint32_t kPoliteAfter = 64;   // such polls: then others may run, they may be whom it waits for
 
-// Threads that poll at once may lose each other's counts.
-struct Pace {
-    std::atomic<std::uint32_t> looks{0};        // since the set was asked
-    std::atomic<std::uint32_t> idle{kIdleMost}; // polls, since something was found
-    std::atomic<std::uint32_t> polls{0};
+std::uint32_t load(const std::atomic<std::uint32_t> &count)
+{
+    return count.load(std::memory_order_relaxed);
+}
 
-    static std::uint32_t get(const std::atomic<std::uint32_t> &count) { return count.load(std::memory_order_relaxed); }
-    static void set(std::atomic<std::uint32_t> &count, std::uint32_t value)
-    {
-        count.store(value, std::memory_order_relaxed);
-    }
-};
-alignas(64) constinit Pace g_pace; // any thread that polls
+void store(std::atomic<std::uint32_t> &count, std::uint32_t value)
+{
+    count.store(value, std::memory_order_relaxed);
+}
 
 int not_on(const char *call)
 {
@@ -51,8 +49,8 @@ bool is_on()
 // While nothing is known of sockets that have something, each poll asks the set.
 bool is_sets_turn(int set)
 {
-    return mux::has_news(set) || Pace::get(g_pace.looks) >= kLooksPerTurn ||
-           (Pace::get(g_pace.idle) >= kIdleMost && hot_sockets() == 0);
+    return mux::has_news(set) || load(g_xtreme.looks) >= kLooksPerTurn ||
+           (load(g_xtreme.idle) >= kIdleMost && hot_sockets() == 0);
 }
 
 // The sockets that had something lately, and the set if it is its turn.
@@ -62,7 +60,7 @@ void look_elsewhere(Output &out, DatagramSink &sink, int set)
     if (!asks && hot_sockets() == 0) [[likely]]
         return;
     if (asks)
-        Pace::set(g_pace.looks, 0);
+        store(g_xtreme.looks, 0);
     look_around(out, sink, set, asks);
 }
 
@@ -70,7 +68,7 @@ void look_elsewhere(Output &out, DatagramSink &sink, int set)
 void look(Output &out, DatagramSink &sink, int set)
 {
     const vma_completion_t *const first = out.at;
-    const bool others_first = Pace::get(g_pace.polls) % 2 != 0;
+    const bool others_first = load(g_xtreme.polls) % 2 != 0;
     if (others_first)
         look_elsewhere(out, sink, set);
     if (out.is_full())
@@ -105,11 +103,11 @@ int socketxtreme_poll(int set, vma_completion_t *completions, unsigned count, in
     look(out, sink, set);
     sock::engine_leave();
     const bool found = out.at != completions;
-    const std::uint32_t idle = found ? 0 : std::min(Pace::get(g_pace.idle) + 1, kIdleMost);
-    const std::uint32_t looks = Pace::get(g_pace.looks) + (found ? 1 : kRounds);
-    Pace::set(g_pace.idle, idle);
-    Pace::set(g_pace.looks, looks);
-    Pace::set(g_pace.polls, Pace::get(g_pace.polls) + 1);
+    const std::uint32_t idle = found ? 0 : std::min(load(g_xtreme.idle) + 1, kIdleMost);
+    const std::uint32_t looks = load(g_xtreme.looks) + (found ? 1 : kRounds);
+    store(g_xtreme.idle, idle);
+    store(g_xtreme.looks, looks);
+    store(g_xtreme.polls, load(g_xtreme.polls) + 1);
     if (looks == kRounds &&
         idle >= kPoliteAfter) // after a look at the set: where processors are few it is the peer's turn
         ::sched_yield();

@@ -17,6 +17,7 @@
 #include "compat/src/extra/extra.hpp"
 #include "compat/src/extra/receive.hpp"
 #include "compat/src/extra/ring.hpp"
+#include "compat/src/extra/shared.hpp"
 #include "compat/src/extra/state.hpp"
 #include "compat/src/libc/critical.hpp"
 #include "compat/src/libc/real.hpp"
@@ -26,30 +27,6 @@
 namespace vma::extra {
 
 namespace {
-
-constexpr std::uint32_t kIdleMost = 100000; // looks that found nothing of a stream
-constexpr std::size_t kMostBytes = 65535;   // of a packet: its length has 16 bits
-constexpr std::size_t kMostHot = 1024;
-
-struct Hot {
-    sock::Socket *socket;
-    std::uint32_t generation;
-    int fd;
-    std::uint32_t idle;
-    bool by_kernel; // what the kernel has of it is not read to its end
-};
-
-// What looks at the sockets keep between them, with its lock held; the count is read without.
-[[VMA_TABLE]] constinit struct {
-    SpinLock lock;
-    std::atomic<std::uint32_t> hot_count{0};
-    std::size_t turn = 0;
-    Packet *spare = nullptr;
-    Hot hot[kMostHot] = {};
-    alignas(64) std::uint8_t room[kMostBytes + 1] = {}; // for what the kernel brings
-} g_look;
-constinit Arrival g_arrival;                                  // g_look.lock
-[[VMA_STARTUP_DATA]] constinit AcceptCall g_accept = nullptr; // set once, when the library is loaded
 
 epoll_event wish_of(const sock::Socket &s, int fd)
 {
@@ -65,19 +42,19 @@ void put_event(Output &out, const sock::Socket &s, int fd, std::uint64_t events)
     out.event(events, user_data_of(s, fd));
 }
 
-// What came: lent, or a copy of what is in g_look.room. nullptr: no memory.
+// What came: lent, or a copy of what is in g_tables.room. nullptr: no memory.
 Packet *packet_of(sock::Socket &s, Arrival &arrival, std::size_t length)
 {
     if (arrival.count == 0 && length <= kPacketRoom) {
-        Packet *const packet = take_spare(g_look.spare);
+        Packet *const packet = take_spare(g_tables.look_spare);
         if (packet != nullptr) {
-            memcpy(packet->room, g_look.room, length);
+            memcpy(packet->room, g_tables.room, length);
             hold_own(*packet, s, s.generation.load(std::memory_order_relaxed), length);
         }
         return packet;
     }
     if (arrival.count == 0)
-        arrival.loans[0] = sock::lend_copy(g_look.room, length);
+        arrival.loans[0] = sock::lend_copy(g_tables.room, length);
     return arrival.loans[0].lender != nullptr ? &hold(s, arrival.loans[0]) : nullptr;
 }
 
@@ -105,13 +82,13 @@ void put_name(vma_completion_t &made, const sockaddr_in6 &name)
 
 void put_datagram(Output &out, sock::Socket &s, int fd, const msghdr &message, std::size_t length)
 {
-    Packet *const packet = packet_of(s, g_arrival, length);
+    Packet *const packet = packet_of(s, g_xtreme.arrival, length);
     if (packet == nullptr)
         return; // it is lost, as one that the kernel has no memory for
     vma_completion_t &made = out.packet(*packet, user_data_of(s, fd));
     if (message.msg_namelen >= sizeof(sockaddr_in))
         put_name(made, *static_cast<const sockaddr_in6 *>(message.msg_name));
-    put_hardware_time(made, g_arrival.about.hardware_ns);
+    put_hardware_time(made, g_xtreme.arrival.about.hardware_ns);
 }
 
 // Of a stream that nobody has looked at yet.
@@ -125,7 +102,7 @@ void put_kernels_peer(vma_completion_t &made, int fd)
 
 Served put_bytes(Output &out, sock::Socket &s, int fd, std::size_t length)
 {
-    Packet *const packet = packet_of(s, g_arrival, length);
+    Packet *const packet = packet_of(s, g_xtreme.arrival, length);
     if (packet == nullptr) { // bytes of a stream can't be lost without a word
         errno = ENOMEM;
         return tell_end(out, s, fd, -1);
@@ -142,23 +119,23 @@ Served put_bytes(Output &out, sock::Socket &s, int fd, std::size_t length)
 Served serve(Output &out, sock::Socket &s, int fd, bool look_at_kernel)
 {
     const bool datagram = sock::protocol(s).messages;
-    iovec part = {g_look.room, kMostBytes};
+    iovec part = {g_tables.room, kMostBytes};
     sockaddr_in6 from = {};
     msghdr message = {};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
     message.msg_name = &from;
     message.msg_namelen = sizeof from;
-    g_arrival.about.hardware_ns = 0; // what the kernel brings leaves it so
-    g_arrival.most_bytes = kMostBytes;
-    g_arrival.copied = kPacketRoom;
-    g_arrival.count = 0;
-    ssize_t n = glance(s, fd, message, g_arrival);
+    g_xtreme.arrival.about.hardware_ns = 0; // what the kernel brings leaves it so
+    g_xtreme.arrival.most_bytes = kMostBytes;
+    g_xtreme.arrival.copied = kPacketRoom;
+    g_xtreme.arrival.count = 0;
+    ssize_t n = glance(s, fd, message, g_xtreme.arrival);
     if (n == -EAGAIN && !look_at_kernel) [[likely]]
         return Served::kNothing;
     if (n < 0) {
         message.msg_namelen = sizeof from;
-        n = receive(s, fd, message, MSG_DONTWAIT, false, g_arrival);
+        n = receive(s, fd, message, MSG_DONTWAIT, false, g_xtreme.arrival);
     }
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) [[likely]]
         return Served::kNothing;
@@ -181,11 +158,11 @@ bool is_listener(int fd)
 bool accept_one(Output &out, int listener)
 {
     pollfd p = {listener, POLLIN, 0};
-    if (g_accept == nullptr || libc::real.poll(&p, 1, 0) <= 0)
+    if (g_api.accept == nullptr || libc::real.poll(&p, 1, 0) <= 0)
         return false;
     sockaddr_in peer = {};
     socklen_t size = sizeof peer;
-    const int fd = g_accept(listener, reinterpret_cast<sockaddr *>(&peer), &size, 0);
+    const int fd = g_api.accept(listener, reinterpret_cast<sockaddr *>(&peer), &size, 0);
     if (fd < 0)
         return false;
     const sock::Socket *const s = sock::lookup(fd);
@@ -208,15 +185,15 @@ void warm_up(sock::Socket &s, int fd)
     const std::uint32_t generation = s.generation.load(std::memory_order_acquire);
     const std::uint32_t count = hot_sockets();
     for (std::size_t i = 0; i < count; ++i) {
-        if (g_look.hot[i].socket == &s) {
-            g_look.hot[i] = {&s, generation, fd, 0, true};
+        if (g_tables.hot[i].socket == &s) {
+            g_tables.hot[i] = {&s, generation, fd, 0, true};
             return;
         }
     }
     if (count == kMostHot)
         return again(s, fd);
-    g_look.hot[count] = {&s, generation, fd, 0, true};
-    g_look.hot_count.store(count + 1, std::memory_order_relaxed);
+    g_tables.hot[count] = {&s, generation, fd, 0, true};
+    g_tables.hot_count.store(count + 1, std::memory_order_relaxed);
 }
 
 bool is_open(const Hot &hot)
@@ -255,19 +232,19 @@ void serve_hot(Output &out)
 {
     std::uint32_t count = hot_sockets();
     for (std::size_t left = count; left != 0 && !out.is_full() && !is_full(); --left) {
-        g_look.turn = g_look.turn < count ? g_look.turn : 0;
-        Hot &hot = g_look.hot[g_look.turn];
+        g_tables.turn = g_tables.turn < count ? g_tables.turn : 0;
+        Hot &hot = g_tables.hot[g_tables.turn];
         const Served served = serve_one(out, hot);
         hot.idle = served == Served::kSomething ? 0 : hot.idle + 1;
         hot.by_kernel &= served == Served::kSomething;
         const bool edge_tells =
             served == Served::kNothing && (sock::protocol(*hot.socket).messages || !sock::offloaded(*hot.socket));
         if (served == Served::kOver || edge_tells || hot.idle > kIdleMost)
-            hot = g_look.hot[--count]; // an edge of the set brings it back
+            hot = g_tables.hot[--count]; // an edge of the set brings it back
         else
-            ++g_look.turn;
+            ++g_tables.turn;
     }
-    g_look.hot_count.store(count, std::memory_order_relaxed);
+    g_tables.hot_count.store(count, std::memory_order_relaxed);
 }
 
 // Of a socket that was never connected: not a word.
@@ -325,12 +302,12 @@ void ask_set(Output &out, DatagramSink &sink, int set)
 
 std::uint32_t hot_sockets()
 {
-    return g_look.hot_count.load(std::memory_order_relaxed);
+    return g_tables.hot_count.load(std::memory_order_relaxed);
 }
 
 void look_around(Output &out, DatagramSink &sink, int set, bool asks)
 {
-    const SpinGuard guard(g_look.lock);
+    const SpinGuard guard(g_tables.look_lock);
     if (asks)
         ask_set(out, sink, set);
     serve_hot(out);
@@ -338,14 +315,14 @@ void look_around(Output &out, DatagramSink &sink, int set, bool asks)
 
 [[VMA_AT_STARTUP]] void set_accept(AcceptCall call)
 {
-    g_accept = call;
+    g_api.accept = call;
 }
 
 void ring_after_fork_in_child()
 {
-    g_look.lock.reset();
-    g_look.hot_count.store(0, std::memory_order_relaxed);
-    g_look.spare = nullptr; // all packets are free there
+    g_tables.look_lock.reset();
+    g_tables.hot_count.store(0, std::memory_order_relaxed);
+    g_tables.look_spare = nullptr; // all packets are free there
     sink_after_fork_in_child();
 }
 

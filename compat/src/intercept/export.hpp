@@ -51,7 +51,7 @@ inline sock::Socket *tracked(int fd)
     return s;
 }
 
-// The numbers that are tracked sockets or epoll sets.
+// The numbers that are tracked sockets or epoll sets. Atomic.
 extern libc::DescriptorMap<sock::kMaxTracked> g_ours;
 
 inline bool ours(int fd)
@@ -65,7 +65,7 @@ int accept_tracked(int listener, sockaddr *address, socklen_t *length, int flags
 // ---- around a system call that copies this process, as process.cpp's _Fork() does
 template <typename Copy> long copy_process(Copy copy)
 {
-    sock::g_fork_gate.lock();
+    sock::g_forks.gate.lock();
     sock::clone_begins();
     const long pid = copy();
     const KeepErrno keep;
@@ -75,7 +75,7 @@ template <typename Copy> long copy_process(Copy copy)
         sock::fork_ends_in_parent();
         sock::forked(static_cast<pid_t>(pid));
     }
-    sock::g_fork_gate.unlock();
+    sock::g_forks.gate.unlock();
     return pid;
 }
 
@@ -83,7 +83,7 @@ template <typename Copy> long copy_process(Copy copy)
 template <typename Fork> int fork_with_handlers(Fork fork)
 {
     const pid_t caller = sock::sandboxed() ? 0 : ::getpid(); // without sockets of ours nobody is to be told
-    sock::g_fork_gate.lock();
+    sock::g_forks.gate.lock();
     const bool borrows = libc::in_vfork_child(); // the sockets of its parent
     if (!borrows)
         sock::fork_comes();
@@ -94,7 +94,7 @@ template <typename Fork> int fork_with_handlers(Fork fork)
     if (result != 0 && caller != 0 &&
         ::getpid() == caller) // a child in a namespace of its own may have the same number
         sock::forked(result);
-    sock::g_fork_gate.unlock(); // the child's copy too
+    sock::g_forks.gate.unlock(); // the child's copy too
     return result;
 }
 

@@ -63,7 +63,7 @@ int start_child [[noreturn]] (void *start)
 {
     const Child child = *static_cast<Child *>(start);
     sock::fork_ends_in_child();
-    sock::g_fork_gate.unlock();
+    sock::g_forks.gate.unlock();
     // clone() would end this thread alone, and the library's would stay.
     exit_at_once(child.function(child.argument));
 }
@@ -71,13 +71,13 @@ int start_child [[noreturn]] (void *start)
 // clone() without CLONE_VM is a fork.
 int fork_by_clone(Child child, void *stack, int flags, void *parent_tid, void *tls, void *child_tid)
 {
-    sock::g_fork_gate.lock();
+    sock::g_forks.gate.lock();
     sock::clone_begins();
     const int pid = real.clone(&start_child, stack, flags, &child, parent_tid, tls, child_tid);
     const KeepErrno keep;
     sock::fork_ends_in_parent();
     sock::forked(pid);
-    sock::g_fork_gate.unlock();
+    sock::g_forks.gate.unlock();
     return pid;
 }
 

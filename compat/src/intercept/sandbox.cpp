@@ -14,16 +14,13 @@
 
 #include "compat/src/config/log.hpp"
 #include "compat/src/engine/sandbox.hpp"
+#include "compat/src/engine/sandbox_trial.hpp"
+#include "compat/src/engine/tables.hpp"
 #include "compat/src/libc/fault.hpp"
 
 namespace vma::intercept {
 
 namespace {
-
-constinit struct {
-    sock::Mutex entering;
-    std::atomic<bool> entered{false}; // set once, with the lock held
-} g_sandbox;
 
 void forget_descriptors()
 {
@@ -37,8 +34,8 @@ void forget_descriptors()
 bool may_enter()
 {
     constexpr int kMostMs = 3000;
-    for (int i = 0; i < kMostMs && !g_sandbox.entered.load(std::memory_order_acquire); ++i) {
-        if (g_sandbox.entering.try_lock())
+    for (int i = 0; i < kMostMs && !sock::g_engine_tables.sandbox.entered.load(std::memory_order_acquire); ++i) {
+        if (sock::g_engine_tables.sandbox.entering.try_lock())
             return true;
         real.poll(nullptr, 0, 1);
     }
@@ -52,13 +49,13 @@ void enter(const char *how)
     const KeepErrno keep;
     if (!may_enter())
         return;
-    if (!g_sandbox.entered.load(std::memory_order_acquire)) {
+    if (!sock::g_engine_tables.sandbox.entered.load(std::memory_order_acquire)) {
         sock::sandbox_comes(how);
         forget_descriptors();
         config::set_log_level(static_cast<int>(config::Level::kNone)); // a line takes more calls than write()
-        g_sandbox.entered.store(true, std::memory_order_release);
+        sock::g_engine_tables.sandbox.entered.store(true, std::memory_order_release);
     }
-    g_sandbox.entering.unlock();
+    sock::g_engine_tables.sandbox.entering.unlock();
 }
 
 // Programs ask whether there are filters by giving none.

@@ -15,30 +15,24 @@
 #include <cstdint>
 
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/this_thread.hpp"
 
 namespace vma::libc {
-
-struct Critical {
-    std::uint32_t depth;    // stretches begun and not ended
-    std::uint64_t deferred; // signals that wait, blocked, for the end: a bit each
-};
-
-[[gnu::tls_model("initial-exec")]] extern thread_local constinit Critical t_critical;
 
 void deliver_deferred(); // unblocks them: their handlers run in here
 
 inline void enter_critical()
 {
-    ++t_critical.depth;
+    ++t_libc.critical.depth;
     std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
 inline void leave_critical()
 {
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (--t_critical.depth == 0) {
+    if (--t_libc.critical.depth == 0) {
         std::atomic_signal_fence(std::memory_order_seq_cst);
-        if (t_critical.deferred != 0) [[unlikely]]
+        if (t_libc.critical.deferred != 0) [[unlikely]]
             deliver_deferred();
     }
 }
@@ -47,7 +41,7 @@ inline void leave_critical()
 // taken.
 inline void restore_critical(std::uint32_t depth)
 {
-    t_critical.depth = depth + 1;
+    t_libc.critical.depth = depth + 1;
     leave_critical();
 }
 

@@ -18,13 +18,11 @@
 
 namespace vma::libc {
 
-constinit Faults g_faults;
-
 namespace {
 
 std::atomic<bool> *caught(int signal)
 {
-    return signal == SIGSEGV ? &g_faults.caught[0] : signal == SIGBUS ? &g_faults.caught[1] : nullptr;
+    return signal == SIGSEGV ? &g_handlers.faults_caught[0] : signal == SIGBUS ? &g_handlers.faults_caught[1] : nullptr;
 }
 
 // On the stack that the call is made on, which needs room anyhow. The alternate one is the program's, and may be
@@ -130,7 +128,7 @@ void catch_faults()
         if (before.sa_handler != SIG_DFL) // in between
             real.sigaction(signal, &before, nullptr);
     }
-    g_faults.are_caught.store(true, std::memory_order_release);
+    g_handlers.faults_are_caught.store(true, std::memory_order_release);
 }
 
 } // namespace vma::libc

@@ -16,6 +16,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "compat/src/libc/handler_state.hpp"
+
 namespace vma::libc {
 
 inline constexpr std::uintptr_t kSmallestPage = 4096;
@@ -84,18 +86,11 @@ template <typename Touch>
     return length;
 }
 
-// Atomic.
-struct Faults {
-    std::atomic<bool> are_caught{false};
-    std::atomic<bool> caught[2] = {}; // SIGSEGV, SIGBUS: SIG_DFL is ours
-};
-[[gnu::visibility("hidden")]] extern constinit Faults g_faults;
-
 // Has catch_faults() been called? Not if there never was a socket of ours: then no call is about one, whatever it
 // names.
 [[gnu::always_inline]] inline bool faults_are_caught()
 {
-    return g_faults.are_caught.load(std::memory_order_relaxed);
+    return g_handlers.faults_are_caught.load(std::memory_order_relaxed);
 }
 
 // A system call a page, which leaves the memory as it is.

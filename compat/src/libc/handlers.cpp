@@ -20,10 +20,9 @@
 
 namespace vma::libc {
 
-// The models are said here again, or this file would call a function to find each.
-thread_local constinit ThreadSignals t_signals [[gnu::tls_model("initial-exec")]] = {};
-constinit std::atomic<std::uint32_t> g_interrupts_of_all{0};
-thread_local constinit Critical t_critical [[gnu::tls_model("initial-exec")]] = {};
+// The model is said here again, or this file would call a function to find it.
+thread_local constinit ThisThread t_libc [[gnu::tls_model("initial-exec")]] = {};
+constinit Handlers g_handlers;
 
 namespace {
 
@@ -33,24 +32,6 @@ constexpr Record kRestarts = Record{1} << (sizeof(Record) * 8 - 1); // SA_RESTAR
 constexpr Record kOnce = kRestarts >> 1;                            // SA_RESETHAND
 constexpr Record kInfo = kRestarts >> 2;                            // SA_SIGINFO
 constexpr Record kFlags = kRestarts | kOnce | kInfo;
-
-struct KernelAction { // as rt_sigaction() has it
-    void (*handler)(int, siginfo_t *, void *);
-    unsigned long flags;
-    void (*restorer)();
-    std::uint64_t mask;
-};
-
-// Atomic, as handlers read it at any moment.
-constinit struct {
-    std::atomic<Record> records[NSIG] = {};
-    std::atomic<std::uint64_t> interrupts{0}; // signals that siginterrupt() made signal() not restart
-    std::atomic<std::uint32_t *> turns{nullptr};
-    std::size_t turn_stride = 0; // in words; there before anybody sleeps so
-    std::atomic<bool> interrupts_end_all{false};
-    std::atomic<bool> bypassed{false};
-    KernelAction faults[2] = {}; // SIGSEGV's and SIGBUS's; threads that come together read and write the same
-} g_handlers;
 
 using Handler = void (*)(int, siginfo_t *, void *);
 
@@ -82,29 +63,30 @@ constexpr std::uint64_t kOne = 1;
 // The record is looked up again, as a register less has to be kept over the call.
 [[gnu::noinline]] void wake_sleep_and_run(int signal, siginfo_t *info, void *context)
 {
-    raw_syscall(SYS_write, t_signals.wake_fd, &kOne, sizeof kOne); // full, it is readable as well
+    raw_syscall(SYS_write, t_libc.signals.wake_fd, &kOne, sizeof kOne); // full, it is readable as well
     return reinterpret_cast<Handler>(record_of(signal) & ~kFlags)(signal, info, context);
 }
 
 [[gnu::noinline]] void turn_place_and_run(int signal, siginfo_t *info, void *context)
 {
     if (std::uint32_t *const turns = g_handlers.turns.load(std::memory_order_relaxed); turns != nullptr)
-        __atomic_fetch_add(turns + g_handlers.turn_stride * static_cast<unsigned>(kTurnAtPlace - t_signals.wake_fd), 1,
-                           __ATOMIC_SEQ_CST); // no call: a stack may be small
+        __atomic_fetch_add(
+            turns + g_handlers.turn_stride * static_cast<unsigned>(kTurnAtPlace - t_libc.signals.wake_fd), 1,
+            __ATOMIC_SEQ_CST); // no call: a stack may be small
     return reinterpret_cast<Handler>(record_of(signal) & ~kFlags)(signal, info, context);
 }
 
 [[gnu::noinline]] void run_handler(int signal, siginfo_t *info, void *context, Record record)
 {
-    ++t_signals.all;
+    ++t_libc.signals.all;
     if ((record & kRestarts) == 0)
-        ++t_signals.interrupting;
+        ++t_libc.signals.interrupting;
     if (signal == SIGINT && g_handlers.interrupts_end_all.load(std::memory_order_relaxed))
-        g_interrupts_of_all.fetch_add(1, std::memory_order_relaxed);
+        g_handlers.interrupts_of_all.fetch_add(1, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (t_signals.wake_fd <= kTurnAtPlace) [[unlikely]]
+    if (t_libc.signals.wake_fd <= kTurnAtPlace) [[unlikely]]
         return turn_place_and_run(signal, info, context);
-    if (t_signals.wake_fd >= 0) [[unlikely]]
+    if (t_libc.signals.wake_fd >= 0) [[unlikely]]
         return wake_sleep_and_run(signal, info, context);
     return reinterpret_cast<Handler>(record & ~kFlags)(signal, info, context);
 }
@@ -120,7 +102,7 @@ template <bool kInformed> [[gnu::noinline]] void defer_handler(int signal, sigin
         return run_handler(signal, info, context, record_of(signal));
     // The kernel's set of signals is a word, and libc's begins with it.
     *reinterpret_cast<std::uint64_t *>(&static_cast<ucontext_t *>(context)->uc_sigmask) |= bit_of(signal);
-    t_critical.deferred |= bit_of(signal);
+    t_libc.critical.deferred |= bit_of(signal);
 }
 
 void trampoline(int signal, siginfo_t *info, void *context);
@@ -151,7 +133,7 @@ void trampoline(int signal, siginfo_t *info, void *context)
     const Record record = record_of(signal);
     if (signal == SIGSEGV || signal == SIGBUS)
         return handle_fault(signal, info, context);
-    if (t_critical.depth == 0 || (record & kOnce) != 0 || is_fault(signal)) [[likely]]
+    if (t_libc.critical.depth == 0 || (record & kOnce) != 0 || is_fault(signal)) [[likely]]
         return run_handler(signal, info, context, record);
     return (record & kInfo) != 0 ? defer_handler<true>(signal, info, context)
                                  : defer_handler<false>(signal, info, context);
@@ -273,8 +255,8 @@ void let_interrupts_end_all_polling()
 void deliver_deferred()
 {
     const int saved = errno;
-    const std::uint64_t signals = t_critical.deferred;
-    t_critical.deferred = 0;
+    const std::uint64_t signals = t_libc.critical.deferred;
+    t_libc.critical.deferred = 0;
     std::atomic_signal_fence(std::memory_order_seq_cst);
     real.syscall(SYS_rt_sigprocmask, SIG_UNBLOCK, &signals, nullptr, sizeof signals);
     errno = saved;

@@ -10,7 +10,7 @@
 
 namespace vma::libc {
 
-[[VMA_TABLE]] constinit PrivateDescriptors g_private;
+[[VMA_TABLE]] constinit Private g_private;
 
 namespace {
 

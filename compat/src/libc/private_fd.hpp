@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 
 #include "compat/src/libc/descriptor_map.hpp"
 
@@ -11,13 +12,16 @@ namespace vma::libc {
 
 inline constexpr int kMaxPrivate = 1 << 16;
 
-// Atomic.
-struct PrivateDescriptors {
+// What is ours and the provider's, and none of the program's. Atomic.
+struct Private {
+    // Where the provider's code is; nowhere until it is loaded. Set once (provider_text.hpp).
+    std::atomic<std::uintptr_t> provider_start{0};
+    std::atomic<std::uintptr_t> provider_end{0};
     // Asks the provider, once it is loaded, which descriptors are its own. It gives one up before it closes it.
     std::atomic<int (*)(int fd)> provider_owns{nullptr};
     DescriptorMap<kMaxPrivate> ours;
 };
-extern PrivateDescriptors g_private;
+extern Private g_private;
 
 inline bool is_private(int fd)
 {

@@ -6,8 +6,6 @@
 
 namespace vma::libc {
 
-constinit ProviderText g_provider_text;
-
 namespace {
 
 // For each library: whether one of its segments has the function.
@@ -19,8 +17,8 @@ int look(dl_phdr_info *info, std::size_t, void *function)
         const std::uintptr_t start = info->dlpi_addr + segment.p_vaddr;
         if (segment.p_type != PT_LOAD || address < start || address >= start + segment.p_memsz)
             continue;
-        g_provider_text.start.store(start, std::memory_order_relaxed);
-        g_provider_text.end.store(start + segment.p_memsz, std::memory_order_relaxed);
+        g_private.provider_start.store(start, std::memory_order_relaxed);
+        g_private.provider_end.store(start + segment.p_memsz, std::memory_order_relaxed);
         return 1;
     }
     return 0;

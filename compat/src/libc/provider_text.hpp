@@ -3,17 +3,11 @@
 // libc's. What it makes for itself must not be taken for the program's; who calls is told by the return address.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 
-namespace vma::libc {
+#include "compat/src/libc/private_fd.hpp"
 
-// Where the provider's code is; nowhere until it is loaded. Set once.
-struct ProviderText {
-    std::atomic<std::uintptr_t> start{0};
-    std::atomic<std::uintptr_t> end{0};
-};
-extern ProviderText g_provider_text;
+namespace vma::libc {
 
 // Remembers the library that a function of it is in.
 void know_provider(const void *function);
@@ -21,8 +15,8 @@ void know_provider(const void *function);
 inline bool is_provider(const void *return_address)
 {
     const auto address = reinterpret_cast<std::uintptr_t>(return_address);
-    return address >= g_provider_text.start.load(std::memory_order_relaxed) &&
-           address < g_provider_text.end.load(std::memory_order_relaxed);
+    return address >= g_private.provider_start.load(std::memory_order_relaxed) &&
+           address < g_private.provider_end.load(std::memory_order_relaxed);
 }
 
 } // namespace vma::libc

@@ -7,32 +7,19 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "compat/src/libc/handler_state.hpp"
+#include "compat/src/libc/this_thread.hpp"
+
 namespace vma::libc {
 
-struct SignalCounts {
-    std::uint32_t all;          // handlers run
-    std::uint32_t interrupting; // of these, installed without SA_RESTART
-};
-
-// Of each thread, its own.
-struct ThreadSignals : SignalCounts {
-    // An eventfd of this thread that the trampoline writes 1 to after it has counted, or -1: a thread that looked at
-    // the counts and is about to sleep with this descriptor in its set then can't miss a handler that runs in between.
-    // kTurnAtPlace - n: it sleeps without one, by futex(2) on the n-th of the words below, to which 1 is added.
-    int wake_fd = -1;
-};
-[[gnu::tls_model("initial-exec")]] extern thread_local constinit ThreadSignals t_signals;
-
-// Handlers of SIGINT that have run in any thread, if that is to end the polling of all (VMA_HANDLE_SIGINTR); else 0.
-extern constinit std::atomic<std::uint32_t> g_interrupts_of_all;
 void let_interrupts_end_all_polling(); // from here on
 
 // A handler may run between any two instructions of this thread: what was read before is not what is there now.
 inline SignalCounts signal_counts()
 {
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    const std::uint32_t of_all = g_interrupts_of_all.load(std::memory_order_relaxed);
-    return {t_signals.all + of_all, t_signals.interrupting + of_all};
+    const std::uint32_t of_all = g_handlers.interrupts_of_all.load(std::memory_order_relaxed);
+    return {t_libc.signals.all + of_all, t_libc.signals.interrupting + of_all};
 }
 
 inline constexpr int kTurnAtPlace = -2;
@@ -40,7 +27,7 @@ void set_signal_turns(std::uint32_t *turns, std::size_t stride); // every so man
 
 inline void set_signal_wake_fd(int fd)
 {
-    t_signals.wake_fd = fd;
+    t_libc.signals.wake_fd = fd;
     std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 

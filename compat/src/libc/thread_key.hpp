@@ -11,17 +11,15 @@
 
 namespace vma::libc {
 
-// A constinit variable of a namespace. No lock, safe in signal handlers as far as libc's keys are.
+// Lies in a constinit variable of a namespace. Atomic; safe in signal handlers as far as libc's keys are.
 class ThreadKey
 {
 public:
-    explicit constexpr ThreadKey(void (*at_end)(void *)) : at_end_(at_end) {}
-
-    // `at_end(value)` is called when the calling thread ends, unless value is a null pointer.
-    void set(const void *value)
+    // `at_end(value)` is called when the calling thread ends, unless value is a null pointer. Always the same function.
+    void set(const void *value, void (*at_end)(void *))
     {
         std::uint32_t key = known_.load(std::memory_order_acquire);
-        if (key == kNone && (key = make()) == kNone)
+        if (key == kNone && (key = make(at_end)) == kNone)
             return; // the program has taken all there are
         ::pthread_setspecific(key - 1, value);
     }
@@ -29,11 +27,11 @@ public:
 private:
     static constexpr std::uint32_t kNone = 0; // else the key and one
 
-    std::uint32_t make()
+    std::uint32_t make(void (*at_end)(void *))
     {
         pthread_key_t key = 0;
         std::uint32_t known = kNone;
-        if (::pthread_key_create(&key, at_end_) != 0)
+        if (::pthread_key_create(&key, at_end) != 0)
             return known_.load(std::memory_order_acquire);
         if (known_.compare_exchange_strong(known, key + 1, std::memory_order_acq_rel))
             return key + 1;
@@ -41,7 +39,6 @@ private:
         return known;
     }
 
-    void (*at_end_)(void *);
     std::atomic<std::uint32_t> known_{kNone};
 };
 

@@ -8,19 +8,17 @@
 
 namespace vma::libc {
 
-thread_local constinit pid_t t_vfork_caller = 0;
-
 void entering_vfork()
 {
     if (!in_vfork_child()) // a child that calls vfork() again stays a child
-        t_vfork_caller = ::getpid();
+        t_libc.vfork_caller = ::getpid();
 }
 
 [[VMA_AT_STARTUP]] bool look_for_vfork_child()
 {
-    if (::getpid() != t_vfork_caller)
+    if (::getpid() != t_libc.vfork_caller)
         return true;
-    t_vfork_caller = 0;
+    t_libc.vfork_caller = 0;
     return false;
 }
 

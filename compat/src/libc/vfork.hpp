@@ -4,12 +4,9 @@
 // then seen by the process's id.
 #pragma once
 
-#include <sys/types.h>
+#include "compat/src/libc/this_thread.hpp"
 
 namespace vma::libc {
-
-[[gnu::tls_model(
-    "initial-exec")]] extern thread_local constinit pid_t t_vfork_caller; // 0: no vfork() since the last look
 
 void entering_vfork(); // before the system call
 
@@ -17,7 +14,7 @@ bool look_for_vfork_child(); // slow half of in_vfork_child()
 
 inline bool in_vfork_child()
 {
-    return t_vfork_caller != 0 && look_for_vfork_child();
+    return t_libc.vfork_caller != 0 && look_for_vfork_child();
 }
 
 } // namespace vma::libc

@@ -6,8 +6,6 @@
 
 namespace vma::mux {
 
-constinit EntryPool g_entries;
-
 sock::MuxHook &hook_of(void *source, bool nested)
 {
     return nested ? static_cast<Set *>(source)->hook : sock::mux_hook(*static_cast<sock::Socket *>(source));
@@ -31,7 +29,7 @@ Entry *find_entry(Set &set, void *source, bool nested, int fd)
 
 Entry *new_entry(Set &set, void *source, bool nested, int fd)
 {
-    Entry *const entry = g_entries.take();
+    Entry *const entry = g_mux.entries.take();
     if (entry == nullptr)
         return nullptr;
     {
@@ -105,7 +103,7 @@ void drop_entry(Set &set, Entry &entry)
         entry.place.store(Place::kFree, std::memory_order_relaxed);
         entry.set.store(nullptr, std::memory_order_release);
     }
-    g_entries.give(&entry);
+    g_mux.entries.give(&entry);
 }
 
 } // namespace vma::mux

@@ -8,6 +8,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/epoll_set.hpp"
 #include "compat/src/mux/mux.hpp"
+#include "compat/src/wait/thread_record.hpp"
 
 namespace vma::mux {
 

@@ -13,7 +13,6 @@
 #include <cstdint>
 
 #include "compat/src/base/clock.hpp"
-#include "compat/src/base/fence.hpp"
 #include "compat/src/base/lock.hpp"
 #include "compat/src/base/spin_habit.hpp"
 #include "compat/src/base/stable_pool.hpp"
@@ -169,15 +168,27 @@ inline std::uint64_t place_of_tag(std::uint64_t tag)
 }
 
 using EntryPool = StablePool<Entry, std::size_t{1} << 20>;
-extern EntryPool g_entries; // with a lock of its own
+using SetPool = StablePool<Set, std::size_t{1} << 16>;
+
+// What all epoll sets share.
+struct EpollSets {
+    std::atomic<bool> no_pwait2{false};        // kernel_wait.cpp: a kernel before 5.11; set once
+    std::atomic<int> end{0};                   // above all numbers that sets ever had; written with the lock held
+    Mutex lock;                                // descriptors that are entered and removed; before Set::lock
+    std::atomic<Set *> main_owner{nullptr};    // the first that has accelerated sockets: it has the main ring
+    std::atomic<std::uint32_t> main_poller{0}; // likewise of the threads that poll
+    // Each has a lock of its own.
+    SetPool pool;
+    alignas(64) EntryPool entries;
+    alignas(64) Set *slots[sock::kMaxTracked]; // by descriptor and set_slot() only: atomic, written with the lock held
+};
+extern constinit EpollSets g_mux;
 
 // ---- set_table.cpp: descriptors of sets, their life ----------------------------------------------------------------
 
-extern Set *g_sets[sock::kMaxTracked]; // by set_slot() only: atomic, written with the table's lock held
-
 inline std::atomic_ref<Set *> set_slot(int fd)
 {
-    return std::atomic_ref<Set *>(g_sets[fd]);
+    return std::atomic_ref<Set *>(g_mux.slots[fd]);
 }
 
 inline Set *set_of(int fd)

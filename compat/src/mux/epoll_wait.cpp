@@ -63,7 +63,7 @@ int strip(Set &set, epoll_event *events, int n, int &side)
             continue;
         }
         epoll_event event = events[i];
-        if (g_entries.holds(place_of_tag(data)) && !untag(set, event))
+        if (g_mux.entries.holds(place_of_tag(data)) && !untag(set, event))
             continue;
         events[kept++] = event;
     }

@@ -10,14 +10,13 @@
 
 #include "compat/src/base/clock.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/mux/epoll_set.hpp"
 
 namespace vma::mux {
 
 namespace {
 
 constexpr long kMillisPerSecond = 1000;
-
-constinit std::atomic<bool> g_no_pwait2{false}; // a kernel before 5.11; set once
 
 bool in_millis(const timespec &timeout)
 {
@@ -40,11 +39,11 @@ int kernel_wait(int epfd, epoll_event *events, int max, const timespec *timeout,
 {
     const auto &real = libc::real;
     if (timeout != nullptr && !in_millis(*timeout) && real.epoll_pwait2 != nullptr &&
-        !g_no_pwait2.load(std::memory_order_relaxed)) {
+        !g_mux.no_pwait2.load(std::memory_order_relaxed)) {
         const int n = real.epoll_pwait2(epfd, events, max, timeout, mask);
         if (n >= 0 || errno != ENOSYS)
             return n;
-        g_no_pwait2.store(true, std::memory_order_relaxed);
+        g_mux.no_pwait2.store(true, std::memory_order_relaxed);
     }
     const int millis = to_millis(timeout);
     return mask == nullptr ? real.epoll_wait(epfd, events, max, millis)

@@ -7,12 +7,11 @@
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/mux/epoll_set.hpp"
+#include "compat/src/wait/thread_record.hpp"
 
 namespace vma::mux {
 
 namespace {
-
-thread_local constinit Set *t_polling [[gnu::tls_model("initial-exec")]] = nullptr; // it will harvest this set itself
 
 // One kick at a time: who is woken takes all there is, and wakes the next one if something is left.
 void kick_locked(Set &set)
@@ -48,7 +47,7 @@ bool queue(Set &set, Entry &entry)
     if (entry.queued)
         return false;
     append(set, entry);
-    if (t_polling != &set)
+    if (t_wait.polling != &set)
         kick_locked(set);
     return true;
 }
@@ -148,7 +147,7 @@ int settle(Set &set, const Picked *picked, unsigned count, epoll_event *out, std
 
 void take_news(std::uint64_t address, std::uint32_t events)
 {
-    if (!g_entries.holds(address))
+    if (!g_mux.entries.holds(address))
         return;
     Entry &entry = *reinterpret_cast<Entry *>(address);
     Set *const set = entry.set.load(std::memory_order_acquire);
@@ -226,9 +225,9 @@ void kick(Set &set)
 
 unsigned poll_engine(Set &set, unsigned (*poll)(sock::RingMask))
 {
-    t_polling = &set; // not for longer: a signal handler may jump out of the wait
+    t_wait.polling = &set; // not for longer: a signal handler may jump out of the wait
     const unsigned events = poll(set.rings.load(std::memory_order_relaxed));
-    t_polling = nullptr;
+    t_wait.polling = nullptr;
     return events;
 }
 

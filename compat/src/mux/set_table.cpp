@@ -11,23 +11,14 @@
 
 namespace vma::mux {
 
-[[VMA_TABLE]] Set *g_sets[sock::kMaxTracked];
+[[VMA_TABLE]] constinit EpollSets g_mux = {};
 
 namespace {
-
-using SetPool = StablePool<Set, std::size_t{1} << 16>;
-constinit struct {
-    Mutex lock;                                // descriptors that are entered and removed; before Set::lock
-    std::atomic<int> end{0};                   // above all numbers that sets ever had; written with the lock held
-    std::atomic<Set *> main_owner{nullptr};    // the first that has accelerated sockets: it has the main ring
-    std::atomic<std::uint32_t> main_poller{0}; // likewise of the threads that poll
-    SetPool pool;                              // has a lock of its own
-} g_table;
 
 void enter(int fd, Set &set) // table and set locked, or the set not known yet
 {
     if (fd > highest_set())
-        g_table.end.store(fd + 1, std::memory_order_relaxed);
+        g_mux.end.store(fd + 1, std::memory_order_relaxed);
     ++set.descriptors;
     set_slot(fd).store(&set, std::memory_order_release);
 }
@@ -169,17 +160,17 @@ void forget_user_side(Set &set) // in a forked child: the parent's descriptors, 
 
 int highest_set()
 {
-    return g_table.end.load(std::memory_order_relaxed) - 1;
+    return g_mux.end.load(std::memory_order_relaxed) - 1;
 }
 
 Set *adopt_set(int epfd)
 {
     if (static_cast<unsigned>(epfd) >= static_cast<unsigned>(sock::kMaxTracked))
         return nullptr;
-    LockGuard guard(g_table.lock);
+    LockGuard guard(g_mux.lock);
     if (Set *const known = set_of(epfd); known != nullptr)
         return known; // another thread was first
-    Set *const set = g_table.pool.take();
+    Set *const set = g_mux.pool.take();
     if (set == nullptr)
         return nullptr;
     reset(*set);
@@ -196,7 +187,7 @@ constexpr std::uint64_t kPoller = std::uint64_t{1} << 63; // no set has such an 
 std::uint64_t poller_owner(std::uint32_t poller)
 {
     std::uint32_t owner = 0;
-    if (poller == 0 || g_table.main_poller.compare_exchange_strong(owner, poller, std::memory_order_relaxed) ||
+    if (poller == 0 || g_mux.main_poller.compare_exchange_strong(owner, poller, std::memory_order_relaxed) ||
         owner == poller)
         return 0;
     return kPoller | poller;
@@ -221,7 +212,7 @@ std::uint64_t ring_owner(sock::Socket &s)
     if (set == nullptr)
         return poller_owner(hook.poller.load(std::memory_order_relaxed));
     Set *owner = nullptr;
-    if (g_table.main_owner.compare_exchange_strong(owner, set, std::memory_order_relaxed) || owner == set)
+    if (g_mux.main_owner.compare_exchange_strong(owner, set, std::memory_order_relaxed) || owner == set)
         return 0;
     return reinterpret_cast<std::uintptr_t>(set); // their memory is never anything else
 }
@@ -243,10 +234,10 @@ void recycle_if_unused(Set &set)
     libc::close_private(kick);
     libc::close_private(set.side_fd.exchange(-1));
     Set *owner = &set;
-    g_table.main_owner.compare_exchange_strong(owner, nullptr, std::memory_order_relaxed);
+    g_mux.main_owner.compare_exchange_strong(owner, nullptr, std::memory_order_relaxed);
     if (stats::Mux *const record = set.record.exchange(nullptr))
         stats::give_back(*record);
-    g_table.pool.give(&set);
+    g_mux.pool.give(&set);
 }
 
 int live_number(const Set &set, int epfd)
@@ -273,7 +264,7 @@ void epoll_dup(int old_fd, int new_fd)
         return;
     if (set_of(new_fd) != nullptr)
         epoll_closed(new_fd);
-    LockGuard guard(g_table.lock);
+    LockGuard guard(g_mux.lock);
     Set *const set = set_of(old_fd);
     if (set == nullptr)
         return;
@@ -286,7 +277,7 @@ void epoll_closed(int fd)
     Set *set = nullptr;
     bool last = false;
     {
-        LockGuard guard(g_table.lock);
+        LockGuard guard(g_mux.lock);
         set = set_of(fd);
         if (set == nullptr)
             return;
@@ -329,28 +320,28 @@ bool descriptor_closed(sock::Socket &s, int fd, bool last)
 
 void fork_prepare()
 {
-    g_table.lock.lock();
-    g_table.pool.for_each([](Set &set) { set.lock.lock(); });
-    g_table.pool.lock().lock();
-    g_entries.lock().lock();
+    g_mux.lock.lock();
+    g_mux.pool.for_each([](Set &set) { set.lock.lock(); });
+    g_mux.pool.lock().lock();
+    g_mux.entries.lock().lock();
 }
 
 void fork_parent()
 {
-    g_entries.lock().unlock();
-    g_table.pool.lock().unlock();
-    g_table.pool.for_each([](Set &set) { set.lock.unlock(); });
-    g_table.lock.unlock();
+    g_mux.entries.lock().unlock();
+    g_mux.pool.lock().unlock();
+    g_mux.pool.for_each([](Set &set) { set.lock.unlock(); });
+    g_mux.lock.unlock();
 }
 
 void fork_child()
 {
-    g_entries.lock().reset();
-    g_table.pool.lock().reset();
-    g_table.lock.reset();
-    g_table.pool.for_each(forget_user_side);
+    g_mux.entries.lock().reset();
+    g_mux.pool.lock().reset();
+    g_mux.lock.reset();
+    g_mux.pool.for_each(forget_user_side);
     forget_other_threads();
-    g_table.pool.for_each([](Set &set) {
+    g_mux.pool.for_each([](Set &set) {
         if (!set.pooled.load(std::memory_order_relaxed))
             take_over_again(set);
     });

@@ -151,7 +151,7 @@ void close_endpoint(Socket &s, bool keep_unread, Closing closing = Closing::kNow
     if (!kept)
         tell_migration(s);
     if (ep != nullptr)
-        remove_live(g_live_sockets, s);
+        remove_live(g_offload.live, s);
     engine_update_active();
     s.operations.store(0, std::memory_order_relaxed);
     s.ask_holders_after.store(0, std::memory_order_relaxed);
@@ -207,19 +207,19 @@ void stop_offloading(Socket &s)
 
 void stop_offloading(Socket &s)
 {
-    const LockGuard guard(g_offload_lock);
+    const LockGuard guard(g_offload.lock);
     protocol(s).stop_offloading(s);
 }
 
 void fall_back(Socket &s, bool keep_unread)
 {
-    const LockGuard guard(g_offload_lock);
+    const LockGuard guard(g_offload.lock);
     fall_back_locked(s, keep_unread);
 }
 
 bool close_left(Socket &s, Closing closing)
 {
-    const LockGuard guard(g_offload_lock);
+    const LockGuard guard(g_offload.lock);
     if (!is_left(s))
         return false;
     fall_back_locked(s, true, closing);
@@ -236,7 +236,7 @@ bool discard_left(Socket &s)
 
 void drop_rest(Socket &s)
 {
-    const LockGuard guard(g_offload_lock);
+    const LockGuard guard(g_offload.lock);
     if (s.endpoint == nullptr) // another thread may have done it, and the socket have been offloaded again
         fall_back_locked(s, false);
 }

@@ -59,7 +59,7 @@ void on_connected(fid_ep *endpoint)
         discard_endpoint(*s);
         return;
     }
-    add_live(g_live_sockets, *s);
+    add_live(g_offload.live, *s);
     g_due.add(s->index);
     engine_update_active();
     if (!kMultiplexers.became_offloaded(*s)) {

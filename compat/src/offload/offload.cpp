@@ -18,6 +18,7 @@
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/rings.hpp"
 #include "compat/src/engine/sandbox.hpp"
+#include "compat/src/offload/connections.hpp"
 #include "compat/src/offload/offload_habit.hpp"
 #include "compat/src/offload/remote_connect.hpp"
 #include "compat/src/offload/stream.hpp"
@@ -33,8 +34,8 @@
 
 namespace vma::sock {
 
-constinit Mutex g_offload_lock;
-constinit Socket *g_live_sockets = nullptr; // g_offload_lock
+constinit Offload g_offload;
+constinit Connections g_connections;
 
 namespace {
 
@@ -171,7 +172,7 @@ void offload(Socket &s, int fd) // a candidate; offload lock held
         offload_to_port(s, fd);
     else if (s.remote)
         begin_attempt(s);
-    else if (!room_for_stream(engine_device().users))
+    else if (!room_for_stream(g_connections.room, engine_device().users))
         stay_on_kernel(s, kNoRoom);
     else if (claim_ring(s); s.role == Role::kAcceptor)
         look_for_offer(s, fd);
@@ -185,10 +186,10 @@ void offload(Socket &s, int fd) // a candidate; offload lock held
 // filter of system calls that was not seen before.
 bool offload_in_turn(Socket &s, int fd)
 {
-    if (ring_in_use() || sandboxed() || !g_offload_lock.try_lock())
+    if (ring_in_use() || sandboxed() || !g_offload.lock.try_lock())
         return false;
-    if (!g_fork_gate.try_lock()) {
-        g_offload_lock.unlock();
+    if (!g_forks.gate.try_lock()) {
+        g_offload.lock.unlock();
         return false;
     }
     note_socket(s.index);
@@ -201,8 +202,8 @@ bool offload_in_turn(Socket &s, int fd)
                 offload(s, fd);
         }
     }
-    g_fork_gate.unlock();
-    g_offload_lock.unlock();
+    g_forks.gate.unlock();
+    g_offload.lock.unlock();
     return beside_ring;
 }
 
@@ -241,7 +242,7 @@ void count_operation(Socket &s, int fd, bool received)
 void on_connect_request(fi_info *info, const void *data, std::size_t len)
 {
     Socket *const s = offered_socket(data, len);
-    const bool room = room_for_stream(engine_device().users);
+    const bool room = room_for_stream(g_connections.room, engine_device().users);
     if (s != nullptr && !room) {
         withdraw_offer(*s);
         stay_on_kernel(*s, kNoRoom);

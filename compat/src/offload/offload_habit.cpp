@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "compat/src/config/params.hpp"
+#include "compat/src/offload/connections.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/table/stream.hpp"
 
@@ -19,15 +20,9 @@ constexpr std::int32_t kCostShare = 8; // of one connection in the cost of the n
 constexpr std::int32_t kForget = 128;  // so that it is tried again
 constexpr std::int32_t kShare = 16;    // of one connection in what is expected of the next
 
-// Of all connections of the process; each has a lock of its own.
-constinit struct {
-    OffloadHabit made;
-    OffloadHabit accepted;
-} g_habits;
-
 OffloadHabit &habit_of(const Socket &s)
 {
-    return s.role == Role::kAcceptor ? g_habits.accepted : g_habits.made;
+    return s.role == Role::kAcceptor ? g_connections.accepted : g_connections.made;
 }
 
 bool learns(const Socket &s)
@@ -72,7 +67,7 @@ std::uint32_t calls_before_offload(const Socket &s)
 
 void note_end_of_stream(const Socket &s)
 {
-    if (!learns(s) || &record_of(s) == &stats::g_sink)
+    if (!learns(s) || &record_of(s) == &stats::g_nobodys.sink)
         return;
     const stats::Counters &counted = record_of(s).now;
     const std::uint64_t calls = stats::get(counted.rx.packets) + stats::get(counted.tx.packets) +
@@ -85,8 +80,8 @@ void note_end_of_stream(const Socket &s)
 
 void offload_habits_after_fork_in_child()
 {
-    g_habits.made.after_fork_in_child();
-    g_habits.accepted.after_fork_in_child();
+    g_connections.made.after_fork_in_child();
+    g_connections.accepted.after_fork_in_child();
 }
 
 } // namespace vma::sock

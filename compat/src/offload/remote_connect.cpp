@@ -2,6 +2,7 @@
 // Attempts: the client's listeners, the server's connects, and the memory of hosts that refused.
 #include "compat/src/offload/remote_connect.hpp"
 #include "compat/src/base/addresses.hpp"
+#include "compat/src/offload/connections.hpp"
 #include "compat/src/transport/exception.hpp"
 
 #include <errno.h>
@@ -43,20 +44,6 @@ struct Hello { // private data of the host that connects back
     std::uint64_t connection; // name of the TCP connection
 };
 
-// Hosts that did not answer: not asked again before.
-struct Refusal {
-    in6_addr host = {};
-    std::int64_t until_ns = 0;
-    std::int64_t pause_ns = 0; // 0: free
-};
-
-// Offload lock; whether any is open is read without.
-constinit struct {
-    Refusal refusals[64];
-    Socket *attempts = nullptr;
-    std::atomic<bool> any_open{false};
-} g_remote_connects;
-
 // FNV-1a over both ends, in their v4-mapped form.
 std::uint64_t name_of(const sockaddr_in6 &connector, const sockaddr_in6 &acceptor)
 {
@@ -84,7 +71,7 @@ bool same_host(const in6_addr &a, const in6_addr &b)
 
 Refusal *refusal_of(const in6_addr &host)
 {
-    for (Refusal &r : g_remote_connects.refusals)
+    for (Refusal &r : g_connections.refusals)
         if (r.pause_ns != 0 && same_host(r.host, host))
             return &r;
     return nullptr;
@@ -94,7 +81,7 @@ void remember_refusal(const in6_addr &host)
 {
     Refusal *r = refusal_of(host);
     if (r == nullptr) {
-        r = std::min_element(std::begin(g_remote_connects.refusals), std::end(g_remote_connects.refusals),
+        r = std::min_element(std::begin(g_connections.refusals), std::end(g_connections.refusals),
                              [](const Refusal &a, const Refusal &b) { return a.until_ns < b.until_ns; });
         *r = {host, 0, 0};
     }
@@ -235,8 +222,8 @@ void begin_attempt(Socket &s)
     s.attempt.tries = 0;
     const bool at_once = s.role == Role::kConnector || !config::params().remote_streams; // no listener to wait for
     s.attempt.due_ns = now_ns() + (at_once ? 0 : kTryAfterNs[0]);
-    add_live(g_remote_connects.attempts, s);
-    g_remote_connects.any_open.store(true, std::memory_order_release);
+    add_live(g_connections.attempts, s);
+    g_connections.any_open.store(true, std::memory_order_release);
     engine_wake_helper();
 }
 
@@ -250,8 +237,8 @@ void end_attempt(Socket &s)
         --s.device->users;
     }
     s.attempt.open = false;
-    remove_live(g_remote_connects.attempts, s);
-    g_remote_connects.any_open.store(g_remote_connects.attempts != nullptr, std::memory_order_release);
+    remove_live(g_connections.attempts, s);
+    g_connections.any_open.store(g_connections.attempts != nullptr, std::memory_order_release);
 }
 
 void attempt_succeeded(Socket &s)
@@ -273,14 +260,14 @@ void attempt_failed(Socket &s)
 
 bool attempts_are_open()
 {
-    return g_remote_connects.any_open.load(std::memory_order_acquire);
+    return g_connections.any_open.load(std::memory_order_acquire);
 }
 
 void tick_attempts()
 {
-    const LockGuard guard(g_offload_lock);
+    const LockGuard guard(g_offload.lock);
     const std::int64_t now = now_ns();
-    for (Socket *s = g_remote_connects.attempts; s != nullptr;) {
+    for (Socket *s = g_connections.attempts; s != nullptr;) {
         Socket *const next = s->next_live;
         if (now >= s->attempt.due_ns)
             step(*s);
@@ -312,8 +299,8 @@ void on_remote_request(fid_pep *listener, fi_info *info, const void *data, std::
 
 void attempts_after_fork_in_child()
 {
-    g_remote_connects.attempts = nullptr;
-    g_remote_connects.any_open.store(false, std::memory_order_relaxed);
+    g_connections.attempts = nullptr;
+    g_connections.any_open.store(false, std::memory_order_relaxed);
 }
 
 } // namespace vma::sock

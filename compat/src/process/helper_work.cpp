@@ -14,6 +14,7 @@
 
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/engine_state.hpp"
 #include "compat/src/engine/helper_rest.hpp"
 #include "compat/src/engine/helper_thread.hpp"
 #include "compat/src/engine/moderation.hpp"
@@ -43,11 +44,6 @@ constexpr std::uint32_t kCountMs = 320; // between looks at what ports have coun
 constexpr std::uint32_t kLookMs = 50;   // between looks whether routes of datagrams hold
 constexpr std::size_t kMostOver = 64;   // sockets released in one tick
 constexpr std::size_t kPrivateDataMax = 256;
-
-constinit struct {
-    std::atomic<std::uint32_t> tick{0}; // written by the helper thread
-    std::uint32_t next_ring = 0;        // the helper thread's: the index of the socket whose ring is looked at next
-} g_helper;
 
 void handle_event(std::uint32_t event, const fi_eq_cm_entry &entry, const void *data, std::size_t len)
 {
@@ -85,7 +81,7 @@ void read_events(fid_eq *eq)
     } buffer;
     for (;;) {
         const LockGuard guard(
-            g_offload_lock); // an endpoint is closed with it held: none vanishes between event and handling
+            g_offload.lock); // an endpoint is closed with it held: none vanishes between event and handling
         std::uint32_t event = 0;
         const ssize_t n = fi_eq_sread(eq, &event, &buffer, sizeof buffer, 0, 0); // FI_SHUTDOWN at once
         if (n == -FI_EAVAIL) {
@@ -102,14 +98,14 @@ void read_events(fid_eq *eq)
 void read_all_events()
 {
     read_events(engine_objects().eq);
-    if (g_remote_devices.load(std::memory_order_relaxed) != 0) // opened and closed by this thread alone
+    if (g_engine.devices.open.load(std::memory_order_relaxed) != 0) // opened and closed by this thread alone
         each_remote_device([](Device &d) { read_events(d.eq); });
 }
 
 bool arm_events()
 {
     return arm(engine_device(), engine_objects().eq->fid) &&
-           (g_remote_devices.load(std::memory_order_relaxed) == 0 || arm_remote_events());
+           (g_engine.devices.open.load(std::memory_order_relaxed) == 0 || arm_remote_events());
 }
 
 // Nothing a peer sends is stuck behind a program that computes: RETURN, END, CREDIT. Who sleeps on the queue is woken
@@ -151,7 +147,7 @@ bool tick_all(bool counts, std::uint32_t turns)
     IdleStreams idle;
     bool moved = false;
     {
-        LockGuard guard(g_offload_lock);
+        LockGuard guard(g_offload.lock);
         if (counts)
             tell_queues();
         g_due.take_each([&](std::uint32_t index) {
@@ -173,7 +169,7 @@ bool tick_all(bool counts, std::uint32_t turns)
                 g_due.add(index);
         });
         look_at_idle_rings(std::max(helper_turns_in(idle_look_ms()) / turns, 1U), g_helper.next_ring, idle);
-        moved |= udp::g_listed != nullptr;
+        moved |= g_offload.listed != nullptr;
     }
     while (count != 0)
         end_linger(*over[--count]);
@@ -184,8 +180,8 @@ bool tick_all(bool counts, std::uint32_t turns)
 // Since it was said that this thread rests.
 bool is_anything_due()
 {
-    const LockGuard guard(g_offload_lock);
-    return g_due.any() || udp::g_listed != nullptr;
+    const LockGuard guard(g_offload.lock);
+    return g_due.any() || g_offload.listed != nullptr;
 }
 
 // Something that is done once in so many turns. A sleep of several turns counts as all of them.
@@ -291,14 +287,14 @@ void Helper::look_after_sockets(std::uint32_t turns)
     libc::adopt_handlers_if_bypassed();
     if (const std::uint32_t looks = look_.times_in(turns); looks != 0) {
         udp::look_at_memberships();
-        const LockGuard guard(g_offload_lock);
+        const LockGuard guard(g_offload.lock);
         udp::look_at_routes(udp::current_tick() + looks);
         g_helper.tick.fetch_add(looks, std::memory_order_relaxed);
         udp::look_after_port_groups();
         follow_device_times();
     }
-    if (g_remote_devices.load(std::memory_order_relaxed) != 0) {
-        const LockGuard guard(g_offload_lock);
+    if (g_engine.devices.open.load(std::memory_order_relaxed) != 0) {
+        const LockGuard guard(g_offload.lock);
         adapt_moderation(all_turns_);
     }
     stats::touch();
@@ -330,7 +326,7 @@ void Helper::take_turn()
     if (attempts_are_open())
         tick_attempts();
     if (ports_state() == PortsState::kAsked) {
-        const LockGuard guard(g_offload_lock);
+        const LockGuard guard(g_offload.lock);
         open_named_ports();
     }
     if (!engine_active())

@@ -9,6 +9,8 @@
 #include "compat/src/base/passed.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/engine_state.hpp"
+#include "compat/src/engine/fork_handlers.hpp"
 #include "compat/src/engine/helper_rest.hpp"
 #include "compat/src/engine/helper_thread.hpp"
 #include "compat/src/engine/objects.hpp"
@@ -34,12 +36,6 @@ namespace vma::sock {
 void sleepers_after_fork_in_child();
 
 namespace {
-
-// Offload lock, and by the only thread of a child.
-constinit struct {
-    bool is_child = false;          // of a fork
-    std::uint32_t depth_before = 0; // of the forking thread
-} g_fork;
 
 template <class Visit> void each_in_use(const SocketSet &set, Visit visit)
 {
@@ -167,7 +163,7 @@ void return_all_for_fork(Closing closing)
 void return_before_fork()
 {
     return_all_for_fork(Closing::kBehindFork);
-    const LockGuard guard(g_offload_lock);
+    const LockGuard guard(g_offload.lock);
     each_noted([](Socket &s) {
         if (offloaded(s))
             share_leftovers(s, false);
@@ -176,20 +172,20 @@ void return_before_fork()
 
 void return_all_shared_by_fork()
 {
-    const std::uint32_t depth = libc::t_critical.depth;
+    const std::uint32_t depth = libc::t_libc.critical.depth;
     // Where a fork goes past our wrappers, other threads may offload sockets meanwhile.
     for (bool again = true; again;) {
         return_all_for_fork(Closing::kNow);
         wait_for_helper_to_begin();
-        g_helper_turn.lock();
-        g_offload_lock.lock();
+        g_helper.turn.lock();
+        g_offload.lock.lock();
         again = any_in_use() || helper_is_beginning();
         if (again) {
-            g_offload_lock.unlock();
-            g_helper_turn.unlock();
+            g_offload.lock.unlock();
+            g_helper.turn.unlock();
         }
     }
-    g_fork.depth_before = depth;
+    g_forks.depth_before = depth;
     each_noted(share);
     kMultiplexers.fork_prepare();
     lock_pool_for_fork();
@@ -203,13 +199,13 @@ void after_fork_in_parent()
     unlock_pool_after_fork();
     kMultiplexers.fork_parent();
     retired_may_go();
-    g_offload_lock.unlock();
-    g_helper_turn.unlock();
+    g_offload.lock.unlock();
+    g_helper.turn.unlock();
 }
 
 void after_fork_in_child()
 {
-    g_fork.is_child = true;
+    g_forks.is_child = true;
     retired_after_fork_in_child();
     stats::after_fork_in_child();
     accounting_after_fork_in_child();
@@ -220,11 +216,11 @@ void after_fork_in_child()
     offload_habits_after_fork_in_child();
     pacing_after_fork_in_child();
     unlock_pool_after_fork();
-    g_offload_lock.reset();
-    g_helper_turn.reset();
+    g_offload.lock.reset();
+    g_helper.turn.reset();
     helper_after_fork_in_child();
     rests_after_fork_in_child();
-    g_live_sockets = nullptr;
+    g_offload.live = nullptr;
     sleepers_after_fork_in_child();
     holders_after_fork_in_child();
     const std::uint32_t count = pool_size();
@@ -239,7 +235,7 @@ void after_fork_in_child()
         release_if_unused(*socket_by_index(i));
     kMultiplexers.fork_child();
     each_noted([](Socket &s) { protocol(s).leave_in_child(s); });
-    libc::restore_critical(g_fork.depth_before);
+    libc::restore_critical(g_forks.depth_before);
 }
 
 void forked(pid_t child)
@@ -252,7 +248,7 @@ namespace {
 // What the program leaves to the kernel to close. A child's are its parent's to explain.
 void explain_all()
 {
-    if (g_fork.is_child || !config::log_enabled(config::Level::kDebug))
+    if (g_forks.is_child || !config::log_enabled(config::Level::kDebug))
         return;
     for (std::uint32_t i = 0; i < pool_size(); ++i) {
         Socket &s = *socket_by_index(i);
@@ -284,17 +280,17 @@ void finish_resends()
     finish_resends();
     each_noted(end_leftovers);
     udp::withdraw_all();
-    if (g_remote_devices.load(std::memory_order_relaxed) != 0)
+    if (g_engine.devices.open.load(std::memory_order_relaxed) != 0)
         return_sockets([](const Socket &s) { return transport(s).ends_with_process; }, "exit", Heir::kLibrary);
 }
 
 void process_ends_at_once()
 {
-    if (libc::t_critical.depth != 0)
+    if (libc::t_libc.critical.depth != 0)
         return; // by a handler of a signal that a fault of our own has raised: this thread may hold the locks
     finish_resends();
     each_noted(end_leftovers);
-    if (ports_are_named() && g_remote_devices.load(std::memory_order_relaxed) != 0)
+    if (ports_are_named() && g_engine.devices.open.load(std::memory_order_relaxed) != 0)
         return_sockets([](const Socket &s) -> bool { return !transport(s).spans; }, "exit", Heir::kLibrary);
 }
 

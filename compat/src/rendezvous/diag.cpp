@@ -21,6 +21,13 @@
 #include "compat/src/libc/sections.hpp"
 #include "compat/src/rendezvous/interface.hpp"
 #include "compat/src/rendezvous/offer.hpp"
+#include "compat/src/rendezvous/state.hpp"
+
+namespace vma::sock {
+
+[[VMA_TABLE]] constinit Rendezvous g_rendezvous;
+
+} // namespace vma::sock
 
 namespace vma::sock::udp {
 
@@ -33,17 +40,22 @@ struct Question {
     inet_diag_req_v2 request;
 };
 
-constinit struct {
-    Mutex lock;
-    int socket = -1;
-} g_netlink;
-
 int open_netlink()
 {
-    if (g_netlink.socket < 0)
-        g_netlink.socket =
-            libc::make_private(libc::real.socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
-    return g_netlink.socket;
+    if (!g_rendezvous.netlink.has_value()) {
+        const int fd = libc::real.socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+        if (fd < 0)
+            return -1;
+        g_rendezvous.netlink = libc::make_private(fd);
+    }
+    return *g_rendezvous.netlink;
+}
+
+void close_netlink()
+{
+    if (g_rendezvous.netlink.has_value())
+        libc::close_private(*g_rendezvous.netlink);
+    g_rendezvous.netlink.reset();
 }
 
 Question ask_for(const Flow &flow)
@@ -103,7 +115,7 @@ Answer find_receiver(int fd, const Flow &flow, Identity &out, std::uint32_t *unr
 {
     const Question q = ask_for(flow);
     inet_diag_msg m = {};
-    LockGuard guard(g_netlink.lock);
+    LockGuard guard(g_rendezvous.netlink_lock);
     const int netlink = open_netlink();
     if (netlink < 0)
         return unknown(strerror(errno));
@@ -113,8 +125,7 @@ Answer find_receiver(int fd, const Flow &flow, Identity &out, std::uint32_t *unr
     if (error == ENOENT)
         return Answer::kNobody;
     if (error != 0) {
-        libc::close_private(g_netlink.socket);
-        g_netlink.socket = -1;
+        close_netlink();
         return unknown(strerror(error));
     }
     if (m.idiag_uid != ::geteuid())
@@ -200,7 +211,7 @@ Step read_list(const char *answer, std::size_t length, const Flow &flow, std::ui
 bool list_family(int netlink, std::uint8_t family, const Flow &flow, std::uint32_t interface,
                  std::vector<Identity> &out)
 {
-    [[VMA_TABLE]] static constinit char answer[32768]; // g_netlink.lock
+    char(&answer)[kListRoom] = g_rendezvous.list;
     Question q = {};
     q.header.nlmsg_len = sizeof q;
     q.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
@@ -224,7 +235,7 @@ bool list_family(int netlink, std::uint8_t family, const Flow &flow, std::uint32
 
 bool list_receivers(int fd, const Flow &flow, std::uint32_t interface, std::vector<Identity> &out)
 {
-    LockGuard guard(g_netlink.lock);
+    LockGuard guard(g_rendezvous.netlink_lock);
     const int netlink = open_netlink();
     if (netlink < 0 || network_of(netlink) != network_of(fd))
         return false;
@@ -232,8 +243,7 @@ bool list_receivers(int fd, const Flow &flow, std::uint32_t interface, std::vect
     if ((!v4 || list_family(netlink, AF_INET, flow, interface, out)) &&
         list_family(netlink, AF_INET6, flow, interface, out))
         return true;
-    libc::close_private(g_netlink.socket); // what is left of an answer goes with it
-    g_netlink.socket = -1;
+    close_netlink(); // what is left of an answer goes with it
     return false;
 }
 
@@ -297,10 +307,8 @@ bool find_source(const sockaddr_in6 &destination, sockaddr_in6 &source)
 
 void diag_after_fork_in_child()
 {
-    g_netlink.lock.reset();
-    if (g_netlink.socket >= 0)
-        libc::close_private(g_netlink.socket); // answers would be mixed up with the parent's
-    g_netlink.socket = -1;
+    g_rendezvous.netlink_lock.reset();
+    close_netlink(); // answers would be mixed up with the parent's
 }
 
 } // namespace vma::sock::udp

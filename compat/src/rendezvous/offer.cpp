@@ -27,6 +27,7 @@
 #include "compat/src/rendezvous/generation.hpp"
 #include "compat/src/rendezvous/owner.hpp"
 #include "compat/src/rendezvous/shared_leftovers.hpp"
+#include "compat/src/rendezvous/state.hpp"
 #include "compat/src/table/stream.hpp"
 
 namespace vma::sock {
@@ -35,6 +36,7 @@ namespace {
 
 constexpr std::size_t kPathMax = kOffersPathMax;
 
+// Written with the offload lock held; what stands before `generations` is read by who has seen that.
 struct Directory {
     char path[kPathMax] = {};
     std::uint64_t netns = 0;                         // where the kernel does not tell that of a socket
@@ -42,7 +44,6 @@ struct Directory {
     std::atomic<Generations *> generations{nullptr}; // set with the offload lock, read by every call
 };
 [[VMA_STARTUP_DATA]] constinit Directory g_directory;
-constinit Generations g_no_generations; // until there is a directory
 
 struct Name {
     char text[kPathMax + 128];
@@ -228,7 +229,7 @@ void remove_offer(const Addresses &a, bool as_acceptor)
 Generations &generations()
 {
     Generations *const words = g_directory.generations.load(std::memory_order_acquire);
-    return words != nullptr ? *words : g_no_generations;
+    return words != nullptr ? *words : g_rendezvous.none;
 }
 
 std::uint32_t generations_id()

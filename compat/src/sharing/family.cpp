@@ -78,6 +78,7 @@ constinit struct {
     Mutex row_lock;               // of our row: what is copied for a child is what is counted for it. Taken last
 } g_family;
 
+// Of a thread that forks, its own.
 struct Fork {
     std::uint32_t number; // of it in the family
     std::uint32_t child;  // its record, and one; 0: none

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "compat/src/libc/this_thread.hpp"
 #include "compat/src/stats/layout.hpp"
 
 namespace vma::stats {
@@ -46,12 +47,11 @@ inline void raise(std::uint64_t &most, std::uint64_t value)
         set(most, value);
 }
 
-[[gnu::tls_model("initial-exec")]] extern thread_local constinit std::uint32_t t_thread; // 0: not asked for yet
 std::uint32_t ask_thread();
 
 inline std::uint32_t this_thread()
 {
-    return t_thread != 0 ? t_thread : ask_thread();
+    return libc::t_libc.id != 0 ? libc::t_libc.id : ask_thread();
 }
 
 // Which thread it was is looked at once in so many packets.

@@ -32,8 +32,6 @@ const char *wanted_folder()
 
 namespace {
 
-[[VMA_TABLE]] constinit char g_path[PATH_MAX] = {}; // of the file; the region's lock
-
 // No cancellation points: the lock is held. For its user alone: it tells with whom the process talks.
 int open_new(const char *path)
 {
@@ -127,19 +125,19 @@ void refuse()
 {
     VMA_LOG(kWarn,
             "VMA_STATS_SHMEM_DIR: %s: %s (expected a folder where it can be made): vma_stats does not see this process",
-            g_path, strerror(errno));
+            g_nobodys.path, strerror(errno));
 }
 
 // The folder with the process's id in place of its first %d. False: too long.
 bool name_file(const char *folder)
 {
-    char where[sizeof g_path];
+    char where[sizeof g_nobodys.path];
     if (!config::expand_process_id(folder, where, sizeof where))
         return false;
     const std::size_t end = strlen(where);
     const char *const slash = end != 0 && where[end - 1] == '/' ? "" : "/";
-    const int length = std::snprintf(g_path, sizeof g_path, "%s%svmastat.%d", where, slash, ::getpid());
-    return length < static_cast<int>(sizeof g_path);
+    const int length = std::snprintf(g_nobodys.path, sizeof g_nobodys.path, "%s%svmastat.%d", where, slash, ::getpid());
+    return length < static_cast<int>(sizeof g_nobodys.path);
 }
 
 void make_file() // lock held
@@ -148,7 +146,7 @@ void make_file() // lock held
     if (where == nullptr)
         return;
     errno = ENAMETOOLONG;
-    const int fd = name_file(where) ? open_fresh(g_path) : -1;
+    const int fd = name_file(where) ? open_fresh(g_nobodys.path) : -1;
     if (fd < 0) {
         refuse();
         return;
@@ -160,10 +158,10 @@ void make_file() // lock held
         g_region.owner = ::getpid();
         g_region.device = made.st_dev;
         g_region.inode = made.st_ino;
-        g_pending.asked.store(&header().requests.count, std::memory_order_relaxed);
+        g_region.pending.asked.store(&header().requests.count, std::memory_order_relaxed);
     } else {
         refuse();
-        ::unlink(g_path);
+        ::unlink(g_nobodys.path);
     }
     libc::real.syscall(SYS_close, fd);
 }
@@ -175,7 +173,7 @@ void make_due_file()
     if (libc::in_vfork_child() || !g_region.lock.try_lock())
         return;
     const int saved = errno;
-    if (g_pending.file_due.exchange(false, std::memory_order_acq_rel))
+    if (g_region.pending.file_due.exchange(false, std::memory_order_acq_rel))
         make_file();
     errno = saved;
     g_region.lock.unlock();
@@ -187,16 +185,16 @@ void make_due_file()
         return;
     const int saved = errno;
     struct stat there = {};
-    if (::lstat(g_path, &there) == 0 && there.st_dev == g_region.device && there.st_ino == g_region.inode)
-        ::unlink(g_path);
+    if (::lstat(g_nobodys.path, &there) == 0 && there.st_dev == g_region.device && there.st_ino == g_region.inode)
+        ::unlink(g_nobodys.path);
     errno = saved;
 }
 
 void give_up_file()
 {
     const LockGuard guard(g_region.lock);
-    g_pending.file_due.store(false, std::memory_order_relaxed);
-    g_pending.makes_no_calls.store(true, std::memory_order_relaxed);
+    g_region.pending.file_due.store(false, std::memory_order_relaxed);
+    g_region.pending.makes_no_calls.store(true, std::memory_order_relaxed);
     remove_file();
     g_region.published = false;
 }

@@ -14,11 +14,8 @@
 
 namespace vma::stats {
 
-constinit Slot g_sink = {};
 [[VMA_TABLE]] constinit Nobodys g_nobodys = {};
 constinit Region g_region;
-constinit Pending g_pending{.asked = &g_nobodys.header.requests.count};
-[[gnu::tls_model("initial-exec")]] thread_local constinit std::uint32_t t_thread = 0;
 
 namespace {
 
@@ -48,7 +45,7 @@ bool open_region() // lock held
     g_region.slots = slots;
     g_region.size = size;
     g_region.header.store(h, std::memory_order_release);
-    g_pending.file_due.store(wanted_folder() != nullptr, std::memory_order_release);
+    g_region.pending.file_due.store(wanted_folder() != nullptr, std::memory_order_release);
     return true;
 }
 
@@ -133,9 +130,9 @@ void begin(Slot &slot, int fd, std::uint8_t protocol, std::uint8_t family, bool 
 
 std::uint32_t ask_thread()
 {
-    if (g_pending.makes_no_calls.load(std::memory_order_relaxed)) [[unlikely]]
-        return t_thread = 1; // nobody reads what is counted
-    return t_thread = static_cast<std::uint32_t>(::gettid());
+    if (g_region.pending.makes_no_calls.load(std::memory_order_relaxed)) [[unlikely]]
+        return libc::t_libc.id = 1; // nobody reads what is counted
+    return libc::t_libc.id = static_cast<std::uint32_t>(::gettid());
 }
 
 Header &header()
@@ -150,7 +147,7 @@ Slot &claim(int fd, std::uint8_t protocol, std::uint8_t family, bool nonblocking
     if (slot == nullptr)
         slot = take_private();
     if (slot == nullptr)
-        return g_sink;
+        return g_nobodys.sink;
     begin(*slot, fd, protocol, family, nonblocking);
     return *slot;
 }
@@ -201,7 +198,7 @@ std::uint32_t find_ring(RingKind kind, const char *device)
 void use_ring(Slot &slot, RingKind kind, const char *device)
 {
     const LockGuard guard(g_region.lock);
-    if (g_region.size == 0 || &slot == &g_sink)
+    if (g_region.size == 0 || &slot == &g_nobodys.sink)
         return;
     if (const std::uint32_t ring = find_ring(kind, device); ring != 0)
         set(slot.facts.ring, ring);
@@ -284,7 +281,7 @@ void set_queues(const Queue *queues, std::uint32_t count)
 
 void give_back(Slot &slot)
 {
-    if (&slot == &g_sink)
+    if (&slot == &g_nobodys.sink)
         return;
     const LockGuard guard(g_region.lock);
     retire(slot);
@@ -321,7 +318,7 @@ void give_back(Mux &set)
 void after_fork_in_child()
 {
     g_region.lock.reset();
-    t_thread = 0;
+    libc::t_libc.id = 0;
     if (g_region.size == 0 || !g_region.published)
         return; // private memory is a copy already
     Header &old = header();
@@ -341,8 +338,8 @@ void after_fork_in_child()
         return;
     }
     g_region.published = false;
-    g_pending.answered.store(0, std::memory_order_relaxed);
-    g_pending.file_due.store(true, std::memory_order_relaxed);
+    g_region.pending.answered.store(0, std::memory_order_relaxed);
+    g_region.pending.file_due.store(true, std::memory_order_relaxed);
 }
 
 } // namespace vma::stats

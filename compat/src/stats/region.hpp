@@ -4,15 +4,53 @@
 // nobody reads.
 #pragma once
 
+#include <limits.h>
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 
+#include "compat/src/base/lock.hpp"
 #include "compat/src/stats/count.hpp"
 #include "compat/src/stats/layout.hpp"
 
 namespace vma::stats {
 
-extern Slot g_sink; // of who has none; any thread writes to it, and nobody reads it
+using sock::LockGuard;
+using sock::Mutex;
+
+// What is there of who has nothing.
+struct Nobodys {
+    Header header;         // until there is a region; never written
+    Mux set;               // counted into by who has none, and read by nobody
+    alignas(64) Slot sink; // likewise, of a socket; any thread writes to it
+    char path[PATH_MAX];   // of the file; the region's lock
+};
+extern constinit Nobodys g_nobodys;
+
+// What is to be done by who comes next. Atomic.
+struct Pending {
+    std::atomic<bool> file_due{false};                                          // the file is to be made
+    std::atomic<bool> makes_no_calls{false};                                    // give_up_file() was called
+    std::atomic<const std::uint32_t *> asked{&g_nobodys.header.requests.count}; // the tool's requests, a number
+    std::atomic<std::uint32_t> answered{0};
+};
+
+// What is counted in. Its lock; the header is read without.
+struct Region {
+    Pending pending;
+    alignas(64) Mutex lock;
+    std::atomic<Header *> header{&g_nobodys.header};
+    std::uint32_t slots = 0;
+    std::size_t size = 0; // 0: none yet
+    std::uint64_t taken[kMostSlots / 64] = {};
+    Slot *free_private = nullptr;
+    bool published = false;
+    pid_t owner = 0;
+    dev_t device = 0;
+    ino_t inode = 0;
+};
+extern constinit Region g_region;
 
 // A record for a socket, with these facts. The sink if there is no memory. Any thread.
 Slot &claim(int fd, std::uint8_t protocol, std::uint8_t family, bool nonblocking);
@@ -37,15 +75,6 @@ Header &header(); // always there; nobody else reads it before the file is made
 Mux &claim_set(int epfd);
 void give_back(Mux &set);
 
-// What is to be done by who comes next. Atomic.
-struct Pending {
-    std::atomic<bool> file_due{false};        // the file is to be made
-    std::atomic<bool> makes_no_calls{false};  // give_up_file() was called
-    std::atomic<const std::uint32_t *> asked; // the tool's requests, a number
-    std::atomic<std::uint32_t> answered{0};
-};
-extern Pending g_pending;
-
 void make_due_file();   // keeps errno
 void answer_requests(); // likewise
 
@@ -53,10 +82,10 @@ void answer_requests(); // likewise
 // for.
 inline void touch()
 {
-    if (g_pending.file_due.load(std::memory_order_relaxed)) [[unlikely]]
+    if (g_region.pending.file_due.load(std::memory_order_relaxed)) [[unlikely]]
         make_due_file();
-    if (get(*g_pending.asked.load(std::memory_order_relaxed)) != g_pending.answered.load(std::memory_order_relaxed))
-        [[unlikely]]
+    if (get(*g_region.pending.asked.load(std::memory_order_relaxed)) !=
+        g_region.pending.answered.load(std::memory_order_relaxed)) [[unlikely]]
         answer_requests();
 }
 

@@ -14,30 +14,6 @@
 
 namespace vma::stats {
 
-using sock::LockGuard;
-using sock::Mutex;
-
-struct Nobodys {
-    Header header; // until there is a region; never written
-    Mux set;       // counted into by who has none, and read by nobody
-};
-extern Nobodys g_nobodys;
-
-// What is counted in. Its lock; the header is read without.
-struct Region {
-    Mutex lock;
-    std::atomic<Header *> header{&g_nobodys.header};
-    std::uint32_t slots = 0;
-    std::size_t size = 0; // 0: none yet
-    std::uint64_t taken[kMostSlots / 64] = {};
-    Slot *free_private = nullptr;
-    bool published = false;
-    pid_t owner = 0;
-    dev_t device = 0;
-    ino_t inode = 0;
-};
-extern Region g_region;
-
 inline Slot *slots_of(Header &header)
 {
     return reinterpret_cast<Slot *>(&header + 1);

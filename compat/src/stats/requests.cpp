@@ -89,8 +89,8 @@ bool dump_to_log(int fd, int level)
 
 void answer_requests()
 {
-    const std::uint32_t count = get(*g_pending.asked.load(std::memory_order_relaxed));
-    if (g_pending.answered.exchange(count, std::memory_order_acq_rel) == count)
+    const std::uint32_t count = get(*g_region.pending.asked.load(std::memory_order_relaxed));
+    if (g_region.pending.answered.exchange(count, std::memory_order_acq_rel) == count)
         return; // another thread does it
     const int saved = errno;
     const Requests asked = header().requests;

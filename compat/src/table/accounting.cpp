@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/base/addresses.hpp"
+#include "compat/src/table/socket_sets.hpp"
 
 #include <netinet/in.h>
 #include <string.h>
@@ -21,9 +22,6 @@ void raise_flag(Facts &f, std::uint32_t flag, bool on)
     if (on)
         __atomic_fetch_or(&f.flags, flag, __ATOMIC_RELAXED);
 }
-
-// What the facts below say in several words changes with this lock held; what the counters say does not.
-constinit Mutex g_facts_lock;
 
 // A reader may see half of it, but always an end.
 template <std::size_t kSize> void write_text(char (&out)[kSize], const char *text)
@@ -89,7 +87,7 @@ int by_os_received(const Socket &s, const mmsghdr *messages, int n)
 
 void accounting_after_fork_in_child()
 {
-    g_facts_lock.reset();
+    g_sockets.facts_lock.reset();
 }
 
 void open_record(Socket &s, int fd, int protocol, int family)
@@ -103,16 +101,16 @@ void open_record(Socket &s, int fd, int protocol, int family)
 void close_record(Socket &s)
 {
     stats::Slot &slot = record_of(s);
-    if (&slot == &stats::g_sink)
+    if (&slot == &stats::g_nobodys.sink)
         return;
     stats::dump_to_file(slot);
-    s.record.store(&stats::g_sink, std::memory_order_release);
+    s.record.store(&stats::g_nobodys.sink, std::memory_order_release);
     stats::give_back(slot);
 }
 
 void tell_way(Socket &s)
 {
-    const LockGuard guard(g_facts_lock);
+    const LockGuard guard(g_sockets.facts_lock);
     stats::Slot &record = record_of(s);
     Facts &f = record.facts;
     const char *const reason = s.kernel_reason;
@@ -133,7 +131,7 @@ void tell_migration(Socket &s)
 
 void tell_addresses(const Socket &s)
 {
-    const LockGuard guard(g_facts_lock);
+    const LockGuard guard(g_sockets.facts_lock);
     Facts &f = record_of(s).facts;
     write_end(f, stats::kHasLocal, f.local, f.local_port, s.addresses.local);
     write_end(f, stats::kHasPeer, f.peer, f.peer_port, s.addresses.peer);
@@ -148,7 +146,7 @@ void tell_local_address(const Socket &s, int fd)
     const bool bound = read_address(fd, Side::kLocal, address) && address.sin6_port != 0;
     sockaddr_in6 peer = {};
     const bool connected = read_address(fd, Side::kPeer, peer);
-    const LockGuard guard(g_facts_lock);
+    const LockGuard guard(g_sockets.facts_lock);
     if (bound)
         write_end(f, stats::kHasLocal, f.local, f.local_port, address);
     if (connected)
@@ -165,7 +163,7 @@ void tell_sender(const Socket &s, int fd, bool by_port, const char *device)
         return;
     const Way way = by_port ? Way::kPort : Way::kLocal;
     tell_local_address(s, fd);
-    const LockGuard guard(g_facts_lock);
+    const LockGuard guard(g_sockets.facts_lock);
     write_text(f.device, device);
     stats::set(f.way, way);
     stats::use_ring(record_of(s), kind_of(way), device);
@@ -275,7 +273,7 @@ void tell_interface(Facts &f, const void *value, socklen_t len)
 
 void tell_option(const Socket &s, int level, int name, const void *value, socklen_t len)
 {
-    const LockGuard guard(g_facts_lock);
+    const LockGuard guard(g_sockets.facts_lock);
     Facts &f = record_of(s).facts;
     if (level == IPPROTO_IP && name == IP_MULTICAST_IF)
         tell_interface(f, value, len);

@@ -11,6 +11,7 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/libc/signals.hpp"
 #include "compat/src/libc/thread_key.hpp"
+#include "compat/src/table/socket_sets.hpp"
 
 namespace vma::sock {
 
@@ -24,6 +25,7 @@ struct OpenCall {
 
 constexpr unsigned kMostNested = 4; // calls in handlers of handlers; more are only counted in the socket
 
+// Of each thread, its own; handlers that interrupt it see it too.
 struct OpenCalls {
     unsigned count;
     bool registered; // to be ended with the thread
@@ -77,12 +79,10 @@ void end_thread(void *)
     t_calls.registered = false;
 }
 
-constinit libc::ThreadKey g_key(end_thread);
-
 void end_with_thread()
 {
     t_calls.registered = true;
-    g_key.set(&t_calls);
+    g_sockets.calls.set(&t_calls, end_thread);
 }
 
 } // namespace

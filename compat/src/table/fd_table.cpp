@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <new>
 
+#include "compat/src/base/process_words.hpp"
 #include "compat/src/base/sandboxed.hpp"
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
@@ -25,31 +26,19 @@
 namespace vma::sock {
 
 [[VMA_TABLE]] Socket *g_table[kMaxTracked];
-[[VMA_TABLE]] SocketSets g_sockets;
+[[VMA_TABLE]] constinit Sockets g_sockets;
 [[VMA_TABLE]] DueSet g_due;
 
 namespace {
 
-constexpr std::uint32_t kChunkSockets = 256; // whose addresses are had at once
-constexpr std::uint32_t kStep = 16;          // that are made at once: memory is taken for as many as there are, nearly
-constexpr std::uint32_t kMaxChunks = kMaxTracked / kChunkSockets;
-
-struct Pool {
-    Mutex lock;
-    Socket *free_list = nullptr;
-    std::atomic<Socket *> chunks[kMaxChunks] = {};
-    std::atomic<int> above_fds{0}; // of those that are tracked, or were
-};
-[[VMA_TABLE]] constinit Pool g_pool;
-[[VMA_STARTUP_DATA]] constinit std::atomic<std::uint32_t> g_pool_size{0};
-
+constexpr std::uint32_t kStep = 16; // that are made at once: memory is taken for as many as there are, nearly
 // For the sockets from this index on; nullptr if there is no memory for them, or may be no more of them.
 Socket *chunk_for(std::uint32_t index)
 {
     static_assert(kChunkSockets % kStep == 0);
-    if (index / kChunkSockets >= kMaxChunks)
+    if (index / kChunkSockets >= std::size(g_sockets.chunks))
         return nullptr;
-    std::atomic<Socket *> &chunk = g_pool.chunks[index / kChunkSockets];
+    std::atomic<Socket *> &chunk = g_sockets.chunks[index / kChunkSockets];
     if (Socket *const there = chunk.load(std::memory_order_relaxed); there != nullptr)
         return there;
     void *const memory =
@@ -62,7 +51,7 @@ Socket *chunk_for(std::uint32_t index)
 
 bool grow_pool() // pool lock held
 {
-    const std::uint32_t size = g_pool_size.load(std::memory_order_relaxed);
+    const std::uint32_t size = g_process.pool_size.load(std::memory_order_relaxed);
     if (size == 0) { // not in programs that have no socket of ours
         libc::catch_faults();
         remember_inherited_filters();
@@ -76,10 +65,10 @@ bool grow_pool() // pool lock held
         for (DueFlag *const flag :
              {&s->tx.slots_blocked, &s->rx.credit_due, &s->endpoint_down, &s->ready_due, &s->tx_work})
             flag->belongs_to(s->index);
-        s->next_free = g_pool.free_list;
-        g_pool.free_list = s;
+        s->next_free = g_sockets.free_list;
+        g_sockets.free_list = s;
     }
-    g_pool_size.store(size + kStep, std::memory_order_release);
+    g_process.pool_size.store(size + kStep, std::memory_order_release);
     return true;
 }
 
@@ -101,11 +90,11 @@ void reset(Receiver &rx)
 
 Socket *take_from_pool()
 {
-    LockGuard guard(g_pool.lock);
-    if (g_pool.free_list == nullptr && !grow_pool())
+    LockGuard guard(g_sockets.lock);
+    if (g_sockets.free_list == nullptr && !grow_pool())
         return nullptr;
-    Socket *const s = g_pool.free_list;
-    g_pool.free_list = s->next_free;
+    Socket *const s = g_sockets.free_list;
+    g_sockets.free_list = s->next_free;
     reset(s->tx);
     reset(s->rx);
     forget_pacing(*s);
@@ -160,8 +149,8 @@ Socket *take_from_pool()
 
 void note_fd(int fd)
 {
-    int above = g_pool.above_fds.load(std::memory_order_relaxed);
-    while (fd >= above && !g_pool.above_fds.compare_exchange_weak(above, fd + 1, std::memory_order_relaxed)) {
+    int above = g_sockets.above_fds.load(std::memory_order_relaxed);
+    while (fd >= above && !g_sockets.above_fds.compare_exchange_weak(above, fd + 1, std::memory_order_relaxed)) {
     }
 }
 
@@ -196,7 +185,7 @@ namespace {
 
 int other_descriptor(const Socket &s)
 {
-    const int above = g_pool.above_fds.load(std::memory_order_relaxed);
+    const int above = g_sockets.above_fds.load(std::memory_order_relaxed);
     for (int fd = 0; fd < above; ++fd)
         if (table_slot(fd).load(std::memory_order_relaxed) == &s)
             return fd;
@@ -234,11 +223,11 @@ void release(Socket &s, int fd)
     s.mode.store(Mode::kFree, std::memory_order_release);
     s.any_fd = -1;
     notify(s, ~0U);
-    LockGuard guard(g_pool.lock);
+    LockGuard guard(g_sockets.lock);
     g_sockets.open.remove(static_cast<int>(s.index));
     g_sockets.noted.remove(static_cast<int>(s.index));
-    s.next_free = g_pool.free_list;
-    g_pool.free_list = &s;
+    s.next_free = g_sockets.free_list;
+    g_sockets.free_list = &s;
 }
 
 const char *connection_name(const Socket &s, char (&out)[kNameMax])
@@ -248,29 +237,29 @@ const char *connection_name(const Socket &s, char (&out)[kNameMax])
 
 Socket *socket_by_index(std::uint32_t index)
 {
-    if (index >= g_pool_size.load(std::memory_order_acquire))
+    if (index >= g_process.pool_size.load(std::memory_order_acquire))
         return nullptr;
-    return &g_pool.chunks[index / kChunkSockets].load(std::memory_order_acquire)[index % kChunkSockets];
+    return &g_sockets.chunks[index / kChunkSockets].load(std::memory_order_acquire)[index % kChunkSockets];
 }
 
 [[VMA_AT_STARTUP]] std::uint32_t pool_size()
 {
-    return g_pool_size.load(std::memory_order_acquire);
+    return g_process.pool_size.load(std::memory_order_acquire);
 }
 
 int highest_descriptor()
 {
-    return g_pool.above_fds.load(std::memory_order_relaxed) - 1;
+    return g_sockets.above_fds.load(std::memory_order_relaxed) - 1;
 }
 
 void lock_pool_for_fork()
 {
-    g_pool.lock.lock();
+    g_sockets.lock.lock();
 }
 
 void unlock_pool_after_fork()
 {
-    g_pool.lock.unlock();
+    g_sockets.lock.unlock();
 }
 
 void track_new(int fd, bool nonblocking)

@@ -85,7 +85,7 @@ void pin_to_kernel(Socket &s, const char *reason, Heir heir = Heir::kAnybody);
 
 // ---- processes (process.cpp) ---------------------------------------------------------------------------------------
 
-void return_before_fork();        // what needs memory; g_fork_gate held
+void return_before_fork();        // what needs memory; g_forks.gate held
 void return_all_shared_by_fork(); // pthread_atfork prepare handler; locks the library
 void after_fork_in_parent();
 void after_fork_in_child();

@@ -4,20 +4,32 @@
 // misses.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
+#include "compat/src/base/lock.hpp"
 #include "compat/src/libc/descriptor_map.hpp"
+#include "compat/src/libc/thread_key.hpp"
 #include "compat/src/table/socket.hpp"
 
 namespace vma::sock {
 
 using SocketSet = libc::DescriptorMap<kMaxTracked>; // of indices
 
-struct SocketSets {
-    SocketSet open;  // in use; changed with the pool's lock held
-    SocketSet noted; // in use, and something more than a stream that was on the kernel all the time; atomic
+inline constexpr std::uint32_t kChunkSockets = 256; // whose addresses are had at once
+
+// The pool, and what is kept of its places beside the sockets.
+struct Sockets {
+    SocketSet open;              // in use; changed with the pool's lock held
+    SocketSet noted;             // in use, and something more than a stream that was on the kernel all the time; atomic
+    alignas(64) Mutex lock;      // the pool's
+    Socket *free_list = nullptr; // its lock
+    std::atomic<int> above_fds{0}; // of those that are tracked, or were
+    Mutex facts_lock;              // of what is told of a socket in several words (accounting.cpp)
+    libc::ThreadKey calls;         // to end those of a thread that ends (calls.cpp); atomic
+    alignas(64) std::atomic<Socket *> chunks[kMaxTracked / kChunkSockets] = {}; // the pool's lock, and read without
 };
-extern SocketSets g_sockets;
+extern constinit Sockets g_sockets;
 
 std::uint32_t pool_size();
 

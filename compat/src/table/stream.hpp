@@ -74,9 +74,9 @@ public:
     std::atomic<Mode> mode{Mode::kFree};
     std::atomic<const Protocol *> protocol{&kStreamProtocol};
     std::atomic<const Transport *> transport{
-        &kSharedRing};                                 // of a stream; changed with offload, tx, rx and poll lock held
-    std::atomic<stats::Slot *> record{&stats::g_sink}; // what it counts in (accounting.hpp)
-    std::atomic<udp::State *> udp{nullptr};            // of a UDP socket: what is said of streams below is not for it
+        &kSharedRing}; // of a stream; changed with offload, tx, rx and poll lock held
+    std::atomic<stats::Slot *> record{&stats::g_nobodys.sink}; // what it counts in (accounting.hpp)
+    std::atomic<udp::State *> udp{nullptr}; // of a UDP socket: what is said of streams below is not for it
     Role role = Role::kUnknown;
     Racy<bool> evaluated = false;       // addresses were looked at: it is a candidate
     Racy<bool> remote = false;          // once evaluated: the peer is on another host

@@ -16,8 +16,6 @@
 
 namespace vma::sock {
 
-constinit Uring g_uring;
-
 namespace {
 
 constexpr char kLink[] = "anon_inode:[io_uring]";
@@ -68,7 +66,7 @@ bool finds_ring()
 
 void ring_seen(const char *how)
 {
-    if (ring_in_use() || g_uring.in_use.exchange(true))
+    if (ring_in_use() || g_process.uring.in_use.exchange(true))
         return;
     VMA_LOG(kInfo,
             "%s: this process uses io_uring, which can reach any socket unseen: all its sockets stay on the kernel",
@@ -96,14 +94,14 @@ bool is_look_due(std::atomic<std::uint32_t> &looks)
 
 bool meets_ring()
 {
-    return is_look_due(g_uring.first_looks) && finds_ring();
+    return is_look_due(g_process.uring.first_looks) && finds_ring();
 }
 
 bool may_offload_beside_rings()
 {
     if (ring_in_use())
         return false;
-    if (!is_look_due(g_uring.offload_looks) || !finds_ring())
+    if (!is_look_due(g_process.uring.offload_looks) || !finds_ring())
         return true;
     const int saved = errno;
     ring_seen("/proc/self/fd");

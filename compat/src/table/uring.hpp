@@ -6,20 +6,14 @@
 
 #include <atomic>
 
-namespace vma::sock {
+#include "compat/src/base/process_words.hpp"
 
-// What is known of the process's rings. Atomic.
-struct Uring {
-    std::atomic<bool> in_use{false};
-    std::atomic<std::uint32_t> first_looks{0}; // before there is a socket that could be accelerated
-    std::atomic<std::uint32_t> offload_looks{0};
-};
-extern Uring g_uring;
+namespace vma::sock {
 
 // This process has had a ring: its sockets stay on the kernel, for good.
 inline bool ring_in_use()
 {
-    return g_uring.in_use.load(std::memory_order_relaxed);
+    return g_process.uring.in_use.load(std::memory_order_relaxed);
 }
 
 // A ring was set up, or is used; `how` it was seen is for the log. All sockets are back on the kernel when it returns.

@@ -15,6 +15,7 @@
 #include "compat/src/engine/engine.hpp"
 #include "compat/src/engine/rings.hpp"
 #include "compat/src/engine/sandbox.hpp"
+#include "compat/src/engine/this_thread.hpp"
 #include "compat/src/libc/fault.hpp"
 #include "compat/src/libc/real.hpp"
 #include "compat/src/sharing/holders.hpp"
@@ -32,15 +33,13 @@ namespace {
 // The kernel sees this call whole: nothing of it is stream bytes (errors), or it is urgent data.
 constexpr int kKernelOnly = MSG_ERRQUEUE | MSG_OOB;
 
-[[gnu::tls_model("initial-exec")]] thread_local constinit std::int64_t t_drained_ns = 0;
-
 // VMA_RX_CQ_DRAIN_RATE_NSEC: bytes are there already, are there more?
 [[gnu::noinline]] void drain_at_rate(const Socket &s)
 {
     const std::int64_t now = now_ns();
-    if (!has_input(s) || now - t_drained_ns < config::params().rx_cq_drain_rate_nsec)
+    if (!has_input(s) || now - t_engine.drained_ns < config::params().rx_cq_drain_rate_nsec)
         return;
-    t_drained_ns = now;
+    t_engine.drained_ns = now;
     engine_poll(ring_of(s));
     engine_leave(ring_of(s));
 }

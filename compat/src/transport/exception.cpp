@@ -176,7 +176,7 @@ void start_or_exit()
     if (loaded(Part::kProvider) == Loaded::kNotYet)
         load_what_is_wanted();
     {
-        const LockGuard guard(g_offload_lock);
+        const LockGuard guard(g_offload.lock);
         if (engine_start() || !engine_has_failed()) // where another thread is in the loader's way it is started later
             return;
     }

@@ -36,6 +36,7 @@ constexpr std::uint32_t kLongestPiece = 32768;
 static_assert(kLongestPiece < kAfterKernel);
 constexpr std::size_t kBatch = 64;
 
+// Its lock; the atomic one is read without.
 struct Turns {
     Mutex lock;
     Wheel wheel;
@@ -314,9 +315,9 @@ unsigned sleep_and_give_turns(const int (&news)[kHelperFds], int milliseconds)
         const std::int64_t left = end - now_ns();
         const int timeout =
             milliseconds < 0 ? -1 : static_cast<int>(std::max<std::int64_t>(left + kMilli - 1, 0) / kMilli);
-        g_helper_turn.unlock();
+        g_helper.turn.unlock();
         wait_for_any(fds, timeout);
-        g_helper_turn.lock();
+        g_helper.turn.lock();
         std::uint64_t expirations;
         if ((fds[kHelperFds].revents & POLLIN) != 0)
             (void)!libc::real.read(timer, &expirations, sizeof expirations);

@@ -42,7 +42,7 @@ void note_refusal(Socket &s);
 void tell_when_due(Socket &s);
 
 // The helper thread's sleep: for so many ms (-1: for ever), telling watchers meanwhile whose turn has come. It gives
-// back g_helper_turn where it sleeps. Bit n: fds[n] has news; one of -1 has none.
+// back g_helper.turn where it sleeps. Bit n: fds[n] has news; one of -1 has none.
 constexpr std::size_t kHelperFds = 4;
 unsigned sleep_and_give_turns(const int (&fds)[kHelperFds], int milliseconds);
 void pacing_after_fork_in_child(); // before forget_pacing_turn() of each socket

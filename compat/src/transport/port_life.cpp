@@ -172,7 +172,7 @@ void offload_to_port(Socket &s, int fd)
         stay_on_kernel(s, "its port does not take it");
         return;
     }
-    add_live(g_live_sockets, s);
+    add_live(g_offload.live, s);
     g_due.add(s.index);
     engine_update_active();
     s.told = true;

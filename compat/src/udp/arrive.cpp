@@ -7,18 +7,16 @@
 #include <algorithm>
 
 #include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/engine_state.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/sink.hpp"
+#include "compat/src/engine/this_thread.hpp"
 #include "compat/src/table/accounting.hpp"
 #include "compat/src/udp/state.hpp"
 
 namespace vma::sock::udp {
 
-constinit Arrivals g_main_arrivals;
-
 namespace {
-
-[[gnu::tls_model("initial-exec")]] thread_local constinit Sink *t_sink = nullptr;
 
 bool filters(const State &u, const About &about)
 {
@@ -104,7 +102,8 @@ bool put_directly(Socket &s, State &u, Direct *direct, const About &about, const
 bool put_in_sink(Socket &s, const State &u, const About &about, const iovec *parts, std::size_t count,
                  std::size_t length, Loan &loan)
 {
-    if (count != 1 || about.after_kernel || !u.queue.empty() || !t_sink->take(*t_sink, s, about, *parts, loan))
+    if (count != 1 || about.after_kernel || !u.queue.empty() ||
+        !t_engine.sink->take(*t_engine.sink, s, about, *parts, loan))
         return false;
     stats::arrived(record_of(s), length);
     stats::received(record_of(s), length);
@@ -127,7 +126,7 @@ void put(Socket &s, State &u, Direct *direct, std::uint64_t data, About &about, 
         stats::arrived(record_of(s), length);
         return;
     }
-    if (t_sink != nullptr && put_in_sink(s, u, about, parts, count, length, loan))
+    if (t_engine.sink != nullptr && put_in_sink(s, u, about, parts, count, length, loan))
         return;
     if (loan.lender != nullptr && u.lends.load(std::memory_order_relaxed) && u.queue.push(about, loan)) {
         loan = {};
@@ -167,7 +166,7 @@ bool may_queue_behind(Direct &direct, const fi_vma_lender *lender)
 
 int take(void *context, const void *payload, std::size_t length, std::uint64_t data, fi_vma_lender *lender)
 {
-    if (t_sink != nullptr && t_sink->is_full)
+    if (t_engine.sink != nullptr && t_engine.sink->is_full)
         return 0; // for its next poll
     auto &arrivals = *static_cast<Arrivals *>(context);
     Direct *const direct = arrivals.direct;
@@ -191,16 +190,16 @@ int take(void *context, const void *payload, std::size_t length, std::uint64_t d
 
 void set_sink(Sink *sink)
 {
-    t_sink = sink;
+    t_engine.sink = sink;
 }
 
 void take_foreign(Socket &s, About &about, Loan &loan, std::int64_t hardware_ns)
 {
     State &u = state_of(s);
-    ++g_main_arrivals.taken;
+    ++g_engine.arrivals.taken;
     about.after_kernel = u.kernel_first.load(std::memory_order_relaxed);
     const iovec bytes = {const_cast<std::uint8_t *>(loan.data()), loan.length()};
-    put(s, u, g_main_arrivals.direct, is_group_address(about.destination) ? kToGroup : 0, about, &bytes, 1,
+    put(s, u, g_engine.arrivals.direct, is_group_address(about.destination) ? kToGroup : 0, about, &bytes, 1,
         bytes.iov_len, loan, hardware_ns);
 }
 

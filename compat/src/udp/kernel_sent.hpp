@@ -6,8 +6,6 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <array>
-#include <atomic>
 #include <cstdint>
 #include <cstring>
 
@@ -17,8 +15,6 @@ namespace vma::sock::udp {
 inline constexpr std::uint32_t kSentPlaces = 4096; // power of two
 using SentPlace = std::uint16_t;
 inline constexpr SentPlace kNoPlace = 0xffff;
-
-inline constinit std::array<std::atomic<std::uint32_t>, kSentPlaces> g_kernel_sent = {};
 
 // Of a destination: by port and the last four bytes, so that an IPv4 address has one place, mapped or not. To no
 // address is to the loopback one. kNoPlace: no internet address.
@@ -41,16 +37,5 @@ inline SentPlace sent_place(const void *address, std::size_t length)
     return static_cast<SentPlace>(mixed >> 52); // 12 bits
 }
 static_assert(kSentPlaces == 1U << 12);
-
-inline std::uint32_t kernel_sent(SentPlace place)
-{
-    return g_kernel_sent[place % kSentPlaces].load(std::memory_order_relaxed);
-}
-
-// After it was sent.
-inline void note_kernel_sent(SentPlace place)
-{
-    g_kernel_sent[place % kSentPlaces].fetch_add(1, std::memory_order_relaxed);
-}
 
 } // namespace vma::sock::udp

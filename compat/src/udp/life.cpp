@@ -12,8 +12,10 @@
 #include "compat/src/config/log.hpp"
 #include "compat/src/config/params.hpp"
 #include "compat/src/engine/engine.hpp"
+#include "compat/src/engine/engine_state.hpp"
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/libc/real.hpp"
+#include "compat/src/libc/sections.hpp"
 #include "compat/src/rendezvous/diag.hpp"
 #include "compat/src/rendezvous/interface.hpp"
 #include "compat/src/rendezvous/offer.hpp"
@@ -23,32 +25,29 @@
 #include "compat/src/transport/exception.hpp"
 #include "compat/src/udp/memberships.hpp"
 #include "compat/src/udp/rules.hpp"
+#include "compat/src/udp/shared.hpp"
 
 namespace vma::sock::udp {
+
+[[VMA_TABLE]] constinit Shared g_shared;
 
 namespace {
 
 constexpr std::size_t kStates = 64; // mapped at a time
 
-constinit struct {
-    Mutex lock;
-    State *first = nullptr; // mapped, not used yet
-    std::size_t count = 0;
-} g_fresh;
-
 State *new_state()
 {
-    const LockGuard guard(g_fresh.lock);
-    if (g_fresh.count == 0) {
+    const LockGuard guard(g_shared.fresh_lock);
+    if (g_shared.fresh_count == 0) {
         void *const memory =
             ::mmap(nullptr, kStates * sizeof(State), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (memory == MAP_FAILED)
             return nullptr;
-        g_fresh.first = static_cast<State *>(memory);
-        g_fresh.count = kStates;
+        g_shared.fresh = static_cast<State *>(memory);
+        g_shared.fresh_count = kStates;
     }
-    --g_fresh.count;
-    return new (g_fresh.first++) State;
+    --g_shared.fresh_count;
+    return new (g_shared.fresh++) State;
 }
 
 // What an option makes of a socket.
@@ -264,9 +263,9 @@ int set_group_option(Socket &s, int fd, int level, int name, const void *value, 
 // They look again who is in the group. It may be the first that this process has to do with others.
 void tell_senders()
 {
-    g_offload_lock.lock();
+    g_offload.lock.lock();
     const bool opened = open_offers();
-    g_offload_lock.unlock();
+    g_offload.lock.unlock();
     if (opened)
         names_changed();
 }
@@ -335,7 +334,7 @@ void begin(Socket &s, int fd, int family)
 void end(Socket &s)
 {
     {
-        const LockGuard guard(g_offload_lock);
+        const LockGuard guard(g_offload.lock);
         udp::fall_back(s, false);
         state_of(s).groups.reset();
         state_of(s).has_groups = false;
@@ -344,7 +343,7 @@ void end(Socket &s)
     }
     forget_routes(s);
     {
-        const LockGuard guard(g_offload_lock);
+        const LockGuard guard(g_offload.lock);
         release_senders(state_of(s));
     }
     s.udp.store(nullptr, std::memory_order_release);
@@ -359,7 +358,7 @@ void leave_port(Socket &s)
     State &u = state_of(s);
     if (!is_on_port(u))
         return;
-    const LockGuard offload(g_offload_lock);
+    const LockGuard offload(g_offload.lock);
     udp::fall_back(s, true);
 }
 
@@ -437,12 +436,12 @@ int set_option(Socket &s, int fd, int level, int name, const void *value, sockle
 // The provider is another one here. What the tables of a socket held at this moment may be half of a change.
 void after_fork_in_child()
 {
-    g_fresh.lock.reset();
-    g_listed = nullptr;
+    g_shared.fresh_lock.reset();
+    g_offload.listed = nullptr;
     forget_endpoints();
     port_groups_after_fork_in_child();
     memberships_after_fork_in_child();
-    g_main_arrivals.direct = nullptr;
+    g_engine.arrivals.direct = nullptr;
     diag_after_fork_in_child();
 }
 

@@ -14,17 +14,11 @@
 #include "compat/src/libc/real.hpp"
 #include "compat/src/rendezvous/offer.hpp"
 #include "compat/src/table/stream.hpp"
+#include "compat/src/udp/shared.hpp"
 
 namespace vma::sock::udp {
 
 namespace {
-
-// What the kernel was last seen to have.
-constinit struct {
-    std::atomic<std::uint32_t> generation{0};
-    std::atomic<bool> watched{false};
-    std::uint64_t fingerprint = 0; // helper thread
-} g_kernels;
 
 // The lines of a file, each without its end; what is longer than the room for one is cut.
 class Lines
@@ -141,20 +135,20 @@ bool is_joined(const in6_addr &group, std::uint32_t interface)
 
 std::uint32_t membership_generation()
 {
-    g_kernels.watched.store(true, std::memory_order_relaxed);
-    return g_kernels.generation.load(std::memory_order_acquire);
+    g_shared.watched.store(true, std::memory_order_relaxed);
+    return g_shared.memberships.load(std::memory_order_acquire);
 }
 
 bool membership_changed(std::uint32_t since)
 {
-    return g_kernels.generation.load(std::memory_order_relaxed) != since;
+    return g_shared.memberships.load(std::memory_order_relaxed) != since;
 }
 
 // The first look finds a change, so that what was asked before it is asked again. Where nothing can be read each one
 // does.
 void look_at_memberships()
 {
-    if (!g_kernels.watched.load(std::memory_order_relaxed))
+    if (!g_shared.watched.load(std::memory_order_relaxed))
         return;
     std::uint64_t fingerprint = 1;
     const auto add = [&fingerprint](const in6_addr &group, std::uint32_t interface) {
@@ -166,15 +160,15 @@ void look_at_memberships()
     };
     const bool ipv4 = each_of_ipv4(add);
     static_cast<void>(each_of_ipv6(add)); // a kernel without IPv6 has no such file
-    if (ipv4 && fingerprint == g_kernels.fingerprint)
+    if (ipv4 && fingerprint == g_shared.fingerprint)
         return;
-    g_kernels.fingerprint = fingerprint;
-    g_kernels.generation.fetch_add(1, std::memory_order_acq_rel);
+    g_shared.fingerprint = fingerprint;
+    g_shared.memberships.fetch_add(1, std::memory_order_acq_rel);
 }
 
 void memberships_after_fork_in_child()
 {
-    g_kernels.fingerprint = 0;
+    g_shared.fingerprint = 0;
 }
 
 void wait_after_join(int level, int name)

@@ -192,16 +192,16 @@ namespace {
 
 void offload_in_turn(Socket &s, int fd, bool asked)
 {
-    if (sandboxed() || !may_offload_beside_rings() || !g_offload_lock.try_lock())
+    if (sandboxed() || !may_offload_beside_rings() || !g_offload.lock.try_lock())
         return;
     bool met = false;
-    if (g_fork_gate.try_lock()) {
+    if (g_forks.gate.try_lock()) {
         met = meets_filter();
         if (!met)
             offload_locked(s, fd, asked);
-        g_fork_gate.unlock();
+        g_forks.gate.unlock();
     }
-    g_offload_lock.unlock();
+    g_offload.lock.unlock();
     if (met)
         stay_in_sandbox();
 }
@@ -307,14 +307,12 @@ void finish_fall_back(Socket &s)
     sock::fall_back(s, true);
 }
 
-constinit Socket *g_listed = nullptr; // g_offload_lock
-
 void list(Socket &s)
 {
     if (s.listed)
         return;
     s.listed = true;
-    add_live(g_listed, s);
+    add_live(g_offload.listed, s);
     engine_update_active();
 }
 
@@ -323,7 +321,7 @@ void unlist(Socket &s)
     if (!s.listed)
         return;
     s.listed = false;
-    remove_live(g_listed, s);
+    remove_live(g_offload.listed, s);
     engine_update_active();
 }
 

@@ -170,7 +170,7 @@ void attach_ports(Socket &s, int fd)
 
 bool ports_lack_stamps(const Socket &s)
 {
-    const LockGuard guard(g_offload_lock);
+    const LockGuard guard(g_offload.lock);
     const State &u = state_of(s);
     return u.wanted.hardware && std::any_of(u.ports, u.ports + u.port_count,
                                             [](const Attachment &one) { return !tells_device_times(*one.device); });

@@ -19,34 +19,22 @@
 #include "compat/src/engine/objects.hpp"
 #include "compat/src/engine/ports.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/libc/sections.hpp"
 #include "compat/src/rendezvous/diag.hpp"
 #include "compat/src/udp/rules.hpp"
+#include "compat/src/udp/shared.hpp"
 
 namespace vma::sock::udp {
 
 namespace {
 
-constexpr std::size_t kMostTaken = 256; // groups of a process by ports; more stay with the kernel
-constexpr unsigned kLooks = 16;         // a tick; each is a question or two to the kernel
-
-struct Taken {
-    in6_addr group = {};
-    in_port_t port = 0; // network byte order; 0: a free place
-    Device *device = nullptr;
-};
-// Offload lock.
-[[VMA_TABLE]] constinit struct {
-    Taken of[kMostTaken];
-    std::uint32_t next = 0; // of all memberships, the one to be looked at next
-} g_taken;
+constexpr unsigned kLooks = 16; // a tick; each is a question or two to the kernel
 
 Taken *find(const in6_addr &group, in_port_t port, const Device *device)
 {
-    const auto found = std::find_if(std::begin(g_taken.of), std::end(g_taken.of), [&](const Taken &one) {
+    const auto found = std::find_if(std::begin(g_shared.taken), std::end(g_shared.taken), [&](const Taken &one) {
         return one.port == port && one.device == device && IN6_ARE_ADDR_EQUAL(&one.group, &group);
     });
-    return found != std::end(g_taken.of) ? found : nullptr;
+    return found != std::end(g_shared.taken) ? found : nullptr;
 }
 
 void steer(Device &d, const in6_addr &group, in_port_t port, bool on, int &result)
@@ -58,7 +46,7 @@ void steer(Device &d, const in6_addr &group, in_port_t port, bool on, int &resul
 
 template <typename Take> void each_on(const Device &d, Take take) // sockets on the port
 {
-    for (Socket *s = g_listed; s != nullptr; s = s->next_live) {
+    for (Socket *s = g_offload.listed; s != nullptr; s = s->next_live) {
         State &u = state_of(*s);
         if (std::any_of(u.ports, u.ports + u.port_count, [&d](const Attachment &one) { return one.device == &d; }))
             take(*s, u);
@@ -174,10 +162,10 @@ void attach_late(Socket &s)
     const bool takes = s.ready_due.load(std::memory_order_acquire) ||
                        state_of(s).cookie.load(std::memory_order_acquire) != 0; // else it is on its way back
     if (!offloaded(s) || !takes || ports_state() != PortsState::kTried || !may_attach_port(s) ||
-        !g_fork_gate.try_lock())
+        !g_forks.gate.try_lock())
         return;
     attach_ports(s, s.any_fd.load(std::memory_order_relaxed));
-    g_fork_gate.unlock();
+    g_forks.gate.unlock();
 }
 
 // The group of a call that joins one; false: of one that does not.
@@ -210,7 +198,7 @@ void note_membership(State &u, int level, int name, const void *value, socklen_t
     in6_addr group = {};
     if (!read_group(level, name, value, len, group))
         return;
-    const LockGuard guard(g_offload_lock);
+    const LockGuard guard(g_offload.lock);
     if (!u.groups)
         u.groups.reset(new (std::nothrow) JoinedGroups);
     if (!u.groups)
@@ -229,22 +217,22 @@ void look_after_port_groups()
 {
     std::uint32_t number = 0;
     unsigned looks = 0;
-    for (Socket *s = g_listed; s != nullptr; s = s->next_live) {
+    for (Socket *s = g_offload.listed; s != nullptr; s = s->next_live) {
         attach_late(*s);
         const State &u = state_of(*s);
-        const auto is_due = [&] { return number++ >= g_taken.next && looks != kLooks && ++looks != 0; };
+        const auto is_due = [&] { return number++ >= g_shared.next_taken && looks != kLooks && ++looks != 0; };
         if (is_on_port(u) && u.may_share.load(std::memory_order_relaxed) && is_due())
             look_after_sharing(*s);
         for (std::uint32_t i = 0; u.groups && i < u.groups->count * u.port_count; ++i)
             if (is_due())
                 look(*s, u.groups->list[i / u.port_count], *u.ports[i % u.port_count].device);
     }
-    g_taken.next = g_taken.next + looks < number ? g_taken.next + looks : 0;
+    g_shared.next_taken = g_shared.next_taken + looks < number ? g_shared.next_taken + looks : 0;
 }
 
 void leave_port_groups(in_port_t port, Device *device)
 {
-    for (Taken &taken : g_taken.of)
+    for (Taken &taken : g_shared.taken)
         if (taken.port == port && port != 0 && taken.device == device) {
             taken.device->udp->take_group(taken.device->domain, taken.group.s6_addr, port, 0);
             taken = {};
@@ -253,7 +241,7 @@ void leave_port_groups(in_port_t port, Device *device)
 
 void port_groups_after_fork_in_child()
 {
-    std::fill(std::begin(g_taken.of), std::end(g_taken.of), Taken{});
+    std::fill(std::begin(g_shared.taken), std::end(g_shared.taken), Taken{});
 }
 
 } // namespace vma::sock::udp

@@ -26,6 +26,7 @@
 #include "compat/src/udp/backlog.hpp"
 #include "compat/src/udp/memberships.hpp"
 #include "compat/src/udp/rules.hpp"
+#include "compat/src/udp/shared.hpp"
 
 namespace vma::sock::udp {
 
@@ -34,14 +35,11 @@ namespace {
 constexpr std::int32_t kKernelTicks = 20; // a second
 constexpr std::int32_t kGroupTicks = 5;   // a quarter of it: its members on this host may have left
 
-// By port of the endpoint, 0 not known yet; offload lock. Only what is used takes memory.
-[[VMA_TABLE]] constinit std::uint32_t g_endpoints[1 << 16] = {};
-
 // offload lock held
 fi_addr_t endpoint_of(std::uint16_t port)
 {
-    if (g_endpoints[port] != 0)
-        return g_endpoints[port] - 1;
+    if (g_shared.endpoints[port] != 0)
+        return g_shared.endpoints[port] - 1;
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
@@ -49,7 +47,7 @@ fi_addr_t endpoint_of(std::uint16_t port)
     fi_addr_t endpoint = FI_ADDR_NOTAVAIL;
     if (fi_av_insert(engine_datagrams().av, &address, 1, &endpoint, 0, nullptr) != 1)
         return FI_ADDR_NOTAVAIL;
-    g_endpoints[port] = static_cast<std::uint32_t>(endpoint) + 1;
+    g_shared.endpoints[port] = static_cast<std::uint32_t>(endpoint) + 1;
     return endpoint;
 }
 
@@ -214,7 +212,7 @@ void wish_for(Route &route, const std::vector<Identity> &who)
 
 void forget_endpoints()
 {
-    std::memset(g_endpoints, 0, sizeof g_endpoints);
+    std::memset(g_shared.endpoints, 0, sizeof g_shared.endpoints);
 }
 
 bool read_destination(int fd, const Destination &to, sockaddr_in6 &out)
@@ -241,14 +239,14 @@ namespace {
 bool look_up_in_turn(Socket &s, int fd, Route &route)
 {
     bool looked_up = false;
-    if (!g_offload_lock.try_lock())
+    if (!g_offload.lock.try_lock())
         return false;
-    if (g_fork_gate.try_lock()) {
+    if (g_forks.gate.try_lock()) {
         look_up_locked(s, fd, route);
         looked_up = true;
-        g_fork_gate.unlock();
+        g_forks.gate.unlock();
     }
-    g_offload_lock.unlock();
+    g_offload.lock.unlock();
     return looked_up;
 }
 

@@ -7,8 +7,9 @@
 #include <array>
 #include <cstring>
 
+#include "compat/src/engine/objects.hpp"
 #include "compat/src/libc/real.hpp"
-#include "compat/src/libc/sections.hpp"
+#include "compat/src/udp/shared.hpp"
 #include "compat/src/udp/state.hpp"
 
 namespace vma::sock::udp {
@@ -17,17 +18,6 @@ namespace {
 
 constexpr std::uint8_t kIdleTicks = 20; // a second without a datagram: it may become stale
 constexpr int kTries = 200;             // a send has the lock for less
-
-// What a route said.
-struct Look {
-    Destination to;
-    Identity who;
-    std::uint64_t data = 0;
-    std::uint32_t generation = 0;
-    bool sent = false; // since the last look
-    std::uint8_t header_length = 0;
-    std::uint8_t header[kIpv6Header] = {};
-};
 
 enum class Verdict {
     kHolds,
@@ -130,9 +120,9 @@ void look_at(Socket &s, const Look &look, std::uint32_t tick)
 
 void look_at_routes(std::uint32_t tick)
 {
-    [[VMA_TABLE]] static constinit std::array<Look, 64> looks; // the helper thread's; what is more becomes stale
+    std::array<Look, 64> &looks = g_shared.looks;
     std::size_t left = looks.size();
-    for (Socket *s = g_listed; s != nullptr && left != 0; s = s->next_live) {
+    for (Socket *s = g_offload.listed; s != nullptr && left != 0; s = s->next_live) {
         if (!state_of(*s).used_memory.load(std::memory_order_relaxed))
             continue;
         const std::size_t count = note_routes(*s, looks.data(), left);

@@ -99,7 +99,7 @@ void follow_group_rule(Socket &s, int fd)
 {
     if (!rules::exist() || !state_of(s).named.load(std::memory_order_relaxed))
         return;
-    const LockGuard offload(g_offload_lock);
+    const LockGuard offload(g_offload.lock);
     if (!may_come_from_here(state_of(s), fd))
         udp::fall_back(s, true);
 }

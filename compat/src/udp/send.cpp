@@ -22,6 +22,7 @@
 #include "compat/src/table/calls.hpp"
 #include "compat/src/transport/pacing.hpp"
 #include "compat/src/udp/backlog.hpp"
+#include "compat/src/udp/shared.hpp"
 #include "compat/src/udp/state.hpp"
 
 namespace vma::sock::udp {

@@ -18,8 +18,8 @@
 
 namespace vma::mux {
 
-thread_local constinit ThreadRecord *t_record [[gnu::tls_model("initial-exec")]] = nullptr;
-constinit std::atomic<bool> g_membarrier{false};
+thread_local constinit WaitThread t_wait [[gnu::tls_model("initial-exec")]];
+constinit Waits g_waits;
 
 namespace {
 
@@ -30,32 +30,23 @@ void leave_thread(void *memory)
         frame->release();
     record->kernel_only_wait.store(nullptr, std::memory_order_release);
     record->aware_wait.store(nullptr, std::memory_order_release);
-    t_record = nullptr;
+    t_wait.record = nullptr;
     record->used.store(false, std::memory_order_release);
 }
-
-// Of all threads there ever were; none goes. Atomic.
-constinit struct {
-    libc::ThreadKey key{leave_thread};
-    std::atomic<ThreadRecord *> first{nullptr};
-    std::atomic<std::uint32_t> made{0};
-    std::atomic<unsigned> taken{0}; // of the reserved ones
-    ThreadRecord reserved[16];
-} g_records;
 
 // Before the first record is used. Once is enough, and more do no harm.
 void use_membarrier()
 {
-    if (g_membarrier.load(std::memory_order_relaxed) || sock::sandboxed())
+    if (g_waits.membarrier.load(std::memory_order_relaxed) || sock::sandboxed())
         return;
-    g_membarrier.store(::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0,
-                       std::memory_order_relaxed);
+    g_waits.membarrier.store(::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0,
+                             std::memory_order_relaxed);
     full_fence(); // who has just seen that it is not used has published what this thread is to see
 }
 
 ThreadRecord *reuse_record()
 {
-    for (ThreadRecord *record = g_records.first.load(std::memory_order_acquire); record != nullptr;
+    for (ThreadRecord *record = g_waits.first.load(std::memory_order_acquire); record != nullptr;
          record = record->next) {
         bool used = false;
         if (record->used.compare_exchange_strong(used, true, std::memory_order_acq_rel))
@@ -80,8 +71,8 @@ template <typename T> T *make()
 // For threads that wait for their first time under a filter of system calls, where mmap() may end them.
 ThreadRecord *reserved_record()
 {
-    const unsigned index = g_records.taken.fetch_add(1, std::memory_order_relaxed);
-    return index < std::size(g_records.reserved) ? &g_records.reserved[index] : nullptr;
+    const unsigned index = g_waits.taken.fetch_add(1, std::memory_order_relaxed);
+    return index < std::size(g_waits.reserved) ? &g_waits.reserved[index] : nullptr;
 }
 
 } // namespace
@@ -166,13 +157,13 @@ ThreadRecord *make_thread_record()
         if (record == nullptr)
             return nullptr;
         record->used.store(true, std::memory_order_relaxed);
-        record->group = g_records.made.fetch_add(1, std::memory_order_relaxed) % stats::kThreadGroups;
-        record->next = g_records.first.load(std::memory_order_relaxed);
-        while (!g_records.first.compare_exchange_weak(record->next, record, std::memory_order_acq_rel)) {
+        record->group = g_waits.made.fetch_add(1, std::memory_order_relaxed) % stats::kThreadGroups;
+        record->next = g_waits.first.load(std::memory_order_relaxed);
+        while (!g_waits.first.compare_exchange_weak(record->next, record, std::memory_order_acq_rel)) {
         }
     }
-    g_records.key.set(record);
-    t_record = record;
+    g_waits.record_key.set(record, leave_thread);
+    t_wait.record = record;
     return record;
 }
 
@@ -204,23 +195,21 @@ Frame *acquire_frame()
 void synchronise_records()
 {
     full_fence();
-    if (g_membarrier.load(std::memory_order_relaxed))
+    if (g_waits.membarrier.load(std::memory_order_relaxed))
         ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
 
 bool any_kernel_only_wait(const Set &set)
 {
-    for (ThreadRecord *record = g_records.first.load(std::memory_order_acquire); record != nullptr;
-         record = record->next)
-        if (record != t_record && record->kernel_only_wait.load(std::memory_order_acquire) == &set)
+    for (ThreadRecord *record = g_waits.first.load(std::memory_order_acquire); record != nullptr; record = record->next)
+        if (record != t_wait.record && record->kernel_only_wait.load(std::memory_order_acquire) == &set)
             return true;
     return false;
 }
 
 bool any_wait(const Set &set)
 {
-    for (ThreadRecord *record = g_records.first.load(std::memory_order_acquire); record != nullptr;
-         record = record->next)
+    for (ThreadRecord *record = g_waits.first.load(std::memory_order_acquire); record != nullptr; record = record->next)
         if (record->kernel_only_wait.load(std::memory_order_acquire) == &set ||
             record->aware_wait.load(std::memory_order_acquire) == &set)
             return true;
@@ -229,9 +218,9 @@ bool any_wait(const Set &set)
 
 void forget_other_threads()
 {
-    for (ThreadRecord *record = g_records.first.load(std::memory_order_acquire); record != nullptr;
+    for (ThreadRecord *record = g_waits.first.load(std::memory_order_acquire); record != nullptr;
          record = record->next) {
-        if (record == t_record)
+        if (record == t_wait.record)
             continue;
         record->kernel_only_wait.store(nullptr, std::memory_order_relaxed);
         record->aware_wait.store(nullptr, std::memory_order_relaxed);

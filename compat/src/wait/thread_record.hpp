@@ -12,10 +12,10 @@
 #include <optional>
 
 #include "compat/src/base/clock.hpp"
-#include "compat/src/base/fence.hpp"
 #include "compat/src/base/oversubscription.hpp"
 #include "compat/src/base/spin_habit.hpp"
 #include "compat/src/engine/engine.hpp"
+#include "compat/src/libc/thread_key.hpp"
 #include "compat/src/table/socket.hpp"
 
 namespace vma::mux {
@@ -81,13 +81,43 @@ struct ThreadRecord {
     ThreadRecord *next = nullptr;
 };
 
-extern thread_local constinit ThreadRecord *t_record;
-extern std::atomic<bool> g_membarrier; // membarrier(2) works here; set by the first thread that has a record
-ThreadRecord *make_thread_record();    // nullptr: no memory
+// Of each thread, its own.
+struct WaitThread {
+    ThreadRecord *record = nullptr;
+    Set *polling = nullptr; // the thread will harvest this set itself (mux/ready.cpp)
+    int wake_fd = -1;       // an eventfd for its sleeps, once it has slept on a descriptor
+};
+[[gnu::tls_model("initial-exec")]] extern thread_local constinit WaitThread t_wait;
+
+// What waits of the process share.
+struct Waits {
+    std::atomic<bool> membarrier{false}; // membarrier(2) works here; set by the first thread that has a record
+    // Records of all threads there ever were; none goes. Atomic.
+    libc::ThreadKey record_key;
+    libc::ThreadKey wake_key;
+    std::atomic<ThreadRecord *> first{nullptr};
+    std::atomic<std::uint32_t> made{0};
+    std::atomic<unsigned> taken{0}; // of the reserved ones
+    ThreadRecord reserved[16];
+    // wait.cpp; own lock.
+    alignas(64) sock::Mutex sleepers_lock;
+    sock::Sleeper *sleepers = nullptr;
+    alignas(64) std::atomic<unsigned> fence{0};
+};
+extern constinit Waits g_waits;
+
+// A full fence for rare paths that also ThreadSanitizer understands: of two threads that pass here, the second sees all
+// that the first had stored.
+inline void full_fence()
+{
+    g_waits.fence.fetch_add(1, std::memory_order_seq_cst);
+}
+
+ThreadRecord *make_thread_record(); // nullptr: no memory
 
 inline ThreadRecord *thread_record()
 {
-    ThreadRecord *const record = t_record;
+    ThreadRecord *const record = t_wait.record;
     return record != nullptr ? record : make_thread_record();
 }
 
@@ -100,7 +130,7 @@ Frame *acquire_frame();
 // synchronise_records(), then a look at all records. The rare side pays for both.
 inline void order_record()
 {
-    if (g_membarrier.load(std::memory_order_relaxed)) [[likely]]
+    if (g_waits.membarrier.load(std::memory_order_relaxed)) [[likely]]
         std::atomic_signal_fence(std::memory_order_seq_cst);
     else
         full_fence();

@@ -32,12 +32,6 @@ constexpr std::int64_t kShortTurnNs = 100'000; // of a rate limit: a sleep takes
 constexpr unsigned kTurnsPerCancel = 64;
 constexpr unsigned kTurnsPerKernelLook = 16;
 
-constinit struct {
-    Mutex lock;
-    Sleeper *first = nullptr;
-} g_sleepers;
-thread_local constinit int t_wake_fd [[gnu::tls_model("initial-exec")]] = -1;
-
 std::uint32_t signals_of(const Wait &wait)
 {
     const libc::SignalCounts counts = libc::signal_counts();
@@ -242,17 +236,15 @@ namespace {
 
 void close_wake_fd(void *value)
 {
-    t_wake_fd = -1;
+    mux::t_wait.wake_fd = -1;
     libc::close_private(static_cast<int>(reinterpret_cast<std::intptr_t>(value)) - 1);
 }
-
-constinit libc::ThreadKey g_wake_key(close_wake_fd); // atomic
 
 // This thread's eventfd, closed when the thread ends.
 int make_wake_fd()
 {
     const int fd = libc::make_private(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    g_wake_key.set(reinterpret_cast<void *>(static_cast<std::intptr_t>(fd) + 1));
+    mux::g_waits.wake_key.set(reinterpret_cast<void *>(static_cast<std::intptr_t>(fd) + 1), close_wake_fd);
     return fd;
 }
 
@@ -263,29 +255,29 @@ Sleeper::Sleeper(std::uint32_t place)
     if (place != kNoPlace) {
         enter_place(place);
     } else {
-        if (t_wake_fd < 0)
-            t_wake_fd = make_wake_fd();
-        fd_ = t_wake_fd;
+        if (mux::t_wait.wake_fd < 0)
+            mux::t_wait.wake_fd = make_wake_fd();
+        fd_ = mux::t_wait.wake_fd;
         libc::set_signal_wake_fd(fd_);
     }
-    LockGuard guard(g_sleepers.lock);
-    next_ = g_sleepers.first;
+    LockGuard guard(mux::g_waits.sleepers_lock);
+    next_ = mux::g_waits.sleepers;
     if (next_ != nullptr)
         next_->prev_ = this;
-    g_sleepers.first = this;
+    mux::g_waits.sleepers = this;
 }
 
 Sleeper::~Sleeper()
 {
     libc::set_signal_wake_fd(-1);
     {
-        LockGuard guard(g_sleepers.lock);
+        LockGuard guard(mux::g_waits.sleepers_lock);
         if (next_ != nullptr)
             next_->prev_ = prev_;
         if (prev_ != nullptr)
             prev_->next_ = next_;
         else
-            g_sleepers.first = next_;
+            mux::g_waits.sleepers = next_;
     }
     if (place_ != nullptr)
         leave_place();
@@ -297,18 +289,18 @@ Sleeper::~Sleeper()
 
 void kick_sleepers()
 {
-    LockGuard guard(g_sleepers.lock);
-    for (const Sleeper *sleeper = g_sleepers.first; sleeper != nullptr; sleeper = sleeper->next_)
+    LockGuard guard(mux::g_waits.sleepers_lock);
+    for (const Sleeper *sleeper = mux::g_waits.sleepers; sleeper != nullptr; sleeper = sleeper->next_)
         sleeper->wake();
 }
 
 void sleepers_after_fork_in_child()
 {
-    g_sleepers.lock.reset();
-    g_sleepers.first = nullptr;
-    if (t_wake_fd >= 0)
-        libc::close_private(t_wake_fd); // shared with the parent's thread
-    t_wake_fd = -1;
+    mux::g_waits.sleepers_lock.reset();
+    mux::g_waits.sleepers = nullptr;
+    if (mux::t_wait.wake_fd >= 0)
+        libc::close_private(mux::t_wait.wake_fd); // shared with the parent's thread
+    mux::t_wait.wake_fd = -1;
 }
 
 } // namespace vma::sock

@@ -40,7 +40,7 @@ public:
 private:
     void set(Value value)
     {
-        const sock::LockGuard at_rest(sock::g_helper_turn);
+        const sock::LockGuard at_rest(sock::g_helper.turn);
         sock::engine_exclude_polling(true);
         param_ = value;
         sock::engine_exclude_polling(false);
@@ -124,7 +124,7 @@ void the_internal_thread_takes_so_many(void **)
     const Changed one_a_poll(config::g_params.cq_poll_batch_max, 1);
     for (const unsigned limit : {0U, 1U, 3U, 10000U}) {
         const Changed most(config::g_params.progress_most, limit);
-        const sock::LockGuard at_rest(sock::g_helper_turn); // what it would do is done here
+        const sock::LockGuard at_rest(sock::g_helper.turn); // what it would do is done here
         sock::engine_drain();
         constexpr unsigned kSent = 10;
         unsigned there = 0;
@@ -335,7 +335,7 @@ void moderation_is_set_and_adapted(void **)
     const Changed period(config::g_params.cq_moderation_period_usec, 50);
     const Changed enabled(config::g_params.cq_moderation, true);
     const Changed interval(config::g_params.cq_aim_interval_msec, 250);
-    const sock::LockGuard guard(sock::g_offload_lock); // nobody but us looks at devices
+    const sock::LockGuard guard(sock::g_offload.lock); // nobody but us looks at devices
     ModeratedQueue queue;
     sock::Device &d = sock::remote_device_at(0);
     d.cq = &queue.fid;
@@ -376,7 +376,7 @@ void moderation_is_what_the_program_asks_for(void **)
     sock::Device &d = sock::remote_device_at(0);
     g_moderations = 0;
     {
-        const sock::LockGuard guard(sock::g_offload_lock);
+        const sock::LockGuard guard(sock::g_offload.lock);
         d.cq = &queue.fid;
         sock::moderate(d); // one that is opened later
         expect_set(1, 1, 2);
@@ -386,7 +386,7 @@ void moderation_is_what_the_program_asks_for(void **)
     assert_int_equal(sock::moderate_as_asked(100, 70'000), 1); // it is so
     expect_set(2, 100, 65535);
     {
-        const sock::LockGuard guard(sock::g_offload_lock);
+        const sock::LockGuard guard(sock::g_offload.lock);
         d.completions = 250'000;
         d.bytes = 64 * d.completions;
         sock::adapt_moderation(sock::helper_turns_in(250));
@@ -397,7 +397,7 @@ void moderation_is_what_the_program_asks_for(void **)
     g_moderation_error = 0;
     assert_int_equal(sock::moderate_as_asked(0, 0), 1);
     expect_set(3, 0, 0);
-    const sock::LockGuard guard(sock::g_offload_lock);
+    const sock::LockGuard guard(sock::g_offload.lock);
     d = sock::Device{};
 }
 

@@ -141,7 +141,7 @@ void child_of_vfork_is_known(void **)
     if (child == 0)
         ::_exit(in_vfork_child() ? 0 : 1);
     assert_false(in_vfork_child());
-    assert_int_equal(t_vfork_caller, 0);
+    assert_int_equal(t_libc.vfork_caller, 0);
     assert_int_equal(::waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
     std::thread([] { assert_false(in_vfork_child()); }).join();

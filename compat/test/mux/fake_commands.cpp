@@ -43,10 +43,10 @@ sock::Socket &at(int fd)
 
 void on_signal(int)
 {
-    ++libc::t_signals.all;
+    ++libc::t_libc.signals.all;
     const std::uint64_t one = 1;
-    if (libc::t_signals.wake_fd >= 0) [[maybe_unused]]
-        const ssize_t n = ::write(libc::t_signals.wake_fd, &one, sizeof one);
+    if (libc::t_libc.signals.wake_fd >= 0) [[maybe_unused]]
+        const ssize_t n = ::write(libc::t_libc.signals.wake_fd, &one, sizeof one);
 }
 
 } // namespace

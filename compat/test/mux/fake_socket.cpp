@@ -57,8 +57,6 @@ using fake::Event;
 using fake::notify;
 using fake::write_byte;
 
-constinit std::atomic<bool> g_sandboxed{false};
-
 Socket *g_table[kMaxTracked];
 
 namespace {

@@ -60,7 +60,7 @@ private:
 
 int forget(void **)
 {
-    g_oversubscription.until.store(0, std::memory_order_relaxed);
+    vma::sock::g_process.oversubscription.until.store(0, std::memory_order_relaxed);
     return 0;
 }
 
@@ -80,19 +80,21 @@ void spin_of_hours_ends(void **)
     SpinTime spin(kHour, kForever);
     while (!spin.over()) {
     }
-    assert_true(g_oversubscription.until.load(std::memory_order_relaxed) != 0);
+    assert_true(vma::sock::g_process.oversubscription.until.load(std::memory_order_relaxed) != 0);
 }
 
 void no_other_begins(void **)
 {
-    g_oversubscription.until.store(std::numeric_limits<std::int64_t>::max(), std::memory_order_relaxed);
+    vma::sock::g_process.oversubscription.until.store(std::numeric_limits<std::int64_t>::max(),
+                                                      std::memory_order_relaxed);
     SpinTime spin(kHour, kForever);
     assert_true(spin.over());
 }
 
 void spin_without_limit_goes_on(void **)
 {
-    g_oversubscription.until.store(std::numeric_limits<std::int64_t>::max(), std::memory_order_relaxed);
+    vma::sock::g_process.oversubscription.until.store(std::numeric_limits<std::int64_t>::max(),
+                                                      std::memory_order_relaxed);
     const Oversubscriptioned oversubscription;
     SpinTime spin(-1, kForever);
     for (int i = 0; i < 10000; ++i)
@@ -102,11 +104,11 @@ void spin_without_limit_goes_on(void **)
 void with_a_port_nobody_is_oversubscribed(void **)
 {
     const Oversubscriptioned oversubscription;
-    g_oversubscription.turns_are_for_ports.store(true, std::memory_order_relaxed);
+    vma::sock::g_process.oversubscription.turns_are_for_ports.store(true, std::memory_order_relaxed);
     const std::int64_t now = now_ns();
     for (int i = 0; i < 10000; ++i)
         assert_false(yield_finds_oversubscription(now));
-    g_oversubscription.turns_are_for_ports.store(false, std::memory_order_relaxed);
+    vma::sock::g_process.oversubscription.turns_are_for_ports.store(false, std::memory_order_relaxed);
 }
 
 } // namespace

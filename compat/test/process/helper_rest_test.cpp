@@ -86,7 +86,7 @@ void whoever_has_something_ends_it_once(void **)
 
 void wait_for_rest(bool wanted)
 {
-    while (sock::g_helper_rest.on.load() != wanted)
+    while (sock::g_process.rest.on.load() != wanted)
         sched_yield(); // to the helper thread
 }
 

@@ -115,11 +115,11 @@ private:
 
     static pid_t begin_fork()
     {
-        sock::g_offload_lock.lock();
+        sock::g_offload.lock.lock();
         sock::lock_pool_for_fork();
         sock::holders_before_fork();
         sock::unlock_pool_after_fork();
-        sock::g_offload_lock.unlock();
+        sock::g_offload.lock.unlock();
         return static_cast<pid_t>(libc::real.syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
     }
 
@@ -168,7 +168,7 @@ void told(const Child &child)
 
 bool is_alone(sock::Socket &s)
 {
-    sock::LockGuard guard(sock::g_offload_lock);
+    sock::LockGuard guard(sock::g_offload.lock);
     return sock::hold_alone(s);
 }
 

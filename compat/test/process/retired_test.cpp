@@ -19,7 +19,7 @@ namespace {
 
 std::uint32_t open_endpoints()
 {
-    const sock::LockGuard guard(sock::g_offload_lock);
+    const sock::LockGuard guard(sock::g_offload.lock);
     return sock::engine_device().users;
 }
 
@@ -27,7 +27,7 @@ std::uint32_t open_endpoints()
 void let_them_go()
 {
     {
-        const sock::LockGuard guard(sock::g_offload_lock);
+        const sock::LockGuard guard(sock::g_offload.lock);
         sock::retired_may_go();
         sock::wake_for_retired();
     }

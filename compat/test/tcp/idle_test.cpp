@@ -25,7 +25,7 @@ constexpr std::uint64_t kMuch = 20'000'000; // bytes
 // None of a stream that the library itself has let go meanwhile: on a busy machine it takes this test's time for idle.
 std::size_t resident_pages(const End &end)
 {
-    const sock::LockGuard guard(sock::g_offload_lock);
+    const sock::LockGuard guard(sock::g_offload.lock);
     if (!sock::has_endpoint(*end.s))
         return 0;
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -42,7 +42,7 @@ void look(Pair &pair)
 {
     for (int i = 0; i < 3; ++i)
         for (const End *const end : {&pair.a, &pair.b}) {
-            const sock::LockGuard guard(sock::g_offload_lock);
+            const sock::LockGuard guard(sock::g_offload.lock);
             sock::look_at_idle_ring(*end->s);
         }
 }
@@ -128,7 +128,7 @@ void rest(const End &end)
     sock::IdleStreams idle;
     for (int i = 0; i < 20; ++i) {
         {
-            const sock::LockGuard guard(sock::g_offload_lock);
+            const sock::LockGuard guard(sock::g_offload.lock);
             if (sock::is_offloaded(*end.s))
                 idle.look_at(*end.s);
         }

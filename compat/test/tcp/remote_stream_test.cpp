@@ -106,7 +106,7 @@ void end_without_a_word_is_a_reset(void **)
 
 void fail_endpoint(End &end)
 {
-    const sock::LockGuard guard(sock::g_offload_lock);
+    const sock::LockGuard guard(sock::g_offload.lock);
     sock::on_down(end.s->endpoint, "a test");
 }
 
@@ -351,7 +351,7 @@ void a_connection_is_attempted_once_at_a_time(void **)
 {
     Pair pair(true);
     sock::Socket &s = *pair.a.s;
-    const sock::LockGuard guard(sock::g_offload_lock);
+    const sock::LockGuard guard(sock::g_offload.lock);
     sock::begin_attempt(s);
     assert_true(s.attempt.open);
     sock::begin_attempt(s);

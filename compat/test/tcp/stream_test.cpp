@@ -129,12 +129,12 @@ void a_return_is_heeded_when_the_endpoint_is_down(void **)
     sock::fall_back(*pair.b.s, true);
     while (!pair.a.s->endpoint_down)
         sched_yield();
-    sock::g_offload_lock.lock(); // who told it has let it go; the helper, which would find the RETURN too, waits
+    sock::g_offload.lock.lock(); // who told it has let it go; the helper, which would find the RETURN too, waits
     pair.a.s->tx_work = false;
     pair.a.s->tx_lock.unlock();
     for (const std::uint64_t before = pair.a.sent; pair.a.sent == before;)
         send_some(pair.a, 100);
-    sock::g_offload_lock.unlock();
+    sock::g_offload.lock.unlock();
     drain(pair);
 }
 
@@ -262,7 +262,7 @@ void given_to_a_child_while_an_endpoint_comes(void **)
     }
     Pair pair;
     {
-        const sock::LockGuard helper_rests(sock::g_helper_turn);
+        const sock::LockGuard helper_rests(sock::g_helper.turn);
         for (unsigned i = 0; !sock::has_endpoint(*pair.b.s); ++i) {
             assert_true(i < 10'000);
             send_some(pair.a, 10);

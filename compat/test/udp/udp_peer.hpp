@@ -3,6 +3,7 @@
 // sees it.
 #pragma once
 
+#include "compat/src/engine/engine_state.hpp"
 #include "compat/src/udp/backlog.hpp"
 #include "compat/test/udp/udp_socket.hpp"
 
@@ -101,7 +102,7 @@ inline void start_peer()
 inline std::uint32_t taken_from_ring()
 {
     sock::engine_exclude_polling(true);
-    const std::uint32_t taken = sock::udp::g_main_arrivals.taken;
+    const std::uint32_t taken = sock::g_engine.arrivals.taken;
     sock::engine_exclude_polling(false);
     return taken;
 }

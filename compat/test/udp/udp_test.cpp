@@ -55,11 +55,11 @@ void names_that_changed_unseen(void **)
     const UdpSocket socket;
     assert_true(accelerate_with_peer(socket));
     const std::uint32_t before = socket.kernel_sends();
-    sock::g_offload_lock.lock();
+    sock::g_offload.lock.lock();
     sock::udp::names_changed();
     const bool sent = socket.send_number(0, 0, g_peer.address);
     const std::uint32_t by_kernel = socket.kernel_sends() - before;
-    sock::g_offload_lock.unlock();
+    sock::g_offload.lock.unlock();
     assert_true(sent);
     assert_int_equal(by_kernel, 1);
     Datagram datagram;

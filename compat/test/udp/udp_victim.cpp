@@ -9,6 +9,8 @@
 #include <cstring>
 #include <vector>
 
+#include "compat/src/engine/engine_state.hpp"
+
 namespace vma::test {
 
 namespace {
@@ -35,7 +37,7 @@ Victim::Victim(int family, bool offloaded, bool connected) : family_(family)
         return;
     while (sock::loaded(sock::Part::kProvider) == sock::Loaded::kNotYet)
         sock::load_what_is_wanted(); // waits for a while each time
-    const sock::LockGuard guard(sock::g_offload_lock);
+    const sock::LockGuard guard(sock::g_offload.lock);
     offload_unasked(*socket_, fd_);
     assert_int_not_equal(state().cookie.load(), 0);
 }
@@ -111,7 +113,8 @@ bool Victim::wants_it(std::uint64_t data, const About &about) const
 int hand_over(const Record &record)
 {
     sock::engine_exclude_polling(true);
-    const int result = sock::udp::take(&g_main_arrivals, record.bytes.get(), record.length, record.data, nullptr);
+    const int result =
+        sock::udp::take(&sock::g_engine.arrivals, record.bytes.get(), record.length, record.data, nullptr);
     sock::engine_exclude_polling(false);
     assert_in_range(result, 0, 1);
     return result;
@@ -290,7 +293,7 @@ void Victim::take_directly(const Record &record, Random &random)
     State &u = state();
     Call call(random);
     Direct direct = {socket_, &call.msg};
-    g_main_arrivals.direct = &direct;
+    sock::g_engine.arrivals.direct = &direct;
     const std::uint32_t before = u.dropped.load();
     const bool alone = is_for_it(record) && (record.data & kToAfterKernel) == 0 && model_.empty() &&
                        wants_it(record.data, make_expected(record).about);
@@ -306,7 +309,7 @@ void Victim::take_directly(const Record &record, Random &random)
         assert_int_equal(hand_over(record), 0);
     }
     assert_int_equal(direct.done, alone);
-    g_main_arrivals.direct = nullptr;
+    sock::g_engine.arrivals.direct = nullptr;
 }
 
 void Victim::send_by_kernel(const char *text) const

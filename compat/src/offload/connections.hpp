@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What is kept of the process's connections as a whole. Private to compat/src/offload.
+#pragma once
+
+#include <netinet/in.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "compat/src/base/bounds.hpp"
+#include "compat/src/offload/offload_habit.hpp"
+
+namespace vma::sock {
+
+class Socket;
+
+// A host that did not answer: not asked again before.
+struct Refusal {
+    in6_addr host = {};
+    std::int64_t until_ns = 0;
+    std::int64_t pause_ns = 0; // 0: free
+};
+
+struct Connections {
+    // Of those that are made, and of those that are accepted. Each has a lock of its own.
+    OffloadHabit made;
+    OffloadHabit accepted;
+    // Offload lock; whether any is open is read without.
+    StreamRoom room;
+    Refusal refusals[64];
+    Socket *attempts = nullptr; // to reach the peer's host
+    std::atomic<bool> any_open{false};
+};
+extern constinit Connections g_connections;
+
+} // namespace vma::sock

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What looking for the other end keeps. Private to compat/src/rendezvous. All zero at first.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "compat/src/base/lock.hpp"
+#include "compat/src/rendezvous/generation.hpp"
+
+namespace vma::sock {
+
+inline constexpr std::size_t kListRoom = 32768;
+
+struct Rendezvous {
+    Generations none; // offer.cpp: until there is a directory; atomic
+    // diag.cpp; own lock.
+    Mutex netlink_lock;
+    std::optional<int> netlink;
+    char list[kListRoom] = {}; // of the kernel's answer
+};
+extern constinit Rendezvous g_rendezvous;
+
+} // namespace vma::sock
