@@ -2,6 +2,7 @@
 """vma_stats on files with known numbers: the views, character for character as the tool that it replaces prints them, options,
 what the dead left, and files that lie."""
 
+import ctypes
 import json
 import os
 import pathlib
@@ -290,12 +291,38 @@ def test_reused_pid(folder, sample):
 # ---- files that lie ---------------------------------------------------------------------------------------------------------
 
 
+IN_CLOSE_NOWRITE = 0x10
+
+
+@pytest.mark.parametrize("length", [0, None], ids=["empty", "no magic number"])
+def test_a_file_that_is_being_made(folder, sample, length):
+    """The process has named its file and not written it yet: whoever has looked at it then looks again."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    whole = sample.file.read_bytes()
+    sample.file.write_bytes(b"" if length == 0 else bytes(8) + whole[8:])
+    events = libc.inotify_init1(os.O_CLOEXEC)
+    assert libc.inotify_add_watch(events, os.fsencode(sample.file), IN_CLOSE_NOWRITE) >= 0
+    proc = subprocess.Popen([program("vma_stats"), "-k", folder, "-p", str(sample.pid), "-c", "1"], stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True)
+    os.read(events, 4096)
+    os.close(events)
+    with sample.file.open("r+b") as file:
+        for at, part in (8, whole[8:]), (0, whole[:8]):
+            file.seek(at)
+            file.write(part)
+            file.flush()
+    said, _ = proc.communicate(timeout=60)
+    assert proc.returncode == 0, said
+
+
 def test_short_and_foreign_files(folder, sample):
     whole = sample.file.read_bytes()
     for length in 0, 1, 8, 63, sample.header_size - 1, sample.header_size, len(whole) - 8 * sample.slot_size + 1:
         sample.file.write_bytes(whole[:length])
+        os.utime(sample.file, (0, 0))  # else it might be about to be written
         assert f"{sample.file}: it is too short" in stats(folder, "-F", "-p", sample.pid, status=1)
     sample.file.write_bytes(b"\0" * len(whole))
+    os.utime(sample.file, (0, 0))
     assert "it is not a file of this vma_stats" in stats(folder, "-F", "-p", sample.pid, status=1)
     newer = bytearray(whole)
     newer[8] = 9

@@ -178,9 +178,12 @@ int run(const Options &o)
         return o.live ? run_live(o, 0) : fail_to_find();
     Snapshot s;
     std::string error;
-    if (!read_snapshot(target->path, s, error)) {
-        fail(target->path, error);
-        return fail_to_find();
+    while (!read_snapshot(target->path, s, error)) {
+        if (!may_be_unfinished(target->path)) {
+            fail(target->path, error);
+            return fail_to_find();
+        }
+        ::usleep(5000); // nobody tells when a page that is shared is written
     }
     if (!request(*target, s, o))
         return 1;

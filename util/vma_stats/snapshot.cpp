@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <netinet/in.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -120,6 +121,20 @@ std::size_t place_of(std::size_t slot)
 }
 
 } // namespace
+
+bool may_be_unfinished(const std::string &path)
+{
+    constexpr time_t kLongestS = 5; // a busy machine
+    const File file(path, O_RDONLY);
+    struct stat status = {};
+    timespec now = {};
+    if (file.fd() < 0 || ::fstat(file.fd(), &status) != 0 || !S_ISREG(status.st_mode))
+        return false;
+    std::uint64_t magic = 0;
+    const bool has_magic = file.read(&magic, sizeof magic, offsetof(Header, magic)) && magic != 0;
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    return !has_magic && now.tv_sec >= status.st_mtim.tv_sec && now.tv_sec - status.st_mtim.tv_sec <= kLongestS;
+}
 
 bool read_snapshot(const std::string &path, Snapshot &out, std::string &error)
 {
