@@ -66,7 +66,7 @@ int show_net(const Options &o)
         std::string error;
         if (o.pid != 0 && one.pid != o.pid)
             continue;
-        if (!read_snapshot(one.path, s, error)) {
+        if (!(o.pid == 0 ? read_snapshot(one.path, s, error) : read_when_written(one.path, s, error))) {
             if (o.pid == 0 && errno == EACCES)
                 continue; // another user's
             fail(one.path, error);
@@ -178,12 +178,9 @@ int run(const Options &o)
         return o.live ? run_live(o, 0) : fail_to_find();
     Snapshot s;
     std::string error;
-    while (!read_snapshot(target->path, s, error)) {
-        if (!may_be_unfinished(target->path)) {
-            fail(target->path, error);
-            return fail_to_find();
-        }
-        ::usleep(5000); // nobody tells when a page that is shared is written
+    if (!read_when_written(target->path, s, error)) {
+        fail(target->path, error);
+        return fail_to_find();
     }
     if (!request(*target, s, o))
         return 1;

@@ -120,8 +120,6 @@ std::size_t place_of(std::size_t slot)
     return sizeof(Header) + slot * sizeof(Slot);
 }
 
-} // namespace
-
 bool may_be_unfinished(const std::string &path)
 {
     constexpr time_t kLongestS = 5; // a busy machine
@@ -135,6 +133,8 @@ bool may_be_unfinished(const std::string &path)
     ::clock_gettime(CLOCK_REALTIME, &now);
     return !has_magic && now.tv_sec >= status.st_mtim.tv_sec && now.tv_sec - status.st_mtim.tv_sec <= kLongestS;
 }
+
+} // namespace
 
 bool read_snapshot(const std::string &path, Snapshot &out, std::string &error)
 {
@@ -164,6 +164,16 @@ bool read_snapshot(const std::string &path, Snapshot &out, std::string &error)
     for (Slot &slot : out.slots) {
         bound(slot.facts);
         add_to_ring(slot, out.header);
+    }
+    return true;
+}
+
+bool read_when_written(const std::string &path, Snapshot &out, std::string &error)
+{
+    while (!read_snapshot(path, out, error)) {
+        if (!may_be_unfinished(path))
+            return false;
+        ::usleep(5000); // nobody tells when a page that is shared is written
     }
     return true;
 }

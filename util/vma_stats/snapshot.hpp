@@ -21,9 +21,9 @@ struct Snapshot {
 // False: `error` says what is wrong with it, as part of a sentence.
 bool read_snapshot(const std::string &path, Snapshot &out, std::string &error);
 
-// After read_snapshot() has failed: its process may be about to write it. The contents come after the name, the magic
-// number last (compat/src/stats/file.cpp); to a file that is older than some seconds nothing comes any more.
-bool may_be_unfinished(const std::string &path);
+// The same of a process that was named. It may be about to write the file: the contents come after the name, the magic
+// number last (compat/src/stats/file.cpp). Waits for that, unless the file is older than some seconds.
+bool read_when_written(const std::string &path, Snapshot &out, std::string &error);
 
 // Why sockets are the kernel's that have not been given to it for good. After ask_kernel(), which knows who listens.
 void add_reasons(Snapshot &s);
