@@ -31,6 +31,7 @@ namespace {
 constexpr std::size_t kRemoteQueue = 4096; // the provider makes it longer
 
 enum : int { kUnknown, kNowhere, kHere };
+static_assert(kUnknown == 0, "what Devices::rdma_is_here begins with");
 
 bool look_for_rdma()
 {

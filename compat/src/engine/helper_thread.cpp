@@ -31,6 +31,7 @@ constinit HelperThread g_helper;
 namespace {
 
 enum : std::uint32_t { kThere, kBeginning };
+static_assert(kThere == 0, "what HelperThread::begun begins with");
 
 constexpr std::size_t kHelperStack = std::size_t{128} * 1024;
 constexpr std::uint32_t kMostTurnMs = 100;

@@ -27,6 +27,7 @@ namespace vma::sock {
 namespace {
 
 enum : std::uint32_t { kUntried, kWanted, kLoading, kTried, kLost };
+static_assert(kUntried == 0, "what Load::state begins with");
 
 // Loading takes some milliseconds. On a machine that is busy the first connections may be accelerated a little later.
 #if defined(__SANITIZE_ADDRESS__) // whose allocator keeps the locks of the loading thread in the child of a fork
